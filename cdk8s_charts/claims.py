@@ -1,0 +1,74 @@
+"""Neuron devices as resource claims (Dynamic Resource Allocation)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cdk8s_charts.lift import content_suffix
+from experiment.naming import namespace
+
+if TYPE_CHECKING:
+    from experiment.arms import Arm, Experiment
+
+DRIVER = "neuron.aws.com"
+REQUEST = "neurons"
+
+
+def claim_template(experiment: Experiment, arm: Arm) -> dict[str, Any]:
+    """The template from which each pod of an arm gets its devices.
+
+    All devices must come from one connected group, for which the Neuron DRA driver publishes
+    `resource.aws.com/devicegroup<N>_id` (Neuron DRA documentation). LNC is set with the claim. The name carries a hash
+    of the content, because a template cannot be changed.
+    """
+    serving = arm.serving
+    spec = {
+        "devices": {
+            "requests": [
+                {
+                    "name": REQUEST,
+                    "exactly": {
+                        "deviceClassName": DRIVER,
+                        "allocationMode": "ExactCount",
+                        "count": serving.devices,
+                        "selectors": [
+                            {
+                                "cel": {
+                                    "expression": f"device.attributes['{DRIVER}'].instanceType == "
+                                    f"'{experiment.cluster.instance.name}'"
+                                }
+                            }
+                        ],
+                    },
+                }
+            ],
+            "constraints": [
+                {
+                    "requests": [REQUEST],
+                    "matchAttribute": f"resource.aws.com/devicegroup{serving.devices}_id",
+                }
+            ],
+            "config": [
+                {
+                    "requests": [REQUEST],
+                    "opaque": {
+                        "driver": DRIVER,
+                        "parameters": {
+                            "apiVersion": f"{DRIVER}/v1",
+                            "kind": "NeuronConfig",
+                            "logicalNeuronCore": serving.logical_nc_config,
+                        },
+                    },
+                }
+            ],
+        }
+    }
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {
+            "name": f"trn2-{serving.devices}-lnc{serving.logical_nc_config}-{content_suffix(spec)}",
+            "namespace": namespace(experiment),
+        },
+        "spec": {"spec": spec},
+    }

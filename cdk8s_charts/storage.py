@@ -1,0 +1,64 @@
+"""Checkpoints and artifacts as read-only volumes: S3 buckets through the Mountpoint CSI driver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cdk8s_charts.lift import content_suffix
+from experiment.naming import ACCOUNT_PLACEHOLDER, bucket, namespace
+
+if TYPE_CHECKING:
+    from experiment.arms import Experiment
+
+PURPOSES = ("checkpoints", "artifacts")
+_CAPACITY = "1Ti"
+"""Kubernetes wants a number; an S3 bucket has none."""
+
+
+def volume_and_claim(experiment: Experiment, purpose: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A statically bound pair. The volume's name carries a hash of its source, because a source cannot be changed.
+
+    `authenticationSource: pod` makes Mountpoint use the Pod Identity of the pod that mounts, not the driver's; the
+    volume handle must be unique in the cluster (Mountpoint CSI driver 2.x, docs/CONFIGURATION.md).
+    """
+    region = experiment.cluster.region
+    name = bucket(experiment, purpose, ACCOUNT_PLACEHOLDER)
+    attributes = {"bucketName": name, "authenticationSource": "pod", "stsRegion": region}
+    options = ["read-only", f"region {region}"]
+    volume_name = f"{experiment.name}-{purpose}-{content_suffix([attributes, options])}"
+    claim = {"namespace": namespace(experiment), "name": volume_name}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": volume_name},
+        "spec": {
+            "accessModes": ["ReadOnlyMany"],
+            "capacity": {"storage": _CAPACITY},
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": "",
+            "claimRef": claim,
+            "mountOptions": options,
+            "csi": {
+                "driver": "s3.csi.aws.com",
+                "volumeHandle": f"{volume_name}-{ACCOUNT_PLACEHOLDER}",
+                "volumeAttributes": attributes,
+            },
+        },
+    }
+    volume_claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": volume_name, "namespace": namespace(experiment)},
+        "spec": {
+            "accessModes": ["ReadOnlyMany"],
+            "resources": {"requests": {"storage": _CAPACITY}},
+            "storageClassName": "",
+            "volumeName": volume_name,
+        },
+    }
+    return volume, volume_claim
+
+
+def claim_name(experiment: Experiment, purpose: str) -> str:
+    """The claim that pods mount."""
+    return str(volume_and_claim(experiment, purpose)[1]["metadata"]["name"])

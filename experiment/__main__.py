@@ -1,0 +1,37 @@
+"""`python -m experiment check FILE`: what an experiment file resolves to, or everything that is wrong with it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from experiment import InvalidExperiment, load
+from experiment.report import as_json, as_text
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit 0 for a file that can work, 2 for one that cannot."""
+    parser = argparse.ArgumentParser(prog="python -m experiment", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    check = verbs.add_parser("check", help="resolve a file, or list its problems (exit 2)")
+    check.add_argument("file", type=Path)
+    check.add_argument("--json", action="store_true", help="the same for a machine")
+    arguments = parser.parse_args(argv)
+    try:
+        experiment = load(arguments.file)
+    except InvalidExperiment as error:
+        if arguments.json:
+            print(json.dumps({"valid": False, "problems": error.lines}, indent=2))
+        else:
+            print(error, file=sys.stderr)
+            count = len(error.problems)
+            print(f"{count} problem{'s' if count > 1 else ''}, nothing was written", file=sys.stderr)
+        return 2
+    print(json.dumps(as_json(experiment), indent=2) if arguments.json else as_text(experiment))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""The experiment as everything downstream reads it: resolved, frozen, nothing left to look up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from experiment.catalogue.instances import Instance
+    from experiment.catalogue.models import Model
+    from experiment.catalogue.runtimes import Runtime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """A model at a revision."""
+
+    model: Model
+    revision: str | None
+    """Commit on Hugging Face; `None` until the weights are fetched, when it is resolved and recorded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speculation:
+    """The treatment of an arm: who drafts, how many tokens, in which mode."""
+
+    mode: str
+    draft: Weights
+    num_speculative_tokens: int
+    draft_max_model_len: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """What both arms of a fair comparison share."""
+
+    devices: int
+    """Neuron devices (chips) of one arm."""
+    logical_nc_config: int
+    """Physical NeuronCores in a logical one."""
+    tensor_parallel: int
+    """Logical NeuronCores over which a model is sharded."""
+    max_num_seqs: int
+    max_model_len: int
+    """Prompt and output together, in tokens."""
+    allocation: str
+    """`dra` (resource claims)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One vLLM service."""
+
+    name: str
+    target: Weights
+    runtime: Runtime
+    serving: Serving
+    speculation: Speculation | None
+
+    @property
+    def tokens_per_step(self) -> int:
+        """The most tokens that one decoding step of this arm can yield."""
+        if self.speculation is None:
+            return 1
+        return self.runtime.tokens_per_step(num_speculative_tokens=self.speculation.num_speculative_tokens)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """One prompt of one class; `messages` for chat, `text` for completions, never both."""
+
+    id: str
+    class_name: str
+    text: str | None = None
+    messages: tuple[tuple[str, str], ...] = ()
+    """Role and content, in order."""
+    max_tokens: int | None = None
+
+    @property
+    def utf8_bytes(self) -> int:
+        """Upper bound of its tokens: a byte-level vocabulary never needs more than one token a byte."""
+        contents = [self.text] if self.text is not None else [content for _, content in self.messages]
+        return sum(len(content.encode()) for content in contents)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkSettings:
+    """How the arms are loaded; the plan of the benchmark pod is made from it."""
+
+    endpoint: str
+    thinking: bool
+    temperature: float
+    max_tokens: int
+    concurrency: tuple[int, ...]
+    requests: int
+    """Measured requests in a cell (arm x class x concurrency)."""
+    warmup: int
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings:
+    """Where it runs."""
+
+    kubernetes: str
+    region: str
+    availability_zones: tuple[str, ...]
+    admin_cidrs: tuple[str, ...]
+    instance: Instance
+    nodes: int
+    """Trn2 nodes to start at deploy time; 0 bills nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One experiment; `arms[0]` is the baseline."""
+
+    name: str
+    description: str
+    arms: tuple[Arm, ...]
+    prompts: tuple[Prompt, ...]
+    benchmark: BenchmarkSettings
+    cluster: ClusterSettings
+
+    @property
+    def baseline(self) -> Arm:
+        """The arm that every other is compared with."""
+        return self.arms[0]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Prompt classes in the order of the file."""
+        return tuple(dict.fromkeys(prompt.class_name for prompt in self.prompts))

@@ -1,0 +1,1 @@
+"""Facts about models, instances, runtimes and prices, each with its source."""

@@ -1,0 +1,170 @@
+"""The models that can be target or draft, with the numbers that decide whether a pair fits and fits together.
+
+Shapes are those of each model's `config.json` on its Hugging Face page (https://huggingface.co/<name>). A test
+recomputes the parameter count from the shape and compares it with the count that the model card states.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A decoder-only transformer as far as placement and pairing need it."""
+
+    name: str
+    """Hugging Face repository."""
+    architecture: str
+    """Class in `config.json`; a fused pair must share it, because both halves are built from one class."""
+    tokenizer: str
+    """Family; a draft proposes token ids, so they must mean the same to the target."""
+    vocabulary: int
+    layers: int
+    hidden: int
+    query_heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    max_positions: int
+    tied_embeddings: bool
+    can_think: bool
+    """Whether the chat template has a switch for reasoning (`enable_thinking`)."""
+    card_parameters_billions: float
+    """As the model card states it; used by the test of this table only."""
+
+    @property
+    def parameters(self) -> int:
+        """Weights of the matrices; norms are left out (below 0.01 %)."""
+        attention = self.hidden * self.head_dim * (2 * self.query_heads + 2 * self.kv_heads)
+        block = attention + 3 * self.hidden * self.intermediate
+        embeddings = self.vocabulary * self.hidden * (1 if self.tied_embeddings else 2)
+        return self.layers * block + embeddings
+
+    def kv_bytes_per_token(self, *, tensor_parallel: int, bytes_per_value: int) -> int:
+        """Key and value cache of one token, over all cores.
+
+        NxD Inference replicates KV heads when there are fewer than tensor-parallel ranks, hence the maximum.
+        """
+        heads = max(self.kv_heads, tensor_parallel)
+        return 2 * self.layers * heads * self.head_dim * bytes_per_value
+
+
+def _qwen3(
+    size: str,
+    *,
+    layers: int,
+    hidden: int,
+    query_heads: int,
+    intermediate: int,
+    tied_embeddings: bool,
+    card_parameters_billions: float,
+) -> Model:
+    return Model(
+        name=f"Qwen/Qwen3-{size}",
+        architecture="Qwen3ForCausalLM",
+        tokenizer="qwen3",
+        vocabulary=151_936,
+        layers=layers,
+        hidden=hidden,
+        query_heads=query_heads,
+        kv_heads=8,
+        head_dim=128,
+        intermediate=intermediate,
+        max_positions=40_960,
+        tied_embeddings=tied_embeddings,
+        can_think=True,
+        card_parameters_billions=card_parameters_billions,
+    )
+
+
+_ALL = (
+    _qwen3(
+        "0.6B",
+        layers=28,
+        hidden=1024,
+        query_heads=16,
+        intermediate=3072,
+        tied_embeddings=True,
+        card_parameters_billions=0.6,
+    ),
+    _qwen3(
+        "1.7B",
+        layers=28,
+        hidden=2048,
+        query_heads=16,
+        intermediate=6144,
+        tied_embeddings=True,
+        card_parameters_billions=1.7,
+    ),
+    _qwen3(
+        "4B",
+        layers=36,
+        hidden=2560,
+        query_heads=32,
+        intermediate=9728,
+        tied_embeddings=True,
+        card_parameters_billions=4.0,
+    ),
+    _qwen3(
+        "8B",
+        layers=36,
+        hidden=4096,
+        query_heads=32,
+        intermediate=12_288,
+        tied_embeddings=False,
+        card_parameters_billions=8.2,
+    ),
+    _qwen3(
+        "14B",
+        layers=40,
+        hidden=5120,
+        query_heads=40,
+        intermediate=17_408,
+        tied_embeddings=False,
+        card_parameters_billions=14.8,
+    ),
+    _qwen3(
+        "32B",
+        layers=64,
+        hidden=5120,
+        query_heads=64,
+        intermediate=25_600,
+        tied_embeddings=False,
+        card_parameters_billions=32.8,
+    ),
+    Model(
+        name="meta-llama/Llama-3.2-1B-Instruct",
+        architecture="LlamaForCausalLM",
+        tokenizer="llama3",
+        vocabulary=128_256,
+        layers=16,
+        hidden=2048,
+        query_heads=32,
+        kv_heads=8,
+        head_dim=64,
+        intermediate=8192,
+        max_positions=131_072,
+        tied_embeddings=True,
+        can_think=False,
+        card_parameters_billions=1.23,
+    ),
+    Model(
+        name="meta-llama/Llama-3.3-70B-Instruct",
+        architecture="LlamaForCausalLM",
+        tokenizer="llama3",
+        vocabulary=128_256,
+        layers=80,
+        hidden=8192,
+        query_heads=64,
+        kv_heads=8,
+        head_dim=128,
+        intermediate=28_672,
+        max_positions=131_072,
+        tied_embeddings=False,
+        can_think=False,
+        card_parameters_billions=70.6,
+    ),
+)
+
+MODELS = {model.name: model for model in _ALL}

@@ -1,0 +1,27 @@
+"""What the values of a file mean together: every rule that refuses an experiment, by subject.
+
+Each rule takes the file (and the prompts) and yields problems; rules do not know each other, and a name that the
+catalogue lacks is one rule's problem and silences the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from experiment.checks import cluster, names, pairing, placing, speculation, workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from experiment.arms import Prompt
+    from experiment.errors import Problem
+    from experiment.schema import ExperimentFile
+
+
+def problems(file: ExperimentFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+    """Every reason for which `file` cannot work."""
+    for subject in (names, pairing, speculation, placing, cluster):
+        for rule in subject.RULES:
+            yield from rule(file)
+    for workload_rule in workload.RULES:
+        yield from workload_rule(file, prompts)

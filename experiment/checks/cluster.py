@@ -1,0 +1,86 @@
+"""The cluster: version, region, who may reach it."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import TYPE_CHECKING
+
+from experiment.errors import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from experiment.schema import ExperimentFile
+
+OLDEST_KUBERNETES = (1, 35)
+"""DRA is generally available from 1.34, whose standard support on EKS ends on 2026-12-02."""
+NEWEST_KUBERNETES = (1, 36)
+"""The newest for which EKS publishes Neuron AMIs (amazon-eks-ami v20260714)."""
+TRN2_REGIONS = {"us-east-2": "2025-11", "ap-southeast-4": "2026-05"}
+"""Regions seen with trn2 on demand, and when; not a complete list."""
+
+
+def kubernetes_version(file: ExperimentFile) -> Iterator[Problem]:
+    """Resource claims need a version that EKS still supports."""
+    version = file.cluster.kubernetes
+    match = re.fullmatch(r"(\d+)\.(\d+)", version)
+    floor, top = (".".join(map(str, pair)) for pair in (OLDEST_KUBERNETES, NEWEST_KUBERNETES))
+    if match is None:
+        yield Problem("cluster.kubernetes", version, "is no Kubernetes version", f'use "{floor}" or "{top}"')
+    elif (parsed := (int(match[1]), int(match[2]))) < OLDEST_KUBERNETES:
+        yield Problem(
+            "cluster.kubernetes",
+            version,
+            f"is below {floor}: Neuron resource claims need the GA API and a supported version",
+            f'use "{floor}" or later',
+        )
+    elif parsed > NEWEST_KUBERNETES:
+        yield Problem(
+            "cluster.kubernetes",
+            version,
+            "has no Neuron AMI and no kubectl layer known to this release",
+            f'use "{floor}" or "{top}"',
+        )
+
+
+def zones(file: ExperimentFile) -> Iterator[Problem]:
+    """A region with Trn2, and zones inside it."""
+    region = file.cluster.region
+    if region not in TRN2_REGIONS:
+        known = ", ".join(f"{name} (seen {seen})" for name, seen in TRN2_REGIONS.items())
+        yield Problem("cluster.region", region, "Trn2 was not seen there", f"known: {known}")
+    names = file.cluster.availability_zones
+    for number, zone in enumerate(names):
+        path = f"cluster.availability_zones[{number}]"
+        if not re.fullmatch(re.escape(region) + "[a-f]", zone):
+            yield Problem(
+                path,
+                zone,
+                f"is no zone of {region}",
+                f"use {region}a, {region}b or {region}c",
+                ("cluster.region",),
+            )
+        elif zone in names[:number]:
+            yield Problem(path, zone, "stands twice", "EKS needs two different zones")
+
+
+def admin_access(file: ExperimentFile) -> Iterator[Problem]:
+    """The public endpoint is for named networks only."""
+    for number, cidr in enumerate(file.cluster.admin_cidrs):
+        path = f"cluster.admin_cidrs[{number}]"
+        try:
+            network = ipaddress.IPv4Network(cidr)
+        except ValueError as error:
+            yield Problem(path, cidr, f"is no IPv4 network ({error})", "write it as 203.0.113.7/32")
+            continue
+        if network.prefixlen == 0:
+            yield Problem(
+                path,
+                cidr,
+                "opens the cluster's endpoint to everybody",
+                "list your own networks, or none for a private endpoint",
+            )
+
+
+RULES = (kubernetes_version, zones, admin_access)

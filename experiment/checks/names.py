@@ -1,0 +1,85 @@
+"""Names: what the catalogue knows, what Kubernetes accepts, what must be distinct."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING
+
+from experiment.catalogue.instances import INSTANCES
+from experiment.catalogue.models import MODELS
+from experiment.catalogue.runtimes import RUNTIMES
+from experiment.errors import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from experiment.schema import ExperimentFile
+
+DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+"""RFC 1035 label, what Kubernetes asks of a Service's name."""
+MAX_EXPERIMENT_NAME = 25
+"""Bucket names carry the experiment's name beside a purpose, the account and the region, in 63 characters."""
+
+
+def catalogue_names(file: ExperimentFile) -> Iterator[Problem]:
+    """Models, runtime and instance type must be in the catalogue."""
+    yield from _known("target.model", file.target.model, MODELS, "model")
+    yield from _known("runtime", file.runtime, RUNTIMES, "runtime")
+    yield from _known("cluster.instance", file.cluster.instance, INSTANCES, "Trainium2 instance type")
+    for number, arm in enumerate(file.arms):
+        if arm.speculation is not None:
+            path = f"arms[{number}].speculation.draft.model"
+            yield from _known(path, arm.speculation.draft.model, MODELS, "model")
+
+
+def dns_labels(file: ExperimentFile) -> Iterator[Problem]:
+    """Names become Kubernetes names."""
+    for path, name in [
+        ("name", file.name),
+        *((f"arms[{n}].name", arm.name) for n, arm in enumerate(file.arms)),
+    ]:
+        if not DNS_LABEL.fullmatch(name):
+            yield Problem(
+                path,
+                name,
+                "is no DNS label, which Kubernetes asks of a Service's name",
+                "use lower-case letters, digits and hyphens, starting with a letter, 63 at most",
+            )
+    if len(file.name) > MAX_EXPERIMENT_NAME:
+        yield Problem(
+            "name",
+            file.name,
+            f"has {len(file.name)} characters, and S3 bucket names made from it would pass 63",
+            f"use {MAX_EXPERIMENT_NAME} at most",
+        )
+
+
+def distinct_arms(file: ExperimentFile) -> Iterator[Problem]:
+    """Two arms with one name would be one service."""
+    seen: dict[str, int] = {}
+    for number, arm in enumerate(file.arms):
+        if arm.name in seen:
+            yield Problem(
+                f"arms[{number}].name",
+                arm.name,
+                f"is the name of arms[{seen[arm.name]}] too",
+                "give each arm its own name",
+            )
+        seen.setdefault(arm.name, number)
+    reserved = "qwen-llmperf"
+    if reserved in seen:
+        yield Problem(
+            f"arms[{seen[reserved]}].name", reserved, "is the benchmark pod's name", "choose another"
+        )
+
+
+def _known(path: str, name: str, catalogue: Iterable[str], what: str) -> Iterator[Problem]:
+    names = list(catalogue)
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"
+        yield Problem(path, name, f"is no {what} of the catalogue", hint)
+
+
+RULES = (catalogue_names, dns_labels, distinct_arms)

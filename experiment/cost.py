@@ -1,0 +1,44 @@
+"""What an experiment costs an hour, from dated list prices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from experiment.catalogue.prices import EKS_CONTROL_PLANE, NAT_GATEWAY, SYSTEM_NODE, TRN2_ON_DEMAND
+from experiment.placement import nodes_needed
+
+if TYPE_CHECKING:
+    from experiment.arms import Experiment
+    from experiment.catalogue.prices import Price
+
+SYSTEM_NODES = 2
+
+
+@dataclass(frozen=True)
+class Item:
+    """Units of one priced thing."""
+
+    price: Price
+    units: int
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Dollars an hour for all units."""
+        return self.price.usd_per_hour * self.units
+
+
+def idle(_experiment: Experiment) -> tuple[Item, ...]:
+    """What is billed while no Trn2 node runs; storage and traffic come on top."""
+    return Item(EKS_CONTROL_PLANE, 1), Item(NAT_GATEWAY, 1), Item(SYSTEM_NODE, SYSTEM_NODES)
+
+
+def running(experiment: Experiment) -> tuple[Item, ...]:
+    """What is billed while all arms stand."""
+    trn2 = TRN2_ON_DEMAND[experiment.cluster.instance.name]
+    return (Item(trn2, nodes_needed(experiment)), *idle(experiment))
+
+
+def per_hour(items: tuple[Item, ...]) -> float:
+    """Dollars an hour."""
+    return sum(item.usd_per_hour for item in items)

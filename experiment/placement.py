@@ -1,0 +1,82 @@
+"""Where the arms stand: memory of an arm, devices on nodes, nodes needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from experiment.arms import Arm, Experiment
+    from experiment.catalogue.instances import Instance
+    from experiment.catalogue.models import Model
+
+GIB = 2**30
+BYTES_PER_VALUE = 2
+"""bfloat16, for weights and KV cache."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The devices of one arm."""
+
+    arm: str
+    node: int
+    first_device: int
+    devices: int
+
+
+def memory_bytes(model: Model, *, tensor_parallel: int, sequences: int, tokens: int) -> int:
+    """High-bandwidth memory of one model's weights and full KV cache, over all its cores: a lower bound."""
+    cache = model.kv_bytes_per_token(tensor_parallel=tensor_parallel, bytes_per_value=BYTES_PER_VALUE)
+    return model.parameters * BYTES_PER_VALUE + cache * sequences * tokens
+
+
+def arm_memory_bytes(arm: Arm) -> int:
+    """High-bandwidth memory that an arm needs at least: target, and draft if it has one."""
+    models = [arm.target.model] + ([arm.speculation.draft.model] if arm.speculation else [])
+    return sum(
+        memory_bytes(
+            model,
+            tensor_parallel=arm.serving.tensor_parallel,
+            sequences=arm.serving.max_num_seqs,
+            tokens=arm.serving.max_model_len,
+        )
+        for model in models
+    )
+
+
+def place(experiment: Experiment) -> tuple[Place, ...]:
+    """Arms in file order on whole groups of devices, node after node.
+
+    Groups are powers of two that divide a node, so first-fit in order leaves no gap.
+    """
+    places: list[Place] = []
+    node, used = 0, 0
+    for arm in experiment.arms:
+        if used + arm.serving.devices > experiment.cluster.instance.devices:
+            node, used = node + 1, 0
+        places.append(Place(arm=arm.name, node=node, first_device=used, devices=arm.serving.devices))
+        used += arm.serving.devices
+    return tuple(places)
+
+
+def nodes_needed(experiment: Experiment) -> int:
+    """Trn2 nodes on which all arms stand at once."""
+    return place(experiment)[-1].node + 1
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a serving pod asks of its node beside devices."""
+
+    cpu: int
+    memory_gib: int
+
+
+def pod_share(instance: Instance, *, devices: int) -> Share:
+    """A pod's part of a node's CPU and memory, in proportion to its devices, less a tenth for everything else."""
+    part = devices / instance.devices
+    return Share(
+        cpu=int(instance.allocatable_cpu * part * 0.9),
+        memory_gib=int(instance.allocatable_memory_gib * part * 0.9),
+    )

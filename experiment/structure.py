@@ -1,0 +1,155 @@
+"""The structural half of the judgement: keys, types, ranges.
+
+One broken value must not hide the next, so what is broken is reported, cut out, and the rest is read again; what
+rests on a cut-out path is later left unjudged instead of being judged on a default that nobody wrote.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from experiment.errors import Problem
+from experiment.schema import ExperimentFile, known_keys, leaf_type
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+Location = tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What could be read of a file."""
+
+    file: ExperimentFile | None
+    """The file without its broken parts; `None` when too little is left."""
+    problems: list[Problem]
+    broken: frozenset[str]
+    """Paths of the values that were cut out."""
+
+    def judges(self, problem: Problem) -> bool:
+        """Whether nothing that `problem` rests on was cut out."""
+        return not any(
+            _overlap(path, broken)
+            for path in (problem.path, *problem.related)
+            if path
+            for broken in self.broken
+        )
+
+
+def read(data: Any) -> Reading:
+    """Read parsed YAML as an experiment file, collecting every structural problem."""
+    problems: dict[str, Problem] = {}
+    broken: set[str] = set()
+    rest = copy.deepcopy(data)
+    for _ in range(8):  # each round cuts at least one value out; nesting is shallower than this
+        try:
+            return Reading(ExperimentFile.model_validate(rest), list(problems.values()), frozenset(broken))
+        except ValidationError as error:
+            details = [(detail, _location(detail["loc"], rest)) for detail in error.errors(include_url=False)]
+        if other_version := [detail for detail, location in details if location == ("version",)]:
+            return Reading(None, [_problem(other_version[0], ("version",), "version")], frozenset())
+        for detail, location in details:
+            path = dotted(location)
+            if not any(_overlap(path, known) for known in broken):
+                problems[path] = _problem(detail, location, path)
+        for detail, location in details:
+            if detail["type"] != "extra_forbidden":
+                broken.add(dotted(location))
+            if not (_stand_in(rest, location) if detail["type"] == "missing" else _cut(rest, location)):
+                return Reading(None, list(problems.values()), frozenset(broken))
+    return Reading(None, list(problems.values()), frozenset(broken))
+
+
+def dotted(location: Location) -> str:
+    """`("arms", 1, "name")` as `arms[1].name`."""
+    text = ""
+    for step in location:
+        text += f"[{step}]" if isinstance(step, int) else (f".{step}" if text else step)
+    return text
+
+
+def _overlap(path: str, broken: str) -> bool:
+    """Whether one path is the other, or lies inside it."""
+    short, long = sorted((path, broken), key=len)
+    return long.startswith(short) and (len(long) == len(short) or long[len(short)] in ".[")
+
+
+def _location(loc: Location, data: Any) -> Location:
+    """The part of pydantic's location that exists in the file (it appends type names inside unions)."""
+    location: list[int | str] = []
+    for step in loc:
+        inside_list = isinstance(data, list) and isinstance(step, int) and step < len(data)
+        if (isinstance(data, dict) and step in data) or inside_list:
+            data = data[step]
+        elif not (isinstance(data, dict) and isinstance(step, str) and step in known_keys(tuple(location))):
+            break
+        else:
+            return (*location, step)
+        location.append(step)
+    return tuple(location)
+
+
+def _cut(data: Any, location: Location) -> bool:
+    """Remove the value at `location`, or its nearest parent that can go; false when only the root is left."""
+    while location:
+        parent = data
+        for step in location[:-1]:
+            parent = parent[step]
+        last = location[-1]
+        if isinstance(parent, dict) and last in parent:
+            del parent[last]
+            return True
+        if isinstance(parent, list):
+            return False  # taking an item out would renumber the others
+        location = location[:-1]
+    return False
+
+
+def _stand_in(data: Any, location: Location) -> bool:
+    """Put something of the right type where a required value is missing, so that the rest can be judged.
+
+    Nothing is judged on it: its path is broken already. False for a section, which nothing can stand in for.
+    """
+    kind = leaf_type(location)
+    if kind is None:
+        return False
+    for step in location[:-1]:
+        data = data[step]
+    data[location[-1]] = kind()
+    return True
+
+
+def _problem(detail: ErrorDetails, location: Location, path: str) -> Problem:
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        keys = known_keys(location[:-1])
+        close = difflib.get_close_matches(str(location[-1]), keys, n=1)
+        remedy = f"did you mean `{close[0]}`?" if close else f"known here: {', '.join(keys)}"
+        return Problem(path, None, "unknown key", remedy)
+    if kind == "missing" and path == "version":
+        return Problem(
+            path, None, "is missing, so nobody can tell which release wrote the file", "add `version: 1`"
+        )
+    if kind == "missing":
+        return Problem(path, None, "is required and missing", "add it")
+    if path == "version":
+        return Problem(
+            path,
+            detail["input"],
+            "this release reads version 1",
+            "write `version: 1`, or use the release that wrote the file",
+        )
+    if path == "":
+        return Problem(path, None, "the file is empty or no mapping", "start from experiments/qwen3-32b.yaml")
+    if kind == "string_type" and isinstance(detail["input"], int | float):
+        return Problem(
+            path, detail["input"], "YAML reads this as a number or a truth value", "put it in quotes"
+        )
+    message = detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
+    return Problem(path, detail["input"], message[0].lower() + message[1:], "change the value")
