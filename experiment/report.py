@@ -92,11 +92,10 @@ def as_text(experiment: Experiment) -> str:
         "",
         "  expected cost, quoted list prices (storage and traffic come on top)",
         *(
-            f"    {item.usd_per_hour:7.2f} $/h  {item.units} x {item.price.item} ({item.price.as_of}, "
-            f"{item.price.source})"
+            f"    {item.usd_per_hour:7.3f} $/h  {item.units} x {item.price.item} ({item.price.as_of})"
             for item in cost.running(experiment)
         ),
-        f"    {cost.per_hour(cost.running(experiment)):7.2f} $/h  with all arms up; "
+        f"    {cost.per_hour(cost.running(experiment)):7.2f}  $/h  with all arms up; "
         f"{cost.per_hour(cost.idle(experiment)):.2f} $/h with no Trn2 node",
     ]
     return "\n".join(lines)

@@ -50,6 +50,7 @@ def zones(file: ExperimentFile) -> Iterator[Problem]:
     if region not in TRN2_REGIONS:
         known = ", ".join(f"{name} (seen {seen})" for name, seen in TRN2_REGIONS.items())
         yield Problem("cluster.region", region, "Trn2 was not seen there", f"known: {known}")
+        return
     names = file.cluster.availability_zones
     for number, zone in enumerate(names):
         path = f"cluster.availability_zones[{number}]"

@@ -14,6 +14,7 @@ from experiment.resolving import tensor_parallel
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from experiment.catalogue.models import Model
     from experiment.schema import ExperimentFile
 
 
@@ -50,54 +51,55 @@ def cores(file: ExperimentFile) -> Iterator[Problem]:
 
 
 def memory(file: ExperimentFile) -> Iterator[Problem]:
-    """Weights of both models and their KV caches must fit the high-bandwidth memory of the claim."""
-    instance, target = INSTANCES.get(file.cluster.instance), MODELS.get(file.target.model)
+    """Weights of target and largest draft, and their KV caches, must fit the high-bandwidth memory of the claim."""
+    instance, target, draft = (
+        INSTANCES.get(file.cluster.instance),
+        MODELS.get(file.target.model),
+        _largest_draft(file),
+    )
     if instance is None or target is None:
         return
-    for number, arm in enumerate(file.arms):
-        draft = MODELS.get(arm.speculation.draft.model) if arm.speculation else None
-        models = [target] if draft is None else [target, draft]
-        degree = tensor_parallel(file.serving, file.cluster.instance)
-        need = sum(
-            memory_bytes(
-                model,
-                tensor_parallel=degree,
-                sequences=file.serving.max_num_seqs,
-                tokens=file.serving.max_model_len,
-            )
-            for model in models
+    models = [target] if draft is None else [target, draft]
+    need = sum(
+        memory_bytes(
+            model,
+            tensor_parallel=tensor_parallel(file.serving, file.cluster.instance),
+            sequences=file.serving.max_num_seqs,
+            tokens=file.serving.max_model_len,
         )
-        have = file.serving.devices * instance.hbm_gib_per_device * GIB
-        if need > have:
-            yield Problem(
-                f"arms[{number}]",
-                arm.name,
-                f"weights and KV cache of {' and '.join(m.name for m in models)} "
-                f"need {need / GIB:.0f} GiB at {BYTES_PER_VALUE} bytes a value, {file.serving.devices} "
-                f"devices have {have / GIB:.0f}",
-                "use more devices, fewer sequences, a shorter max_model_len or a smaller model",
-                ("serving", "target.model"),
-            )
+        for model in models
+    )
+    have = file.serving.devices * instance.hbm_gib_per_device * GIB
+    if need > have:
+        yield Problem(
+            "serving.devices",
+            file.serving.devices,
+            f"weights and KV cache of {' and '.join(model.name for model in models)} need {need / GIB:.0f} GiB at "
+            f"{BYTES_PER_VALUE} bytes a value, these devices have {have / GIB:.0f}",
+            "use more devices, fewer sequences, a shorter max_model_len or a smaller model",
+            ("serving", "target.model"),
+        )
 
 
 def context_length(file: ExperimentFile) -> Iterator[Problem]:
     """No model can be served beyond the positions it was trained for."""
-    references = [("target.model", file.target.model)]
-    references += [
-        (f"arms[{n}].speculation.draft.model", arm.speculation.draft.model)
-        for n, arm in enumerate(file.arms)
-        if arm.speculation
-    ]
-    for path, name in references:
-        model = MODELS.get(name)
-        if model is not None and file.serving.max_model_len > model.max_positions:
-            yield Problem(
-                "serving.max_model_len",
-                file.serving.max_model_len,
-                f"{name} knows {model.max_positions} positions",
-                f"use {model.max_positions} or less",
-                (path,),
-            )
+    models = [model for model in (MODELS.get(file.target.model), _largest_draft(file)) if model is not None]
+    if not models:
+        return
+    shortest = min(models, key=lambda model: model.max_positions)
+    if file.serving.max_model_len > shortest.max_positions:
+        yield Problem(
+            "serving.max_model_len",
+            file.serving.max_model_len,
+            f"{shortest.name} knows {shortest.max_positions} positions",
+            f"use {shortest.max_positions} or less",
+            ("target.model",),
+        )
+
+
+def _largest_draft(file: ExperimentFile) -> Model | None:
+    drafts = [MODELS.get(arm.speculation.draft.model) for arm in file.arms if arm.speculation]
+    return max((draft for draft in drafts if draft), key=lambda model: model.parameters, default=None)
 
 
 def runtime_fits(file: ExperimentFile) -> Iterator[Problem]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.errors import Problem
+from experiment.prompts import MIN_PROMPTS_PER_CLASS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +80,7 @@ def classes_covered(file: ExperimentFile, prompts: tuple[Prompt, ...]) -> Iterat
     for prompt in prompts:
         sizes[prompt.class_name] = sizes.get(prompt.class_name, 0) + 1
     for name, size in sizes.items():
-        if file.benchmark.requests % size:
+        if size >= MIN_PROMPTS_PER_CLASS and file.benchmark.requests % size:
             yield Problem(
                 "benchmark.requests",
                 file.benchmark.requests,
@@ -88,6 +89,7 @@ def classes_covered(file: ExperimentFile, prompts: tuple[Prompt, ...]) -> Iterat
                 f"use {max(1, round(file.benchmark.requests / size)) * size}",
                 ("prompts",),
             )
+            return  # one count to change, whatever the number of classes
 
 
 RULES = (lengths, sampling, thinking, classes_covered)

@@ -1,0 +1,84 @@
+"""Contract: the arms differ in the declared paths only."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cdk8s_charts.parity import differences, options, undeclared_differences
+from cdk8s_charts.serving import deployment
+from experiment import Experiment, load
+from tests.conftest import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Edit = Callable[[dict[str, Any]], object]
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: Path(path).stem
+)
+def test_arms_differ_only_in_name_speculation_and_artifact(path: Path) -> None:
+    experiment = load(path)
+    baseline = deployment(experiment, experiment.baseline)
+    for arm in experiment.arms[1:]:
+        treatment = deployment(experiment, arm)
+        assert undeclared_differences(baseline, treatment) == []
+        changed = differences(baseline, treatment)
+        assert any("--speculative-config" in entry for entry in changed)
+        assert any("artifact-key" in entry for entry in changed)
+
+
+def _pod(manifest: dict[str, Any]) -> dict[str, Any]:
+    pod: dict[str, Any] = manifest["spec"]["template"]["spec"]
+    return pod
+
+
+def _neuron_config(key: str, value: Any) -> Edit:
+    def edit(manifest: dict[str, Any]) -> None:
+        argv = _pod(manifest)["containers"][0]["command"]
+        place = argv.index("--override-neuron-config") + 1
+        argv[place] = json.dumps({**json.loads(argv[place]), key: value})
+
+    return edit
+
+
+UNFAIR: dict[str, Edit] = {
+    "other image": lambda m: _pod(m)["containers"][0].update(image="other:1"),
+    "more cpu": lambda m: _pod(m)["containers"][0]["resources"]["limits"].update(cpu="99"),
+    "other claim": lambda m: _pod(m)["resourceClaims"][0].update(resourceClaimTemplateName="other"),
+    "another variable": lambda m: _pod(m)["containers"][0]["env"].append({"name": "X", "value": "1"}),
+    "another value": lambda m: _pod(m)["containers"][0]["env"][0].update(value="1"),
+    "another option": lambda m: _pod(m)["containers"][0]["command"].append("--enforce-eager"),
+    "another batch": lambda m: _pod(m)["containers"][0]["command"].__setitem__(14, "8"),
+    "another model": lambda m: _pod(m)["containers"][0]["command"].__setitem__(2, "/checkpoints/other"),
+    "other sampling": _neuron_config("async_mode", True),
+    "sequence parallelism": _neuron_config("sequence_parallel_enabled", True),
+    "another node": lambda m: _pod(m).update(nodeSelector={"x": "y"}),
+    "a sidecar": lambda m: _pod(m)["containers"].append({"name": "sidecar"}),
+    "another probe": lambda m: _pod(m)["containers"][0]["livenessProbe"].update(periodSeconds=1),
+    "another check": lambda m: _pod(m)["initContainers"][0]["command"].__setitem__(2, "true"),
+}
+
+
+@pytest.mark.parametrize("name", UNFAIR)
+def test_any_other_difference_is_found(reference: Experiment, name: str) -> None:
+    baseline, treatment = (deployment(reference, arm) for arm in reference.arms)
+    broken = copy.deepcopy(treatment)
+    UNFAIR[name](broken)
+    assert undeclared_differences(baseline, broken)
+
+
+def test_options_are_read_as_names_and_values() -> None:
+    argv = ["vllm", "serve", "m", "--port", "8000", "--flag", "--json", '{"a": [1]}']
+    assert options(argv) == {
+        "": ["vllm", "serve", "m"],
+        "--port": "8000",
+        "--flag": True,
+        "--json": {"a": [1]},
+    }

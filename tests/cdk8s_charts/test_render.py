@@ -1,0 +1,188 @@
+"""What is rendered: valid, reviewed, complete, the same twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from cdk8s_charts.claims import DRIVER
+from cdk8s_charts.errors import ChartError
+from cdk8s_charts.placeholders import PLACEHOLDERS, fill, names_in
+from cdk8s_charts.render import ManifestFile, render, write
+from experiment import Experiment, load
+from tests.conftest import ROOT
+
+EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def files(reference: Experiment) -> tuple[ManifestFile, ...]:
+    return render(reference)
+
+
+def _of_kind(files: tuple[ManifestFile, ...], kind: str) -> dict[str, Any]:
+    return {item["metadata"]["name"]: item for file in files for item in file.objects if item["kind"] == kind}
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_committed_manifests_equal_a_fresh_render(path: Path) -> None:
+    experiment = load(path)
+    folder = ROOT / "manifests" / experiment.name
+    committed = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.glob("*.yaml")}
+    fresh = {file.name: file.yaml() for file in render(experiment)}
+    assert fresh == committed, "run: make manifests"
+
+
+@pytest.mark.parametrize("version", ["1.35", "1.36"])
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_every_object_is_strictly_valid(path: Path, version: str) -> None:
+    for file in render(load(path)):
+        for item in yaml.safe_load_all(file.yaml()):
+            kubernetes_validate.validate(item, version, strict=True)
+
+
+def test_yaml_reads_back_as_the_objects_that_were_rendered(files: tuple[ManifestFile, ...]) -> None:
+    for file in files:
+        assert tuple(yaml.safe_load_all(file.yaml())) == file.objects
+
+
+def test_rendering_is_the_same_under_another_hash_seed(tmp_path: Path) -> None:
+    for seed in ("1", "2"):
+        command = [sys.executable, "-m", "cdk8s_charts", "--out", str(tmp_path / seed)]
+        subprocess.run(
+            command, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True
+        )
+    one, two = ({p.name: p.read_bytes() for p in (tmp_path / seed).rglob("*.yaml")} for seed in ("1", "2"))
+    assert one == two
+
+
+def test_every_field_of_a_resource_claim_reaches_the_yaml(files: tuple[ManifestFile, ...]) -> None:
+    (template,) = _of_kind(files, "ResourceClaimTemplate").values()
+    devices = template["spec"]["spec"]["devices"]
+    assert template["apiVersion"] == "resource.k8s.io/v1"
+    exactly = devices["requests"][0]["exactly"]
+    assert (exactly["deviceClassName"], exactly["allocationMode"], exactly["count"]) == (
+        DRIVER,
+        "ExactCount",
+        8,
+    )
+    assert exactly["selectors"][0]["cel"]["expression"].endswith("instanceType == 'trn2.48xlarge'")
+    assert devices["constraints"][0]["matchAttribute"] == "resource.aws.com/devicegroup8_id"
+    parameters = devices["config"][0]["opaque"]["parameters"]
+    assert parameters == {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig", "logicalNeuronCore": 2}
+    for deployment in _of_kind(files, "Deployment").values():
+        pod = deployment["spec"]["template"]["spec"]
+        name = template["metadata"]["name"]
+        assert pod["resourceClaims"] == [{"name": "neurons", "resourceClaimTemplateName": name}]
+        assert pod["containers"][0]["resources"]["claims"] == [{"name": "neurons", "request": "neurons"}]
+
+
+def test_deployments_wait_at_zero_and_never_surge(files: tuple[ManifestFile, ...]) -> None:
+    for deployment in _of_kind(files, "Deployment").values():
+        assert deployment["spec"]["replicas"] == 0
+        assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_services_select_the_pods_of_their_arm(files: tuple[ManifestFile, ...]) -> None:
+    deployments = _of_kind(files, "Deployment")
+    for name, service in _of_kind(files, "Service").items():
+        selector = service["spec"]["selector"].items()
+        template = deployments[name]["spec"]["template"]
+        assert selector <= template["metadata"]["labels"].items()
+        ports = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+        assert service["spec"]["ports"][0]["targetPort"] in ports
+
+
+def test_every_volume_and_account_that_a_pod_names_exists(files: tuple[ManifestFile, ...]) -> None:
+    claims, accounts, maps = (
+        _of_kind(files, kind) for kind in ("PersistentVolumeClaim", "ServiceAccount", "ConfigMap")
+    )
+    pods = [item["spec"]["template"]["spec"] for item in _of_kind(files, "Deployment").values()]
+    pods += [
+        j["spec"]["jobTemplate"]["spec"]["template"]["spec"] for j in _of_kind(files, "CronJob").values()
+    ]
+    assert len(pods) == 3
+    for pod in pods:
+        assert pod["serviceAccountName"] in accounts
+        assert pod["automountServiceAccountToken"] is False
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        for volume in volumes.values():
+            assert volume.get("persistentVolumeClaim", {}).get("claimName") in {None, *claims}
+            assert volume.get("configMap", {}).get("name") in {None, *maps}
+        for container in (*pod["containers"], *pod["initContainers"]):
+            assert {mount["name"] for mount in container["volumeMounts"]} <= volumes.keys()
+    for claim in claims.values():
+        volume = _of_kind(files, "PersistentVolume")[claim["spec"]["volumeName"]]
+        assert volume["spec"]["claimRef"]["name"] == claim["metadata"]["name"]
+
+
+def test_serving_pods_mount_checkpoints_and_artifacts_read_only(files: tuple[ManifestFile, ...]) -> None:
+    for volume in _of_kind(files, "PersistentVolume").values():
+        assert "read-only" in volume["spec"]["mountOptions"]
+    for deployment in _of_kind(files, "Deployment").values():
+        pod = deployment["spec"]["template"]["spec"]
+        mounts = [m for c in (*pod["containers"], *pod["initContainers"]) for m in c["volumeMounts"]]
+        assert all(mount["readOnly"] for mount in mounts if mount["name"] != "shm")
+
+
+def test_volume_handles_are_unique(files: tuple[ManifestFile, ...]) -> None:
+    handles = [
+        volume["spec"]["csi"]["volumeHandle"] for volume in _of_kind(files, "PersistentVolume").values()
+    ]
+    assert len(set(handles)) == len(handles) == 2
+
+
+def test_the_benchmark_is_suspended_and_runs_one_at_a_time(files: tuple[ManifestFile, ...]) -> None:
+    job = _of_kind(files, "CronJob")["qwen-llmperf"]["spec"]
+    assert job["suspend"] is True
+    assert job["concurrencyPolicy"] == "Forbid"
+
+
+def test_the_plan_has_every_prompt_and_the_urls_of_the_services(
+    reference: Experiment, files: tuple[ManifestFile, ...]
+) -> None:
+    (config,) = _of_kind(files, "ConfigMap").values()
+    plan = json.loads(config["data"]["plan.json"])
+    assert [prompt["id"] for prompt in plan["prompts"]] == [prompt.id for prompt in reference.prompts]
+    for arm in plan["arms"]:
+        assert arm["url"] == f"http://{arm['name']}.qwen3-32b.svc.cluster.local:8000/v1"
+        assert arm["name"] in _of_kind(files, "Service")
+    assert [arm["max_tokens_per_step"] for arm in plan["arms"]] == [1, 7]
+
+
+def test_placeholders_are_a_closed_list(files: tuple[ManifestFile, ...]) -> None:
+    assert names_in([file.objects for file in files]) == PLACEHOLDERS.keys()
+
+
+def test_filling_leaves_no_placeholder_and_refuses_wrong_names(files: tuple[ManifestFile, ...]) -> None:
+    objects = [item for file in files for item in file.objects]
+    values = dict.fromkeys(PLACEHOLDERS, "x")
+    assert names_in(fill(objects, values)) == set()
+    with pytest.raises(ChartError, match="BENCHMARK_IMAGE has no value"):
+        fill(objects, {"AWS_ACCOUNT": "1"})
+    with pytest.raises(ChartError, match="REGION is no placeholder"):
+        fill(objects, {**values, "REGION": "x"})
+
+
+def test_images_are_pinned_by_full_tag(files: tuple[ManifestFile, ...]) -> None:
+    text = "".join(file.yaml() for file in files)
+    images = {line.split("image: ")[1] for line in text.splitlines() if " image: " in line}
+    tagged = {image for image in images if image != "${BENCHMARK_IMAGE}"}
+    assert tagged == {
+        "public.ecr.aws/neuron/pytorch-inference-vllm-neuronx:0.9.1-neuronx-py311-sdk2.26.1-ubuntu22.04"
+    }
+
+
+def test_writing_removes_what_an_earlier_render_left(tmp_path: Path, files: tuple[ManifestFile, ...]) -> None:
+    (tmp_path / "30-gone.yaml").write_text("x")
+    assert len(write(files, tmp_path)) == len(files) + 1
+    assert not (tmp_path / "30-gone.yaml").exists()
+    assert write(files, tmp_path) == []

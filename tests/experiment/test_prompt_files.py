@@ -1,0 +1,56 @@
+"""`prompts: file:`: the user's own prompts as JSON lines."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from experiment import InvalidExperiment, load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Variation = Callable[[Callable[[dict[str, Any]], object]], Path]
+
+
+def _with_file(variation: Variation, lines: list[str]) -> Path:
+    path = variation(lambda data: data.update(prompts={"file": "mine.jsonl"}))
+    (path.parent / "mine.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def _line(number: int, **fields: Any) -> str:
+    return json.dumps({"id": f"q{number}", "class": "mine", "prompt": f"Question {number}?", **fields})
+
+
+def test_prompts_and_messages_are_read_with_their_own_limits(variation: Variation) -> None:
+    lines = [_line(number) for number in range(7)]
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
+    lines.append(json.dumps({"id": "chat", "class": "mine", "messages": messages, "max_tokens": 50}))
+    prompts = load(_with_file(variation, lines)).prompts
+    assert [prompt.text for prompt in prompts[:2]] == ["Question 0?", "Question 1?"]
+    assert prompts[7].messages == (("system", "Be brief."), ("user", "Why?"))
+    assert prompts[7].max_tokens == 50
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "line 9 of mine.jsonl.*is no JSON"),
+        ("[1]", "is no object of known keys"),
+        (_line(9, prompts="x"), "is no object of known keys"),
+        (json.dumps({"id": 1, "class": "mine", "prompt": "x"}), "must be texts"),
+        (json.dumps({"id": "x", "class": "mine"}), "needs either `prompt` or `messages`"),
+        (_line(9, messages=[]), "needs either `prompt` or `messages`"),
+        (json.dumps({"id": "x", "class": "mine", "messages": ["hi"]}), "malformed prompt"),
+        (_line(9, max_tokens=0), "`max_tokens` is 0"),
+        (_line(1), "id 'q1' stands 2 times"),
+        (_line(9, prompt="y" * 500), "up to 500 prompt tokens"),
+    ],
+)
+def test_a_wrong_line_is_refused_with_its_number(variation: Variation, line: str, words: str) -> None:
+    with pytest.raises(InvalidExperiment, match=words):
+        load(_with_file(variation, [*(_line(number) for number in range(8)), line]))

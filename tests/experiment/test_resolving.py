@@ -1,0 +1,152 @@
+"""What the reference experiment resolves to, and what the facts behind it must agree on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from experiment import Experiment, load
+from experiment.artifact import artifact_key
+from experiment.catalogue.models import MODELS
+from experiment.neuron_config import compile_config, serve_config
+from experiment.placement import nodes_needed, place
+from tests.conftest import REFERENCE, ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Variation = Callable[[Callable[[dict[str, Any]], object]], Path]
+
+
+def test_the_reference_is_the_published_pair(reference: Experiment) -> None:
+    baseline, treatment = reference.arms
+    assert (baseline.name, treatment.name) == ("qwen-vllm", "qwen-sd-vllm")
+    assert baseline.speculation is None
+    assert treatment.speculation is not None
+    assert treatment.speculation.draft.model.name == "Qwen/Qwen3-1.7B"
+    assert treatment.speculation.num_speculative_tokens == 7
+    assert baseline.serving.tensor_parallel == 32
+
+
+def test_a_fused_step_yields_k_tokens_at_most_not_one_more(reference: Experiment) -> None:
+    assert [arm.tokens_per_step for arm in reference.arms] == [1, 7]
+
+
+def test_both_arms_fill_one_node_without_sharing_a_device(reference: Experiment) -> None:
+    taken = [
+        (p.node, device)
+        for p in place(reference)
+        for device in range(p.first_device, p.first_device + p.devices)
+    ]
+    assert nodes_needed(reference) == 1
+    assert sorted(taken) == [(0, device) for device in range(16)]
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=lambda model: model.name)
+def test_model_shapes_give_the_parameters_of_the_model_card(model: Any) -> None:
+    assert model.parameters / 1e9 == pytest.approx(model.card_parameters_billions, rel=0.02)
+
+
+def test_every_key_of_a_neuron_config_is_known_to_nxd_inference(reference: Experiment) -> None:
+    known = json.loads((ROOT / "tests/data/nxdi-0.6.10598-config.json").read_text())["classes"]
+    for arm in reference.arms:
+        config = compile_config(arm)
+        assert config.keys() <= set(known["NeuronConfig"])
+        assert config["on_device_sampling_config"].keys() <= set(known["OnDeviceSamplingConfig"])
+
+
+def test_both_arms_get_the_same_full_configuration_but_for_speculation(reference: Experiment) -> None:
+    plain, fused = (compile_config(arm) for arm in reference.arms)
+    assert plain.keys() == fused.keys()
+    differing = {key for key in plain if plain[key] != fused[key]}
+    assert differing == {"enable_fused_speculation", "speculation_length"}
+
+
+def test_a_server_is_told_plain_values_only(reference: Experiment) -> None:
+    for arm in reference.arms:
+        assert all(
+            isinstance(value, bool | int) or key == "padding_side" for key, value in serve_config(arm).items()
+        )
+
+
+def _treat(key: str, value: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda data: data["arms"][1]["speculation"].update({key: value})
+
+
+CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "window": _treat("num_speculative_tokens", 5),
+    "draft": _treat("draft", {"model": "Qwen/Qwen3-0.6B"}),
+    "draft revision": _treat("draft", {"model": "Qwen/Qwen3-1.7B", "revision": "a" * 40}),
+    "draft length": _treat("draft_max_model_len", 512),
+    "target revision": lambda data: data["target"].update(revision="b" * 40),
+    "batch": lambda data: data["serving"].update(max_num_seqs=8),
+    "length": lambda data: data["serving"].update(max_model_len=2048),
+    "cores": lambda data: data["serving"].update(logical_nc_config=1, tensor_parallel=64),
+    "devices": lambda data: data["serving"].update(devices=4, tensor_parallel=16),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_changes_an_artifact_changes_its_key(
+    reference: Experiment, variation: Variation, change: str
+) -> None:
+    assert artifact_key(load(variation(CHANGES[change])).arms[1]) != artifact_key(reference.arms[1])
+
+
+def test_what_does_not_change_an_artifact_keeps_its_key(reference: Experiment, variation: Variation) -> None:
+    def edit(data: dict[str, Any]) -> None:
+        data["arms"][1]["name"] = "renamed"
+        data["benchmark"]["requests"] = 64
+        data["cluster"]["region"] = "ap-southeast-4"
+        data["cluster"]["availability_zones"] = ["ap-southeast-4a", "ap-southeast-4b"]
+
+    assert artifact_key(load(variation(edit)).arms[1]) == artifact_key(reference.arms[1])
+
+
+def test_the_arms_never_share_an_artifact(reference: Experiment) -> None:
+    assert len({artifact_key(arm) for arm in reference.arms}) == 2
+
+
+def _check(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "experiment", "check", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ}, check=False)
+
+
+def test_check_prints_arms_keys_unknowns_and_dated_cost(reference: Experiment) -> None:
+    result = _check(str(REFERENCE))
+    assert result.returncode == 0
+    for arm in reference.arms:
+        assert artifact_key(arm) in result.stdout
+    for words in ("not known before a run", "revision of Qwen/Qwen3-32B", "2025-11-30", "$/h"):
+        assert words in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 100
+    assert result.stderr == ""
+
+
+def test_check_speaks_json() -> None:
+    data = json.loads(_check(str(REFERENCE), "--json").stdout)
+    assert [arm["devices"] for arm in data["arms"]] == [list(range(8)), list(range(8, 16))]
+    assert data["usd_per_hour"]["arms_up"] > data["usd_per_hour"]["no_trn2_node"]
+
+
+def test_check_refuses_with_exit_2_and_no_traceback(variation: Variation) -> None:
+    result = _check(str(variation(_treat("num_speculative_tokens", 1))))
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr.splitlines()) == 2
+
+
+def test_the_core_starts_no_jsii_and_no_network() -> None:
+    code = (
+        "import sys, pathlib, experiment; experiment.load(pathlib.Path(sys.argv[1]));"
+        "print([m for m in ('jsii', 'boto3', 'aiohttp', 'urllib.request', 'asyncio') if m in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, str(REFERENCE)]
+    assert subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout == "[]\n"
