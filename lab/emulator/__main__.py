@@ -1,0 +1,126 @@
+"""`python -m lab.emulator --listen 127.0.0.1:0 [--announce FILE] [--plan FILE] -- vllm serve ...`
+
+Serves until SIGTERM or SIGINT, then exits 0. Exit 2: options, plan or argv cannot be used; 3: cannot listen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from aiohttp import web
+
+from lab.emulator.argv import ServedArm, parse_argv
+from lab.emulator.errors import EmulatorError, ListenError, UsageError
+from lab.emulator.prompts import PromptClasses, load_classes
+from lab.emulator.server import Endpoint
+
+SHUTDOWN_S = 0.01
+"""Grace for running answers at SIGTERM. Not 0, which aiohttp takes for no limit at all."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"options: {message}; see --help")
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host, int(port)
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m lab.emulator",
+        description="Emulate one vLLM service on Trainium2: real HTTP, real time, modelled timings.",
+        epilog="After '--' comes the argv of the arm's container: vllm serve MODEL --max-num-seqs 4 ...",
+    )
+    parser.add_argument(
+        "--listen", type=_address, required=True, metavar="HOST:PORT", help="port 0: any free one"
+    )
+    parser.add_argument(
+        "--announce", type=Path, metavar="FILE", help="write port and pid there once listening"
+    )
+    parser.add_argument(
+        "--plan", type=Path, metavar="FILE", help="the benchmark's plan, for the prompts' classes"
+    )
+    parser.add_argument("--time-scale", type=_positive, default=1.0, help=argparse.SUPPRESS)
+    return parser
+
+
+def _announce(path: Path, port: int) -> None:
+    """Appear whole or not at all: a parent polls for this file."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(json.dumps({"port": port, "pid": os.getpid()}), encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise UsageError(f"--announce {path}: {error.strerror}; name a file in a writable folder") from None
+
+
+def _say(arm: ServedArm, classes: PromptClasses, url: str, time_scale: float) -> None:
+    decoding = f"k={arm.speculative_tokens} with {arm.draft}" if arm.speculative_tokens else "plain decoding"
+    scale = "" if time_scale == 1.0 else f", time scaled by {time_scale}"
+    what = f"{arm.served_names[0]}, {decoding}, {arm.max_num_seqs} slots"
+    print(f"emulated trn2: {what}, {url} (timings modelled{scale})", file=sys.stderr)
+    if classes.without_acceptance:
+        names = ", ".join(classes.without_acceptance)
+        print(f"no acceptance is known for {names}: served like open-ended prompts", file=sys.stderr)
+
+
+async def _serve(options: argparse.Namespace, arm: ServedArm, classes: PromptClasses) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    application = Endpoint(arm, classes, time_scale=options.time_scale).application()
+    runner = web.AppRunner(
+        application, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S
+    )
+    await runner.setup()
+    host, port = options.listen
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise ListenError(f"--listen {host}:{port}: {error.strerror}; choose a free address") from None
+        port = runner.addresses[0][1]
+        if options.announce:
+            _announce(options.announce, port)
+        _say(arm, classes, f"http://{host}:{port}/v1", options.time_scale)
+        await stop.wait()
+    finally:
+        await runner.cleanup()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    split = arguments.index("--") if "--" in arguments else len(arguments)
+    try:
+        options = _parser().parse_args(arguments[:split])
+        arm = parse_argv(arguments[split + 1 :])
+        classes = load_classes(options.plan) if options.plan else PromptClasses()
+        asyncio.run(_serve(options, arm, classes))
+    except EmulatorError as error:
+        print(error, file=sys.stderr)
+        return 3 if isinstance(error, ListenError) else 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Tests of the lab: what it emulates, and how honestly it says so."""

@@ -1,0 +1,1 @@
+"""Tests of the emulated endpoint: pure parts without sleeping, the HTTP parts over loopback."""

@@ -1,0 +1,134 @@
+"""The continuous batch in simulated time: slots, order, cost, and the speed-up that clients will see."""
+
+from __future__ import annotations
+
+from statistics import mean
+
+import pytest
+
+from lab.emulator.acceptance import Draws, conditional_acceptance, expected_tokens_per_step
+from lab.emulator.batch import Batch, Output, Sequence
+from lab.emulator.text import write_answer
+from lab.emulator.timing import StepCosts
+
+from .simulation import DRAFT, closed_loop
+
+
+def _batch(k: int = 0) -> Batch:
+    return Batch(slots=4, speculative_tokens=k, costs=StepCosts())
+
+
+def _sequence(number: int = 0, *, tokens: int = 10, k: int = 0) -> Sequence:
+    return Sequence(
+        answer=write_answer(f"p{number}", "json", max_tokens=tokens),
+        prompt_tokens=8,
+        acceptance=conditional_acceptance("json", DRAFT, k),
+        draws=Draws(1, f"p{number}"),
+        arrival_s=float(number),
+    )
+
+
+def _advance(batch: Batch) -> list[Output]:
+    step = batch.next_step()
+    assert step is not None
+    return batch.complete(step)
+
+
+def _drain(batch: Batch) -> list[Output]:
+    outputs: list[Output] = []
+    while batch.waiting or batch.running:
+        outputs.extend(_advance(batch))
+    return outputs
+
+
+def test_prefills_come_one_by_one_before_the_next_decode_step_and_yield_one_token() -> None:
+    batch = _batch()
+    for number in range(3):
+        batch.submit(_sequence(number))
+    steps = [batch.next_step() for _ in range(4)]
+    assert [step.prefill for step in steps if step] == [True, True, True, False]
+    assert [step.duration_s for step in steps if step] == [0.048] * 3 + [0.045]
+    assert [step.not_before_s for step in steps if step] == [0.0, 1.0, 2.0, 0.0]
+    assert steps[0] is not None
+    assert [output.tokens for output in batch.complete(steps[0])] == [1]
+
+
+def test_the_fifth_request_waits_for_a_slot() -> None:
+    batch = _batch()
+    fifth = _sequence(5, tokens=2)
+    for number in range(4):
+        batch.submit(_sequence(number, tokens=3))
+    batch.submit(fifth)
+    served = [output.sequence for _ in range(6) for output in _advance(batch)]
+    assert fifth not in served, "four prefills and two decode steps belong to the first four"
+    assert len(batch.running) == 0
+    assert [output.sequence for output in _advance(batch)] == [fifth]
+
+
+def test_a_dropped_sequence_yields_nothing_and_frees_its_slot_or_place() -> None:
+    batch = _batch()
+    sequences = [_sequence(number) for number in range(5)]
+    for sequence in sequences:
+        batch.submit(sequence)
+    for _ in range(4):
+        _advance(batch)
+    step = batch.next_step()
+    assert step is not None
+    batch.drop(sequences[0])
+    assert sequences[0] not in [output.sequence for output in batch.complete(step)]
+    assert [output.sequence for output in _advance(batch)] == [sequences[4]]
+    waiting = _sequence(6)
+    batch.submit(waiting)
+    batch.drop(waiting)
+    assert not batch.waiting
+
+
+def test_an_idle_batch_has_no_next_step() -> None:
+    assert _batch().next_step() is None
+
+
+@pytest.mark.parametrize("k", [0, 7])
+@pytest.mark.parametrize("tokens", [1, 2, 64])
+def test_exactly_max_tokens_come_out(k: int, tokens: int) -> None:
+    batch = _batch(k)
+    batch.submit(_sequence(tokens=tokens, k=k))
+    outputs = _drain(batch)
+    assert sum(output.tokens for output in outputs) == tokens
+    assert [output.finish_reason for output in outputs] == [None] * (len(outputs) - 1) + ["length"]
+
+
+def test_both_arms_write_the_same_text() -> None:
+    texts = []
+    for k in (0, 2, 7):
+        batch = _batch(k)
+        batch.submit(_sequence(tokens=200, k=k))
+        texts.append("".join(output.text for output in _drain(batch)))
+    assert texts[0] == texts[1] == texts[2]
+
+
+@pytest.mark.parametrize("prompt_class", ["repetition", "code", "open-ended"])
+def test_chunks_stay_within_k_and_average_the_expectation(prompt_class: str) -> None:
+    chunks = [timed.chunks for timed in closed_loop(prompt_class, 7, max_tokens=600)]
+    steps = [tokens for chunk in chunks for tokens in chunk[1:]]
+    assert all(chunk[0] == 1 for chunk in chunks)
+    assert max(steps) <= 7
+    expected = expected_tokens_per_step(conditional_acceptance(prompt_class, DRAFT, 7))
+    assert mean(steps) == pytest.approx(expected, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("prompt_class", "lowest", "highest"),
+    [("repetition", 2.6, 3.0), ("numeric", 2.4, 2.8), ("json", 2.2, 2.7), ("open-ended", 0.9, 1.1)],
+)
+def test_a_client_sees_the_fitted_speed_up_over_64_tokens(
+    prompt_class: str, lowest: float, highest: float
+) -> None:
+    for requests in (8, 16, 64):
+        plain = mean(timed.tpot_s for timed in closed_loop(prompt_class, 0, requests=requests))
+        speculative = mean(timed.tpot_s for timed in closed_loop(prompt_class, 7, requests=requests))
+        assert lowest <= plain / speculative <= highest
+
+
+def test_one_wave_of_requests_has_the_same_ttft_in_both_arms() -> None:
+    plain, speculative = (closed_loop("json", k, requests=4) for k in (0, 7))
+    assert [timed.ttft_s for timed in plain] == [timed.ttft_s for timed in speculative]
