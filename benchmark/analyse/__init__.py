@@ -1,0 +1,1 @@
+"""From raw records to numbers: pure functions, no network, no clock."""

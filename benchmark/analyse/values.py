@@ -1,0 +1,65 @@
+"""The numbers of one request, by the registry's definitions. None is "not known", never zero."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from benchmark import metrics
+from benchmark.measure.records import RequestRecord
+
+
+def request_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str, float]:
+    """By metric name, what is known of one answered request; nothing for a failed one.
+
+    `max_tokens_per_step` of the arm decides whether chunks may stand for tokens where the server tells none.
+    """
+    if record.error is not None or record.ttft_s is None or record.e2e_s is None:
+        return {}
+    tokens = output_tokens(record, max_tokens_per_step)
+    stream_chunks = record.stream_chunks or len(record.chunk_s)
+    found = {
+        metrics.TTFT.name: record.ttft_s,
+        metrics.E2E.name: record.e2e_s,
+        metrics.TPOT.name: _time_per_output_token(record, tokens),
+        metrics.OUTPUT_TOKENS_PER_S.name: tokens / record.e2e_s if tokens else None,
+        metrics.TOKENS_PER_STEP.name: _tokens_per_step(record, tokens),
+        metrics.LLMPERF_INTER_TOKEN_LATENCY.name: record.e2e_s / stream_chunks,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def gaps(record: RequestRecord) -> list[float]:
+    """Inter-chunk latencies of one request, seconds."""
+    return [later - earlier for earlier, later in pairwise(record.chunk_s)]
+
+
+def output_tokens(record: RequestRecord, max_tokens_per_step: int) -> int | None:
+    """Tokens of the answer. Chunks stand for tokens only where a step cannot yield more than one."""
+    if record.completion_tokens is not None:
+        return record.completion_tokens
+    return len(record.chunk_s) if max_tokens_per_step == 1 and record.error is None else None
+
+
+def decode_steps(record: RequestRecord) -> list[int]:
+    """Tokens of each chunk after the first, where the server tells; one without a token is no step."""
+    return [tokens for tokens in (record.chunk_tokens or ())[1:] if tokens]
+
+
+def _time_per_output_token(record: RequestRecord, tokens: int | None) -> float | None:
+    """None for an answer of one chunk, and for one that arrived in one piece.
+
+    The first chunk is taken to hold one token, which is what prefill yields, where the server does not say.
+    """
+    if tokens is None:
+        return None
+    first = record.chunk_tokens[0] if record.chunk_tokens else 1
+    span = record.chunk_s[-1] - record.chunk_s[0]
+    return span / (tokens - first) if tokens > first and span > 0 else None
+
+
+def _tokens_per_step(record: RequestRecord, tokens: int | None) -> float | None:
+    if record.chunk_tokens:
+        steps = decode_steps(record)
+        return sum(steps) / len(steps) if steps else None
+    chunks = len(record.chunk_s) - 1
+    return (tokens - 1) / chunks if tokens is not None and chunks > 0 else None

@@ -1,0 +1,62 @@
+"""Server-sent events out of a byte stream, as the HTML standard defines them.
+
+https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
+Only `data` matters here: comments and the fields `event`, `id` and `retry` are read over.
+"""
+
+from __future__ import annotations
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class SseParser:
+    """Incremental parser: packets in, in any cut; the data of each complete event out.
+
+    Lines are cut as bytes and decoded once complete, so a character split between packets stays whole.
+    """
+
+    def __init__(self) -> None:
+        self._line: list[bytes] = []
+        self._data: list[bytes] = []
+        self._after_cr = False
+        self._at_start = True
+
+    def feed(self, packet: bytes) -> list[str]:
+        """The data of the events that `packet` completes, in order."""
+        events: list[str] = []
+        if self._after_cr and packet.startswith(b"\n"):
+            packet = packet[1:]
+        if packet:
+            self._after_cr = packet.endswith(b"\r")
+        for piece in packet.splitlines(keepends=True):
+            self._line.append(piece)
+            if piece.endswith((b"\n", b"\r")):
+                line = b"".join(self._line).rstrip(b"\r\n")
+                self._line.clear()
+                self._take_line(line, events)
+        return events
+
+    def close(self) -> list[str]:
+        """The event that the end of the stream completes: servers forget the blank line after the last one.
+
+        A line that was cut short is dropped.
+        """
+        events: list[str] = []
+        self._dispatch(events)
+        return events
+
+    def _take_line(self, line: bytes, events: list[str]) -> None:
+        if self._at_start:
+            self._at_start = False
+            line = line.removeprefix(_BYTE_ORDER_MARK)
+        if not line:
+            self._dispatch(events)
+            return
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            self._data.append(value.removeprefix(b" "))
+
+    def _dispatch(self, events: list[str]) -> None:
+        if self._data:
+            events.append(b"\n".join(self._data).decode("utf-8", errors="replace"))
+            self._data.clear()

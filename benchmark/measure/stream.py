@@ -1,0 +1,165 @@
+"""What a streamed completion says: when output came, how many tokens each chunk held, what was written.
+
+How many tokens a chunk holds is taken from the server's cumulative usage where every chunk carries it;
+it is never guessed from the text, and a total that comes at the end is not spread over the chunks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+TokenSource = Literal["usage-per-chunk", "final-usage", "chunks"]
+END = "[DONE]"
+
+
+class StreamFault(Exception):
+    """The stream cannot be used; `name` is the record's error name."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """One complete streamed answer. Times are seconds since the request was sent."""
+
+    chunk_s: tuple[float, ...]
+    """Arrival of each chunk that carries output."""
+    chunk_tokens: tuple[int, ...] | None
+    """Tokens in each of them; None unless the source is usage-per-chunk."""
+    stream_chunks: int
+    """All chunks with a choice in them, role-only and empty ones included."""
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    """Prompt tokens that the server took from its prefix cache, where it says so."""
+    completion_tokens: int | None
+    """None where the server sends no usage."""
+    finish_reason: str | None
+    token_source: TokenSource
+    speculation: dict[str, Any] | None
+    """The server's own statistics of speculation for this request, where it sends them."""
+    text: str
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    at_s: float
+    text: str
+    cumulative: int | None
+
+
+class StreamTally:
+    """Collects the events of one answer."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self._chunks: list[_Chunk] = []
+        self._usage: dict[str, Any] = {}
+        self._finish_reason: str | None = None
+        self._speculation: dict[str, Any] | None = None
+
+    @property
+    def chunks(self) -> int:
+        """Chunks seen so far that hold text."""
+        return sum(1 for chunk in self._chunks if chunk.text)
+
+    def take(self, data: str, at_s: float) -> None:
+        """Read one event that arrived `at_s` seconds after sending. Raises StreamFault."""
+        if data == END:
+            self.done = True
+            return
+        event = _event(data)
+        usage = event.get("usage")
+        if isinstance(usage, dict):
+            self._usage = usage
+        metrics = event.get("metrics")
+        if isinstance(metrics, dict) and isinstance(metrics.get("speculative_decoding"), dict):
+            self._speculation = metrics["speculative_decoding"]
+        if not event["choices"]:
+            return
+        choice = event["choices"][0]
+        self._finish_reason = choice.get("finish_reason") or self._finish_reason
+        self._chunks.append(_Chunk(at_s, _text(choice), _completion_tokens(usage)))
+
+    def output(self) -> Output:
+        """The whole answer. Raises StreamFault where the stream carried no output or never ended."""
+        if not self.done:
+            raise StreamFault("no_done", f"the stream ended after {self.chunks} chunks without [DONE]")
+        tokens = self._tokens_per_chunk()
+        counts = tokens or [0] * len(self._chunks)
+        carrying = [(c, n) for c, n in zip(self._chunks, counts, strict=True) if n or c.text]
+        if not carrying:
+            said = _completion_tokens(self._usage)
+            raise StreamFault("zero_tokens", f"no chunk carried output; the server's usage says {said}")
+        total = _completion_tokens(self._usage)
+        details = self._usage.get("prompt_tokens_details")
+        return Output(
+            chunk_s=tuple(chunk.at_s for chunk, _ in carrying),
+            chunk_tokens=None if tokens is None else tuple(n for _, n in carrying),
+            stream_chunks=len(self._chunks),
+            prompt_tokens=_count(self._usage.get("prompt_tokens")),
+            cached_tokens=_count(details.get("cached_tokens")) if isinstance(details, dict) else None,
+            completion_tokens=total,
+            finish_reason=self._finish_reason,
+            token_source="usage-per-chunk" if tokens else "chunks" if total is None else "final-usage",
+            speculation=self._speculation,
+            text=_joined(chunk.text for chunk in self._chunks),
+        )
+
+    def _tokens_per_chunk(self) -> list[int] | None:
+        """New tokens of each chunk by cumulative usage; None where that is absent or not to be believed."""
+        if any(chunk.text and chunk.cumulative is None for chunk in self._chunks):
+            return None
+        known = 0
+        tokens: list[int] = []
+        for chunk in self._chunks:
+            cumulative = known if chunk.cumulative is None else chunk.cumulative
+            tokens.append(cumulative - known)
+            known = cumulative
+        believable = known > 0 and min(tokens) >= 0 and known == _completion_tokens(self._usage)
+        return tokens if believable else None
+
+
+def _event(data: str) -> dict[str, Any]:
+    try:
+        event = json.loads(data)
+    except ValueError as error:
+        raise StreamFault("malformed", f"an event is not JSON ({error}): {data[:80]!r}") from error
+    if not isinstance(event, dict):
+        raise StreamFault("malformed", f"an event is no JSON object: {data[:80]!r}")
+    if event.get("error") or event.get("object") == "error":
+        raise StreamFault("stream_error", f"the server reported within the stream: {data[:200]}")
+    choices = event.setdefault("choices", [])
+    if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
+        raise StreamFault("malformed", f"`choices` is no list of objects: {data[:80]!r}")
+    return event
+
+
+def _text(choice: dict[str, Any]) -> str:
+    """What a choice adds, reasoning included: reasoning is generated like any other output."""
+    delta = choice.get("delta")
+    if not isinstance(delta, dict):
+        return _string(choice.get("text"))
+    reasoning = _string(delta.get("reasoning_content")) or _string(delta.get("reasoning"))
+    return reasoning + _string(delta.get("content"))
+
+
+def _joined(pieces: Iterable[str]) -> str:
+    """The pieces as one text. JSON may cut a character outside the basic plane into two escapes."""
+    return "".join(pieces).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _string(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int else None
+
+
+def _completion_tokens(usage: Any) -> int | None:
+    return _count(usage.get("completion_tokens")) if isinstance(usage, dict) else None

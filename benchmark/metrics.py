@@ -1,0 +1,149 @@
+"""The registry of metrics: what each number is called, what it means and which way is better.
+
+Pure data. Publisher, tables, dashboards and alarms read it, so that a name or a unit exists once.
+Time per output token is per *token*: with speculative decoding one streamed chunk holds several tokens,
+and a time per chunk would hide the whole gain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+DIMENSIONS = ("Experiment", "Arm", "Class", "Concurrency")
+"""CloudWatch dimensions, in order. Bounded by the plan: no request, run or prompt identifiers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One metric, in the project's words and in CloudWatch's."""
+
+    name: str
+    """Key in summary.json; ends in its unit where it has one."""
+    unit: Literal["s", "tokens/s", "tokens", "requests", "fraction"]
+    better: Literal["lower", "higher"]
+    formula: str
+    """The definition in words, per request unless `scope` says otherwise."""
+    scope: Literal["request", "chunk", "cell"]
+    """What one value describes; a cell is arm x class x concurrency and is derived, not published."""
+    cloudwatch_name: str
+    cloudwatch_unit: Literal["Seconds", "Count/Second", "Count"]
+    """A CloudWatch StandardUnit."""
+    statistic: str
+    """The CloudWatch statistic that shows it: a percentile, Average or Sum."""
+    compared: bool = False
+    """Whether arms are compared by it."""
+    dimensions: tuple[str, ...] = DIMENSIONS
+
+
+TTFT = Metric(
+    name="ttft_s",
+    unit="s",
+    better="lower",
+    formula="time from sending the request to the first chunk that carries an output token",
+    scope="request",
+    cloudwatch_name="TimeToFirstToken",
+    cloudwatch_unit="Seconds",
+    statistic="p50",
+    compared=True,
+)
+TPOT = Metric(
+    name="tpot_s",
+    unit="s",
+    better="lower",
+    formula="(t_last - t_first_chunk) / (n_tokens - tokens_in_first_chunk)",
+    scope="request",
+    cloudwatch_name="TimePerOutputToken",
+    cloudwatch_unit="Seconds",
+    statistic="p50",
+    compared=True,
+)
+INTER_CHUNK_LATENCY = Metric(
+    name="inter_chunk_latency_s",
+    unit="s",
+    better="lower",
+    formula="time between two successive chunks of a request that carry output",
+    scope="chunk",
+    cloudwatch_name="InterChunkLatency",
+    cloudwatch_unit="Seconds",
+    statistic="p50",
+)
+E2E = Metric(
+    name="e2e_s",
+    unit="s",
+    better="lower",
+    formula="time from sending the request to the last chunk that carries output",
+    scope="request",
+    cloudwatch_name="EndToEndLatency",
+    cloudwatch_unit="Seconds",
+    statistic="p50",
+    compared=True,
+)
+OUTPUT_TOKENS_PER_S = Metric(
+    name="output_tokens_per_s",
+    unit="tokens/s",
+    better="higher",
+    formula="n_tokens / e2e_s of one request",
+    scope="request",
+    cloudwatch_name="OutputTokensPerSecond",
+    cloudwatch_unit="Count/Second",
+    statistic="p50",
+    compared=True,
+)
+TOKENS_PER_STEP = Metric(
+    name="tokens_per_step",
+    unit="tokens",
+    better="higher",
+    formula="mean tokens per decode chunk; the first chunk, which comes from prefill, excluded",
+    scope="request",
+    cloudwatch_name="TokensPerStep",
+    cloudwatch_unit="Count",
+    statistic="Average",
+)
+ERRORS = Metric(
+    name="errors",
+    unit="requests",
+    better="lower",
+    formula="measured requests that ended in a named error (in CloudWatch 1 for each, 0 for the others)",
+    scope="request",
+    cloudwatch_name="Errors",
+    cloudwatch_unit="Count",
+    statistic="Sum",
+)
+ERROR_RATE = Metric(
+    name="error_rate",
+    unit="fraction",
+    better="lower",
+    formula="errors / measured requests of the cell (in CloudWatch the average of Errors)",
+    scope="cell",
+    cloudwatch_name="Errors",
+    cloudwatch_unit="Count",
+    statistic="Average",
+)
+LLMPERF_INTER_TOKEN_LATENCY = Metric(
+    name="llmperf_inter_token_latency_s",
+    unit="s",
+    better="lower",
+    formula="e2e_s / stream chunks, role-only and empty ones included: for comparison with old figures only",
+    scope="request",
+    cloudwatch_name="LlmperfInterTokenLatency",
+    cloudwatch_unit="Seconds",
+    statistic="p50",
+)
+
+METRICS: tuple[Metric, ...] = (
+    TTFT,
+    TPOT,
+    INTER_CHUNK_LATENCY,
+    E2E,
+    OUTPUT_TOKENS_PER_S,
+    TOKENS_PER_STEP,
+    ERRORS,
+    ERROR_RATE,
+    LLMPERF_INTER_TOKEN_LATENCY,
+)
+COMPARED: tuple[Metric, ...] = tuple(m for m in (TPOT, TTFT, E2E, OUTPUT_TOKENS_PER_S) if m.compared)
+"""Metrics that comparisons report, the headline first."""
+PUBLISHED: tuple[Metric, ...] = tuple(m for m in METRICS if m.scope != "cell")
+"""Metrics that are sent to CloudWatch as they are; the others are statistics of these."""
+BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}

@@ -1,0 +1,54 @@
+"""What has been published, so that publishing again does not count a request twice.
+
+One line for each acknowledged call. A call that timed out may have been counted all the same: CloudWatch
+has no idempotency token, and such a call is not in the ledger.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from benchmark.errors import ResultsError, StorageError
+
+FILE_NAME = "published.jsonl"
+
+
+class Ledger:
+    """Acknowledged requests of one results folder, by destination (namespace and endpoint)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE_NAME
+
+    def acknowledged(self, destination: str) -> set[str]:
+        """Ids of the requests that `destination` has. Raises ResultsError where the file is damaged."""
+        found: set[str] = set()
+        for number, line in enumerate(self._lines(), start=1):
+            try:
+                entry = json.loads(line)
+                if entry["destination"] == destination:
+                    found.update(entry["requests"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise ResultsError(
+                    f"{self.path}:{number}: no ledger entry ({error}); without it requests would count twice"
+                ) from error
+        return found
+
+    def acknowledge(self, destination: str, request_ids: Iterable[str]) -> None:
+        """Write down a call that `destination` took. Raises StorageError."""
+        line = json.dumps({"destination": destination, "requests": list(request_ids)}) + "\n"
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StorageError(
+                f"{self.path}: {error.strerror}; the last call was taken but not noted, so publishing again "
+                "counts it twice"
+            ) from error
+
+    def _lines(self) -> list[str]:
+        return self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []

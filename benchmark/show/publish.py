@@ -1,0 +1,103 @@
+"""Sending a run's requests to CloudWatch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from benchmark.errors import PublishError
+from benchmark.measure.journal import RawRun
+from benchmark.plan_file import from_dict
+from benchmark.show.datums import Parcel, calls, parcels, request_id
+from benchmark.show.ledger import Ledger
+
+
+class CloudWatch(Protocol):
+    """The part of boto3's client that is used."""
+
+    @property
+    def meta(self) -> Any: ...
+
+    def put_metric_data(self, *, Namespace: str, MetricData: list[dict[str, Any]]) -> Any: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """What one publication sent."""
+
+    destination: str
+    calls: int
+    data: int
+    requests: int
+    already_there: int
+    """Requests that the ledger had."""
+
+
+def cloudwatch(endpoint_url: str | None = None, region: str | None = None) -> CloudWatch:
+    """A client with boto3's standard retries. Raises PublishError where AWS is not configured."""
+    import boto3  # deferred: nothing but publishing needs it, and it takes half a second
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
+    retries: Any = {"mode": "standard", "total_max_attempts": 5}
+    config = Config(retries=retries, connect_timeout=10, read_timeout=30)
+    try:
+        client: CloudWatch = boto3.client(
+            "cloudwatch", endpoint_url=endpoint_url, region_name=region, config=config
+        )
+    except (BotoCoreError, ValueError) as error:
+        raise PublishError(f"CloudWatch: {error}; set AWS_REGION or give --region") from error
+    return client
+
+
+def publish(
+    raw: RawRun,
+    folder: Path,
+    *,
+    namespace: str,
+    client: CloudWatch,
+    report: Callable[[str], None] = lambda line: None,
+) -> Published:
+    """Send what the ledger in `folder` does not have; `report` gets a line for each call made.
+
+    Raises PublishError at the first call that fails after its retries; the ledger keeps those before it.
+    """
+    destination = f"{namespace} at {client.meta.endpoint_url}"
+    ledger = Ledger(folder)
+    known = ledger.acknowledged(destination)
+    measured = [r for r in raw.requests if r.phase == "measured"]
+    plan = from_dict(raw.sittings[0].plan)
+    fresh = [record for record in measured if request_id(record) not in known]
+    made = sent = 0
+    for batch in calls(parcels(plan, fresh)):
+        data = [datum for parcel in batch for datum in parcel.data]
+        _send(client, namespace, data, after=made)
+        ledger.acknowledge(destination, _ids(batch))
+        made, sent = made + 1, sent + len(data)
+        report(f"call {made}: {len(data)} data for {len(_ids(batch))} requests")
+    return Published(
+        destination=destination,
+        calls=made,
+        data=sent,
+        requests=len(fresh),
+        already_there=len(measured) - len(fresh),
+    )
+
+
+def _send(client: CloudWatch, namespace: str, data: list[dict[str, Any]], after: int) -> None:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        client.put_metric_data(Namespace=namespace, MetricData=data)
+    except (BotoCoreError, ClientError) as error:
+        why = " ".join(str(error).split())
+        raise PublishError(
+            f"CloudWatch {namespace}: {why}; {after} calls before it were taken and noted, publish again for "
+            "the rest (a call that timed out may then count twice)"
+        ) from error
+
+
+def _ids(batch: tuple[Parcel, ...]) -> list[str]:
+    return [id_ for parcel in batch for id_ in parcel.request_ids]

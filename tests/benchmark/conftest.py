@@ -1,0 +1,76 @@
+"""Endpoints, plans and records that the benchmark's tests share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.benchmark.endpoint import MODEL, Endpoint, Timing
+
+STEADY = Timing(first_s=0.015, step_s=0.006)
+SPEC = Timing(first_s=0.015, step_s=0.006, sizes=(2, 4))
+
+WritePlan = Callable[..., Path]
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with Endpoint({"steady": STEADY, "spec": SPEC}) as server:
+        yield server
+
+
+def plan_content(**changes: Any) -> dict[str, Any]:
+    """A small plan of two arms and two classes of six prompts."""
+    prompts: list[dict[str, Any]] = [
+        {"id": f"chat-{i}", "class": "chat", "messages": [{"role": "user", "content": f"Question {i}?"}]}
+        for i in range(6)
+    ]
+    prompts += [{"id": f"raw-{i}", "class": "raw", "prompt": f"Beginning {i}"} for i in range(6)]
+    content = {
+        "schema": 1,
+        "experiment": "qwen3-32b",
+        "model": MODEL,
+        "baseline": "steady",
+        "arms": [
+            {
+                "name": "steady",
+                "url": "http://127.0.0.1:9/v1",
+                "speculative_tokens": 0,
+                "max_tokens_per_step": 1,
+            },
+            {
+                "name": "spec",
+                "url": "http://127.0.0.1:9/v1",
+                "speculative_tokens": 4,
+                "max_tokens_per_step": 4,
+            },
+        ],
+        "concurrency": [2],
+        "requests": 6,
+        "warmup": 1,
+        "seed": 1,
+        "max_tokens": 13,
+        "temperature": 0.0,
+        "extra_body": {"chat_template_kwargs": {"enable_thinking": False}},
+        "prompts": prompts,
+    }
+    return content | changes
+
+
+@pytest.fixture
+def write_plan(tmp_path: Path, endpoint: Endpoint) -> WritePlan:
+    """Writes a plan whose arms live on the test's endpoint."""
+
+    def write(**changes: Any) -> Path:
+        content = plan_content(**changes)
+        for arm in content["arms"]:
+            arm["url"] = endpoint.url(arm["name"])
+        path = tmp_path / "plan.json"
+        path.write_text(json.dumps(content))
+        return path
+
+    return write

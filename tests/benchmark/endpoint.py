@@ -1,0 +1,217 @@
+"""A real HTTP server on loopback whose streams are known in advance: arms on a schedule, and faults.
+
+The first part of a URL's path chooses the behaviour: `/steady/v1` is the arm `steady`, `/reset/v1` a fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from itertools import cycle
+from time import perf_counter
+from types import TracebackType
+from typing import Any, Literal
+
+from aiohttp import web
+
+MODEL = "Qwen/Qwen3-32B"
+
+Usage = Literal["continuous", "final", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """An arm: when its chunks leave and how many tokens each holds."""
+
+    first_s: float = 0.02
+    step_s: float = 0.01
+    sizes: tuple[int, ...] = (1,)
+    """Tokens of the chunks after the first, in turn."""
+    usage: Usage = "continuous"
+    owned_by: str = "vllm"
+    spelling: str = "word"
+    """What each token is made of; arms with another spelling write another text."""
+
+
+@dataclass
+class Seen:
+    """One request as the server saw it."""
+
+    arm: str
+    body: dict[str, Any]
+    began: float
+    ended: float = 0.0
+    sent: list[float] = field(default_factory=list)
+    """Seconds since its arrival at which each chunk with output left."""
+
+
+class Endpoint:
+    """The server, in a thread of its own. A context manager."""
+
+    def __init__(self, arms: dict[str, Timing]) -> None:
+        self.arms = arms
+        self.seen: list[Seen] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._port = 0
+
+    def url(self, arm: str) -> str:
+        return f"http://127.0.0.1:{self._port}/{arm}/v1"
+
+    def __enter__(self) -> Endpoint:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(10)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _start(self) -> None:
+        app = web.Application()
+        app.router.add_get("/{arm}/v1/models", self._models)
+        app.router.add_post("/{arm}/v1/completions", self._answer)
+        app.router.add_post("/{arm}/v1/chat/completions", self._answer)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.05, handler_cancellation=True)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+
+    async def _models(self, request: web.Request) -> web.Response:
+        timing = self.arms.get(request.match_info["arm"], Timing())
+        return web.json_response({"object": "list", "data": [{"id": MODEL, "owned_by": timing.owned_by}]})
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        arm = request.match_info["arm"]
+        seen = Seen(arm, await request.json(), perf_counter())
+        self.seen.append(seen)
+        if arm in FAULTS:
+            return await FAULTS[arm](request)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await _stream(response, self.arms[arm], seen)
+        seen.ended = perf_counter()
+        return response
+
+
+async def _stream(response: web.StreamResponse, timing: Timing, seen: Seen) -> None:
+    """A role-only chunk with the first token, then a chunk each step, on an absolute schedule."""
+    chat = "messages" in seen.body
+    total = seen.body["max_tokens"]
+    if chat:
+        await response.write(event(choice({"role": "assistant", "content": ""}), usage(timing, 0)))
+    sizes = cycle(timing.sizes)
+    done, steps = 0, 0
+    while done < total:
+        size = min(next(sizes) if done else 1, total - done)
+        due = seen.began + timing.first_s + steps * timing.step_s
+        await asyncio.sleep(max(0.0, due - perf_counter()))
+        text = "".join(f"{timing.spelling}{done + i} " for i in range(size))
+        done, steps = done + size, steps + 1
+        content = choice({"content": text}) if chat else {"index": 0, "text": text, "finish_reason": None}
+        if done == total:
+            content["finish_reason"] = "length"
+        seen.sent.append(perf_counter() - seen.began)
+        await response.write(event(content, usage(timing, done)))
+    if timing.usage != "none":
+        await response.write(sse({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": done}}))
+    await response.write(b"data: [DONE]\n\n")
+
+
+def choice(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+    return {"index": 0, "delta": delta, "finish_reason": finish_reason}
+
+
+def usage(timing: Timing, tokens: int) -> dict[str, int] | None:
+    return {"prompt_tokens": 9, "completion_tokens": tokens} if timing.usage == "continuous" else None
+
+
+def event(of: dict[str, Any], counts: dict[str, int] | None = None) -> bytes:
+    return sse({"choices": [of]} if counts is None else {"choices": [of], "usage": counts})
+
+
+def sse(content: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(content).encode() + b"\n\n"
+
+
+async def _raw(request: web.Request, *packets: bytes, pause_s: float = 0.0) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    for packet in packets:
+        await response.write(packet)
+        await asyncio.sleep(pause_s)
+    return response
+
+
+def _status(status: int, **headers: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=f"told to\nanswer {status}", status=status, headers=headers)
+
+    return answer
+
+
+def _packets(*packets: bytes, pause_s: float = 0.0) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return await _raw(request, *packets, pause_s=pause_s)
+
+    return answer
+
+
+async def _hang_before(request: web.Request) -> web.StreamResponse:
+    await asyncio.sleep(30)
+    return web.Response()
+
+
+async def _hang_after(request: web.Request) -> web.StreamResponse:
+    response = await _raw(request, WORD)
+    await asyncio.sleep(30)
+    return response
+
+
+async def _reset(request: web.Request) -> web.StreamResponse:
+    response = await _raw(request, WORD, WORD, pause_s=0.01)
+    assert request.transport is not None
+    request.transport.abort()
+    return response
+
+
+async def _not_a_stream(request: web.Request) -> web.StreamResponse:
+    return web.json_response({"choices": [{"message": {"content": "all at once"}}]})
+
+
+ROLE = event(choice({"role": "assistant", "content": ""}))
+WORD = event(choice({"content": "word "}))
+END = event(choice({"content": ""}, "stop"))
+TOTAL = sse({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2}})
+DONE = b"data: [DONE]\n\n"
+_GERMAN = 'data: {"choices": [{"index": 0, "delta": {"content": "grün 🙂"}}]}\n\n'.encode()
+
+FAULTS: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
+    "401": _status(401),
+    "404": _status(404),
+    "429": _status(429, **{"Retry-After": "7"}),
+    "500": _status(500),
+    "hang-before": _hang_before,
+    "hang-after": _hang_after,
+    "reset": _reset,
+    "no-done": _packets(ROLE, WORD, WORD, END),
+    "malformed": _packets(ROLE, WORD, b"data: {not json\n\n", DONE),
+    "error-event": _packets(ROLE, WORD, sse({"error": {"message": "engine died", "code": 500}}), DONE),
+    "not-a-stream": _not_a_stream,
+    "zero-tokens": _packets(ROLE, END, DONE),
+    "only-done": _packets(DONE),
+    "no-usage": _packets(ROLE, WORD, WORD, END, DONE),
+    "crlf": _packets((b": ping\n\n" + ROLE + WORD + WORD + END + TOTAL + DONE).replace(b"\n", b"\r\n")),
+    "split-utf8": _packets(*(_GERMAN[i : i + 1] for i in range(len(_GERMAN))), END, DONE, pause_s=0.0005),
+    "reasoning": _packets(ROLE, event(choice({"reasoning_content": "hm "})), WORD, END, TOTAL, DONE),
+    "megabyte": _packets(event(choice({"content": "x" * 1_000_000})), END, DONE),
+    "lingering": _packets(ROLE, WORD, END, DONE, b": still here\n\n", pause_s=0.05),
+}

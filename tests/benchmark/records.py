@@ -1,0 +1,78 @@
+"""Records made by hand, for tests of what is computed from them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from benchmark.measure.journal import RawRun
+from benchmark.measure.records import RequestRecord, RunRecord
+from benchmark.plan_file import from_dict
+from tests.benchmark.conftest import plan_content
+
+WALL = 1_790_000_040.0
+
+
+def answered(
+    arm: str = "steady", pair: int = 0, *, chunk_s: tuple[float, ...] = (0.1, 0.2, 0.3), **changes: Any
+) -> RequestRecord:
+    """An answer whose chunks came at `chunk_s`, one token each unless said otherwise."""
+    text = changes.pop("text", "a b c")
+    tokens = changes.pop("chunk_tokens", (1,) * len(chunk_s))
+    values: dict[str, Any] = {
+        "run": "r1",
+        "arm": arm,
+        "class_": "chat",
+        "concurrency": 2,
+        "prompt_id": f"chat-{pair % 6}",
+        "nonce": "abc123",
+        "pair_id": f"chat/c2/{pair:04d}",
+        "phase": "measured",
+        "started_unix_s": WALL + pair,
+        "ttft_s": chunk_s[0],
+        "e2e_s": chunk_s[-1],
+        "chunk_s": chunk_s,
+        "chunk_tokens": tokens,
+        "stream_chunks": len(chunk_s) + 1,
+        "prompt_tokens": 9,
+        "completion_tokens": sum(tokens) if tokens else None,
+        "finish_reason": "stop",
+        "token_source": "usage-per-chunk",
+        "text": text,
+        "text_sha256": hashlib.sha256(text.encode()).hexdigest(),
+    }
+    return RequestRecord(**(values | changes))
+
+
+def failed(arm: str = "steady", pair: int = 0, error: str = "timeout") -> RequestRecord:
+    return RequestRecord(
+        run="r1",
+        arm=arm,
+        class_="chat",
+        concurrency=2,
+        prompt_id=f"chat-{pair % 6}",
+        nonce="abc123",
+        pair_id=f"chat/c2/{pair:04d}",
+        phase="measured",
+        started_unix_s=WALL + pair,
+        error=error,
+        message="because",
+    )
+
+
+def raw_run(*requests: RequestRecord, **plan_changes: Any) -> RawRun:
+    """A run of the small plan that holds `requests`."""
+    plan = from_dict(plan_content(**plan_changes))
+    opening = RunRecord(
+        run="r1",
+        sitting=1,
+        started_unix_s=WALL,
+        provenance="measured",
+        plan=plan.to_dict(),
+        plan_sha256=plan.sha256(),
+        owned_by={"steady": "vllm", "spec": "vllm"},
+        timeout_s=300.0,
+        client="0",
+        python="3.11",
+    )
+    return RawRun((opening,), requests)

@@ -1,0 +1,67 @@
+"""What the package promises as a whole: names, definitions, imports, start."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import benchmark
+from benchmark.commands import parser
+from benchmark.metrics import BY_NAME, COMPARED, DIMENSIONS, METRICS, PUBLISHED
+from benchmark.show.definitions import markdown
+
+PACKAGE = Path(benchmark.__file__).parent
+README = (PACKAGE / "README.md").read_text()
+
+
+def imported(path: Path) -> set[str]:
+    """Top-level names that a module imports."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def test_the_package_travels_alone_with_two_libraries() -> None:
+    allowed = {"benchmark", "aiohttp", "boto3", "botocore", *sys.stdlib_module_names}
+    for path in PACKAGE.rglob("*.py"):
+        assert imported(path) <= allowed, path
+
+
+def test_help_loads_neither_library() -> None:
+    look = "import sys; from benchmark.__main__ import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+    check = "assert not {'aiohttp', 'boto3', 'asyncio'} & set(sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", look + check], cwd=PACKAGE.parent, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_names_are_unique_and_end_in_their_unit() -> None:
+    assert len(BY_NAME) == len(METRICS)
+    assert all(metric.name.endswith("_s") for metric in METRICS if metric.unit in ("s", "tokens/s"))
+    assert len({metric.cloudwatch_name for metric in PUBLISHED}) == len(PUBLISHED)
+    assert [metric.name for metric in COMPARED] == ["tpot_s", "ttft_s", "e2e_s", "output_tokens_per_s"]
+
+
+def test_every_metric_is_found_in_cloudwatch_under_a_published_name() -> None:
+    published = {metric.cloudwatch_name for metric in PUBLISHED}
+    for metric in METRICS:
+        assert metric.cloudwatch_name in published
+        assert metric.dimensions == DIMENSIONS
+
+
+def test_the_readme_has_the_registrys_definitions_and_stays_short() -> None:
+    assert markdown() in README
+    assert len(README.splitlines()) <= 60
+
+
+def test_the_readme_names_every_verb() -> None:
+    verbs = next(action.choices for action in parser()._actions if isinstance(action.choices, dict))
+    assert verbs
+    assert all(f"python -m benchmark {verb}" in README for verb in verbs)

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark.errors import PlanError
+from benchmark.measure.body import request_body, request_path
+from benchmark.measure.schedule import pairs
+from benchmark.plan import Overrides, Plan, overridden
+from benchmark.plan_file import from_dict, load
+from tests.benchmark.conftest import plan_content
+
+
+def plan(**changes: Any) -> Plan:
+    return from_dict(plan_content(**changes))
+
+
+def test_a_plan_survives_the_way_to_json_and_back() -> None:
+    assert from_dict(json.loads(json.dumps(plan().to_dict()))) == plan()
+
+
+def test_all_problems_are_named_at_once() -> None:
+    with pytest.raises(PlanError) as error:
+        plan(requests=0, concurrency=[], colour="red", prompts=[{"id": "a", "class": "x", "promt": "?"}])
+    for told in ("requests: 0", "concurrency: []", "colour: unknown", "prompts[0].promt: unknown"):
+        assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"baseline": "other"}, "'other' is no arm"),
+        ({"schema": 2}, "schema: 2"),
+        ({"arms": [{"name": "steady", "url": "host:8000"}]}, "arms[0].url: 'host:8000'"),
+        ({"arms": [{"name": "steady", "url": "http://h/v1"}] * 2}, "'steady' appears twice"),
+        ({"prompts": [{"id": "a", "class": "x"}]}, "exactly one of"),
+        (
+            {"prompts": [{"id": "a", "class": "x", "messages": [{"role": "system", "content": "s"}]}]},
+            "user's",
+        ),
+        ({"prompts": [{"id": "a", "class": "grün", "prompt": "p"}]}, "prompts[0].class: 'grün'"),
+        ({"prompts": [{"id": "a", "class": "x", "prompt": "p"}] * 2}, "'a' appears twice"),
+        ({"concurrency": [4, 4]}, "4 appears twice"),
+        ({"temperature": "hot"}, "temperature: 'hot'"),
+    ],
+)
+def test_a_plan_that_cannot_work_is_refused(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(PlanError) as error:
+        plan(**changes)
+    assert told in str(error.value)
+
+
+def test_a_file_that_is_no_plan_is_refused_by_its_name(tmp_path: Path) -> None:
+    broken = tmp_path / "plan.json"
+    broken.write_text("{")
+    for path, told in ((broken, "not JSON"), (tmp_path / "none.json", "cannot be read")):
+        with pytest.raises(PlanError, match=told) as error:
+            load(path)
+        assert str(path) in str(error.value)
+
+
+def test_overrides_change_what_they_name_and_nothing_else() -> None:
+    changed = overridden(plan(), Overrides(urls={"spec": "http://other/v1"}, classes=("raw",), requests=3))
+    assert changed.arm("spec").url == "http://other/v1"
+    assert (changed.classes, changed.requests, changed.max_tokens) == (("raw",), 3, 13)
+    assert overridden(plan(), Overrides()) == plan()
+
+
+def test_an_override_of_the_tokens_also_caps_single_prompts() -> None:
+    prompts = [{"id": "a", "class": "x", "prompt": "p", "max_tokens": 50}]
+    assert overridden(plan(prompts=prompts), Overrides(max_tokens=8)).prompts[0].max_tokens == 8
+    assert overridden(plan(prompts=prompts), Overrides(max_tokens=80)).prompts[0].max_tokens == 50
+
+
+@pytest.mark.parametrize("overrides", [Overrides(urls={"x": "http://h/v1"}), Overrides(classes=("x",))])
+def test_an_override_of_something_unknown_is_refused(overrides: Overrides) -> None:
+    with pytest.raises(PlanError, match="'x' is not in the plan"):
+        overridden(plan(), overrides)
+
+
+def test_an_address_does_not_change_what_plan_it_is() -> None:
+    assert overridden(plan(), Overrides(urls={"spec": "http://h/v1"})).sha256() == plan().sha256()
+    assert plan(requests=7).sha256() != plan().sha256()
+
+
+def test_the_nonce_stands_before_the_last_user_message() -> None:
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "One?"},
+        {"role": "assistant", "content": "1"},
+        {"role": "user", "content": "Two?"},
+    ]
+    made = plan(prompts=[{"id": "a", "class": "x", "messages": messages}])
+    pair = pairs(made, "x", 2)[0]
+    body = json.loads(request_body(made, pair))
+    assert body["messages"] == [*messages[:3], {"role": "user", "content": f"[{pair.nonce}] Two?"}]
+    assert request_path(pair) == "/chat/completions"
+
+
+def test_raw_text_goes_to_completions_with_its_nonce_in_front() -> None:
+    pair = pairs(plan(), "raw", 2)[0]
+    body = json.loads(request_body(plan(), pair))
+    assert body["prompt"] == f"[{pair.nonce}] Beginning 0"
+    assert request_path(pair) == "/completions"
+
+
+def test_a_request_asks_for_usage_in_every_chunk_and_carries_the_plans_settings() -> None:
+    body = json.loads(request_body(plan(), pairs(plan(), "raw", 2)[0]))
+    assert body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
+    assert (body["stream"], body["temperature"], body["max_tokens"], body["seed"]) == (True, 0.0, 13, 1)
+    assert body["chat_template_kwargs"] == {"enable_thinking": False}
