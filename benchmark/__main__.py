@@ -66,6 +66,12 @@ def _publish(options: argparse.Namespace) -> int:
         f"{done.destination}: {done.calls} calls, {done.data} data for {done.requests} "
         f"{raw.sittings[0].provenance} requests; {done.already_there} were there already"
     )
+    if options.upload:
+        from benchmark.show.upload import upload
+
+        where = {"endpoint_url": options.endpoint_url, "region": options.region}
+        for address in upload(options.folder, options.upload, run_id=raw.sittings[0].run, **where):
+            print(address)
     return 0
 
 

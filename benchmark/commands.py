@@ -76,7 +76,8 @@ def _report(verb: argparse.ArgumentParser) -> None:
 def _publish(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("folder", type=Path, metavar="DIR", help="what `run --out` wrote")
     verb.add_argument("--namespace", required=True, metavar="N", help="CloudWatch namespace")
-    verb.add_argument("--endpoint-url", metavar="URL", help="another CloudWatch, for rehearsals")
+    verb.add_argument("--upload", metavar="S3", help="also copy the records to s3://bucket/prefix/<run id>/")
+    verb.add_argument("--endpoint-url", metavar="URL", help="another AWS, for rehearsals")
     verb.add_argument("--region", help="instead of the configured one")
 
 

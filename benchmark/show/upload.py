@@ -1,0 +1,53 @@
+"""Copying a results folder to S3, so that it outlives the pod. Whole files, so a repeated copy is harmless."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from benchmark.errors import PlanError, PublishError
+
+KEPT = ("requests.jsonl", "summary.json", "plan.json")
+"""What is copied where it exists; the ledger of publications belongs to the folder and stays."""
+
+
+def upload(
+    folder: Path, target: str, *, run_id: str, endpoint_url: str | None, region: str | None
+) -> list[str]:
+    """Copy the files of `folder` under `target` (`s3://bucket/prefix/`) and the run's id; returns their addresses.
+
+    Raises PlanError for a target that is no such address, PublishError where S3 does not take a file.
+    """
+    from boto3.exceptions import S3UploadFailedError
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    bucket, prefix = _parts(target)
+    written = []
+    try:
+        client = _client(endpoint_url, region)
+        for path in (folder / name for name in KEPT):
+            if path.exists():
+                key = f"{prefix}{run_id}/{path.name}"
+                client.upload_file(str(path), bucket, key)
+                written.append(f"s3://{bucket}/{key}")
+    except (BotoCoreError, ClientError, S3UploadFailedError, ValueError) as error:
+        why = " ".join(str(error).split())
+        raise PublishError(f"S3 {target}: {why}; {folder} keeps everything, publish again") from error
+    return written
+
+
+def _parts(target: str) -> tuple[str, str]:
+    parts = urlsplit(target)
+    if parts.scheme != "s3" or not parts.netloc:
+        raise PlanError(f"--upload {target!r}: is no address in S3; use s3://bucket/prefix/")
+    prefix = parts.path.lstrip("/")
+    return parts.netloc, prefix if prefix.endswith("/") or not prefix else f"{prefix}/"
+
+
+def _client(endpoint_url: str | None, region: str | None) -> Any:
+    import boto3
+    from botocore.config import Config
+
+    retries: Any = {"mode": "standard", "total_max_attempts": 5}
+    return boto3.client("s3", endpoint_url=endpoint_url, region_name=region, config=Config(retries=retries))

@@ -1,0 +1,175 @@
+"""The steps of the demonstration, in the order in which a value takes them on AWS."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from benchmark.metrics import BY_NAME
+from cdk8s_charts.render import ManifestFile, render
+from experiment import Experiment, load
+from experiment.naming import metrics_namespace
+from lab.arms import endpoints, mounted_plan, serving_commands
+from lab.aws import printing, rehearsal, server
+from lab.aws.errors import RehearsalError
+from lab.errors import LabError
+
+ROOT = Path(__file__).resolve().parent.parent
+TPOT = BY_NAME["tpot_s"]
+ROUNDING = 0.005
+"""Published values have three significant digits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shortening:
+    """How much less than the plan the demonstration does. Time itself is never scaled."""
+
+    max_tokens: int
+    requests: int
+    warmup: int
+
+
+def demonstrate(path: Path, *, out: Path, shortening: Shortening) -> None:
+    """Check, render, rehearse, serve, benchmark, publish; prints results, leaves files in `out`.
+
+    Raises `InvalidExperiment` or `LabError`.
+    """
+    _step(1, f"checking {_shown(path)}")
+    experiment = load(path)
+    _step(2, "rendering the manifests and synthesizing the stacks")
+    files = render(experiment)
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch, server.rehearsal_server() as endpoint:
+        assembly = _synthesize(path, Path(scratch) / "cdk.out")
+        _step(3, "rehearsing the stacks against a local stand-in for AWS (moto)")
+        _rehearse(assembly, endpoint=endpoint, region=experiment.cluster.region)
+        _step(4, "starting one emulated endpoint per arm from its rendered Deployment")
+        _measure(files, out=out, folder=Path(scratch), shortening=shortening)
+        _step(6, "publishing to CloudWatch (in moto) and reading back")
+        _publish(experiment, out=out, endpoint=endpoint)
+    print(f"\nresults: {_shown(out)}/summary.json, requests.jsonl")
+
+
+def _synthesize(path: Path, assembly: Path) -> Path:
+    """Run app.py as the CDK command line would, without the validation that the tests run."""
+    context = json.dumps({"experiment": str(path.resolve())})
+    environment = {
+        **os.environ,
+        "CDK_OUTDIR": str(assembly),
+        "CDK_CONTEXT_JSON": context,
+        "CDK_VALIDATION": "false",
+    }
+    result = subprocess.run(
+        [sys.executable, "app.py"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    if result.returncode != 0:
+        raise LabError(f"synthesis failed: {(result.stderr.strip().splitlines() or ['no output'])[-1]}")
+    return assembly
+
+
+def _rehearse(assembly: Path, *, endpoint: str, region: str) -> None:
+    try:
+        result = rehearsal.rehearse(assembly, endpoint=endpoint, region=region)
+    except RehearsalError as error:
+        raise LabError(str(error)) from None
+    print("\n".join(printing.account_lines(result)))
+
+
+def _measure(files: Sequence[ManifestFile], *, out: Path, folder: Path, shortening: Shortening) -> None:
+    """Load both arms with the benchmark that the pod runs and the plan that the pod mounts."""
+    plan = out / "plan.json"
+    plan.write_text(json.dumps(mounted_plan(files), indent=1), encoding="utf-8")
+    with endpoints(serving_commands(files), plan=plan, folder=folder) as urls:
+        for arm, url in urls.items():
+            print(f"    {arm}: {url}", file=sys.stderr)
+        _step(5, "benchmarking both arms in real time, one at a time, about a minute")
+        arms = [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
+        less = {
+            "--max-tokens": shortening.max_tokens,
+            "--requests": shortening.requests,
+            "--warmup": shortening.warmup,
+        }
+        words = [word for option, value in less.items() for word in (option, str(value))]
+        print()
+        _benchmark(["run", "--plan", str(plan), "--out", str(out), *arms, *words])
+
+
+def _publish(experiment: Experiment, *, out: Path, endpoint: str) -> None:
+    region = experiment.cluster.region
+    namespace = metrics_namespace(experiment)
+    print()
+    sys.stdout.flush()
+    _benchmark(
+        ["publish", str(out), "--namespace", namespace],
+        environment=server.environment(endpoint, region=region),
+    )
+    cloudwatch = server.client("cloudwatch", endpoint=endpoint, region=region)
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    cells = [cell for cell in summary["cells"] if cell["n"]]
+    samples = sum(_read_back(cloudwatch, cell, experiment=experiment, namespace=namespace) for cell in cells)
+    print(
+        f"read back: {TPOT.cloudwatch_name} of {len(cells)} cells, {samples} samples, averages as in summary.json"
+    )
+
+
+def _read_back(cloudwatch: Any, cell: Mapping[str, Any], *, experiment: Experiment, namespace: str) -> int:
+    """Samples that CloudWatch has of a cell's time per output token; `LabError` when they are not those measured."""
+    values = {
+        "Experiment": experiment.name,
+        "Arm": cell["arm"],
+        "Class": cell["class"],
+        "Concurrency": str(cell["concurrency"]),
+    }
+    now = datetime.now(UTC)
+    points = cloudwatch.get_metric_statistics(
+        Namespace=namespace,
+        MetricName=TPOT.cloudwatch_name,
+        Dimensions=[{"Name": name, "Value": values[name]} for name in TPOT.dimensions],
+        StartTime=now - timedelta(hours=1),
+        EndTime=now + timedelta(minutes=1),
+        Period=60,
+        Statistics=["SampleCount", "Average"],
+    )["Datapoints"]
+    samples = int(sum(point["SampleCount"] for point in points))
+    mean = sum(point["SampleCount"] * point["Average"] for point in points) / max(samples, 1)
+    if samples != cell["n"] or abs(mean / cell["tpot_s"]["mean"] - 1) > ROUNDING:
+        raise LabError(
+            f"CloudWatch has {samples} samples of mean {mean:.4g} for {cell['arm']} on {cell['class']}, measured were "
+            f"{cell['n']} of mean {cell['tpot_s']['mean']:.4g}; keep {namespace} to this run"
+        )
+    return samples
+
+
+def _benchmark(arguments: Sequence[str], *, environment: Mapping[str, str] | None = None) -> None:
+    sys.stdout.flush()
+    result = subprocess.run(
+        [sys.executable, "-m", "benchmark", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+        check=False,
+    )
+    if result.returncode != 0:
+        raise LabError(
+            f"python -m benchmark {arguments[0]} ended with exit {result.returncode}; its message is above"
+        )
+
+
+def _shown(path: Path) -> Path:
+    path = path.resolve()
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+
+
+_begun = time.monotonic()
+
+
+def _step(number: int, text: str) -> None:
+    print(f"==> {number}/6 {text} ({time.monotonic() - _begun:.0f} s)", file=sys.stderr, flush=True)
