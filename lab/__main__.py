@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from datetime import UTC, datetime
@@ -10,13 +11,20 @@ from pathlib import Path
 from types import FrameType
 
 from experiment import InvalidExperiment
-from lab.demo import ROOT, Shortening, demonstrate
 from lab.errors import LabError
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: list[str] | None = None) -> int:
     """Exit 0 with a comparison, 1 when a step failed, 2 for a wrong experiment, 130 when interrupted."""
     options = _parser().parse_args(argv)
+    os.environ.pop(
+        "AWS_PROFILE", None
+    )  # nothing here may use it, and moto cannot be imported with an unknown one
+
+    from lab.demo import Shortening, demonstrate  # after the options: moto and jsii take seconds to start
+
     signal.signal(signal.SIGTERM, _interrupt)
     out = options.out or ROOT / "results" / datetime.now(UTC).strftime("demo-%Y%m%dT%H%M%SZ")
     shortening = Shortening(max_tokens=options.max_tokens, requests=options.requests, warmup=options.warmup)

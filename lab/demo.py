@@ -110,7 +110,7 @@ def _publish(experiment: Experiment, *, out: Path, endpoint: str) -> None:
     sys.stdout.flush()
     _benchmark(
         ["publish", str(out), "--namespace", namespace],
-        environment=server.environment(endpoint, region=region),
+        environment=server.child_environment(os.environ, endpoint=endpoint, region=region),
     )
     cloudwatch = server.client("cloudwatch", endpoint=endpoint, region=region)
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
@@ -154,7 +154,7 @@ def _benchmark(arguments: Sequence[str], *, environment: Mapping[str, str] | Non
     result = subprocess.run(
         [sys.executable, "-m", "benchmark", *arguments],
         cwd=ROOT,
-        env={**os.environ, **(environment or {})},
+        env=environment,
         check=False,
     )
     if result.returncode != 0:

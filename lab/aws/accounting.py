@@ -1,0 +1,73 @@
+"""The account of a rehearsal: every resource of every template, each with what became of it.
+
+A rehearsal that leaves something out without saying so would be worth less than none: moto skips what it does not
+know and reports CREATE_COMPLETE. Pure: it compares a template with the list of resources that was read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from lab.aws.errors import UnaccountedError
+
+
+class Outcome(Enum):
+    """What became of a resource."""
+
+    CREATED = "created"
+    RECORDED = "recorded"
+    """Its properties are kept; nothing acted on them."""
+    NOT_MODELLED = "not modelled"
+    SKIPPED = "skipped"
+    """Its condition is false: CloudFormation would not create it either."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resource:
+    """One resource of one template."""
+
+    stack: str
+    logical_id: str
+    type: str
+    outcome: Outcome
+    physical_id: str
+    """Of created resources, where moto's model has one; empty for all others."""
+
+
+def account_for(
+    stack: str,
+    template: Mapping[str, Any],
+    *,
+    listed: Mapping[str, str],
+    false_conditions: Collection[str],
+    outcome_of: Callable[[str], Outcome],
+) -> tuple[Resource, ...]:
+    """Give every resource of the template an outcome.
+
+    `listed` maps the logical ids that the stack has afterwards to physical ids. `UnaccountedError` names whatever the
+    template asks for and the stack does not have, and whatever the stack has and the template never asked for.
+    """
+    wanted: Mapping[str, Any] = template["Resources"]
+    skipped = {name for name, one in wanted.items() if one.get("Condition") in false_conditions}
+    missing = [
+        f"{name} ({wanted[name]['Type']})" for name in wanted if name not in listed and name not in skipped
+    ]
+    unasked = [name for name in listed if name not in wanted or name in skipped]
+    if missing or unasked:
+        raise UnaccountedError(
+            f"stack {stack}: not created and not explained: {', '.join(missing) or 'none'}; "
+            f"there without being asked for: {', '.join(unasked) or 'none'}; "
+            "model the type in lab/aws/moto_types.py or let it count as not modelled"
+        )
+    return tuple(_resource(stack, name, one["Type"], listed, outcome_of) for name, one in wanted.items())
+
+
+def _resource(
+    stack: str, logical_id: str, type_: str, listed: Mapping[str, str], outcome_of: Callable[[str], Outcome]
+) -> Resource:
+    outcome = outcome_of(type_) if logical_id in listed else Outcome.SKIPPED
+    physical_id = listed[logical_id] if outcome is Outcome.CREATED else ""
+    return Resource(stack=stack, logical_id=logical_id, type=type_, outcome=outcome, physical_id=physical_id)

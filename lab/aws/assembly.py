@@ -1,0 +1,173 @@
+"""A CDK cloud assembly as data: its stacks in the order in which they can be created, their templates untouched.
+
+Only what a deployment reads is read: https://docs.aws.amazon.com/cdk/v2/guide/deploy.html (manifest.json lists
+artifacts; those of type `aws:cloudformation:stack` name a template and what they depend on).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+from lab.aws.errors import AssemblyError
+
+_STACK = "aws:cloudformation:stack"
+_STAGE = "cdk:cloud-assembly"
+_ASSETS = "cdk:asset-manifest"
+_WEAK_REFERENCE = "Fn::GetStackOutput"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackTemplate:
+    """One stack of the assembly."""
+
+    name: str
+    body: str
+    """The template's text, byte for byte what CloudFormation would get."""
+    template: Mapping[str, Any]
+    """The same, parsed."""
+    tags: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembly:
+    """What `app.py` synthesized."""
+
+    stacks: tuple[StackTemplate, ...]
+    """In creation order."""
+    stages: tuple[str, ...]
+    """Nested assemblies, which a pipeline deploys later; they are named, never rehearsed."""
+    images: tuple[str, ...]
+    """Container images that a deployment would build and push, each as `repository:tag`."""
+    bootstrap: Mapping[str, int]
+    """SSM parameters that `cdk bootstrap` writes, with the lowest version that the stacks accept."""
+
+    def code_assets(self, *, account: str, region: str) -> tuple[tuple[str, str], ...]:
+        """(bucket, key) of every Lambda function's and layer's code that the templates name."""
+        pseudo = {"AWS::AccountId": account, "AWS::Region": region, "AWS::Partition": "aws"}
+        found = {
+            (_substitute(code["S3Bucket"], pseudo), str(code["S3Key"]))
+            for stack in self.stacks
+            for code in _objects_with(stack.template, "S3Bucket", "S3Key")
+        }
+        return tuple(sorted(found))
+
+
+def read_assembly(folder: Path, *, account: str, region: str) -> Assembly:
+    """Read `cdk.out`; `AssemblyError` when it is none, or belongs to another account or region."""
+    artifacts: Mapping[str, Any] = _read_json(folder / "manifest.json", folder)[1].get("artifacts", {})
+    stacks = {name: one for name, one in artifacts.items() if one.get("type") == _STACK}
+    if not stacks:
+        raise AssemblyError(
+            f"{folder}/manifest.json: no stack in it; synthesize the app into this folder first"
+        )
+    order = TopologicalSorter(
+        {
+            name: [other for other in one.get("dependencies", ()) if other in stacks]
+            for name, one in stacks.items()
+        }
+    )
+    try:
+        names = tuple(order.static_order())
+    except CycleError as error:
+        raise AssemblyError(f"{folder}/manifest.json: stacks wait for each other: {error.args[1]}") from None
+    for name in names:
+        _check_environment(name, stacks[name].get("environment", ""), account=account, region=region)
+    return Assembly(
+        stacks=tuple(_read_stack(folder, name, stacks[name]) for name in names),
+        stages=tuple(name for name, one in artifacts.items() if one.get("type") == _STAGE),
+        images=tuple(dict.fromkeys(_images(folder, artifacts))),
+        bootstrap=_bootstrap(stacks.values()),
+    )
+
+
+def _read_json(path: Path, folder: Path) -> tuple[str, dict[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        value = json.loads(text)
+    except OSError as error:
+        raise AssemblyError(
+            f"{path}: {error.strerror}; {folder} must be a folder that the CDK app was synthesized into"
+        ) from None
+    except ValueError as error:
+        raise AssemblyError(f"{path}: no JSON ({error}); synthesize the app again") from None
+    if not isinstance(value, dict):
+        raise AssemblyError(
+            f"{path}: holds a {type(value).__name__}, not an object; synthesize the app again"
+        )
+    return text, value
+
+
+def _read_stack(folder: Path, artifact: str, entry: Mapping[str, Any]) -> StackTemplate:
+    properties = entry.get("properties", {})
+    path = folder / properties["templateFile"]
+    body, template = _read_json(path, folder)
+    if next(_objects_with(template, _WEAK_REFERENCE), None):
+        raise AssemblyError(
+            f"{path}: {_WEAK_REFERENCE} is a reference that moto does not resolve; "
+            'set "@aws-cdk/core:defaultCrossStackReferences": "strong" in cdk.json'
+        )
+    name = properties.get("stackName", artifact)
+    return StackTemplate(name=name, body=body, template=template, tags=properties.get("tags", {}))
+
+
+def _check_environment(stack: str, environment: str, *, account: str, region: str) -> None:
+    """`aws://account/region`, where either may be unknown: such a stack goes wherever it is sent."""
+    match = re.fullmatch(r"aws://([^/]+)/([^/]+)", environment)
+    if not match:
+        raise AssemblyError(
+            f"stack {stack}: environment {environment!r} is not aws://ACCOUNT/REGION; synthesize again"
+        )
+    if match[1] not in (account, "unknown-account"):
+        raise AssemblyError(
+            f"stack {stack}: made for account {match[1]}, not {account}; rehearse it in {match[1]}"
+        )
+    if match[2] not in (region, "unknown-region"):
+        raise AssemblyError(
+            f"stack {stack}: made for region {match[2]}, not {region}; rehearse it in {match[2]}"
+        )
+
+
+def _images(folder: Path, artifacts: Mapping[str, Any]) -> Iterator[str]:
+    for one in artifacts.values():
+        if one.get("type") == _ASSETS:
+            assets = _read_json(folder / one["properties"]["file"], folder)[1]
+            for image in assets.get("dockerImages", {}).values():
+                for place in image["destinations"].values():
+                    yield f"{place['repositoryName']}:{place['imageTag']}"
+
+
+def _bootstrap(stacks: Iterable[Mapping[str, Any]]) -> Mapping[str, int]:
+    needed: dict[str, int] = {}
+    for entry in stacks:
+        properties = entry.get("properties", {})
+        name = properties.get("bootstrapStackVersionSsmParameter")
+        if name:
+            needed[name] = max(needed.get(name, 0), int(properties.get("requiresBootstrapStackVersion", 0)))
+    return needed
+
+
+def _objects_with(value: Any, *keys: str) -> Iterator[Mapping[str, Any]]:
+    """Every object, at whatever depth, that has all these keys."""
+    if isinstance(value, Mapping):
+        if all(key in value for key in keys):
+            yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _objects_with(item, *keys)
+
+
+def _substitute(value: Any, pseudo: Mapping[str, str]) -> str:
+    """A bucket's name: literal, or `Fn::Sub` over pseudo parameters, as the CDK writes it."""
+    text = value.get("Fn::Sub") if isinstance(value, Mapping) else value
+    if not isinstance(text, str):
+        raise AssemblyError(
+            f"S3Bucket {json.dumps(value)}: only a name or Fn::Sub can be followed to an asset"
+        )
+    return re.sub(r"\$\{([\w:]+)\}", lambda found: pseudo.get(found[1], found[0]), text)

@@ -1,0 +1,111 @@
+"""What the APIs show after a rehearsal: read through boto3 where moto has the API, from the records where it has none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from lab.aws.accounting import Outcome, Resource
+from lab.aws.facts import AppliedManifest, Cluster, HelmRelease, LaunchTemplate, NodeGroup, ReadBack
+from lab.aws.moto_types import HELM_CHART, KUBERNETES_RESOURCE
+
+Record = tuple[str, str, str, Mapping[str, Any]]
+"""Stack, logical id, type, resolved properties of a resource that was recorded only."""
+
+
+def read_back(
+    resources: Iterable[Resource], records: Iterable[Record], client_of: Callable[[str], Any]
+) -> ReadBack:
+    """Ask the APIs for what the stacks created. `client_of` makes a client from the name of a service."""
+    made: dict[str, list[str]] = {}
+    for one in resources:
+        if one.outcome is Outcome.CREATED:
+            made.setdefault(one.type, []).append(one.physical_id)
+    records = tuple(records)
+    eks, ec2, s3, cloudwatch = (client_of(service) for service in ("eks", "ec2", "s3", "cloudwatch"))
+    for bucket in made.get("AWS::S3::Bucket", ()):
+        s3.head_bucket(Bucket=bucket)
+    return ReadBack(
+        clusters=tuple(_cluster(eks, name) for name in made.get("AWS::EKS::Cluster", ())),
+        node_groups=tuple(_node_group(eks, ec2, name) for name in made.get("AWS::EKS::Nodegroup", ())),
+        buckets=tuple(made.get("AWS::S3::Bucket", ())),
+        dashboards={
+            name: cloudwatch.get_dashboard(DashboardName=name)["DashboardBody"]
+            for name in made.get("AWS::CloudWatch::Dashboard", ())
+        },
+        manifests=tuple(_manifest(*record) for record in _of_type(records, KUBERNETES_RESOURCE)),
+        helm_releases=tuple(_helm_release(*record) for record in _of_type(records, HELM_CHART)),
+    )
+
+
+def _of_type(records: tuple[Record, ...], wanted: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    return ((stack, name, properties) for stack, name, type_, properties in records if type_ == wanted)
+
+
+def _cluster(eks: Any, name: str) -> Cluster:
+    found = eks.describe_cluster(name=name)["cluster"]
+    network = found["resourcesVpcConfig"]
+    return Cluster(
+        name=name,
+        version=found["version"],
+        public=network.get("endpointPublicAccess", True),
+        private=network.get("endpointPrivateAccess", False),
+        public_cidrs=tuple(network.get("publicAccessCidrs", ())),
+    )
+
+
+def _node_group(eks: Any, ec2: Any, physical_id: str) -> NodeGroup:
+    cluster, name = physical_id.split("/")
+    found = eks.describe_nodegroup(clusterName=cluster, nodegroupName=name)["nodegroup"]
+    scaling, template = found["scalingConfig"], found.get("launchTemplate")
+    return NodeGroup(
+        name=name,
+        cluster=cluster,
+        ami_type=found["amiType"],
+        capacity_type=found["capacityType"],
+        desired=scaling["desiredSize"],
+        minimum=scaling["minSize"],
+        maximum=scaling["maxSize"],
+        instance_types=tuple(found.get("instanceTypes", ())),
+        labels=found.get("labels", {}),
+        taints=tuple(
+            f"{one['key']}={one.get('value', '')}:{one['effect']}" for one in found.get("taints", ())
+        ),
+        launch_template=_launch_template(ec2, template) if template else None,
+    )
+
+
+def _launch_template(ec2: Any, named: Mapping[str, str]) -> LaunchTemplate:
+    answer = ec2.describe_launch_template_versions(
+        LaunchTemplateId=named["id"], Versions=[named.get("version", "$Default")]
+    )
+    data = answer["LaunchTemplateVersions"][0]["LaunchTemplateData"]
+    return LaunchTemplate(
+        id=named["id"],
+        instance_type=data.get("InstanceType", ""),
+        network_interfaces=len(data.get("NetworkInterfaces", ())),
+    )
+
+
+def _manifest(stack: str, logical_id: str, properties: Mapping[str, Any]) -> AppliedManifest:
+    return AppliedManifest(
+        stack=stack,
+        logical_id=logical_id,
+        cluster=properties["ClusterName"],
+        objects=tuple(json.loads(properties["Manifest"])),
+        prune_label=properties.get("PruneLabel", ""),
+    )
+
+
+def _helm_release(stack: str, logical_id: str, properties: Mapping[str, Any]) -> HelmRelease:
+    return HelmRelease(
+        stack=stack,
+        logical_id=logical_id,
+        release=properties["Release"],
+        chart=properties.get("Chart", properties.get("ChartAssetURL", "")),
+        repository=properties.get("Repository", ""),
+        version=properties.get("Version", ""),
+        namespace=properties.get("Namespace", ""),
+        values=json.loads(properties.get("Values", "{}")),
+    )

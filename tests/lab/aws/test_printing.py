@@ -1,0 +1,105 @@
+"""The printed account: short whatever the size, and nothing that matters is folded away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lab.aws.accounting import Outcome, Resource
+from lab.aws.facts import AppliedManifest, Cluster, HelmRelease, LaunchTemplate, NodeGroup, ReadBack
+from lab.aws.printing import account_lines
+from lab.aws.rehearsal import Rehearsal
+
+
+def test_the_account_of_three_stacks_names_all_that_a_reader_needs(rehearsal: Rehearsal) -> None:
+    text = "\n".join(account_lines(rehearsal))
+    for wanted in (
+        "Rehearsal of 3 stacks in us-east-2",
+        "created   5, recorded   1, not modelled   1",
+        "trainium: Kubernetes 1.35, public for 203.0.113.0/24, private",
+        "trn2: trn2.48xlarge, desired 0 (0 to 1), 16 network interfaces",
+        "results-of-runs",
+        "4 objects, recorded: 2 ConfigMap, 1 Namespace, 1 ResourceClaimTemplate",
+        "neuron-helm-chart 1.3.0 into kube-system, recorded",
+        "1 AWS::EC2::PlacementGroup",
+        "1 placeholders for Lambda code",
+    ):
+        assert wanted in text
+
+
+def test_it_is_called_a_rehearsal_and_never_a_deployment(rehearsal: Rehearsal) -> None:
+    assert "deployment" not in "\n".join(account_lines(rehearsal)).lower()
+
+
+def test_whatever_moto_could_not_resolve_is_printed(rehearsal: Rehearsal) -> None:
+    lines = account_lines(replace(rehearsal, unresolved=("GetAtt Vpc.Colour is unknown",)))
+    assert any("GetAtt Vpc.Colour is unknown" in line for line in lines)
+
+
+def test_the_account_of_a_huge_assembly_fits_40_lines_of_100_columns() -> None:
+    lines = account_lines(huge())
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 100
+    assert "all 30 (22 not shown)" in "\n".join(lines)
+
+
+def huge() -> Rehearsal:
+    """Thirty stacks, and several of everything else, all with long names."""
+    long = "a-very-long-name-that-somebody-thought-would-explain-everything-about-the-thing"
+    stacks = tuple(f"{long}-{number}" for number in range(30))
+    template = LaunchTemplate(id="lt-1", instance_type="trn2.48xlarge", network_interfaces=16)
+    group = NodeGroup(
+        name=long,
+        cluster=long,
+        ami_type="AL2023_x86_64_NEURON",
+        capacity_type="ON_DEMAND",
+        desired=0,
+        minimum=0,
+        maximum=1,
+        instance_types=(),
+        labels={long: long},
+        taints=(f"{long}=true:NO_SCHEDULE",) * 3,
+        launch_template=template,
+    )
+    cluster = Cluster(
+        name=long, version="1.35", public=True, private=True, public_cidrs=("203.0.113.0/24",) * 9
+    )
+    objects = tuple({"kind": f"{long}{number}"} for number in range(50))
+    manifest = AppliedManifest(stack="s", logical_id="m", cluster=long, objects=objects, prune_label="")
+    release = HelmRelease(
+        stack="s",
+        logical_id="h",
+        release=long,
+        chart=long,
+        repository=long,
+        version="1",
+        namespace=long,
+        values={},
+    )
+    return Rehearsal(
+        region="ap-southeast-2",
+        account="123456789012",
+        stacks=stacks,
+        stages=(long,) * 5,
+        resources=tuple(
+            Resource(
+                stack=stack,
+                logical_id="x",
+                type=f"AWS::{long}::{stack}{outcome}",
+                outcome=outcome,
+                physical_id="",
+            )
+            for stack in stacks
+            for outcome in Outcome
+        ),
+        facts=ReadBack(
+            clusters=(cluster,) * 2,
+            node_groups=(group,) * 3,
+            buckets=(long,) * 20,
+            dashboards={f"{long}{number}": "{}" for number in range(9)},
+            manifests=(manifest,),
+            helm_releases=(release,) * 3,
+        ),
+        placeholders=("b/k",) * 1000,
+        images=("r:t",) * 1000,
+        unresolved=(f"{long} could not be resolved",) * 9,
+    )

@@ -1,0 +1,82 @@
+"""The loopback server: reachable by made-up keys alone, empty at the start, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from moto.cloudformation import parsing
+
+from lab.aws.errors import ServerError
+from lab.aws.server import child_environment, client, rehearsal_server
+from tests.lab.aws.assemblies import REGION
+
+
+def test_real_credentials_profile_and_proxy_are_never_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "AKIAREALREALREALREAL",
+        "AWS_SECRET_ACCESS_KEY": "real",
+        "AWS_SESSION_TOKEN": "real",
+        "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9",
+        "AWS_CONFIG_FILE": str(tmp_path / "config"),
+        "AWS_PROFILE": "production",
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "http_proxy": "http://127.0.0.1:9",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with rehearsal_server() as endpoint:
+        s3 = client("s3", endpoint=endpoint, region=REGION)
+        s3.create_bucket(Bucket="mine", CreateBucketConfiguration={"LocationConstraint": REGION})
+        signed = s3.generate_presigned_url("get_object", Params={"Bucket": "mine", "Key": "k"})
+    assert signed.startswith(f"{endpoint}/mine/k?")
+    assert "AKIAREAL" not in signed
+    assert "Security-Token" not in signed
+
+
+def test_the_callers_environment_is_left_alone() -> None:
+    before = dict(os.environ)
+    with rehearsal_server() as endpoint:
+        client("sts", endpoint=endpoint, region=REGION).get_caller_identity()
+        assert dict(os.environ) == before
+    assert dict(os.environ) == before
+
+
+def test_a_child_process_reaches_the_server_through_its_environment_alone() -> None:
+    program = "import boto3; print(boto3.client('sts').get_caller_identity()['Account'])"
+    base = {**os.environ, "AWS_PROFILE": "production", "AWS_SESSION_TOKEN": "real", "no_proxy": "example.com"}
+    with rehearsal_server() as endpoint:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=child_environment(base, endpoint=endpoint, region=REGION),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert done.stdout.strip() == "123456789012"
+
+
+def test_each_server_starts_empty() -> None:
+    for _ in range(2):
+        with rehearsal_server() as endpoint:
+            s3 = client("s3", endpoint=endpoint, region=REGION)
+            assert s3.list_buckets()["Buckets"] == []
+            s3.create_bucket(Bucket="mine", CreateBucketConfiguration={"LocationConstraint": REGION})
+
+
+def test_a_second_server_at_the_same_time_is_refused() -> None:
+    with rehearsal_server(), pytest.raises(ServerError, match="one is running"), rehearsal_server():
+        pass
+    with rehearsal_server():
+        pass
+
+
+def test_moto_is_as_before_when_the_server_ends() -> None:
+    before = vars(parsing)["resource_class_from_type"], vars(parsing)["parse_and_create_resource"]
+    with rehearsal_server():
+        assert vars(parsing)["resource_class_from_type"] is not before[0]
+    assert (vars(parsing)["resource_class_from_type"], vars(parsing)["parse_and_create_resource"]) == before
