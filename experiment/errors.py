@@ -39,8 +39,10 @@ class InvalidExperiment(ExperimentError):
 
     def __init__(self, file: str, problems: list[Problem], line_numbers: dict[str, int]) -> None:
         self.file = file
-        self.problems = problems
-        self.lines = [problem.line(file, _nearest(problem.path, line_numbers)) for problem in problems]
+        numbered = [(_nearest(problem.path, line_numbers), problem) for problem in problems]
+        numbered.sort(key=lambda entry: entry[0] or 0)
+        self.problems = [problem for _, problem in numbered]
+        self.lines = [problem.line(file, number) for number, problem in numbered]
         super().__init__("\n".join(self.lines))
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import benchmark
-from benchmark.commands import parser
+from benchmark.__main__ import parser
 from benchmark.metrics import BY_NAME, COMPARED, DIMENSIONS, METRICS, PUBLISHED
 from benchmark.show.definitions import markdown
 

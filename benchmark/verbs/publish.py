@@ -1,0 +1,47 @@
+"""`publish`: send a run to CloudWatch, and its records to S3."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+HELP = "send a run's requests to CloudWatch, each once"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The folder and where it goes."""
+    parser.add_argument("folder", type=Path, metavar="DIR", help="what `run --out` wrote")
+    parser.add_argument("--namespace", required=True, metavar="N", help="CloudWatch namespace")
+    parser.add_argument(
+        "--upload", metavar="S3", help="also copy the records to s3://bucket/prefix/<run id>/"
+    )
+    parser.add_argument("--endpoint-url", metavar="URL", help="another AWS, for rehearsals")
+    parser.add_argument("--region", help="instead of the configured one")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Publish what the ledger does not have; then copy the files, if asked to."""
+    from benchmark.measure import journal
+    from benchmark.show.publish import cloudwatch, publish
+    from benchmark.show.upload import upload
+
+    raw = journal.read(options.folder)
+    opening = raw.sittings[0]
+    client = cloudwatch(options.endpoint_url, options.region)
+    done = publish(
+        raw,
+        options.folder,
+        namespace=options.namespace,
+        client=client,
+        report=lambda line: print(line, file=sys.stderr),
+    )
+    print(
+        f"{done.destination}: {done.calls} calls, {done.data} data for {done.requests} {opening.provenance} requests; "
+        f"{done.already_there} were there already"
+    )
+    if options.upload:
+        where = {"endpoint_url": options.endpoint_url, "region": options.region}
+        for address in upload(options.folder, options.upload, run_id=opening.run, **where):
+            print(address)
+    return 0
