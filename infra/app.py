@@ -1,0 +1,37 @@
+"""The CDK app, built the same way for `app.py`, the tests and the scripts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infra.configuration import configure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import aws_cdk as cdk
+
+
+def build_app(*, context: Mapping[str, object] | None = None, outdir: str | None = None) -> cdk.App:
+    """All stacks of one experiment, not yet synthesized.
+
+    `context` overrides cdk.json: `experiment` names the file, `admins` who administers the cluster. Without `outdir`
+    the CDK command line (or CDK_OUTDIR) decides where the templates go.
+    Raises `experiment.InvalidExperiment` and `infra.errors.InfraError`, both before jsii starts where they can.
+    """
+    configuration = configure(context or {})
+
+    import aws_cdk as cdk  # after the judgement: starting jsii takes a second
+
+    from infra.deployment import add_stacks
+
+    app = cdk.App(
+        context=dict(configuration.context),
+        outdir=outdir,
+        analytics_reporting=False,
+        # Traces show CDK's own JavaScript, never these files, and nobody reads the tree: both only take time.
+        stack_traces=False,
+        tree_metadata=False,
+    )
+    add_stacks(app, experiment=configuration.experiment, admins=configuration.admins)
+    return app

@@ -1,0 +1,62 @@
+"""What a synth is told: cdk.json first, then what the command line says with `-c key=value`.
+
+Pure, so that a wrong experiment is refused before jsii starts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiment import Experiment, load
+from infra.errors import InfraError
+
+ROOT = Path(__file__).resolve().parent.parent
+_PRINCIPAL = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/[\w+=,.@/-]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """All input of the app."""
+
+    experiment: Experiment
+    admins: tuple[str, ...]
+    """ARNs of IAM roles and users that administer the cluster with kubectl; without any, only `cdk deploy` can."""
+    context: Mapping[str, object]
+    """Feature flags and keys as CDK takes them."""
+
+
+def configure(context: Mapping[str, object]) -> Configuration:
+    """Read cdk.json, let `context` override it, load the experiment that it names (relative to the repository).
+
+    Raises `experiment.InvalidExperiment` and `InfraError`.
+    """
+    merged = {**json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"], **context}
+    return Configuration(
+        experiment=load(_experiment_file(merged["experiment"])),
+        admins=_principals(merged["admins"]),
+        context=merged,
+    )
+
+
+def _experiment_file(value: object) -> Path:
+    if not isinstance(value, str) or not value:
+        raise InfraError(
+            f"context experiment = {value!r}: is no path; use -c experiment=experiments/qwen3-32b.yaml"
+        )
+    path = Path(value)
+    return path if path.absolute() == ROOT / path else ROOT / path  # short in messages where it can be
+
+
+def _principals(value: object) -> tuple[str, ...]:
+    names = [name.strip() for name in str(value).split(",") if name.strip()]
+    for name in names:
+        if not _PRINCIPAL.fullmatch(name):
+            raise InfraError(
+                f"context admins = {name!r}: is no ARN of an IAM role or user; "
+                "use -c admins=arn:aws:iam::111122223333:role/name, several with commas"
+            )
+    return tuple(dict.fromkeys(names))

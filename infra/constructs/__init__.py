@@ -1,0 +1,1 @@
+"""One capability a file."""

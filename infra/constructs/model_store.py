@@ -1,0 +1,85 @@
+"""Where checkpoints, compiled artifacts and results are kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from experiment.naming import bucket
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+    from infra.settings import Settings
+
+
+class ModelStore(Construct):
+    """One key, one bucket a purpose, one bucket for their access logs. All outlive the stack.
+
+    Names are those that the manifests mount, made by the same function.
+    """
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, experiment: Experiment, settings: Settings
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.key = kms.Key(
+            self,
+            "Key",
+            description=f"weights, artifacts and results of {experiment.name}",
+            enable_key_rotation=True,
+            removal_policy=cdk.RemovalPolicy.RETAIN,
+        )
+        uploads = s3.LifecycleRule(
+            abort_incomplete_multipart_upload_after=cdk.Duration.days(settings.incomplete_upload_days)
+        )
+        # S3 writes access logs with its own key only when the bucket uses S3's encryption:
+        # https://docs.aws.amazon.com/AmazonS3/latest/userguide/enable-server-access-logging.html
+        self._access_logs = self._bucket(
+            "AccessLogs",
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            lifecycle_rules=[
+                uploads,
+                s3.LifecycleRule(expiration=cdk.Duration.days(settings.access_log_days)),
+            ],
+        )
+        self._kept = [
+            uploads,
+            s3.LifecycleRule(
+                noncurrent_version_expiration=cdk.Duration.days(settings.noncurrent_version_days)
+            ),
+        ]
+        self.checkpoints = self._store(experiment, "checkpoints")
+        """Model weights as downloaded."""
+        self.artifacts = self._store(experiment, "artifacts")
+        """Compiled graphs and sharded weights, a folder an artifact key."""
+        self.results = self._store(experiment, "results")
+        """What the benchmark measured."""
+
+    def _store(self, experiment: Experiment, purpose: str) -> s3.Bucket:
+        return self._bucket(
+            purpose.capitalize(),
+            bucket_name=bucket(experiment, purpose, cdk.Aws.ACCOUNT_ID),
+            encryption=s3.BucketEncryption.KMS,
+            encryption_key=self.key,
+            bucket_key_enabled=True,
+            versioned=True,
+            server_access_logs_bucket=self._access_logs,
+            server_access_logs_prefix=f"{purpose}/",
+            lifecycle_rules=self._kept,
+        )
+
+    def _bucket(self, construct_id: str, **properties: Any) -> s3.Bucket:
+        return s3.Bucket(
+            self,
+            construct_id,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            enforce_ssl=True,
+            minimum_tls_version=1.2,
+            removal_policy=cdk.RemovalPolicy.RETAIN,
+            **properties,
+        )

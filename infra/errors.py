@@ -1,0 +1,5 @@
+"""Errors of this package."""
+
+
+class InfraError(Exception):
+    """Something that the stacks are told cannot be deployed; the message is one line."""

@@ -1,0 +1,31 @@
+"""Names that are physical on AWS and belong to no manifest. What both sides need is in `experiment.naming`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from experiment.naming import cluster_name
+
+if TYPE_CHECKING:
+    from experiment.arms import Experiment
+
+RESULTS_PREFIX = "runs/"
+"""Under which the benchmark stores its runs in the bucket of results."""
+
+
+def stack_name(experiment: Experiment, part: str) -> str:
+    """CloudFormation stack, e.g. `qwen3-32b-network`."""
+    return f"{experiment.name}-{part}"
+
+
+def control_plane_log_group(experiment: Experiment) -> str:
+    """Where EKS writes the logs of the control plane: it chooses the name.
+
+    https://docs.aws.amazon.com/eks/latest/userguide/control-plane-logs.html
+    """
+    return f"/aws/eks/{cluster_name(experiment)}/cluster"
+
+
+def dashboard_name(experiment: Experiment) -> str:
+    """CloudWatch dashboard."""
+    return experiment.name

@@ -1,0 +1,97 @@
+"""The EKS cluster with what every pod needs: add-ons and a small group of system nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_kms as kms
+
+from experiment.naming import cluster_name
+from infra.constructs.kept_logs import log_group
+from infra.constructs.managed_addons import ManagedAddons
+from infra.constructs.system_nodes import SystemNodes
+from infra.naming import control_plane_log_group
+from infra.stacks.experiment_stack import ExperimentStack
+
+if TYPE_CHECKING:
+    from constructs import Construct
+
+    from experiment import Experiment
+    from infra.settings import Settings
+
+
+class ClusterStack(ExperimentStack):
+    """Control plane, add-ons, system nodes, access of the named administrators."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        part: str,
+        *,
+        experiment: Experiment,
+        settings: Settings,
+        vpc: ec2.Vpc,
+        admins: tuple[str, ...],
+    ) -> None:
+        super().__init__(scope, part, experiment=experiment, description="EKS cluster")
+        # EKS would make this group itself, and keep it for ever.
+        control_plane_logs = log_group(
+            self, "ControlPlaneLogs", days=settings.log_days, name=control_plane_log_group(experiment)
+        )
+        control_plane = self._control_plane(experiment, vpc)
+        control_plane.node.add_dependency(control_plane_logs)
+        for number, principal in enumerate(admins):
+            control_plane.grant_cluster_admin(f"Admin{number}", principal)
+        # It is one; the Python types of aws-cdk-lib 2.275 lack a property that the interface demands.
+        self.cluster = cast("eks.ICluster", control_plane)
+        nodes = SystemNodes(self, "SystemNodes", cluster=self.cluster, settings=settings)
+        ManagedAddons(self, "Addons", cluster=self.cluster, nodes=nodes)
+        self._say_how_to_connect(experiment)
+
+    def _control_plane(self, experiment: Experiment, vpc: ec2.Vpc) -> eks.Cluster:
+        cidrs = experiment.cluster.admin_cidrs
+        return eks.Cluster(
+            self,
+            "Cluster",
+            cluster_name=cluster_name(experiment),
+            version=eks.KubernetesVersion.of(experiment.cluster.kubernetes),
+            vpc=vpc,
+            vpc_subnets=[ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS)],
+            endpoint_access=(
+                eks.EndpointAccess.PUBLIC_AND_PRIVATE.only_from(*cidrs)
+                if cidrs
+                else eks.EndpointAccess.PRIVATE
+            ),
+            secrets_encryption_key=kms.Key(
+                self,
+                "SecretsKey",
+                description=f"Kubernetes secrets of {experiment.name}",
+                enable_key_rotation=True,
+                removal_policy=cdk.RemovalPolicy.DESTROY,  # it opens nothing once the cluster is gone
+            ),
+            cluster_logging=[
+                eks.ClusterLoggingTypes.API,
+                eks.ClusterLoggingTypes.AUDIT,
+                eks.ClusterLoggingTypes.AUTHENTICATOR,
+                eks.ClusterLoggingTypes.CONTROLLER_MANAGER,
+                eks.ClusterLoggingTypes.SCHEDULER,
+            ],
+            default_capacity_type=eks.DefaultCapacityType.NODEGROUP,
+            default_capacity=0,
+            # Whoever deploys is not thereby an administrator inside: those are named.
+            bootstrap_cluster_creator_admin_permissions=False,
+            # The add-ons come as managed ones, which would collide with copies that nobody manages.
+            bootstrap_self_managed_addons=False,
+        )
+
+    def _say_how_to_connect(self, experiment: Experiment) -> None:
+        cdk.CfnOutput(self, "ClusterName", value=self.cluster.cluster_name)
+        cdk.CfnOutput(
+            self,
+            "KubeconfigCommand",
+            value=f"aws eks update-kubeconfig --name {cluster_name(experiment)} --region {experiment.cluster.region}",
+            description="for the principals named with -c admins=, from the networks in cluster.admin_cidrs",
+        )

@@ -1,0 +1,49 @@
+"""The network that nodes and the control plane share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aws_cdk import aws_ec2 as ec2
+
+from infra.constructs.kept_logs import log_group
+from infra.stacks.experiment_stack import ExperimentStack
+
+if TYPE_CHECKING:
+    from constructs import Construct
+
+    from experiment import Experiment
+    from infra.settings import Settings
+
+
+class NetworkStack(ExperimentStack):
+    """A VPC over the experiment's zones: nodes in private subnets, one way out, S3 without that way."""
+
+    def __init__(self, scope: Construct, part: str, *, experiment: Experiment, settings: Settings) -> None:
+        super().__init__(scope, part, experiment=experiment, description="network")
+        self.vpc = ec2.Vpc(
+            self,
+            "Vpc",
+            # Named, not looked up: the synth needs no credentials.
+            availability_zones=list(experiment.cluster.availability_zones),
+            nat_gateways=settings.nat_gateways,
+            # Emptying the default security group takes a Lambda with rights on it; nothing here uses that group.
+            restrict_default_security_group=False,
+            subnet_configuration=[
+                ec2.SubnetConfiguration(
+                    name="private",
+                    subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS,
+                    cidr_mask=settings.private_subnet_mask,
+                ),
+                ec2.SubnetConfiguration(
+                    name="public",
+                    subnet_type=ec2.SubnetType.PUBLIC,
+                    cidr_mask=settings.public_subnet_mask,
+                    map_public_ip_on_launch=False,
+                ),
+            ],
+        )
+        # Weights and artifacts are tens of GB per start: through NAT they would cost and wait.
+        self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3)
+        group = log_group(self, "FlowLogs", days=settings.log_days)
+        self.vpc.add_flow_log("Flow", destination=ec2.FlowLogDestination.to_cloud_watch_logs(group))

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from infra.configuration import configure
+from infra.errors import InfraError
+
+
+def test_cdk_json_names_the_reference_experiment_and_no_administrator() -> None:
+    configuration = configure({})
+    assert configuration.experiment.name == "qwen3-32b"
+    assert configuration.admins == ()
+
+
+def test_feature_flags_of_cdk_json_are_part_of_the_context() -> None:
+    context = configure({}).context
+    assert context["@aws-cdk/core:defaultCrossStackReferences"] == "strong"
+    assert context["@aws-cdk/aws-s3:serverAccessLogsUseBucketPolicy"] is True
+
+
+def test_the_command_line_overrides_cdk_json() -> None:
+    first, second = "arn:aws:iam::111122223333:role/ops", "arn:aws:iam::111122223333:user/eve"
+    assert configure({"admins": f"{first}, {second},{first}"}).admins == (first, second)
+
+
+@pytest.mark.parametrize(
+    "admins", ["me", "arn:aws:iam::1:role/x", "arn:aws:sts::111122223333:assumed-role/x/y"]
+)
+def test_an_administrator_that_is_no_principal_is_refused(admins: str) -> None:
+    with pytest.raises(InfraError, match="is no ARN of an IAM role or user; use -c admins="):
+        configure({"admins": admins})
+
+
+@pytest.mark.parametrize("path", ["", 7])
+def test_an_experiment_that_is_no_path_is_refused(path: object) -> None:
+    with pytest.raises(InfraError, match="is no path; use -c experiment="):
+        configure({"experiment": path})

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from typing import Any
+
+from cdk8s_charts.render import render
+from experiment import Experiment
+from infra.naming import RESULTS_PREFIX
+from tests.infra.templates import Deployment, resolved
+
+
+def _statements(deployment: Deployment, service_account: str) -> list[dict[str, Any]]:
+    (role,) = [
+        association.properties["RoleArn"]["Fn::GetAtt"][0]
+        for association in deployment.resources("AWS::EKS::PodIdentityAssociation")
+        if association.properties["ServiceAccount"] == service_account
+    ]
+    return [
+        statement
+        for policy in deployment.resources("AWS::IAM::Policy", stack="identity")
+        if {"Ref": role} in policy.properties["Roles"]
+        for statement in policy.properties["PolicyDocument"]["Statement"]
+    ]
+
+
+def _rights(deployment: Deployment, service_account: str) -> set[tuple[str, str]]:
+    """Action and resource; of an imported ARN only what tells it apart."""
+    return {
+        (action, _short(resource))
+        for statement in _statements(deployment, service_account)
+        for action in _list(statement["Action"])
+        for resource in _list(resolved(statement["Resource"]))
+    }
+
+
+def _short(arn: str) -> str:
+    for purpose in ("Checkpoints", "Artifacts", "Results", "Key"):
+        if f"Store{purpose}" in arn:
+            return purpose.lower() + arn.partition(">")[2]
+    return arn
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def test_serving_pods_read_weights_and_artifacts_and_nothing_more(deployment: Deployment) -> None:
+    assert _rights(deployment, "serving") == {
+        ("s3:ListBucket", "checkpoints"),
+        ("s3:ListBucket", "artifacts"),
+        ("s3:GetObject", "checkpoints/*"),
+        ("s3:GetObject", "artifacts/*"),
+        ("kms:Decrypt", "key"),
+    }
+
+
+def test_the_benchmark_publishes_metrics_and_stores_runs_and_nothing_more(deployment: Deployment) -> None:
+    assert _rights(deployment, "benchmark") == {
+        ("cloudwatch:PutMetricData", "*"),
+        ("s3:PutObject", "results/runs/*"),
+        ("kms:GenerateDataKey", "key"),
+        ("kms:Decrypt", "key"),
+    }
+
+
+def test_the_benchmark_publishes_in_the_namespace_of_its_experiment_only(deployment: Deployment) -> None:
+    (publish,) = [s for s in _statements(deployment, "benchmark") if s.get("Sid") == "PublishMetrics"]
+    assert publish["Condition"] == {"StringEquals": {"cloudwatch:namespace": "SpeculativeDecoding/qwen3-32b"}}
+
+
+def test_the_benchmark_may_write_where_its_manifest_tells_it_to(experiment: Experiment) -> None:
+    uploads = [
+        argument
+        for file in render(experiment)
+        for item in file.objects
+        if item["kind"] == "CronJob"
+        for container in item["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+        for argument in container["args"]
+        if argument.startswith("s3://")
+    ]
+    assert uploads
+    assert all(address.endswith(f"-{experiment.cluster.region}/{RESULTS_PREFIX}") for address in uploads)
+
+
+def test_every_rendered_service_account_has_a_role_and_no_role_lacks_an_account(
+    deployment: Deployment, experiment: Experiment
+) -> None:
+    rendered = {
+        (item["metadata"]["namespace"], item["metadata"]["name"])
+        for file in render(experiment)
+        for item in file.objects
+        if item["kind"] == "ServiceAccount"
+    }
+    associated = {
+        (association.properties["Namespace"], association.properties["ServiceAccount"])
+        for association in deployment.resources("AWS::EKS::PodIdentityAssociation")
+    }
+    assert associated == rendered
+
+
+def test_only_pod_identity_can_assume_the_roles_of_pods(deployment: Deployment) -> None:
+    for role in deployment.resources("AWS::IAM::Role", stack="identity"):
+        (trust,) = role.properties["AssumeRolePolicyDocument"]["Statement"]
+        assert trust["Principal"] == {"Service": "pods.eks.amazonaws.com"}
+        assert trust["Action"] == ["sts:AssumeRole", "sts:TagSession"]
