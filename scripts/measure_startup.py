@@ -42,14 +42,18 @@ class Subject:
 def main() -> int:
     """Print a table; 1 when a limit is passed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--runs", type=int, default=5, help="counted runs of each, after one that warms up (default 5)")
+    parser.add_argument(
+        "--runs", type=int, default=5, help="counted runs of each, after one that warms up (default 5)"
+    )
     runs = parser.parse_args().runs
     with tempfile.TemporaryDirectory() as scratch:
         python = sys.executable
         subjects = (
             Subject("empty app, one bucket", (python, "-c", ONE_BUCKET)),
             Subject("python app.py, all stacks", (python, "app.py"), limit_ratio=2.5),
-            Subject("python -m experiment check", (python, "-m", "experiment", "check", EXPERIMENT), limit_s=0.5),
+            Subject(
+                "python -m experiment check", (python, "-m", "experiment", "check", EXPERIMENT), limit_s=0.5
+            ),
             Subject("python -m cdk8s_charts", (python, "-m", "cdk8s_charts", "--out", scratch), limit_s=3.0),
         )
         times: dict[str, list[float]] = {subject.name: [] for subject in subjects}
@@ -70,7 +74,9 @@ def _run(command: tuple[str, ...], outdir: Path) -> float:
 
 def _report(subjects: tuple[Subject, ...], times: dict[str, list[float]], runs: int) -> int:
     base = statistics.median(times[subjects[0].name])
-    print(f"measured here, {os.cpu_count()} cores, n = {runs}, interleaved; median (min to max), validation off")
+    print(
+        f"measured here, {os.cpu_count()} cores, n = {runs}, interleaved; median (min to max), validation off"
+    )
     passed = 0
     for subject in subjects:
         taken = times[subject.name]

@@ -56,6 +56,10 @@ def test_every_script_make_target_and_file_that_is_named_exists() -> None:
 
 
 def test_lock_files_and_readme_name_no_index_and_no_machine() -> None:
-    for path in (*ROOT.glob("requirements*.txt"), ROOT / "package-lock.json", ROOT / "benchmark/requirements.txt"):
+    for path in (
+        *ROOT.glob("requirements*.txt"),
+        ROOT / "package-lock.json",
+        ROOT / "benchmark/requirements.txt",
+    ):
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"--(extra-)?index|--find-links|https?://|file:", text), path.name
