@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from cdk8s_charts.manifest_file import stale, texts, write
 from experiment import InvalidExperiment, load
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,16 +31,15 @@ def main(argv: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
 
-    from cdk8s_charts.render import render, stale, write  # after the judgement: starting jsii takes a second
+    from cdk8s_charts.render import render  # after the judgement: starting jsii takes a second
 
     outdated: list[Path] = []
     for experiment in experiments:
-        files, folder = render(experiment), arguments.out / experiment.name
-        changed = stale(files, folder) if arguments.check else write(files, folder)
+        wanted = texts(experiment, render(experiment), arguments.out)
+        changed = stale(wanted) if arguments.check else write(wanted)
         outdated += changed
-        print(
-            f"{folder}: {len(files)} files, {len(changed)} {'out of date' if arguments.check else 'changed'}"
-        )
+        state = "out of date" if arguments.check else "changed"
+        print(f"{arguments.out / experiment.name}: {len(wanted)} files, {len(changed)} {state}")
     if arguments.check and outdated:
         print(
             f"not up to date: {', '.join(path.name for path in outdated)}; run python -m cdk8s_charts",

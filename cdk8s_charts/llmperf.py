@@ -15,6 +15,7 @@ from experiment.naming import (
     ACCOUNT_PLACEHOLDER,
     BENCHMARK_ACCOUNT,
     BENCHMARK_NAME,
+    RESULTS_PREFIX,
     bucket,
     metrics_namespace,
     namespace,
@@ -122,7 +123,7 @@ def cron_job(experiment: Experiment, *, plan_name: str) -> dict[str, Any]:
 
 
 def _author(chart: cdk8s.Chart, experiment: Experiment) -> kplus.Job:
-    results = f"s3://{bucket(experiment, 'results', ACCOUNT_PLACEHOLDER)}/runs/"
+    results = f"s3://{bucket(experiment, 'results', ACCOUNT_PLACEHOLDER)}/{RESULTS_PREFIX}"
     job = kplus.Job(
         chart,
         BENCHMARK_NAME,

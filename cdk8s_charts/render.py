@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import cdk8s
-import yaml
 
 from cdk8s_charts.errors import ChartError
 from cdk8s_charts.foundation import claims_chart, namespace_chart, storage_chart
 from cdk8s_charts.llmperf import llmperf_chart
+from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.parity import undeclared_differences
 from cdk8s_charts.serving import serving_chart
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from experiment.arms import Experiment
-
-_HEADER = "# Rendered by `python -m cdk8s_charts`; edit the experiment, never this file.\n"
-
-
-@dataclass(frozen=True)
-class ManifestFile:
-    """One chart as a file; placeholders stand as `${NAME}`."""
-
-    name: str
-    objects: tuple[dict[str, Any], ...]
-
-    def yaml(self) -> str:
-        """The file's text."""
-        return _HEADER + yaml.dump_all(
-            self.objects, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, explicit_start=True
-        )
 
 
 def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
@@ -54,29 +35,7 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
         for order, chart in charts
     )
     _refuse_unfair(experiment, files)
-    return files
-
-
-def stale(files: tuple[ManifestFile, ...], folder: Path) -> list[Path]:
-    """Paths under `folder` that writing the files would change or remove."""
-    texts = {folder / file.name: file.yaml() for file in files}
-    left = [path for path in sorted(folder.glob("*.yaml")) if path not in texts]
-    return left + [
-        path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text
-    ]
-
-
-def write(files: tuple[ManifestFile, ...], folder: Path) -> list[Path]:
-    """Write the files and remove what an earlier rendering left; returns what changed."""
-    changed = stale(files, folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    texts = {folder / file.name: file.yaml() for file in files}
-    for path in changed:
-        if path in texts:
-            path.write_text(texts[path], encoding="utf-8")
-        else:
-            path.unlink()
-    return changed
+    return tuple(sorted(files, key=lambda file: file.name))
 
 
 def _refuse_unfair(experiment: Experiment, files: tuple[ManifestFile, ...]) -> None:
@@ -94,21 +53,3 @@ def _refuse_unfair(experiment: Experiment, files: tuple[ManifestFile, ...]) -> N
                 f"arm {arm.name} differs from {experiment.baseline.name} beyond its treatment: "
                 f"{'; '.join(extra)}"
             )
-
-
-class _Dumper(yaml.SafeDumper):
-    """Lists indented, long texts as blocks, no aliases: what a reviewer reads best."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        super().increase_indent(flow, False)
-
-
-def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in value else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
-
-
-_Dumper.add_representer(str, _text)

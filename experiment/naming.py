@@ -13,6 +13,8 @@ SERVING_ACCOUNT = "serving"
 BENCHMARK_ACCOUNT = "benchmark"
 BENCHMARK_NAME = "qwen-llmperf"
 SERVICE_PORT = 8000
+RESULTS_PREFIX = "runs/"
+"""Under which the benchmark stores its runs in the bucket of results."""
 NEURON_TAINT_KEY = "aws.amazon.com/neuron"
 NODE_ROLE_LABEL = "speculation.trn2/role"
 """On every node: `neuron` or `system`."""

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def build_app(*, context: Mapping[str, object] | None = None, outdir: str | None = None) -> cdk.App:
     """All stacks of one experiment, not yet synthesized.
 
-    `context` overrides cdk.json: `experiment` names the file, `admins` who administers the cluster. Without `outdir`
-    the CDK command line (or CDK_OUTDIR) decides where the templates go.
-    Raises `experiment.InvalidExperiment` and `infra.errors.InfraError`, both before jsii starts where they can.
+    `context` overrides cdk.json: `experiment` names the file, `manifests` the folder of what was rendered from it,
+    `admins` who administers the cluster. Without `outdir` the CDK command line (or CDK_OUTDIR) decides where the templates go.
+    Raises `experiment.InvalidExperiment` before jsii starts, and `infra.InfraError`.
     """
     configuration = configure(context or {})
 
@@ -25,13 +25,8 @@ def build_app(*, context: Mapping[str, object] | None = None, outdir: str | None
 
     from infra.deployment import add_stacks
 
-    app = cdk.App(
-        context=dict(configuration.context),
-        outdir=outdir,
-        analytics_reporting=False,
-        # Traces show CDK's own JavaScript, never these files, and nobody reads the tree: both only take time.
-        stack_traces=False,
-        tree_metadata=False,
+    app = cdk.App(context=dict(configuration.context), outdir=outdir, analytics_reporting=False)
+    add_stacks(
+        app, experiment=configuration.experiment, files=configuration.files, admins=configuration.admins
     )
-    add_stacks(app, experiment=configuration.experiment, admins=configuration.admins)
     return app

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cdk8s_charts.errors import ChartError
+from cdk8s_charts.manifest_file import ManifestFile, read
 from experiment import Experiment, load
 from infra.errors import InfraError
 
@@ -23,6 +25,8 @@ class Configuration:
     """All input of the app."""
 
     experiment: Experiment
+    files: tuple[ManifestFile, ...]
+    """The manifests as they were reviewed, in apply order."""
     admins: tuple[str, ...]
     """ARNs of IAM roles and users that administer the cluster with kubectl; without any, only `cdk deploy` can."""
     context: Mapping[str, object]
@@ -30,13 +34,20 @@ class Configuration:
 
 
 def configure(context: Mapping[str, object]) -> Configuration:
-    """Read cdk.json, let `context` override it, load the experiment that it names (relative to the repository).
+    """Read cdk.json, let `context` override it, load the experiment that it names (relative to the repository) and the
+    manifests that were rendered from it.
 
     Raises `experiment.InvalidExperiment` and `InfraError`.
     """
     merged = {**json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"], **context}
+    experiment = load(_experiment_file(merged["experiment"]))
+    try:
+        files = read(experiment, ROOT / str(merged["manifests"]))
+    except ChartError as error:
+        raise InfraError(str(error)) from None
     return Configuration(
-        experiment=load(_experiment_file(merged["experiment"])),
+        experiment=experiment,
+        files=files,
         admins=_principals(merged["admins"]),
         context=merged,
     )

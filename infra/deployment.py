@@ -16,13 +16,19 @@ from infra.stacks.workloads import WorkloadsStack
 if TYPE_CHECKING:
     from constructs import Construct
 
+    from cdk8s_charts.manifest_file import ManifestFile
     from experiment import Experiment
 
 
 def add_stacks(
-    scope: Construct, *, experiment: Experiment, admins: tuple[str, ...], settings: Settings | None = None
+    scope: Construct,
+    *,
+    experiment: Experiment,
+    files: tuple[ManifestFile, ...],
+    admins: tuple[str, ...],
+    settings: Settings | None = None,
 ) -> None:
-    """Put every stack of the experiment into `scope`, an app or a stage of a pipeline."""
+    """Put every stack of the experiment into `scope`, an app or a stage of a pipeline; `files` are its manifests."""
     settings = settings or Settings()
     network = NetworkStack(scope, "network", experiment=experiment, settings=settings)
     storage = StorageStack(scope, "storage", experiment=experiment, settings=settings)
@@ -40,6 +46,7 @@ def add_stacks(
         scope,
         "workloads",
         experiment=experiment,
+        files=files,
         settings=settings,
         cluster=cluster.cluster,
         vpc=network.vpc,

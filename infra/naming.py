@@ -9,9 +9,6 @@ from experiment.naming import cluster_name
 if TYPE_CHECKING:
     from experiment.arms import Experiment
 
-RESULTS_PREFIX = "runs/"
-"""Under which the benchmark stores its runs in the bucket of results."""
-
 
 def stack_name(experiment: Experiment, part: str) -> str:
     """CloudFormation stack, e.g. `qwen3-32b-network`."""

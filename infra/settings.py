@@ -21,7 +21,7 @@ class Settings:
     nat_gateways: int = 1
     """One is enough to pull images and call AWS; a second one only survives the loss of a zone."""
     private_subnet_mask: int = 19
-    """8,190 addresses a zone; every pod takes one."""
+    """8,187 addresses a zone; every pod takes one."""
     public_subnet_mask: int = 24
     """Holds the NAT gateway, nothing else."""
 
@@ -31,10 +31,10 @@ class Settings:
     """One a zone, so that DNS outlives a node."""
     system_volume_gib: int = 50
     neuron_volume_gib: int = 500
-    """A vLLM image with the Neuron SDK takes tens of GiB, compilation scratch some hundred."""
+    """Images with the Neuron SDK unpack to tens of GiB, and compilation writes beside them; an estimate."""
     neuron_volume_iops: int = 8000
     neuron_volume_mib_s: int = 1000
-    """gp3 allows up to 1,000 MiB/s; pulling and unpacking the image waits for the disk."""
+    """A node bills from its start, and unpacking the image waits for the disk."""
 
     log_days: int = 90
     access_log_days: int = 90

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from cdk8s_charts.render import ManifestFile
+from cdk8s_charts.manifest_file import ManifestFile
 from lab.errors import LabError
 
 START_TIMEOUT_S = 60

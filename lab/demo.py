@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.metrics import BY_NAME
-from cdk8s_charts.render import ManifestFile, render
+from cdk8s_charts.manifest_file import ManifestFile, texts, write
+from cdk8s_charts.render import render
 from experiment import Experiment, load
 from experiment.naming import metrics_namespace
 from lab.arms import endpoints, mounted_plan, serving_commands
@@ -49,7 +50,8 @@ def demonstrate(path: Path, *, out: Path, shortening: Shortening) -> None:
     files = render(experiment)
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, server.rehearsal_server() as endpoint:
-        assembly = _synthesize(path, Path(scratch) / "cdk.out")
+        write(texts(experiment, files, Path(scratch) / "manifests"))
+        assembly = _synthesize(path, Path(scratch))
         _step(3, "rehearsing the stacks against a local stand-in for AWS (moto)")
         _rehearse(assembly, endpoint=endpoint, region=experiment.cluster.region)
         _step(4, "starting one emulated endpoint per arm from its rendered Deployment")
@@ -59,9 +61,10 @@ def demonstrate(path: Path, *, out: Path, shortening: Shortening) -> None:
     print(f"\nresults: {_shown(out)}/summary.json, requests.jsonl")
 
 
-def _synthesize(path: Path, assembly: Path) -> Path:
+def _synthesize(path: Path, scratch: Path) -> Path:
     """Run app.py as the CDK command line would, without the validation that the tests run."""
-    context = json.dumps({"experiment": str(path.resolve())})
+    assembly = scratch / "cdk.out"
+    context = json.dumps({"experiment": str(path.resolve()), "manifests": str(scratch / "manifests")})
     environment = {
         **os.environ,
         "CDK_OUTDIR": str(assembly),

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class ModelStore(Construct):
     """One key, one bucket a purpose, one bucket for their access logs. All outlive the stack.
 
-    Names are those that the manifests mount, made by the same function.
+    Names are those that the manifests mount, made by the same function. They stay taken after `cdk destroy`: delete
+    the buckets, or import them, before the same experiment is deployed anew.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ DRA_VALUES = {
     "draDriver": {"enabled": True},
 }
 """Devices by resource claims. The chart refuses the DRA driver beside the device plugin, which is on by default, or
-beside the scheduler extension (README of the Neuron Helm chart); the problem detector reads the device plugin's labels."""
+beside the scheduler extension, and with the driver its README leaves the node problem detector out."""
 
 
 class NeuronSoftware(Construct):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from aws_cdk import aws_iam as iam
 
-from infra.naming import RESULTS_PREFIX
+from experiment.naming import RESULTS_PREFIX
 
 if TYPE_CHECKING:
     from aws_cdk import aws_s3 as s3

@@ -9,7 +9,6 @@ from aws_cdk import aws_ecr_assets as ecr_assets
 from aws_cdk import aws_eks_v2 as eks
 
 from cdk8s_charts.placeholders import fill
-from cdk8s_charts.render import render
 from infra.configuration import ROOT
 from infra.constructs.kubectl_access import KubectlAccess
 from infra.constructs.neuron_software import NeuronSoftware
@@ -19,12 +18,13 @@ if TYPE_CHECKING:
     from aws_cdk import aws_ec2 as ec2
     from constructs import Construct
 
+    from cdk8s_charts.manifest_file import ManifestFile
     from experiment import Experiment
     from infra.settings import Settings
 
 
 class WorkloadsStack(ExperimentStack):
-    """Applies what `cdk8s_charts` renders, file by file; only the placeholders are filled in."""
+    """Applies the reviewed manifests, file by file; only the placeholders are filled in."""
 
     def __init__(
         self,
@@ -32,6 +32,7 @@ class WorkloadsStack(ExperimentStack):
         part: str,
         *,
         experiment: Experiment,
+        files: tuple[ManifestFile, ...],
         settings: Settings,
         cluster: eks.ICluster,
         vpc: ec2.Vpc,
@@ -41,7 +42,7 @@ class WorkloadsStack(ExperimentStack):
         previous: Construct = NeuronSoftware(self, "Neuron", cluster=access.cluster, settings=settings)
         access.admit(previous)
         values = {"AWS_ACCOUNT": cdk.Aws.ACCOUNT_ID, "BENCHMARK_IMAGE": self._benchmark_image()}
-        for file in render(experiment):
+        for file in files:
             manifest = eks.KubernetesManifest(
                 self,
                 file.name.removesuffix(".yaml"),

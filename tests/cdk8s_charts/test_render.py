@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ import yaml
 
 from cdk8s_charts.claims import DRIVER
 from cdk8s_charts.errors import ChartError
+from cdk8s_charts.manifest_file import ManifestFile, read, stale, texts, write
 from cdk8s_charts.placeholders import PLACEHOLDERS, fill, names_in
-from cdk8s_charts.render import ManifestFile, render, write
+from cdk8s_charts.render import render
 from experiment import Experiment, load
 from tests.conftest import ROOT
 
@@ -35,10 +37,27 @@ def _of_kind(files: tuple[ManifestFile, ...], kind: str) -> dict[str, Any]:
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_committed_manifests_equal_a_fresh_render(path: Path) -> None:
     experiment = load(path)
-    folder = ROOT / "manifests" / experiment.name
-    committed = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.glob("*.yaml")}
-    fresh = {file.name: file.yaml() for file in render(experiment)}
-    assert fresh == committed, "run: make manifests"
+    assert stale(texts(experiment, render(experiment), ROOT / "manifests")) == [], "run: make manifests"
+
+
+def test_reading_back_gives_the_objects_that_were_rendered(
+    reference: Experiment, files: tuple[ManifestFile, ...], tmp_path: Path
+) -> None:
+    write(texts(reference, files, tmp_path))
+    assert {file.name: file.objects for file in read(reference, tmp_path)} == {
+        f.name: f.objects for f in files
+    }
+
+
+def test_files_of_another_state_or_none_at_all_are_refused(
+    reference: Experiment, files: tuple[ManifestFile, ...], tmp_path: Path
+) -> None:
+    with pytest.raises(ChartError, match="is not rendered there; run"):
+        read(reference, tmp_path)
+    write(texts(reference, files, tmp_path))
+    later = replace(reference, benchmark=replace(reference.benchmark, seed=2))
+    with pytest.raises(ChartError, match="rendered from another state"):
+        read(later, tmp_path)
 
 
 @pytest.mark.parametrize("version", ["1.35", "1.36"])
@@ -181,8 +200,13 @@ def test_images_are_pinned_by_full_tag(files: tuple[ManifestFile, ...]) -> None:
     }
 
 
-def test_writing_removes_what_an_earlier_render_left(tmp_path: Path, files: tuple[ManifestFile, ...]) -> None:
-    (tmp_path / "30-gone.yaml").write_text("x")
-    assert len(write(files, tmp_path)) == len(files) + 1
-    assert not (tmp_path / "30-gone.yaml").exists()
-    assert write(files, tmp_path) == []
+def test_writing_removes_what_an_earlier_render_left(
+    reference: Experiment, files: tuple[ManifestFile, ...], tmp_path: Path
+) -> None:
+    wanted = texts(reference, files, tmp_path)
+    assert len(write(wanted)) == len(files) + 1
+    gone = tmp_path / reference.name / "30-gone.yaml"
+    gone.write_text("x")
+    assert write(wanted) == [gone]
+    assert not gone.exists()
+    assert write(wanted) == []

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cdk8s_charts.render import render
 from experiment import Experiment, load
 from infra.app import build_app
 from tests.infra.templates import Deployment
@@ -47,7 +48,7 @@ def _synthesized(opened: Experiment) -> Iterator[Path]:
 
         from infra.deployment import add_stacks
 
-        add_stacks(cdk.Stage(app, "opened"), experiment=opened, admins=(ADMIN,))
+        add_stacks(cdk.Stage(app, "opened"), experiment=opened, files=render(opened), admins=(ADMIN,))
         app.synth()
         yield Path(outdir)
 

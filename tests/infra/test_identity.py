@@ -4,7 +4,7 @@ from typing import Any
 
 from cdk8s_charts.render import render
 from experiment import Experiment
-from infra.naming import RESULTS_PREFIX
+from experiment.naming import RESULTS_PREFIX
 from tests.infra.templates import Deployment, resolved
 
 
