@@ -46,7 +46,7 @@ class Runtime:
     greedy_speculation_only: bool
     """Whether a speculating server ignores the temperature of a request."""
     metrics: tuple[str, ...]
-    """Prometheus names that `/metrics` of this image can carry."""
+    """Prometheus names that are worth reading from `/metrics` of this image; it may carry more."""
 
     def tokens_per_step(self, *, num_speculative_tokens: int) -> int:
         """The most tokens that one step can yield.

@@ -1,7 +1,6 @@
-"""The Prometheus page: the metric names of one runtime and no others.
+"""The Prometheus page: the metric names that the catalogue gives a runtime, and no others.
 
-The V0 engine of the 0.9.1 image knows more names than these ten; they are the ones worth reading there. It
-has no `vllm:spec_decode_*` samples: on Neuron drafts are accepted inside the compiled graph, and the server
+The V0 engine of the 0.9.1 image has no `vllm:spec_decode_*` samples: on Neuron drafts are accepted inside the compiled graph, and the server
 never learns how many. As in that engine, `time_per_output_token_seconds` is observed once a step and
 sequence, so under speculation it is the time of a step, not of a token.
 """
@@ -12,19 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-VLLM_0_9_1_V0 = (
-    "vllm:num_requests_running",
-    "vllm:num_requests_waiting",
-    "vllm:gpu_cache_usage_perc",
-    "vllm:num_preemptions_total",
-    "vllm:prompt_tokens_total",
-    "vllm:generation_tokens_total",
-    "vllm:time_to_first_token_seconds",
-    "vllm:time_per_output_token_seconds",
-    "vllm:e2e_request_latency_seconds",
-    "vllm:request_success_total",
-)
-"""What the emulated runtime exposes."""
+from experiment.catalogue.runtimes import NXDI_VLLM_0_9_1
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -68,7 +55,7 @@ class Histogram:
 class Meters:
     """What an engine counts, and the page that shows it."""
 
-    def __init__(self, model: str, names: Iterable[str] = VLLM_0_9_1_V0) -> None:
+    def __init__(self, model: str, names: Iterable[str] = NXDI_VLLM_0_9_1.metrics) -> None:
         escaped = model.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
         self._labels = f'model_name="{escaped}"'
         self._names = tuple(names)

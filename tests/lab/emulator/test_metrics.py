@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from lab.emulator.metrics import VLLM_0_9_1_V0, Histogram, Load, Meters
+from experiment.catalogue.runtimes import NXDI_VLLM_0_9_1
+from lab.emulator.metrics import Histogram, Load, Meters
 
 LOAD = Load(running=3, waiting=2, cache_usage=0.25)
 
@@ -18,9 +19,9 @@ def _samples(page: str) -> dict[str, float]:
 
 def test_the_page_exposes_exactly_the_runtimes_names() -> None:
     page = Meters("m").page(LOAD)
-    assert tuple(re.findall(r"^# TYPE (\S+)", page, re.MULTILINE)) == VLLM_0_9_1_V0
+    assert tuple(re.findall(r"^# TYPE (\S+)", page, re.MULTILINE)) == NXDI_VLLM_0_9_1.metrics
     sampled = {re.sub(r"_(bucket|sum|count)$", "", name.partition("{")[0]) for name in _samples(page)}
-    assert sampled == set(VLLM_0_9_1_V0)
+    assert sampled == set(NXDI_VLLM_0_9_1.metrics)
     assert "spec_decode" not in page
 
 

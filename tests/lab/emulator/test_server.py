@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from experiment.catalogue.runtimes import NXDI_VLLM_0_9_1
 from lab.emulator.__main__ import SHUTDOWN_S
 from lab.emulator.argv import parse_argv
-from lab.emulator.metrics import VLLM_0_9_1_V0
 from lab.emulator.prompts import PromptClasses
 from lab.emulator.server import Endpoint
 
@@ -266,7 +266,7 @@ def test_metrics_count_what_was_served_under_the_runtimes_names_only() -> None:
         families = {
             name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name in samples
         }
-        assert families == set(VLLM_0_9_1_V0)
+        assert families == set(NXDI_VLLM_0_9_1.metrics)
         assert samples["vllm:generation_tokens_total"] == 64
         assert samples["vllm:prompt_tokens_total"] == 18
         assert samples["vllm:time_to_first_token_seconds_count"] == 1
