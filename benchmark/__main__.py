@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -20,6 +21,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # Whoever read the result has read enough; the interpreter must not complain once more as it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     return code
 
 
@@ -28,9 +33,9 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="python -m benchmark",
         description="Compare live OpenAI-compatible endpoints on the same prompts, request by request.",
-        epilog="Exit codes: 0 fine, 1 a cell without any answer, 2 wrong usage, plan or folder, 3 an "
-        "endpoint, the disk or CloudWatch failed, 130 interrupted (what is recorded is kept; the same "
-        "command goes on).",
+        epilog="Exit codes: 0 fine, 1 a finding (a cell without any answer, --max-error-rate or a limit passed), 2 "
+        "wrong usage, plan or folder, 3 an endpoint, the disk or CloudWatch failed, 130 interrupted (what is recorded "
+        "is kept; the same command goes on).",
     )
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, verb in VERBS.items():

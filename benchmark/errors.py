@@ -26,6 +26,12 @@ class EndpointError(BenchmarkError):
     exit_code = 3
 
 
+class ErrorRateExceeded(BenchmarkError):
+    """More requests to an arm failed than the user tolerates; what was measured is kept."""
+
+    exit_code = 1
+
+
 class StorageError(BenchmarkError):
     """The disk refused a write; everything written before it is kept."""
 

@@ -20,19 +20,22 @@ class Metric:
 
     name: str
     """Key in summary.json; ends in its unit where it has one."""
-    unit: Literal["s", "tokens/s", "tokens", "requests", "fraction"]
+    unit: Literal["s", "tokens/s", "tokens", "requests", "requests/s", "fraction", "USD"]
     better: Literal["lower", "higher"]
     formula: str
     """The definition in words, per request unless `scope` says otherwise."""
     scope: Literal["request", "chunk", "cell"]
     """What one value describes; a cell is arm x class x concurrency and is derived, not published."""
     cloudwatch_name: str
+    """Empty where CloudWatch has neither it nor anything that it is a statistic of."""
     cloudwatch_unit: Literal["Seconds", "Count/Second", "Count"]
     """A CloudWatch StandardUnit."""
     statistic: str
     """The CloudWatch statistic that shows it: a percentile, Average or Sum."""
     compared: bool = False
     """Whether arms are compared by it."""
+    published: bool = True
+    """Whether its values are sent to CloudWatch; false where another metric says the same there."""
     dimensions: tuple[str, ...] = DIMENSIONS
 
 
@@ -90,12 +93,34 @@ OUTPUT_TOKENS_PER_S = Metric(
     statistic="p50",
     compared=True,
 )
+TOKENS_PER_CHUNK = Metric(
+    name="tokens_per_chunk",
+    unit="tokens",
+    better="higher",
+    formula="mean output tokens of a streamed chunk; the first chunk, which comes from prefill, excluded",
+    scope="request",
+    cloudwatch_name="TokensPerStep",
+    cloudwatch_unit="Count",
+    statistic="Average",
+    published=False,
+)
 TOKENS_PER_STEP = Metric(
     name="tokens_per_step",
     unit="tokens",
     better="higher",
-    formula="mean tokens per decode chunk; the first chunk, which comes from prefill, excluded",
+    formula="1 + accepted drafts / decode steps as the server counts them for the request, else tokens_per_chunk",
     scope="request",
+    cloudwatch_name="TokensPerStep",
+    cloudwatch_unit="Count",
+    statistic="Average",
+)
+ACCEPTANCE_LENGTH = Metric(
+    name="acceptance_length",
+    unit="tokens",
+    better="higher",
+    formula="tokens per decode step over all steps of the cell, the target's own included: 1 + accepted drafts / "
+    "steps by the server's statistics or counters, else tokens over chunks; `acceptance.source` says which",
+    scope="cell",
     cloudwatch_name="TokensPerStep",
     cloudwatch_unit="Count",
     statistic="Average",
@@ -120,6 +145,27 @@ ERROR_RATE = Metric(
     cloudwatch_unit="Count",
     statistic="Average",
 )
+GOODPUT = Metric(
+    name="goodput",
+    unit="requests/s",
+    better="higher",
+    formula="requests that kept every limit of the plan's slo / time in which the cell loaded the arm; a failed "
+    "request keeps none",
+    scope="cell",
+    cloudwatch_name="",
+    cloudwatch_unit="Count/Second",
+    statistic="Average",
+)
+COST = Metric(
+    name="usd_per_million_output_tokens",
+    unit="USD",
+    better="lower",
+    formula="usd_per_hour of the arm / (output tokens of the cell / hours in which the cell loaded the arm) * 1e6",
+    scope="cell",
+    cloudwatch_name="",
+    cloudwatch_unit="Count",
+    statistic="Average",
+)
 LLMPERF_INTER_TOKEN_LATENCY = Metric(
     name="llmperf_inter_token_latency_s",
     unit="s",
@@ -137,13 +183,17 @@ METRICS: tuple[Metric, ...] = (
     INTER_CHUNK_LATENCY,
     E2E,
     OUTPUT_TOKENS_PER_S,
+    TOKENS_PER_CHUNK,
     TOKENS_PER_STEP,
+    ACCEPTANCE_LENGTH,
+    GOODPUT,
+    COST,
     ERRORS,
     ERROR_RATE,
     LLMPERF_INTER_TOKEN_LATENCY,
 )
 COMPARED: tuple[Metric, ...] = tuple(m for m in (TPOT, TTFT, E2E, OUTPUT_TOKENS_PER_S) if m.compared)
 """Metrics that comparisons report, the headline first."""
-PUBLISHED: tuple[Metric, ...] = tuple(m for m in METRICS if m.scope != "cell")
+PUBLISHED: tuple[Metric, ...] = tuple(m for m in METRICS if m.scope != "cell" and m.published)
 """Metrics that are sent to CloudWatch as they are; the others are statistics of these."""
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}

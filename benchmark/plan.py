@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
-
-from benchmark.errors import PlanError
 
 Message = Mapping[str, Any]
 
@@ -24,6 +22,20 @@ class Arm:
     """Draft tokens per step; 0 is plain decoding."""
     max_tokens_per_step: int = 1
     """The most tokens that one decode step of this engine can yield."""
+    usd_per_hour: float | None = None
+    """What the arm's share of its node costs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """How a cell is loaded: so many requests in flight, or arriving at a rate. Exactly one is set."""
+
+    concurrency: int | None = None
+    rate_per_s: float | None = None
+    """Mean of a Poisson process."""
+
+    def __str__(self) -> str:
+        return f"c{self.concurrency}" if self.rate_per_s is None else f"{self.rate_per_s:g}/s"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +68,25 @@ class Plan:
     prompts: tuple[Prompt, ...]
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     """Merged into each request body as it is."""
+    rate: tuple[float, ...] = ()
+    """Requests per second, a cell each, open loop; where given, `concurrency` counts for nothing."""
+    rounds: int = 1
+    """Passes over all cells, `requests` in each."""
+    duration_s: float | None = None
+    """Where given, rounds are begun until this time of loading has passed."""
+    simultaneous: bool = False
+    """Whether the arms are loaded at once instead of in turns."""
+    ignore_eos: bool = False
+    """Whether answers are forced to max_tokens. What follows an answer's end is no natural text."""
+    slo: Mapping[str, float] | None = None
+    """Objectives for goodput: ttft_s, tpot_s, e2e_s, each optional."""
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """What cells are loaded with, in order."""
+        if self.rate:
+            return tuple(Load(rate_per_s=rate) for rate in self.rate)
+        return tuple(Load(concurrency=level) for level in self.concurrency)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -80,6 +111,12 @@ class Plan:
             "max_tokens": self.max_tokens,
             "temperature": self.temperature,
             "extra_body": dict(self.extra_body),
+            "rate": list(self.rate),
+            "rounds": self.rounds,
+            "duration_s": self.duration_s,
+            "simultaneous": self.simultaneous,
+            "ignore_eos": self.ignore_eos,
+            "slo": None if self.slo is None else dict(self.slo),
             "prompts": [_prompt_dict(prompt) for prompt in self.prompts],
         }
 
@@ -89,47 +126,6 @@ class Plan:
         content["arms"] = [{k: v for k, v in arm.items() if k != "url"} for arm in content["arms"]]
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Overrides:
-    """What the command line may change about a plan; None leaves the plan's value."""
-
-    urls: Mapping[str, str] = field(default_factory=dict)
-    classes: tuple[str, ...] | None = None
-    concurrency: tuple[int, ...] | None = None
-    requests: int | None = None
-    warmup: int | None = None
-    max_tokens: int | None = None
-    """Also the ceiling of what single prompts ask for."""
-    seed: int | None = None
-
-
-def overridden(plan: Plan, overrides: Overrides) -> Plan:
-    """The plan with `overrides` applied. Raises PlanError for an arm or a class that it does not have."""
-    _known("--arm", overrides.urls, [arm.name for arm in plan.arms])
-    _known("--classes", overrides.classes or (), plan.classes)
-    chosen = set(overrides.classes or plan.classes)
-    simple = ("concurrency", "requests", "warmup", "max_tokens", "seed")
-    values = {name: value for name in simple if (value := getattr(overrides, name)) is not None}
-    return replace(
-        plan,
-        arms=tuple(replace(arm, url=overrides.urls.get(arm.name, arm.url)) for arm in plan.arms),
-        prompts=tuple(_capped(p, overrides.max_tokens) for p in plan.prompts if p.class_ in chosen),
-        **values,
-    )
-
-
-def _capped(prompt: Prompt, limit: int | None) -> Prompt:
-    if limit is None or prompt.max_tokens is None:
-        return prompt
-    return replace(prompt, max_tokens=min(limit, prompt.max_tokens))
-
-
-def _known(option: str, given: Collection[str], names: Collection[str]) -> None:
-    for name in given:
-        if name not in names:
-            raise PlanError(f"{option}: {name!r} is not in the plan; it has {', '.join(names)}")
 
 
 def _prompt_dict(prompt: Prompt) -> dict[str, Any]:

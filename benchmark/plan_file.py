@@ -33,19 +33,40 @@ def _list_of(check: Check) -> Check:
     return lambda value: isinstance(value, list) and bool(value) and all(map(check, value))
 
 
+def _number(value: Any, *, above: float | None = None) -> bool:
+    """A finite number from 0, or above `above`."""
+    return (
+        type(value) in (int, float)
+        and value < float("inf")
+        and (value >= 0 if above is None else value > above)
+    )
+
+
+def _above_zero(value: Any) -> bool:
+    return _number(value, above=0.0)
+
+
+def _objectives(value: Any) -> bool:
+    known = isinstance(value, dict) and bool(value) and set(value) <= set(OBJECTIVES)
+    return known and all(map(_above_zero, value.values()))
+
+
 def _http_url(value: Any) -> bool:
     if not isinstance(value, str):
         return False
     return urlsplit(value).scheme in ("http", "https") and bool(urlsplit(value).hostname)
 
 
-def _conversation(value: Any) -> bool:
+def conversation(value: Any) -> bool:
     """Messages, at least one of them the user's with text: the nonce goes in front of it."""
     if not _list_of(lambda message: isinstance(message, dict))(value):
         return False
     return any(m.get("role") == "user" and isinstance(m.get("content"), str) for m in value)
 
 
+OBJECTIVES = ("ttft_s", "tpot_s", "e2e_s")
+"""What an SLO may bound."""
+_YES_OR_NO = (_optional(lambda value: isinstance(value, bool)), "true or false")
 _NAME = (_name, "printable ASCII, 1 to 128 characters, not starting with a colon")
 _SETTINGS: Fields = {
     "schema": (lambda value: value == 1, "1"),
@@ -53,13 +74,22 @@ _SETTINGS: Fields = {
     "model": (lambda value: isinstance(value, str) and bool(value), "the served model's name"),
     "baseline": _NAME,
     "arms": (_list_of(lambda _: True), "a list of at least one arm"),
-    "concurrency": (_list_of(_whole(1)), "a list of whole numbers from 1"),
+    "concurrency": (_optional(_list_of(_whole(1))), "a list of whole numbers from 1"),
     "requests": (_whole(1), "a whole number from 1"),
     "warmup": (_optional(_whole(0)), "a whole number from 0"),
     "seed": (_optional(_whole(0)), "a whole number from 0"),
     "max_tokens": (_whole(1), "a whole number from 1"),
-    "temperature": (_optional(lambda v: type(v) in (int, float) and v >= 0), "a number from 0"),
+    "temperature": (_optional(_number), "a number from 0"),
     "extra_body": (_optional(lambda v: isinstance(v, dict)), "a JSON object"),
+    "rate": (
+        _optional(lambda v: v == [] or _list_of(_above_zero)(v)),
+        "a list of requests per second above 0",
+    ),
+    "rounds": (_optional(_whole(1)), "a whole number from 1"),
+    "duration_s": (_optional(_above_zero), "a number of seconds above 0"),
+    "simultaneous": _YES_OR_NO,
+    "ignore_eos": _YES_OR_NO,
+    "slo": (_optional(_objectives), f"an object of seconds above 0 for any of {', '.join(OBJECTIVES)}"),
     "prompts": (_list_of(lambda _: True), "a list of at least one prompt"),
 }
 _ARM: Fields = {
@@ -67,12 +97,13 @@ _ARM: Fields = {
     "url": (_http_url, "an http(s) URL that ends in /v1"),
     "speculative_tokens": (_optional(_whole(0)), "a whole number from 0"),
     "max_tokens_per_step": (_optional(_whole(1)), "a whole number from 1"),
+    "usd_per_hour": (_optional(_number), "a number from 0"),
 }
 _PROMPT: Fields = {
     "id": _NAME,
     "class": _NAME,
     "prompt": (_optional(lambda v: isinstance(v, str) and bool(v)), "text"),
-    "messages": (_optional(_conversation), "messages, one at least a user's with text content"),
+    "messages": (_optional(conversation), "messages, one at least a user's with text content"),
     "max_tokens": (_optional(_whole(1)), "a whole number from 1"),
 }
 
@@ -104,7 +135,7 @@ def from_dict(content: Any) -> Plan:
         model=content["model"],
         baseline=content["baseline"],
         arms=tuple(_arm(arm) for arm in content["arms"]),
-        concurrency=tuple(content["concurrency"]),
+        concurrency=tuple(content.get("concurrency", ())),
         requests=content["requests"],
         warmup=content.get("warmup", 0),
         seed=content.get("seed", 1),
@@ -112,6 +143,12 @@ def from_dict(content: Any) -> Plan:
         temperature=float(content.get("temperature", 0.0)),
         extra_body=content.get("extra_body", {}),
         prompts=tuple(_prompt(prompt) for prompt in content["prompts"]),
+        rate=tuple(map(float, content.get("rate", ()))),
+        rounds=content.get("rounds", 1),
+        duration_s=content.get("duration_s"),
+        simultaneous=content.get("simultaneous", False),
+        ignore_eos=content.get("ignore_eos", False),
+        slo=content.get("slo"),
     )
 
 
@@ -157,7 +194,12 @@ def _contradictions(content: dict[str, Any]) -> list[str]:
     names = [arm["name"] for arm in content["arms"]]
     ids = [prompt["id"] for prompt in content["prompts"]]
     found = [f"arms: the name {name!r} appears twice" for name in sorted(_repeated(names))]
-    found += [f"concurrency: {level} appears twice" for level in sorted(_repeated(content["concurrency"]))]
+    for key in ("concurrency", "rate"):
+        found += [f"{key}: {level} appears twice" for level in sorted(_repeated(content.get(key, [])))]
+    if not content.get("concurrency") and not content.get("rate"):
+        found.append("concurrency: missing; must be a list of whole numbers from 1, unless `rate` is given")
+    if "duration_s" in content and content.get("rounds", 1) > 1:
+        found.append("rounds: a plan with duration_s begins as many as fit; leave one of the two out")
     found += [f"prompts: the id {id_!r} appears twice" for id_ in sorted(_repeated(ids))]
     if content["baseline"] not in names:
         found.append(f"baseline: {content['baseline']!r} is no arm; the arms are {', '.join(names)}")

@@ -24,7 +24,7 @@ _POD_SECURITY = {
 
 def namespace_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
     """Namespace and service accounts; which AWS role an account has is decided by Pod Identity, not here."""
-    chart = cdk8s.Chart(scope, "namespace", disable_resource_name_hashes=True)
+    chart = cdk8s.Chart(scope, "00-namespace", disable_resource_name_hashes=True)
     name = namespace(experiment)
     kplus.Namespace(chart, "namespace", metadata=cdk8s.ApiObjectMetadata(name=name, labels=_POD_SECURITY))
     for account in (SERVING_ACCOUNT, BENCHMARK_ACCOUNT):
@@ -39,7 +39,7 @@ def namespace_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
 
 def claims_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
     """One claim template for each distinct demand; arms that ask alike share it."""
-    chart = cdk8s.Chart(scope, "claims", disable_resource_name_hashes=True)
+    chart = cdk8s.Chart(scope, "10-claims", disable_resource_name_hashes=True)
     templates = {}
     for arm in experiment.arms:
         template = claim_template(experiment, arm)
@@ -51,7 +51,7 @@ def claims_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
 
 def storage_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
     """Read-only volumes for checkpoints and artifacts."""
-    chart = cdk8s.Chart(scope, "storage", disable_resource_name_hashes=True)
+    chart = cdk8s.Chart(scope, "20-storage", disable_resource_name_hashes=True)
     for purpose in PURPOSES:
         for manifest in volume_and_claim(experiment, purpose):
             place(chart, manifest)

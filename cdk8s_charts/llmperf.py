@@ -11,6 +11,7 @@ import cdk8s_plus_27 as kplus
 from cdk8s_charts import pod
 from cdk8s_charts.lift import authored, content_suffix, place
 from cdk8s_charts.serving import service_url
+from experiment.cost import arm_usd_per_hour
 from experiment.naming import (
     ACCOUNT_PLACEHOLDER,
     BENCHMARK_ACCOUNT,
@@ -48,6 +49,7 @@ def plan(experiment: Experiment) -> dict[str, Any]:
                 "url": service_url(experiment, arm),
                 "speculative_tokens": arm.speculation.num_speculative_tokens if arm.speculation else 0,
                 "max_tokens_per_step": arm.tokens_per_step,
+                "usd_per_hour": round(arm_usd_per_hour(experiment, arm), 4),
             }
             for arm in experiment.arms
         ],
@@ -58,6 +60,7 @@ def plan(experiment: Experiment) -> dict[str, Any]:
         "max_tokens": settings.max_tokens,
         "temperature": settings.temperature,
         "extra_body": template if can_think and settings.endpoint == "chat" else {},
+        **({"slo": dict(settings.slo)} if settings.slo else {}),
         "prompts": [_prompt(prompt) for prompt in experiment.prompts],
     }
 
@@ -65,7 +68,7 @@ def plan(experiment: Experiment) -> dict[str, Any]:
 def llmperf_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
     """Plan and CronJob."""
     chart = cdk8s.Chart(
-        scope, BENCHMARK_NAME, namespace=namespace(experiment), disable_resource_name_hashes=True
+        scope, f"40-{BENCHMARK_NAME}", namespace=namespace(experiment), disable_resource_name_hashes=True
     )
     text = json.dumps(plan(experiment), indent=1, ensure_ascii=False)
     name = f"{BENCHMARK_NAME}-plan-{content_suffix(text)}"

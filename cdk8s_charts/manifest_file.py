@@ -6,6 +6,8 @@ rendered from the experiment at hand. Pure: reading needs no jsii.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from experiment.arms import Experiment
 
-FINGERPRINT = "experiment.sha256"
+FINGERPRINT = "rendered.sha256"
 _REMEDY = "run .venv/bin/python -m cdk8s_charts EXPERIMENT and review what changes"
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _HEADER = "# Rendered by `python -m cdk8s_charts`; edit the experiment, never this file.\n"
@@ -42,27 +44,37 @@ class ManifestFile:
 def read(experiment: Experiment, parent: Path) -> tuple[ManifestFile, ...]:
     """The committed files of an experiment in `parent`, in apply order.
 
-    Raises `ChartError` when they are missing or were rendered from something else.
+    Raises `ChartError` when they are missing, were rendered from something else, or were changed by hand.
     """
     folder = parent / experiment.name
-    fingerprint = folder / FINGERPRINT
-    if not fingerprint.exists():
-        raise ChartError(f"{folder}: experiment {experiment.name} is not rendered there; {_REMEDY}")
-    if fingerprint.read_text(encoding="utf-8").strip() != digest(experiment):
-        raise ChartError(f"{folder}: rendered from another state of experiment {experiment.name}; {_REMEDY}")
+    try:
+        recorded = (folder / FINGERPRINT).read_text(encoding="utf-8")
+        contents = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yaml"))}
+    except (OSError, UnicodeDecodeError):
+        raise ChartError(f"{folder}: experiment {experiment.name} is not rendered there; {_REMEDY}") from None
+    if recorded != _fingerprint(experiment, contents):
+        raise ChartError(
+            f"{folder}: rendered from another state of {experiment.name}, or edited since; {_REMEDY}"
+        )
     return tuple(
-        ManifestFile(path.name, tuple(yaml.load_all(path.read_text(encoding="utf-8"), Loader=_Loader)))
-        for path in sorted(folder.glob("*.yaml"))
+        ManifestFile(name, tuple(yaml.load_all(text, Loader=_Loader))) for name, text in contents.items()
     )
 
 
 def texts(experiment: Experiment, files: tuple[ManifestFile, ...], parent: Path) -> dict[Path, str]:
     """What must stand in `parent/<experiment>/`."""
     folder = parent / experiment.name
+    contents = {file.name: file.yaml() for file in files}
     return {
-        folder / FINGERPRINT: digest(experiment) + "\n",
-        **{folder / file.name: file.yaml() for file in files},
+        folder / FINGERPRINT: _fingerprint(experiment, contents),
+        **{folder / name: text for name, text in contents.items()},
     }
+
+
+def _fingerprint(experiment: Experiment, contents: dict[str, str]) -> str:
+    """Two lines: what was rendered, and what came of it."""
+    files = hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
+    return f"experiment {digest(experiment)}\nmanifests {files}\n"
 
 
 def stale(wanted: dict[Path, str]) -> list[Path]:

@@ -20,12 +20,20 @@ _PATTERN = re.compile(r"\$\{([A-Z_]+)\}")
 def fill(objects: Iterable[Mapping[str, Any]], values: Mapping[str, str]) -> list[dict[str, Any]]:
     """The objects with every `${NAME}` replaced.
 
-    Raises `ChartError` for a value that is missing or that no placeholder asks for.
+    Raises `ChartError` for a value that is missing, that no placeholder asks for, or that nobody can fill in.
     """
     for name in values.keys() ^ PLACEHOLDERS.keys():
         what = "has no value" if name in PLACEHOLDERS else "is no placeholder"
         raise ChartError(f"placeholder {name} {what}; give exactly {', '.join(sorted(PLACEHOLDERS))}")
-    return [_fill(item, values) for item in objects]
+    return [
+        {key: inner if _is_text_of_user(item, key) else _fill(inner, values) for key, inner in item.items()}
+        for item in objects
+    ]
+
+
+def _is_text_of_user(item: Mapping[str, Any], key: str) -> bool:
+    """Data of a ConfigMap is the user's prompts, in which `${HOME}` means itself."""
+    return item["kind"] == "ConfigMap" and key == "data"
 
 
 def names_in(value: Any) -> set[str]:
@@ -41,9 +49,17 @@ def names_in(value: Any) -> set[str]:
 
 def _fill(value: Any, values: Mapping[str, str]) -> Any:
     if isinstance(value, str):
-        return _PATTERN.sub(lambda match: values[match[1]], value)
+        return _PATTERN.sub(lambda match: _value(match[1], values), value)
     if isinstance(value, dict):
         return {key: _fill(inner, values) for key, inner in value.items()}
     if isinstance(value, list):
         return [_fill(inner, values) for inner in value]
     return value
+
+
+def _value(name: str, values: Mapping[str, str]) -> str:
+    if name not in values:
+        raise ChartError(
+            f"${{{name}}} stands in a rendered object and is no placeholder; write it another way"
+        )
+    return values[name]

@@ -24,15 +24,15 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     """
     app = cdk8s.App()
     charts = [
-        ("00", namespace_chart(app, experiment)),
-        ("10", claims_chart(app, experiment)),
-        ("20", storage_chart(app, experiment)),
-        *(("30", serving_chart(app, experiment, arm)) for arm in experiment.arms),
-        ("40", llmperf_chart(app, experiment)),
+        namespace_chart(app, experiment),
+        claims_chart(app, experiment),
+        storage_chart(app, experiment),
+        *(serving_chart(app, experiment, arm) for arm in experiment.arms),
+        llmperf_chart(app, experiment),
     ]
     files = tuple(
-        ManifestFile(f"{order}-{chart.node.id}.yaml", tuple(dict(entry) for entry in chart.to_json()))
-        for order, chart in charts
+        ManifestFile(f"{chart.node.id}.yaml", tuple(dict(entry) for entry in chart.to_json()))
+        for chart in charts
     )
     _refuse_unfair(experiment, files)
     return tuple(sorted(files, key=lambda file: file.name))

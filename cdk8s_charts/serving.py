@@ -30,7 +30,9 @@ _NAME = "app.kubernetes.io/name"
 
 def serving_chart(scope: cdk8s.App, experiment: Experiment, arm: Arm) -> cdk8s.Chart:
     """The chart of one arm."""
-    chart = cdk8s.Chart(scope, arm.name, namespace=namespace(experiment), disable_resource_name_hashes=True)
+    chart = cdk8s.Chart(
+        scope, f"30-{arm.name}", namespace=namespace(experiment), disable_resource_name_hashes=True
+    )
     place(chart, deployment(experiment, arm))
     place(chart, service(experiment, arm))
     return chart

@@ -96,6 +96,8 @@ class BenchmarkSettings:
     """Measured requests in a cell (arm x class x concurrency)."""
     warmup: int
     seed: int
+    slo: tuple[tuple[str, float], ...]
+    """Service-level objectives by metric (`ttft_s`, `tpot_s`, `e2e_s`), in seconds; empty without any."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from experiment.catalogue.prices import EKS_CONTROL_PLANE, NAT_GATEWAY, SYSTEM_N
 from experiment.placement import nodes_needed
 
 if TYPE_CHECKING:
-    from experiment.arms import Experiment
+    from experiment.arms import Arm, Experiment
     from experiment.catalogue.prices import Price
 
 SYSTEM_NODES = 2
@@ -37,6 +37,12 @@ def running(experiment: Experiment) -> tuple[Item, ...]:
     """What is billed while all arms stand."""
     trn2 = TRN2_ON_DEMAND[experiment.cluster.instance.name]
     return (Item(trn2, nodes_needed(experiment)), *idle(experiment))
+
+
+def arm_usd_per_hour(experiment: Experiment, arm: Arm) -> float:
+    """An arm's part of its Trn2 node, in proportion to its devices."""
+    node = TRN2_ON_DEMAND[experiment.cluster.instance.name].usd_per_hour
+    return node * arm.serving.devices / experiment.cluster.instance.devices
 
 
 def per_hour(items: tuple[Item, ...]) -> float:

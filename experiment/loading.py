@@ -14,7 +14,9 @@ from experiment.prompts import read_prompts
 from experiment.resolving import resolve
 from experiment.structure import read
 
+_LARGEST_BYTES = 2**20
 _DEEPEST = 20
+_MOST_ALIASES = 20
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -59,17 +61,39 @@ def _parse(path: Path) -> tuple[Any, dict[str, int], list[Problem]]:
     lines: dict[str, int] = {}
     doubled: list[Problem] = []
     try:
+        _refuse_monsters(text)
         loader = _Loader(text)
         root = loader.get_single_node()
         if root is None:
             raise _Unreadable("the file is empty", "start from experiments/qwen3-32b.yaml")
         _walk(root, "", lines, doubled)
         return loader.construct_document(root), lines, doubled
+    except (ValueError, KeyError, RecursionError, OverflowError) as error:
+        raise _Unreadable(
+            f"holds a value that YAML cannot read ({error})", "put it in quotes, or mend it"
+        ) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         reason = getattr(error, "problem", None) or "cannot be parsed"
         raise _Unreadable(f"is no YAML{where}: {reason}", "mend that line") from None
+
+
+def _refuse_monsters(text: str) -> None:
+    """Nesting and aliases are counted on the flat stream of events, before anything recurses over them."""
+    if len(text) > _LARGEST_BYTES:
+        raise _Unreadable(
+            f"has {len(text)} characters",
+            "keep it below 1 MiB; long lists of prompts go into `prompts: file:`",
+        )
+    depth = aliases = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        aliases += isinstance(event, yaml.AliasEvent)
+        if depth > _DEEPEST:
+            raise _Unreadable(f"nests more than {_DEEPEST} levels", "an experiment needs five")
+        if aliases > _MOST_ALIASES:
+            raise _Unreadable(f"has more than {_MOST_ALIASES} aliases", "write the values out")
 
 
 def _walk(node: yaml.Node, path: str, lines: dict[str, int], doubled: list[Problem]) -> None:

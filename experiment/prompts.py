@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
 MIN_PROMPTS_PER_CLASS = 8
 """Below about six distinct prompts an interval over prompts says nothing; eight leaves room for two failures."""
+NAME = re.compile(r"[!-9;-~][ -~]{0,99}")
+"""A class or an id: printable ASCII, because both become dimensions of CloudWatch metrics."""
+MOST_LINES = 20
 LINE_KEYS = {"id", "class", "prompt", "messages", "max_tokens"}
 
 
@@ -36,7 +41,7 @@ def read_prompts(section: PromptsSection, *, endpoint: str, folder: Path) -> Pro
         )
         return PromptReading((), (problem,))
     if section.file is not None:
-        return _from_file(section.file, folder)
+        return _from_file(section.file, endpoint, folder)
     return _inline(section.classes or {}, endpoint)
 
 
@@ -56,14 +61,24 @@ def _inline(classes: dict[str, list[str]], endpoint: str) -> PromptReading:
         for number, text in enumerate(texts)
         if not text.strip()
     ]
+    problems += [
+        Problem(
+            f"prompts.classes.{name}",
+            name,
+            "is no name of a class",
+            "use printable ASCII, 100 characters at most",
+        )
+        for name in classes
+        if not NAME.fullmatch(name)
+    ]
     counts = {name: len(set(texts)) for name, texts in classes.items()}
     return PromptReading(tuple(prompts), (*problems, *_too_few(counts, "prompts.classes.{}")))
 
 
-def _from_file(name: str, folder: Path) -> PromptReading:
+def _from_file(name: str, endpoint: str, folder: Path) -> PromptReading:
     try:
-        lines = (folder / name).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = (folder / name).read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8"
         problem = Problem(
             "prompts.file",
@@ -77,24 +92,32 @@ def _from_file(name: str, folder: Path) -> PromptReading:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        result = _line(line, f"line {number} of {name}")
+        result = _line(line, f"line {number} of {name}", endpoint)
         if isinstance(result, Prompt):
             prompts.append(result)
         else:
             problems.append(result)
-    ids = [prompt.id for prompt in prompts]
     problems += [
-        Problem("prompts.file", name, f"id {id_!r} stands {ids.count(id_)} times", "make ids distinct")
-        for id_ in dict.fromkeys(ids)
-        if ids.count(id_) > 1
+        Problem("prompts.file", name, f"id {id_!r} stands {count} times", "make ids distinct")
+        for id_, count in Counter(prompt.id for prompt in prompts).items()
+        if count > 1
     ]
-    counts: dict[str, int] = {}
-    for class_name, _ in {(prompt.class_name, prompt.text or prompt.messages) for prompt in prompts}:
-        counts[class_name] = counts.get(class_name, 0) + 1
-    return PromptReading(tuple(prompts), (*problems, *_too_few(dict(sorted(counts.items())), "prompts.file")))
+    distinct = {(prompt.class_name, prompt.text, prompt.messages) for prompt in prompts}
+    counts = Counter(class_name for class_name, *_ in distinct)
+    return PromptReading(
+        tuple(prompts), (*_first(problems, name), *_too_few(dict(sorted(counts.items())), "prompts.file"))
+    )
 
 
-def _line(line: str, where: str) -> Prompt | Problem:
+def _first(problems: list[Problem], name: str) -> list[Problem]:
+    """As many as a person reads; a file of another format is wrong in every line."""
+    if len(problems) <= MOST_LINES:
+        return problems
+    more = f"{len(problems) - MOST_LINES} more lines are wrong"
+    return [*problems[:MOST_LINES], Problem("prompts.file", name, more, "mend these first")]
+
+
+def _line(line: str, where: str, endpoint: str) -> Prompt | Problem:
     """One line of a prompts file: `{"id", "class", "prompt" | "messages", "max_tokens"?}`."""
 
     def wrong(why: str, remedy: str) -> Problem:
@@ -102,29 +125,42 @@ def _line(line: str, where: str) -> Prompt | Problem:
 
     try:
         entry: Any = json.loads(line)
-    except ValueError as error:
+        json.dumps(entry, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return wrong("holds half a character (a lone surrogate)", "write whole characters")
+    except (ValueError, RecursionError) as error:
         return wrong(f"is no JSON ({error})", "write one JSON object a line")
     if not isinstance(entry, dict) or not entry.keys() <= LINE_KEYS:
         return wrong("is no object of known keys", f"known: {', '.join(sorted(LINE_KEYS))}")
-    if not all(isinstance(entry.get(key), str) and entry[key] for key in ("id", "class")):
-        return wrong("`id` and `class` must be texts", "give both")
+    if not all(isinstance(entry.get(key), str) and NAME.fullmatch(entry[key]) for key in ("id", "class")):
+        return wrong("`id` and `class` must be printable ASCII, 100 characters at most", "give both")
     if ("prompt" in entry) == ("messages" in entry):
         return wrong("needs either `prompt` or `messages`", "keep one of them")
     limit = entry.get("max_tokens")
-    if limit is not None and (not isinstance(limit, int) or limit < 1):
+    if limit is not None and (type(limit) is not int or limit < 1):
         return wrong(f"`max_tokens` is {limit!r}", "give a whole number above 0")
-    messages = _messages(entry.get("messages", []))
-    if messages is None or (
-        "prompt" in entry and not (isinstance(entry["prompt"], str) and entry["prompt"].strip())
-    ):
-        return wrong("has an empty or malformed prompt", 'messages are [{"role": "user", "content": "..."}]')
-    return Prompt(
-        id=entry["id"],
-        class_name=entry["class"],
-        text=entry.get("prompt"),
-        messages=messages,
-        max_tokens=limit,
+    return _prompt(entry, endpoint) or wrong(
+        f"has an empty or malformed prompt for endpoint {endpoint}",
+        '`messages` are [{"role": "user", "content": "..."}] and for chat only; `prompt` goes with both',
     )
+
+
+def _prompt(entry: dict[str, Any], endpoint: str) -> Prompt | None:
+    """A prompt as the experiment's endpoint takes it: for chat, a plain text is what the user says."""
+    common: dict[str, Any] = {
+        "id": entry["id"],
+        "class_name": entry["class"],
+        "max_tokens": entry.get("max_tokens"),
+    }
+    if "messages" in entry:
+        messages = _messages(entry["messages"])
+        return Prompt(**common, messages=messages) if messages and endpoint == "chat" else None
+    text = entry["prompt"]
+    if not isinstance(text, str) or not text.strip():
+        return None
+    if endpoint == "chat":
+        return Prompt(**common, messages=(("user", text),))
+    return Prompt(**common, text=text)
 
 
 def _messages(raw: Any) -> tuple[tuple[str, str], ...] | None:
@@ -138,7 +174,7 @@ def _messages(raw: Any) -> tuple[tuple[str, str], ...] | None:
                 pairs.append((role, content))
             case _:
                 return None
-    return tuple(pairs)
+    return tuple(pairs) if any(role == "user" for role, _ in pairs) else None
 
 
 def _too_few(counts: dict[str, int], path: str) -> Iterable[Problem]:

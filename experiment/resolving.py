@@ -38,6 +38,7 @@ def resolve(file: ExperimentFile, prompts: tuple[Prompt, ...]) -> Experiment:
             requests=file.benchmark.requests,
             warmup=file.benchmark.warmup,
             seed=file.benchmark.seed,
+            slo=tuple(file.benchmark.slo.model_dump(exclude_none=True).items()) if file.benchmark.slo else (),
         ),
         cluster=ClusterSettings(
             kubernetes=file.cluster.kubernetes,

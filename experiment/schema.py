@@ -6,8 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Positive = Annotated[int, Field(gt=0)]
-NotNegative = Annotated[int, Field(ge=0)]
+MOST = 1_000_000
+Positive = Annotated[int, Field(gt=0, le=MOST)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[int, Field(ge=0, le=MOST)]
 
 
 class Section(BaseModel):
@@ -57,6 +59,14 @@ class PromptsSection(Section):
     file: str | None = None
 
 
+class ObjectivesSection(Section):
+    """Service-level objectives, seconds per request; goodput is the share that meets all of them."""
+
+    ttft_s: Seconds | None = None
+    tpot_s: Seconds | None = None
+    e2e_s: Seconds | None = None
+
+
 class BenchmarkSection(Section):
     """How the arms are loaded."""
 
@@ -66,8 +76,9 @@ class BenchmarkSection(Section):
     max_tokens: Positive = 600
     concurrency: Annotated[list[Positive], Field(min_length=1)] = [4]
     requests: Positive = 32
-    warmup: NotNegative = 4
-    seed: int = 1
+    warmup: Annotated[int, Field(ge=0, le=1000)] = 4
+    seed: NotNegative = 1
+    slo: ObjectivesSection | None = None
 
 
 class ClusterSection(Section):
@@ -78,13 +89,13 @@ class ClusterSection(Section):
     availability_zones: Annotated[list[str], Field(min_length=2)] = ["us-east-2a", "us-east-2b"]
     admin_cidrs: list[str] = []
     instance: str = "trn2.48xlarge"
-    nodes: NotNegative = 0
+    nodes: Annotated[int, Field(ge=0, le=16)] = 0
 
 
 class ExperimentFile(Section):
     """The whole file, version 1."""
 
-    version: Literal[1]
+    version: Annotated[int, Field(ge=1, le=1)]
     name: str
     description: str = ""
     target: ModelReference

@@ -145,11 +145,26 @@ def _problem(detail: ErrorDetails, location: Location, path: str) -> Problem:
             "this release reads version 1",
             "write `version: 1`, or use the release that wrote the file",
         )
-    if path == "":
-        return Problem(path, None, "the file is empty or no mapping", "start from experiments/qwen3-32b.yaml")
+    if path == "" or kind == "invalid_key":
+        what = "is a key that is no text" if kind == "invalid_key" else "the file is no mapping"
+        value = detail["loc"][-1] if kind == "invalid_key" else None
+        return Problem(
+            "",
+            None,
+            f"{value!r} {what}" if value is not None else what,
+            "start from experiments/qwen3-32b.yaml",
+        )
     if kind == "string_type" and isinstance(detail["input"], int | float):
         return Problem(
             path, detail["input"], "YAML reads this as a number or a truth value", "put it in quotes"
         )
+    if kind in ("model_type", "dict_type"):
+        keys = known_keys(location)
+        return Problem(
+            path,
+            detail["input"],
+            "must be a mapping",
+            f"write its keys: {', '.join(keys)}" if keys else "write keys",
+        )
     message = detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
-    return Problem(path, detail["input"], message[0].lower() + message[1:], "change the value")
+    return Problem(path, detail["input"], message[0].lower() + message[1:], "write such a value")

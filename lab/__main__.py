@@ -10,23 +10,37 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
-from experiment import InvalidExperiment
-from lab.errors import LabError
-
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: list[str] | None = None) -> int:
     """Exit 0 with a comparison, 1 when a step failed, 2 for a wrong experiment, 130 when interrupted."""
+    signal.signal(signal.SIGTERM, _interrupt)
     options = _parser().parse_args(argv)
+    out: Path | None = options.out
+    try:
+        out = _folder(options.out)
+        return _demonstrate(options, out)
+    except KeyboardInterrupt:
+        kept = f"; what was measured is in {out}" if out and (out / "requests.jsonl").exists() else ""
+        print(f"lab: interrupted, servers are stopped{kept}", file=sys.stderr)
+        return 130
+    except OSError as error:
+        print(f"lab: {error.filename}: {error.strerror}; choose another --out", file=sys.stderr)
+        return 3
+
+
+def _demonstrate(options: argparse.Namespace, out: Path) -> int:
     os.environ.pop(
         "AWS_PROFILE", None
     )  # nothing here may use it, and moto cannot be imported with an unknown one
 
-    from lab.demo import Shortening, demonstrate  # after the options: moto and jsii take seconds to start
+    from experiment import (
+        InvalidExperiment,  # here, so that an interrupt while moto is imported ends in one line
+    )
+    from lab.demo import Shortening, demonstrate
+    from lab.errors import LabError
 
-    signal.signal(signal.SIGTERM, _interrupt)
-    out = options.out or ROOT / "results" / datetime.now(UTC).strftime("demo-%Y%m%dT%H%M%SZ")
     shortening = Shortening(max_tokens=options.max_tokens, requests=options.requests, warmup=options.warmup)
     try:
         demonstrate(options.experiment, out=out, shortening=shortening)
@@ -36,9 +50,9 @@ def main(argv: list[str] | None = None) -> int:
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print(f"lab: interrupted; servers are stopped, what was measured is in {out}", file=sys.stderr)
-        return 130
+    finally:
+        if not any(out.iterdir()):
+            out.rmdir()
     return 0
 
 
@@ -48,12 +62,38 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--experiment", type=Path, default=default, help="default: the reference experiment")
     parser.add_argument("--out", type=Path, help="results (default: results/demo-<time>)")
     group = parser.add_argument_group("shortened, because an emulated token takes as long as a real one")
-    group.add_argument("--max-tokens", type=int, default=64, help="per answer (default 64)")
-    group.add_argument(
-        "--requests", type=int, default=8, help="per arm and class (default 8, each prompt once)"
-    )
-    group.add_argument("--warmup", type=int, default=1, help="per arm (default 1)")
+    group.add_argument("--max-tokens", type=_positive, default=64, help="per answer (default 64)")
+    group.add_argument("--requests", type=_positive, default=8, help="per arm and class (default 8)")
+    group.add_argument("--warmup", type=_whole, default=1, help="per arm (default 1)")
     return parser
+
+
+def _folder(given: Path | None) -> Path:
+    """The folder that was named, or a new one that no other run has."""
+    if given is not None:
+        given.mkdir(parents=True, exist_ok=True)
+        return given
+    name = datetime.now(UTC).strftime("demo-%Y%m%dT%H%M%SZ")
+    for attempt in range(1, 100):
+        path = ROOT / "results" / (name if attempt == 1 else f"{name}-{attempt}")
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return path
+    raise FileExistsError(17, "every name is taken", name)
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if _whole(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be at least 1")
+    return int(text)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

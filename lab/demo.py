@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.metrics import BY_NAME
-from cdk8s_charts.manifest_file import ManifestFile, texts, write
-from cdk8s_charts.render import render
+from cdk8s_charts.manifest_file import ManifestFile, read
 from experiment import Experiment, load
 from experiment.naming import metrics_namespace
 from lab.arms import endpoints, mounted_plan, serving_commands
 from lab.aws import printing, rehearsal, server
 from lab.aws.errors import RehearsalError
+from lab.emulator.fit import cautions
 from lab.errors import LabError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,36 +47,38 @@ def demonstrate(path: Path, *, out: Path, shortening: Shortening) -> None:
     _step(1, f"checking {_shown(path)}")
     experiment = load(path)
     _step(2, "rendering the manifests and synthesizing the stacks")
-    files = render(experiment)
-    out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, server.rehearsal_server() as endpoint:
-        write(texts(experiment, files, Path(scratch) / "manifests"))
-        assembly = _synthesize(path, Path(scratch))
+        manifests = Path(scratch) / "manifests"
+        _run(
+            [sys.executable, "-m", "cdk8s_charts", str(path.resolve()), "--out", str(manifests)], "rendering"
+        )
+        files = read(experiment, manifests)
+        assembly = _synthesize(path, manifests, Path(scratch) / "cdk.out")
         _step(3, "rehearsing the stacks against a local stand-in for AWS (moto)")
         _rehearse(assembly, endpoint=endpoint, region=experiment.cluster.region)
         _step(4, "starting one emulated endpoint per arm from its rendered Deployment")
         _measure(files, out=out, folder=Path(scratch), shortening=shortening)
+        for line in cautions(experiment):
+            print(f"\n{line}")
         _step(6, "publishing to CloudWatch (in moto) and reading back")
         _publish(experiment, out=out, endpoint=endpoint)
     print(f"\nresults: {_shown(out)}/summary.json, requests.jsonl")
 
 
-def _synthesize(path: Path, scratch: Path) -> Path:
+def _synthesize(path: Path, manifests: Path, assembly: Path) -> Path:
     """Run app.py as the CDK command line would, without the validation that the tests run."""
-    assembly = scratch / "cdk.out"
-    context = json.dumps({"experiment": str(path.resolve()), "manifests": str(scratch / "manifests")})
-    environment = {
-        **os.environ,
-        "CDK_OUTDIR": str(assembly),
-        "CDK_CONTEXT_JSON": context,
-        "CDK_VALIDATION": "false",
-    }
-    result = subprocess.run(
-        [sys.executable, "app.py"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    if result.returncode != 0:
-        raise LabError(f"synthesis failed: {(result.stderr.strip().splitlines() or ['no output'])[-1]}")
+    context = json.dumps({"experiment": str(path.resolve()), "manifests": str(manifests)})
+    settings = {"CDK_OUTDIR": str(assembly), "CDK_CONTEXT_JSON": context, "CDK_VALIDATION": "false"}
+    _run([sys.executable, "app.py"], "synthesis", settings)
     return assembly
+
+
+def _run(command: Sequence[str], what: str, settings: Mapping[str, str] | None = None) -> None:
+    """A tool of this repository in a process of its own, so that no jsii runs in this one."""
+    environment = {**os.environ, **(settings or {})}
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise LabError(f"{what} failed: {(result.stderr.strip().splitlines() or ['no output'])[-1]}")
 
 
 def _rehearse(assembly: Path, *, endpoint: str, region: str) -> None:
@@ -94,7 +96,7 @@ def _measure(files: Sequence[ManifestFile], *, out: Path, folder: Path, shorteni
     with endpoints(serving_commands(files), plan=plan, folder=folder) as urls:
         for arm, url in urls.items():
             print(f"    {arm}: {url}", file=sys.stderr)
-        _step(5, "benchmarking both arms in real time, one at a time, about a minute")
+        _step(5, "benchmarking the arms in real time, one at a time")
         arms = [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
         less = {
             "--max-tokens": shortening.max_tokens,

@@ -10,10 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from benchmark.analyse.stats import Estimate, clustered_mean
+from benchmark.analyse.stats import Estimate, clustered_mean, holm
 from benchmark.analyse.values import request_values
 from benchmark.measure.records import RequestRecord
-from benchmark.metrics import Metric
+from benchmark.metrics import COMPARED, Metric
 from benchmark.plan import Arm
 
 Verdict = Literal["faster", "slower", "equivalent", "not shown", "too few"]
@@ -22,9 +22,12 @@ MIN_PROMPTS = 6
 """Below this a t interval over prompts says more about luck than about the arms."""
 EQUIVALENT = (0.95, 1.05)
 """An interval inside this range is a difference that nobody would feel."""
+SIGNIFICANT = 0.05
 METHOD = "95 % interval: Student t on per-prompt mean log ratios, mapped back"
 
 Pairs = Sequence[tuple[RequestRecord, RequestRecord]]
+LogRatios = Mapping[str, Sequence[float]]
+"""By prompt, the logarithm of the speed-up of each pair."""
 
 
 def pairs_of(baseline: Sequence[RequestRecord], treatment: Sequence[RequestRecord]) -> Pairs:
@@ -33,19 +36,29 @@ def pairs_of(baseline: Sequence[RequestRecord], treatment: Sequence[RequestRecor
     return [(r, by_pair[r.pair_id]) for r in baseline if r.error is None and r.pair_id in by_pair]
 
 
-def compare(metric: Metric, arms: tuple[Arm, Arm], pairs: Pairs) -> dict[str, Any]:
-    """Speed-up of the second of `arms` over the first by `metric`; above 1 the second is better."""
-    estimate = clustered_mean(ratios) if (ratios := _log_ratios(metric, arms, pairs)) else None
+def compare(arms: tuple[Arm, Arm], pairs: Pairs) -> list[dict[str, Any]]:
+    """Speed-up of the second of `arms` over the first by each compared metric; above 1 the second is better."""
+    gains = log_ratios(arms, pairs)
+    return [
+        {"baseline": arms[0].name, "treatment": arms[1].name, "metric": metric.name}
+        | result(clustered_mean(gains[metric.name]) if gains[metric.name] else None)
+        for metric in COMPARED
+    ]
+
+
+def result(estimate: Estimate | None) -> dict[str, Any]:
+    """What a mean log ratio says, mapped back to a ratio."""
     return {
-        "baseline": arms[0].name,
-        "treatment": arms[1].name,
-        "metric": metric.name,
         "ratio": math.exp(estimate.mean) if estimate else None,
-        "ci_low": _bound(estimate.low) if estimate else None,
-        "ci_high": _bound(estimate.high) if estimate else None,
+        "ci_low": _mapped_back(estimate.low) if estimate else None,
+        "ci_high": _mapped_back(estimate.high) if estimate else None,
         "n_pairs": estimate.n if estimate else 0,
         "n_prompts": estimate.clusters if estimate else 0,
         "verdict": verdict(estimate),
+        "p_value": estimate.p_value if estimate else None,
+        "p_holm": None,
+        "verdict_holm": None,
+        "detectable_ratio": _mapped_back(estimate.detectable) if estimate else None,
     }
 
 
@@ -61,53 +74,56 @@ def verdict(estimate: Estimate | None) -> Verdict:
     return "slower" if high < 1 else "not shown"
 
 
-def error_warning(baseline: Sequence[RequestRecord], treatment: Sequence[RequestRecord]) -> str | None:
+def adjust(comparisons: Sequence[dict[str, Any]]) -> None:
+    """Fill in `p_holm` and `verdict_holm` of comparisons that are read together.
+
+    One of them is then called faster or slower by chance in at most 5 % of runs. Those with too few prompts
+    claim nothing and do not count.
+    """
+    claims = [found for found in comparisons if found["verdict"] != "too few"]
+    for found, p in zip(claims, holm([found["p_value"] for found in claims]), strict=True):
+        sure = found["verdict"] not in ("faster", "slower") or (p is not None and p < SIGNIFICANT)
+        found |= {"p_holm": p, "verdict_holm": found["verdict"] if sure else "not shown"}
+
+
+def error_rates(*arms: Sequence[RequestRecord]) -> list[float | None]:
+    """The share of failed requests of each."""
+    return [sum(r.error is not None for r in arm) / len(arm) if arm else None for arm in arms]
+
+
+def error_warning(
+    baseline: Sequence[RequestRecord],
+    treatment: Sequence[RequestRecord],
+    names: tuple[str, str] = ("baseline", "treatment"),
+) -> str | None:
     """A caution where the arms do not fail alike: only pairs that both answered are compared."""
     rates = [(sum(r.error is not None for r in arm), len(arm)) for arm in (baseline, treatment)]
     (failed_1, all_1), (failed_2, all_2) = rates
     if failed_1 * all_2 == failed_2 * all_1:
         return None
     return (
-        f"error rates differ: baseline {failed_1} of {all_1}, treatment {failed_2} of {all_2}; pairs with a "
-        "failure are left out, which flatters the arm that fails more"
+        f"error rates differ: {names[0]} {failed_1} of {all_1}, {names[1]} {failed_2} of {all_2}; failures are left "
+        "out, which flatters whoever fails more"
     )
 
 
-def output_equality(baseline: str, pairs: Pairs) -> dict[str, Any]:
-    """How often both arms wrote the same text, and where, in characters, the other pairs part."""
-    partings = sorted(
-        _first_difference(one.text or "", other.text or "")
-        for one, other in pairs
-        if one.text_sha256 != other.text_sha256
-    )
-    return {
-        "baseline": baseline,
-        "n_pairs": len(pairs),
-        "equal": len(pairs) - len(partings),
-        "rate": (len(pairs) - len(partings)) / len(pairs) if pairs else None,
-        "first_divergence_chars": partings,
-    }
-
-
-def _first_difference(one: str, other: str) -> int:
-    """Index of the first character in which two different texts differ."""
-    for index, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return index
-    return min(len(one), len(other))
-
-
-def _log_ratios(metric: Metric, arms: tuple[Arm, Arm], pairs: Pairs) -> Mapping[str, list[float]]:
-    """By prompt, log(better-direction ratio) of each pair in which both values are known."""
-    found: dict[str, list[float]] = {}
+def log_ratios(arms: tuple[Arm, Arm], pairs: Pairs) -> dict[str, dict[str, list[float]]]:
+    """By compared metric and prompt, log(gain) of each pair in which both values are known and not zero."""
+    found: dict[str, dict[str, list[float]]] = {metric.name: {} for metric in COMPARED}
     for base, treated in pairs:
-        before = request_values(base, arms[0].max_tokens_per_step).get(metric.name)
-        after = request_values(treated, arms[1].max_tokens_per_step).get(metric.name)
-        if before and after:
-            gain = before / after if metric.better == "lower" else after / before
-            found.setdefault(base.prompt_id, []).append(math.log(gain))
+        before = request_values(base, arms[0].max_tokens_per_step)
+        after = request_values(treated, arms[1].max_tokens_per_step)
+        for metric in COMPARED:
+            one, other = before.get(metric.name), after.get(metric.name)
+            if one and other:
+                found[metric.name].setdefault(base.prompt_id, []).append(log_gain(metric, one, other))
     return found
 
 
-def _bound(log_ratio: float | None) -> float | None:
+def log_gain(metric: Metric, before: float, after: float) -> float:
+    """Above 0 where `after` is better."""
+    return math.log(before / after if metric.better == "lower" else after / before)
+
+
+def _mapped_back(log_ratio: float | None) -> float | None:
     return None if log_ratio is None else math.exp(log_ratio)

@@ -1,47 +1,77 @@
-"""`summary.json`: everything that the tables and plots show, made from the raw records alone."""
+"""`summary.json`: everything that the tables and plots show, made from the raw records alone.
+
+A value that is not known is null, never zero; every number is a JSON number. A cell is met by its arm, its
+class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_per_s` for an open one
+(`concurrency` null).
+
+- `schema`: 1
+- `run`: id, experiment, model, baseline, arms (as planned, without addresses), provenance, started, finished,
+  plan_sha256, complete, requests_planned, requests_recorded, sittings, rounds, requests_per_cell, warmup, seed,
+  max_tokens, temperature, ignore_eos, simultaneous, extra_body, slo, timeout_s, client, python, token_source, interval;
+  `aa`: two arms have one address; `warnings`: [text]; `largest_client_lag_s`;
+  `crossover`: [{class, treatment, concurrency_from_which_plain_is_cheaper, shown, text}]
+- `cells`: [{arm, class, concurrency, rate_per_s, n, errors, error_rate, error_names, finish_reasons,
+  forced_length (requests), cached_tokens, token_source, <metric of the registry with values of its own>:
+  {n, mean, p50, p90, p95, p99}, completion_tokens: the same,
+  `acceptance`: {source: "server per-request" | "server counters" | "tokens per chunk" | "unknown",
+  tokens_per_step, per_position: [share of steps in which draft 1, 2, ... was accepted] | null, ceiling,
+  share_of_ceiling, steps, distribution: {tokens: steps} | null, steps_above_ceiling, note,
+  explanation (the note, by its earlier name)},
+  `acceptance_length`: acceptance.tokens_per_step,
+  `output_equality`: {baseline, n_pairs, equal, rate, first_divergence_chars: [..]} | null for the baseline,
+  `throughput`: {requests_per_s, output_tokens_per_s, loaded_s, mean_in_flight, client_lag_s} | null,
+  `goodput`: {slo, share, per_s} | null, `cost`: {usd_per_million_output_tokens, usd_per_hour,
+  output_tokens_per_s_of_arm} | null}]
+- `comparisons`: [{class, concurrency, rate_per_s, baseline, treatment, metric, ratio (speed-up, above 1 is better),
+  ci_low, ci_high, n_pairs, n_prompts, verdict, p_value, p_holm, verdict_holm (both for the headline only),
+  detectable_ratio, error_rates: [baseline, treatment], warning}]
+- `explanations`: [{class, concurrency, rate_per_s, baseline, treatment, tokens_per_step, step_time_ratio,
+  break_even_tokens_per_step, predicted_speed_up, measured_speed_up, text}]
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from itertools import product
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
-from benchmark.analyse.acceptance import acceptance
-from benchmark.analyse.comparison import METHOD, compare, error_warning, output_equality, pairs_of
-from benchmark.analyse.stats import distribution
-from benchmark.analyse.values import gaps, request_values
+from benchmark.analyse.cautions import is_aa, warnings
+from benchmark.analyse.cells import Cells, Place, describe, sort_out, token_source
+from benchmark.analyse.comparison import METHOD, adjust, compare, error_rates, error_warning
+from benchmark.analyse.crossover import crossovers
+from benchmark.analyse.explanation import explain
 from benchmark.errors import StorageError
+from benchmark.measure.extent import extent
 from benchmark.measure.journal import RawRun
-from benchmark.measure.records import RequestRecord
-from benchmark.metrics import COMPARED, INTER_CHUNK_LATENCY, METRICS
-from benchmark.plan import Arm, Plan
+from benchmark.metrics import COMPARED
+from benchmark.plan import Load, Plan
 from benchmark.plan_file import from_dict
 
 FILE_NAME = "summary.json"
-
-Cells = dict[tuple[str, str, int], list[RequestRecord]]
+_HEADLINE = COMPARED[0].name
 
 
 def summarise(raw: RawRun) -> dict[str, Any]:
     """The summary of a run, finished or not."""
     plan = from_dict(raw.sittings[0].plan)
-    measured = [record for record in raw.requests if record.phase == "measured"]
-    cells: Cells = {}
-    for record in measured:
-        cells.setdefault((record.arm, record.class_, record.concurrency), []).append(record)
+    cells = sort_out(plan, raw)
+    comparisons = list(_comparisons(cells))
+    for _, together in groupby(comparisons, key=_load):
+        adjust([found for found in together if found["metric"] == _HEADLINE])
+    described = {
+        (place, arm.name): describe(cells, arm, place) for place, arm in product(cells.places, plan.arms)
+    }
+    run = _run(raw, plan)
     return {
         "schema": 1,
-        "run": _run(raw, plan, measured),
-        "cells": [
-            _cell(plan, arm, class_, concurrency, cells)
-            for concurrency, class_, arm in product(plan.concurrency, plan.classes, plan.arms)
-        ],
-        "comparisons": list(_comparisons(plan, cells)),
+        "run": {**run, "warnings": warnings(plan, raw), "crossover": crossovers(plan, comparisons)},
+        "cells": list(described.values()),
+        "comparisons": comparisons,
+        "explanations": list(_explanations(cells, described, comparisons)),
     }
 
 
@@ -57,9 +87,10 @@ def write(summary: dict[str, Any], folder: Path) -> Path:
     return path
 
 
-def _run(raw: RawRun, plan: Plan, measured: Sequence[RequestRecord]) -> dict[str, Any]:
+def _run(raw: RawRun, plan: Plan) -> dict[str, Any]:
     first = raw.sittings[0]
-    planned = len(plan.arms) * len(plan.classes) * len(plan.concurrency) * plan.requests
+    measured = [record for record in raw.requests if record.phase == "measured"]
+    size = extent(plan, raw)
     ends = [record.started_unix_s + (record.e2e_s or 0.0) for record in raw.requests]
     return {
         "id": first.run,
@@ -67,83 +98,58 @@ def _run(raw: RawRun, plan: Plan, measured: Sequence[RequestRecord]) -> dict[str
         "model": plan.model,
         "baseline": plan.baseline,
         "arms": [{k: v for k, v in vars(arm).items() if k != "url"} for arm in plan.arms],
+        "aa": is_aa(plan),
         "provenance": first.provenance,
         "started": _iso(first.started_unix_s),
         "finished": _iso(max(ends)) if ends else None,
         "plan_sha256": first.plan_sha256,
-        "complete": len(measured) == planned,
-        "requests_planned": planned,
+        "complete": size.complete,
+        "requests_planned": size.requests_planned,
         "requests_recorded": len(measured),
         "sittings": len(raw.sittings),
+        "rounds": max((record.round for record in measured), default=0),
         "requests_per_cell": plan.requests,
         "warmup": plan.warmup,
         "seed": plan.seed,
         "max_tokens": plan.max_tokens,
         "temperature": plan.temperature,
+        "ignore_eos": plan.ignore_eos,
+        "simultaneous": plan.simultaneous,
+        "slo": dict(plan.slo) if plan.slo else None,
         "extra_body": dict(plan.extra_body),
         "timeout_s": first.timeout_s,
         "client": first.client,
         "python": first.python,
-        "token_source": _token_source(measured),
+        "token_source": token_source(measured),
+        "largest_client_lag_s": max((block.client_lag_s for block in raw.blocks), default=None),
         "interval": METHOD,
     }
 
 
-def _cell(plan: Plan, arm: Arm, class_: str, concurrency: int, cells: Cells) -> dict[str, Any]:
-    records = cells.get((arm.name, class_, concurrency), [])
-    answered = [record for record in records if record.error is None]
-    errors = Counter(record.error for record in records if record.error)
-    baseline = cells.get((plan.baseline, class_, concurrency), [])
-    treated = arm.name != plan.baseline
-    lengths = [float(r.completion_tokens) for r in answered if r.completion_tokens]
-    return {
-        "arm": arm.name,
-        "class": class_,
-        "concurrency": concurrency,
-        "n": len(answered),
-        "errors": errors.total(),
-        "error_rate": errors.total() / len(records) if records else None,
-        "error_names": dict(errors.most_common()),
-        **_distributions(answered, arm),
-        "completion_tokens": distribution(lengths),
-        "cached_tokens": sum(r.cached_tokens or 0 for r in answered),
-        "finish_reasons": dict(Counter(str(r.finish_reason) for r in answered)),
-        "token_source": _token_source(answered),
-        "acceptance": acceptance(arm, answered),
-        "output_equality": output_equality(plan.baseline, pairs_of(baseline, records)) if treated else None,
+def _comparisons(cells: Cells) -> Iterator[dict[str, Any]]:
+    for place, arm in product(cells.places, cells.treatments):
+        base, treated = (cells.of(one, place) for one in (cells.baseline, arm))
+        failures = {"error_rates": error_rates(base, treated), "warning": error_warning(base, treated)}
+        for result in compare((cells.baseline, arm), cells.pairs(arm, place)):
+            yield {**place.to_dict(), **result, **failures}
+
+
+def _explanations(
+    cells: Cells, described: dict[tuple[Place, str], dict[str, Any]], comparisons: list[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    ratios = {
+        (found["class"], _load(found), found["treatment"]): found["ratio"]
+        for found in comparisons
+        if found["metric"] == _HEADLINE
     }
+    for place, arm in product(cells.places, cells.treatments):
+        if cells.pairs(arm, place):
+            here = {name: cell for (where, name), cell in described.items() if where == place}
+            yield explain(cells, arm, place, here, ratios[place.class_, place.load, arm.name])
 
 
-def _distributions(answered: Sequence[RequestRecord], arm: Arm) -> dict[str, Any]:
-    """Each metric that has values of its own: over requests, or over chunks for the inter-chunk latency."""
-    values = [request_values(record, arm.max_tokens_per_step) for record in answered]
-    found = {
-        metric.name: distribution([of_one[metric.name] for of_one in values if metric.name in of_one])
-        for metric in METRICS
-        if metric.scope == "request" and metric.unit != "requests"
-    }
-    found[INTER_CHUNK_LATENCY.name] = distribution([gap for record in answered for gap in gaps(record)])
-    return found
-
-
-def _comparisons(plan: Plan, cells: Cells) -> Iterator[dict[str, Any]]:
-    baseline = plan.arm(plan.baseline)
-    treatments = [arm for arm in plan.arms if arm.name != plan.baseline]
-    for concurrency, class_, arm in product(plan.concurrency, plan.classes, treatments):
-        base, treated = (cells.get((one.name, class_, concurrency), []) for one in (baseline, arm))
-        pairs = pairs_of(base, treated)
-        warning = error_warning(base, treated)
-        for metric in COMPARED:
-            result = compare(metric, (baseline, arm), pairs)
-            yield {"class": class_, "concurrency": concurrency, **result, "warning": warning}
-
-
-def _token_source(records: Sequence[RequestRecord]) -> str | None:
-    """The one source of token counts, or how many requests had which."""
-    counts = Counter(record.token_source for record in records if record.token_source)
-    if len(counts) < 2:
-        return next(iter(counts), None)
-    return "mixed: " + ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=str))
+def _load(found: dict[str, Any]) -> Load:
+    return Load(concurrency=found["concurrency"], rate_per_s=found["rate_per_s"])
 
 
 def _iso(unix_s: float) -> str:

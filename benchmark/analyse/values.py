@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Sequence
+from operator import sub
 
 from benchmark import metrics
+from benchmark.analyse.drafts import server_counts
 from benchmark.measure.records import RequestRecord
 
 
 def request_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str, float]:
-    """By metric name, what is known of one answered request; nothing for a failed one.
+    """By name of a published metric, what is known of one answered request; nothing for a failed one.
 
     `max_tokens_per_step` of the arm decides whether chunks may stand for tokens where the server tells none.
     """
@@ -21,16 +23,16 @@ def request_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str,
         metrics.TTFT.name: record.ttft_s,
         metrics.E2E.name: record.e2e_s,
         metrics.TPOT.name: _time_per_output_token(record, tokens),
-        metrics.OUTPUT_TOKENS_PER_S.name: tokens / record.e2e_s if tokens else None,
+        metrics.OUTPUT_TOKENS_PER_S.name: tokens / record.e2e_s if tokens and record.e2e_s else None,
         metrics.TOKENS_PER_STEP.name: _tokens_per_step(record, tokens),
-        metrics.LLMPERF_INTER_TOKEN_LATENCY.name: record.e2e_s / stream_chunks,
+        metrics.LLMPERF_INTER_TOKEN_LATENCY.name: record.e2e_s / stream_chunks if stream_chunks else None,
     }
     return {name: value for name, value in found.items() if value is not None}
 
 
 def gaps(record: RequestRecord) -> list[float]:
     """Inter-chunk latencies of one request, seconds."""
-    return [later - earlier for earlier, later in pairwise(record.chunk_s)]
+    return list(map(sub, record.chunk_s[1:], record.chunk_s))
 
 
 def output_tokens(record: RequestRecord, max_tokens_per_step: int) -> int | None:
@@ -40,26 +42,39 @@ def output_tokens(record: RequestRecord, max_tokens_per_step: int) -> int | None
     return len(record.chunk_s) if max_tokens_per_step == 1 and record.error is None else None
 
 
-def decode_steps(record: RequestRecord) -> list[int]:
+def decode_steps(record: RequestRecord) -> Sequence[int]:
     """Tokens of each chunk after the first, where the server tells; one without a token is no step."""
-    return [tokens for tokens in (record.chunk_tokens or ())[1:] if tokens]
+    later = (record.chunk_tokens or ())[1:]
+    return later if all(later) else [tokens for tokens in later if tokens]
 
 
-def _time_per_output_token(record: RequestRecord, tokens: int | None) -> float | None:
-    """None for an answer of one chunk, and for one that arrived in one piece.
-
-    The first chunk is taken to hold one token, which is what prefill yields, where the server does not say.
-    """
-    if tokens is None:
-        return None
-    first = record.chunk_tokens[0] if record.chunk_tokens else 1
-    span = record.chunk_s[-1] - record.chunk_s[0]
-    return span / (tokens - first) if tokens > first and span > 0 else None
-
-
-def _tokens_per_step(record: RequestRecord, tokens: int | None) -> float | None:
+def tokens_per_chunk(record: RequestRecord, tokens: int | None) -> float | None:
+    """Mean over the chunks after the first, of `tokens` where only the total of the answer is known."""
     if record.chunk_tokens:
         steps = decode_steps(record)
         return sum(steps) / len(steps) if steps else None
     chunks = len(record.chunk_s) - 1
     return (tokens - 1) / chunks if tokens is not None and chunks > 0 else None
+
+
+def decoding(record: RequestRecord, tokens: int | None) -> tuple[float, int] | None:
+    """Seconds and tokens from the first chunk to the last, the first chunk's tokens excluded.
+
+    None for an answer of one chunk, and for one that arrived in one piece. The first chunk is taken to hold
+    one token, which is what prefill yields, where the server does not say.
+    """
+    if tokens is None or record.error is not None or not record.chunk_s:
+        return None
+    first = record.chunk_tokens[0] if record.chunk_tokens else 1
+    span = record.chunk_s[-1] - record.chunk_s[0]
+    return (span, tokens - first) if tokens > first and span > 0 else None
+
+
+def _time_per_output_token(record: RequestRecord, tokens: int | None) -> float | None:
+    known = decoding(record, tokens)
+    return known[0] / known[1] if known else None
+
+
+def _tokens_per_step(record: RequestRecord, tokens: int | None) -> float | None:
+    said = server_counts(record)
+    return said.tokens_per_step if said and said.steps else tokens_per_chunk(record, tokens)

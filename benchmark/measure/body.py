@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from benchmark.measure.schedule import Pair
 from benchmark.plan import Message, Plan
@@ -16,14 +17,17 @@ def request_path(pair: Pair) -> str:
 
 def request_body(plan: Plan, pair: Pair) -> bytes:
     """The request. The nonce stands in front of the prompt, where a prefix cache begins to compare."""
-    content = {
+    max_tokens = pair.prompt.max_tokens or plan.max_tokens
+    content: dict[str, Any] = {
         "model": plan.model,
         "stream": True,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         "temperature": plan.temperature,
-        "max_tokens": pair.prompt.max_tokens or plan.max_tokens,
+        "max_tokens": max_tokens,
         "seed": plan.seed,
     }
+    if plan.ignore_eos:
+        content |= {"ignore_eos": True, "min_tokens": max_tokens}
     if pair.prompt.messages is None:
         content["prompt"] = f"[{pair.nonce}] {pair.prompt.prompt}"
     else:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 import aiohttp
+from aiohttp import http_exceptions
 
 from benchmark.measure.sse import SseParser
 from benchmark.measure.stream import Output, StreamFault, StreamTally
@@ -25,12 +26,19 @@ _DRAIN_S = 0.1
 _HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream"}
 
 
+_PAUSE_S = 1.0
+"""How long a server is left alone that takes no connection."""
+_LONGEST_PAUSE_S = 60.0
+
+
 @dataclass(frozen=True)
 class Failure:
     """Why a request has no numbers."""
 
     name: str
     message: str
+    pause_s: float = 0.0
+    """How long the server wants to be left alone, or is likely to need. The next request waits, this one is over."""
 
 
 @contextlib.asynccontextmanager
@@ -83,15 +91,23 @@ async def _refusal(response: aiohttp.ClientResponse) -> Failure:
     said = one_line((await response.content.read(2000)).decode("utf-8", errors="replace"))
     retry_after = response.headers.get("Retry-After")
     wait = f" (Retry-After: {retry_after})" if retry_after else ""
-    return Failure(f"http_{response.status}", f"{response.reason}{wait}: {said}")
+    return Failure(f"http_{response.status}", f"{response.reason}{wait}: {said}", _asked_pause_s(retry_after))
+
+
+def _asked_pause_s(retry_after: str | None) -> float:
+    """Seconds out of a Retry-After header; one that gives a date instead asks for none here."""
+    if retry_after is None or not retry_after.strip().isdecimal():
+        return 0.0
+    return min(float(retry_after), _LONGEST_PAUSE_S)
 
 
 def _broken(error: aiohttp.ClientError | OSError, tally: StreamTally) -> Failure:
     text = one_line(str(error) or type(error).__name__)
     if isinstance(error, aiohttp.ClientConnectorError):
         refused = getattr(getattr(error, "os_error", None), "errno", None) == errno.ECONNREFUSED
-        return Failure("connect_refused" if refused else "connect_failed", text)
-    if isinstance(error, aiohttp.ClientResponseError):
+        return Failure("connect_refused" if refused else "connect_failed", text, _PAUSE_S)
+    undecodable = isinstance(error.__cause__, http_exceptions.ContentEncodingError)
+    if isinstance(error, aiohttp.ClientResponseError) or undecodable:
         return Failure("malformed", text)
     return Failure("reset", f"{text}; {tally.chunks} chunks with text had come")
 

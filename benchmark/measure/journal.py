@@ -9,14 +9,16 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from benchmark.errors import ResultsError, StorageError
-from benchmark.measure.records import RequestRecord, RunRecord, from_json, to_json
+from benchmark.measure.records import BlockRecord, Record, RequestRecord, RunRecord, from_json, to_json
 
 FILE_NAME = "requests.jsonl"
+_PIECE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -25,35 +27,56 @@ class RawRun:
 
     sittings: tuple[RunRecord, ...]
     requests: tuple[RequestRecord, ...]
+    blocks: tuple[BlockRecord, ...] = ()
 
 
 def read(folder: Path) -> RawRun:
     """The journal in `folder`. Raises ResultsError where there is none or it is damaged."""
-    path = folder / FILE_NAME
-    try:
-        lines = path.read_bytes().split(b"\n")[:-1]
-    except OSError as error:
-        raise ResultsError(f"{path}: {error.strerror}; give the folder that `run --out` wrote") from error
     sittings: list[RunRecord] = []
     requests: list[RequestRecord] = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            record = from_json(json.loads(line))
-        except (ValueError, AttributeError, TypeError) as error:
-            raise ResultsError(f"{path}:{number}: no record ({error}); remove the line to go on") from error
+    blocks: list[BlockRecord] = []
+    for record in records(folder):
         if isinstance(record, RunRecord):
             sittings.append(record)
-        else:
+        elif isinstance(record, RequestRecord):
             requests.append(record)
+        else:
+            blocks.append(record)
     if not sittings:
-        raise ResultsError(f"{path}: holds no run; give the folder that `run --out` wrote")
-    return RawRun(tuple(sittings), tuple(requests))
+        raise ResultsError(
+            f"{folder / FILE_NAME}: holds no run; give the folder that `run --out` or `import --out` wrote"
+        )
+    return RawRun(tuple(sittings), tuple(requests), tuple(blocks))
+
+
+def records(folder: Path) -> Iterator[Record]:
+    """The records in `folder`, one at a time; a last line that was cut short is none. Raises ResultsError."""
+    path = folder / FILE_NAME
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.endswith(b"\n"):
+                    yield _record(line, f"{path}:{number}")
+    except OSError as error:
+        raise ResultsError(
+            f"{path}: {error.strerror}; give the folder that `run --out` or `import --out` wrote"
+        ) from error
+
+
+def _record(line: bytes, where: str) -> Record:
+    try:
+        return from_json(json.loads(line))
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ResultsError(f"{where}: no record ({error}); remove the line to go on") from error
 
 
 def exists(folder: Path) -> bool:
     """Whether `folder` holds a journal with at least one whole line."""
     path = folder / FILE_NAME
-    return path.is_file() and b"\n" in path.read_bytes()
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.readline().endswith(b"\n")
 
 
 class Journal:
@@ -81,7 +104,7 @@ class Journal:
     ) -> None:
         os.close(self._fd)
 
-    def append(self, record: RunRecord | RequestRecord) -> None:
+    def append(self, record: Record) -> None:
         """Write one record as one line. Raises StorageError; earlier lines are kept."""
         rest = json.dumps(to_json(record), separators=(",", ":")).encode() + b"\n"
         try:
@@ -93,6 +116,14 @@ class Journal:
             ) from error
 
     def _cut_partial_line(self) -> None:
-        content = self.path.read_bytes()
-        if content and not content.endswith(b"\n"):
-            os.ftruncate(self._fd, content.rfind(b"\n") + 1)
+        """Cut off what follows the last line break, looking for it from the end."""
+        end = size = os.fstat(self._fd).st_size
+        while end > 0:
+            start = max(0, end - _PIECE)
+            found = os.pread(self._fd, end - start, start).rfind(b"\n")
+            if found >= 0:
+                end = start + found + 1
+                break
+            end = start
+        if end < size:
+            os.ftruncate(self._fd, end)

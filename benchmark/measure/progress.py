@@ -2,50 +2,71 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from time import monotonic
 from typing import TextIO
 
+from benchmark.measure.lag import LIMIT_S
 from benchmark.measure.schedule import Block
+
+
+@dataclass
+class _Standing:
+    """A block under way."""
+
+    title: str
+    began: float
+    ok: int = 0
+    failed: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.title}: {self.ok} ok, {self.failed} failed, {monotonic() - self.began:.1f} s"
 
 
 class Progress:
     """Writes to `stream`, standard error as a rule."""
 
-    def __init__(self, stream: TextIO, blocks: int = 0) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._moving = stream.isatty()
-        self._blocks = blocks
-        self._block = 0
-        self._started = 0.0
-        self._ok = self._failed = 0
-        self._title = ""
+        self._blocks: int | None = 0
+        self._rounds = False
+        self._begun = 0
+        self._under_way: dict[tuple[str, str], _Standing] = {}
 
-    def expect(self, blocks: int) -> None:
-        """Say how many blocks there will be."""
-        self._blocks = blocks
+    def expect(self, blocks: int | None, *, rounds: bool = False) -> None:
+        """Say how many blocks there will be, None for as many as fit, and whether rounds are worth naming."""
+        self._blocks, self._rounds = blocks, rounds
 
     def begin(self, block: Block) -> None:
         """A block starts."""
-        self._block += 1
-        self._started = monotonic()
-        self._ok = self._failed = 0
-        cell = "warm-up" if block.phase == "warmup" else f"{block.class_} c{block.concurrency}"
-        self._title = f"[{self._block}/{self._blocks}] {cell} {block.arm}"
+        self._begun += 1
+        self._under_way[block.arm, block.class_] = _Standing(self._title(block), monotonic())
 
-    def count(self, failed: bool) -> None:
+    def count(self, block: Block, *, failed: bool) -> None:
         """One request of the block has ended."""
-        self._failed += failed
-        self._ok += not failed
+        standing = self._under_way[block.arm, block.class_]
+        standing.failed += failed
+        standing.ok += not failed
         if self._moving:
-            self._stream.write(f"\r\x1b[K{self._line()}")
+            self._stream.write("\r\x1b[K" + " | ".join(map(str, self._under_way.values())))
             self._stream.flush()
 
-    def end(self) -> None:
-        """The block has ended."""
+    def end(self, block: Block, *, lag_s: float = 0.0) -> None:
+        """The block has ended; the client's event loop came `lag_s` late at the worst."""
+        standing = self._under_way.pop((block.arm, block.class_))
         start = "\r\x1b[K" if self._moving else ""
-        self._stream.write(f"{start}{self._line()}\n")
+        self._stream.write(f"{start}{standing}\n")
+        if lag_s > LIMIT_S and block.phase == "measured":
+            self._stream.write(
+                f"warning: this client came up to {lag_s * 1000:.0f} ms late in that block, and its times may be too "
+                "long by as much; give it a core of its own or fewer requests at once\n"
+            )
         self._stream.flush()
 
-    def _line(self) -> str:
-        took = monotonic() - self._started
-        return f"{self._title}: {self._ok} ok, {self._failed} failed, {took:.1f} s"
+    def _title(self, block: Block) -> str:
+        count = f"[{self._begun}]" if self._blocks is None else f"[{self._begun}/{self._blocks}]"
+        if block.phase == "warmup":
+            return f"{count} warm-up {block.arm}"
+        round_ = f"round {block.round} " if self._rounds else ""
+        return f"{count} {round_}{block.class_} {block.load} {block.arm}"

@@ -1,19 +1,25 @@
 """The lines of `requests.jsonl`: what was asked of whom, and what came back.
 
-Two kinds: `run`, written each time the run is started or resumed, and `request`, one for each request.
+Three kinds: `run`, written each time the run is started or resumed; `request`, one for each request; `block`,
+what was seen around a block of requests to one arm once it has ended.
 Times are seconds; `started_unix_s` is wall time, everything else is taken from a monotonic clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from sys import intern
 from typing import Any, Literal
 
 Phase = Literal["warmup", "measured"]
 Provenance = Literal["measured", "emulated"]
+Api = Literal["chat", "completions"]
 
 _RENAMED = {"class_": "class"}
+_FORMER = {"spec_stats": "speculation"}
+"""What a key was called in older journals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,14 +40,15 @@ class RunRecord:
     python: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RequestRecord:
     """One request: either its numbers or its `error`, never both."""
 
     run: str
     arm: str
     class_: str
-    concurrency: int
+    concurrency: int | None
+    """Requests in flight of the cell; None where they arrive at a rate."""
     prompt_id: str
     nonce: str
     pair_id: str
@@ -50,9 +57,9 @@ class RequestRecord:
     started_unix_s: float
     ttft_s: float | None = None
     e2e_s: float | None = None
-    chunk_s: tuple[float, ...] = ()
+    chunk_s: Sequence[float] = ()
     """Arrival of each output chunk, seconds since sending."""
-    chunk_tokens: tuple[int, ...] | None = None
+    chunk_tokens: Sequence[int] | None = None
     """Tokens in each of them, where the server tells."""
     stream_chunks: int | None = None
     prompt_tokens: int | None = None
@@ -60,30 +67,81 @@ class RequestRecord:
     completion_tokens: int | None = None
     finish_reason: str | None = None
     token_source: str | None = None
-    speculation: Mapping[str, Any] | None = None
+    spec_stats: Mapping[str, Any] | None = None
+    """The server's own statistics of speculation for this request, as it sent them."""
     text_sha256: str | None = None
     text: str | None = None
     error: str | None = None
     """connect_refused, connect_failed, http_<status>, timeout, reset, malformed, stream_error, no_done,
     zero_tokens."""
     message: str | None = None
+    round: int = 1
+    """Which pass over all cells it belongs to, from 1."""
+    rate_per_s: float | None = None
+    """Mean arrival rate of the cell, open loop; None in a closed loop."""
+    scheduled_s: float | None = None
+    """When it was to be sent, seconds since the block's start; open loop only."""
+    forced_length: bool = False
+    """Whether the server was told to write on beyond the end of the answer, up to max_tokens."""
+    api: Api = "chat"
 
 
-def to_json(record: RunRecord | RequestRecord) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class BlockRecord:
+    """A block of measured requests to one arm, after its end."""
+
+    run: str
+    arm: str
+    class_: str
+    concurrency: int | None
+    rate_per_s: float | None
+    round: int
+    started_unix_s: float
+    duration_s: float
+    client_lag_s: float
+    """The longest that the client's event loop came late meanwhile: measured times may be too long by it."""
+    counters_before: Mapping[str, float] | None = None
+    """The server's counters of speculation, summed over label sets (`benchmark.measure.counters`)."""
+    counters_after: Mapping[str, float] | None = None
+
+
+Record = RunRecord | RequestRecord | BlockRecord
+_KINDS: dict[str, type[Record]] = {"run": RunRecord, "request": RequestRecord, "block": BlockRecord}
+_KIND_OF = {type_: kind for kind, type_ in _KINDS.items()}
+_PACKED = {"chunk_s": "d", "chunk_tokens": "I"}
+"""Sequences of numbers, by the type code that keeps them small: a run may hold millions of them."""
+_REPEATED = frozenset(
+    ("run", "arm", "class_", "prompt_id", "phase", "finish_reason", "token_source", "error", "api")
+)
+"""Texts that many records share, and that are therefore kept once."""
+
+
+def to_json(record: Record) -> dict[str, Any]:
     """The JSON object of one line, `kind` first."""
-    kind = "run" if isinstance(record, RunRecord) else "request"
+    kind = _KIND_OF[type(record)]
     values = {_RENAMED.get(f.name, f.name): getattr(record, f.name) for f in fields(record)}
+    for name in _PACKED:
+        if values.get(name) is not None:
+            values[name] = list(values[name])
     return {"kind": kind, **values}
 
 
-def from_json(content: Mapping[str, Any]) -> RunRecord | RequestRecord:
-    """The record of one line; keys that this version does not know are dropped. Raises ValueError."""
-    kinds: dict[str, type[RunRecord] | type[RequestRecord]] = {"run": RunRecord, "request": RequestRecord}
-    if content.get("kind") not in kinds:
-        raise ValueError(f"kind {content.get('kind')!r} is neither run nor request")
-    record = kinds[content["kind"]]
-    values: dict[str, Any] = {f.name: content.get(_RENAMED.get(f.name, f.name)) for f in fields(record)}
-    for name in ("chunk_s", "chunk_tokens"):
-        if isinstance(values.get(name), list):
-            values[name] = tuple(values[name] or ())
+def from_json(content: Mapping[str, Any]) -> Record:
+    """The record of one line; keys that this version does not know are dropped, those that an older one did
+    not write have their defaults. Raises ValueError, or TypeError where something is missing.
+    """
+    if content.get("kind") not in _KINDS:
+        raise ValueError(f"kind {content.get('kind')!r} is none of {', '.join(_KINDS)}")
+    record = _KINDS[content["kind"]]
+    values: dict[str, Any] = {}
+    for field in fields(record):
+        name = _RENAMED.get(field.name, field.name)
+        key = name if name in content else _FORMER.get(name, name)
+        if key in content:
+            values[field.name] = content[key]
+    for name, value in values.items():
+        if name in _REPEATED and isinstance(value, str):
+            values[name] = intern(value)
+        elif name in _PACKED and isinstance(value, list):
+            values[name] = array(_PACKED[name], value)
     return record(**values)

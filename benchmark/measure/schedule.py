@@ -1,24 +1,30 @@
 """Who is asked what, in which order: a pure function of the plan.
 
 A pair is one prompt with one nonce, asked of each arm. Pairs come in sets; an arm is loaded with a whole
-set, closed-loop at the cell's concurrency, while the other arms idle. From set to set the order of the arms
-is turned round: A B, B A, B A, A B, so that what drifts with time falls on each arm alike.
+set, as the cell says, while the other arms idle. From set to set the order of the arms is turned round:
+A B, B A, B A, A B, so that what drifts with time falls on each arm alike. A round is one pass over all cells.
+
+Blocks are made as they are needed: a run of days takes no more memory than one of a minute.
 """
 
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 
 from benchmark.measure.records import Phase
-from benchmark.plan import Plan, Prompt
+from benchmark.plan import Arm, Load, Plan, Prompt
 
 _SETS = 4
 """Sets a cell is cut into where it has the requests: the shortest order that cancels a linear and a
 quadratic drift between two arms."""
 _MAX_WAVES = 4
 """The most requests that one slot of a block sends one after another."""
+_OPEN_LOOP_WARMUP = 4
+"""Requests in flight during the warm-up of a run whose cells have a rate instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,50 +35,67 @@ class Pair:
     class_: str
     prompt: Prompt
     nonce: str
+    gap_s: float | None = None
+    """Open loop: how long after the pair before it, or after the block's start, it is sent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Requests to one arm, `concurrency` at a time."""
+    """Requests to one arm."""
 
     arm: str
     class_: str
-    concurrency: int
+    load: Load
     phase: Phase
     pairs: tuple[Pair, ...]
+    round: int = 1
 
 
-def pairs(plan: Plan, class_: str, concurrency: int) -> tuple[Pair, ...]:
-    """The pairs of one cell: the class's prompts in turn, each time with another nonce."""
+Turn = tuple[Block, ...]
+"""Blocks that run at the same time: one, unless the plan loads its arms simultaneously."""
+
+
+def pairs(plan: Plan, class_: str, load: Load, round_: int = 1) -> Iterator[Pair]:
+    """The pairs of one cell in one round: the class's prompts in turn, each time with another nonce."""
     prompts = [prompt for prompt in plan.prompts if prompt.class_ == class_]
-    chosen = [prompts[i % len(prompts)] for i in range(plan.requests)]
-    return tuple(
-        _pair(f"{class_}/c{concurrency}/{i:04d}", prompt, plan.seed) for i, prompt in enumerate(chosen)
-    )
+    chance = random.Random(f"{plan.seed}/{class_}/{load}/{round_}")
+    first = (round_ - 1) * plan.requests
+    for index in range(first, first + plan.requests):
+        pair = _pair(f"{class_}/{load}/{index:04d}", prompts[index % len(prompts)], plan.seed)
+        yield pair if load.rate_per_s is None else replace(pair, gap_s=chance.expovariate(load.rate_per_s))
 
 
-def measured_blocks(plan: Plan) -> tuple[Block, ...]:
-    """All measured blocks in the order in which they run."""
-    return tuple(
-        Block(arm=arm, class_=class_, concurrency=concurrency, phase="measured", pairs=chosen)
-        for concurrency in plan.concurrency
-        for class_ in plan.classes
-        for index, chosen in enumerate(_sets(pairs(plan, class_, concurrency), concurrency))
-        for arm in arm_order([arm.name for arm in plan.arms], index)
-    )
+def measured_turns(plan: Plan, round_: int = 1) -> Iterator[Turn]:
+    """All measured blocks of a round in the order in which they run."""
+    names = [arm.name for arm in plan.arms]
+    own = {arm.name: arm for arm in _sharing(plan)}
+    for load in plan.loads:
+        for class_ in plan.classes:
+            waiting = pairs(plan, class_, load, round_)
+            for index in range(sets(plan, load)):
+                chosen = tuple(islice(waiting, set_size(plan.requests, load)))
+                blocks = tuple(
+                    Block(
+                        arm=name,
+                        class_=class_,
+                        load=load,
+                        phase="measured",
+                        pairs=_for_arm(chosen, own.get(name), plan.seed),
+                        round=round_,
+                    )
+                    for name in arm_order(names, index)
+                )
+                yield from [blocks] if plan.simultaneous else [(block,) for block in blocks]
 
 
-def warmup_blocks(plan: Plan, sitting: int) -> tuple[Block, ...]:
+def warmup_turns(plan: Plan, sitting: int) -> Iterator[Turn]:
     """`warmup` requests to each arm over all classes, with nonces of their own in each sitting."""
     count = len(plan.prompts)
     mixed = [plan.prompts[i * count // plan.warmup % count] for i in range(plan.warmup)]
     chosen = tuple(_pair(f"warmup/{sitting}/{i:04d}", prompt, plan.seed) for i, prompt in enumerate(mixed))
-    concurrency = max(plan.concurrency)
-    return tuple(
-        Block(arm=arm.name, class_="warm-up", concurrency=concurrency, phase="warmup", pairs=chosen)
-        for arm in plan.arms
-        if chosen
-    )
+    load = Load(concurrency=max(load.concurrency or _OPEN_LOOP_WARMUP for load in plan.loads))
+    for arm in plan.arms if chosen else ():
+        yield (Block(arm=arm.name, class_="warm-up", load=load, phase="warmup", pairs=chosen),)
 
 
 def arm_order(arms: list[str], set_index: int) -> list[str]:
@@ -82,18 +105,48 @@ def arm_order(arms: list[str], set_index: int) -> list[str]:
     return order[::-1] if set_index % 2 else order
 
 
-def set_size(requests: int, concurrency: int) -> int:
-    """Pairs in a set: whole waves of `concurrency`, few enough that the arms take turns."""
-    waves = requests // (_SETS * concurrency)
-    return concurrency * min(max(waves, 1), _MAX_WAVES)
+def set_size(requests: int, load: Load) -> int:
+    """Pairs in a set: whole waves of the concurrency, few enough that the arms take turns.
+
+    In an open loop a set is a quarter of the cell, since a queue needs time to build up.
+    """
+    if load.concurrency is None:
+        return -(-requests // _SETS)
+    waves = requests // (_SETS * load.concurrency)
+    return load.concurrency * min(max(waves, 1), _MAX_WAVES)
 
 
-def _sets(of_cell: tuple[Pair, ...], concurrency: int) -> Iterator[tuple[Pair, ...]]:
-    size = set_size(len(of_cell), concurrency)
-    for start in range(0, len(of_cell), size):
-        yield of_cell[start : start + size]
+def sets(plan: Plan, load: Load) -> int:
+    """Sets in a cell, the last one perhaps smaller."""
+    return -(-plan.requests // set_size(plan.requests, load))
+
+
+def blocks_in_round(plan: Plan) -> int:
+    """How many blocks the turns of a round come to."""
+    return len(plan.arms) * len(plan.classes) * sum(sets(plan, load) for load in plan.loads)
+
+
+def _sharing(plan: Plan) -> Iterator[Arm]:
+    """Arms whose server already answers for an arm before them, as both do in a comparison of A with A."""
+    seen: set[str] = set()
+    for arm in plan.arms:
+        if arm.url in seen:
+            yield arm
+        seen.add(arm.url)
+
+
+def _for_arm(chosen: tuple[Pair, ...], sharing: Arm | None, seed: int) -> tuple[Pair, ...]:
+    """The pairs as one arm is asked them: the same nonce for all, but on a shared server it would be cached."""
+    if sharing is None:
+        return chosen
+    return tuple(
+        replace(pair, nonce=_nonce(seed, f"{sharing.name}/{pair.id}", pair.prompt)) for pair in chosen
+    )
 
 
 def _pair(id_: str, prompt: Prompt, seed: int) -> Pair:
-    nonce = hashlib.sha256(f"{seed}/{id_}/{prompt.id}".encode()).hexdigest()[:6]
-    return Pair(id=id_, class_=prompt.class_, prompt=prompt, nonce=nonce)
+    return Pair(id=id_, class_=prompt.class_, prompt=prompt, nonce=_nonce(seed, id_, prompt))
+
+
+def _nonce(seed: int, id_: str, prompt: Prompt) -> str:
+    return hashlib.sha256(f"{seed}/{id_}/{prompt.id}".encode()).hexdigest()[:6]

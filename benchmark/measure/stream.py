@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 TokenSource = Literal["usage-per-chunk", "final-usage", "chunks"]
 END = "[DONE]"
@@ -40,13 +40,12 @@ class Output:
     """None where the server sends no usage."""
     finish_reason: str | None
     token_source: TokenSource
-    speculation: dict[str, Any] | None
+    spec_stats: dict[str, Any] | None
     """The server's own statistics of speculation for this request, where it sends them."""
     text: str
 
 
-@dataclass(frozen=True)
-class _Chunk:
+class _Chunk(NamedTuple):
     at_s: float
     text: str
     cumulative: int | None
@@ -60,7 +59,7 @@ class StreamTally:
         self._chunks: list[_Chunk] = []
         self._usage: dict[str, Any] = {}
         self._finish_reason: str | None = None
-        self._speculation: dict[str, Any] | None = None
+        self._spec_stats: dict[str, Any] | None = None
 
     @property
     def chunks(self) -> int:
@@ -78,7 +77,7 @@ class StreamTally:
             self._usage = usage
         metrics = event.get("metrics")
         if isinstance(metrics, dict) and isinstance(metrics.get("speculative_decoding"), dict):
-            self._speculation = metrics["speculative_decoding"]
+            self._spec_stats = metrics["speculative_decoding"]
         if not event["choices"]:
             return
         choice = event["choices"][0]
@@ -106,7 +105,7 @@ class StreamTally:
             completion_tokens=total,
             finish_reason=self._finish_reason,
             token_source="usage-per-chunk" if tokens else "chunks" if total is None else "final-usage",
-            speculation=self._speculation,
+            spec_stats=self._spec_stats,
             text=_joined(chunk.text for chunk in self._chunks),
         )
 
@@ -127,7 +126,7 @@ class StreamTally:
 def _event(data: str) -> dict[str, Any]:
     try:
         event = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StreamFault("malformed", f"an event is not JSON ({error}): {data[:80]!r}") from error
     if not isinstance(event, dict):
         raise StreamFault("malformed", f"an event is no JSON object: {data[:80]!r}")

@@ -7,7 +7,7 @@ PutMetricData takes at most 150 distinct values in a datum, 1000 data and 1 MB i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -52,16 +52,21 @@ def request_id(record: RequestRecord) -> str:
 
 def parcels(plan: Plan, records: Sequence[RequestRecord]) -> list[Parcel]:
     """The measured records of a run as parcels, by cell and minute. Failed ones count as errors only."""
-    groups: dict[tuple[str, str, int, int], list[RequestRecord]] = {}
+    groups: dict[tuple[str, str, str, int], list[RequestRecord]] = {}
     for record in records:
         if record.phase == "measured":
             minute = int(record.started_unix_s // _RESOLUTION_S)
-            groups.setdefault((record.arm, record.class_, record.concurrency, minute), []).append(record)
+            groups.setdefault((record.arm, record.class_, _load(record), minute), []).append(record)
     found = []
     for members in groups.values():
         for start in range(0, len(members), _REQUESTS_PER_PARCEL):
             found.append(_parcel(plan, members[start : start + _REQUESTS_PER_PARCEL]))
     return found
+
+
+def metrics_of(data: Iterable[Mapping[str, Any]]) -> set[tuple[str, ...]]:
+    """The metrics that `data` belong to, as CloudWatch counts and bills them: a name with its dimensions."""
+    return {(d["MetricName"], *(dimension["Value"] for dimension in d["Dimensions"])) for d in data}
 
 
 def calls(waiting: Sequence[Parcel]) -> Iterator[tuple[Parcel, ...]]:
@@ -104,9 +109,14 @@ def _dimensions(plan: Plan, record: RequestRecord) -> list[dict[str, str]]:
         "Experiment": plan.experiment,
         "Arm": record.arm,
         "Class": record.class_,
-        "Concurrency": str(record.concurrency),
+        "Concurrency": _load(record),
     }
     return [{"Name": name, "Value": known[name]} for name in Metric.dimensions]
+
+
+def _load(record: RequestRecord) -> str:
+    """Requests in flight, or arrivals as `2.5/s`: as many values as the plan has loads."""
+    return str(record.concurrency) if record.rate_per_s is None else f"{record.rate_per_s:g}/s"
 
 
 def _values(plan: Plan, records: Sequence[RequestRecord]) -> Mapping[str, list[float]]:

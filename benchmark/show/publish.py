@@ -10,8 +10,10 @@ from typing import Any, Protocol
 from benchmark.errors import PublishError
 from benchmark.measure.journal import RawRun
 from benchmark.plan_file import from_dict
-from benchmark.show.datums import Parcel, calls, parcels, request_id
+from benchmark.show.datums import Parcel, calls, metrics_of, parcels, request_id
 from benchmark.show.ledger import Ledger
+from benchmark.show.quoted import CUSTOM_METRIC_MONTH, PUT_METRIC_DATA
+from benchmark.show.wording import money
 
 
 class CloudWatch(Protocol):
@@ -33,6 +35,10 @@ class Published:
     requests: int
     already_there: int
     """Requests that the ledger had."""
+    metrics: int
+    """Metrics that the data belong to: names with their dimensions, which is what is billed."""
+    repeated: int
+    """Attempts beyond the first that calls needed. One that had timed out may have been counted all the same."""
 
 
 def cloudwatch(endpoint_url: str | None = None, region: str | None = None) -> CloudWatch:
@@ -70,33 +76,52 @@ def publish(
     measured = [r for r in raw.requests if r.phase == "measured"]
     plan = from_dict(raw.sittings[0].plan)
     fresh = [record for record in measured if request_id(record) not in known]
-    made = sent = 0
+    made = sent = repeated = 0
+    touched: set[tuple[str, ...]] = set()
     for batch in calls(parcels(plan, fresh)):
         data = [datum for parcel in batch for datum in parcel.data]
-        _send(client, namespace, data, after=made)
+        again = _send(client, namespace, data, after=made)
         ledger.acknowledge(destination, _ids(batch))
-        made, sent = made + 1, sent + len(data)
-        report(f"call {made}: {len(data)} data for {len(_ids(batch))} requests")
+        made, sent, repeated = made + 1, sent + len(data), repeated + again
+        touched |= metrics_of(data)
+        attempts = f", taken at attempt {again + 1}" if again else ""
+        report(f"call {made}: {len(data)} data for {len(_ids(batch))} requests{attempts}")
     return Published(
         destination=destination,
         calls=made,
         data=sent,
         requests=len(fresh),
         already_there=len(measured) - len(fresh),
+        metrics=len(touched),
+        repeated=repeated,
     )
 
 
-def _send(client: CloudWatch, namespace: str, data: list[dict[str, Any]], after: int) -> None:
+def price(done: Published) -> str:
+    """What the calls and the metrics cost, at quoted list prices."""
+    calls_usd = done.calls / 1000 * PUT_METRIC_DATA.usd
+    metrics_usd = done.metrics * CUSTOM_METRIC_MONTH.usd
+    return (
+        f"{done.calls} calls {money(calls_usd)}, {done.metrics} metrics {money(metrics_usd)} for a whole month "
+        "(billed for the hours that hold data); quoted list prices: "
+        f"{money(PUT_METRIC_DATA.usd)} per {PUT_METRIC_DATA.unit}, {money(CUSTOM_METRIC_MONTH.usd)} per "
+        f"{CUSTOM_METRIC_MONTH.unit} ({CUSTOM_METRIC_MONTH.source}, {CUSTOM_METRIC_MONTH.read_on})"
+    )
+
+
+def _send(client: CloudWatch, namespace: str, data: list[dict[str, Any]], after: int) -> int:
+    """Make one call; returns how often it was repeated."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        client.put_metric_data(Namespace=namespace, MetricData=data)
+        answer = client.put_metric_data(Namespace=namespace, MetricData=data)
     except (BotoCoreError, ClientError) as error:
         why = " ".join(str(error).split())
         raise PublishError(
             f"CloudWatch {namespace}: {why}; {after} calls before it were taken and noted, publish again for "
             "the rest (a call that timed out may then count twice)"
         ) from error
+    return int((answer or {}).get("ResponseMetadata", {}).get("RetryAttempts", 0))
 
 
 def _ids(batch: tuple[Parcel, ...]) -> list[str]:

@@ -6,123 +6,154 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS
-from benchmark.metrics import COMPARED, E2E, TOKENS_PER_STEP, TPOT, TTFT
+from benchmark.metrics import E2E, TOKENS_PER_STEP, TPOT, TTFT
+from benchmark.show.origins import sentence
+from benchmark.show.remarks import remarks
+from benchmark.show.wording import (
+    UNKNOWN,
+    headline,
+    load_of,
+    load_text,
+    number,
+    place_of,
+    planned_text,
+    ratio_text,
+    verdict_text,
+)
 
 WIDTH = 100
 _HEADINGS = ("class", "arm", "n", "err", "TTFT ms", "TPOT ms", "E2E s", "tok/step", "speed-up (TPOT)")
-_LEFT = (0, 1, 8)
-"""Columns of text; the others hold numbers and stand to the right."""
+_REASONS = ("why", "arm", "tok/step", "step time", "expected", "found", "$/M tokens", "baseline $/M")
+_WHY = (
+    "Why: a treatment gains where a step yields more tokens (tok/step, over all steps) than it takes times the "
+    "baseline's (step time); their ratio is the speed-up to expect."
+)
 
 
 def render(summary: Mapping[str, Any]) -> str:
     """Table, then what its numbers are and what to beware of."""
-    run = summary["run"]
-    parts = [_title(run)]
-    for concurrency in dict.fromkeys(cell["concurrency"] for cell in summary["cells"]):
-        cells = [cell for cell in summary["cells"] if cell["concurrency"] == concurrency]
-        rows = [_row(cell, summary["comparisons"]) for cell in cells]
-        parts.append(f"\n{concurrency} at a time\n{_table(rows)}")
-    parts.append("\n" + "\n".join(_wrapped(line) for line in (*_notes(run), *_cautions(summary))))
+    parts = [_title(summary["run"])]
+    for load in dict.fromkeys(map(load_of, summary["cells"])):
+        rows = [_row(cell, summary) for cell in summary["cells"] if load_of(cell) == load]
+        parts.append(f"\n{load_text(*load)}\n{_table(_HEADINGS, rows, words=(0, 1, 8))}")
+        parts += [reasons] if (reasons := _reasons(summary, load)) else []
+    for block in (_crossovers(summary), _notes(summary), (f"! {remark}" for remark in remarks(summary))):
+        if lines := [_wrapped(line) for line in block]:
+            parts.append("\n" + "\n".join(lines))
     return "\n".join(parts)
 
 
 def _title(run: Mapping[str, Any]) -> str:
     done = f"{run['requests_recorded']} of {run['requests_planned']}"
     state = "" if run["complete"] else f", INCOMPLETE ({done})"
-    return _wrapped(f"{run['experiment']}: {run['model']}, {run['provenance'].upper()}{state}")
+    aa = ", A/A" if run.get("aa") else ""
+    return _wrapped(f"{run['experiment']}: {run['model']}, {run['provenance'].upper()}{aa}{state}")
 
 
-def _row(cell: Mapping[str, Any], comparisons: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def _row(cell: Mapping[str, Any], summary: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         cell["class"],
         cell["arm"],
         str(cell["n"]),
         str(cell["errors"]),
-        _number(cell[TTFT.name], 1000, 1),
-        _number(cell[TPOT.name], 1000, 2),
-        _number(cell[E2E.name], 1, 2),
-        _number(cell[TOKENS_PER_STEP.name], 1, 2, statistic="mean"),
-        _speed_up(cell, comparisons),
+        number(cell[TTFT.name], 1000, 1),
+        number(cell[TPOT.name], 1000, 2),
+        number(cell[E2E.name], 1, 2),
+        number(cell[TOKENS_PER_STEP.name], 1, 2, statistic="mean"),
+        _speed_up(headline(summary, cell)),
     )
 
 
-def _number(values: Mapping[str, float] | None, scale: float, digits: int, statistic: str = "p50") -> str:
-    return "-" if values is None else f"{values[statistic] * scale:.{digits}f}"
-
-
-def _speed_up(cell: Mapping[str, Any], comparisons: Sequence[Mapping[str, Any]]) -> str:
-    for found in comparisons:
-        place = (found["treatment"], found["class"], found["concurrency"], found["metric"])
-        if place == (cell["arm"], cell["class"], cell["concurrency"], COMPARED[0].name):
-            return speed_up_text(found)
-    return "baseline"
-
-
-def speed_up_text(comparison: Mapping[str, Any]) -> str:
-    """Ratio, interval and verdict of one comparison, for example `2.90 [2.70, 3.10] faster`."""
+def _speed_up(comparison: Mapping[str, Any] | None) -> str:
+    """Ratio, interval and verdict, for example `2.90 [2.70, 3.10] faster*`."""
+    if comparison is None:
+        return "baseline"
     if comparison["ratio"] is None:
         return str(comparison["verdict"])
-    interval = ""
-    if comparison["ci_low"] is not None:
-        interval = f" [{comparison['ci_low']:.2f}, {comparison['ci_high']:.2f}]"
-    return f"{comparison['ratio']:.2f}{interval} {comparison['verdict']}"
+    return f"{ratio_text(comparison)} {verdict_text(comparison)}"
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Columns as wide as they need; where that is too wide, class and arm share what is left."""
-    columns = list(zip(_HEADINGS, *rows, strict=True))
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0, 1)) -> str:
+    """Columns as wide as they need; where that is too wide, class and arm share what is left.
+
+    Columns of `words` begin at the left, the others hold numbers and end at the right.
+    """
+    columns = list(zip(headings, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     room = WIDTH - sum(widths[2:]) - 2 * (len(widths) - 1)
     if widths[0] + widths[1] > room:
         widths[0] = min(widths[0], max(room // 2, room - widths[1]))
         widths[1] = min(widths[1], room - widths[0])
-    lines = [_line(row, widths) for row in (_HEADINGS, *rows)]
+    lines = [_line(row, widths, words) for row in (headings, *rows)]
     return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
 
 
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+def _line(row: Sequence[str], widths: Sequence[int], words: Sequence[int]) -> str:
     placed = []
     for index, (text, width) in enumerate(zip(row, widths, strict=True)):
         cut = text if len(text) <= width else text[: width - 1] + "…"
-        placed.append(cut.ljust(width) if index in _LEFT else cut.rjust(width))
+        placed.append(cut.ljust(width) if index in words else cut.rjust(width))
     return "  ".join(placed).rstrip()
 
 
-def _notes(run: Mapping[str, Any]) -> list[str]:
-    origin = {
-        "measured": "Measured against live endpoints",
-        "emulated": "EMULATED: an endpoint says that its timings come from a model, not from an engine",
-    }[run["provenance"]]
+def _reasons(summary: Mapping[str, Any], load: tuple[int | None, float | None]) -> str:
+    """What makes each treatment faster or slower under `load`, and what tokens cost."""
+    cells = {(cell["arm"], *place_of(cell)): cell for cell in summary["cells"]}
+    rows = [
+        (
+            one["class"],
+            one["treatment"],
+            _plain(one["tokens_per_step"], "{:.2f}"),
+            _plain(one["step_time_ratio"], "{:.2f}"),
+            _plain(one["predicted_speed_up"], "{:.2f}"),
+            _plain(one["measured_speed_up"], "{:.2f}"),
+            *(_usd(cells[(arm, *place_of(one))]) for arm in (one["treatment"], one["baseline"])),
+        )
+        for one in summary.get("explanations", ())
+        if load_of(one) == load
+    ]
+    priced = any(set(row[-2:]) != {UNKNOWN} for row in rows)
+    shown = slice(None, None if priced else -2)
+    return f"\n{_table(_REASONS[shown], [row[shown] for row in rows])}" if rows else ""
+
+
+def _plain(value: float | None, form: str) -> str:
+    return UNKNOWN if value is None else form.format(value)
+
+
+def _usd(cell: Mapping[str, Any]) -> str:
+    cost = cell.get("cost") or {}
+    return _plain(cost.get("usd_per_million_output_tokens"), "{:.2f}")
+
+
+def _priced(summary: Mapping[str, Any]) -> bool:
+    return any(_usd(cell) != UNKNOWN for cell in summary["cells"])
+
+
+def _crossovers(summary: Mapping[str, Any]) -> Iterator[str]:
+    for one in summary["run"].get("crossover", ()):
+        if one["concurrency_from_which_plain_is_cheaper"] is not None:
+            yield f"{one['class']}, {one['treatment']}: {one['text']}."
+
+
+def _notes(summary: Mapping[str, Any]) -> list[str]:
+    run = summary["run"]
+    holm = any(verdict_text(one).endswith("*") for one in summary["comparisons"])
+    star = " *: also after Holm's correction over the classes." if holm else ""
     return [
-        f"{origin}; run {run['id']}, {run['started']} to {run['finished']}.",
-        f"n: answered requests of {run['requests_per_cell']} planned per cell, warm-up excluded; times are "
+        f"{sentence(run)} Run {run['id']}, {run['started']} to {run['finished']}.",
+        f"n: answered requests of {planned_text(run)} planned per cell, warm-up excluded; times are "
         f"medians, tok/step a mean; token counts from {run['token_source']}.",
         "Speed-up: ratio of geometric means over pairs of the same prompt, above 1 is better. "
         f"{run['interval']}; verdicts from {MIN_PROMPTS} prompts on; equivalent: the interval lies inside "
-        f"{EQUIVALENT[0]} to {EQUIVALENT[1]}.",
+        f"{EQUIVALENT[0]} to {EQUIVALENT[1]}.{star}",
+        *([_WHY] if summary.get("explanations") else []),
+        *(
+            ["$/M: dollars per million output tokens, at the plan's prices per hour."]
+            if _priced(summary)
+            else []
+        ),
     ]
-
-
-def _cautions(summary: Mapping[str, Any]) -> Iterator[str]:
-    for cell in summary["cells"]:
-        for caution in _cell_cautions(cell):
-            yield f"! {cell['class']}, {cell['arm']}, {cell['concurrency']} at a time: {caution}"
-    for found in summary["comparisons"]:
-        if found["warning"] and found["metric"] == COMPARED[0].name:
-            yield f"! {found['class']}, {found['concurrency']} at a time: {found['warning']}"
-
-
-def _cell_cautions(cell: Mapping[str, Any]) -> Iterator[str]:
-    if cell["error_names"]:
-        yield "failed: " + ", ".join(f"{name} {count}" for name, count in cell["error_names"].items())
-    equality = cell["output_equality"]
-    if equality and equality["equal"] < equality["n_pairs"]:
-        share = f"{equality['equal']} of {equality['n_pairs']} pairs"
-        yield f"same text as {equality['baseline']} in {share} only"
-    if merged := cell["acceptance"]["steps_above_ceiling"]:
-        yield f"{merged} chunks hold more tokens than a step can yield; steps were merged on their way"
-    if cell["cached_tokens"]:
-        yield f"{cell['cached_tokens']} prompt tokens came from the server's prefix cache"
 
 
 def _wrapped(text: str) -> str:

@@ -8,7 +8,15 @@ from urllib.parse import urlsplit
 
 from benchmark.errors import PlanError, PublishError
 
-KEPT = ("requests.jsonl", "summary.json", "plan.json")
+KEPT = (
+    "requests.jsonl",
+    "summary.json",
+    "plan.json",
+    "plan-as-run.json",
+    "report.html",
+    "*.csv",
+    "llmperf/**/*.json",
+)
 """What is copied where it exists; the ledger of publications belongs to the folder and stays."""
 
 
@@ -26,11 +34,10 @@ def upload(
     written = []
     try:
         client = _client(endpoint_url, region)
-        for path in (folder / name for name in KEPT):
-            if path.exists():
-                key = f"{prefix}{run_id}/{path.name}"
-                client.upload_file(str(path), bucket, key)
-                written.append(f"s3://{bucket}/{key}")
+        for path in (path for pattern in KEPT for path in sorted(folder.glob(pattern))):
+            key = f"{prefix}{run_id}/{path.relative_to(folder).as_posix()}"
+            client.upload_file(str(path), bucket, key)
+            written.append(f"s3://{bucket}/{key}")
     except (BotoCoreError, ClientError, S3UploadFailedError, ValueError) as error:
         why = " ".join(str(error).split())
         raise PublishError(f"S3 {target}: {why}; {folder} keeps everything, publish again") from error

@@ -7,6 +7,14 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from benchmark.verbs import publish, report, run
+from benchmark.verbs import advise, compare, importing, publish, report, run, selftest
 
-VERBS: dict[str, ModuleType] = {"run": run, "report": report, "publish": publish}
+VERBS: dict[str, ModuleType] = {
+    "run": run,
+    "report": report,
+    "publish": publish,
+    "advise": advise,
+    "compare": compare,
+    "selftest": selftest,
+    "import": importing,
+}

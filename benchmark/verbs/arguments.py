@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def address(text: str) -> tuple[str, str]:
@@ -40,14 +45,83 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def seconds(text: str) -> float:
-    """A time above 0, in seconds."""
+def number(text: str) -> float:
+    """A finite number above 0."""
     try:
         value = float(text)
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
+def seconds(text: str) -> float:
+    """A time above 0: plain seconds, or with s, m or h behind it."""
+    unit = text[-1:]
+    if unit not in _UNITS_S:
+        return number(text)
+    return number(text[:-1]) * _UNITS_S[unit]
+
+
+def share(text: str) -> float:
+    """A number from 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to 1")
+    return value
+
+
+def rates(text: str) -> tuple[float, ...]:
+    """Numbers above 0 with commas between them, each once."""
+    return tuple(dict.fromkeys(number(rate) for rate in text.split(",")))
+
+
+def named(text: str) -> tuple[str, str]:
+    """`NAME=VALUE` of an arm."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE with the name of an arm")
+    return name, value
+
+
+def named_whole(text: str) -> tuple[str, int]:
+    """`NAME=N` of an arm."""
+    name, value = named(text)
+    return name, whole(value)
+
+
+def named_number(text: str) -> tuple[str, float]:
+    """`NAME=X` of an arm."""
+    name, value = named(text)
+    return name, number(value)
+
+
+def named_path(text: str) -> tuple[str, Path]:
+    """`NAME=FILE` of an arm."""
+    name, value = named(text)
+    return name, Path(value)
+
+
+def objectives(text: str) -> dict[str, float]:
+    """`METRIC=SECONDS` with commas between them."""
+    found = dict(named(part) for part in text.split(","))
+    if unknown := set(found) - {"ttft_s", "tpot_s", "e2e_s"}:
+        raise argparse.ArgumentTypeError(f"{min(unknown)!r} is none of ttft_s, tpot_s, e2e_s")
+    return {name: number(value) for name, value in found.items()}
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """A JSON object."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object")
     return value
 
 

@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Publish what the ledger does not have; then copy the files, if asked to."""
     from benchmark.measure import journal
-    from benchmark.show.publish import cloudwatch, publish
+    from benchmark.show.publish import cloudwatch, price, publish
     from benchmark.show.upload import upload
 
     raw = journal.read(options.folder)
@@ -40,6 +40,12 @@ def execute(options: argparse.Namespace) -> int:
         f"{done.destination}: {done.calls} calls, {done.data} data for {done.requests} {opening.provenance} requests; "
         f"{done.already_there} were there already"
     )
+    print(f"cost: {price(done)}")
+    if done.repeated:
+        print(
+            f"{done.repeated} attempts had to be repeated; one that timed out may have been counted twice",
+            file=sys.stderr,
+        )
     if options.upload:
         where = {"endpoint_url": options.endpoint_url, "region": options.region}
         for address in upload(options.folder, options.upload, run_id=opening.run, **where):

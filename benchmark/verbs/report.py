@@ -1,15 +1,19 @@
-"""`report`: make the summary again from the raw records."""
+"""`report`: make the summary and everything that people and other tools read, again from the raw records."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmark.verbs import arguments
 
-HELP = "make summary.json again from the raw records, print the table"
+if TYPE_CHECKING:
+    from benchmark.measure.journal import RawRun
+
+HELP = "make summary, page, CSV and llmperf's files again from the raw records, print the table"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -19,18 +23,44 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Summarise and print."""
-    return show(summarised(options.folder), as_json=options.json)
+    """Summarise, write, print. Without the packages of the page, everything but the page."""
+    from benchmark.measure import journal
+
+    raw = journal.read(options.folder)
+    summary = summarised(options.folder, raw)
+    written = write_files(raw, summary, options.folder)
+    code = show(summary, as_json=options.json)
+    sys.stdout.flush()
+    print(f"{options.folder}: {', '.join(written)}", file=sys.stderr)
+    return code
 
 
-def summarised(folder: Path) -> dict[str, Any]:
-    """Make the summary of `folder` and store it there."""
+def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
+    """Make the summary of `folder`, whose journal is `raw` where it was read already, and store it there."""
     from benchmark.analyse.summary import summarise, write
     from benchmark.measure import journal
 
-    summary = summarise(journal.read(folder))
+    summary = summarise(raw or journal.read(folder))
     write(summary, folder)
     return summary
+
+
+def write_files(raw: RawRun, summary: dict[str, Any], folder: Path) -> list[str]:
+    """What goes beside the summary; returns what is there now, by name. Raises StorageError."""
+    from benchmark.show import csv_files, llmperf_files, page, replay
+    from benchmark.show.writing import write_whole
+
+    written = [replay.write(raw, folder).name]
+    written += [path.name for path in csv_files.write(raw, summary, folder)]
+    written.append(f"{llmperf_files.FOLDER}/ ({len(llmperf_files.write(raw, folder))} files)")
+    if lacking := page.missing():
+        print(
+            f"{page.FILE_NAME}: not written, {' and '.join(lacking)} not installed; pip install {' '.join(lacking)}",
+            file=sys.stderr,
+        )
+    else:
+        written.append(write_whole(folder / page.FILE_NAME, page.render(raw, summary)).name)
+    return written
 
 
 def show(summary: dict[str, Any], *, as_json: bool) -> int:

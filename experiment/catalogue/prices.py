@@ -12,7 +12,7 @@ class Price:
     item: str
     usd_per_hour: float
     as_of: str
-    """ISO date on which the source stated it."""
+    """ISO date on which the source stated it, or `undated`."""
     source: str
 
 
@@ -39,6 +39,6 @@ NAT_GATEWAY = Price(
 SYSTEM_NODE = Price(
     item="m7i.large, on demand, us-east-2",
     usd_per_hour=0.1008,
-    as_of="2025-11-30",
-    source="list price from memory, not verified",
+    as_of="undated",
+    source="ten price tables in public repositories agree; AWS's own page was not read",
 )

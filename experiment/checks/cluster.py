@@ -17,6 +17,8 @@ OLDEST_KUBERNETES = (1, 35)
 """DRA is generally available from 1.34, whose standard support on EKS ends on 2026-12-02."""
 NEWEST_KUBERNETES = (1, 36)
 """The newest for which EKS publishes Neuron AMIs (amazon-eks-ami v20260714)."""
+WIDEST_PREFIX = 8
+"""No organisation's own networks are wider."""
 TRN2_REGIONS = {"us-east-2": "2025-11", "ap-southeast-4": "2026-05"}
 """Regions seen with trn2 on demand, and when; not a complete list."""
 
@@ -75,11 +77,13 @@ def admin_access(file: ExperimentFile) -> Iterator[Problem]:
         except ValueError as error:
             yield Problem(path, cidr, f"is no IPv4 network ({error})", "write it as 203.0.113.7/32")
             continue
-        if network.prefixlen == 0:
+        if str(network) != cidr:
+            yield Problem(path, cidr, "is not how EKS takes a network", f"write it as {network}")
+        if network.prefixlen < WIDEST_PREFIX:
             yield Problem(
                 path,
                 cidr,
-                "opens the cluster's endpoint to everybody",
+                f"opens the cluster's endpoint to everybody, or to more than a /{WIDEST_PREFIX}",
                 "list your own networks, or none for a private endpoint",
             )
 

@@ -10,6 +10,7 @@ from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.errors import Problem
+from experiment.naming import BENCHMARK_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -67,11 +68,15 @@ def distinct_arms(file: ExperimentFile) -> Iterator[Problem]:
                 "give each arm its own name",
             )
         seen.setdefault(arm.name, number)
-    reserved = "qwen-llmperf"
-    if reserved in seen:
-        yield Problem(
-            f"arms[{seen[reserved]}].name", reserved, "is the benchmark pod's name", "choose another"
-        )
+    if BENCHMARK_NAME in seen:
+        path = f"arms[{seen[BENCHMARK_NAME]}].name"
+        yield Problem(path, BENCHMARK_NAME, "is the benchmark's name", "choose another")
+
+
+def own_namespace(file: ExperimentFile) -> Iterator[Problem]:
+    """The name becomes a namespace and the beginning of bucket names, and some of both are taken."""
+    if file.name == "default" or file.name.startswith(("kube-", "xn--", "sthree-", "amzn-s3-demo-")):
+        yield Problem("name", file.name, "is reserved by Kubernetes or S3", "choose another")
 
 
 def _known(path: str, name: str, catalogue: Iterable[str], what: str) -> Iterator[Problem]:
@@ -82,4 +87,4 @@ def _known(path: str, name: str, catalogue: Iterable[str], what: str) -> Iterato
         yield Problem(path, name, f"is no {what} of the catalogue", hint)
 
 
-RULES = (catalogue_names, dns_labels, distinct_arms)
+RULES = (catalogue_names, dns_labels, distinct_arms, own_namespace)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from experiment.catalogue.runtimes import Mode
     from experiment.schema import ExperimentFile, SpeculationSection
 
+LARGEST_WINDOW = 32
 Treated = tuple[str, "SpeculationSection"]
 
 
@@ -40,7 +41,7 @@ def comparable_arms(file: ExperimentFile) -> Iterator[Problem]:
             "put an arm without `speculation` first",
         )
     for number, arm in enumerate(file.arms):
-        twin = next((n for n in range(number) if file.arms[n].speculation == arm.speculation), None)
+        twin = next((n for n in range(number) if _meaning(file, n) == _meaning(file, number)), None)
         if twin is not None:
             what = "the baseline" if twin == 0 else f"arms[{twin}]"
             yield Problem(
@@ -50,6 +51,15 @@ def comparable_arms(file: ExperimentFile) -> Iterator[Problem]:
                 "give it a `speculation` of its own, or remove it",
                 (f"arms[{twin}]",),
             )
+
+
+def _meaning(file: ExperimentFile, number: int) -> SpeculationSection | None:
+    """An arm's treatment with its defaults filled in, so that two spellings of one treatment are equal."""
+    treatment = file.arms[number].speculation
+    length = file.serving.max_model_len
+    if treatment is None:
+        return None
+    return treatment.model_copy(update={"draft_max_model_len": treatment.draft_max_model_len or length})
 
 
 def reachable_modes(file: ExperimentFile) -> Iterator[Problem]:
@@ -97,13 +107,20 @@ def window(file: ExperimentFile) -> Iterator[Problem]:
                 (f"{path}.mode", "runtime"),
             )
         most = file.benchmark.max_tokens
-        if k > most:
+        if k > LARGEST_WINDOW:
+            yield Problem(
+                k_path,
+                k,
+                f"this release takes {LARGEST_WINDOW} at most: at 15 the published gain was already gone",
+                "use 3 to 15",
+            )
+        elif k > most:
             yield Problem(
                 k_path,
                 k,
                 f"at most k tokens come out of a step, and an answer has {most} at most "
                 "(benchmark.max_tokens)",
-                "use 15 or less; published windows are 3 to 15",
+                f"use {min(15, most)} or less",
                 ("benchmark.max_tokens",),
             )
         length, limit = treatment.draft_max_model_len, file.serving.max_model_len

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.errors import Problem
-from experiment.prompts import MIN_PROMPTS_PER_CLASS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,27 +17,49 @@ if TYPE_CHECKING:
 
 NONCE_TOKENS = 16
 """Room for the few characters that the benchmark puts before each prompt to defeat prefix caching."""
+PLAN_BYTES = 900_000
+PLAN_BYTES_PER_PROMPT = 200
+"""Keys, id, class and quoting around a prompt's text, roughly."""
 CHAT_TEMPLATE_TOKENS = 32
 """Room for role markers and the empty reasoning block of a chat template, per request."""
 
 
 def lengths(file: ExperimentFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
-    """Prompt (upper bound: its UTF-8 bytes) and answer must fit `max_model_len`."""
+    """Prompt (upper bound: its UTF-8 bytes) and answer must fit `max_model_len`; the longest of each class is named."""
     limit = file.serving.max_model_len
+    worst: dict[str, tuple[int, int, Prompt]] = {}
     for prompt in prompts:
-        room = NONCE_TOKENS + (CHAT_TEMPLATE_TOKENS if prompt.messages else 0)
-        answer = prompt.max_tokens or file.benchmark.max_tokens
-        need = prompt.utf8_bytes + room + answer
+        need = prompt.utf8_bytes + _room(prompt) + (prompt.max_tokens or file.benchmark.max_tokens)
         if need > limit:
-            path = "prompts.file" if file.prompts.file else f"prompts.classes.{prompt.class_name}"
-            yield Problem(
-                path,
-                prompt.id,
-                f"up to {prompt.utf8_bytes} prompt tokens (its UTF-8 bytes) + {room} for "
-                f"nonce and template + {answer} to generate = {need}, above max_model_len {limit}",
-                "shorten the prompt, lower benchmark.max_tokens or raise serving.max_model_len",
-                ("serving.max_model_len", "benchmark.max_tokens"),
-            )
+            count, most, longest = worst.get(prompt.class_name, (0, 0, prompt))
+            worst[prompt.class_name] = (count + 1, max(need, most), prompt if need > most else longest)
+    for name, (count, need, prompt) in worst.items():
+        answer = prompt.max_tokens or file.benchmark.max_tokens
+        others = f" ({count - 1} more of this class do not fit either)" if count > 1 else ""
+        yield Problem(
+            "prompts.file" if file.prompts.file else f"prompts.classes.{name}",
+            prompt.id,
+            f"up to {prompt.utf8_bytes} prompt tokens (its UTF-8 bytes) + {_room(prompt)} for nonce and template + "
+            f"{answer} to generate = {need}, above max_model_len {limit}{others}",
+            "shorten the prompt, lower benchmark.max_tokens or raise serving.max_model_len",
+            ("serving.max_model_len", "benchmark.max_tokens"),
+        )
+
+
+def _room(prompt: Prompt) -> int:
+    return NONCE_TOKENS + (CHAT_TEMPLATE_TOKENS if prompt.messages else 0)
+
+
+def plan_size(file: ExperimentFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+    """The benchmark's plan is mounted from a ConfigMap, which holds 1 MiB."""
+    size = sum(prompt.utf8_bytes + PLAN_BYTES_PER_PROMPT for prompt in prompts)
+    if size > PLAN_BYTES:
+        yield Problem(
+            "prompts",
+            None,
+            f"{len(prompts)} prompts make a plan of about {size} bytes, and the ConfigMap that carries it holds 1 MiB",
+            f"keep it below {PLAN_BYTES}",
+        )
 
 
 def sampling(file: ExperimentFile, _prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
@@ -74,22 +96,25 @@ def thinking(file: ExperimentFile, _prompts: tuple[Prompt, ...]) -> Iterator[Pro
         )
 
 
-def classes_covered(file: ExperimentFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
-    """Every prompt of a class should be asked as often as the others."""
-    sizes: dict[str, int] = {}
-    for prompt in prompts:
-        sizes[prompt.class_name] = sizes.get(prompt.class_name, 0) + 1
-    for name, size in sizes.items():
-        if size >= MIN_PROMPTS_PER_CLASS and file.benchmark.requests % size:
-            yield Problem(
-                "benchmark.requests",
-                file.benchmark.requests,
-                f"is no multiple of the {size} prompts of "
-                f"class {name!r}, so some would count more than others",
-                f"use {max(1, round(file.benchmark.requests / size)) * size}",
-                ("prompts",),
-            )
-            return  # one count to change, whatever the number of classes
+def every_prompt_asked(file: ExperimentFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+    """A cell must be large enough for each prompt of its class; the same prompts are asked of every arm."""
+    sizes = Counter(prompt.class_name for prompt in prompts)
+    largest = max(sizes.values(), default=0)
+    if file.benchmark.requests < largest:
+        yield Problem(
+            "benchmark.requests",
+            file.benchmark.requests,
+            f"is fewer than the {largest} prompts of class {sizes.most_common(1)[0][0]!r}, so some would never be asked",
+            f"use {largest} or more; multiples of it ask each prompt equally often",
+            ("prompts",),
+        )
 
 
-RULES = (lengths, sampling, thinking, classes_covered)
+def distinct_levels(file: ExperimentFile, _prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+    """Each level of concurrency is a cell of its own."""
+    levels = file.benchmark.concurrency
+    if len(set(levels)) < len(levels):
+        yield Problem("benchmark.concurrency", levels, "names a level twice", "name each once")
+
+
+RULES = (lengths, plan_size, sampling, thinking, every_prompt_asked, distinct_levels)

@@ -44,7 +44,7 @@ def plan_content(**changes: Any) -> dict[str, Any]:
             },
             {
                 "name": "spec",
-                "url": "http://127.0.0.1:9/v1",
+                "url": "http://127.0.0.1:9/spec/v1",
                 "speculative_tokens": 4,
                 "max_tokens_per_step": 4,
             },

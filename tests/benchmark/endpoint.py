@@ -51,12 +51,18 @@ class Seen:
 class Endpoint:
     """The server, in a thread of its own. A context manager."""
 
-    def __init__(self, arms: dict[str, Timing]) -> None:
+    def __init__(self, arms: dict[str, Timing], port: int = 0) -> None:
         self.arms = arms
         self.seen: list[Seen] = []
+        self.metrics: dict[str, Callable[[], str]] = {}
+        """By arm, what its /metrics says; others have none."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._port = 0
+        self._port = port
+
+    @property
+    def port(self) -> int:
+        return self._port
 
     def url(self, arm: str) -> str:
         return f"http://127.0.0.1:{self._port}/{arm}/v1"
@@ -77,17 +83,23 @@ class Endpoint:
     async def _start(self) -> None:
         app = web.Application()
         app.router.add_get("/{arm}/v1/models", self._models)
+        app.router.add_get("/{arm}/metrics", self._metrics)
         app.router.add_post("/{arm}/v1/completions", self._answer)
         app.router.add_post("/{arm}/v1/chat/completions", self._answer)
         self._runner = web.AppRunner(app, shutdown_timeout=0.05, handler_cancellation=True)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port)
         await site.start()
         self._port = self._runner.addresses[0][1]
 
     async def _models(self, request: web.Request) -> web.Response:
         timing = self.arms.get(request.match_info["arm"], Timing())
         return web.json_response({"object": "list", "data": [{"id": MODEL, "owned_by": timing.owned_by}]})
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        if request.match_info["arm"] not in self.metrics:
+            raise web.HTTPNotFound
+        return web.Response(text=self.metrics[request.match_info["arm"]]())
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         arm = request.match_info["arm"]
@@ -183,6 +195,26 @@ async def _reset(request: web.Request) -> web.StreamResponse:
     return response
 
 
+async def _no_http(request: web.Request) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.write(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
+    request.transport.close()
+    return web.Response()
+
+
+async def _bad_framing(request: web.Request) -> web.StreamResponse:
+    response = await _raw(request, WORD)
+    assert request.transport is not None
+    request.transport.write(b"zz\r\nno length of a chunk\r\n")
+    request.transport.close()
+    return response
+
+
+async def _bad_gzip(request: web.Request) -> web.StreamResponse:
+    headers = {"Content-Encoding": "gzip", "Content-Type": "text/event-stream"}
+    return web.Response(body=b"data: not compressed at all\n\n", headers=headers)
+
+
 async def _not_a_stream(request: web.Request) -> web.StreamResponse:
     return web.json_response({"choices": [{"message": {"content": "all at once"}}]})
 
@@ -213,5 +245,15 @@ FAULTS: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
     "split-utf8": _packets(*(_GERMAN[i : i + 1] for i in range(len(_GERMAN))), END, DONE, pause_s=0.0005),
     "reasoning": _packets(ROLE, event(choice({"reasoning_content": "hm "})), WORD, END, TOTAL, DONE),
     "megabyte": _packets(event(choice({"content": "x" * 1_000_000})), END, DONE),
+    "comments": _packets(b": keep-alive\n\n", ROLE, b": ping\n", WORD, END, TOTAL, DONE),
+    "empty-deltas": _packets(
+        ROLE, event(choice({})), WORD, event(choice({"content": None})), WORD, END, TOTAL, DONE
+    ),
+    "usage-alone": _packets(WORD, sse({"choices": []}), sse({"usage": None}), WORD, TOTAL, DONE),
+    "early-eos": _packets(ROLE, WORD, END, TOTAL, DONE),
+    "deep-json": _packets(ROLE, b"data: " + b"[" * 100_000 + b"\n\n", DONE),
+    "no-http": _no_http,
+    "bad-framing": _bad_framing,
+    "bad-gzip": _bad_gzip,
     "lingering": _packets(ROLE, WORD, END, DONE, b": still here\n\n", pause_s=0.05),
 }

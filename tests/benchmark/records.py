@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
-from benchmark.measure.journal import RawRun
-from benchmark.measure.records import RequestRecord, RunRecord
+from benchmark.measure.journal import Journal, RawRun
+from benchmark.measure.records import Record, RequestRecord, RunRecord
 from benchmark.plan_file import from_dict
 from tests.benchmark.conftest import plan_content
 
@@ -76,3 +77,12 @@ def raw_run(*requests: RequestRecord, **plan_changes: Any) -> RawRun:
         python="3.11",
     )
     return RawRun((opening,), requests)
+
+
+def store(raw: RawRun, folder: Path) -> Path:
+    """`raw` as the journal of `folder`."""
+    with Journal(folder) as book:
+        records: tuple[Record, ...] = (*raw.sittings, *raw.requests, *raw.blocks)
+        for record in records:
+            book.append(record)
+    return folder

@@ -9,7 +9,8 @@ import pytest
 from benchmark.errors import PlanError
 from benchmark.measure.body import request_body, request_path
 from benchmark.measure.schedule import pairs
-from benchmark.plan import Overrides, Plan, overridden
+from benchmark.overrides import Overrides, overridden
+from benchmark.plan import Load, Plan
 from benchmark.plan_file import from_dict, load
 from tests.benchmark.conftest import plan_content
 
@@ -94,21 +95,21 @@ def test_the_nonce_stands_before_the_last_user_message() -> None:
         {"role": "user", "content": "Two?"},
     ]
     made = plan(prompts=[{"id": "a", "class": "x", "messages": messages}])
-    pair = pairs(made, "x", 2)[0]
+    pair = next(pairs(made, "x", Load(concurrency=2)))
     body = json.loads(request_body(made, pair))
     assert body["messages"] == [*messages[:3], {"role": "user", "content": f"[{pair.nonce}] Two?"}]
     assert request_path(pair) == "/chat/completions"
 
 
 def test_raw_text_goes_to_completions_with_its_nonce_in_front() -> None:
-    pair = pairs(plan(), "raw", 2)[0]
+    pair = next(pairs(plan(), "raw", Load(concurrency=2)))
     body = json.loads(request_body(plan(), pair))
     assert body["prompt"] == f"[{pair.nonce}] Beginning 0"
     assert request_path(pair) == "/completions"
 
 
 def test_a_request_asks_for_usage_in_every_chunk_and_carries_the_plans_settings() -> None:
-    body = json.loads(request_body(plan(), pairs(plan(), "raw", 2)[0]))
+    body = json.loads(request_body(plan(), next(pairs(plan(), "raw", Load(concurrency=2)))))
     assert body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
     assert (body["stream"], body["temperature"], body["max_tokens"], body["seed"]) == (True, 0.0, 13, 1)
     assert body["chat_template_kwargs"] == {"enable_thinking": False}

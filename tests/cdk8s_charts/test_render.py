@@ -14,8 +14,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from benchmark import plan_file
 from cdk8s_charts.claims import DRIVER
 from cdk8s_charts.errors import ChartError
+from cdk8s_charts.llmperf import plan
 from cdk8s_charts.manifest_file import ManifestFile, read, stale, texts, write
 from cdk8s_charts.placeholders import PLACEHOLDERS, fill, names_in
 from cdk8s_charts.render import render
@@ -58,6 +60,10 @@ def test_files_of_another_state_or_none_at_all_are_refused(
     later = replace(reference, benchmark=replace(reference.benchmark, seed=2))
     with pytest.raises(ChartError, match="rendered from another state"):
         read(later, tmp_path)
+    path = tmp_path / reference.name / files[3].name
+    path.write_text(path.read_text().replace("replicas: 0", "replicas: 5"))
+    with pytest.raises(ChartError, match="or edited since"):
+        read(reference, tmp_path)
 
 
 @pytest.mark.parametrize("version", ["1.35", "1.36"])
@@ -191,6 +197,38 @@ def test_filling_leaves_no_placeholder_and_refuses_wrong_names(files: tuple[Mani
         fill(objects, {**values, "REGION": "x"})
 
 
+def test_what_a_prompt_says_is_never_taken_for_a_placeholder(reference: Experiment) -> None:
+    said = "Explain ${HOME} and ${AWS_ACCOUNT}."
+    prompts = (replace(reference.prompts[0], messages=(("user", said),)), *reference.prompts[1:])
+    objects = [item for file in render(replace(reference, prompts=prompts)) for item in file.objects]
+    (config,) = (
+        item for item in fill(objects, dict.fromkeys(PLACEHOLDERS, "x")) if item["kind"] == "ConfigMap"
+    )
+    assert said in config["data"]["plan.json"]
+
+
+def test_an_unknown_placeholder_elsewhere_is_refused() -> None:
+    with pytest.raises(ChartError, match=r"HOME.*is no placeholder"):
+        fill([{"kind": "Service", "spec": "${HOME}"}], dict.fromkeys(PLACEHOLDERS, "x"))
+
+
+@pytest.mark.parametrize("name", ["namespace", "claims", "storage", "a", "z"])
+def test_arms_may_be_named_like_anything(reference: Experiment, name: str) -> None:
+    arms = (reference.arms[0], replace(reference.arms[1], name=name))
+    assert f"30-{name}.yaml" in {file.name for file in render(replace(reference, arms=arms))}
+
+
+def test_the_benchmark_reads_every_plan_that_is_rendered(reference: Experiment) -> None:
+    settings = replace(reference.benchmark, slo=(("tpot_s", 0.05),))
+    texts_only = tuple(replace(p, text="x", messages=()) for p in reference.prompts)
+    for variant in (
+        reference,
+        replace(reference, benchmark=settings),
+        replace(reference, prompts=texts_only),
+    ):
+        assert plan_file.from_dict(plan(variant)).experiment == reference.name
+
+
 def test_images_are_pinned_by_full_tag(files: tuple[ManifestFile, ...]) -> None:
     text = "".join(file.yaml() for file in files)
     images = {line.split("image: ")[1] for line in text.splitlines() if " image: " in line}
@@ -210,3 +248,11 @@ def test_writing_removes_what_an_earlier_render_left(
     assert write(wanted) == [gone]
     assert not gone.exists()
     assert write(wanted) == []
+
+
+def test_the_plan_carries_each_arms_share_of_its_node_and_the_objectives(reference: Experiment) -> None:
+    settings = replace(reference.benchmark, slo=(("tpot_s", 0.05),))
+    told = plan(replace(reference, benchmark=settings))
+    assert [arm["usd_per_hour"] for arm in told["arms"]] == [17.88, 17.88]
+    assert told["slo"] == {"tpot_s": 0.05}
+    assert "slo" not in plan(reference)

@@ -84,9 +84,16 @@ REFUSED: dict[str, tuple[Edit, str, str]] = {
         "needs 2 at least: at most k tokens come out of a step",
     ),
     "window above an answer": (
-        _set(f"{SPECULATION}.num_speculative_tokens", 601),
+        _both(_set("benchmark.max_tokens", 5), _set(f"{SPECULATION}.num_speculative_tokens", 7)),
         "arms[1].speculation.num_speculative_tokens",
-        "an answer has 600 at most",
+        "use 5 or less",
+    ),
+    "the same treatment spelt otherwise": (
+        lambda data: data["arms"].append(
+            {"name": "again", "speculation": {**data["arms"][1]["speculation"], "draft_max_model_len": 1024}}
+        ),
+        "arms[2]",
+        "is equal to arms[1]",
     ),
     "draft longer than target": (
         _set(f"{SPECULATION}.draft_max_model_len", 2048),
@@ -119,7 +126,7 @@ REFUSED: dict[str, tuple[Edit, str, str]] = {
     "arm's name": (_set("arms.1.name", "Qwen_SD"), "arms[1].name", "no DNS label"),
     "experiment's name": (_set("name", "a" * 26), "name", "S3 bucket names"),
     "duplicate names": (_set("arms.1.name", "qwen-vllm"), "arms[1].name", "is the name of arms[0] too"),
-    "reserved name": (_set("arms.1.name", "qwen-llmperf"), "arms[1].name", "the benchmark pod's name"),
+    "reserved name": (_set("arms.1.name", "qwen-llmperf"), "arms[1].name", "is the benchmark's name"),
     "arm equal to the baseline": (
         lambda data: data["arms"][1].pop("speculation"),
         "arms[1]",
@@ -142,7 +149,43 @@ REFUSED: dict[str, tuple[Edit, str, str]] = {
         "7 distinct prompts",
     ),
     "empty prompt": (_set("prompts.classes.code.1", " "), "prompts.classes.code[1]", "is empty"),
-    "uneven use of prompts": (_set("benchmark.requests", 20), "benchmark.requests", "use 16"),
+    "a prompt never asked": (_set("benchmark.requests", 7), "benchmark.requests", "use 8 or more"),
+    "a level twice": (_set("benchmark.concurrency", [4, 4]), "benchmark.concurrency", "names a level twice"),
+    "negative seed": (_set("benchmark.seed", -1), "benchmark.seed", "greater than or equal to 0"),
+    "a truth value as version": (_set("version", True), "version", "reads version 1"),
+    "an absurd number": (_set("serving.max_num_seqs", 10**400), "serving.max_num_seqs", "less than or equal"),
+    "a window nobody published": (
+        _set(f"{SPECULATION}.num_speculative_tokens", 33),
+        "arms[1].speculation.num_speculative_tokens",
+        "takes 32 at most",
+    ),
+    "a section that is no mapping": (_set("target", "Qwen/Qwen3-32B"), "target", "must be a mapping"),
+    "reserved namespace": (_set("name", "kube-system"), "name", "is reserved"),
+    "network without a mask": (
+        _set("cluster.admin_cidrs", ["203.0.113.7"]),
+        "cluster.admin_cidrs[0]",
+        "203.0.113.7/32",
+    ),
+    "half the internet": (
+        _set("cluster.admin_cidrs", ["0.0.0.0/1"]),
+        "cluster.admin_cidrs[0]",
+        "more than a /8",
+    ),
+    "class that is no name": (
+        lambda data: data["prompts"]["classes"].update(
+            {"d\u00e9j\u00e0 vu": [f"prompt {n}" for n in range(8)]}
+        ),
+        "prompts.classes.d\u00e9j\u00e0 vu",
+        "printable ASCII",
+    ),
+    "a plan beyond a ConfigMap": (
+        lambda data: (
+            data["prompts"]["classes"].update(json=["x" * 300 + str(n) for n in range(3000)]),
+            data["benchmark"].update(requests=3000),
+        ),
+        "prompts",
+        "holds 1 MiB",
+    ),
     "no prompts": (_set("prompts", {}), "prompts", "either `classes` or `file`"),
     "prompts file missing": (_set("prompts", {"file": "none.jsonl"}), "prompts.file", "cannot be read"),
     "thinking without chat": (
@@ -195,6 +238,21 @@ def test_refused_in_one_line_that_says_where_what_why_and_what_to_do(name: str, 
         ("just words", "no mapping"),
         ("- 1\n- 2", "no mapping"),
         ("a: &a [*a]", "nests without end"),
+        ("[" * 200_000, "nests more than 20 levels"),
+        ("- " * 100_000, "nests more than 20 levels"),
+        (
+            "\n".join(
+                f"a{n}: &a{n} [{', '.join(f'*a{n - 1}' for _ in range(9))}]" if n else "a0: &a0 [1]"
+                for n in range(9)
+            ),
+            "more than 20 aliases",
+        ),
+        ("description: 2024-13-45", "a value that YAML cannot read"),
+        ("seed: " + "9" * 5000, "a value that YAML cannot read"),
+        ("a: !!int abc", "a value that YAML cannot read"),
+        ("a: !!bool maybe", "a value that YAML cannot read"),
+        ("version: 1\n2: 3", "2 is a key that is no text"),
+        ("a: " + "x" * 2**20, "keep it below 1 MiB"),
         ("version: 1\nname: x\nname: y", "the key stands twice"),
         ("\tversion: 1", "is no YAML"),
     ],

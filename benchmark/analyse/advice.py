@@ -1,0 +1,201 @@
+"""Predicted windows side by side, and which one of them to take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmark.analyse.comparison import result
+from benchmark.analyse.forecast import Sample, StepTimes, Window, mixture, predict, recommended
+from benchmark.analyse.stats import Estimate
+from benchmark.errors import ResultsError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What the user may ask for."""
+
+    k_max: int | None = None
+    """The largest window to consider; None is all that are known."""
+    mix: Mapping[str, float] | None = None
+    """Shares of the output tokens by class, in any unit; None gives each class the same."""
+    step_times: StepTimes | None = None
+    """Of another machine, instead of the run's own."""
+    unused_drafts: int | None = None
+    """Drafts of a step that never count there: 1 where k drafts yield k tokens at most, 0 where k + 1; None is
+    as in the run, and 0 without one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """One class under one load, ready to be predicted."""
+
+    where: Mapping[str, Any]
+    """class, concurrency, rate_per_s, arm."""
+    samples: Sequence[Sample]
+    unused: int
+    """Drafts of a step that never count."""
+    largest_k: int
+    source: str
+    per_position: Sequence[float]
+
+
+def advice(
+    subjects: Sequence[Subject], wishes: Wishes, *, basis: str, own_times: bool = False
+) -> dict[str, Any]:
+    """What each window would give.
+
+    - `origin`: "predicted"; `basis`: from what; `step_times`: whose
+    - `cells`: [{class, concurrency, rate_per_s, arm, source, per_position, largest_k, unused_drafts, n_prompts,
+      plain_s, verify_s, draft_s, draft_cost (draft_s / plain_s), by_k, best_k, recommended_k, text}], where
+      `by_k` is [{k, tokens_per_step, tokens_per_step_low, tokens_per_step_high, step_s, tpot_s, speed_up, ci_low,
+      ci_high, verdict}]
+    - `mixes`: [{concurrency, rate_per_s, arm, weights: {class: share}, by_k: [{k, speed_up, ci_low, ci_high}],
+      best_k, recommended_k, text}]
+
+    `recommended_k` 0 is "do not speculate". Raises ResultsError for wishes that cannot be met.
+    """
+    rows = [(subject, _windows(subject, wishes.k_max)) for subject in subjects]
+    return {
+        "schema": 1,
+        "origin": "predicted",
+        "basis": basis,
+        "step_times": "the run's own" if own_times else "as given, of another machine",
+        "cells": [_cell(subject, windows) for subject, windows in rows],
+        "mixes": _mixes(rows, wishes.mix),
+    }
+
+
+def _windows(subject: Subject, k_max: int | None) -> list[Window]:
+    if k_max is not None and k_max > subject.largest_k:
+        raise ResultsError(
+            f"--k-max: {k_max} is beyond k = {subject.largest_k}, the largest that is known of "
+            f"{subject.where['class']}; what later positions would accept is not to be guessed"
+        )
+    try:
+        return [
+            predict(subject.samples, k, unused=subject.unused)
+            for k in range(1, (k_max or subject.largest_k) + 1)
+        ]
+    except ValueError as error:
+        raise ResultsError(f"{subject.where['class']}: {error}; a step must take time") from error
+
+
+def _cell(subject: Subject, windows: Sequence[Window]) -> dict[str, Any]:
+    times = _typical(subject.samples)
+    speed_ups = {window.k: math.exp(window.log_speed_up.mean) for window in windows}
+    chosen = recommended(speed_ups)
+    by_k = [_row(window, times) for window in windows]
+    return {
+        **subject.where,
+        "source": subject.source,
+        "per_position": list(subject.per_position),
+        "largest_k": subject.largest_k,
+        "unused_drafts": subject.unused,
+        "n_prompts": len(subject.samples) if len(subject.samples) > 1 else None,
+        "plain_s": times.plain_s,
+        "verify_s": times.verify_s,
+        "draft_s": times.draft_s,
+        "draft_cost": times.draft_s / times.plain_s,
+        "by_k": by_k,
+        "best_k": max(speed_ups, key=speed_ups.__getitem__),
+        "recommended_k": chosen,
+        "text": _in_words(chosen, by_k),
+    }
+
+
+def _row(window: Window, times: StepTimes) -> dict[str, Any]:
+    return {
+        "k": window.k,
+        "tokens_per_step": window.tokens_per_step.mean,
+        "tokens_per_step_low": window.tokens_per_step.low,
+        "tokens_per_step_high": window.tokens_per_step.high,
+        "step_s": times.step_s(window.k),
+        "tpot_s": times.plain_s / math.exp(window.log_speed_up.mean),
+        **_ratio(window.log_speed_up),
+        "verdict": result(window.log_speed_up)["verdict"],
+    }
+
+
+def _typical(samples: Sequence[Sample]) -> StepTimes:
+    """Of a class: the plain step as a geometric mean over prompts, as the speed-up is one; the rest in units of it."""
+    plain_s = math.exp(math.fsum(math.log(one.times.plain_s) for one in samples) / len(samples))
+    verify = math.fsum(one.times.verify_s / one.times.plain_s for one in samples) / len(samples)
+    draft = math.fsum(one.times.draft_s / one.times.plain_s for one in samples) / len(samples)
+    return StepTimes(plain_s=plain_s, verify_s=plain_s * verify, draft_s=plain_s * draft)
+
+
+def _mixes(
+    rows: Sequence[tuple[Subject, Sequence[Window]]], mix: Mapping[str, float] | None
+) -> list[dict[str, Any]]:
+    """For each arm and load the classes of which it is known; none where one class is all there is."""
+    groups: dict[tuple[Any, ...], list[tuple[Subject, Sequence[Window]]]] = {}
+    for subject, windows in rows:
+        where = subject.where
+        groups.setdefault((where["concurrency"], where["rate_per_s"], where["arm"]), []).append(
+            (subject, windows)
+        )
+    known = {subject.where["class"] for subject, _ in rows}
+    for class_ in mix or ():
+        if class_ not in known:
+            raise ResultsError(f"--mix: nothing is known of {class_!r}; known are {', '.join(sorted(known))}")
+    return [_mix(members, mix) for members in groups.values() if len(members) > 1 or mix]
+
+
+def _mix(
+    members: Sequence[tuple[Subject, Sequence[Window]]], mix: Mapping[str, float] | None
+) -> dict[str, Any]:
+    shares = {s.where["class"]: 1.0 if mix is None else mix.get(s.where["class"], 0.0) for s, _ in members}
+    total = math.fsum(shares.values())
+    if not total > 0:
+        raise ResultsError(f"--mix: no class of {', '.join(shares)} has a share above 0")
+    weights = {class_: share / total for class_, share in shares.items()}
+    by_k = []
+    for together in zip(*(windows for _, windows in members), strict=False):
+        parts = [
+            (weights[subject.where["class"]], _typical(subject.samples).plain_s, window.log_speed_up)
+            for (subject, _), window in zip(members, together, strict=True)
+        ]
+        gain = mixture([part for part in parts if part[0]])
+        by_k.append({"k": together[0].k, **_ratio(gain)})
+    speed_ups = {row["k"]: row["speed_up"] for row in by_k}
+    chosen = recommended(speed_ups)
+    where = {k: v for k, v in members[0][0].where.items() if k != "class"}
+    return {
+        **where,
+        "weights": weights,
+        "by_k": by_k,
+        "best_k": max(speed_ups, key=speed_ups.__getitem__),
+        "recommended_k": chosen,
+        "text": _in_words(chosen, by_k),
+    }
+
+
+def _ratio(estimate: Estimate) -> dict[str, float | None]:
+    """Speed-up with its interval."""
+    return {
+        "speed_up": math.exp(estimate.mean),
+        "ci_low": None if estimate.low is None else math.exp(estimate.low),
+        "ci_high": None if estimate.high is None else math.exp(estimate.high),
+    }
+
+
+def _in_words(chosen: int, by_k: Sequence[Mapping[str, Any]]) -> str:
+    best = max(by_k, key=lambda row: float(row["speed_up"]))
+    if not chosen:
+        return f"do not speculate: the best window, k = {best['k']}, gives {_gain(best)} times plain decoding"
+    row = next(row for row in by_k if row["k"] == chosen)
+    text = f"k = {chosen}: {_gain(row)} times plain decoding"
+    if best["k"] != chosen:
+        text += f"; k = {best['k']} would give {best['speed_up']:.2f}, within 1 %"
+    if row["ci_low"] is not None and row["ci_low"] <= 1:
+        text += "; the interval does not exclude that it gains nothing"
+    return text
+
+
+def _gain(row: Mapping[str, Any]) -> str:
+    if row["ci_low"] is None:
+        return f"{row['speed_up']:.2f}"
+    return f"{row['speed_up']:.2f} [{row['ci_low']:.2f}, {row['ci_high']:.2f}]"

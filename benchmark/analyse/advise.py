@@ -1,0 +1,90 @@
+"""Which window to compile: speed-up of every smaller k, predicted from one run at the largest.
+
+On an accelerator whose graphs are compiled for one k this replaces a sweep. Nothing is fitted to one acceptance
+rate: each position's own share of accepted drafts goes in (`benchmark.analyse.forecast`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmark.analyse.advice import Subject, Wishes, advice
+from benchmark.analyse.cells import Cells, Place, sort_out
+from benchmark.analyse.forecast import Sample
+from benchmark.analyse.samples import sample
+from benchmark.errors import ResultsError
+from benchmark.measure.journal import RawRun
+from benchmark.plan import Arm
+from benchmark.plan_file import from_dict
+
+
+def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
+    """Advice from a run, for each speculating arm, class and load of it; see `advice`.
+
+    Raises ResultsError where the run cannot tell: no plain arm, no speculating arm, nothing known by position.
+    """
+    wishes = wishes or Wishes()
+    plan = from_dict(raw.sittings[0].plan)
+    plain = next((arm for arm in (plan.arm(plan.baseline), *plan.arms) if not arm.speculative_tokens), None)
+    speculating = [arm for arm in plan.arms if arm.speculative_tokens]
+    if plain is None or not speculating:
+        lacking = "speculates" if plain else "decodes plainly"
+        raise ResultsError(
+            f"run {raw.sittings[0].run}: no arm {lacking} by its plan; advise needs one of each, "
+            "with `speculative_tokens` and `max_tokens_per_step` in the plan"
+        )
+    cells = sort_out(plan, raw)
+    found = [
+        subject
+        for place in cells.places
+        for arm in speculating
+        if (subject := _subject(cells, (plain, arm), place, wishes))
+    ]
+    if not found:
+        raise ResultsError(
+            f"run {raw.sittings[0].run}: no cell tells how many tokens its steps yield, position by position; "
+            "the server must send usage with every chunk, or statistics of speculation"
+        )
+    first = raw.sittings[0]
+    basis = f"run {first.run} of {plan.experiment} ({plan.model}), {first.provenance}"
+    return advice(found, wishes, basis=basis, own_times=wishes.step_times is None)
+
+
+def forecast(acceptance: Mapping[str, Sequence[float]], wishes: Wishes, *, basis: str) -> dict[str, Any]:
+    """Advice from survival by position, by class, and the step times of `wishes`: nothing of it is of this run.
+
+    There are no prompts to take intervals over.
+    """
+    if wishes.step_times is None:
+        raise ResultsError("a forecast needs step times")
+    unused = wishes.unused_drafts or 0
+    subjects = [
+        Subject(
+            where={"class": class_, "concurrency": None, "rate_per_s": None, "arm": None},
+            samples=[Sample(survival=survival, times=wishes.step_times)],
+            unused=unused,
+            largest_k=len(survival) + unused,
+            source="the file",
+            per_position=survival,
+        )
+        for class_, survival in acceptance.items()
+    ]
+    return advice(subjects, wishes, basis=basis)
+
+
+def _subject(cells: Cells, arms: tuple[Arm, Arm], place: Place, wishes: Wishes) -> Subject | None:
+    arm = arms[1]
+    sampled = sample(cells, arms, place, wishes.step_times)
+    if sampled is None:
+        return None
+    own = max(0, arm.speculative_tokens + 1 - arm.max_tokens_per_step)
+    unused = own if wishes.unused_drafts is None else wishes.unused_drafts
+    return Subject(
+        where={**place.to_dict(), "arm": arm.name},
+        samples=sampled.samples,
+        unused=unused,
+        largest_k=arm.speculative_tokens - own + unused,
+        source=sampled.source,
+        per_position=sampled.per_position,
+    )

@@ -1,0 +1,196 @@
+"""Reading aiperf's records: each line of its `profile_export.jsonl` becomes a request as this client writes them.
+
+Written against aiperf 0.13 (`--export-level records`, streaming). What it does not export stays unknown: how many
+tokens each chunk held, the text, and whether two prompts were the same unless its `inputs.json` lies beside.
+https://github.com/ai-dynamo/aiperf
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from benchmark.errors import ResultsError
+from benchmark.measure.records import RequestRecord
+
+EXPORT, CONFIG, INPUTS = "profile_export.jsonl", "profile_export_aiperf.json", "inputs.json"
+_DECIMALS = 6
+_ERRORS = {
+    "ClientConnectorError": "connect_failed",
+    "TimeoutError": "timeout",
+    "RequestCancellationError": "cancelled",
+}
+"""aiperf's names of errors without a status, in this client's words; others keep theirs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """One run of aiperf."""
+
+    version: str
+    model: str | None
+    url: str | None
+    concurrency: int | None
+    rate_per_s: float | None
+    prompts: Mapping[str, Any]
+    """By prompt id: its messages, or its text, where known."""
+    requests: tuple[RequestRecord, ...]
+
+
+def read(path: Path, *, run: str, arm: str, class_: str, concurrency: int | None = None) -> Export:
+    """The export at `path`, as the requests of one arm. Raises ResultsError.
+
+    `concurrency` is what it was loaded with where its configuration does not lie beside it.
+    """
+    path = path / EXPORT if path.is_dir() else path
+    config = _beside(path, CONFIG).get("input_config", {})
+    load: Mapping[str, Any] = next((p for p in config.get("phases", ()) if p.get("kind") == "profiling"), {})
+    if not load.get("concurrency") and not load.get("rate"):
+        load = {"concurrency": concurrency}
+    if not any(load.get(key) for key in ("concurrency", "rate")):
+        raise ResultsError(f"{path.parent / CONFIG}: tells no load; name it with --concurrency")
+    contents = _conversations(_beside(path, INPUTS))
+    seen: Counter[tuple[str, str]] = Counter()
+    requests: list[RequestRecord] = []
+    known: dict[str, Any] = {}
+    for where, line in _lines(path):
+        try:
+            record = _request(line, run=run, arm=arm, class_=class_, load=load, contents=contents, seen=seen)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ResultsError(f"{where}: no record of aiperf 0.13 ({error!r}); give its {EXPORT}") from error
+        requests.append(record)
+        known[record.prompt_id] = contents.get(line["metadata"].get("conversation_id"))
+    if not requests:
+        raise ResultsError(f"{path}: holds no record; was aiperf run with --export-level records?")
+    return Export(
+        version=str(_beside(path, CONFIG).get("aiperf_version", "of unknown version")),
+        model=next((item.get("name") for item in config.get("models", {}).get("items", ())), None),
+        url=next(iter(config.get("endpoint", {}).get("urls", ())), None),
+        **_load(load),
+        prompts=known,
+        requests=tuple(requests),
+    )
+
+
+def _request(
+    line: Mapping[str, Any],
+    *,
+    run: str,
+    arm: str,
+    class_: str,
+    load: Mapping[str, Any],
+    contents: Mapping[str, Any],
+    seen: Counter[tuple[str, str]],
+) -> RequestRecord:
+    metadata = line["metadata"]
+    content = contents.get(metadata.get("conversation_id"))
+    phase = "measured" if metadata["benchmark_phase"] == "profiling" else "warmup"
+    prompt = f"number-{metadata['session_num']}" if content is None else _identity(content)
+    seen[phase, prompt] += 1
+    given: dict[str, Any] = {
+        "run": run,
+        "arm": arm,
+        "class_": class_,
+        **_load(load),
+        "prompt_id": prompt,
+        "nonce": "",
+        "pair_id": f"{'' if phase == 'measured' else 'warmup/'}{prompt}/{seen[phase, prompt]:04d}",
+        "phase": phase,
+        "started_unix_s": round(metadata["request_start_ns"] / 1e9, 3),
+        "api": "chat" if content is None or isinstance(content, list) else "completions",
+    }
+    return RequestRecord(**given, **(_failure(line["error"]) if line.get("error") else _numbers(line)))
+
+
+def _load(phase: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrivals at a rate are an open loop, also where aiperf bounds how many may be in flight."""
+    rate = phase.get("rate")
+    return {"concurrency": None if rate else phase.get("concurrency"), "rate_per_s": rate or None}
+
+
+def _numbers(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Times in aiperf are milliseconds; a chunk's is the first one's and the gaps up to it."""
+    metrics: dict[str, Any] = {name: metric["value"] for name, metric in line["metrics"].items()}
+    arrivals_ms = accumulate([metrics["time_to_first_token"], *metrics.get("inter_chunk_latency", ())])
+    chunk_s = tuple(round(at_ms / 1000, _DECIMALS) for at_ms in arrivals_ms)
+    by_server = metrics.get("usage_completion_tokens")
+    tokens = metrics.get("output_sequence_length") if by_server is None else by_server
+    return {
+        "ttft_s": chunk_s[0],
+        "e2e_s": chunk_s[-1],
+        "chunk_s": chunk_s,
+        "stream_chunks": metrics.get("http_req_chunks_received") and len(chunk_s),
+        "prompt_tokens": metrics.get("usage_prompt_tokens", metrics.get("input_sequence_length")),
+        "completion_tokens": None if tokens is None else int(tokens),
+        "token_source": "aiperf-tokenizer" if by_server is None else "final-usage",
+        "spec_stats": _spec_stats(line.get("spec_decode_acceptance")),
+    }
+
+
+def _failure(error: Mapping[str, Any]) -> dict[str, Any]:
+    code, type_ = error.get("code"), str(error.get("type") or "unnamed")
+    refused = "ConnectionRefusedError" in (error.get("cause_chain") or ())
+    name = "connect_refused" if refused else _ERRORS.get(type_, type_.lower().replace(" ", "_"))
+    named = f"http_{code}" if type(code) is int and 400 <= code < 600 else name
+    return {"error": named, "message": " ".join(str(error.get("message", "")).split())[:300]}
+
+
+def _spec_stats(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """As the server wrote it: the histogram, which aiperf thins out, with all its steps again."""
+    if not said:
+        return None
+    thin = {int(accepted): steps for accepted, steps in said.get("acceptance_histogram", {}).items()}
+    longest = max(said.get("num_spec_tokens") or 0, *thin, 0)
+    return {**said, "acceptance_histogram": [thin.get(accepted, 0) for accepted in range(longest + 1)]}
+
+
+def _conversations(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """By conversation: the messages, or the text, of its first turn."""
+    found = {}
+    for entry in inputs.get("data", ()):
+        payload: Mapping[str, Any] = next(iter(entry.get("payloads", ())), {})
+        found[entry.get("session_id")] = payload.get("messages") or payload.get("prompt")
+    return {id_: content for id_, content in found.items() if content}
+
+
+def _identity(content: Any) -> str:
+    """The same prompt has the same one in each export; aiperf's own ids are new in each run."""
+    return "p-" + hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ResultsError(
+            f"{path}: cannot be read ({error}); give aiperf's {EXPORT} or its folder"
+        ) from error
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            found.append((f"{path}:{number}", json.loads(line)))
+        except ValueError as error:
+            raise ResultsError(f"{path}:{number}: not JSON ({error}); give aiperf's {EXPORT}") from error
+    return sorted(found, key=lambda one: _started(one[1]))
+
+
+def _started(line: Any) -> int:
+    """aiperf writes records as they end; in the order in which they began, two runs meet the prompts alike."""
+    metadata = line.get("metadata", {}) if isinstance(line, dict) else {}
+    started = metadata.get("request_start_ns", 0)
+    return started if type(started) is int else 0
+
+
+def _beside(path: Path, name: str) -> dict[str, Any]:
+    """A JSON object in the same folder; nothing where it is absent or no object."""
+    try:
+        content = json.loads((path.parent / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,117 @@
+"""A run as three CSV files: its requests, its cells and its comparisons.
+
+Times are in seconds, an empty field is an unknown value. Text that a spreadsheet would take for a formula
+gets an apostrophe in front: names come from the plan, but finish reasons come from a server.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmark.analyse.stats import PERCENTILES
+from benchmark.analyse.values import request_values
+from benchmark.measure.journal import RawRun
+from benchmark.measure.records import to_json
+from benchmark.metrics import METRICS
+from benchmark.plan_file import from_dict
+from benchmark.show.writing import write_whole
+
+REQUESTS, CELLS, COMPARISONS = "requests.csv", "cells.csv", "comparisons.csv"
+
+_OF_REQUEST = tuple(
+    metric.name for metric in METRICS if metric.scope == "request" and metric.unit != "requests"
+)
+_OF_CELL = tuple(metric.name for metric in METRICS if metric.name in _OF_REQUEST or metric.scope == "chunk")
+_PLACE = ("class", "concurrency", "rate_per_s")
+REQUEST_COLUMNS = (
+    *("run", "arm", *_PLACE, "round", "phase", "pair_id", "prompt_id", "started_unix_s"),
+    *_OF_REQUEST,
+    *("prompt_tokens", "cached_tokens", "completion_tokens", "token_source", "finish_reason", "error"),
+)
+_STATISTICS = ("mean", *(f"p{percent}" for percent in PERCENTILES))
+CELL_COLUMNS = (
+    *("arm", *_PLACE, "n", "errors", "error_rate"),
+    *(f"{name}_{statistic}" for name in _OF_CELL for statistic in _STATISTICS),
+    *("acceptance_tokens_per_step", "acceptance_source", "equal_outputs", "paired_outputs"),
+    *("goodput_per_s", "goodput_share", "usd_per_hour", "usd_per_million_output_tokens"),
+)
+COMPARISON_COLUMNS = (
+    *(
+        *_PLACE,
+        "baseline",
+        "treatment",
+        "metric",
+        "ratio",
+        "ci_low",
+        "ci_high",
+        "n_pairs",
+        "n_prompts",
+        "verdict",
+    ),
+    *("p_value", "p_holm", "detectable_ratio", "error_rate_baseline", "error_rate_treatment", "warning"),
+)
+
+
+def write(raw: RawRun, summary: Mapping[str, Any], folder: Path) -> list[Path]:
+    """The three files in `folder`. Raises StorageError."""
+    return [
+        write_whole(folder / REQUESTS, _text(REQUEST_COLUMNS, _requests(raw))),
+        write_whole(folder / CELLS, _text(CELL_COLUMNS, map(_cell, summary["cells"]))),
+        write_whole(
+            folder / COMPARISONS, _text(COMPARISON_COLUMNS, map(_comparison, summary["comparisons"]))
+        ),
+    ]
+
+
+def _requests(raw: RawRun) -> Iterable[Mapping[str, Any]]:
+    arms = {arm.name: arm for arm in from_dict(raw.sittings[0].plan).arms}
+    for record in raw.requests:
+        yield {
+            **to_json(record),
+            **dict.fromkeys(_OF_REQUEST),
+            **request_values(record, arms[record.arm].max_tokens_per_step),
+        }
+
+
+def _cell(cell: Mapping[str, Any]) -> Mapping[str, Any]:
+    spreads = {
+        f"{name}_{statistic}": cell[name][statistic]
+        for name in _OF_CELL
+        if cell.get(name)
+        for statistic in _STATISTICS
+    }
+    equality, goodput = cell.get("output_equality") or {}, cell.get("goodput") or {}
+    return {
+        **cell,
+        **spreads,
+        "acceptance_tokens_per_step": cell["acceptance"]["tokens_per_step"],
+        "acceptance_source": cell["acceptance"]["source"],
+        "equal_outputs": equality.get("equal"),
+        "paired_outputs": equality.get("n_pairs"),
+        "goodput_per_s": goodput.get("per_s"),
+        "goodput_share": goodput.get("share"),
+        **(cell.get("cost") or {}),
+    }
+
+
+def _comparison(comparison: Mapping[str, Any]) -> Mapping[str, Any]:
+    rates = comparison.get("error_rates") or (None, None)
+    return {**comparison, "error_rate_baseline": rates[0], "error_rate_treatment": rates[1]}
+
+
+def _text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_field(row.get(column)) for column in columns] for row in rows)
+    return out.getvalue()
+
+
+def _field(value: Any) -> Any:
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return f"'{value}"
+    return value

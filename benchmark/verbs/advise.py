@@ -1,0 +1,135 @@
+"""`advise`: which window to compile, from one run at the largest."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmark.verbs import arguments
+
+HELP = "predict tokens per step and speed-up of every smaller window k, recommend one"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """A run, or what is known of one."""
+    parser.add_argument("folder", type=Path, nargs="?", metavar="DIR", help="what `run --out` wrote")
+    parser.add_argument(
+        "--acceptance",
+        type=Path,
+        metavar="FILE",
+        help="instead of DIR: a summary.json, or JSON {class: [share of steps in which draft 1, 2, ... was accepted]}",
+    )
+    parser.add_argument(
+        "--step-times",
+        type=_step_times,
+        metavar="0=S,K=S",
+        help="seconds of a decode step on the machine to predict, by window; 0 is plain decoding, "
+        "for example 0=0.045,7=0.0944",
+    )
+    parser.add_argument(
+        "--yields",
+        choices=("k", "k+1"),
+        help="most tokens of a step with k drafts on that machine: k for fused speculation of NxD Inference, k+1 "
+        "for vLLM (default: as in the run; k+1 with --acceptance)",
+    )
+    parser.add_argument(
+        "--k-max", type=arguments.positive, metavar="N", help="the largest window to consider"
+    )
+    parser.add_argument(
+        "--mix", type=_mix, metavar="CLASS=WEIGHT,...", help="shares of the output tokens (default: equal)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Predict and print. Raises PlanError for options that do not go together."""
+    from benchmark.analyse.advice import Wishes
+    from benchmark.analyse.advise import advise, forecast
+    from benchmark.analyse.given import survivals
+    from benchmark.errors import PlanError
+    from benchmark.measure import journal
+
+    if (options.folder is None) == (options.acceptance is None):
+        raise PlanError("give either DIR or --acceptance FILE, with --step-times for another machine")
+    if options.step_times is None and (options.acceptance or options.yields):
+        given = "--acceptance" if options.acceptance else "--yields"
+        raise PlanError(
+            f"{given}: needs --step-times 0=S,K=S, the seconds of a step of the machine to predict"
+        )
+    unused = None if options.yields is None else int(options.yields == "k")
+    wishes = Wishes(k_max=options.k_max, mix=options.mix, step_times=options.step_times, unused_drafts=unused)
+    if options.folder:
+        said = advise(journal.read(options.folder), wishes)
+    else:
+        said = forecast(survivals(options.acceptance), wishes, basis=f"acceptance as in {options.acceptance}")
+    print(json.dumps(said, indent=1) if options.json else "\n".join(_text(said)))
+    return 0
+
+
+def _step_times(text: str) -> Any:
+    from benchmark.analyse.forecast import step_times
+
+    points = {}
+    for item in text.split(","):
+        k, _, seconds = item.partition("=")
+        points[arguments.whole(k)] = arguments.number(seconds)
+    if 0 not in points or len(points) < 2:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must name plain decoding (0) and a window, for example 0=0.045,7=0.0944"
+        )
+    return step_times(points)
+
+
+def _mix(text: str) -> dict[str, float]:
+    shares = {}
+    for item in text.split(","):
+        class_, equals, weight = item.rpartition("=")
+        if not equals:
+            raise argparse.ArgumentTypeError(f"{item!r} is not CLASS=WEIGHT")
+        shares[class_.strip()] = arguments.number(weight)
+    return shares
+
+
+def _text(said: Mapping[str, Any]) -> Iterator[str]:
+    """What is predicted, a table for each class, then the mixtures."""
+    yield f"PREDICTED from {said['basis']}; step times: {said['step_times']}"
+    for cell in said["cells"]:
+        yield ""
+        yield f"{cell['class']}{_where(cell)}: acceptance from {cell['source']}"
+        yield (
+            f"  a step: {cell['verify_s'] * 1000:.1f} ms + k * {cell['draft_s'] * 1000:.2f} ms "
+            f"(a draft costs {cell['draft_cost']:.3f} of a plain step of {cell['plain_s'] * 1000:.1f} ms)"
+        )
+        yield f"     k  {'tokens/step':>19}  {'TPOT ms':>8}  speed-up"
+        for row in cell["by_k"]:
+            mark = "*" if row["k"] == cell["recommended_k"] else " "
+            tokens = _with_interval(row, "tokens_per_step", "tokens_per_step_low", "tokens_per_step_high")
+            gain = _with_interval(row, "speed_up", "ci_low", "ci_high")
+            yield f"   {mark}{row['k']:>2}  {tokens:>19}  {row['tpot_s'] * 1000:8.2f}  {gain}"
+        yield f"  {cell['text']}"
+    for mix in said["mixes"]:
+        shares = ", ".join(f"{class_} {share:.0%}" for class_, share in mix["weights"].items() if share)
+        yield ""
+        yield f"traffic of {shares}{_where(mix)}:"
+        yield f"  {mix['text']}"
+
+
+def _with_interval(row: Mapping[str, Any], value: str, low: str, high: str) -> str:
+    if row[low] is None:
+        return f"{row[value]:.2f}"
+    return f"{row[value]:.2f} [{row[low]:.2f}, {row[high]:.2f}]"
+
+
+def _where(cell: Mapping[str, Any]) -> str:
+    """The load and the arm, where there are any."""
+    if cell["arm"] is None:
+        return ""
+    load = (
+        f"{cell['concurrency']} at a time"
+        if cell["rate_per_s"] is None
+        else f"{cell['rate_per_s']:g} requests/s"
+    )
+    return f", {load}, {cell['arm']}"

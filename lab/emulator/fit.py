@@ -1,0 +1,54 @@
+"""For what the emulator's figures were fitted, and what an experiment has beyond that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lab.emulator.acceptance import CONDITIONAL_ACCEPTANCE, UNKNOWN_CLASS, WEAK_DRAFT_MARK
+
+if TYPE_CHECKING:
+    from experiment import Arm, Experiment
+
+TARGET = "Qwen/Qwen3-32B"
+DRAFT = "Qwen/Qwen3-1.7B"
+TENSOR_PARALLEL = 32
+SEQUENCES = 4
+TOKENS = 7
+"""The published configuration, from which step costs and acceptance come."""
+
+
+def cautions(experiment: Experiment) -> tuple[str, ...]:
+    """One line for each respect in which emulated figures of this experiment are borrowed from another one."""
+    lines = []
+    unknown = [name for name in experiment.classes if name not in CONDITIONAL_ACCEPTANCE]
+    if unknown:
+        lines.append(
+            f"CAUTION: the emulator knows no acceptance for {', '.join(unknown)} and answers as for {UNKNOWN_CLASS}: "
+            "these rows say nothing about your prompts."
+        )
+    for arm in experiment.arms:
+        other = _beyond(arm)
+        if other:
+            lines.append(
+                f"CAUTION: {arm.name} has {other}; the emulator's step costs are those of {TARGET} at TP "
+                f"{TENSOR_PARALLEL}, {SEQUENCES} sequences, drafted by {DRAFT}, k = {TOKENS}."
+            )
+    return tuple(lines)
+
+
+def _beyond(arm: Arm) -> str:
+    """What is not as it was published; the 0.6B draft and other windows have rows of their own."""
+    found = []
+    if arm.target.model.name != TARGET:
+        found.append(arm.target.model.name)
+    if arm.serving.tensor_parallel != TENSOR_PARALLEL:
+        found.append(f"TP {arm.serving.tensor_parallel}")
+    if arm.serving.max_num_seqs != SEQUENCES:
+        found.append(f"{arm.serving.max_num_seqs} sequences")
+    if arm.speculation is not None:
+        draft = arm.speculation.draft.model.name
+        if draft != DRAFT and WEAK_DRAFT_MARK not in draft.lower():
+            found.append(draft)
+        if arm.speculation.num_speculative_tokens != TOKENS:
+            found.append(f"k = {arm.speculation.num_speculative_tokens}")
+    return ", ".join(found)

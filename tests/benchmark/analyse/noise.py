@@ -1,0 +1,96 @@
+"""Paired measurements with noise whose truth is known: prompts differ, requests of a prompt resemble each other."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmark.analyse.comparison import Pairs
+from benchmark.measure.records import RequestRecord
+from benchmark.plan import Arm
+
+ARMS = (Arm(name="plain", url="http://a/v1"), Arm(name="spec", url="http://b/v1", max_tokens_per_step=8))
+_TOKENS = 200
+_TPOT_S = 0.045
+
+Noise = Callable[[random.Random], float]
+"""The logarithm of a factor, of standard deviation about 1."""
+
+
+def log_normal(dice: random.Random) -> float:
+    return dice.gauss(0, 1)
+
+
+def heavy(dice: random.Random) -> float:
+    """Student's t with 3 degrees of freedom, scaled to variance 1."""
+    chi_square = dice.gammavariate(1.5, 2)
+    return dice.gauss(0, 1) / math.sqrt(chi_square / 3) / math.sqrt(3)
+
+
+def stalls(dice: random.Random) -> float:
+    """Log-normal; one request in twenty is held up, by a Pareto-distributed factor without a variance."""
+    return dice.gauss(0, 0.8) + (math.log(dice.paretovariate(1.5)) if dice.random() < 0.05 else 0.0)
+
+
+def skewed(dice: random.Random) -> float:
+    """Exponential: a few prompts gain far more than the others."""
+    return dice.expovariate(1) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One cell of both arms."""
+
+    noise: Noise
+    prompts: int
+    requests: int
+    """Of each arm; where prompts do not divide them, some prompts are asked once more than others."""
+    log_speed_up: float = 0.5
+    prompt_spread: float = 0.3
+    """How prompts differ, in both arms alike."""
+    speed_up_spread: float = 0.15
+    """How much the speed-up itself differs from prompt to prompt."""
+    request_spread: float = 0.1
+
+    def pairs(self, dice: random.Random) -> Pairs:
+        """What a run would record."""
+        common = [self.prompt_spread * self.noise(dice) for _ in range(self.prompts)]
+        own = [self.log_speed_up + self.speed_up_spread * self.noise(dice) for _ in range(self.prompts)]
+        found = []
+        for index in range(self.requests):
+            prompt = index % self.prompts
+            slow, fast = (self.request_spread * self.noise(dice) for _ in ARMS)
+            found.append(
+                (
+                    _record(ARMS[0], index, prompt, common[prompt] + slow),
+                    _record(ARMS[1], index, prompt, common[prompt] + fast - own[prompt]),
+                )
+            )
+        return found
+
+    def without_difference(self) -> Measurement:
+        """The same arm twice."""
+        kept = {name: getattr(self, name) for name in ("noise", "prompts", "requests", "prompt_spread")}
+        return Measurement(**kept, request_spread=self.request_spread, log_speed_up=0.0, speed_up_spread=0.0)
+
+
+def _record(arm: Arm, index: int, prompt: int, log_factor: float) -> RequestRecord:
+    end_s = 0.1 + (_TOKENS - 1) * _TPOT_S * math.exp(log_factor)
+    return RequestRecord(
+        run="simulated",
+        arm=arm.name,
+        class_="chat",
+        concurrency=4,
+        prompt_id=str(prompt),
+        nonce="",
+        pair_id=str(index),
+        phase="measured",
+        started_unix_s=0.0,
+        ttft_s=0.1,
+        e2e_s=end_s,
+        chunk_s=(0.1, end_s),
+        stream_chunks=2,
+        completion_tokens=_TOKENS,
+    )

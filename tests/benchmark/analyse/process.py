@@ -1,0 +1,104 @@
+"""Runs of a simulated engine, whose truth is known: acceptance decays by position, prompts differ, steps jitter."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import accumulate
+from operator import mul
+from typing import Any
+
+from benchmark.measure.journal import RawRun
+from benchmark.measure.records import RequestRecord
+from tests.benchmark.records import answered, raw_run
+
+PLAIN_S = 0.045
+VERIFY_S = 0.045
+DRAFT_S = 0.0068
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """Drafts are accepted with `conditional` probability where all before them were."""
+
+    conditional: Sequence[float]
+    k: int
+    unused: int = 0
+    """1 where the last of k drafts only fills a cache: a step yields k tokens at most."""
+    prompts: int = 16
+    requests: int = 32
+    tokens: int = 256
+    seed: int = 1
+    spread: float = 0.02
+    """Of the logarithm of a step's time."""
+
+    @property
+    def ceiling(self) -> int:
+        return self.k + 1 - self.unused
+
+    def survival(self, k: int) -> list[float]:
+        """Of the positions that count in a window of `k`."""
+        return list(accumulate(self.conditional[: k - self.unused], mul))
+
+    def speed_up(self, k: int) -> float:
+        """The truth, for answers without an end."""
+        tokens = 1 + sum(self.survival(k))
+        return tokens * PLAIN_S / (VERIFY_S + k * DRAFT_S)
+
+    def measured_speed_up(self, k: int) -> float:
+        """By brute force, for answers of `tokens`: what a run at `k` would find."""
+        return (self.tokens - 1) * PLAIN_S / (_mean_steps(replace(self, k=k)) * (VERIFY_S + k * DRAFT_S))
+
+    def steps(self, dice: random.Random) -> list[int]:
+        """Tokens of each decode step of one answer, the last one cut where the answer ends."""
+        left, steps = self.tokens - 1, []
+        while left:
+            tokens = 1
+            while tokens < self.ceiling and dice.random() < self.conditional[tokens - 1]:
+                tokens += 1
+            steps.append(min(tokens, left))
+            left -= steps[-1]
+        return steps
+
+    def run(self, **plan_changes: Any) -> RawRun:
+        """A run of both arms."""
+        dice = random.Random(self.seed)
+        records = [
+            record
+            for pair in range(self.requests)
+            for record in (self._plain(dice, pair), self._spec(dice, pair))
+        ]
+        ids = [{"id": f"chat-{i}", "class": "chat", "prompt": f"p{i}"} for i in range(self.prompts)]
+        return raw_run(*records, prompts=ids, arms=self.arms(), requests=self.requests, **plan_changes)
+
+    def arms(self) -> list[dict[str, Any]]:
+        spec = {"speculative_tokens": self.k, "max_tokens_per_step": self.ceiling}
+        return [{"name": "steady", "url": "http://a/v1"}, {"name": "spec", "url": "http://b/v1", **spec}]
+
+    def _plain(self, dice: random.Random, pair: int) -> RequestRecord:
+        return self._record("steady", dice, pair, [1] * (self.tokens - 1), PLAIN_S)
+
+    def _spec(self, dice: random.Random, pair: int) -> RequestRecord:
+        return self._record("spec", dice, pair, self.steps(dice), VERIFY_S + self.k * DRAFT_S)
+
+    def _record(
+        self, arm: str, dice: random.Random, pair: int, steps: Sequence[int], step_s: float
+    ) -> RequestRecord:
+        times = accumulate((step_s * dice.lognormvariate(0, self.spread) for _ in steps), initial=0.1)
+        prompt = f"chat-{pair % self.prompts}"
+        return answered(
+            arm,
+            pair,
+            chunk_s=tuple(times),
+            chunk_tokens=(1, *steps),
+            prompt_id=prompt,
+            finish_reason="length",
+        )
+
+
+@cache
+def _mean_steps(engine: Process) -> float:
+    dice = random.Random(99)
+    return sum(len(engine.steps(dice)) for _ in range(400)) / 400

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark.__main__ import main
+from benchmark.analyse.advice import Wishes
+from benchmark.analyse.advise import advise, forecast
+from benchmark.analyse.forecast import step_times
+from benchmark.analyse.given import survivals
+from benchmark.analyse.summary import summarise
+from benchmark.errors import ResultsError
+from benchmark.measure.journal import RawRun
+from tests.benchmark.analyse.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
+from tests.benchmark.analyse.test_drafts import ACCEPTED, AT, DRAFTS, block
+from tests.benchmark.records import answered, raw_run, store
+
+DECAY = (0.93, 0.90, 0.86, 0.81, 0.75, 0.68, 0.60)
+UPSTREAM = Process(conditional=DECAY, k=7, requests=64)
+FUSED = replace(UPSTREAM, unused=1)
+
+
+def cell(raw: RawRun, **wishes: Any) -> dict[str, Any]:
+    found: dict[str, Any] = advise(raw, Wishes(**wishes))["cells"][0]
+    return found
+
+
+@pytest.mark.parametrize("engine", [UPSTREAM, FUSED], ids=["k+1 a step", "k a step"])
+def test_one_run_at_the_largest_window_tells_of_every_smaller_one(engine: Process) -> None:
+    found = cell(engine.run())
+    assert [row["k"] for row in found["by_k"]] == list(range(1, 8))
+    for row in found["by_k"]:
+        assert row["tokens_per_step"] == pytest.approx(1 + sum(engine.survival(row["k"])), rel=0.03)
+        assert row["speed_up"] == pytest.approx(engine.measured_speed_up(row["k"]), rel=0.03)
+        assert row["ci_low"] <= row["speed_up"] <= row["ci_high"]
+    assert found["draft_s"] == pytest.approx(DRAFT_S, rel=0.02)
+    assert found["unused_drafts"] == engine.unused
+
+
+def test_the_largest_window_is_predicted_as_it_was_measured() -> None:
+    run = FUSED.run()
+    measured = summarise(run)["comparisons"][0]
+    predicted = cell(run)["by_k"][-1]
+    assert predicted["speed_up"] == pytest.approx(measured["ratio"], rel=0.01)
+    assert predicted["ci_high"] == pytest.approx(measured["ci_high"], rel=0.02)
+
+
+def test_a_fitted_acceptance_would_have_been_wrong() -> None:
+    """The premise: with one rate for all positions the prediction is off by more than is asked."""
+    flat = 1 + sum(DECAY[0] ** i for i in range(1, 8))
+    assert flat / (1 + sum(UPSTREAM.survival(7))) > 1.15
+
+
+def test_the_recommended_window_is_the_true_best_or_as_good() -> None:
+    found = cell(UPSTREAM.run())
+    best = max(range(1, 8), key=UPSTREAM.measured_speed_up)
+    chosen = found["recommended_k"]
+    assert chosen <= best
+    assert UPSTREAM.measured_speed_up(chosen) > 0.98 * UPSTREAM.measured_speed_up(best)
+
+
+def test_where_no_window_pays_the_advice_is_not_to_speculate() -> None:
+    found = cell(replace(FUSED, conditional=(0.15,) * 7).run())
+    assert found["recommended_k"] == 0
+    assert "do not speculate" in found["text"]
+
+
+def test_the_servers_counters_predict_as_chunks_do() -> None:
+    run = UPSTREAM.run()
+    dice = random.Random(8)
+    steps = [step for _ in range(300) for step in replace(UPSTREAM, tokens=2000).steps(dice)]
+    after: dict[str, float] = {DRAFTS: len(steps), ACCEPTED: sum(steps) - len(steps)}
+    after |= {f"{AT}/{i}": sum(step > i + 1 for step in steps) for i in range(7)}
+    # Chunks that the network merged: useless as steps, and not needed.
+    merged = tuple(
+        replace(r, chunk_s=(r.chunk_s[0], r.chunk_s[-1]), chunk_tokens=(1, 255)) if r.arm == "spec" else r
+        for r in run.requests
+    )
+    counted = replace(run, requests=merged, blocks=(block(dict.fromkeys(after, 0.0), after),))
+    found = cell(counted)
+    assert found["source"] == "server counters"
+    for row in found["by_k"]:
+        assert row["speed_up"] == pytest.approx(UPSTREAM.measured_speed_up(row["k"]), rel=0.03)
+
+
+def test_a_runs_acceptance_forecasts_another_machine() -> None:
+    times = step_times({0: 0.02, 4: 0.03})
+    found = cell(UPSTREAM.run(), step_times=times)
+    survival = UPSTREAM.survival(7)
+    row = found["by_k"][3]
+    assert row["speed_up"] == pytest.approx((1 + sum(survival[:4])) * 0.02 / 0.03, rel=0.03)
+    assert row["ci_low"] < row["speed_up"]
+
+
+def test_a_machine_that_yields_k_tokens_needs_one_draft_more() -> None:
+    found = cell(UPSTREAM.run(), step_times=step_times({0: 0.02, 4: 0.03}), unused_drafts=1)
+    assert [row["k"] for row in found["by_k"]] == list(range(1, 9))
+    assert found["by_k"][0]["tokens_per_step"] == 1.0
+
+
+def test_given_acceptance_and_step_times_are_enough() -> None:
+    wishes = Wishes(step_times=step_times({0: 0.045, 7: 0.0926}), unused_drafts=1)
+    said = forecast({"code": [0.9, 0.8], "prose": [0.4, 0.1]}, wishes, basis="a file")
+    assert (said["origin"], said["step_times"]) == ("predicted", "as given, of another machine")
+    code, prose = said["cells"]
+    assert [row["tokens_per_step"] for row in code["by_k"]] == pytest.approx([1.0, 1.9, 2.7])
+    assert code["by_k"][0]["ci_low"] is None
+    assert (code["recommended_k"], prose["recommended_k"]) == (3, 2)
+
+
+def test_traffic_is_weighted_by_its_tokens() -> None:
+    wishes = Wishes(step_times=step_times({0: 0.04, 2: 0.04}), mix={"code": 3.0, "prose": 1.0})
+    said = forecast({"code": [1.0], "prose": [0.0]}, wishes, basis="a file")
+    (mix,) = said["mixes"]
+    assert mix["weights"] == {"code": 0.75, "prose": 0.25}
+    assert mix["by_k"][0]["speed_up"] == pytest.approx(1 / (0.75 / 2 + 0.25))
+
+
+def test_what_cannot_be_advised_is_refused_in_one_line() -> None:
+    run = UPSTREAM.run()
+    with pytest.raises(ResultsError, match="beyond k = 7"):
+        advise(run, Wishes(k_max=8))
+    with pytest.raises(ResultsError, match="nothing is known of 'poems'; known are chat"):
+        advise(run, Wishes(mix={"poems": 1.0}))
+    plain = [{"name": name, "url": f"http://{name}/v1"} for name in ("steady", "spec")]
+    with pytest.raises(ResultsError, match="no arm speculates by its plan"):
+        advise(raw_run(answered(), arms=plain))
+    with pytest.raises(ResultsError, match="no cell tells how many tokens its steps yield"):
+        advise(raw_run(answered(), answered("spec", chunk_tokens=None)))
+
+
+def test_the_verb_prints_a_table_that_says_predicted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store(FUSED.run(), tmp_path)
+    assert main(["advise", str(tmp_path), "--k-max", "5", "--mix", "chat=1"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("PREDICTED from run r1")
+    assert "traffic of chat 100%" in shown
+    assert max(map(len, shown.splitlines())) <= 100
+    assert main(["advise", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cells"][0]["recommended_k"] >= 4
+
+
+def test_the_verb_forecasts_from_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = tmp_path / "summary.json"
+    given.write_text(json.dumps(summarise(UPSTREAM.run())))
+    times = f"0={PLAIN_S},7={VERIFY_S + 7 * DRAFT_S}"
+    assert main(["advise", "--acceptance", str(given), "--step-times", times, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["origin"] == "predicted"
+    row = said["cells"][0]["by_k"][3]
+    assert row["speed_up"] == pytest.approx(UPSTREAM.speed_up(4), rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give either DIR or --acceptance FILE"),
+        (["run", "--acceptance", "x"], "give either DIR or --acceptance FILE"),
+        (["--acceptance", "x"], "needs --step-times"),
+        (["--acceptance", "nowhere.json", "--step-times", "0=1,7=2"], "nowhere.json: No such file"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["advise", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[", "not JSON"),
+        ("[]", "no JSON object"),
+        ("{}", "knows nothing by position"),
+        ('{"code": [0.5, 0.6]}', "rise, but no later draft"),
+        ('{"code": [1.5]}', "not all numbers from 0 to 1"),
+        ('{"code": 0.5}', "no list of shares"),
+    ],
+)
+def test_given_acceptance_is_checked(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "acceptance.json"
+    path.write_text(content)
+    with pytest.raises(ResultsError, match=message):
+        survivals(path)

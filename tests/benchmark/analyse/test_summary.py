@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchmark.analyse import summary as summary_module
+from benchmark.analyse.comparison import adjust, verdict
+from benchmark.analyse.stats import Estimate
+from benchmark.analyse.summary import summarise
+from benchmark.measure.records import RequestRecord
+from benchmark.metrics import BY_NAME
+from benchmark.show.table import render
+from tests.benchmark.analyse.test_drafts import block
+from tests.benchmark.conftest import plan_content
+from tests.benchmark.records import answered, failed, raw_run
+
+
+def slow(pair: int, **changes: Any) -> RequestRecord:
+    """Three tokens 100 ms apart, a little different with each prompt."""
+    return answered("steady", pair, chunk_s=(0.1, 0.2, 0.3 + pair % 6 * 0.002), **changes)
+
+
+def fast(pair: int, **changes: Any) -> RequestRecord:
+    """The same three tokens in half the time."""
+    return answered(
+        "spec", pair, chunk_s=(0.1, 0.2 + pair % 6 * 0.001), **({"chunk_tokens": (1, 2)} | changes)
+    )
+
+
+def cell(summary: dict[str, Any], arm: str, class_: str = "chat") -> dict[str, Any]:
+    return next(c for c in summary["cells"] if (c["arm"], c["class"]) == (arm, class_))
+
+
+def comparison(summary: dict[str, Any], metric: str = "tpot_s", class_: str = "chat") -> dict[str, Any]:
+    return next(c for c in summary["comparisons"] if (c["metric"], c["class"]) == (metric, class_))
+
+
+def test_speed_up_is_above_one_where_the_treatment_is_better_whatever_the_direction() -> None:
+    summary = summarise(raw_run(*map(slow, range(6)), *map(fast, range(6))))
+    for metric in ("tpot_s", "output_tokens_per_s", "e2e_s"):
+        found = comparison(summary, metric)
+        assert found["ratio"] > 1.3
+        assert found["ci_low"] <= found["ratio"] <= found["ci_high"]
+        assert (found["verdict"], found["n_pairs"], found["n_prompts"]) == ("faster", 6, 6)
+    assert comparison(summary, "ttft_s")["verdict"] == "equivalent"
+
+
+def test_failed_requests_are_counted_not_averaged() -> None:
+    summary = summarise(raw_run(slow(0), slow(1), failed(pair=2), failed(pair=3, error="http_500")))
+    found = cell(summary, "steady")
+    assert (found["n"], found["errors"], found["error_rate"]) == (2, 2, 0.5)
+    assert found["error_names"] == {"timeout": 1, "http_500": 1}
+    assert found["ttft_s"]["mean"] == pytest.approx(0.1)
+
+
+def test_warm_up_is_in_no_number() -> None:
+    warm = replace(slow(0), phase="warmup", pair_id="warmup/1/0000", ttft_s=9.0)
+    found = cell(summarise(raw_run(warm, slow(1))), "steady")
+    assert (found["n"], found["ttft_s"]["mean"]) == (1, pytest.approx(0.1))
+
+
+def test_a_pair_with_a_failure_is_left_out_and_said_so() -> None:
+    summary = summarise(raw_run(*map(slow, range(6)), *map(fast, range(5)), failed("spec", 5)))
+    found = comparison(summary)
+    assert (found["n_pairs"], found["n_prompts"], found["verdict"]) == (5, 5, "too few")
+    assert "baseline 0 of 6, treatment 1 of 6" in found["warning"]
+
+
+def test_equal_error_rates_need_no_warning() -> None:
+    summary = summarise(raw_run(slow(0), failed("steady", 1), fast(0), failed("spec", 1)))
+    assert comparison(summary)["warning"] is None
+
+
+def test_a_cell_without_answers_has_no_numbers() -> None:
+    summary = summarise(raw_run(failed("steady", 0), failed("spec", 0)))
+    assert cell(summary, "spec")["tpot_s"] is None
+    found = comparison(summary)
+    assert (found["ratio"], found["n_pairs"], found["verdict"]) == (None, 0, "too few")
+    assert "-" in render(summary)
+
+
+def test_outputs_are_compared_arm_to_arm() -> None:
+    summary = summarise(
+        raw_run(slow(0), slow(1), fast(0), fast(1, text="a b d"), slow(2, text="a"), fast(2, text="a b"))
+    )
+    assert cell(summary, "spec")["output_equality"] == {
+        "baseline": "steady",
+        "n_pairs": 3,
+        "equal": 1,
+        "rate": pytest.approx(1 / 3),
+        "first_divergence_chars": [1, 4],
+    }
+    assert cell(summary, "steady")["output_equality"] is None
+
+
+def test_acceptance_says_how_it_is_known() -> None:
+    chunks = cell(summarise(raw_run(fast(0, chunk_tokens=(1, 3)), fast(1, chunk_tokens=(1, 1)))), "spec")
+    found = chunks["acceptance"]
+    assert (found["source"], found["tokens_per_step"], found["ceiling"]) == ("tokens per chunk", 2.0, 4)
+    assert (found["distribution"], found["steps"]) == ({"1": 1, "3": 1}, 2)
+
+    said = {"num_spec_steps": 4, "num_accepted_draft_tokens": 10}
+    server = cell(summarise(raw_run(fast(0, spec_stats=said))), "spec")["acceptance"]
+    assert (server["source"], server["tokens_per_step"]) == ("server per-request", 3.5)
+
+    totals = cell(summarise(raw_run(fast(0, chunk_tokens=None, completion_tokens=4))), "spec")["acceptance"]
+    assert (totals["tokens_per_step"], totals["distribution"]) == (3.0, None)
+    assert "totals only" in totals["explanation"]
+
+    untold = cell(summarise(raw_run(fast(0, chunk_tokens=None, completion_tokens=None))), "spec")[
+        "acceptance"
+    ]
+    assert (untold["source"], untold["tokens_per_step"]) == ("unknown", None)
+
+
+def test_chunks_above_the_ceiling_are_pointed_out() -> None:
+    summary = summarise(raw_run(fast(0, chunk_tokens=(1, 9))))
+    assert cell(summary, "spec")["acceptance"]["steps_above_ceiling"] == 1
+    assert "more tokens than a step can yield" in " ".join(render(summary).split())
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "prompts", "expected"),
+    [
+        (1.1, 1.3, 8, "faster"),
+        (0.7, 0.9, 8, "slower"),
+        (0.9, 1.2, 8, "not shown"),
+        (0.97, 1.03, 8, "equivalent"),
+        (1.01, 1.03, 8, "equivalent"),
+        (0.99, 1.06, 8, "not shown"),
+        (1.1, 1.3, 5, "too few"),
+        (1.1, 1.3, 6, "faster"),
+    ],
+)
+def test_verdicts(low: float, high: float, prompts: int, expected: str) -> None:
+    estimate = Estimate(mean=0.0, low=math.log(low), high=math.log(high), n=prompts, clusters=prompts)
+    assert verdict(estimate) == expected
+
+
+def test_the_summary_is_plain_json_without_nan() -> None:
+    summary = summarise(raw_run(slow(0), fast(0), failed("spec", 1)))
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+    assert set(summary) == {"schema", "run", "cells", "comparisons", "explanations"}
+    assert set(cell(summary, "steady")["tpot_s"]) == {"n", "mean", "p50", "p90", "p95", "p99"}
+
+
+def test_a_mixture_of_token_sources_is_spelled_out() -> None:
+    summary = summarise(raw_run(slow(0), slow(1, token_source="final-usage")))
+    assert summary["run"]["token_source"] == "mixed: final-usage 1, usage-per-chunk 1"
+
+
+def test_the_table_fits_100_columns_whatever_the_names() -> None:
+    arms = [{"name": name, "url": "http://h/v1", "max_tokens_per_step": 4} for name in ("steady", "s" * 60)]
+    prompts = [{"id": f"chat-{i}", "class": "c" * 50, "prompt": "p"} for i in range(6)]
+    records = [replace(slow(i), class_="c" * 50) for i in range(6)]
+    records += [replace(fast(i), class_="c" * 50, arm="s" * 60) for i in range(6)]
+    text = render(summarise(raw_run(*records, failed(pair=7), arms=arms, prompts=prompts)))
+    assert max(map(len, text.splitlines())) <= 100
+    assert "faster" in text
+
+
+def test_the_table_says_where_its_numbers_come_from() -> None:
+    raw = raw_run(*map(slow, range(6)), *map(fast, range(6)))
+    text = render(summarise(raw))
+    assert "MEASURED, INCOMPLETE (12 of 24)" in text
+    assert "Student t on per-prompt mean log ratios" in text
+    emulated = replace(raw, sittings=(replace(raw.sittings[0], provenance="emulated"),))
+    assert "EMULATED" in render(summarise(emulated))
+
+
+def test_the_headline_is_corrected_for_the_number_of_classes() -> None:
+    raw = raw_run(
+        *map(slow, range(6)),
+        *map(fast, range(6)),
+        *(replace(slow(i), class_="raw", prompt_id=f"raw-{i}") for i in range(6)),
+        *(replace(slow(i), class_="raw", prompt_id=f"raw-{i}", arm="spec", ttft_s=0.2) for i in range(6)),
+    )
+    summary = summarise(raw)
+    one, other = comparison(summary), comparison(summary, class_="raw")
+    assert one["p_holm"] == pytest.approx(2 * one["p_value"])
+    assert (one["verdict_holm"], other["verdict_holm"]) == ("faster", "equivalent")
+    assert comparison(summary, "ttft_s")["p_holm"] is None
+
+
+def test_a_verdict_that_the_correction_does_not_uphold_is_not_shown() -> None:
+    found = [{"verdict": "faster", "p_value": 0.04}, {"verdict": "not shown", "p_value": 0.3}]
+    adjust(found)
+    assert (found[0]["p_holm"], found[0]["verdict_holm"]) == (pytest.approx(0.08), "not shown")
+
+
+def test_too_few_prompts_claim_nothing_and_weaken_nobody() -> None:
+    found: list[dict[str, Any]] = [
+        {"verdict": "faster", "p_value": 0.04, "p_holm": None},
+        {"verdict": "too few", "p_value": 0.01, "p_holm": None},
+    ]
+    adjust(found)
+    assert (found[0]["p_holm"], found[1]["p_holm"]) == (0.04, None)
+
+
+def test_the_effect_that_could_have_been_shown_grows_with_the_spread() -> None:
+    narrow = comparison(summarise(raw_run(*map(slow, range(6)), *map(fast, range(6)))))
+    wide = [replace(fast(i), chunk_s=(0.1, 0.2 + i % 6 * 0.03)) for i in range(6)]
+    wider = comparison(summarise(raw_run(*map(slow, range(6)), *wide)))
+    assert 1 < narrow["detectable_ratio"] < wider["detectable_ratio"]
+
+
+def test_error_rates_stand_beside_each_comparison() -> None:
+    summary = summarise(raw_run(*map(slow, range(6)), *map(fast, range(5)), failed("spec", 5)))
+    assert comparison(summary)["error_rates"] == [0.0, pytest.approx(1 / 6)]
+    assert comparison(summary, class_="raw")["error_rates"] == [None, None]
+
+
+def test_a_cell_with_an_arrival_rate_has_no_concurrency() -> None:
+    records = [replace(one(i), concurrency=None, rate_per_s=2.5) for one in (slow, fast) for i in range(6)]
+    summary = summarise(raw_run(*records, rate=[2.5]))
+    found = cell(summary, "spec")
+    assert (found["concurrency"], found["rate_per_s"], found["n"]) == (None, 2.5, 6)
+    assert comparison(summary)["rate_per_s"] == 2.5
+    assert comparison(summary)["verdict"] == "faster"
+    assert summary["run"]["crossover"] == []
+
+
+def test_goodput_and_cost_come_from_the_plan_and_the_loaded_time() -> None:
+    plan = plan_content(slo={"e2e_s": 0.25})
+    for arm in plan["arms"]:
+        arm["usd_per_hour"] = 36.0
+    summary = summarise(raw_run(*map(slow, range(6)), *map(fast, range(6)), **plan))
+    assert cell(summary, "steady")["goodput"]["share"] == 0.0
+    assert cell(summary, "spec")["goodput"]["share"] == 1.0
+    dear, cheap = (cell(summary, arm)["cost"]["usd_per_million_output_tokens"] for arm in ("steady", "spec"))
+    assert dear > cheap > 0
+    assert (
+        cell(summary, "spec")["acceptance_length"] == cell(summary, "spec")["acceptance"]["tokens_per_step"]
+    )
+
+
+def test_arms_that_share_an_address_are_called_a_a() -> None:
+    arms = [{"name": name, "url": "http://h/v1"} for name in ("steady", "spec")]
+    same = [replace(slow(i), arm="spec", nonce="other", text_sha256="x", text="d") for i in range(6)]
+    summary = summarise(raw_run(*map(slow, range(6)), *same, arms=arms))
+    assert summary["run"]["aa"] is True
+    assert summary["run"]["warnings"][0].startswith("A/A")
+    # Another nonce is another prompt: the texts need not agree.
+    assert cell(summary, "spec")["output_equality"]["rate"] is None
+    assert summarise(raw_run(slow(0)))["run"]["aa"] is False
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"ignore_eos": True}, "forced to max_tokens"),
+        ({"temperature": 0.7}, "equal outputs are not to be expected"),
+        ({"simultaneous": True}, "loaded at once"),
+        ({"requests": 4}, "fewer than 6 prompts in chat, raw"),
+    ],
+)
+def test_the_plans_own_weaknesses_are_pointed_out(change: dict[str, Any], part: str) -> None:
+    (warning,) = summarise(raw_run(slow(0), **change))["run"]["warnings"]
+    assert part in warning
+
+
+def test_a_late_client_is_pointed_out() -> None:
+    late = replace(raw_run(slow(0)), blocks=(replace(block(None, None), client_lag_s=0.08),))
+    summary = summarise(late)
+    assert summary["run"]["largest_client_lag_s"] == 0.08
+    assert "80 ms late in 1 of 1 blocks" in summary["run"]["warnings"][0]
+
+
+def test_the_summary_has_the_shape_that_is_written_down() -> None:
+    documented = summary_module.__doc__ or ""
+    summary = summarise(raw_run(*map(slow, range(6)), *map(fast, range(6))))
+    parts = (summary["run"], summary["cells"][1], summary["comparisons"][0], summary["explanations"][0])
+    for key in [key for part in (*parts, summary["cells"][1]["acceptance"]) for key in part]:
+        assert key in documented or key in BY_NAME, key

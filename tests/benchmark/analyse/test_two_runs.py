@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark.__main__ import main
+from benchmark.analyse.two_runs import compare_runs
+from benchmark.errors import ResultsError
+from benchmark.measure.journal import RawRun
+from tests.benchmark.analyse.process import Process
+from tests.benchmark.conftest import plan_content
+from tests.benchmark.records import answered, raw_run, store
+
+ENGINE = Process(conditional=(0.9,) * 4, k=4)
+
+
+def slowed(raw: RawRun, arm: str, factor: float) -> RawRun:
+    """The same run, with one arm's decoding so many times slower."""
+    return replace(
+        raw,
+        requests=tuple(
+            replace(r, chunk_s=tuple(r.chunk_s[0] + (at - r.chunk_s[0]) * factor for at in r.chunk_s))
+            if r.arm == arm
+            else r
+            for r in raw.requests
+        ),
+    )
+
+
+def row(found: dict[str, Any], arm: str) -> dict[str, Any]:
+    return next(one for one in found["arms"] if (one["class"], one["arm"]) == ("chat", arm))
+
+
+def test_an_arm_that_became_slower_is_found_and_the_others_are_not_blamed() -> None:
+    found = compare_runs(ENGINE.run(), slowed(replace(ENGINE, seed=2).run(), "spec", 1.25))
+    assert row(found, "spec")["verdict"] == "slower"
+    assert row(found, "spec")["ratio"] == pytest.approx(1 / 1.25, rel=0.05)
+    assert row(found, "steady")["verdict"] == "equivalent"
+    (gain,) = [one for one in found["speed_ups"] if one["class"] == "chat"]
+    assert gain["verdict"] == "slower"
+    assert gain["new"] / gain["old"] == pytest.approx(gain["ratio"])
+    assert len(found["slower"]) == 2
+
+
+def test_the_same_run_twice_is_equivalent() -> None:
+    found = compare_runs(ENGINE.run(), ENGINE.run())
+    assert {one["verdict"] for one in (*found["arms"], *found["speed_ups"])} == {"equivalent"}
+    assert (found["slower"], found["warnings"]) == ([], [])
+
+
+def test_becoming_faster_is_nothing_to_complain_of() -> None:
+    found = compare_runs(ENGINE.run(), slowed(ENGINE.run(), "spec", 0.8))
+    assert row(found, "spec")["verdict"] == "faster"
+    assert found["slower"] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": "another"}, "different models"),
+        (
+            {"prompts": [{"id": "chat-0", "class": "chat", "prompt": "?"}]},
+            "different prompts: 12 differ, 'chat-0' first",
+        ),
+        ({"concurrency": [7]}, "share no load"),
+        (
+            {"arms": [{"name": "other", "url": "http://a/v1"}], "baseline": "other"},
+            "share no arm .old: steady, spec; new: other.",
+        ),
+    ],
+)
+def test_runs_that_say_nothing_about_each_other_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ResultsError, match=message) as refusal:
+        compare_runs(raw_run(answered()), raw_run(answered(), **change))
+    assert "\n" not in str(refusal.value)
+
+
+def test_what_else_differs_is_warned_of() -> None:
+    found = compare_runs(raw_run(answered()), raw_run(answered(), max_tokens=99))
+    assert found["warnings"] == ["max_tokens differs: 13 in the old run, 99 in the new one"]
+    assert plan_content()["max_tokens"] == 13
+
+
+def test_speed_ups_over_different_baselines_are_not_compared() -> None:
+    found = compare_runs(raw_run(answered()), raw_run(answered(), baseline="spec"))
+    assert found["speed_ups"] == []
+    assert "the baselines differ (steady, spec)" in found["warnings"][0]
+
+
+def test_the_verb_ends_with_1_where_something_became_slower(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    store(ENGINE.run(), old)
+    store(slowed(ENGINE.run(), "spec", 1.5), new)
+    assert main(["compare", str(old), str(old)]) == 0
+    capsys.readouterr()
+    assert main(["compare", str(old), str(new)]) == 1
+    shown = capsys.readouterr().out
+    assert "spec is slower" in shown
+    assert max(map(len, shown.splitlines())) <= 100
+    assert main(["compare", str(old), str(new), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["slower"]
+    assert main(["compare", str(old), str(tmp_path / "none")]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

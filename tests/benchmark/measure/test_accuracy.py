@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import asyncio
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark.measure import journal
+from benchmark.measure.progress import Progress
+from benchmark.measure.run import run
+from benchmark.plan_file import from_dict
+from benchmark.selftest.accuracy import accuracy
+from benchmark.selftest.process import served
+from benchmark.selftest.timetable import MODEL, SIZES, Timetable
+from tests.benchmark.records import answered
+
+
+def truth(arm: str = "steady", key: str = "abc123", **changes: Any) -> dict[str, Any]:
+    return {"arm": arm, "key": key, "sent_s": [0.098, 0.198, 0.298], "tokens": [1, 1, 1]} | changes
+
+
+def test_the_error_is_what_was_measured_less_what_was_sent() -> None:
+    found = accuracy([answered()], [truth(), truth(arm="bursts", tokens=[1, 8])], client_lag_s=0.001)
+    assert (found.n, found.failed) == (1, 0)
+    assert (found.ttft_error_s, found.e2e_error_s) == pytest.approx((0.002, 0.002))
+    assert found.tpot_error == pytest.approx(0.0, abs=1e-9)
+    assert found.within_limits
+
+
+@pytest.mark.parametrize(
+    "truths",
+    [[], [truth(tokens=[1, 2, 3])], [truth(sent_s=[0.01, 0.02, 0.03])]],
+    ids=["unknown", "tokens", "late"],
+)
+def test_a_client_that_is_wrong_is_not_within_limits(truths: list[dict[str, Any]]) -> None:
+    assert not accuracy([answered()], truths, client_lag_s=0.0).within_limits
+
+
+def test_a_timetable_holds_the_tokens_asked_for() -> None:
+    due = list(Timetable(sizes=SIZES["bursts"], first_s=0.1, step_s=0.045).chunks(40))
+    assert [size for _, size in due] == [1, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2]
+    assert [at_s for at_s, _ in due][:3] == pytest.approx([0.1, 0.145, 0.19])
+
+
+def test_the_client_finds_each_chunk_of_a_known_schedule_with_its_tokens(tmp_path: Path) -> None:
+    with served(first_ms=20, step_ms=5) as server:
+        plan = from_dict(
+            {
+                "schema": 1,
+                "experiment": "selftest",
+                "model": MODEL,
+                "baseline": "steady",
+                "arms": [{"name": arm, "url": server.url(arm)} for arm in SIZES],
+                "concurrency": [2],
+                "requests": 4,
+                "max_tokens": 20,
+                "prompts": [{"id": "any", "class": "any", "prompt": "Count."}],
+            }
+        )
+        asyncio.run(run(plan, out=tmp_path, timeout_s=20, progress=Progress(io.StringIO())))
+        truths = server.truth()
+    for arm in SIZES:
+        records = [record for record in journal.read(tmp_path).requests if record.arm == arm]
+        found = accuracy(records, truths, client_lag_s=0.0)
+        assert (found.n, found.failed) == (4, 0)
+        assert -0.001 < found.ttft_error_s < 0.2, "nothing is received before it is sent"

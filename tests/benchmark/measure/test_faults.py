@@ -1,0 +1,194 @@
+"""A run against servers that misbehave: each request becomes one record, and the run goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark.__main__ import main
+from benchmark.measure import journal
+from tests.benchmark.conftest import STEADY, WritePlan, plan_content
+from tests.benchmark.endpoint import FAULTS, Endpoint, Timing
+
+ROOT = Path(__file__).parents[3]
+FAILING = {
+    "401": "http_401",
+    "404": "http_404",
+    "429": "http_429",
+    "500": "http_500",
+    "hang-before": "timeout",
+    "hang-after": "timeout",
+    "reset": "reset",
+    "no-done": "no_done",
+    "malformed": "malformed",
+    "deep-json": "malformed",
+    "error-event": "stream_error",
+    "not-a-stream": "malformed",
+    "zero-tokens": "zero_tokens",
+    "only-done": "zero_tokens",
+    "no-http": "malformed",
+    "bad-framing": "malformed",
+    "bad-gzip": "malformed",
+}
+ODD = set(FAULTS) - set(FAILING)
+ONE_PROMPT = [{"id": "one", "class": "chat", "messages": [{"role": "user", "content": "One?"}]}]
+
+
+@pytest.fixture
+def faults(endpoint: Endpoint, tmp_path: Path) -> dict[str, dict[str, Any]]:
+    """By fault, the one record of a run in which each of them is an arm."""
+    arms = [{"name": name, "url": endpoint.url(name)} for name in ("steady", *FAULTS)]
+    changes: dict[str, Any] = {"prompts": ONE_PROMPT, "requests": 1, "warmup": 0}
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(plan_content(**changes, arms=arms)))
+    assert main(["run", "--plan", str(plan), "--out", str(tmp_path / "out"), "--timeout", "1.5"]) == 1
+    lines = [json.loads(line) for line in (tmp_path / "out" / "requests.jsonl").read_text().splitlines()]
+    records = [line for line in lines if line["kind"] == "request"]
+    assert len(records) == len(arms), "one record for each request, whatever came of it"
+    assert len(endpoint.seen) == len(arms), "nothing is sent again"
+    return {record["arm"]: record for record in records}
+
+
+def test_each_fault_is_a_named_error_without_numbers_and_each_oddity_an_answer(
+    faults: dict[str, dict[str, Any]],
+) -> None:
+    assert {name: faults[name]["error"] for name in FAILING} == FAILING
+    for name in FAILING:
+        assert [faults[name][key] for key in ("ttft_s", "e2e_s", "chunk_s")] == [None, None, []], name
+        assert faults[name]["message"]
+        assert "\n" not in faults[name]["message"]
+    assert {name for name in ODD if faults[name]["error"]} == set()
+    assert "Retry-After: 7" in faults["429"]["message"]
+    assert faults["early-eos"]["finish_reason"] == "stop"
+    assert faults["steady"]["finish_reason"] == "length"
+    assert len(faults["megabyte"]["text"]) == 1_000_000
+    assert (faults["usage-alone"]["text"], faults["usage-alone"]["completion_tokens"]) == ("word word ", 2)
+    assert faults["empty-deltas"]["stream_chunks"] == 6
+    assert len(faults["empty-deltas"]["chunk_s"]) == 2
+
+
+def test_a_server_that_restarts_costs_the_requests_it_broke_and_no_more(
+    write_plan: WritePlan, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    first = Endpoint({"spec": STEADY})
+    with first:
+        arm = f"spec={first.url('spec')}"
+        port = first.port
+        command = ["run", "--plan", str(write_plan()), "--out", str(out), "--arm", arm, "--requests", "24"]
+        ended: list[int] = []
+        run = threading.Thread(target=lambda: ended.append(_quiet_run(command)))
+        run.start()
+        _until(lambda: len(first.seen) > 8)
+    time.sleep(0.5)
+    with Endpoint({"spec": STEADY}, port=port):
+        run.join(30)
+    assert ended == [0]
+    spec = [r for r in journal.read(out).requests if r.arm == "spec" and r.phase == "measured"]
+    errors = [record.error for record in spec if record.error]
+    assert len(spec) == 48
+    assert 1 <= len(errors) <= 8, errors
+    assert set(errors) <= {"reset", "connect_refused", "no_done"}
+    assert spec[-1].error is None
+
+
+def test_a_killed_run_goes_on_without_repeating_or_losing_a_request(
+    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint
+) -> None:
+    endpoint.arms["spec"] = Timing(first_s=0.05, step_s=0.02)
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "benchmark", "run", "--plan", str(write_plan()), "--out", str(out)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        _until(lambda: len([seen for seen in endpoint.seen if seen.arm == "spec"]) > 4)
+        os.kill(run.pid, signal.SIGKILL)
+    before = (out / "requests.jsonl").read_bytes().splitlines(keepends=True)
+    kept = [line for line in before if line.endswith(b"\n")]
+    assert len(kept) > 5
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert (out / "requests.jsonl").read_bytes().startswith(b"".join(kept)), "what was recorded stays"
+    raw = journal.read(out)
+    asked = [(r.arm, r.pair_id) for r in raw.requests if r.phase == "measured"]
+    assert len(asked) == len(set(asked)) == 24
+    assert json.loads((out / "summary.json").read_text())["run"]["complete"] is True
+
+
+def test_a_run_stops_when_more_requests_fail_than_are_tolerated(
+    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    fault = f"spec={endpoint.url('500')}"
+    command = ["run", "--plan", str(write_plan()), "--out", str(out), "--arm", fault, "--requests", "24"]
+    assert main([*command, "--max-error-rate", "0.2"]) == 1
+    printed = capsys.readouterr()
+    assert "spec: 6 of 6 requests failed, more than --max-error-rate 0.2" in printed.err
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["run"]["complete"] is False
+    assert summary["run"]["requests_recorded"] == 12
+    assert "http_500" in printed.out
+
+
+def test_a_server_that_asks_for_a_pause_gets_it_and_the_request_counts_as_failed(
+    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmark.measure.client._LONGEST_PAUSE_S", 0.3)
+    busy = [
+        "--arm",
+        f"spec={endpoint.url('429')}",
+        "--classes",
+        "raw",
+        "--requests",
+        "3",
+        "--concurrency",
+        "1",
+    ]
+    assert main(["run", "--plan", str(write_plan()), "--out", str(tmp_path / "out"), *busy]) == 1
+    began = [seen.began for seen in endpoint.seen if seen.arm == "429"][1:]
+    assert len(began) == 3
+    assert min(later - earlier for earlier, later in pairwise(began)) >= 0.3
+
+
+def test_a_disk_that_fills_up_ends_the_run_in_one_line_and_keeps_what_is_there(
+    write_plan: WritePlan, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "benchmark", "run", "--plan", str(write_plan()), "--out", str(out)]
+    room = f"import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (12000, 12000)); sys.argv[1:] = {command[3:]}; "
+    done = subprocess.run(
+        [sys.executable, "-c", room + "runpy.run_module('benchmark', run_name='__main__')"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 3
+    told = [line for line in done.stderr.splitlines() if not line.startswith("[")]
+    assert len(told) == 1, done.stderr
+    assert "File too large; what is there is kept" in told[0]
+    kept = [r.pair_id for r in journal.read(out).requests if r.phase == "measured"]
+    assert kept
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60).returncode == 0
+    asked = [(r.arm, r.pair_id) for r in journal.read(out).requests if r.phase == "measured"]
+    assert len(asked) == len(set(asked)) == 24
+
+
+def _quiet_run(command: list[str]) -> int:
+    """In a process: signal handlers want a main thread."""
+    words = [sys.executable, "-m", "benchmark", *command]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, timeout=60).returncode
+
+
+def _until(holds: Any) -> None:
+    limit = time.monotonic() + 20
+    while not holds() and time.monotonic() < limit:
+        time.sleep(0.01)

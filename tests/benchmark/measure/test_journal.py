@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmark.errors import ResultsError, StorageError
+from benchmark.measure.journal import Journal, exists, read
+from benchmark.measure.records import to_json
+from tests.benchmark.records import answered, failed, raw_run
+
+
+def write_start(folder: Path) -> None:
+    with Journal(folder) as book:
+        book.append(raw_run().sittings[0])
+        book.append(answered(pair=0, text="grün 🙂"))
+
+
+def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
+    write_start(tmp_path)
+    with Journal(tmp_path) as book:
+        book.append(failed(pair=1))
+    written, found = raw_run(answered(pair=0, text="grün 🙂"), failed(pair=1)), read(tmp_path)
+    assert found.sittings == written.sittings
+    assert list(map(to_json, found.requests)) == list(map(to_json, written.requests))
+
+
+def test_a_line_is_readable_as_soon_as_it_is_appended(tmp_path: Path) -> None:
+    with Journal(tmp_path) as book:
+        assert not exists(tmp_path)
+        book.append(raw_run().sittings[0])
+        assert read(tmp_path).requests == ()
+
+
+def test_what_a_killed_process_left_of_a_line_is_read_over_and_cut_off(tmp_path: Path) -> None:
+    write_start(tmp_path)
+    with (tmp_path / "requests.jsonl").open("ab") as file:
+        file.write(b'{"kind": "request", "run": "r')
+    assert len(read(tmp_path).requests) == 1
+    with Journal(tmp_path) as book:
+        book.append(answered(pair=1))
+    assert [record.pair_id for record in read(tmp_path).requests] == ["chat/c2/0000", "chat/c2/0001"]
+
+
+def test_a_full_disk_keeps_what_was_written_before(tmp_path: Path) -> None:
+    write_start(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    room = (tmp_path / "requests.jsonl").stat().st_size + 100
+    with Journal(tmp_path) as book:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+        try:
+            with pytest.raises(StorageError, match=r"requests\.jsonl: File too large; what is there is kept"):
+                book.append(answered(pair=1))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert len(read(tmp_path).requests) == 1
+    with Journal(tmp_path) as book:
+        book.append(answered(pair=1))
+    assert len(read(tmp_path).requests) == 2
+
+
+@pytest.mark.parametrize("spoil", [lambda line: b"{}\n" + line, lambda line: b"not json\n" + line])
+def test_a_damaged_line_is_named_by_its_number(tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
+    write_start(tmp_path)
+    path = tmp_path / "requests.jsonl"
+    path.write_bytes(spoil(path.read_bytes()))
+    with pytest.raises(ResultsError, match=r"requests\.jsonl:1: no record"):
+        read(tmp_path)

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from benchmark.measure.schedule import (
+    Block,
+    arm_order,
+    blocks_in_round,
+    measured_turns,
+    pairs,
+    set_size,
+    warmup_turns,
+)
+from benchmark.plan import Load, Plan
+from benchmark.plan_file import from_dict
+from tests.benchmark.conftest import plan_content
+
+
+def plan(**changes: Any) -> Plan:
+    content = plan_content(**changes)
+    if "arms" not in changes:
+        content["arms"][1]["url"] = "http://127.0.0.1:10/v1"
+    return from_dict(content)
+
+
+def measured_blocks(made: Plan, round_: int = 1) -> list[Block]:
+    return [block for turn in measured_turns(made, round_) for block in turn]
+
+
+def warmup_blocks(made: Plan, sitting: int) -> list[Block]:
+    return [block for turn in warmup_turns(made, sitting) for block in turn]
+
+
+def in_flight(level: int) -> Load:
+    return Load(concurrency=level)
+
+
+def test_two_arms_take_turns_in_abba_order() -> None:
+    blocks = measured_blocks(plan(requests=32, concurrency=[4]))
+    for class_ in ("chat", "raw"):
+        order = [block.arm for block in blocks if block.class_ == class_]
+        assert order == ["steady", "spec", "spec", "steady", "spec", "steady", "steady", "spec"]
+
+
+def test_each_of_three_arms_comes_first_and_last_equally_often() -> None:
+    orders = [arm_order(["a", "b", "c"], index) for index in range(6)]
+    assert (
+        Counter(order[0] for order in orders) == Counter(order[-1] for order in orders) == Counter("aabbcc")
+    )
+
+
+def test_a_block_is_whole_waves_of_the_concurrency() -> None:
+    assert [set_size(requests, in_flight(4)) for requests in (4, 16, 32, 64, 640)] == [4, 4, 8, 16, 16]
+
+
+def test_each_arm_gets_each_pair_once() -> None:
+    made = plan(requests=10, concurrency=[2, 3])
+    asked = Counter((b.arm, pair.id) for b in measured_blocks(made) for pair in b.pairs)
+    assert set(asked.values()) == {1}
+    assert len(asked) == 2 * 2 * 2 * 10
+
+
+def test_prompts_are_used_in_turn_each_time_with_another_nonce() -> None:
+    chosen = list(pairs(plan(requests=18), "chat", in_flight(2)))
+    assert set(Counter(pair.prompt.id for pair in chosen).values()) == {3}
+    assert len({pair.nonce for pair in chosen}) == 18
+
+
+def test_the_seed_alone_decides_the_nonces() -> None:
+    made = plan()
+    assert measured_blocks(made) == measured_blocks(plan())
+    other = measured_blocks(replace(made, seed=2))
+    nonces, others = ({p.nonce for b in of for p in b.pairs} for of in (measured_blocks(made), other))
+    assert not nonces & others
+
+
+def test_no_cell_repeats_a_nonce_of_another_concurrency() -> None:
+    made = plan(concurrency=[1, 4])
+    assert not {p.nonce for p in pairs(made, "chat", in_flight(1))} & {
+        p.nonce for p in pairs(made, "chat", in_flight(4))
+    }
+
+
+def test_warm_up_goes_to_each_arm_over_all_classes_and_is_new_in_each_sitting() -> None:
+    first, again = warmup_blocks(plan(warmup=4), 1), warmup_blocks(plan(warmup=4), 2)
+    assert [block.arm for block in first] == ["steady", "spec"]
+    assert {pair.class_ for pair in first[0].pairs} == {"chat", "raw"}
+    assert not {p.nonce for p in first[0].pairs} & {p.nonce for p in again[0].pairs}
+    assert warmup_blocks(plan(warmup=0), 1) == []
+
+
+def test_a_second_round_goes_on_with_the_prompts_and_repeats_no_nonce() -> None:
+    made = plan(requests=4)
+    first, second = (list(pairs(made, "chat", in_flight(2), round_)) for round_ in (1, 2))
+    assert [pair.prompt.id for pair in second] == ["chat-4", "chat-5", "chat-0", "chat-1"]
+    assert not {pair.nonce for pair in first} & {pair.nonce for pair in second}
+    assert not {pair.id for pair in first} & {pair.id for pair in second}
+
+
+def test_arrivals_at_a_rate_come_by_chance_at_that_rate_and_alike_for_each_arm() -> None:
+    made = plan(rate=[5.0], requests=400)
+    gaps = [pair.gap_s or 0.0 for pair in pairs(made, "chat", Load(rate_per_s=5.0))]
+    assert 0.17 < sum(gaps) / len(gaps) < 0.23
+    assert len(set(gaps)) == 400
+    of_arm = {
+        arm: [pair.gap_s for block in measured_blocks(made) if block.arm == arm for pair in block.pairs]
+        for arm in ("steady", "spec")
+    }
+    assert of_arm["steady"] == of_arm["spec"]
+
+
+def test_a_cell_with_a_rate_is_cut_into_four_blocks_so_that_a_queue_can_build_up() -> None:
+    blocks = [b for b in measured_blocks(plan(rate=[5.0], requests=100)) if b.class_ == "chat"]
+    assert [len(block.pairs) for block in blocks] == [25] * 8
+
+
+def test_the_number_of_blocks_is_known_before_they_are_made() -> None:
+    for changes in (
+        {"requests": 10, "concurrency": [2, 3]},
+        {"requests": 9, "rate": [1.0]},
+        {"simultaneous": True},
+    ):
+        made = plan(**changes)
+        assert blocks_in_round(made) == len(measured_blocks(made))
+
+
+def test_arms_on_one_server_have_nonces_of_their_own() -> None:
+    arms = [{"name": name, "url": "http://one:8000/v1"} for name in ("a", "b")]
+    made = plan(arms=arms, baseline="a")
+    nonces = {arm: {p.nonce for b in measured_blocks(made) if b.arm == arm for p in b.pairs} for arm in "ab"}
+    assert not nonces["a"] & nonces["b"]
+    assert len(nonces["a"]) == len(nonces["b"]) == 12

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from benchmark.measure.stream import Output, StreamFault, StreamTally
+
+
+def chat(tokens: int | None = None, **delta: Any) -> dict[str, Any]:
+    content: dict[str, Any] = {"choices": [{"index": 0, "delta": delta}]}
+    return (
+        content if tokens is None else content | {"usage": {"prompt_tokens": 5, "completion_tokens": tokens}}
+    )
+
+
+def total(tokens: int) -> dict[str, Any]:
+    return {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": tokens}}
+
+
+def output(*events: dict[str, Any]) -> Output:
+    """The answer of events that arrive at 1 s, 2 s..."""
+    tally = StreamTally()
+    for at_s, event in enumerate(events, start=1):
+        tally.take(json.dumps(event), float(at_s))
+    tally.take("[DONE]", len(events) + 1.0)
+    return tally.output()
+
+
+def test_cumulative_usage_tells_the_tokens_of_each_chunk() -> None:
+    found = output(
+        chat(0, role="assistant", content=""), chat(1, content="a"), chat(8, content="b c"), total(8)
+    )
+    assert (found.token_source, found.chunk_tokens, found.chunk_s) == ("usage-per-chunk", (1, 7), (2.0, 3.0))
+    assert (found.completion_tokens, found.prompt_tokens, found.stream_chunks) == (8, 5, 3)
+
+
+def test_a_total_at_the_end_is_not_spread_over_the_chunks() -> None:
+    found = output(chat(content="a"), chat(content="b c d"), total(4))
+    assert (found.token_source, found.chunk_tokens, found.completion_tokens) == ("final-usage", None, 4)
+
+
+def test_without_usage_the_number_of_tokens_is_unknown() -> None:
+    found = output(chat(content="a"), chat(content="b"))
+    assert (found.token_source, found.chunk_tokens, found.completion_tokens) == ("chunks", None, None)
+
+
+def test_usage_that_is_not_cumulative_is_not_believed() -> None:
+    found = output(chat(1, content="a"), chat(1, content="b"), chat(1, content="c"), total(3))
+    assert (found.token_source, found.completion_tokens) == ("final-usage", 3)
+
+
+def test_role_only_and_empty_deltas_carry_no_output_but_count_as_stream_chunks() -> None:
+    found = output(chat(role="assistant"), chat(content=""), chat(content=None), chat(content="a"), chat())
+    assert (found.chunk_s, found.stream_chunks) == ((4.0,), 5)
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
+def test_reasoning_counts_as_output(key: str) -> None:
+    found = output(chat(None, **{key: "hm "}), chat(content="yes"))
+    assert (found.chunk_s, found.text) == ((1.0, 2.0), "hm yes")
+
+
+def test_a_token_whose_text_is_held_back_counts_when_it_is_counted() -> None:
+    found = output(chat(1, content="a"), chat(2, content=""), chat(3, content="🙂"), total(3))
+    assert (found.chunk_s, found.chunk_tokens) == ((1.0, 2.0, 3.0), (1, 1, 1))
+
+
+def test_a_character_cut_into_two_escapes_is_put_together() -> None:
+    tally = StreamTally()
+    for half in ("\\ud83d", "\\ude42"):
+        tally.take('{"choices": [{"text": "' + half + '"}]}', 1.0)
+    tally.take("[DONE]", 1.0)
+    assert tally.output().text == "🙂"
+
+
+def test_the_servers_statistics_of_speculation_are_kept() -> None:
+    said = {"num_spec_steps": 4, "num_accepted_draft_tokens": 9}
+    found = output(chat(content="a"), total(2) | {"metrics": {"speculative_decoding": said}})
+    assert found.spec_stats == said
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        ("{not json", "malformed"),
+        ("[1]", "malformed"),
+        ('{"choices": "x"}', "malformed"),
+        ('{"choices": [3]}', "malformed"),
+        ('{"error": {"message": "engine died"}}', "stream_error"),
+        ('{"object": "error", "message": "engine died"}', "stream_error"),
+    ],
+)
+def test_an_event_that_cannot_be_used_is_named(data: str, name: str) -> None:
+    with pytest.raises(StreamFault) as fault:
+        StreamTally().take(data, 1.0)
+    assert fault.value.name == name
+
+
+def test_an_answer_without_output_is_named_zero_tokens() -> None:
+    with pytest.raises(StreamFault, match="usage says 0") as fault:
+        output(chat(role="assistant"), chat(content=""), total(0))
+    assert fault.value.name == "zero_tokens"
+
+
+def test_a_stream_without_its_end_is_named_no_done() -> None:
+    tally = StreamTally()
+    tally.take(json.dumps(chat(content="a")), 1.0)
+    with pytest.raises(StreamFault, match="after 1 chunks") as fault:
+        tally.output()
+    assert fault.value.name == "no_done"

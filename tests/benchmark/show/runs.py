@@ -1,0 +1,118 @@
+"""Runs made by hand, as a report meets them: with speculation, failures, several loads, or nothing at all."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from benchmark.measure.journal import RawRun
+from benchmark.measure.records import RequestRecord
+from tests.benchmark.records import WALL, answered, failed, raw_run
+
+HOSTILE = '<script>alert("x")</script><img src=https://evil.example/p.png onerror=alert(1)>'
+PLAIN = {"name": "qwen-vllm", "url": "http://plain/v1", "usd_per_hour": 17.88}
+FUSED = {
+    "name": "qwen-sd-vllm",
+    "url": "http://fused/v1",
+    "speculative_tokens": 7,
+    "max_tokens_per_step": 7,
+    "usd_per_hour": 17.88,
+}
+SMALL = {"name": "qwen-sd-06b", "url": "http://small/v1", "speculative_tokens": 7, "max_tokens_per_step": 7}
+ACCEPTED = {"repetition": 0.97, "json": 0.85, "code": 0.8, "open-ended": 0.45}
+"""By class: how often a draft is right."""
+
+
+def prompts(classes: tuple[str, ...], each: int = 8) -> list[dict[str, Any]]:
+    return [
+        {"id": f"{class_}-{i}", "class": class_, "prompt": f"Question {i} {HOSTILE}"}
+        for class_ in classes
+        for i in range(each)
+    ]
+
+
+def timed(
+    arm: dict[str, Any], class_: str, index: int, load: dict[str, Any], at_s: float, noise: random.Random
+) -> RequestRecord:
+    """An answer of 60 tokens whose steps yield what drafts of `class_` would."""
+    right = ACCEPTED.get(class_, 0.6) * (0.7 if arm is SMALL else 1.0)
+    drafted = arm.get("speculative_tokens", 0)
+    slower = 1 + 0.02 * ((load["concurrency"] or 4) - 4)
+    step_s = (0.045 if not drafted else 0.094 if arm is FUSED else 0.085) * slower * noise.gauss(1, 0.02)
+    tokens, times = [1], [0.12 * noise.gauss(1, 0.1)]
+    while sum(tokens) < 60:
+        accepted = next((i for i in range(drafted) if noise.random() > right), drafted)
+        tokens.append(min(accepted + 1, max(drafted, 1), 60 - sum(tokens)))
+        times.append(times[-1] + step_s * noise.gauss(1, 0.03))
+    return answered(
+        arm["name"],
+        chunk_s=tuple(times),
+        chunk_tokens=tuple(tokens),
+        class_=class_,
+        prompt_id=f"{class_}-{index % 8}",
+        pair_id=f"{class_}/{load}/{index:04d}",
+        started_unix_s=WALL + at_s,
+        text=f"answer {index} & more {HOSTILE}" + (" other" if arm is SMALL and index % 3 == 0 else " end"),
+        **load,
+    )
+
+
+def run_of(
+    arms: tuple[dict[str, Any], ...] = (PLAIN, FUSED),
+    classes: tuple[str, ...] = tuple(ACCEPTED),
+    *,
+    loads: tuple[dict[str, Any], ...] = ({"concurrency": 4, "rate_per_s": None},),
+    requests: int = 8,
+    fails: float = 0.0,
+    **plan: Any,
+) -> RawRun:
+    """A whole run; `fails` is the share of failures in the last arm."""
+    noise = random.Random(7)
+    records = list(_records(arms, classes, loads, requests, noise))
+    last = arms[-1]["name"]
+    records = [_failed(r) if r.arm == last and noise.random() < fails else r for r in records]
+    content: dict[str, Any] = {
+        "model": "Qwen/Qwen3-32B",
+        "baseline": arms[0]["name"],
+        "arms": list(arms),
+        "prompts": prompts(classes),
+        "requests": requests,
+        "concurrency": [load["concurrency"] for load in loads if load["concurrency"]] or [4],
+        "rate": [load["rate_per_s"] for load in loads if load["rate_per_s"]],
+    }
+    return raw_run(*records, **(content | plan))
+
+
+def _records(
+    arms: tuple[dict[str, Any], ...],
+    classes: tuple[str, ...],
+    loads: tuple[dict[str, Any], ...],
+    requests: int,
+    noise: random.Random,
+) -> Iterator[RequestRecord]:
+    at_s = 0.0
+    for load in loads:
+        for class_ in classes:
+            for begin in range(0, requests, 4):
+                for arm in arms if begin % 8 else reversed(arms):
+                    for index in range(begin, min(begin + 4, requests)):
+                        yield timed(arm, class_, index, load, at_s + 0.1 * (index - begin), noise)
+                    at_s += 3.2
+
+
+def _failed(record: RequestRecord) -> RequestRecord:
+    names = ("http_500", "timeout", "reset")
+    error = names[int(record.pair_id[-4:]) % len(names)]
+    return replace(
+        failed(record.arm),
+        class_=record.class_,
+        concurrency=record.concurrency,
+        rate_per_s=record.rate_per_s,
+        prompt_id=record.prompt_id,
+        pair_id=record.pair_id,
+        started_unix_s=record.started_unix_s,
+        error=error,
+        message=f"server said {HOSTILE}\nand more",
+    )

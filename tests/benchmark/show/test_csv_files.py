@@ -1,0 +1,61 @@
+"""The CSV files: which columns, which rows."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from benchmark.analyse.summary import summarise
+from benchmark.measure.journal import RawRun
+from benchmark.show import csv_files
+from tests.benchmark.records import answered, failed, raw_run
+
+HEADERS = {
+    "requests.csv": "run,arm,class,concurrency,rate_per_s,round,phase,pair_id,prompt_id,started_unix_s,ttft_s,tpot_s,"
+    "e2e_s,output_tokens_per_s,tokens_per_chunk,tokens_per_step,llmperf_inter_token_latency_s,prompt_tokens,"
+    "cached_tokens,completion_tokens,token_source,finish_reason,error",
+    "comparisons.csv": "class,concurrency,rate_per_s,baseline,treatment,metric,ratio,ci_low,ci_high,n_pairs,n_prompts,"
+    "verdict,p_value,p_holm,detectable_ratio,error_rate_baseline,error_rate_treatment,warning",
+}
+CELLS = "arm,class,concurrency,rate_per_s,n,errors,error_rate,ttft_s_mean,ttft_s_p50,ttft_s_p90,ttft_s_p95,ttft_s_p99,"
+
+
+def rows(folder: Path, name: str) -> list[dict[str, str]]:
+    with (folder / name).open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def write(raw: RawRun, folder: Path) -> None:
+    csv_files.write(raw, summarise(raw), folder)
+
+
+def test_headers_are_as_agreed(tmp_path: Path) -> None:
+    write(raw_run(answered()), tmp_path)
+    for name, header in HEADERS.items():
+        assert (tmp_path / name).read_text().splitlines()[0] == header
+    assert (tmp_path / "cells.csv").read_text().startswith(CELLS)
+
+
+def test_a_row_for_each_request_and_empty_fields_for_what_is_not_known(tmp_path: Path) -> None:
+    write(raw_run(answered(pair=0), answered(pair=1, phase="warmup"), failed(pair=2)), tmp_path)
+    found = rows(tmp_path, "requests.csv")
+    assert [row["phase"] for row in found] == ["measured", "warmup", "measured"]
+    assert float(found[0]["tpot_s"]) == pytest.approx(0.1)
+    assert (found[2]["ttft_s"], found[2]["e2e_s"], found[2]["error"]) == ("", "", "timeout")
+
+
+def test_cells_and_comparisons_are_the_summarys(tmp_path: Path) -> None:
+    raw = raw_run(*(answered(arm, i) for i in range(6) for arm in ("steady", "spec")))
+    write(raw, tmp_path)
+    summary = summarise(raw)
+    cells, comparisons = rows(tmp_path, "cells.csv"), rows(tmp_path, "comparisons.csv")
+    assert [(row["arm"], row["class"]) for row in cells] == [(c["arm"], c["class"]) for c in summary["cells"]]
+    assert float(cells[0]["tpot_s_p50"]) == summary["cells"][0]["tpot_s"]["p50"]
+    assert [row["verdict"] for row in comparisons] == [c["verdict"] for c in summary["comparisons"]]
+
+
+def test_what_a_spreadsheet_would_calculate_is_text(tmp_path: Path) -> None:
+    write(raw_run(answered(finish_reason="=1+1")), tmp_path)
+    assert rows(tmp_path, "requests.csv")[0]["finish_reason"] == "'=1+1"

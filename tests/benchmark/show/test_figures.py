@@ -1,0 +1,74 @@
+"""What is drawn: thinned where there is much, nothing where there is nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmark.analyse.summary import summarise
+from benchmark.show.figures import series, speed_up
+from benchmark.show.figures.canvas import looks, panel, shortened
+from benchmark.show.prediction import curves
+from tests.benchmark.show.runs import PLAIN, run_of
+
+
+def test_many_points_become_spans_that_keep_the_middle() -> None:
+    points = [(float(second), 1.0 + second % 3) for second in range(6000)]
+    spans = series.spans(points)
+    assert len(spans) == series.SPANS
+    assert {span.middle for span in spans} == {2.0}
+    assert [span.at_s for span in spans] == sorted(span.at_s for span in spans)
+
+
+def test_points_at_one_moment_are_one_span() -> None:
+    assert len(series.spans([(5.0, 1.0)] * 300)) == 1
+
+
+@pytest.mark.parametrize("count", [1, 7, 200, 5000])
+def test_shares_end_at_all_with_the_largest_value(count: int) -> None:
+    xs, ys = series.shares([float(value) for value in range(count)])
+    assert len(xs) == len(ys) <= 200
+    assert (xs[-1], ys[-1]) == (float(count - 1), 1.0)
+    assert ys == sorted(ys)
+
+
+@pytest.mark.parametrize(("span_s", "unit"), [(60, "s"), (600, "min"), (36000, "h")])
+def test_the_time_axis_has_a_fitting_unit(span_s: float, unit: str) -> None:
+    assert series.time_unit(span_s)[0] == unit
+
+
+def test_arms_differ_in_shape_as_well_as_in_colour() -> None:
+    found = list(looks([f"arm-{i}" for i in range(6)]).values())
+    assert len({look.marker for look in found}) == len({look.variable for look in found}) == 6
+    assert len(looks([f"arm-{i}" for i in range(9)])) == 9
+
+
+def test_a_drawing_is_the_same_each_time_and_names_its_parts_after_itself() -> None:
+    one, other = (panel("p1", "A title", "What it shows.", lambda axes: axes.plot([0, 1])) for _ in range(2))
+    assert one == other
+    assert 'id="p1-' in one.svg
+    assert "http" not in one.svg
+
+
+def test_rows_of_the_forest_are_the_comparisons() -> None:
+    summary = summarise(run_of(classes=("json", "code")))
+    (figure,) = speed_up.figures(summary)
+    assert [found.title for found in figure.panels] == list(speed_up.TITLES.values())
+    assert "json, qwen-sd-vllm" in figure.panels[0].alt
+    assert "faster" in figure.panels[0].alt
+
+
+def test_the_prediction_covers_each_class_and_all_of_them_together() -> None:
+    found = curves(run_of(classes=("json", "open-ended")))
+    assert [curve.class_ for curve in found] == ["json", "open-ended", "all classes, equal shares"]
+    assert all([point.k for point in curve.points] == list(range(1, 8)) for curve in found)
+    assert found[0].points[-1].speed_up == pytest.approx(2.3, rel=0.2)
+
+
+def test_a_run_that_cannot_tell_predicts_nothing() -> None:
+    assert curves(run_of((PLAIN,))) == []
+    assert curves(run_of(fails=1.0)) == []
+
+
+def test_a_long_name_is_cut_where_there_is_no_room() -> None:
+    assert shortened("a" * 50, 10) == "a" * 9 + "…"
+    assert shortened("short", 10) == "short"

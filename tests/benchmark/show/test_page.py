@@ -1,0 +1,205 @@
+"""The page: complete, self-contained, and safe with what others wrote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from benchmark.analyse.summary import summarise
+from benchmark.measure.journal import RawRun
+from benchmark.show import page
+from benchmark.show.writing import write_whole
+from tests.benchmark.records import answered, raw_run
+from tests.benchmark.show.runs import HOSTILE, PLAIN, run_of
+
+Attributes = dict[str, str | None]
+CASES = (
+    "three arms, failures",
+    "one class, hours",
+    "one arm",
+    "nothing answered",
+    "nothing asked",
+    "rate",
+)
+EMPTY = {"meta", "path", "use", "rect"}
+"""Elements that this page leaves open, or that close themselves."""
+
+
+class Parts(HTMLParser):
+    """The elements of a page, with the text directly in each."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, Attributes, list[str]]] = []
+        self.open: list[tuple[str, Attributes, list[str]]] = []
+        self.feed(content)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        part: tuple[str, Attributes, list[str]] = (tag, dict(attrs), [])
+        self.found.append(part)
+        if tag not in EMPTY:
+            self.open.append(part)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs), []))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in EMPTY:
+            assert self.open, tag
+            assert self.open.pop()[0] == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.open[-1][2].append(data)
+
+    def texts(self, tag: str) -> Iterator[str]:
+        return ("".join(text) for name, _, text in self.found if name == tag)
+
+
+def text_of(content: str) -> str:
+    return " ".join("".join(part) for _, _, part in Parts(content).found)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_is_fetched_and_nothing_is_run(pages: dict[str, str], case: str) -> None:
+    parts = Parts(pages[case])
+    assert not parts.open
+    tags = {tag for tag, _, _ in parts.found}
+    assert not tags & {
+        "script",
+        "img",
+        "image",
+        "link",
+        "iframe",
+        "object",
+        "embed",
+        "base",
+        "form",
+        "audio",
+        "video",
+    }
+    for _, attributes, _ in parts.found:
+        for name, value in attributes.items():
+            assert not name.startswith("on"), name
+            assert "//" not in (value or ""), (name, value)
+            if name in ("href", "src", "xlink:href"):
+                assert (value or "").startswith("#")
+    (style,) = parts.texts("style")
+    assert not re.search(r"@import|url\(|src:", style)
+
+
+def test_every_reference_within_the_page_has_its_target_and_ids_are_unique(pages: dict[str, str]) -> None:
+    for content in pages.values():
+        attributes = [given for _, given, _ in Parts(content).found]
+        ids = [given["id"] for given in attributes if "id" in given]
+        assert len(ids) == len(set(ids))
+        targets = re.findall(r"(?:href=\"#|url\(#)([^\")]+)", content)
+        labels = " ".join(given.get("aria-labelledby") or "" for given in attributes).split()
+        assert set(targets) | set(labels) <= set(ids)
+
+
+def test_prompts_answers_and_messages_are_text_whatever_they_hold(pages: dict[str, str]) -> None:
+    content = pages["three arms, failures"]
+    assert HOSTILE not in content
+    assert "evil.example" in content
+    shown = text_of(content)
+    assert f"Question 0 {HOSTILE}" in shown
+    assert f"server said {HOSTILE} and more" in shown
+
+
+def test_names_of_classes_and_arms_are_text_in_figures_too() -> None:
+    name = "$x_1$ <b>&amp;"
+    arm = {**PLAIN, "name": "a<i>"}
+    raw = run_of((PLAIN, arm), (name,))
+    content = page.render(raw, summarise(raw))
+    titles = list(Parts(content).texts("title"))
+    assert name in titles
+    assert "a<i>" in text_of(content)
+    assert not {"b", "i"} & {tag for tag, _, _ in Parts(content).found}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_figure_says_in_words_what_it_shows(pages: dict[str, str], case: str) -> None:
+    parts = Parts(pages[case])
+    drawings = [given for tag, given, _ in parts.found if tag == "svg"]
+    by_id = {given["id"]: "".join(text) for _, given, text in parts.found if "id" in given}
+    for given in drawings:
+        assert given["role"] == "img"
+        title, description = (by_id[id_] for id_ in (given["aria-labelledby"] or "").split())
+        assert title
+        assert len(description) > 20
+    assert bool(drawings) == (case != "nothing asked")
+
+
+def test_figures_take_their_colours_from_the_page(pages: dict[str, str]) -> None:
+    for content in pages.values():
+        drawn = "".join(re.findall(r"<svg.*?</svg>", content, flags=re.DOTALL))
+        colours = set(re.findall(r"(?:fill|stroke): *([^;\"]+)", drawn))
+        assert all(colour.startswith(("var(--", "none")) for colour in colours), colours
+        style = "".join(Parts(content).texts("style"))
+        for variable in set(re.findall(r"var\((--[^)]+)\)", content)):
+            assert len(re.findall(rf"{variable}:", style)) == 2, variable
+
+
+def test_the_blogs_figures_the_forest_the_distributions_and_the_trade_off_are_there(
+    pages: dict[str, str],
+) -> None:
+    content = pages["three arms, failures"]
+    for id_ in (
+        "time-e2e",
+        "time-tpot",
+        "time-ttft",
+        "speed-up-figure",
+        "spread-tpot",
+        "steps",
+        "trade-off-figure",
+    ):
+        assert f'<figure id="{id_}">' in content
+
+
+def test_sections_without_data_are_left_out(pages: dict[str, str]) -> None:
+    assert "trade-off-figure" not in pages["one arm"]
+    assert "speed-up-figure" not in pages["nothing answered"]
+    assert "<figure" not in pages["nothing asked"]
+    assert "One arm only" in pages["one arm"]
+    assert 'href="#trade-off"' not in pages["one arm"]
+
+
+def test_the_page_says_what_its_numbers_are(pages: dict[str, str], runs: dict[str, RawRun]) -> None:
+    content = pages["three arms, failures"]
+    for kind in ("measured", "computed", "predicted", "quoted"):
+        assert f'<span class="badge {kind}">{kind}</span>' in content
+    raw = runs["nothing asked"]
+    emulated = replace(raw, sittings=(replace(raw.sittings[0], provenance="emulated"),))
+    assert "EMULATED" in page.render(emulated, summarise(emulated))
+
+
+def test_the_page_says_how_to_run_it_again(pages: dict[str, str], runs: dict[str, RawRun]) -> None:
+    shown = text_of(pages["rate"])
+    opening = runs["rate"].sittings[0]
+    assert "python -m benchmark run --plan plan-as-run.json --timeout 300 --out results/again" in shown
+    assert opening.plan_sha256 in shown
+    assert f"{opening.client}, {opening.python}" in shown
+
+
+def test_errors_stand_by_their_names_with_an_example(pages: dict[str, str]) -> None:
+    shown = text_of(pages["nothing answered"])
+    assert "http_500" in shown
+    assert "too few for json" in shown
+    assert "No measured request failed." in text_of(pages["one arm"])
+
+
+def test_texts_that_part_are_marked_where_they_do(pages: dict[str, str]) -> None:
+    assert "<mark>other</mark>" in pages["three arms, failures"]
+
+
+def test_half_a_surrogate_pair_from_a_server_does_not_stop_the_report(tmp_path: Path) -> None:
+    raw = raw_run(*(replace(answered(arm, 0), text="half \ud800 a pair") for arm in ("steady", "spec")))
+    path = write_whole(tmp_path / "report.html", page.render(raw, summarise(raw)))
+    assert "half ? a pair" in path.read_text(encoding="utf-8")

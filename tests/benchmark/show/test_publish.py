@@ -1,0 +1,298 @@
+from __future__ import annotations
+
+import json
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.request import Request, urlopen
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from benchmark.__main__ import main
+from benchmark.errors import PublishError
+from benchmark.metrics import METRICS, PUBLISHED
+from benchmark.plan_file import from_dict
+from benchmark.show.datums import MAX_BYTES, MAX_DATA, MAX_VALUES, calls, parcels
+from benchmark.show.publish import cloudwatch, publish
+from tests.benchmark.records import WALL, answered, failed, raw_run, store
+
+NAMESPACE = "Benchmark/Test"
+
+
+@pytest.fixture(scope="module")
+def moto_url() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-west-2")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+def statistics(url: str, namespace: str, name: str, arm: str) -> dict[str, Any]:
+    dimensions = {"Experiment": "qwen3-32b", "Arm": arm, "Class": "chat", "Concurrency": "2"}
+    client = boto3.client("cloudwatch", endpoint_url=url)
+    found = client.get_metric_statistics(
+        Namespace=namespace,
+        MetricName=name,
+        Dimensions=[{"Name": key, "Value": value} for key, value in dimensions.items()],
+        StartTime=datetime.fromtimestamp(WALL, UTC) - timedelta(minutes=5),
+        EndTime=datetime.fromtimestamp(WALL, UTC) + timedelta(minutes=30),
+        Period=3600,
+        Statistics=["SampleCount", "Average", "Sum", "Maximum"],
+    )
+    points = found["Datapoints"]
+    assert len(points) == 1, points
+    point: dict[str, Any] = points[0]
+    return point
+
+
+def test_what_is_published_can_be_read_back(
+    moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = [answered("spec", i, chunk_s=(0.1, 0.145, 0.19), chunk_tokens=(1, 4, 2)) for i in range(3)]
+    folder = store(raw_run(*spec, failed("spec", 3)), tmp_path)
+    command = ["publish", str(folder), "--namespace", NAMESPACE, "--endpoint-url", moto_url]
+    assert main(command) == 0
+    printed = capsys.readouterr()
+    assert "1 calls" in printed.out
+    assert "4 measured requests" in printed.out
+    errors = statistics(moto_url, NAMESPACE, "Errors", "spec")
+    assert (errors["SampleCount"], errors["Sum"], errors["Average"]) == (4, 1, 0.25)
+    tpot = statistics(moto_url, NAMESPACE, "TimePerOutputToken", "spec")
+    assert (tpot["SampleCount"], tpot["Average"], tpot["Unit"]) == (3, pytest.approx(0.015), "Seconds")
+    assert statistics(moto_url, NAMESPACE, "InterChunkLatency", "spec")["SampleCount"] == 6
+
+    assert main(command) == 0
+    assert "0 calls" in capsys.readouterr().out
+    assert statistics(moto_url, NAMESPACE, "Errors", "spec")["SampleCount"] == 4
+
+
+def test_requests_that_came_later_are_added_and_the_others_not_repeated(
+    moto_url: str, tmp_path: Path
+) -> None:
+    client = cloudwatch(moto_url)
+    early = raw_run(answered(pair=0), answered(pair=1))
+    later = raw_run(*early.requests, answered(pair=2))
+    assert publish(early, tmp_path, namespace="Later", client=client).requests == 2
+    done = publish(later, tmp_path, namespace="Later", client=client)
+    assert (done.requests, done.already_there) == (1, 2)
+    assert statistics(moto_url, "Later", "Errors", "steady")["SampleCount"] == 3
+    assert publish(later, tmp_path, namespace="Elsewhere", client=client).requests == 3
+
+
+def test_a_cloudwatch_that_is_not_there_is_one_line_and_nothing_is_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
+    folder = store(raw_run(answered()), tmp_path)
+    code = main(["publish", str(folder), "--namespace", "N", "--endpoint-url", "http://127.0.0.1:9"])
+    error = capsys.readouterr().err
+    assert (code, error.count("\n")) == (3, 1)
+    assert not (folder / "published.jsonl").exists()
+
+
+class FailsAtTheSecondCall:
+    """A CloudWatch that takes one call and throttles the next."""
+
+    class meta:
+        endpoint_url = "http://throttled"
+
+    def __init__(self) -> None:
+        self.calls: list[list[dict[str, Any]]] = []
+
+    def put_metric_data(self, *, Namespace: str, MetricData: list[dict[str, Any]]) -> None:
+        from botocore.exceptions import ClientError
+
+        if len(self.calls) == 1:
+            raise ClientError({"Error": {"Code": "Throttling", "Message": "Rate\nexceeded"}}, "PutMetricData")
+        self.calls.append(MetricData)
+
+
+def test_a_call_that_failed_is_sent_again_and_those_before_it_are_not(tmp_path: Path) -> None:
+    raw = raw_run(*(answered(pair=60 * i) for i in range(300)))
+    client = FailsAtTheSecondCall()
+    with pytest.raises(PublishError, match="Rate exceeded; 1 calls before it were taken"):
+        publish(raw, tmp_path, namespace="N", client=client)
+    noted = json.loads((tmp_path / "published.jsonl").read_text())
+    other = FailsAtTheSecondCall()
+    other.calls = []
+    with pytest.raises(PublishError):
+        publish(raw, tmp_path, namespace="N", client=other)
+    assert noted["requests"][0] == "steady chat/c2/0000"
+    first, second = (c.calls[0][0]["Timestamp"] for c in (client, other))
+    assert first < second
+
+
+def test_calls_stay_within_cloudwatchs_limits() -> None:
+    records = [
+        answered(pair=i, chunk_s=tuple(0.1 + 0.0137 * k * (1 + (i * k) % 97 / 50) for k in range(1, 80)))
+        for i in range(400)
+    ]
+    raw = raw_run(*records)
+    made = list(calls(parcels(from_dict(raw.sittings[0].plan), records)))
+    ids = [id_ for call in made for parcel in call for id_ in parcel.request_ids]
+    assert len(ids) == len(set(ids)) == 400
+    for call in made:
+        data = [datum for parcel in call for datum in parcel.data]
+        assert len(data) <= MAX_DATA
+        assert sum(parcel.size for parcel in call) <= MAX_BYTES
+        assert all(len(datum["Values"]) == len(datum["Counts"]) <= MAX_VALUES for datum in data)
+
+
+def test_each_metric_has_the_registrys_unit_and_dimensions_and_nothing_else() -> None:
+    raw = raw_run(answered())
+    (parcel,) = parcels(from_dict(raw.sittings[0].plan), raw.requests)
+    registry = {m.cloudwatch_name: m for m in METRICS}
+    assert {datum["MetricName"] for datum in parcel.data} == {m.cloudwatch_name for m in PUBLISHED}
+    for datum in parcel.data:
+        metric = registry[datum["MetricName"]]
+        assert datum["Unit"] == metric.cloudwatch_unit
+        assert tuple(dimension["Name"] for dimension in datum["Dimensions"]) == metric.dimensions
+        assert datum["Timestamp"] == datetime.fromtimestamp(WALL // 60 * 60, UTC)
+
+
+def test_a_damaged_ledger_stops_rather_than_counting_twice(tmp_path: Path) -> None:
+    folder = store(raw_run(answered()), tmp_path)
+    (folder / "published.jsonl").write_text("{half")
+    assert main(["publish", str(folder), "--namespace", "N", "--endpoint-url", "http://127.0.0.1:9"]) == 2
+
+
+class Front(ThreadingHTTPServer):
+    """Stands before a CloudWatch: refuses some calls, hands the others on."""
+
+    def __init__(self, target: str, refusals: list[int]) -> None:
+        self.target, self.refusals, self.calls = target, refusals, 0
+        super().__init__(("127.0.0.1", 0), FrontHandler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class FrontHandler(BaseHTTPRequestHandler):
+    server: Front
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.calls += 1
+        if self.server.refusals:
+            return self._answer(self.server.refusals.pop(0), b"", "text/plain")
+        request = Request(f"{self.server.target}{self.path}", data=body, headers=dict(self.headers))
+        with urlopen(request) as reply:
+            return self._answer(reply.status, reply.read(), reply.headers["Content-Type"])
+
+    def _answer(self, status: int, body: bytes, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Tests are silent."""
+
+
+@pytest.fixture
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
+
+
+@contextmanager
+def front(target: str, *refusals: int) -> Iterator[Front]:
+    with Front(target, list(refusals)) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def test_a_call_that_is_throttled_is_repeated_and_said_to_be(
+    moto_url: str, tmp_path: Path, no_waiting: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = store(raw_run(answered()), tmp_path)
+    with front(moto_url, 429, 503) as server:
+        assert main(["publish", str(folder), "--namespace", "Throttled", "--endpoint-url", server.url]) == 0
+        assert server.calls == 3
+    error = capsys.readouterr().err
+    assert "taken at attempt 3" in error
+    assert "2 attempts had to be repeated; one that timed out may have been counted twice" in error
+    assert statistics(moto_url, "Throttled", "Errors", "steady")["SampleCount"] == 1
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_cloudwatch_that_keeps_failing_is_one_line_after_five_attempts(
+    moto_url: str, tmp_path: Path, no_waiting: None, capsys: pytest.CaptureFixture[str], status: int
+) -> None:
+    folder = store(raw_run(answered()), tmp_path)
+    before = (folder / "requests.jsonl").read_bytes()
+    with front(moto_url, *[status] * 9) as server:
+        assert main(["publish", str(folder), "--namespace", "N", "--endpoint-url", server.url]) == 3
+        assert server.calls == 5
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "0 calls before it were taken" in error
+    assert (folder / "requests.jsonl").read_bytes() == before
+    assert not (folder / "published.jsonl").exists()
+
+
+def test_a_refusal_is_not_repeated(moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = store(raw_run(answered()), tmp_path)
+    with front(moto_url, 403) as server:
+        assert main(["publish", str(folder), "--namespace", "N", "--endpoint-url", server.url]) == 3
+        assert server.calls == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@contextmanager
+def no_room_for_files() -> Iterator[None]:
+    """No file of this process can grow."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_ledger_that_cannot_be_written_is_one_line_that_says_what_it_means(
+    moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = store(raw_run(answered()), tmp_path)
+    with no_room_for_files():
+        assert main(["publish", str(folder), "--namespace", "Full", "--endpoint-url", moto_url]) == 3
+    error = capsys.readouterr().err
+    assert error.splitlines()[-1].endswith("publishing again counts it twice")
+    assert "Traceback" not in error
+
+
+def test_the_price_is_of_calls_and_metrics_and_says_that_it_is_quoted(
+    moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = store(raw_run(answered("steady"), answered("spec"), answered("spec", 70)), tmp_path)
+    assert main(["publish", str(folder), "--namespace", "Price", "--endpoint-url", moto_url]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("cost:")]
+    metrics = 2 * len(PUBLISHED)
+    assert line.startswith(f"cost: 1 calls $1e-05, {metrics} metrics ${0.3 * metrics:.2f} for a whole month")
+    assert "quoted list prices: $0.01 per 1,000 PutMetricData calls, $0.30 per custom metric" in line
+
+
+def test_an_open_loop_cell_is_published_under_its_rate() -> None:
+    record = answered(concurrency=None, rate_per_s=2.5)
+    raw = raw_run(record, rate=[2.5])
+    (parcel,) = parcels(from_dict(raw.sittings[0].plan), raw.requests)
+    dimensions = {one["Name"]: one["Value"] for one in parcel.data[0]["Dimensions"]}
+    assert dimensions == {"Experiment": "qwen3-32b", "Arm": "steady", "Class": "chat", "Concurrency": "2.5/s"}

@@ -1,0 +1,106 @@
+"""The verb `report`: what it leaves in the folder, and what stops it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from benchmark.__main__ import main
+from benchmark.measure import journal
+from benchmark.plan_file import load
+from benchmark.show import page
+from tests.benchmark.records import answered, raw_run, store
+
+FILES = {
+    *("requests.jsonl", "summary.json", "report.html", "plan-as-run.json", "llmperf"),
+    *("requests.csv", "cells.csv", "comparisons.csv"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return store(raw_run(*(answered(arm, i) for i in range(6) for arm in ("steady", "spec"))), tmp_path)
+
+
+@pytest.fixture
+def without_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the pod, which has no package of the page; and quicker."""
+    monkeypatch.setattr(page, "find_spec", lambda name: None if name == "matplotlib" else object())
+
+
+def test_everything_is_made_from_the_raw_file_and_said(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(folder)]) == 1  # the plan's other class has no answer
+    printed = capsys.readouterr()
+    assert {path.name for path in folder.iterdir()} == FILES
+    assert "chat" in printed.out
+    assert "report.html" in printed.err
+    assert printed.err.count("\n") == 1
+
+
+def test_json_is_the_summary_alone(
+    folder: Path, without_page: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["report", str(folder), "--json"])
+    assert json.loads(capsys.readouterr().out) == json.loads((folder / "summary.json").read_text())
+
+
+def test_a_second_report_changes_nothing(folder: Path) -> None:
+    main(["report", str(folder)])
+    first = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    main(["report", str(folder)])
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == first
+
+
+def test_the_plan_as_run_is_the_plan_of_the_run(folder: Path, without_page: None) -> None:
+    main(["report", str(folder)])
+    assert load(folder / "plan-as-run.json").sha256() == journal.read(folder).sittings[0].plan_sha256
+
+
+def test_without_the_pages_packages_one_line_says_so_and_the_rest_is_written(
+    folder: Path, without_page: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(folder)]) == 1
+    line = capsys.readouterr().err.splitlines()[0]
+    assert line == "report.html: not written, matplotlib not installed; pip install matplotlib"
+    assert {path.name for path in folder.iterdir()} == FILES - {"report.html"}
+
+
+@pytest.mark.parametrize("name", ["summary.json", "cells.csv", "report.html"])
+def test_a_full_disk_is_one_line_and_keeps_the_data(
+    folder: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    before = (folder / "requests.jsonl").read_bytes()
+    (folder / f"{name}.part").symlink_to("/dev/full")
+    assert main(["report", str(folder)]) == 3
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "No space left on device" in error
+    assert (folder / "requests.jsonl").read_bytes() == before
+    assert not (folder / name).exists()
+
+
+def test_an_unwritable_place_is_one_line_and_keeps_the_data(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "llmperf").write_text("a file where a folder belongs")
+    assert main(["report", str(folder)]) == 3
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "the raw file is kept" in error
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_write_permission_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.chmod(0o555)
+    try:
+        assert main(["report", str(folder)]) == 3
+    finally:
+        folder.chmod(0o755)
+    assert "Permission denied" in capsys.readouterr().err
