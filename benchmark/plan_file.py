@@ -74,7 +74,10 @@ _SETTINGS: Fields = {
     "model": (lambda value: isinstance(value, str) and bool(value), "the served model's name"),
     "baseline": _NAME,
     "arms": (_list_of(lambda _: True), "a list of at least one arm"),
-    "concurrency": (_optional(_list_of(_whole(1))), "a list of whole numbers from 1"),
+    "concurrency": (
+        _optional(lambda v: v == [] or _list_of(_whole(1))(v)),
+        "a list of whole numbers from 1",
+    ),
     "requests": (_whole(1), "a whole number from 1"),
     "warmup": (_optional(_whole(0)), "a whole number from 0"),
     "seed": (_optional(_whole(0)), "a whole number from 0"),

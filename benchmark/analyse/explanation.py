@@ -92,10 +92,10 @@ def _in_words(said: dict[str, Any]) -> str:
 
 def _outcome(expected: float) -> str:
     if expected > EQUIVALENT[1]:
-        return f"hence faster: {expected:.2f} expected"
+        return f"so it should be faster: {expected:.2f} expected"
     if expected < EQUIVALENT[0]:
-        return f"hence slower: {expected:.2f} expected"
-    return f"hence about equal: {expected:.2f} expected"
+        return f"so it should be slower: {expected:.2f} expected"
+    return f"so it should be about equal: {expected:.2f} expected"
 
 
 def _cause(off: float) -> str:

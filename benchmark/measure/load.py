@@ -163,6 +163,6 @@ def completed(record: RequestRecord, result: Output | Failure) -> RequestRecord:
         finish_reason=result.finish_reason,
         token_source=result.token_source,
         spec_stats=result.spec_stats,
-        text_sha256=hashlib.sha256(result.text.encode()).hexdigest(),
+        text_sha256=hashlib.sha256(result.text.encode(errors="surrogatepass")).hexdigest(),
         text=result.text,
     )

@@ -105,7 +105,7 @@ def price(done: Published) -> str:
         f"{done.calls} calls {money(calls_usd)}, {done.metrics} metrics {money(metrics_usd)} for a whole month "
         "(billed for the hours that hold data); quoted list prices: "
         f"{money(PUT_METRIC_DATA.usd)} per {PUT_METRIC_DATA.unit}, {money(CUSTOM_METRIC_MONTH.usd)} per "
-        f"{CUSTOM_METRIC_MONTH.unit} ({CUSTOM_METRIC_MONTH.source}, {CUSTOM_METRIC_MONTH.read_on})"
+        f"{CUSTOM_METRIC_MONTH.unit} ({CUSTOM_METRIC_MONTH.source})"
     )
 
 

@@ -1,4 +1,4 @@
-"""Numbers that others published: prices and results, each with its source and the day it was read.
+"""Numbers that others published: prices and results, each with its source.
 
 They are quoted, not checked by anything here; a bill or a rate card of yours goes before them.
 """
@@ -15,21 +15,11 @@ class ListPrice:
     usd: float
     unit: str
     source: str
-    read_on: str
 
 
-PUT_METRIC_DATA = ListPrice(
-    usd=0.01,
-    unit="1,000 PutMetricData calls",
-    source="https://aws.amazon.com/cloudwatch/pricing/, us-east-1",
-    read_on="2026-11",
-)
-CUSTOM_METRIC_MONTH = ListPrice(
-    usd=0.30,
-    unit="custom metric and month, the first 10,000",
-    source="https://aws.amazon.com/cloudwatch/pricing/, us-east-1",
-    read_on="2026-11",
-)
+_UNREAD = "as commonly quoted for us-east-1; AWS's own page was not read"
+PUT_METRIC_DATA = ListPrice(usd=0.01, unit="1,000 PutMetricData calls", source=_UNREAD)
+CUSTOM_METRIC_MONTH = ListPrice(usd=0.30, unit="custom metric and month, the first 10,000", source=_UNREAD)
 
 
 @dataclass(frozen=True, kw_only=True)

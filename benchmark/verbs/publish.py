@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from benchmark.errors import PlanError
+
 HELP = "send a run's requests to CloudWatch, each once"
 
 
@@ -28,6 +30,11 @@ def execute(options: argparse.Namespace) -> int:
 
     raw = journal.read(options.folder)
     opening = raw.sittings[0]
+    if opening.provenance == "emulated" and not options.endpoint_url:
+        raise PlanError(
+            f"{options.folder}: an emulated run, and CloudWatch could not tell it from a measured one; publish it to a "
+            "rehearsal with --endpoint-url, or measure real endpoints"
+        )
     client = cloudwatch(options.endpoint_url, options.region)
     done = publish(
         raw,

@@ -25,8 +25,8 @@ def test_a_plan_survives_the_way_to_json_and_back() -> None:
 
 def test_all_problems_are_named_at_once() -> None:
     with pytest.raises(PlanError) as error:
-        plan(requests=0, concurrency=[], colour="red", prompts=[{"id": "a", "class": "x", "promt": "?"}])
-    for told in ("requests: 0", "concurrency: []", "colour: unknown", "prompts[0].promt: unknown"):
+        plan(requests=0, concurrency=[0], colour="red", prompts=[{"id": "a", "class": "x", "promt": "?"}])
+    for told in ("requests: 0", "concurrency: [0]", "colour: unknown", "prompts[0].promt: unknown"):
         assert told in str(error.value)
 
 
@@ -45,6 +45,7 @@ def test_all_problems_are_named_at_once() -> None:
         ({"prompts": [{"id": "a", "class": "grün", "prompt": "p"}]}, "prompts[0].class: 'grün'"),
         ({"prompts": [{"id": "a", "class": "x", "prompt": "p"}] * 2}, "'a' appears twice"),
         ({"concurrency": [4, 4]}, "4 appears twice"),
+        ({"concurrency": []}, "unless `rate` is given"),
         ({"temperature": "hot"}, "temperature: 'hot'"),
     ],
 )
@@ -113,3 +114,10 @@ def test_a_request_asks_for_usage_in_every_chunk_and_carries_the_plans_settings(
     assert body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
     assert (body["stream"], body["temperature"], body["max_tokens"], body["seed"]) == (True, 0.0, 13, 1)
     assert body["chat_template_kwargs"] == {"enable_thinking": False}
+
+
+def test_a_plan_of_arrival_rates_alone_reads_back_from_its_record() -> None:
+    content = plan_content(rate=[1.5])
+    del content["concurrency"]
+    plan = from_dict(content)
+    assert from_dict(plan.to_dict()) == plan

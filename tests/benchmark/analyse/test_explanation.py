@@ -12,7 +12,7 @@ FAST = Process(conditional=(0.95,) * 7, k=7)
 SLOW = Process(conditional=(0.4,) * 7, k=7)
 
 
-@pytest.mark.parametrize(("engine", "outcome"), [(FAST, "hence faster"), (SLOW, "hence slower")])
+@pytest.mark.parametrize(("engine", "outcome"), [(FAST, "should be faster"), (SLOW, "should be slower")])
 def test_a_speed_up_is_explained_by_what_steps_yield_and_cost(engine: Process, outcome: str) -> None:
     summary = summarise(engine.run())
     (said,) = summary["explanations"]

@@ -4,6 +4,7 @@ import json
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -296,3 +297,13 @@ def test_an_open_loop_cell_is_published_under_its_rate() -> None:
     (parcel,) = parcels(from_dict(raw.sittings[0].plan), raw.requests)
     dimensions = {one["Name"]: one["Value"] for one in parcel.data[0]["Dimensions"]}
     assert dimensions == {"Experiment": "qwen3-32b", "Arm": "steady", "Class": "chat", "Concurrency": "2.5/s"}
+
+
+def test_an_emulated_run_is_kept_out_of_the_real_cloudwatch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = raw_run(answered())
+    emulated = replace(raw, sittings=(replace(raw.sittings[0], provenance="emulated"),))
+    store(emulated, tmp_path)
+    assert main(["publish", str(tmp_path), "--namespace", NAMESPACE]) == 2
+    assert "an emulated run" in capsys.readouterr().err
