@@ -57,9 +57,9 @@ def _step(cells: Cells, arm: Arm, place: Place, cell: Mapping[str, Any]) -> tupl
     if per_step is None or known is None or not pauses:
         return None
     span, tokens = known
-    if abs(tokens / pauses["n"] / per_step - 1) <= _ONE_CHUNK_A_STEP:
-        return per_step, pauses["p50"]
-    return per_step, span / tokens * per_step
+    if abs(tokens / pauses["n"] / per_step - 1) <= _ONE_CHUNK_A_STEP and pauses["p50"] > 0:
+        return per_step, pauses["p50"]  # 0 where most chunks came in the packet of the one before
+    return (per_step, span / tokens * per_step) if span > 0 else None
 
 
 def _pooled(arm: Arm, answered: Sequence[RequestRecord]) -> tuple[float, int] | None:

@@ -45,3 +45,14 @@ def test_without_token_counts_there_is_no_explanation_but_no_gap_either() -> Non
 
 def test_a_class_without_pairs_is_not_explained() -> None:
     assert summarise(raw_run(answered("steady", 0)))["explanations"] == []
+
+
+def test_chunks_that_share_a_packet_do_not_stop_the_summary() -> None:
+    packed = (0.1, 0.2, 0.2, 0.2, 0.2, 0.3)
+    requests = [
+        answered(arm, pair, chunk_s=times)
+        for pair in range(6)
+        for arm, times in (("steady", packed), ("spec", (0.1, 0.15, 0.2, 0.25)))
+    ]
+    (said,) = summarise(raw_run(*requests))["explanations"]
+    assert said["step_time_ratio"] is None or said["step_time_ratio"] > 0

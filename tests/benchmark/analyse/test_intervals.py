@@ -1,4 +1,4 @@
-"""The short version of scripts/simulate_intervals.py: limits as wide as a few hundred runs need."""
+"""The short version of measurements/intervals.py: limits as wide as a few hundred runs need."""
 
 from __future__ import annotations
 

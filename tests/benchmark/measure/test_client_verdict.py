@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from scripts import process_tree
-from scripts.client_subjects import Found
-from scripts.client_verdict import Held, Sample, judged, table
-from scripts.process_tree import Used
+from measurements import process_tree
+from measurements.client_subjects import Found
+from measurements.client_verdict import Held, Sample, judged, table
+from measurements.process_tree import Used
 
 TRUTH = [{"key": "a", "sent_s": [0.1, 0.2, 0.3], "tokens": [1, 4, 6]}]
 

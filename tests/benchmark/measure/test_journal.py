@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -68,3 +69,17 @@ def test_a_damaged_line_is_named_by_its_number(tmp_path: Path, spoil: Callable[[
     path.write_bytes(spoil(path.read_bytes()))
     with pytest.raises(ResultsError, match=r"requests\.jsonl:1: no record"):
         read(tmp_path)
+
+
+def test_a_journal_of_an_older_version_is_read_with_defaults(tmp_path: Path) -> None:
+    write_start(tmp_path)
+    path = tmp_path / "requests.jsonl"
+    opening, line = map(json.loads, path.read_text().splitlines())
+    for key in ("round", "rate_per_s", "scheduled_s", "forced_length", "api"):
+        del line[key]
+    line["speculation"] = {"num_spec_steps": 3}
+    del line["spec_stats"]
+    path.write_text(f"{json.dumps(opening)}\n{json.dumps(line)}\n")
+    (record,) = read(tmp_path).requests
+    assert (record.round, record.rate_per_s, record.forced_length, record.api) == (1, None, False, "chat")
+    assert record.spec_stats == {"num_spec_steps": 3}

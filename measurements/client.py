@@ -15,13 +15,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmark.selftest.process import served
+from measurements.client_subjects import AIPERF, Aiperf, BareLoop, OurClient, Subject
+from measurements.client_verdict import Held, Sample, judged, table
+
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from benchmark.selftest.process import served  # noqa: E402  the package is beside this folder
-from scripts.client_subjects import AIPERF, Aiperf, BareLoop, OurClient, Subject  # noqa: E402
-from scripts.client_verdict import Held, Sample, judged, table  # noqa: E402
-
 FIRST_MS, STEP_MS, TOKENS = 100.0, 45.0, 100
 REQUESTS = {1: 4, 4: 16, 64: 256}
 """By concurrency."""

@@ -14,9 +14,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, product
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmark.analyse.advise import advise
 from benchmark.analyse.comparison import adjust, compare

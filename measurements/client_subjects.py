@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from scripts import process_tree
-from scripts.process_tree import Used
+from measurements import process_tree
+from measurements.process_tree import Used
 
 ROOT = Path(__file__).resolve().parent.parent
 AIPERF = "aiperf==0.13.0"
@@ -43,14 +43,19 @@ class Subject(Protocol):
 
 @dataclass(frozen=True)
 class BareLoop:
-    """scripts/bare_loop.py."""
+    """measurements/bare_loop.py."""
 
     name: str = "bare loop"
 
     def load(
         self, url: str, requests: int, concurrency: int, tokens: int, out: Path
     ) -> tuple[list[Found], Used]:
-        command = [sys.executable, "scripts/bare_loop.py", url, *map(str, (requests, concurrency, tokens))]
+        command = [
+            sys.executable,
+            "measurements/bare_loop.py",
+            url,
+            *map(str, (requests, concurrency, tokens)),
+        ]
         used = process_tree.run(command, output=out.with_suffix(".out"), folder=ROOT)
         return [_bare(json.loads(line)) for line in out.with_suffix(".out").read_text().splitlines()], used
 

@@ -1,4 +1,4 @@
-"""The least that a streaming client can be: what `scripts/measure_client.py` holds the benchmark's client against.
+"""The least that a streaming client can be: what `measurements/client.py` holds the benchmark's client against.
 
 A closed loop over aiohttp: read a line, take the time, parse it, count. One line of JSON per request at the end.
 """
