@@ -114,7 +114,7 @@ def _publish(experiment: Experiment, *, out: Path, endpoint: str) -> None:
     print()
     sys.stdout.flush()
     _benchmark(
-        ["publish", str(out), "--namespace", namespace],
+        ["publish", str(out), "--namespace", namespace, "--endpoint-url", endpoint],
         environment=server.child_environment(os.environ, endpoint=endpoint, region=region),
     )
     cloudwatch = server.client("cloudwatch", endpoint=endpoint, region=region)
