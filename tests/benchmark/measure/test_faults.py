@@ -62,7 +62,10 @@ def faults(endpoint: Endpoint, tmp_path: Path) -> dict[str, dict[str, Any]]:
 def test_each_fault_is_a_named_error_without_numbers_and_each_oddity_an_answer(
     faults: dict[str, dict[str, Any]],
 ) -> None:
-    assert {name: faults[name]["error"] for name in FAILING} == FAILING
+    found = {name: faults[name]["error"] for name in FAILING}
+    # As the packets fall, aiohttp tells of a broken chunk length or leaves the request to its timeout: named either way.
+    assert found.pop("bad-framing") in ("malformed", "timeout")
+    assert found == {name: error for name, error in FAILING.items() if name != "bad-framing"}
     for name in FAILING:
         assert [faults[name][key] for key in ("ttft_s", "e2e_s", "chunk_s")] == [None, None, []], name
         assert faults[name]["message"]
