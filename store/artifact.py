@@ -9,8 +9,8 @@ from typing import Any
 
 from store import FILES, MARKER
 from store.bucket import BucketFolder
-from store.errors import Incomplete, StoreError
-from store.files import StoredFile, described, sha256, to_json
+from store.errors import Incomplete
+from store.files import described, of_text, to_json
 
 INPUTS = "artifact_inputs.json"
 """What the artifact key is a hash of, for whoever wonders."""
@@ -29,7 +29,7 @@ def push(
     target: BucketFolder,
     *,
     key: str,
-    inputs: Path,
+    inputs: str,
     required: Collection[str],
     baseline: BucketFolder | None,
     declared: Collection[str],
@@ -46,18 +46,15 @@ def push(
             raise Incomplete(
                 f"{folder / name}: missing or empty, so compilation did not finish; compile again"
             )
-    _store_differences(folder, baseline, declared)
-    try:
-        (folder / INPUTS).write_bytes(inputs.read_bytes())
-        files = [described(folder, path) for path in _files(folder)]
-    except OSError as error:
-        raise StoreError(
-            f"{folder}: {error.strerror or error}; give the folder of a compiled artifact"
-        ) from None
+    texts = {INPUTS: inputs, **_differences(folder, baseline, declared)}
+    files = [described(folder, path) for path in _files(folder)]
     for file in files:
         if not target.has(file):
             target.upload(folder / file.path, file)
             report(f"{file.path}: {file.size / 1e6:,.1f} MB stored")
+    for name, text in texts.items():
+        target.put_text(name, text)
+        files.append(of_text(name, text))
     target.put_text(FILES, json.dumps({"files": to_json(files)}, indent=1) + "\n")
     target.put_text(MARKER, marker(key))
 
@@ -75,13 +72,13 @@ def differences(one: Any, other: Any, path: str = "") -> dict[str, tuple[Any, An
     return {} if one == other else {path: (one, other)}
 
 
-def _store_differences(folder: Path, baseline: BucketFolder | None, declared: Collection[str]) -> None:
+def _differences(folder: Path, baseline: BucketFolder | None, declared: Collection[str]) -> dict[str, str]:
     """What the compiler set differently from the baseline, beyond the declared treatment or not.
 
     Equal requests are not yet an equal engine: the runtime fills defaults in by itself.
     """
     if baseline is None or not (folder / CONFIGURATION).is_file():
-        return
+        return {}
     theirs = baseline.text(CONFIGURATION)
     content: dict[str, Any] = {"baseline": baseline.address, "compared": theirs is not None}
     if theirs is not None:
@@ -100,18 +97,12 @@ def _store_differences(folder: Path, baseline: BucketFolder | None, declared: Co
             }
             for path, pair in found.items()
         ]
-    (folder / DIFFERENCES).write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+    return {DIFFERENCES: json.dumps(content, indent=1, sort_keys=True) + "\n"}
 
 
 def _files(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in (MARKER, FILES)]
-
-
-def verify(folder: Path, files: Collection[StoredFile], *, hashes: bool) -> None:
-    """Raises Incomplete at the first file of `folder` that is not as listed."""
-    for file in files:
-        path = folder / file.path
-        if not path.is_file() or path.stat().st_size != file.size:
-            raise Incomplete(f"{path}: missing, or not {file.size} bytes long; copy the folder again")
-        if hashes and sha256(path) != file.sha256:
-            raise Incomplete(f"{path}: content differs from what was stored; copy the folder again")
+    return [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in (MARKER, FILES, INPUTS, DIFFERENCES)
+    ]

@@ -11,6 +11,7 @@ from threading import Event
 
 from store.bucket import BucketFolder
 from store.errors import Incomplete, StoreError, one_line
+from store.files import sha256
 from store.pull import check, pull, source
 
 
@@ -29,7 +30,9 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     push.add_argument("folder", type=Path, metavar="DIR")
     push.add_argument("--to", required=True, metavar="S3")
     push.add_argument("--key", required=True, help="artifact key of the arm")
-    push.add_argument("--inputs", required=True, type=Path, metavar="FILE", help="what the key is made of")
+    inputs = push.add_mutually_exclusive_group(required=True)
+    inputs.add_argument("--inputs", type=Path, metavar="FILE", help="what the key is made of, JSON")
+    inputs.add_argument("--inputs-from", metavar="VARIABLE", help="the same from the environment")
     push.add_argument(
         "--require", action="append", default=[], metavar="NAME", help="file that must be there"
     )
@@ -52,10 +55,15 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
             verb.add_argument(
                 "--note", type=Path, metavar="FILE", help="write FILE if finished, exit 0 either way"
             )
-    keep = _verb(verbs, "keep", "store a results folder again and again until SIGTERM", _keep)
+    keep = _verb(verbs, "keep", "store a results folder again and again until SIGTERM, or once", _keep)
     keep.add_argument("folder", type=Path, metavar="DIR")
     keep.add_argument("--to", required=True, metavar="S3")
     keep.add_argument("--every", type=float, default=60, metavar="S")
+    keep.add_argument("--once", action="store_true", help="store what is there and end")
+    get = _verb(verbs, "get", "one file, if it is the one that is asked for", _get)
+    get.add_argument("source", metavar="S3", help="s3://bucket/folder/name")
+    get.add_argument("--sha256", required=True, metavar="HASH")
+    get.add_argument("--to", required=True, type=Path, metavar="FILE")
     restore = _verb(verbs, "restore", "bring back what `keep` stored", _restore)
     restore.add_argument("source", metavar="S3")
     restore.add_argument("--to", required=True, type=Path, metavar="DIR")
@@ -98,10 +106,7 @@ def _fetch(options: argparse.Namespace) -> int:
 def _token(file: Path | None) -> str | None:
     if file is None:
         return os.environ.get("HF_TOKEN") or None
-    try:
-        return file.read_text(encoding="utf-8").strip() or None
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"--token-file {file}: {one_line(error)}") from None
+    return _read("--token-file", file).strip() or None
 
 
 def _push(options: argparse.Namespace) -> int:
@@ -111,7 +116,7 @@ def _push(options: argparse.Namespace) -> int:
         options.folder,
         _bucket(options, options.to),
         key=options.key,
-        inputs=options.inputs,
+        inputs=_inputs(options),
         required=options.require,
         baseline=_bucket(options, options.baseline) if options.baseline else None,
         declared=[name for name in options.declared.split(",") if name],
@@ -119,6 +124,21 @@ def _push(options: argparse.Namespace) -> int:
     )
     print(f"artifact {options.key}: complete")
     return 0
+
+
+def _inputs(options: argparse.Namespace) -> str:
+    if options.inputs is not None:
+        return _read("--inputs", options.inputs)
+    if options.inputs_from not in os.environ:
+        raise StoreError(f"--inputs-from {options.inputs_from}: the environment has no such variable")
+    return os.environ[options.inputs_from]
+
+
+def _read(option: str, file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{option} {file}: {one_line(error)}") from None
 
 
 def _pull(options: argparse.Namespace) -> int:
@@ -147,6 +167,8 @@ def _keep(options: argparse.Namespace) -> int:
     from store.results import keep
 
     stop = Event()
+    if options.once:
+        stop.set()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     keep(options.folder, _bucket(options, options.to), every_s=options.every, stop=stop, report=_report)
@@ -158,4 +180,15 @@ def _restore(options: argparse.Namespace) -> int:
 
     count = restore(_bucket(options, options.source), options.to, _report)
     print(f"{options.to}: {count} files brought back" if count else f"{options.to}: nothing to bring back")
+    return 0
+
+
+def _get(options: argparse.Namespace) -> int:
+    folder, _, name = options.source.rpartition("/")
+    options.to.parent.mkdir(parents=True, exist_ok=True)
+    _bucket(options, folder).download(name, options.to)
+    if sha256(options.to) != options.sha256:
+        options.to.unlink()
+        raise Incomplete(f"{options.source}: is not the file with hash {options.sha256}; store it again")
+    print(f"{options.to}: {options.to.stat().st_size} bytes")
     return 0

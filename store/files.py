@@ -39,6 +39,12 @@ def described(folder: Path, path: Path) -> StoredFile:
     return StoredFile(path.relative_to(folder).as_posix(), path.stat().st_size, sha256(path))
 
 
+def of_text(path: str, text: str) -> StoredFile:
+    """A file that exists as text only."""
+    content = text.encode()
+    return StoredFile(path, len(content), hashlib.sha256(content).hexdigest())
+
+
 def to_json(files: Iterable[StoredFile]) -> list[dict[str, Any]]:
     """As written into markers and lists."""
     return [asdict(file) for file in sorted(files)]

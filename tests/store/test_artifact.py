@@ -42,7 +42,7 @@ def store(compiled: Path) -> Callable[..., None]:
             compiled,
             target,
             key=key,
-            inputs=compiled.parent / "inputs.json",
+            inputs='{"image": "x"}',
             required=REQUIRED,
             baseline=baseline,
             declared=("speculation_length",),
@@ -57,7 +57,7 @@ def test_an_artifact_is_stored_whole_and_marked_with_its_key(folder: Any, store:
     store(target)
     assert target.text(MARKER) == '{"key": "0123456789abcdef"}\n'
     assert json.loads(target.text("artifact_inputs.json")) == {"image": "x"}
-    assert {file.path for file in check(target, key=KEY)} == {
+    assert {file.path for file in check(target, key=KEY)} == {  # each as long as it was
         "neuron_config.json",
         "model.pt",
         "weights/tp0_sharded_checkpoint.safetensors",
@@ -191,6 +191,10 @@ def test_the_commands_end_with_their_exit_codes(
     assert note.exists()
     assert main(["pull", address, "--key", KEY, "--to", str(tmp_path / "down"), *where]) == 0
     assert main(["check", str(tmp_path / "down"), "--key", KEY]) == 0
+    assert (
+        main(["get", f"{address}/model.pt", "--sha256", "0" * 64, "--to", str(tmp_path / "m"), *where]) == 1
+    )
+    assert not (tmp_path / "m").exists()
     capsys.readouterr()
     assert main(["pull", "s3://no-such-bucket/x", "--to", str(tmp_path / "down"), *where]) == 3
     assert main(["pull", "s3://", "--to", str(tmp_path / "down"), *where]) == 2
