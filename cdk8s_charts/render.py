@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import cdk8s
 
+from cdk8s_charts.checking import refuse_findings
 from cdk8s_charts.errors import ChartError
 from cdk8s_charts.foundation import claims_chart, namespace_chart, storage_chart
 from cdk8s_charts.llmperf import llmperf_chart
 from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.parity import undeclared_differences
+from cdk8s_charts.scheduling import refuse_unplaceable
 from cdk8s_charts.serving import serving_chart
 
 if TYPE_CHECKING:
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     """Files in apply order.
 
-    Raises `ChartError` when two arms differ in more than their declared treatment.
+    Raises `ChartError` when two arms differ in more than their declared treatment, when a check between objects finds
+    something, or when a pod could never be placed; a line a problem.
     """
     app = cdk8s.App()
     charts = [
@@ -35,6 +38,8 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
         for chart in charts
     )
     _refuse_unfair(experiment, files)
+    refuse_findings(experiment, files)
+    refuse_unplaceable(experiment, files)
     return tuple(sorted(files, key=lambda file: file.name))
 
 
