@@ -130,13 +130,12 @@ class Cluster:
     def _needed_mounts(self, workload: Workload) -> frozenset[tuple[str, str]]:
         """Mountpoint CSI driver 2.x runs one pod a volume, node and identity (docs/MOUNTPOINT_POD_SHARING.md)."""
         account = workload.spec.get("serviceAccountName", "default")
-        names = [
-            (volume.get("persistentVolumeClaim") or {}).get("claimName")
+        known = self.surroundings.volumes
+        names = (
+            (volume.get("persistentVolumeClaim") or {}).get("claimName", "")
             for volume in workload.spec.get("volumes") or ()
-        ]
-        return frozenset(
-            (self.surroundings.volumes[name], account) for name in names if name in self.surroundings.volumes
         )
+        return frozenset((known[name], account) for name in names if name in known)
 
 
 def claims(workload: Workload, surroundings: Surroundings) -> tuple[Demand, ...]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ARTIFACT_ANNOTATION = "speculation.trn2/artifact-key"
 _LOOP = re.compile(r"\b(until|while|sleep|wait)\b")
-_LIMIT = 4000
+_LIMIT = 500
 """States looked at; beyond, the searched orders are those in which pods that never let go come first."""
 
 
@@ -47,7 +47,12 @@ def started(pods: Sequence[Workload]) -> tuple[Waiting, ...]:
 
 
 def deadlock(cluster: Cluster, pods: Sequence[Waiting]) -> str | None:
-    """One line about an order that ends with pods waiting for ever, or `None`."""
+    """One line about an order that ends with pods waiting for ever, or `None`.
+
+    A Job that waits for nobody and that nobody waits for always ends and gives back what it held, so it is left out.
+    """
+    needed = frozenset[str]().union(*(pod.jobs for pod in pods))
+    pods = [pod for pod in pods if pod.jobs or not pod.workload.ends or pod.workload.name in needed]
     todo = tuple(
         sorted(range(len(pods)), key=lambda number: (pods[number].workload.ends, not pods[number].jobs))
     )

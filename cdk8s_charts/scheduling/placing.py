@@ -78,9 +78,19 @@ def verdicts(experiment: Experiment, objects: Iterable[Object]) -> tuple[list[Ve
             found.append(Verdict(pod.label, None, empty.schedule(pod)[1]))
         except SchedulingError as error:
             problems.append(f"{pod.label}: {error}")
-    if not problems and (story := deadlock(empty, started(pods))):
+    possible = [pod for pod in pods if _fits_alone(empty, pod)]
+    if story := deadlock(empty, started(possible)):
         problems.append(story)
     return found, problems
+
+
+def _fits_alone(empty: Cluster, pod: Workload) -> bool:
+    """A pod that can never run is a problem of its own; the others need not wait for it in the search."""
+    try:
+        empty.schedule(pod)
+    except SchedulingError:
+        return False
+    return True
 
 
 def _neuron_nodes(experiment: Experiment) -> int:

@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import celpy
+from celpy.adapter import json_to_cel
 from celpy.celparser import CELParseError
 from celpy.evaluation import CELEvalError
 
@@ -43,7 +44,7 @@ def matches(expression: str, device: Device) -> bool:
         attributes.setdefault(domain, {})[name] = value
     known = {"driver": device.driver, "attributes": attributes, "capacity": {}}
     try:
-        result = program.evaluate({"device": celpy.json_to_cel(known)})
+        result = program.evaluate({"device": json_to_cel(known)})
     except CELEvalError as error:
         raise NeverSatisfied(
             f"selector {expression!r} fails on {device.name}: {_reason(error)}; "
