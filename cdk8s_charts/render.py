@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 import cdk8s
 
+from cdk8s_charts.batch import batch_chart
 from cdk8s_charts.checking import refuse_findings
-from cdk8s_charts.errors import ChartError
+from cdk8s_charts.compiling import compile_chart
+from cdk8s_charts.fetching import fetch_chart
 from cdk8s_charts.foundation import claims_chart, namespace_chart, storage_chart
 from cdk8s_charts.llmperf import llmperf_chart
+from cdk8s_charts.lmeval import lmeval_chart
 from cdk8s_charts.manifest_file import ManifestFile
-from cdk8s_charts.parity import undeclared_differences
+from cdk8s_charts.network_policy import network_chart
 from cdk8s_charts.scheduling import refuse_unplaceable
 from cdk8s_charts.serving import serving_chart
 
@@ -26,35 +29,22 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     something, or when a pod could never be placed; a line a problem.
     """
     app = cdk8s.App()
-    charts = [
-        namespace_chart(app, experiment),
-        claims_chart(app, experiment),
-        storage_chart(app, experiment),
-        *(serving_chart(app, experiment, arm) for arm in experiment.arms),
-        llmperf_chart(app, experiment),
-    ]
+    charts = [namespace_chart(app, experiment), network_chart(app, experiment)]
+    if any(arm.runtime.device == "neuron" for arm in experiment.arms):
+        charts += [claims_chart(app, experiment), storage_chart(app, experiment)]
+        charts += [fetch_chart(app, experiment), compile_chart(app, experiment)]
+    charts += [serving_chart(app, experiment, arm) for arm in experiment.served_arms]
+    if experiment.batch_arms:
+        charts.append(batch_chart(app, experiment))
+    charts.append(llmperf_chart(app, experiment))
+    if experiment.benchmark.lm_eval is not None:
+        charts.append(lmeval_chart(app, experiment))
     files = tuple(
         ManifestFile(f"{chart.node.id}.yaml", tuple(dict(entry) for entry in chart.to_json()))
         for chart in charts
     )
-    _refuse_unfair(experiment, files)
+    files = tuple(file for file in files if file.objects)
     refuse_findings(experiment, files)
     refuse_unplaceable(experiment, files)
     return tuple(sorted(files, key=lambda file: file.name))
 
-
-def _refuse_unfair(experiment: Experiment, files: tuple[ManifestFile, ...]) -> None:
-    deployments = {
-        item["metadata"]["name"]: item
-        for file in files
-        for item in file.objects
-        if item["kind"] == "Deployment"
-    }
-    baseline = deployments[experiment.baseline.name]
-    for arm in experiment.arms[1:]:
-        extra = undeclared_differences(baseline, deployments[arm.name])
-        if extra:
-            raise ChartError(
-                f"arm {arm.name} differs from {experiment.baseline.name} beyond its treatment: "
-                f"{'; '.join(extra)}"
-            )

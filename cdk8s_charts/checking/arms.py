@@ -22,9 +22,10 @@ def undeclared_difference(rendered: Rendered) -> Iterator[Fault]:
     arms = list(rendered.arms())
     if not arms:
         return
-    _, baseline = arms[0]
-    for _, pod in arms[1:]:
-        for path in undeclared_differences(baseline.owner, pod.owner):
+    first, baseline = arms[0]
+    for arm, pod in arms[1:]:
+        other_runtime = arm.runtime != first.runtime
+        for path in undeclared_differences(baseline.owner, pod.owner, other_runtime=other_runtime):
             yield Fault(
                 pod.label,
                 path,
