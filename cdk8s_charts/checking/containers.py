@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _PORT_NAME = re.compile(r"(?=.{1,15}$)(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
 _PLACEHOLDER = re.compile(r"\$\{[A-Z_]+\}")
+_WHEEL = re.compile(r"[\w.-]+==\d+\.\d+\.\d+\S*")
+"""The lab's runtime is a wheel, not an image; its experiments are rendered and never applied."""
 _HANDLERS = ("httpGet", "exec", "tcpSocket", "grpc")
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 
@@ -58,8 +60,8 @@ def unpinned_image(rendered: Rendered) -> Iterator[Fault]:
     """An image without a full tag is another one tomorrow."""
     for pod, path, container in rendered.containers():
         image = str(container.get("image", ""))
-        if _PLACEHOLDER.fullmatch(image):
-            continue  # tagged with the hash of its content when it is filled in
+        if _PLACEHOLDER.fullmatch(image) or _WHEEL.fullmatch(image):
+            continue  # the first is tagged with the hash of its content when it is filled in
         tag = image.split("@")[0].rpartition("/")[2].partition(":")[2]
         digest = "@sha256:" in image
         if not digest and (not tag or tag == "latest" or _is_moving(tag)):

@@ -117,24 +117,20 @@ def writable_store(rendered: Rendered) -> Iterator[Fault]:
 
 
 def memory_volume_beyond_limit(rendered: Rendered) -> Iterator[Fault]:
-    """What is written to a memory volume counts against the containers' memory: beyond the limit the server is killed."""
-    for pod in rendered.pods:
-        limits = [
-            (container.get("resources") or {}).get("limits", {}).get("memory", 0)
-            for container in pod.spec["containers"]
-        ]
-        total = sum(quantity(limit) for limit in limits)
+    """What is written to a memory volume counts against the writer's memory: beyond the limit the server is killed."""
+    for pod, path, container in rendered.containers():
+        limit = quantity(((container.get("resources") or {}).get("limits") or {}).get("memory", 0))
+        mounted = {mount["name"] for mount in container.get("volumeMounts") or ()}
         for volume in pod.spec.get("volumes") or ():
             source = volume.get("emptyDir") or {}
-            if source.get("medium") != "Memory":
+            if source.get("medium") != "Memory" or volume["name"] not in mounted:
                 continue
-            path = f"{pod.spec_path}.volumes[{volume['name']}].emptyDir.sizeLimit"
             size = source.get("sizeLimit")
-            if size is None or quantity(size) >= total:
+            if size is None or quantity(size) >= limit:
                 yield Fault(
                     pod.label,
-                    path,
-                    f"{size} is not below the memory limit of the containers",
+                    f"{pod.spec_path}.volumes[{volume['name']}].emptyDir.sizeLimit",
+                    f"{size} is not below the memory limit of {path}",
                     "set a smaller one",
                 )
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdk8s_charts.scheduling.devices import Device, published
-from cdk8s_charts.scheduling.errors import NotModelled
 from cdk8s_charts.scheduling.quantities import Amounts
 from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL
 
 if TYPE_CHECKING:
     from experiment.arms import Experiment
+    from experiment.catalogue.instances import Instance
 
 _MIB = 2**20
 _GIB = 2**30
@@ -32,35 +32,30 @@ class Machine:
     source: str
 
 
-MACHINES = {
-    "trn2.48xlarge": Machine(
-        vcpus=192,
-        memory_gib=2048,
-        max_pods=100,
-        disk_gib=7077,
-        source="Neuron trn2-arch; pods and 7,600 GB of NVMe: Karpenter's instance-type reference",
-    ),
-    "trn2.3xlarge": Machine(
-        vcpus=12,
-        memory_gib=128,
-        max_pods=58,
-        disk_gib=437,
-        source="estimate: a sixteenth of trn2.48xlarge",
-    ),
-    "m7i.large": Machine(
-        vcpus=2,
-        memory_gib=8,
-        max_pods=29,
-        disk_gib=50,
-        source="EC2 instance types; pods by the number of network interfaces (eni-max-pods.txt); root volume",
-    ),
-}
+SYSTEM_MACHINE = Machine(
+    vcpus=2,
+    memory_gib=8,
+    max_pods=29,
+    disk_gib=50,
+    source="EC2 instance types; pods by the number of network interfaces (eni-max-pods.txt); root volume",
+)
 SYSTEM_INSTANCE = "m7i.large"
 """As `infra/settings.py` has it; a test holds them together."""
 SYSTEM_NODES = 2
 
 
-def allocatable(machine: Machine) -> Amounts:
+def machine(instance: Instance) -> Machine:
+    """A Trn2 node, whose kubelet lives on the local NVMe."""
+    return Machine(
+        vcpus=instance.vcpus,
+        memory_gib=instance.memory_gib,
+        max_pods=instance.max_pods,
+        disk_gib=instance.scratch_gib,
+        source="experiment/catalogue/instances.py",
+    )
+
+
+def allocatable(of: Machine) -> Amounts:
     """What is left for pods, by the formula of the EKS images.
 
     CPU: 6 % of the first core, 1 % of the second, 0.5 % of two more, 0.25 % of the rest is reserved. Memory: the
@@ -69,14 +64,14 @@ def allocatable(machine: Machine) -> Amounts:
     191,450m and 1,938,410 Mi, the figures of Karpenter's reference.
     https://github.com/awslabs/amazon-eks-ami (nodeadm, kubelet defaults)
     """
-    cores = machine.vcpus
+    cores = of.vcpus
     reserved_m = 60 + 10 * (cores > 1) + 5 * max(0, min(cores, 4) - 2) + 2.5 * max(0, cores - 4)
-    memory_mib = machine.memory_gib * 1024 * 0.925 - 255 - 11 * machine.max_pods - 100
+    memory_mib = of.memory_gib * 1024 * 0.925 - 255 - 11 * of.max_pods - 100
     return Amounts(
         cpu_m=int(cores * 1000 - reserved_m),
         memory=int(memory_mib) * _MIB,
-        ephemeral=int((machine.disk_gib * 0.9 - 1) * _GIB),
-        pods=machine.max_pods,
+        ephemeral=int((of.disk_gib * 0.9 - 1) * _GIB),
+        pods=of.max_pods,
     )
 
 
@@ -174,7 +169,7 @@ def nodes(experiment: Experiment, *, neuron_nodes: int) -> tuple[Node, ...]:
             f"system-{number}",
             {**_standard_labels(SYSTEM_INSTANCE), NODE_ROLE_LABEL: "system"},
             (),
-            allocatable(MACHINES[SYSTEM_INSTANCE]) - taken_by_residents("system", allocation),
+            allocatable(SYSTEM_MACHINE) - taken_by_residents("system", allocation),
         )
         for number in range(SYSTEM_NODES)
     ]
@@ -192,11 +187,9 @@ def taken_by_residents(role: str, allocation: str) -> Amounts:
 
 def _neuron_node(experiment: Experiment, number: int, allocation: str) -> Node:
     instance = experiment.cluster.instance
-    if instance.name not in MACHINES:
-        raise NotModelled(f"instance {instance.name} is no node of this model; it has {', '.join(MACHINES)}")
     name = f"trn2-{number}"
     by_claims = allocation == "dra"
-    free = allocatable(MACHINES[instance.name]) - taken_by_residents("neuron", allocation)
+    free = allocatable(machine(instance)) - taken_by_residents("neuron", allocation)
     return Node(
         name,
         {**_standard_labels(instance.name), NODE_ROLE_LABEL: "neuron"},

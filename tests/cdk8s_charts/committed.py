@@ -37,7 +37,9 @@ def _read(path: Path) -> tuple[Object, ...]:
 
 def objects_of(path: Path) -> list[Object]:
     """A copy that a test may break."""
-    return copy.deepcopy(list(_read(path)))
+    objects = copy.deepcopy(list(_read(path)))
+    assert objects, f"{path.name} is not rendered; run: make manifests"
+    return objects
 
 
 def the(objects: list[Object], kind: str, name: str = "") -> Object:

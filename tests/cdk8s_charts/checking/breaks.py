@@ -90,6 +90,14 @@ def volume(**body: Any) -> Edit:
     return lambda o: pod(o)["volumes"].append({"name": "added", **body})
 
 
+def memory_volume(source: Object) -> Edit:
+    def edit(objects: list[Object]) -> None:
+        volume(emptyDir=source)(objects)
+        server(objects)["volumeMounts"].append({"name": "added", "mountPath": "/added"})
+
+    return edit
+
+
 def variable(name: str, **body: Any) -> Edit:
     return lambda o: server(o).setdefault("env", []).append({"name": name, **body})
 
@@ -221,9 +229,9 @@ BREAKS: dict[str, tuple[str, Edit]] = {
     ),
     "shared memory beyond the limit": (
         "memory-volume-beyond-limit",
-        volume(emptyDir={"medium": "Memory", "sizeLimit": "2000Gi"}),
+        memory_volume({"medium": "Memory", "sizeLimit": "2000Gi"}),
     ),
-    "memory volume without size": ("memory-volume-beyond-limit", volume(emptyDir={"medium": "Memory"})),
+    "memory volume without size": ("memory-volume-beyond-limit", memory_volume({"medium": "Memory"})),
     "scratch beyond the disk limit": ("disk-volume-beyond-limit", volume(emptyDir={"sizeLimit": "9000Gi"})),
     "no memory limit": ("missing-resources", lambda o: server(o)["resources"]["limits"].pop("memory")),
     "no resources at all": ("missing-resources", without(init, "resources")),

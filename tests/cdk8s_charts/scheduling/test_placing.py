@@ -12,16 +12,18 @@ from cdk8s_charts.errors import ChartError
 from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.scheduling import allocator, refuse_unplaceable, verdicts
 from cdk8s_charts.scheduling.nodes import (
-    MACHINES,
     RESIDENTS,
     SYSTEM_INSTANCE,
+    SYSTEM_MACHINE,
     SYSTEM_NODES,
     allocatable,
+    machine,
     nodes,
     taken_by_residents,
 )
 from cdk8s_charts.scheduling.quantities import Amounts, quantity
 from cdk8s_charts.scheduling.workloads import Workload
+from experiment.catalogue.instances import INSTANCES
 from infra.settings import Settings
 from tests.cdk8s_charts.committed import EXPERIMENTS, experiment_at, objects_of, pod_spec, the
 from tests.conftest import REFERENCE
@@ -209,19 +211,19 @@ def test_what_the_device_plugin_cannot_give_is_refused(
 
 
 def test_allocatable_of_a_trn2_node_is_what_karpenter_lists() -> None:
-    offered = allocatable(MACHINES["trn2.48xlarge"])
+    offered = allocatable(machine(INSTANCES["trn2.48xlarge"]))
     assert (offered.cpu_m, offered.memory // 2**20, offered.pods) == (191_450, 1_938_410, 100)
 
 
 def test_every_figure_has_a_source() -> None:
-    assert all(machine.source for machine in MACHINES.values())
+    assert SYSTEM_MACHINE.source
     assert all(resident.source for resident in RESIDENTS)
 
 
 def test_the_system_nodes_are_those_that_are_deployed() -> None:
     settings = Settings()
     assert (settings.system_instance_type, settings.system_nodes) == (SYSTEM_INSTANCE, SYSTEM_NODES)
-    assert MACHINES[SYSTEM_INSTANCE].disk_gib == settings.system_volume_gib
+    assert SYSTEM_MACHINE.disk_gib == settings.system_volume_gib
 
 
 def test_residents_are_counted_by_role_and_allocation() -> None:
