@@ -39,12 +39,11 @@ def policies(experiment: Experiment) -> list[dict[str, Any]]:
     """
     to_servers = {"to": [{"podSelector": _pods("server")}], "ports": [_port(SERVICE_PORT)]}
     from_clients = {"from": [{"podSelector": _pods("client")}], "ports": [_port(SERVICE_PORT)]}
-    compiled = any(arm.runtime.device == "neuron" for arm in experiment.arms)
     return [
         _policy(experiment, "default-deny", {}, ingress=[], egress=[]),
         _policy(experiment, "servers", _pods("server"), ingress=[from_clients], egress=[]),
         _policy(experiment, "clients", _pods("client"), ingress=[], egress=[to_servers, *_outside()]),
-        *([_policy(experiment, "jobs", _pods("job"), ingress=[], egress=_outside())] if compiled else []),
+        _policy(experiment, "jobs", _pods("job"), ingress=[], egress=_outside()),
     ]
 
 
