@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 
 OLDEST_FOR_CLAIMS = (1, 34, 2)
 """1.34.0 and 1.34.1 have a regression in resource claims (kubernetes#133920)."""
-DRIVER_NEEDED_SINCE = (2, 32)
-DRIVER_NEEDED = (2, 27)
-"""From runtime library 2.32 on, drivers up to 2.26 are refused (Neuron SDK 2.30, release notes of the containers).
-Older libraries state no such floor; new drivers keep serving them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,21 +44,21 @@ def node_image(kubernetes: str) -> NodeImage:
 
 
 def check_driver(experiment: Experiment) -> None:
-    """Raises `InfraError` where a runtime of the experiment refuses the driver of the node image."""
+    """Raises `InfraError` where a runtime of the experiment refuses the driver of the node image.
+
+    A runtime library states the oldest driver that it works with; newer drivers keep serving older libraries.
+    """
     driver = node_image(experiment.cluster.kubernetes).neuron_driver
     for arm in experiment.arms:
-        library = arm.runtime.runtime_library
-        if library and version(library) >= DRIVER_NEEDED_SINCE and version(driver) < DRIVER_NEEDED:
+        oldest = arm.runtime.oldest_driver
+        if oldest is not None and version(driver) < version(oldest):
             raise InfraError(
-                f"runtime {arm.runtime.name} of arm {arm.name}: its Neuron runtime {library} refuses the driver {driver} "
-                f"of the node image; use a Kubernetes version whose image carries driver {_text(DRIVER_NEEDED)} or later"
+                f"runtime {arm.runtime.name} of arm {arm.name}: needs Neuron driver {oldest} or later, the node image "
+                f"{node_image(experiment.cluster.kubernetes).release} has {driver}; choose an older runtime, or another "
+                "cluster.kubernetes whose image has it"
             )
 
 
 def version(text: str) -> tuple[int, ...]:
     """`2.29.0.0` or `1.35.6-20260714` as numbers that compare."""
     return tuple(int(part) for part in text.partition("-")[0].split("."))
-
-
-def _text(parts: tuple[int, ...]) -> str:
-    return ".".join(map(str, parts))

@@ -26,6 +26,7 @@ class Instance:
     """Cores a pod may request, after what the system reserves."""
     allocatable_memory_gib: int
     efa_interfaces: int
+    scratch_gib: int = 7600
 
     def logical_cores(self, *, devices: int, logical_nc_config: int) -> int:
         """NeuronCores as the framework sees them: physical cores grouped by the logical NeuronCore configuration."""

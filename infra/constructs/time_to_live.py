@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from experiment import Experiment
 
 TARGET = "arn:aws:scheduler:::aws-sdk:eks:updateNodegroupConfig"
+AGAIN_AFTER = timedelta(minutes=30)
 BEFORE_BLOCK_ENDS = timedelta(minutes=60)
 """EKS empties the group 40 minutes before a capacity block ends and EC2 takes the instances at 30
 (https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html); this comes first, while pods can still
@@ -35,15 +36,10 @@ def off_input(experiment: Experiment) -> dict[str, object]:
     }
 
 
-def daily_expression(off_at_utc: str) -> str:
-    """Three times in the hour: EKS refuses a change of a group while another is under way, and zero stays zero."""
-    hour, minute = (int(part) for part in off_at_utc.split(":"))
-    minutes = ",".join(str((minute + later) % 60) for later in (0, 20, 40))
-    hours = dict.fromkeys((hour + (minute + later) // 60) % 24 for later in (0, 20, 40))
-    if len(hours) > 1:
-        # Beyond the full hour a cron expression would also name hours and minutes that are not meant.
-        return f"cron({minute} {hour} * * ? *)"
-    return f"cron({minutes} {hour} * * ? *)"
+def daily_expression(off_at_utc: str, *, later: timedelta = timedelta()) -> str:
+    """Every day at an hour, or some time after it."""
+    moment = datetime.strptime(off_at_utc, "%H:%M") + later
+    return f"cron({moment.minute} {moment.hour} * * ? *)"
 
 
 def block_expression(ends_at: str) -> str:
@@ -64,7 +60,10 @@ class TimeToLive(Construct):
         self._experiment = experiment
         self._group = scheduler.CfnScheduleGroup(self, "Group", name=schedule_group(experiment))
         self._role = self._off_role()
-        self._schedule("Daily", daily_expression(experiment.cluster.off_at_utc))
+        off_at = experiment.cluster.off_at_utc
+        self._schedule("Daily", daily_expression(off_at))
+        # EKS refuses a change of a group while another is under way; once more, and zero stays zero.
+        self._schedule("DailyAgain", daily_expression(off_at, later=AGAIN_AFTER))
         ends_at = experiment.cluster.capacity.ends_at
         if ends_at is not None:
             self._schedule("BlockEnds", block_expression(ends_at))
@@ -86,7 +85,7 @@ class TimeToLive(Construct):
                 ),
             ),
         )
-        schedule.add_dependency(self._group)
+        schedule.add_resource_dependency(self._group)
 
     def _off_role(self) -> iam.Role:
         experiment = self._experiment

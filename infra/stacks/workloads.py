@@ -36,10 +36,17 @@ class WorkloadsStack(ExperimentStack):
         settings: Settings,
         cluster: eks.ICluster,
         vpc: ec2.Vpc,
+        build_images: str,
     ) -> None:
         super().__init__(scope, part, experiment=experiment, description="Neuron driver and workloads")
         access = KubectlAccess(self, "Access", cluster=cluster, vpc=vpc, log_days=settings.log_days)
-        previous: Construct = NeuronSoftware(self, "Neuron", cluster=access.cluster, settings=settings)
+        previous: Construct = NeuronSoftware(
+            self,
+            "Neuron",
+            cluster=access.cluster,
+            settings=settings,
+            allocation=experiment.baseline.serving.allocation,
+        )
         access.admit(previous)
         values = {"AWS_ACCOUNT": cdk.Aws.ACCOUNT_ID, "BENCHMARK_IMAGE": self._benchmark_image()}
         for file in files:
