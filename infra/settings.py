@@ -18,6 +18,7 @@ class HelmChart:
 class Settings:
     """Sizes, retention times and versions; the defaults are what is deployed."""
 
+    network_cidr: str = "10.0.0.0/16"
     private_subnet_mask: int = 19
     """8,187 addresses a zone; every pod takes one."""
     public_subnet_mask: int = 24
@@ -46,6 +47,9 @@ class Settings:
     """How long an artifact stays after it was marked stale."""
     cool_after_days: int = 30
     """Then weights and artifacts that nobody reads get cheaper, and stay as quick to read."""
+
+    kept_images: int = 10
+    """In the repository that CodeBuild fills; the newest is in use."""
 
     neuron_chart: HelmChart = field(
         default_factory=lambda: HelmChart(

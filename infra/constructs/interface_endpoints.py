@@ -9,6 +9,7 @@ from constructs import Construct
 
 if TYPE_CHECKING:
     from experiment import Experiment
+    from infra.settings import Settings
 
 SERVICES = (
     "ecr.api",
@@ -35,7 +36,7 @@ class InterfaceEndpoints(Construct):
     weights come from Hugging Face, images also from public.ecr.aws, which has no endpoint in these regions.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, experiment: Experiment, vpc: ec2.Vpc) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, experiment: Experiment, settings: Settings, vpc: ec2.Vpc) -> None:
         super().__init__(scope, construct_id)
         group = ec2.SecurityGroup(
             self,
@@ -44,7 +45,7 @@ class InterfaceEndpoints(Construct):
             description="calls from the network to AWS",
             allow_all_outbound=False,
         )
-        group.add_ingress_rule(ec2.Peer.ipv4(vpc.vpc_cidr_block), ec2.Port.tcp(443), "HTTPS from the network")
+        group.add_ingress_rule(ec2.Peer.ipv4(settings.network_cidr), ec2.Port.tcp(443), "HTTPS from the network")
         subnets = [subnet.subnet_id for subnet in vpc.private_subnets]
         for service in SERVICES:
             ec2.CfnVPCEndpoint(

@@ -26,6 +26,7 @@ class NetworkStack(ExperimentStack):
         self.vpc = ec2.Vpc(
             self,
             "Vpc",
+            ip_addresses=ec2.IpAddresses.cidr(settings.network_cidr),
             # Named, not looked up: the synth needs no credentials.
             availability_zones=list(experiment.cluster.availability_zones),
             nat_gateways=experiment.cluster.network.nat_gateways,
@@ -48,6 +49,6 @@ class NetworkStack(ExperimentStack):
         # Weights and artifacts are tens of GB per start: through NAT they would cost and wait.
         self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3)
         if experiment.cluster.network.interface_endpoints:
-            InterfaceEndpoints(self, "Endpoints", experiment=experiment, vpc=self.vpc)
+            InterfaceEndpoints(self, "Endpoints", experiment=experiment, settings=settings, vpc=self.vpc)
         group = log_group(self, "FlowLogs", days=settings.log_days)
         self.vpc.add_flow_log("Flow", destination=ec2.FlowLogDestination.to_cloud_watch_logs(group))
