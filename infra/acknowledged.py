@@ -18,14 +18,14 @@ class Acknowledged:
     rule: str
     """As AwsSolutions numbers it."""
     place: str
-    """Stack and construct, e.g. `nodes/NeuronNodes/Role`."""
+    """Stack and construct as a regular expression, e.g. `nodes/NeuronNodes/Role`."""
     what: str = ""
     """Regular expression for what the rule names, where it names something: a policy, an action, a resource."""
     reason: str
 
     def covers(self, rule: str, path: str, what: str) -> bool:
         """Whether this is that finding; `path` may carry a stage in front and a resource behind."""
-        place = re.search(rf"(^|/){re.escape(self.place)}(/|$)", path)
+        place = re.search(rf"(^|/){self.place}(/|$)", path)
         return rule == self.rule and place is not None and re.fullmatch(self.what, what) is not None
 
 
@@ -135,28 +135,28 @@ ACKNOWLEDGED = (
         reason="the handler's runtime is chosen by the CDK release that brings its code",
     ),
     Acknowledged(
-        rule="IAM5", place="workloads/Images/BenchmarkImageProject/Role", what="Action::.*", reason=_CODEBUILD
+        rule="IAM5", place=r"workloads/Images/\w+Project/Role", what="Action::.*", reason=_CODEBUILD
     ),
     Acknowledged(
         rule="IAM5",
-        place="workloads/Images/BenchmarkImageProject/Role",
+        place=r"workloads/Images/\w+Project/Role",
         what=r"Resource::\*",
         reason="logging in to the registry knows no resource",
     ),
     Acknowledged(
         rule="IAM5",
-        place="workloads/Images/BenchmarkImageProject/Role",
+        place=r"workloads/Images/\w+Project/Role",
         what=r"Resource::.+\*",
         reason="the sources of one asset, and the streams of the project's own log group",
     ),
     Acknowledged(
         rule="CB4",
-        place="workloads/Images/BenchmarkImageProject",
+        place=r"workloads/Images/\w+Project",
         reason="the project stores nothing; its result is an image, which the registry encrypts",
     ),
     Acknowledged(
         rule="CB3",
-        place="workloads/Images/BenchmarkImageProject",
+        place=r"workloads/Images/\w+Project",
         reason="Docker builds inside CodeBuild need it",
     ),
 )
