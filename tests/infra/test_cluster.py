@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-
 from typing import Any
 
 from infra.addon_versions import ADDON_VERSIONS

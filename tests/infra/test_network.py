@@ -67,4 +67,9 @@ def test_endpoints_answer_the_network_itself_on_https_only(open_deployment: Depl
     group = open_deployment.only("AWS::EC2::SecurityGroup", stack="network").properties
     (rule,) = group["SecurityGroupIngress"]
     network = open_deployment.only("AWS::EC2::VPC").properties["CidrBlock"]
-    assert (rule["CidrIp"], rule["FromPort"], rule["ToPort"], rule["IpProtocol"]) == (network, 443, 443, "tcp")
+    assert (rule["CidrIp"], rule["FromPort"], rule["ToPort"], rule["IpProtocol"]) == (
+        network,
+        443,
+        443,
+        "tcp",
+    )

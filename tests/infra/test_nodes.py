@@ -137,7 +137,9 @@ def _parts(deployment: Deployment, kind: str) -> list[str]:
     assert message.is_multipart()
     assert message.defects == []
     return [
-        part.get_payload(decode=True).decode() for part in message.get_payload() if part.get_content_type() == kind
+        part.get_payload(decode=True).decode()
+        for part in message.get_payload()
+        if part.get_content_type() == kind
     ]
 
 

@@ -67,7 +67,10 @@ def test_actions_are_named_in_full(all_deployments: tuple[Deployment, ...]) -> N
     for resource, statement in statements:
         assert statement["Effect"] == "Allow"
         named = set(_list(statement["Action"]))
-        if "codebuild" in str(resource.properties.get("AssumeRolePolicyDocument", "")) or "Project" in resource.logical_id:
+        if (
+            "codebuild" in str(resource.properties.get("AssumeRolePolicyDocument", ""))
+            or "Project" in resource.logical_id
+        ):
             named -= GRANTED_BY_CDK
         assert not [action for action in named if "*" in action], resource.logical_id
 
@@ -83,7 +86,9 @@ def test_no_managed_policy_opens_a_whole_service(all_deployments: tuple[Deployme
     assert not [arn for arn in arns if any(word in arn for word in FORBIDDEN_POLICIES)]
 
 
-def test_nodes_have_the_policies_that_eks_asks_for_and_not_the_network_plugins(deployment: Deployment) -> None:
+def test_nodes_have_the_policies_that_eks_asks_for_and_not_the_network_plugins(
+    deployment: Deployment,
+) -> None:
     for stack in ("cluster", "nodes"):
         (role,) = [
             role
@@ -96,9 +101,7 @@ def test_nodes_have_the_policies_that_eks_asks_for_and_not_the_network_plugins(d
         ]
 
 
-def test_no_network_but_those_named_reaches_in(
-    deployment: Deployment, rented_deployment: Deployment
-) -> None:
+def test_no_network_but_those_named_reaches_in(deployment: Deployment, rented_deployment: Deployment) -> None:
     for found in (deployment, rented_deployment):
         groups = found.resources("AWS::EC2::SecurityGroup")
         assert groups

@@ -49,9 +49,7 @@ def test_a_block_that_ends_just_after_midnight_is_left_the_day_before() -> None:
 
 
 def test_eks_accepts_what_the_schedules_say(deployment: Deployment) -> None:
-    eks = boto3.client(
-        "eks", region_name="us-east-2", aws_access_key_id="none", aws_secret_access_key="none"
-    )
+    eks = boto3.client("eks", region_name="us-east-2", aws_access_key_id="none", aws_secret_access_key="none")
     for schedule in _schedules(deployment):
         assert schedule["Target"]["Arn"] == TARGET
         said = _as_the_api_spells(json.loads(schedule["Target"]["Input"]))
