@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,13 +14,10 @@ import pytest
 from cdk8s_charts.render import render
 from experiment import Experiment, load
 from experiment.arms import Capacity, Network
-from experiment.catalogue.instances import INSTANCES
 from infra.app import build_app
 from tests.infra.findings import Finding, findings
 from tests.infra.templates import Deployment
 
-# CloudFormation validation triples the time of a synth; one test of its own has it on.
-os.environ.setdefault("CDK_VALIDATION", "false")
 os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "1")
 os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
 
@@ -51,10 +49,9 @@ def opened(experiment: Experiment) -> Experiment:
 
 @pytest.fixture(scope="session")
 def rented(experiment: Experiment) -> Experiment:
-    """The same on a capacity block in the second zone, one small node, devices by the device plugin."""
+    """The same on a capacity block in the second zone, devices by the device plugin."""
     cluster = replace(
         experiment.cluster,
-        instance=INSTANCES["trn2.3xlarge"],
         off_at_utc="23:45",
         capacity=Capacity(
             kind="capacity-block",
@@ -71,7 +68,8 @@ def rented(experiment: Experiment) -> Experiment:
 @pytest.fixture(scope="session")
 def _synthesized(opened: Experiment, rented: Experiment) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="cdk-out-") as outdir:
-        app = build_app(outdir=outdir)
+        # CloudFormation validation triples the time; one test of its own has it on.
+        app = build_app(outdir=outdir, validation=False)
 
         import aws_cdk as cdk  # after build_app, as in production
         import cdk_nag
@@ -112,6 +110,12 @@ def rented_deployment(_synthesized: Path) -> Deployment:
 
 
 @pytest.fixture(scope="session")
+def assembly(_synthesized: Path) -> Path:
+    """The folder that `cdk deploy` would read."""
+    return _synthesized
+
+
+@pytest.fixture(scope="session")
 def rule_findings(_synthesized: Path) -> list[Finding]:
     """What cdk-nag's AwsSolutions pack finds in all three."""
     return findings(_synthesized / "validation-report.json")
@@ -119,5 +123,10 @@ def rule_findings(_synthesized: Path) -> list[Finding]:
 
 @pytest.fixture(scope="session")
 def templates(_synthesized: Path) -> list[Path]:
-    """Every template of the three, as files."""
-    return sorted(_synthesized.glob("**/*.template.json"))
+    """As files: every template of the reference, and of the variants those in which they differ from it."""
+    differing = [
+        path
+        for path in _synthesized.glob("assembly-*/*.template.json")
+        if re.match("opened(network|cluster|nodes|workloads)|rentednodes", path.name)
+    ]
+    return sorted([*_synthesized.glob("*.template.json"), *differing])

@@ -9,7 +9,9 @@ import yaml
 
 from experiment import Experiment
 from experiment.arms import Capacity
+from experiment.catalogue.instances import INSTANCES
 from infra.constructs.capacity import needs_placement_group
+from infra.constructs.node_launch import network
 from tests.infra.templates import Deployment
 
 
@@ -79,14 +81,9 @@ def test_efa_traffic_is_allowed_within_its_group_both_ways(deployment: Deploymen
     assert all(group in interface["Groups"] for interface in _launch(deployment)["NetworkInterfaces"])
 
 
-def test_an_instance_without_efa_is_attached_to_the_group_of_the_cluster(
-    rented_deployment: Deployment,
-) -> None:
-    launch = _launch(rented_deployment)
-    assert launch["InstanceType"] == "trn2.3xlarge"
-    assert "NetworkInterfaces" not in launch
-    assert len(launch["SecurityGroupIds"]) == 1
-    assert rented_deployment.resources("AWS::EC2::SecurityGroup", "nodes") == []
+def test_an_instance_without_efa_has_its_security_groups_alone() -> None:
+    assert INSTANCES["trn2.3xlarge"].efa_interfaces == 0
+    assert network(0, ["sg-cluster"]) == {"security_group_ids": ["sg-cluster"]}
 
 
 def test_pods_cannot_take_the_credentials_of_any_instance(deployment: Deployment) -> None:

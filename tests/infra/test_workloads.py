@@ -25,14 +25,14 @@ def _applied(deployment: Deployment) -> list[list[dict[str, Any]]]:
 
 def _built_by_docker(deployment: Deployment) -> dict[str, str]:
     """Where `cdk deploy` pushes the images, by placeholder, from the list of what it publishes."""
-    files = {image.dockerfile: image.placeholder for image in IMAGES}
+    builds = {image.dockerfile: image.placeholder for image in IMAGES}
     found = {}
     for tag, asset in deployment.assets["workloads"]["dockerImages"].items():
         (destination,) = asset["destinations"].values()
         repository = destination["repositoryName"].replace("${AWS::AccountId}", ACCOUNT)
         assert destination["imageTag"] == tag
         address = f"{ACCOUNT}.dkr.ecr.us-east-2.amazonaws.com/{repository}:{tag}"
-        found[files[asset["source"]["dockerFile"]]] = address
+        found[builds[asset["source"].get("dockerFile", "Dockerfile")]] = address
     return found
 
 
