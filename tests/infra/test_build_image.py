@@ -65,7 +65,7 @@ class Aws:
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
     clients = Aws()
-    monkeypatch.setattr(build_image.boto3, "client", clients.clients.__getitem__)
+    monkeypatch.setattr("boto3.client", clients.clients.__getitem__)
     with clients.ecr, clients.codebuild:
         yield clients
     clients.ecr.assert_no_pending_responses()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import replace
-from email import message_from_bytes
+from email import message_from_bytes, policy
 from typing import Any
 
 import yaml
@@ -130,14 +130,11 @@ def _node_config(deployment: Deployment) -> dict[str, Any]:
 
 def _parts(deployment: Deployment, kind: str) -> list[str]:
     """As cloud-init and nodeadm would split the user data: by Python's own reader of MIME."""
-    message = message_from_bytes(base64.b64decode(_launch(deployment)["UserData"]))
+    message = message_from_bytes(base64.b64decode(_launch(deployment)["UserData"]), policy=policy.default)
     assert message.is_multipart()
     assert message.defects == []
-    return [
-        part.get_payload(decode=True).decode()
-        for part in message.get_payload()
-        if part.get_content_type() == kind
-    ]
+    contents = [part.get_content() for part in message.iter_parts() if part.get_content_type() == kind]
+    return [content if isinstance(content, str) else content.decode() for content in contents]
 
 
 def test_a_capacity_block_is_bought_in_the_launch_template_and_lives_in_its_zone(
