@@ -15,16 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """One image and its build context, reduced to what its Dockerfile copies."""
+    """One image; its build context is the repository, reduced to what its Dockerfile copies."""
 
     placeholder: str
     construct_id: str
-    context: str
-    """Folder in the repository, `.` for all of it."""
     dockerfile: str
-    """Path in the context."""
+    """Path in the repository."""
     sources: tuple[str, ...]
-    """Files and folders in the context that the Dockerfile copies."""
+    """Files and folders in the repository that the Dockerfile copies."""
 
     @property
     def exclude(self) -> list[str]:
@@ -37,16 +35,14 @@ IMAGES = (
     Image(
         placeholder="BENCHMARK_IMAGE",
         construct_id="BenchmarkImage",
-        context=".",
         dockerfile="images/tools/Dockerfile",
         sources=("images/tools/requirements.txt", "benchmark", "store"),
     ),
     Image(
         placeholder="LMEVAL_IMAGE",
         construct_id="LmEvalImage",
-        context="images/lmeval",
-        dockerfile="Dockerfile",
-        sources=("requirements.txt",),
+        dockerfile="images/lmeval/Dockerfile",
+        sources=("images/lmeval/requirements.txt",),
     ),
 )
 

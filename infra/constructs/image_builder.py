@@ -66,7 +66,7 @@ class ImageBuilder(Construct):
         source = s3_assets.Asset(
             self,
             f"{image.construct_id}Source",
-            path=str(ROOT / image.context),
+            path=str(ROOT),
             exclude=image.exclude,
             ignore_mode=cdk.IgnoreMode.DOCKER,
         )

@@ -84,7 +84,7 @@ class WorkloadsStack(ExperimentStack):
         asset = ecr_assets.DockerImageAsset(
             self,
             image.construct_id,
-            directory=str(ROOT / image.context),
+            directory=str(ROOT),
             file=image.dockerfile,
             platform=ecr_assets.Platform.LINUX_AMD64,
             exclude=image.exclude,

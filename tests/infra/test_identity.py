@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatch
 from typing import Any
 
 from cdk8s_charts.render import render
 from experiment import Experiment
-from experiment.naming import RESULTS_PREFIX
 from tests.infra.templates import Deployment, resolved
 
 
@@ -102,18 +105,31 @@ def test_the_benchmark_publishes_in_the_namespace_of_its_experiment_only(deploym
     assert publish["Condition"] == {"StringEquals": {"cloudwatch:namespace": "SpeculativeDecoding/qwen3-32b"}}
 
 
-def test_the_benchmark_may_write_where_its_manifest_tells_it_to(experiment: Experiment) -> None:
-    uploads = [
-        argument
+def test_pods_may_use_the_addresses_that_their_manifests_name(
+    deployment: Deployment, experiment: Experiment
+) -> None:
+    named = {
+        (str(pod["serviceAccountName"]), address)
         for file in render(experiment)
         for item in file.objects
-        if item["kind"] == "CronJob"
-        for container in item["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-        for argument in container["args"]
-        if argument.startswith("s3://")
-    ]
-    assert uploads
-    assert all(address.endswith(f"-{experiment.cluster.region}/{RESULTS_PREFIX}") for address in uploads)
+        for pod in _pods(item)
+        for address in re.findall(r"s3://[^\s\"']+", json.dumps(pod))
+    }
+    assert {account for account, _ in named} >= {"benchmark"}
+    for account, address in named:
+        bucket, _, key = address.removeprefix("s3://").partition("/")
+        purpose = bucket.removeprefix(f"{experiment.name}-").partition("-")[0]
+        allowed = [resource for action, resource in _rights(deployment, account) if action == "s3:GetObject"]
+        assert any(fnmatch(f"{purpose}/{key}", resource) for resource in allowed), (account, address)
+
+
+def _pods(value: Any) -> Iterator[dict[str, Any]]:
+    """Every pod specification inside an object."""
+    if isinstance(value, dict):
+        if "containers" in value and "serviceAccountName" in value:
+            yield value
+        for inner in value.values():
+            yield from _pods(inner)
 
 
 def test_every_rendered_service_account_has_a_role_of_its_own(

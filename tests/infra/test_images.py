@@ -21,8 +21,7 @@ def test_every_placeholder_of_an_image_is_built_here() -> None:
 
 @pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.construct_id)
 def test_what_a_dockerfile_copies_is_in_its_context(image: Any) -> None:
-    context = ROOT / image.context
-    text = (context / image.dockerfile).read_text(encoding="utf-8")
+    text = (ROOT / image.dockerfile).read_text(encoding="utf-8")
     copied = [
         source
         for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE)
@@ -31,7 +30,7 @@ def test_what_a_dockerfile_copies_is_in_its_context(image: Any) -> None:
     ]
     assert copied
     for source in copied:
-        assert (context / source).exists(), source
+        assert (ROOT / source).exists(), source
         assert any(Path(source).is_relative_to(kept) for kept in image.sources), source
 
 
@@ -39,7 +38,7 @@ def test_only_what_is_copied_reaches_the_builder(deployment: Deployment, assembl
     images = {image.dockerfile: image for image in IMAGES}
     for asset in deployment.assets["workloads"]["dockerImages"].values():
         source = asset["source"]
-        image = images[source.get("dockerFile", "Dockerfile")]
+        image = images[source["dockerFile"]]
         folder = assembly / source["directory"]
         files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
         kept = (image.dockerfile, *image.sources, ".dockerignore")

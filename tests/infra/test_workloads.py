@@ -32,7 +32,7 @@ def _built_by_docker(deployment: Deployment) -> dict[str, str]:
         repository = destination["repositoryName"].replace("${AWS::AccountId}", ACCOUNT)
         assert destination["imageTag"] == tag
         address = f"{ACCOUNT}.dkr.ecr.us-east-2.amazonaws.com/{repository}:{tag}"
-        found[builds[asset["source"].get("dockerFile", "Dockerfile")]] = address
+        found[builds[asset["source"]["dockerFile"]]] = address
     return found
 
 
