@@ -25,4 +25,4 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _wrapped(text: str, room: int) -> list[str]:
     import textwrap
 
-    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
+    return textwrap.wrap(text, room, break_on_hyphens=False) or [""]
