@@ -49,7 +49,9 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m operations", description=__doc__, epilog=EPILOG)
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, verb in VERBS.items():
-        added = verbs.add_parser(name, prog=f"scripts/{name}", help=verb.HELP, description=verb.HELP, epilog=EPILOG)
+        added = verbs.add_parser(
+            name, prog=f"scripts/{name}", help=verb.HELP, description=verb.HELP, epilog=EPILOG
+        )
         verb.configure(added)
     return top
 

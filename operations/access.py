@@ -31,9 +31,10 @@ def cluster_of(experiment: Experiment, aws: Aws) -> Iterator[Kubernetes]:
     described = describe(experiment, aws)
     host = urlsplit(described["endpoint"]).hostname or ""
     public = described.get("resourcesVpcConfig", {}).get("endpointPublicAccess", True)
-    with tempfile.TemporaryDirectory(prefix="operations-") as folder, _address(
-        experiment, aws, described["endpoint"], host, public=public
-    ) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="operations-") as folder,
+        _address(experiment, aws, described["endpoint"], host, public=public) as server,
+    ):
         config = Path(folder) / "kubeconfig"
         with os.fdopen(os.open(config, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
             json.dump(kubeconfig(described, region=aws.region, server=server, host=host), file)
@@ -91,9 +92,7 @@ def kubeconfig(described: dict[str, Any], *, region: str, server: str, host: str
 
 
 @contextmanager
-def _address(
-    experiment: Experiment, aws: Aws, endpoint: str, host: str, *, public: bool
-) -> Iterator[str]:
+def _address(experiment: Experiment, aws: Aws, endpoint: str, host: str, *, public: bool) -> Iterator[str]:
     if public:
         yield endpoint
         return

@@ -55,7 +55,9 @@ class Aws:
         from botocore.config import Config
 
         retries: Any = {"mode": "adaptive", "total_max_attempts": TRIES}
-        config = Config(retries=retries, connect_timeout=10, read_timeout=60, user_agent_appid="trn2-speculation")
+        config = Config(
+            retries=retries, connect_timeout=10, read_timeout=60, user_agent_appid="trn2-speculation"
+        )
         return boto3.Session().client(service, region_name=self.region, config=config)
 
 

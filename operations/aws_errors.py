@@ -42,8 +42,19 @@ THROTTLED = {
     "ThrottlingException",
     "TooManyRequestsException",
 }
-NOT_ENABLED = {"OptInRequired", "InvalidRegion", "IllegalLocationConstraintException", "RegionDisabledException"}
-BUSY = {"InternalError", "InternalFailure", "ServerException", "ServiceUnavailable", "ServiceUnavailableException"}
+NOT_ENABLED = {
+    "OptInRequired",
+    "InvalidRegion",
+    "IllegalLocationConstraintException",
+    "RegionDisabledException",
+}
+BUSY = {
+    "InternalError",
+    "InternalFailure",
+    "ServerException",
+    "ServiceUnavailable",
+    "ServiceUnavailableException",
+}
 
 _ACTION = re.compile(r"not authorized to perform:? ([\w-]+:\w+)")
 _NO_CREDENTIALS = (
@@ -79,7 +90,9 @@ def translate(error: Exception, *, action: str, region: str) -> AwsError:
     if isinstance(error, faults.ProfileNotFound):
         return AwsError(f"{action} in {region}: {error}; set AWS_PROFILE to one of ~/.aws/config")
     if isinstance(error, _STALE_LOGIN):
-        return AwsError(f"{action} in {region}: the login has expired ({_short(error)}); run `aws sso login` again")
+        return AwsError(
+            f"{action} in {region}: the login has expired ({_short(error)}); run `aws sso login` again"
+        )
     if isinstance(error, faults.NoRegionError | faults.InvalidRegionError):
         return AwsError(f"{action}: region {region!r} is none; set cluster.region of the experiment")
     if isinstance(error, _UNREACHABLE):
@@ -97,13 +110,15 @@ def _refusal(error: Any, *, action: str, region: str) -> AwsError:
     if code in EXPIRED:
         text = f"{where}: the credentials have expired; log in again (`aws sso login`), then run this again"
     elif code in UNKNOWN_KEYS:
-        text = f"{where}: AWS does not know these credentials ({code}); check AWS_PROFILE and the keys behind it"
+        text = (
+            f"{where}: AWS does not know these credentials ({code}); check AWS_PROFILE and the keys behind it"
+        )
     elif code in NOT_ALLOWED:
         named = _ACTION.search(message)
-        text = (
-            f"{where}: not allowed; let whoever runs this do {named[1] if named else action}, or use another AWS_PROFILE"
-        )
-    elif code in THROTTLED and ("hrottl" in code + message or "ate exceeded" in message or code != "LimitExceededException"):
+        text = f"{where}: not allowed; let whoever runs this do {named[1] if named else action}, or use another AWS_PROFILE"
+    elif code in THROTTLED and (
+        "hrottl" in code + message or "ate exceeded" in message or code != "LimitExceededException"
+    ):
         text = f"{where}: AWS throttles the account, also after several tries; wait a minute, then run this again"
     elif code in NOT_ENABLED:
         text = f"{where}: the account does not have this region; enable it, or change cluster.region of the experiment"

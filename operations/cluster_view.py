@@ -36,7 +36,11 @@ def pods_of(pods: Sequence[Object], name: str) -> list[Object]:
         pod
         for pod in pods
         if name in (labels := pod["metadata"].get("labels", {})).values()
-        and (labels.get(NAME_LABEL) == name or labels.get("job-name") == name or labels.get("batch.kubernetes.io/job-name") == name)
+        and (
+            labels.get(NAME_LABEL) == name
+            or labels.get("job-name") == name
+            or labels.get("batch.kubernetes.io/job-name") == name
+        )
     ]
 
 
@@ -53,7 +57,7 @@ def trouble(pod: Object) -> str | None:
 
 
 def _unscheduled(name: str, why: str) -> str:
-    if "claim" in why or "resource" in why.lower() and "dra" in why.lower():
+    if "claim" in why or ("resource" in why.lower() and "dra" in why.lower()):
         remedy = "check the device attributes (scripts/kubectl get resourceslices -o yaml), or set serving.allocation: device-plugin"
     elif "Insufficient" in why:
         remedy = "another pod holds the devices or the memory: lower it, or raise cluster.max_nodes"
@@ -71,10 +75,16 @@ def _container(pod: str, status: Object) -> str | None:
             "run scripts/preflight, which asks the registry"
         )
     if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
-        return f"pod {pod} cannot start: {' '.join(waiting.get('message', reason).split())}; mend what it names"
+        return (
+            f"pod {pod} cannot start: {' '.join(waiting.get('message', reason).split())}; mend what it names"
+        )
     ended = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated")
     if ended and ended.get("exitCode", 0) != 0:
-        cause = "ran out of memory" if ended.get("reason") == "OOMKilled" else f"ended with exit {ended['exitCode']}"
+        cause = (
+            "ran out of memory"
+            if ended.get("reason") == "OOMKilled"
+            else f"ended with exit {ended['exitCode']}"
+        )
         return f"pod {pod}, container {status['name']}, {cause}; read scripts/kubectl logs {pod} -c {status['name']}"
     return None
 
@@ -93,7 +103,9 @@ def job_failure(job: Object) -> str:
     """Why a Job failed, in Kubernetes' words."""
     for condition in job.get("status", {}).get("conditions", ()):
         if condition["type"] == "Failed":
-            return f"{condition.get('reason', 'Failed')}: {' '.join(condition.get('message', '').split())}".rstrip(": ")
+            return f"{condition.get('reason', 'Failed')}: {' '.join(condition.get('message', '').split())}".rstrip(
+                ": "
+            )
     return "Failed"
 
 

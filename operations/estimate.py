@@ -46,7 +46,10 @@ def parts(experiment: Experiment, *, to_compile: int) -> tuple[Part, ...]:
         ),
     ]
     if to_compile:
-        found.insert(2, Part("compile", COMPILE_H, f"assumed: {to_compile} artifacts in parallel; no time is published"))
+        found.insert(
+            2,
+            Part("compile", COMPILE_H, f"assumed: {to_compile} artifacts in parallel; no time is published"),
+        )
     return tuple(found)
 
 

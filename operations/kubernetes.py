@@ -54,21 +54,15 @@ class Kubernetes:
 
     def list(self, kind: str, *, labels: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
         """All objects of a kind in the namespace (or of the cluster, for kinds without one)."""
-        selector = [f"--selector={','.join(f'{key}={value}' for key, value in labels.items())}"] if labels else []
+        selector = (
+            [f"--selector={','.join(f'{key}={value}' for key, value in labels.items())}"] if labels else []
+        )
         items: list[dict[str, Any]] = self._json(["get", kind, *selector])["items"]
         return items
 
     def create(self, body: Mapping[str, Any]) -> None:
         """Make an object. Raises `ConflictError` when it exists."""
         self._run(["create", "--validate=ignore", "--filename=-"], stdin=json.dumps(body))
-
-    def apply(self, objects: Sequence[Mapping[str, Any]]) -> None:
-        """Make the objects what is given, server-side."""
-        listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-        self._run(
-            ["apply", "--server-side", "--force-conflicts", "--field-manager=operations", "--validate=strict", "--filename=-"],
-            stdin=json.dumps(listed),
-        )
 
     def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
         """Merge `change` into an object."""
@@ -99,7 +93,9 @@ class Kubernetes:
         try:
             result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
         except OSError as error:
-            raise OutsideError(f"{command[0]}: cannot be run ({error.strerror}); run scripts/setup again") from None
+            raise OutsideError(
+                f"{command[0]}: cannot be run ({error.strerror}); run scripts/setup again"
+            ) from None
         if result.returncode != 0:
             raise explain(result.stderr, doing=f"kubectl {' '.join(arguments[:3])}")
         return result.stdout
@@ -110,7 +106,9 @@ def explain(stderr: str, *, doing: str) -> OperationsError:
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     last = lines[-1] if lines else "kubectl said nothing"
     if "(NotFound)" in stderr or "the server doesn't have a resource type" in stderr:
-        return NotFoundError(f"{doing}: {last}; deploy the workloads first (cdk deploy, or scripts/render | kubectl apply)")
+        return NotFoundError(
+            f"{doing}: {last}; deploy the workloads first (cdk deploy, or scripts/render | kubectl apply)"
+        )
     if "(AlreadyExists)" in stderr or "(Conflict)" in stderr:
         return ConflictError(f"{doing}: {last}; run this again")
     if _NO_LOGIN.search(stderr):

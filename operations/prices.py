@@ -55,7 +55,9 @@ def read(path: Path, *, region: str) -> Prices:
     except FileNotFoundError:
         return Prices({})
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read ({error}); remove it and run scripts/cost --refresh") from None
+        raise UsageError(
+            f"{path}: cannot be read ({error}); remove it and run scripts/cost --refresh"
+        ) from None
     try:
         entries: dict[str, Any] = json.loads(text).get(region, {})
         return Prices({name: _checked(Price(**entry)) for name, entry in entries.items()})
@@ -105,7 +107,10 @@ def _one(price: Price, pricing: Calls, *, region: str, today: str) -> Price | No
     service, filters, suffix = _question(price.item, region)
     asked = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in filters.items()]
     try:
-        products = [json.loads(text) for text in pricing.every("get_products", "PriceList", ServiceCode=service, Filters=asked)]
+        products = [
+            json.loads(text)
+            for text in pricing.every("get_products", "PriceList", ServiceCode=service, Filters=asked)
+        ]
     except AwsError as error:
         if error.code in ("NotFoundException", "InvalidParameterException"):
             return None

@@ -71,7 +71,9 @@ def _forwarding(
                 break
         else:
             last = next((line for line in reversed(said) if line), "it said nothing")
-            raise OutsideError(f"{PLUGIN}: the session to {request['Target']} did not open ({last}); run this again")
+            raise OutsideError(
+                f"{PLUGIN}: the session to {request['Target']} did not open ({last}); run this again"
+            )
         yield
     finally:
         process.terminate()
@@ -90,7 +92,7 @@ def _node(experiment: Experiment, aws: Aws) -> str:
         for instance in reservation["Instances"]
     }
     online = [
-        entry["InstanceId"]
+        str(entry["InstanceId"])
         for entry in aws.client("ssm").every("describe_instance_information", "InstanceInformationList")
         if entry["InstanceId"] in instances and entry["PingStatus"] == "Online"
     ]

@@ -72,7 +72,9 @@ def kubernetes_version(experiment: Experiment, aws: Aws) -> Finding:
             "set cluster.kubernetes to a version in standard support",
         )
     ends = entry.get("endOfStandardSupportDate")
-    return fine("kubernetes", f"EKS {version}, standard support" + (f" until {ends:%Y-%m-%d}" if ends else ""))
+    return fine(
+        "kubernetes", f"EKS {version}, standard support" + (f" until {ends:%Y-%m-%d}" if ends else "")
+    )
 
 
 def bootstrap(aws: Aws) -> Finding:

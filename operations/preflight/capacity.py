@@ -34,7 +34,9 @@ def offered(experiment: Experiment, aws: Aws) -> Finding:
         return fine("instance", f"{instance} is offered in {zone}")
     if zones:
         return finding(
-            "instance", f"{instance} is offered in {', '.join(zones)}, not in {zone}", f"begin cluster.availability_zones with {zones[0]}"
+            "instance",
+            f"{instance} is offered in {', '.join(zones)}, not in {zone}",
+            f"begin cluster.availability_zones with {zones[0]}",
         )
     return finding(
         "instance",
@@ -85,13 +87,17 @@ def judge_reservation(experiment: Experiment, found: dict[str, Any], *, now: dat
         return finding("capacity", what, "name another reservation in cluster.capacity.reservation_id")
     if found["AvailabilityZone"] != zone_of(experiment):
         what = f"{name} lies in {found['AvailabilityZone']}, the experiment in {zone_of(experiment)}"
-        return finding("capacity", what, f"set cluster.capacity.availability_zone to {found['AvailabilityZone']}")
+        return finding(
+            "capacity", what, f"set cluster.capacity.availability_zone to {found['AvailabilityZone']}"
+        )
     if found["State"] in ("scheduled", "payment-pending", "pending", "assessing"):
         starts = found.get("StartDate")
         what = f"{name} is {found['State']}" + (f" and starts at {stamp(starts)}" if starts else "")
         return finding("capacity", what, "start nodes after that; deploying with 0 nodes works before")
     if found["State"] != "active":
-        return finding("capacity", f"{name} is {found['State']}", "buy another one and name it in cluster.capacity")
+        return finding(
+            "capacity", f"{name} is {found['State']}", "buy another one and name it in cluster.capacity"
+        )
     ends = found.get("EndDate")
     if ends is not None and ends.astimezone(UTC) - EARLY <= now:
         return finding("capacity", f"{name} ends at {stamp(ends)}", "buy another block, or extend this one")

@@ -48,14 +48,18 @@ def reachable(image: str, web: Web) -> Finding:
         digest = answer.headers.get("docker-content-digest", "")
         return fine("image", f"{image}" + (f" ({digest})" if digest and digest not in image else ""))
     if answer.status == 404:
-        return finding("image", f"{image}: the registry has no such image", "name a runtime whose image exists")
+        return finding(
+            "image", f"{image}: the registry has no such image", "name a runtime whose image exists"
+        )
     if answer.status in (401, 403):
         return finding(
             "image",
             f"{image}: the registry wants a login (HTTP {answer.status})",
             "let the nodes' role pull it, or use a public image",
         )
-    raise OutsideError(f"{image}: the registry answers HTTP {answer.status}; wait a minute, then run this again")
+    raise OutsideError(
+        f"{image}: the registry answers HTTP {answer.status}; wait a minute, then run this again"
+    )
 
 
 def parts(path: str) -> tuple[str, str]:
@@ -71,7 +75,9 @@ def _token(answer: Answer, image: str, web: Web) -> str:
     asked = challenge(answer.headers.get("www-authenticate", ""))
     realm = asked.pop("realm", "")
     if not realm:
-        raise OutsideError(f"{image}: the registry wants a login and does not say where; check the image's name")
+        raise OutsideError(
+            f"{image}: the registry wants a login and does not say where; check the image's name"
+        )
     given = web.ask(f"{realm}?{urlencode(asked)}")
     try:
         found = json.loads(given.body)

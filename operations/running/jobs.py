@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from operations.running.context import Context
 
 Object = Mapping[str, Any]
-_OF_THE_CLUSTER = ("controller-uid", "batch.kubernetes.io/controller-uid", "job-name", "batch.kubernetes.io/job-name")
+_OF_THE_CLUSTER = (
+    "controller-uid",
+    "batch.kubernetes.io/controller-uid",
+    "job-name",
+    "batch.kubernetes.io/job-name",
+)
 
 
 def reviewed(files: tuple[ManifestFile, ...], *, prefix: str, needle: str) -> Object:
@@ -27,7 +32,11 @@ def reviewed(files: tuple[ManifestFile, ...], *, prefix: str, needle: str) -> Ob
 
     Raises `StepError` when the manifests have none.
     """
-    found = [job for job in _jobs(files) if job["metadata"]["name"].startswith(prefix) and needle in json.dumps(job)]
+    found = [
+        job
+        for job in _jobs(files)
+        if job["metadata"]["name"].startswith(prefix) and needle in json.dumps(job)
+    ]
     if not found:
         raise StepError(
             f"manifests: no Job {prefix}... works on {needle}; render them anew (make manifests), review and deploy"
@@ -116,7 +125,9 @@ def _again(found: Object) -> dict[str, Any]:
     labels = spec["template"].get("metadata", {}).get("labels", {})
     for label in _OF_THE_CLUSTER:
         labels.pop(label, None)
-    kept = {key: found["metadata"][key] for key in ("name", "namespace", "labels") if key in found["metadata"]}
+    kept = {
+        key: found["metadata"][key] for key in ("name", "namespace", "labels") if key in found["metadata"]
+    }
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": kept, "spec": spec}
 
 
@@ -124,7 +135,9 @@ def _filled(context: Context, job: Object) -> dict[str, Any]:
     """A Job of the manifests with its placeholders filled; the tools image is the one that the CronJob runs."""
     cron_job = context.cluster.get("cronjob", BENCHMARK_NAME)
     if cron_job is None:
-        raise StepError(f"cronjob {BENCHMARK_NAME}: none in the cluster; deploy the workloads (cdk deploy --all)")
+        raise StepError(
+            f"cronjob {BENCHMARK_NAME}: none in the cluster; deploy the workloads (cdk deploy --all)"
+        )
     image = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["image"]
     values = dict.fromkeys(PLACEHOLDERS, "") | {"AWS_ACCOUNT": context.aws.account, "BENCHMARK_IMAGE": image}
     return fill([job], values)[0]
@@ -135,7 +148,11 @@ def _last_words(context: Context, name: str) -> str:
     how = f"; read scripts/kubectl logs job/{name} --all-containers, mend it, then run this again"
     for pod in pods_of(context.cluster.list("pods"), name):
         try:
-            lines = [line.strip() for line in context.cluster.logs(pod["metadata"]["name"]).splitlines() if line.strip()]
+            lines = [
+                line.strip()
+                for line in context.cluster.logs(pod["metadata"]["name"]).splitlines()
+                if line.strip()
+            ]
         except OperationsError:
             continue
         if lines:

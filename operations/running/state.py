@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from operations.aws import Aws
 
 ACTIVE = f"{RESULTS_PREFIX}active.json"
-_LOST = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
+_LOST_CODES = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
+
+
+class NotOursError(OperationsError):
+    """Somebody else drives the run by now: nothing of it may be touched any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +49,8 @@ class RunState:
     """Of nodes that were let go already."""
     results: dict[str, str] = field(default_factory=dict)
     """Prefix in the bucket by round."""
+    before: dict[str, list[str]] = field(default_factory=dict)
+    """Folders of results that were there before a round began."""
     problem: str = ""
     """Why it stopped last."""
 
@@ -91,15 +97,17 @@ class RunStore:
         try:
             found = json.loads(answer["Body"].read())
         except ValueError:
-            raise OperationsError(f"s3://{self._bucket}/{ACTIVE}: is no JSON; remove it, the results stay") from None
+            raise OperationsError(
+                f"s3://{self._bucket}/{ACTIVE}: is no JSON; remove it, the results stay"
+            ) from None
         return Held(RunState.of(found if isinstance(found, dict) else {}), answer["ETag"])
 
     def begin(self, state: RunState) -> Held:
-        """Raises `OperationsError` when another run began in between."""
+        """Raises `NotOursError` when another run began in between."""
         return self._put(state, IfNoneMatch="*")
 
     def save(self, held: Held, **changes: Any) -> Held:
-        """Raises `OperationsError` when somebody else wrote in between."""
+        """Raises `NotOursError` when somebody else wrote in between."""
         return self._put(replace(held.state, **changes), IfMatch=held.etag)
 
     def finish(self, held: Held) -> str:
@@ -113,11 +121,15 @@ class RunStore:
     def _put(self, state: RunState, **condition: str) -> Held:
         try:
             answer = self._aws.client("s3").put_object(
-                Bucket=self._bucket, Key=ACTIVE, Body=_bytes(state), ContentType="application/json", **condition
+                Bucket=self._bucket,
+                Key=ACTIVE,
+                Body=_bytes(state),
+                ContentType="application/json",
+                **condition,
             )
         except AwsError as error:
-            if error.code in _LOST:
-                raise OperationsError(
+            if error.code in _LOST_CODES:
+                raise NotOursError(
                     f"s3://{self._bucket}/{ACTIVE}: another run of this experiment is under way; wait for it (scripts/status "
                     "shows it), this one stops here"
                 ) from None

@@ -25,10 +25,14 @@ HELP = "dollars an hour by component and a run, from dated list prices; asks AWS
 def configure(parser: argparse.ArgumentParser) -> None:
     """Which experiment, for how long, and where prices come from."""
     add_experiment(parser)
-    parser.add_argument("--hours", type=hours_option, metavar="H", help="Trn2 hours of a run (default: predicted)")
+    parser.add_argument(
+        "--hours", type=hours_option, metavar="H", help="Trn2 hours of a run (default: predicted)"
+    )
     parser.add_argument("--compiled", action="store_true", help="predict for artifacts that exist already")
     parser.add_argument("--refresh", action="store_true", help="ask the Pricing API and keep its answer")
-    parser.add_argument("--prices", type=Path, metavar="FILE", help=f"kept answers (default: {_shown_default()})")
+    parser.add_argument(
+        "--prices", type=Path, metavar="FILE", help=f"kept answers (default: {_shown_default()})"
+    )
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -96,7 +100,12 @@ def _text(
     given: bool,
 ) -> str:
     rows = [
-        (item.price.item, str(item.units), f"{item.usd_per_hour:.3f}", f"{item.price.as_of}, {item.price.source}")
+        (
+            item.price.item,
+            str(item.units),
+            f"{item.usd_per_hour:.3f}",
+            f"{item.price.as_of}, {item.price.source}",
+        )
         for item in items
     ]
     lines = [
@@ -107,7 +116,13 @@ def _text(
         "",
     ]
     if not given:
-        lines += [table(("part of a run", "hours", "predicted from"), [(p.step, f"{p.hours:.2f}", p.assumption) for p in parts]), ""]
+        lines += [
+            table(
+                ("part of a run", "hours", "predicted from"),
+                [(p.step, f"{p.hours:.2f}", p.assumption) for p in parts],
+            ),
+            "",
+        ]
     said = "as asked" if given else "predicted"
     lines.append(f"a run of {hours:.2f} Trn2 hours ({said}): ${hours * per_hour(items):.2f}")
     return "\n".join(lines)

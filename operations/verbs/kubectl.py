@@ -21,7 +21,9 @@ def execute(options: argparse.Namespace) -> int:
     """kubectl's own exit code; `--json` becomes `--output=json`."""
     arguments = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
     if not arguments:
-        raise UsageError("no arguments; write them behind the options, for example `scripts/kubectl get pods`")
+        raise UsageError(
+            "no arguments; write them behind the options, for example `scripts/kubectl get pods`"
+        )
     experiment = experiment_of(options.experiment, verb="ask")
     with cluster_of(experiment, aws_of(experiment, options)) as cluster:
         return cluster.passthrough([*arguments, *(["--output=json"] if options.json else [])])

@@ -29,7 +29,9 @@ def execute(options: argparse.Namespace) -> int:
     if options.json:
         print(as_json({"experiment": experiment.name, "checks": [one.as_json() for one in findings]}))
     else:
-        rows = [(one.check, one.state, one.detail + (f"; {one.remedy}" if one.remedy else "")) for one in findings]
+        rows = [
+            (one.check, one.state, one.detail + (f"; {one.remedy}" if one.remedy else "")) for one in findings
+        ]
         print(table(("check", "state", "what"), rows))
     states = {one.state for one in findings}
     return 1 if State.FINDING in states else 3 if State.UNKNOWN in states else 0

@@ -111,7 +111,8 @@ def _arm(name: str, deployments: dict[str, dict[str, Any]], pods: list[dict[str,
 def _artifacts(experiment: Experiment, aws: Aws) -> dict[str, Any]:
     return {
         "weights": {
-            weights.model.name: storage.has_weights(experiment, aws, weights) for weights in experiment.weights
+            weights.model.name: storage.has_weights(experiment, aws, weights)
+            for weights in experiment.weights
         },
         "compiled": {arm.name: storage.has_artifact(experiment, aws, arm) for arm in experiment.arms},
     }
@@ -133,10 +134,15 @@ def _text(page: dict[str, Any]) -> str:
         rows.append(("stack", stack["name"], f"{stack['status']} {stack['reason']}".strip()))
     if (group := page["trn2"]) is not None:
         off = f", off at {group['off_at']}" if group["off_at"] else ""
-        rows.append(("trn2", group["nodegroup"], f"{group['nodes']} nodes, ${group['usd_per_hour']:.2f} an hour{off}"))
+        rows.append(
+            ("trn2", group["nodegroup"], f"{group['nodes']} nodes, ${group['usd_per_hour']:.2f} an hour{off}")
+        )
         rows += [("trn2", group["nodegroup"], issue) for issue in group["issues"]]
     if (cluster := page["cluster"]) is not None:
-        rows += [("node", one["name"], f"{one['role']}, {'ready' if one['ready'] else 'not ready'}") for one in cluster["nodes"]]
+        rows += [
+            ("node", one["name"], f"{one['role']}, {'ready' if one['ready'] else 'not ready'}")
+            for one in cluster["nodes"]
+        ]
         rows += [("claim", one["name"], one["state"]) for one in cluster["claims"]]
         rows += [("arm", one["name"], _arm_text(one)) for one in cluster["arms"]]
     if (there := page["artifacts"]) is not None:
@@ -144,8 +150,12 @@ def _text(page: dict[str, Any]) -> str:
         rows += [("artifact", name, _there(found)) for name, found in there["compiled"].items()]
     rows += [("alarm", one["name"], one["state"]) for one in page["alarms"] or ()]
     if (run := page["run"]) is not None:
-        rows.append(("run", run["id"], f"at {run['step']}, begun {run['begun']}; scripts/run goes on with it"))
-    return f"{page['experiment']}, account {page['account']}, {page['region']}\n\n" + table(("what", "name", "state"), rows)
+        rows.append(
+            ("run", run["id"], f"at {run['step']}, begun {run['begun']}; scripts/run goes on with it")
+        )
+    return f"{page['experiment']}, account {page['account']}, {page['region']}\n\n" + table(
+        ("what", "name", "state"), rows
+    )
 
 
 def _arm_text(arm: dict[str, Any]) -> str:

@@ -26,7 +26,9 @@ PATIENCE_S = 3600
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """A second word before anything is deleted."""
-    parser.add_argument("--confirm", metavar="NAME", help="the experiment's name, instead of typing it when asked")
+    parser.add_argument(
+        "--confirm", metavar="NAME", help="the experiment's name, instead of typing it when asked"
+    )
     parser.add_argument("--dry-run", action="store_true", help="say what would be deleted, change nothing")
     add_experiment(parser)
 
@@ -114,7 +116,9 @@ def _confirm(experiment: Experiment, aws: Aws, given: str | None) -> None:
         given = sys.stdin.readline().strip()
     if given != experiment.name:
         said = f"--confirm {given!r} is not its name" if given else "nobody confirmed"
-        raise UsageError(f"{experiment.name}: {said}, nothing was deleted; run it with --confirm {experiment.name}")
+        raise UsageError(
+            f"{experiment.name}: {said}, nothing was deleted; run it with --confirm {experiment.name}"
+        )
 
 
 def _text(told: dict[str, Any]) -> str:
@@ -125,5 +129,8 @@ def _text(told: dict[str, Any]) -> str:
         lines = [f"{len(names) - len(told['left'])} of {len(names)} stacks deleted"]
         lines += [f"left: {one['name']}: {one['why']}" for one in told["left"]]
     rows = [(one["arn"].split(":", 5)[2], one["arn"].split(":", 5)[5], one["what"]) for one in told["bills"]]
-    lines += ["", "carries the experiment's tag and may bill:" if rows else "nothing with the experiment's tag is left"]
+    lines += [
+        "",
+        "carries the experiment's tag and may bill:" if rows else "nothing with the experiment's tag is left",
+    ]
     return "\n".join([*lines, table(("service", "resource", "what it bills"), rows)]).rstrip()
