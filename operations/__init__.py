@@ -1,1 +1,5 @@
-"""What a person or a pipeline does with an experiment on AWS; one subpackage or module a verb, behind `scripts/`."""
+"""What people and pipelines do with a deployed experiment: the verbs behind `scripts/`.
+
+A verb reads the experiment file, AWS and the cluster; decisions are pure functions over what was read. Driven in tests
+against moto, botocore's Stubber and a small Kubernetes API server; not run on AWS.
+"""

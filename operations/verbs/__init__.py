@@ -1,0 +1,32 @@
+"""One module a verb: `HELP`, `configure(parser)`, `execute(options)`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Protocol
+
+from operations.verbs import cost, kubectl, preflight, render, run, scale, status, teardown
+
+
+class Verb(Protocol):
+    """What `python -m operations` calls."""
+
+    HELP: str
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Add the verb's options."""
+
+    def execute(self, options: argparse.Namespace) -> int:
+        """Do it; the exit code."""
+
+
+VERBS: dict[str, Verb] = {
+    "preflight": preflight,
+    "status": status,
+    "scale": scale,
+    "cost": cost,
+    "run": run,
+    "render": render,
+    "kubectl": kubectl,
+    "teardown": teardown,
+}
