@@ -53,7 +53,7 @@ def trouble(pod: Object) -> str | None:
 
 
 def _unscheduled(name: str, why: str) -> str:
-    if "claim" in why or "resource" in why.lower() and "dra" in why.lower():
+    if "claim" in why or ("resource" in why.lower() and "dra" in why.lower()):
         remedy = "check the device attributes (scripts/kubectl get resourceslices -o yaml), or set serving.allocation: device-plugin"
     elif "Insufficient" in why:
         remedy = "another pod holds the devices or the memory: lower it, or raise cluster.max_nodes"

@@ -1,5 +1,7 @@
 """Errors of this package."""
 
+from operations.errors import UsageError
 
-class ForecastError(Exception):
-    """What was given cannot carry a forecast; the message is one line."""
+
+class ForecastError(UsageError):
+    """What was given cannot carry a forecast."""

@@ -119,7 +119,7 @@ class Context:
 def _capacity(experiment: Experiment, group: nodegroup.Group) -> str:
     """The remedy for what EKS says of a group that does not get its nodes."""
     issue, cluster = group.issues[0], experiment.cluster
-    if "InsufficientInstanceCapacity" in issue or "insufficient" in issue.lower() and "capacity" in issue.lower():
+    if "InsufficientInstanceCapacity" in issue or ("insufficient" in issue.lower() and "capacity" in issue.lower()):
         remedy = (
             f"EC2 has no {cluster.instance.name} here now: try again later, begin cluster.availability_zones with another "
             "zone, or buy a capacity block (cluster.capacity)"

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.labels import NAME
+
 from cdk8s_charts.verifying import CONTAINER, SECONDS, proof_name
 from experiment.placement import batches
 from operations.errors import OperationsError
@@ -33,7 +34,9 @@ def prove(
             kubernetes.delete("job", job)
             _wait_until_gone(kubernetes, clock, job)
             kubernetes.create(_job(experiment, kubernetes, arm, job))
-        tell(f"proving on the nodes: {', '.join(arm.name for arm in jobs)}; an image new to a node is pulled first")
+        tell(
+            f"proving on the nodes: {', '.join(arm.name for arm in jobs)}; an image new to a node is pulled first"
+        )
         _wait(kubernetes, clock, list(jobs.values()), tell)
         return [one for arm, job in jobs.items() for one in results(kubernetes, arm.name, job)]
     finally:
@@ -66,13 +69,13 @@ def _wait_until_gone(kubernetes: Kubernetes, clock: Clock, job: str) -> None:
     end = clock.now() + timedelta(seconds=ALLOWANCE_S)
     while kubernetes.get("job", job) is not None:
         if clock.now() > end:
-            raise OperationsError(f"job {job} of an earlier verify does not go away; kubectl describe job {job}")
+            raise OperationsError(
+                f"job {job} of an earlier verify does not go away; kubectl describe job {job}"
+            )
         clock.sleep(POLL_S)
 
 
-def _wait(
-    kubernetes: Kubernetes, clock: Clock, jobs: Sequence[str], tell: Callable[[str], None]
-) -> None:
+def _wait(kubernetes: Kubernetes, clock: Clock, jobs: Sequence[str], tell: Callable[[str], None]) -> None:
     """Until each Job has ended, or its deadline and the allowance are over."""
     end = clock.now() + timedelta(seconds=SECONDS + ALLOWANCE_S)
     open_jobs = list(jobs)
@@ -90,7 +93,9 @@ def results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Checked]:
     """What the pod of a Job printed; or, where it printed nothing, why."""
     pods = kubernetes.list("pod", labels={"batch.kubernetes.io/job-name": job})
     if not pods:
-        yield failed("proof-ran", arm, "no pod was made", f"kubectl describe job {job}; most often a quota or a policy")
+        yield failed(
+            "proof-ran", arm, "no pod was made", f"kubectl describe job {job}; most often a quota or a policy"
+        )
         return
     pod = max(pods, key=lambda one: str(one["metadata"].get("creationTimestamp", "")))
     name = pod["metadata"]["name"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from experiment import Experiment
-from operations.forecast.__main__ import main
+from operations.__main__ import main
 from operations.forecast.errors import ForecastError
 from operations.forecast.predicting import Evidence, Prediction, predict, repaid_after_million_tokens
 from operations.forecast.step_times import measured, published
@@ -86,7 +86,7 @@ def test_the_command_prints_a_range_a_price_and_what_finding_out_costs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = _file(tmp_path, {"structured": ALL, "open-ended": [0.5, 0.2, 0.1, 0.0, 0.0, 0.0]})
-    assert main([str(REFERENCE), "--acceptance", str(path)]) == 0
+    assert main(["forecast", str(REFERENCE), "--acceptance", str(path)]) == 0
     out = capsys.readouterr().out
     assert out.startswith("PREDICTED for qwen-sd-vllm of qwen3-32b (k = 7)")
     assert "nothing ran on Trn2" in out
@@ -97,7 +97,7 @@ def test_the_command_prints_a_range_a_price_and_what_finding_out_costs(
 
 def test_exit_1_when_it_pays_for_no_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = _file(tmp_path, {"noise": NONE})
-    assert main([str(REFERENCE), "--acceptance", str(path), "--json"]) == 1
+    assert main(["forecast", str(REFERENCE), "--acceptance", str(path), "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
     assert said["origin"] == "predicted"
     assert said["classes"][0]["verdict"] == "does not pay"
@@ -115,7 +115,7 @@ def test_wrong_input_is_one_line_and_exit_2(
     words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = _file(tmp_path, {"structured": ALL})
-    assert main([str(REFERENCE), *(word.format(file=path) for word in words)]) == 2
+    assert main(["forecast", str(REFERENCE), *(word.format(file=path) for word in words)]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1

@@ -1,10 +1,8 @@
-"""`scripts/forecast EXPERIMENT`: predicted speed-up and cost on Trn2, from acceptance measured anywhere."""
+"""`forecast`: predicted speed-up and cost on Trn2, from acceptance measured anywhere, before a node is rented."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.errors import BenchmarkError
 from benchmark.verbs import arguments
-from experiment import InvalidExperiment, cost, load
+from experiment import cost
 from operations.forecast.errors import ForecastError
 from operations.forecast.predicting import (
     Evidence,
@@ -22,6 +20,7 @@ from operations.forecast.predicting import (
     repaid_after_million_tokens,
 )
 from operations.forecast.step_times import Steps, measured, published
+from operations.options import add_json, as_json, experiment_of, hours
 
 if TYPE_CHECKING:
     from experiment import Arm, Experiment
@@ -30,32 +29,11 @@ RENTAL_HOURS = 2.0
 """What the reference experiment takes of a Trn2 node once its artifacts exist (docs/operations.md); an estimate."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit 0 when it pays for some class or that is open, 1 when it pays for none, 2 for what cannot be forecast."""
-    options = _parser().parse_args(argv)
-    try:
-        experiment = load(options.experiment)
-        arm = _arm(experiment, options.arm)
-        steps = measured(options.step_times) if options.step_times else published(arm)
-        evidence = Evidence(run=options.run, acceptance=options.acceptance)
-        predictions = predict(experiment, arm, steps=steps, evidence=evidence, mix=options.mix)
-    except (InvalidExperiment, ForecastError, BenchmarkError) as error:
-        print(f"forecast: {error}", file=sys.stderr)
-        return 2
-    rental = cost.per_hour(cost.running(experiment)) * options.hours
-    if options.json:
-        print(json.dumps(_as_json(experiment, arm, steps, predictions, rental), indent=1))
-    else:
-        print("\n".join(_as_text(experiment, arm, steps, predictions, rental, options.hours)))
-    return 1 if all(one.verdict == "does not pay" for one in predictions) else 0
+HELP = "predict speed-up and cost on Trn2 from acceptance measured anywhere; needs neither AWS nor Trn2"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="scripts/forecast",
-        description=__doc__,
-        epilog="Exit codes: 0 it pays for some class, or that is open; 1 it pays for none; 2 nothing can be forecast.",
-    )
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Evidence, and what it is applied to."""
     parser.add_argument("experiment", type=Path, metavar="EXPERIMENT", help="the experiment file")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
@@ -79,13 +57,30 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--hours",
-        type=arguments.number,
+        type=hours,
         default=RENTAL_HOURS,
         metavar="H",
         help=f"hours of rental for the experiment (default: {RENTAL_HOURS:g})",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    return parser
+    add_json(parser)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Exit 0 when it pays for some class or that is open, 1 when it pays for none, 2 for what cannot be forecast."""
+    experiment = experiment_of(options.experiment, verb="forecast")
+    arm = _arm(experiment, options.arm)
+    steps = measured(options.step_times) if options.step_times else published(arm)
+    evidence = Evidence(run=options.run, acceptance=options.acceptance)
+    try:
+        predictions = predict(experiment, arm, steps=steps, evidence=evidence, mix=options.mix)
+    except BenchmarkError as error:
+        raise ForecastError(str(error)) from None
+    rental = cost.per_hour(cost.running(experiment)) * options.hours
+    if options.json:
+        print(as_json(_as_json(experiment, arm, steps, predictions, rental)))
+    else:
+        print("\n".join(_as_text(experiment, arm, steps, predictions, rental, options.hours)))
+    return 1 if all(one.verdict == "does not pay" for one in predictions) else 0
 
 
 def _points(text: str) -> dict[int, float]:
@@ -170,7 +165,3 @@ def _repaid(whole: Prediction, rental: float) -> str:
     if millions is None:
         return f", which {whole.class_name} does not earn back"
     return f", earned back after {millions:.1f} million output tokens of {whole.class_name}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())
