@@ -52,12 +52,16 @@ class Kubernetes:
             return None
         return found
 
-    def list(self, kind: str, *, labels: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        """All objects of a kind in the namespace (or of the cluster, for kinds without one)."""
+    def list(
+        self, kind: str, *, labels: Mapping[str, str] | None = None, everywhere: bool = False
+    ) -> list[dict[str, Any]]:
+        """All objects of a kind in the namespace, or `everywhere` (or of the cluster, for kinds without one)."""
         selector = (
             [f"--selector={','.join(f'{key}={value}' for key, value in labels.items())}"] if labels else []
         )
-        items: list[dict[str, Any]] = self._json(["get", kind, *selector])["items"]
+        items: list[dict[str, Any]] = self._json(
+            ["get", kind, *selector, *(["--all-namespaces"] if everywhere else [])]
+        )["items"]
         return items
 
     def create(self, body: Mapping[str, Any]) -> None:

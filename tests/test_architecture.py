@@ -11,13 +11,16 @@ from tests.conftest import ROOT
 MAY_IMPORT = {
     "experiment": set[str](),
     "benchmark": set[str](),
+    "store": set[str](),
     "cdk8s_charts": {"experiment"},
     "infra": {"cdk8s_charts", "experiment", "benchmark"},
+    "operations": {"infra", "cdk8s_charts", "experiment", "benchmark"},
     "lab": {"infra", "cdk8s_charts", "experiment", "benchmark"},
 }
 FORBIDDEN = {
     "experiment": {"boto3", "jsii", "aws_cdk", "cdk8s", "aiohttp", "time", "datetime", "random"},
     "benchmark": {"jsii", "aws_cdk", "cdk8s", "pydantic"},
+    "store": {"jsii", "aws_cdk", "cdk8s", "pydantic"},
 }
 
 

@@ -47,7 +47,7 @@ class Context:
     out: Path
     """Folder for the results."""
     say: Callable[[str], None]
-    verify: Callable[[Experiment, Aws, Kubernetes], None] | None = None
+    verify: Callable[[Context], None] | None = None
     """Proves the nodes; raises `OperationsError` where they fail. `None`: nothing is proved."""
     report: Callable[[Path], None] | None = None
     """Makes the report of a results folder."""

@@ -79,7 +79,7 @@ def verify_nodes(context: Context) -> None:
         context.say("    skipped: nothing is proved about these nodes")
         return
     context.need_nodes()
-    context.verify(context.experiment, context.aws, context.cluster)
+    context.verify(context)
 
 
 def compile_arms(context: Context) -> None:

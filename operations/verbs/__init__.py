@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Protocol
 
-from operations.verbs import cost, kubectl, preflight, render, run, scale, status, teardown
+from operations.verbs import cost, forecast, kubectl, preflight, render, run, scale, status, teardown, verify
 
 
 class Verb(Protocol):
@@ -21,9 +21,11 @@ class Verb(Protocol):
 
 
 VERBS: dict[str, Verb] = {
+    "forecast": forecast,
     "preflight": preflight,
     "status": status,
     "scale": scale,
+    "verify": verify,
     "cost": cost,
     "run": run,
     "render": render,

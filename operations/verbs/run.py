@@ -23,14 +23,12 @@ from operations.running.lease import myself, refuse_if_driven
 from operations.running.rounds import nodes_for
 from operations.running.state import RunState, RunStore
 from operations.running.steps import remaining, steps
+from operations.verify.verifying import verify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from datetime import datetime
 
     from experiment import Experiment
-    from operations.aws import Aws
-    from operations.kubernetes import Kubernetes
     from operations.running.engine import Answer
     from operations.running.state import Held
 
@@ -85,7 +83,7 @@ def execute(options: argparse.Namespace) -> int:
             hours=plan["hours"],
             out=options.out or ROOT / "results" / held.state.id,
             say=lambda line: print(line, file=sys.stderr, flush=True),
-            verify=None if options.skip_verify else _verification(),
+            verify=None if options.skip_verify else _verified,
             report=_report,
         )
         answer = carry_out(context, keep_nodes=options.keep_nodes)
@@ -159,8 +157,18 @@ def _answer_text(answer: Answer, out: Path) -> str:
     )
 
 
-def _verification() -> Callable[[Experiment, Aws, Kubernetes], None] | None:
-    return None
+def _verified(context: Context) -> None:
+    """What `scripts/verify` checks, as a step. Raises `OperationsError` with the first of what failed."""
+    findings = verify(
+        context.experiment, context.cluster, context.clock, tell=lambda line: context.say(f"    {line}")
+    )
+    bad = [one for one in findings if not one.passed]
+    context.say(f"    {len(findings) - len(bad)} checks passed, {len(bad)} failed")
+    if bad:
+        more = f" ({len(bad) - 1} more: scripts/verify lists all)" if len(bad) > 1 else ""
+        raise OperationsError(
+            f"verify {bad[0].check}, {bad[0].subject}: {bad[0].found}; {bad[0].remedy}{more}"
+        )
 
 
 def _report(folder: Path) -> None:
