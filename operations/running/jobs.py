@@ -7,8 +7,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.placeholders import PLACEHOLDERS, fill
-from experiment.naming import BENCHMARK_NAME
+from cdk8s_charts.labels import STEP
+from cdk8s_charts.placeholders import fill
+from experiment.artifact import artifact_key
+from experiment.naming import BENCHMARK_NAME, weights_path
 from operations.cluster_view import job_failure, job_state, pods_of, trouble
 from operations.errors import OperationsError
 from operations.kubernetes import ConflictError
@@ -16,6 +18,8 @@ from operations.running.context import StepError
 
 if TYPE_CHECKING:
     from cdk8s_charts.manifest_file import ManifestFile
+    from experiment import Arm
+    from experiment.arms import Weights
     from operations.running.context import Context
 
 Object = Mapping[str, Any]
@@ -27,11 +31,23 @@ _OF_THE_CLUSTER = (
 )
 
 
-def reviewed(files: tuple[ManifestFile, ...], *, prefix: str, needle: str) -> Object:
-    """The Job whose name begins with `prefix` and that works on `needle` (an artifact key, a folder of weights).
+def fetching(files: tuple[ManifestFile, ...], weights: Weights) -> Object:
+    """The Job that fetches a model. Raises `StepError` when the manifests have none."""
+    return _reviewed(files, prefix="fetch-", needle=f'/{weights_path(weights)}"')
 
-    Raises `StepError` when the manifests have none.
-    """
+
+def compiling(files: tuple[ManifestFile, ...], arm: Arm) -> Object:
+    """The Job that makes an arm's artifact. Raises `StepError` when the manifests have none."""
+    return _reviewed(files, prefix="compile-", needle=f'"--key", "{artifact_key(arm)}"')
+
+
+def batches(files: tuple[ManifestFile, ...]) -> list[Object]:
+    """The Jobs of the arms that run without a server."""
+    return [job for job in _jobs(files) if job["metadata"].get("labels", {}).get(STEP) == "batch"]
+
+
+def _reviewed(files: tuple[ManifestFile, ...], *, prefix: str, needle: str) -> Object:
+    """By what its arguments say: the name carries a hash of the whole Job."""
     found = [
         job
         for job in _jobs(files)
@@ -139,7 +155,7 @@ def _filled(context: Context, job: Object) -> dict[str, Any]:
             f"cronjob {BENCHMARK_NAME}: none in the cluster; deploy the workloads (cdk deploy --all)"
         )
     image = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["image"]
-    values = dict.fromkeys(PLACEHOLDERS, "") | {"AWS_ACCOUNT": context.aws.account, "BENCHMARK_IMAGE": image}
+    values = {"AWS_ACCOUNT": context.aws.account, "BENCHMARK_IMAGE": image}
     return fill([job], values)[0]
 
 

@@ -120,6 +120,27 @@ def _restrict(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> Non
     volume["configMap"]["name"] = name
 
 
+def run_batches(context: Context) -> None:
+    """The arms that no server can run, one Job each, on the devices that the served arms held."""
+    lower_arms(context)
+    found = jobs.batches(context.files)
+    for job in found:
+        jobs.release(context, job)
+    for job in found:
+        context.wait(
+            lambda name=str(job["metadata"]["name"]): _batch(context, name),  # type: ignore[misc] # mypy cannot see a default argument in a lambda
+            patience_s=BENCHMARK_S,
+            remedy="read its log (scripts/kubectl logs), then run this again",
+        )
+
+
+def _batch(context: Context, name: str) -> str | None:
+    told = jobs.progress(context, name)
+    if told is not None:
+        context.need_nodes()
+    return told
+
+
 def stored(context: Context) -> set[str]:
     """Folders of results in the bucket."""
     found = context.aws.client("s3").every(

@@ -28,7 +28,7 @@ def fetch_weights(context: Context) -> None:
     missing = [weights for weights in experiment.weights if not storage.has_weights(experiment, aws, weights)]
     names = []
     for weights in missing:
-        job = jobs.reviewed(context.files, prefix="fetch-", needle=weights_path(weights))
+        job = jobs.fetching(context.files, weights)
         jobs.release(context, job)
         names.append(str(job["metadata"]["name"]))
     for name in dict.fromkeys(names):
@@ -85,10 +85,10 @@ def verify_nodes(context: Context) -> None:
 def compile_arms(context: Context) -> None:
     """All missing artifacts at once; the scheduler gives devices to as many Jobs as fit. One failure does not stop
     the others: what they compile is kept, and all failures are told together."""
-    missing = [arm for arm in context.experiment.arms if not _has_artifact(context, arm)]
+    missing = [arm for arm in context.experiment.served_arms if not _has_artifact(context, arm)]
     waiting: dict[str, Arm] = {}
     for arm in missing:
-        job = jobs.reviewed(context.files, prefix="compile-", needle=artifact_key(arm))
+        job = jobs.compiling(context.files, arm)
         if job["metadata"]["name"] not in waiting:
             jobs.release(context, job)
             waiting[str(job["metadata"]["name"])] = arm

@@ -37,6 +37,9 @@ def steps(experiment: Experiment) -> tuple[Step, ...]:
     ]
     for number, arms in enumerate(rounds(experiment), start=1):
         found += _round(number, arms)
+    if experiment.batch_arms:
+        names = ", ".join(arm.name for arm in experiment.batch_arms)
+        found.append(Step(name="batch", title=f"run {names} without a server", act=measuring.run_batches))
     return (
         *found,
         Step(name="off", title="set the Trn2 nodes to 0", act=stop_paying),

@@ -64,10 +64,8 @@ def _values(
     needed = set().union(*(names_in(item) for file in files for item in file.objects)) & PLACEHOLDERS.keys()
     for name in sorted(needed - values.keys()):
         raise UsageError(f"{name}: has no value ({PLACEHOLDERS[name]}); give it with --set {name}=...")
-    for name in PLACEHOLDERS.keys() - values.keys():
-        values[name] = ""  # stands in no object
     for name in values:
-        if name.endswith("_IMAGE") and values[name] and not _PINNED.fullmatch(values[name]):
+        if name.endswith("_IMAGE") and not _PINNED.fullmatch(values[name]):
             raise UsageError(
                 f"{name} = {values[name]!r}: is no pinned image; write registry/repository:tag (not latest) or @sha256:..."
             )

@@ -10,24 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.manifest_file import read
 from experiment.catalogue.prices import TRN2_ON_DEMAND
-from experiment.digest import digest
 from operations import estimate, storage
 from operations.access import cluster_of
-from operations.clock import SystemClock, stamp
+from operations.clock import SystemClock
 from operations.errors import OperationsError, OutsideError
 from operations.options import ROOT, add_account, as_json, aws_of, experiment_of
 from operations.options import hours as hours_option
 from operations.running.context import Context
 from operations.running.engine import carry_out
-from operations.running.lease import myself, refuse_if_driven
+from operations.running.lease import claimed, unfinished
 from operations.running.rounds import nodes_for
-from operations.running.state import RunState, RunStore
+from operations.running.state import RunStore
 from operations.running.steps import remaining, steps
 from operations.verify.verifying import verify
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from experiment import Experiment
     from operations.running.engine import Answer
     from operations.running.state import Held
@@ -63,15 +60,15 @@ def execute(options: argparse.Namespace) -> int:
     files = read(experiment, options.manifests)
     aws, clock = aws_of(experiment, options), SystemClock()
     store = RunStore(experiment, aws)
-    held = _unfinished(experiment, store, now=clock.now(), take_over=options.take_over)
-    to_compile = sum(not storage.has_artifact(experiment, aws, arm) for arm in experiment.arms)
+    held = unfinished(experiment, store, now=clock.now(), take_over=options.take_over)
+    to_compile = sum(not storage.has_artifact(experiment, aws, arm) for arm in experiment.served_arms)
     plan = _plan(experiment, held, to_compile, options.hours)
     if options.dry_run:
         print(as_json(plan) if options.json else _plan_text(plan))
         return 0
     print(_plan_text(plan), file=sys.stderr)
     with cluster_of(experiment, aws) as cluster:
-        held = _claimed(experiment, store, held, now=clock.now())
+        held = claimed(experiment, store, held, now=clock.now())
         context = Context(
             experiment=experiment,
             aws=aws,
@@ -89,34 +86,6 @@ def execute(options: argparse.Namespace) -> int:
         answer = carry_out(context, keep_nodes=options.keep_nodes)
     print(as_json(vars(answer)) if options.json else _answer_text(answer, context.out))
     return 0
-
-
-def _unfinished(experiment: Experiment, store: RunStore, *, now: datetime, take_over: bool) -> Held | None:
-    """The run to go on with. Raises `OperationsError` when it is somebody else's, or another experiment's."""
-    held = store.current()
-    if held is None:
-        return None
-    refuse_if_driven(held.state, now=now, take_over=take_over)
-    if held.state.digest != digest(experiment):
-        raise OperationsError(
-            f"run {held.state.id}: was begun with another state of {experiment.name}; take that file back and finish it, or "
-            f"end it with scripts/scale 0 and remove runs/active.json from the bucket of results"
-        )
-    return held
-
-
-def _claimed(experiment: Experiment, store: RunStore, held: Held | None, *, now: datetime) -> Held:
-    if held is not None:
-        return store.save(held, owner=myself(), renewed=stamp(now))
-    return store.begin(
-        RunState(
-            id=now.strftime("%Y%m%dt%H%M%Sz"),
-            begun=stamp(now),
-            digest=digest(experiment),
-            owner=myself(),
-            renewed=stamp(now),
-        )
-    )
 
 
 def _plan(experiment: Experiment, held: Held | None, to_compile: int, hours: float | None) -> dict[str, Any]:
