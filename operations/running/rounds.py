@@ -16,7 +16,7 @@ def rounds(experiment: Experiment) -> tuple[tuple[Arm, ...], ...]:
     The placement's first batch stays as it is; later ones give a place to the baseline, which costs a round more now
     and then. Where only one arm fits at once, each stands alone and the comparison is between hours.
     """
-    served = set(experiment.served_arms)
+    served = experiment.served_arms
     first = tuple(arm for arm in batches(experiment)[0] if arm in served)
     rest = [arm for arm in experiment.served_arms if arm not in first]
     if not rest:
