@@ -29,6 +29,8 @@ _OF_THE_CLUSTER = (
     "job-name",
     "batch.kubernetes.io/job-name",
 )
+_UID = "JOB_UID"
+"""Environment variable of the pods (`cdk8s_charts/measuring.py`) that names the folder of unfinished results."""
 
 
 def fetching(files: tuple[ManifestFile, ...], weights: Weights) -> Object:
@@ -111,7 +113,8 @@ def progress(context: Context, name: str) -> str | None:
 
 
 def from_cron_job(context: Context, cron_job: str, name: str) -> dict[str, Any]:
-    """A Job as the suspended CronJob would make it.
+    """A Job as the suspended CronJob would make it, but for where it keeps unfinished results: under its own name, so
+    that a Job made anew after a failure finds what the failed one left.
 
     Raises `StepError` when the cluster has no such CronJob.
     """
@@ -119,6 +122,11 @@ def from_cron_job(context: Context, cron_job: str, name: str) -> dict[str, Any]:
     if found is None:
         raise StepError(f"cronjob {cron_job}: none in the cluster; deploy the workloads (cdk deploy --all)")
     template = found["spec"]["jobTemplate"]
+    spec = copy.deepcopy(template["spec"])
+    for container in containers(spec):
+        container["env"] = [
+            {"name": _UID, "value": name} if one["name"] == _UID else one for one in container.get("env", ())
+        ]
     metadata = template.get("metadata", {})
     labels = metadata.get("labels") or found["metadata"].get("labels", {})
     return {
@@ -130,8 +138,14 @@ def from_cron_job(context: Context, cron_job: str, name: str) -> dict[str, Any]:
             "labels": dict(labels),
             "annotations": {"cronjob.kubernetes.io/instantiate": "manual", **metadata.get("annotations", {})},
         },
-        "spec": copy.deepcopy(template["spec"]),
+        "spec": spec,
     }
+
+
+def containers(spec: Object) -> list[dict[str, Any]]:
+    """All containers of a Job's pods, in the order in which they start."""
+    pod = spec["template"]["spec"]
+    return [*pod.get("initContainers", ()), *pod["containers"]]
 
 
 def _again(found: Object) -> dict[str, Any]:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from experiment.naming import BENCHMARK_NAME, RESULTS_PREFIX, bucket
+from experiment.naming import BENCHMARK_NAME, LMEVAL_NAME, RESULTS_PREFIX, bucket
 from operations.cluster_view import pods_of, replicas, trouble
 from operations.errors import OperationsError
-from operations.kubernetes import ConflictError
-from operations.running import jobs
+from operations.running import jobs, plans
 from operations.running.context import StepError
+from operations.running.rounds import rounds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from experiment import Arm
     from operations.running.context import Context
 
 LOAD_S = 3600
 BENCHMARK_S = 12 * 3600
-PLAN_FILE = "plan.json"
+_BESIDE = (f"{RESULTS_PREFIX}unfinished/", f"{RESULTS_PREFIX}lmeval-")
+"""Folders that belong to no round: what a Job keeps while it measures, and quality checks."""
 
 
 def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
@@ -67,7 +67,7 @@ def load_arms(context: Context, number: int, arms: Sequence[Arm]) -> None:
     name = f"{BENCHMARK_NAME}-{context.state.id}-{number}"
     job = jobs.from_cron_job(context, BENCHMARK_NAME, name)
     if len(arms) < len(context.experiment.served_arms):
-        _restrict(context, job, arms)
+        plans.restrict(context, job, arms)
     jobs.release(context, job)
     context.wait(
         lambda: _measuring(context, name, arms),
@@ -94,30 +94,17 @@ def _measuring(context: Context, name: str, arms: Sequence[Arm]) -> str | None:
     return told
 
 
-def _restrict(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> None:
-    """Let the Job read a plan with the arms of this round only: the others do not stand."""
-    volumes = job["spec"]["template"]["spec"]["volumes"]
-    volume = next((one for one in volumes if "configMap" in one and one["name"] == "plan"), None)
-    found = context.cluster.get("configmap", volume["configMap"]["name"]) if volume else None
-    if volume is None or found is None or PLAN_FILE not in found.get("data", {}):
-        raise StepError(
-            f"cronjob {BENCHMARK_NAME}: mounts no plan that could be restricted to {', '.join(arm.name for arm in arms)}; "
-            "raise cluster.max_nodes so that all arms stand at once"
-        )
-    plan, names = json.loads(found["data"][PLAN_FILE]), [arm.name for arm in arms]
-    plan["arms"] = [arm for arm in plan["arms"] if arm["name"] in names]
-    plan["baseline"] = plan["baseline"] if plan["baseline"] in names else names[0]
-    name = f"{job['metadata']['name']}-plan"
-    metadata = {"name": name, "namespace": job["metadata"]["namespace"]}
-    config = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": metadata,
-        "data": {PLAN_FILE: json.dumps(plan)},
-    }
-    with suppress(ConflictError):  # it is the same for the same round of the same run
-        context.cluster.create(config)
-    volume["configMap"]["name"] = name
+def check_quality(context: Context) -> None:
+    """lm-eval against the arms that stand, where the experiment asks for it."""
+    name = f"{LMEVAL_NAME}-{context.state.id}"
+    jobs.release(context, jobs.from_cron_job(context, LMEVAL_NAME, name))
+    context.wait(
+        lambda: _measuring(context, name, rounds(context.experiment)[0]),
+        patience_s=BENCHMARK_S,
+        remedy="read its log (scripts/kubectl logs), then run this again",
+    )
+    prefix = f"{RESULTS_PREFIX}lmeval-{name}/"
+    context.save(results={**context.state.results, "quality": prefix})
 
 
 def run_batches(context: Context) -> None:
@@ -150,14 +137,14 @@ def stored(context: Context) -> set[str]:
         Prefix=RESULTS_PREFIX,
         Delimiter="/",
     )
-    return {entry["Prefix"] for entry in found}
+    return {entry["Prefix"] for entry in found if not entry["Prefix"].startswith(_BESIDE)}
 
 
 def bring_home(context: Context) -> None:
     """The records of every round from S3, and the report that is made of them."""
     name, s3 = bucket(context.experiment, "results", context.aws.account), context.aws.client("s3")
     for number, prefix in sorted(context.state.results.items()):
-        folder = context.out if len(context.state.results) == 1 else context.out / f"round-{number}"
+        folder = _folder(context, number)
         keys = [entry["Key"] for entry in s3.every("list_objects_v2", "Contents", Bucket=name, Prefix=prefix)]
         if not keys:
             raise StepError(
@@ -169,11 +156,19 @@ def bring_home(context: Context) -> None:
                 raise StepError(f"s3://{name}/{key}: is no name for a file; remove it, then run this again")
             _download(s3.get_object(Bucket=name, Key=key)["Body"].read(), target)
         context.say(f"    {len(keys)} files in {folder}")
-        if context.report is not None:
+        if context.report is not None and number != "quality":
             context.report(folder)
 
 
-def _download(content: bytes, target: Any) -> None:
+def _folder(context: Context, number: str) -> Path:
+    """One round lies in the folder itself, several beside each other."""
+    if number == "quality":
+        return context.out / number
+    alone = len(context.state.results.keys() - {"quality"}) == 1
+    return context.out if alone else context.out / f"round-{number}"
+
+
+def _download(content: bytes, target: Path) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)

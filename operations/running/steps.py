@@ -37,6 +37,10 @@ def steps(experiment: Experiment) -> tuple[Step, ...]:
     ]
     for number, arms in enumerate(rounds(experiment), start=1):
         found += _round(number, arms)
+        if number == 1 and experiment.benchmark.lm_eval:
+            found.append(
+                Step(name="quality", title="ask the arms the questions of gsm8k", act=measuring.check_quality)
+            )
     if experiment.batch_arms:
         names = ", ".join(arm.name for arm in experiment.batch_arms)
         found.append(Step(name="batch", title=f"run {names} without a server", act=measuring.run_batches))
@@ -95,7 +99,12 @@ def remaining(all_steps: tuple[Step, ...], done: tuple[str, ...]) -> list[Step]:
 
 def _needed(standing: Step, by: Step) -> bool:
     """Nodes by everything until they are let go; arms by their own benchmark."""
-    return standing.name == "nodes" or by.name == standing.name.replace("arms-", "benchmark-")
+    if standing.name == "nodes":
+        return True
+    return by.name == standing.name.replace("arms-", "benchmark-") or (by.name, standing.name) == (
+        "quality",
+        "arms-1",
+    )
 
 
 def stop_paying(context: Context) -> None:

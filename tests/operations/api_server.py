@@ -139,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
         if key not in self.api.objects:
             return self._send(404, _status(404, "NotFound", f'{kind} "{name}" not found'))
         if verb == "PATCH":
-            _merge(self.api.objects[key], json.loads(sent))
+            merge(self.api.objects[key], json.loads(sent))
         if verb == "DELETE":
             return self._send(200, self.api.objects.pop(key))
         self._send(200, self.api.objects[key])
@@ -193,13 +193,13 @@ def _status(code: int, reason: str, message: str) -> dict[str, Any]:
     }
 
 
-def _merge(target: dict[str, Any], change: dict[str, Any]) -> None:
+def merge(target: dict[str, Any], change: dict[str, Any]) -> None:
     """RFC 7386."""
     for key, value in change.items():
         if value is None:
             target.pop(key, None)
         elif isinstance(value, dict) and isinstance(target.get(key), dict):
-            _merge(target[key], value)
+            merge(target[key], value)
         else:
             target[key] = value
 

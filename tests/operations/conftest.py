@@ -15,6 +15,7 @@ from operations.aws import Aws
 from operations.kubernetes import Kubernetes
 from tests.conftest import REFERENCE
 from tests.operations.api_server import ApiServer, serving
+from tests.operations.clients import shared_client
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def account(credentials: None) -> Iterator[None]:
     """An empty account; moto answers in this process, and nothing leaves it."""
-    with mock_aws():
+    with mock_aws(config={"core": {"mock_credentials": False, "reset_boto3_session": False}}):
         yield
 
 
@@ -45,7 +46,7 @@ def experiment() -> Experiment:
 @pytest.fixture
 def aws(account: None, experiment: Experiment) -> Aws:
     """AWS as a verb sees it."""
-    return Aws(experiment.cluster.region)
+    return Aws(experiment.cluster.region, make_client=shared_client)
 
 
 @pytest.fixture

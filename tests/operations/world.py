@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import boto3
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
@@ -17,6 +16,7 @@ from experiment import Experiment
 from experiment.artifact import artifact_key
 from experiment.naming import (
     BENCHMARK_NAME,
+    LMEVAL_NAME,
     NODE_ROLE_LABEL,
     artifact_path,
     bucket,
@@ -28,6 +28,7 @@ from experiment.naming import (
     weights_path,
 )
 from tests.operations.api_server import ApiServer
+from tests.operations.clients import shared_client
 
 TICKS = 2
 """That a Job takes."""
@@ -66,7 +67,7 @@ class World:
         return int(self.group.scaling_config["desiredSize"])
 
     def client(self, service: str) -> Any:
-        return boto3.client(service, region_name=self.region)
+        return shared_client(service)
 
     def deploy(self) -> tuple[ManifestFile, ...]:
         """What `cdk deploy` leaves; returns the manifests."""
@@ -75,8 +76,17 @@ class World:
         self.client("scheduler").create_schedule_group(Name=schedule_group(self.experiment))
         files = manifests(self.experiment)
         for item in (item for file in files for item in file.objects):
-            kind = {"Job": "jobs", "CronJob": "cronjobs", "Deployment": "deployments", "ConfigMap": "configmaps"}[item["kind"]]
-            body = json.loads(json.dumps(item).replace("${AWS_ACCOUNT}", DEFAULT_ACCOUNT_ID).replace("${BENCHMARK_IMAGE}", "tools:1"))
+            kind = {
+                "Job": "jobs",
+                "CronJob": "cronjobs",
+                "Deployment": "deployments",
+                "ConfigMap": "configmaps",
+            }[item["kind"]]
+            body = json.loads(
+                json.dumps(item)
+                .replace("${AWS_ACCOUNT}", DEFAULT_ACCOUNT_ID)
+                .replace("${BENCHMARK_IMAGE}", "tools:1")
+            )
             self.api.put(kind, item["metadata"]["name"], body, namespace=self.experiment.name)
         return files
 
@@ -88,8 +98,8 @@ class World:
             )
 
     def _cluster(self) -> None:
-        ec2, eks, role = self.client("ec2"), self.client("eks"), f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/nodes"
-        subnets = [subnet["SubnetId"] for subnet in ec2.describe_subnets()["Subnets"]][:2]
+        eks, role = self.client("eks"), f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/nodes"
+        subnets = ["subnet-0a", "subnet-0b"]
         eks.create_cluster(name=self.experiment.name, roleArn=role, resourcesVpcConfig={"subnetIds": subnets})
         eks.create_nodegroup(
             clusterName=self.experiment.name,
@@ -159,7 +169,9 @@ class World:
         if words is not None:
             self._pod(name)
             self.api.logs[f"{name}-pod"] = words
-            job["status"] = {"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]}
+            job["status"] = {
+                "conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]
+            }
             return
         self._finish(name)
         job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
@@ -172,14 +184,19 @@ class World:
         for arm in self.experiment.served_arms:
             if name == compile_job(arm):
                 self.store("artifacts", f"{artifact_path(arm)}/COMPLETE", {"key": artifact_key(arm)})
+        if name.startswith(LMEVAL_NAME):
+            self.store("results", f"runs/lmeval-{name}/results.json", {})
         if name.startswith(BENCHMARK_NAME):
-            self.store("results", f"runs/measured-{name[-1]}/summary.json", {"by": name})
-            self.store("results", f"runs/measured-{name[-1]}/llmperf/a.json", {})
+            folder = f"runs/measured-{name.removeprefix(BENCHMARK_NAME)}"
+            self.store("results", f"runs/unfinished/{name}/requests.jsonl", {})
+            self.store("results", f"{folder}/summary.json", {"by": name})
+            self.store("results", f"{folder}/llmperf/a.json", {})
 
     def _move_deployment(self, deployment: dict[str, Any]) -> None:
         name = deployment["metadata"]["name"]
         loading = any(
-            job["metadata"]["name"].startswith(BENCHMARK_NAME) and not job.get("status") for job in self.api.of("jobs")
+            job["metadata"]["name"].startswith(BENCHMARK_NAME) and not job.get("status")
+            for job in self.api.of("jobs")
         )
         wanted = deployment["spec"]["replicas"]
         if wanted and name in self.dying and loading:
@@ -192,7 +209,9 @@ class World:
             return
         deployment["status"] = {"readyReplicas": wanted if self.nodes else 0}
 
-    def _pod(self, owner: str, *, condition: str | None = None, containers: list[dict[str, Any]] | None = None) -> None:
+    def _pod(
+        self, owner: str, *, condition: str | None = None, containers: list[dict[str, Any]] | None = None
+    ) -> None:
         conditions = [{"type": "PodScheduled", "status": "False", "message": condition}] if condition else []
         self.api.put(
             "pods",
@@ -221,22 +240,34 @@ def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
         key = ["push", "--key", artifact_key(arm), "--baseline", f"s3://x/{baseline}"]
         jobs.append(_job(compile_job(arm), key))
     arms = [
-        {"kind": "Deployment", "metadata": {"name": arm.name}, "spec": {"replicas": 0}} for arm in experiment.served_arms
+        {"kind": "Deployment", "metadata": {"name": arm.name}, "spec": {"replicas": 0}}
+        for arm in experiment.served_arms
     ]
-    plan = {"arms": [{"name": arm.name} for arm in experiment.served_arms], "baseline": experiment.baseline.name}
+    plan = {
+        "arms": [{"name": arm.name} for arm in experiment.served_arms],
+        "baseline": experiment.baseline.name,
+    }
     config = {"kind": "ConfigMap", "metadata": {"name": "the-plan"}, "data": {"plan.json": json.dumps(plan)}}
     pod = {
         "containers": [{"name": "publish", "image": "${BENCHMARK_IMAGE}"}],
         "volumes": [{"name": "plan", "configMap": {"name": "the-plan"}}],
     }
-    cron_job = {
-        "kind": "CronJob",
-        "metadata": {"name": BENCHMARK_NAME, "namespace": experiment.name},
-        "spec": {"suspend": True, "jobTemplate": {"spec": {"template": {"spec": pod}}}},
-    }
-    return (ManifestFile("all.yaml", tuple([*jobs, *arms, config, cron_job])),)
+    cron_jobs = [
+        {
+            "kind": "CronJob",
+            "metadata": {"name": name, "namespace": experiment.name},
+            "spec": {"suspend": True, "jobTemplate": {"spec": {"template": {"spec": pod}}}},
+        }
+        for name in (BENCHMARK_NAME, LMEVAL_NAME)
+    ]
+    return (ManifestFile("all.yaml", (*jobs, *arms, config, *cron_jobs)),)
 
 
 def _job(name: str, arguments: list[str]) -> dict[str, Any]:
     template = {"spec": {"containers": [{"name": "only", "image": "${BENCHMARK_IMAGE}", "args": arguments}]}}
-    return {"kind": "Job", "apiVersion": "batch/v1", "metadata": {"name": name}, "spec": {"suspend": True, "template": template}}
+    return {
+        "kind": "Job",
+        "apiVersion": "batch/v1",
+        "metadata": {"name": name},
+        "spec": {"suspend": True, "template": template},
+    }

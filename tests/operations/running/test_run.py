@@ -19,7 +19,9 @@ from operations.running.context import Context, StepError
 from operations.running.engine import Answer, carry_out
 from operations.running.state import NotOursError, RunStore
 from operations.running.steps import steps
+from tests.operations.api_server import ApiServer
 from tests.operations.clock import START, FakeClock
+from tests.operations.direct import DirectKubernetes
 from tests.operations.world import World
 
 
@@ -67,11 +69,22 @@ class Driver:
 
 
 @pytest.fixture
-def driver(experiment: Experiment, api: object, aws: Aws, cluster: Kubernetes, tmp_path: Path) -> Driver:
-    return Driver(World(experiment, api), aws, cluster, tmp_path / "results")  # type: ignore[arg-type] # the fixture's type is its import
+def driver(experiment: Experiment, aws: Aws, tmp_path: Path) -> Driver:
+    api = ApiServer()
+    cluster = DirectKubernetes(api, experiment.name)
+    return Driver(World(experiment, api), aws, cluster, tmp_path / "results")
 
 
-def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(driver: Driver) -> None:
+@pytest.fixture
+def driver_of_kubectl(
+    experiment: Experiment, api: ApiServer, aws: Aws, cluster: Kubernetes, tmp_path: Path
+) -> Driver:
+    """The same through the real kubectl."""
+    return Driver(World(experiment, api), aws, cluster, tmp_path / "results")
+
+
+def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(driver_of_kubectl: Driver) -> None:
+    driver = driver_of_kubectl
     answer = driver.run()
     assert driver.world.nodes == 0
     assert json.loads((driver.out / "summary.json").read_text())["by"].startswith("qwen-llmperf-")
@@ -88,7 +101,9 @@ def test_no_trn2_node_runs_while_weights_are_fetched(driver: Driver) -> None:
     seen = []
 
     def look() -> None:
-        fetching = [job for job in driver.world.api.of("jobs") if job["metadata"]["name"].startswith("fetch-")]
+        fetching = [
+            job for job in driver.world.api.of("jobs") if job["metadata"]["name"].startswith("fetch-")
+        ]
         if any(not job["spec"]["suspend"] and not job.get("status") for job in fetching):
             seen.append(driver.world.nodes)
 
@@ -116,7 +131,7 @@ def test_the_time_to_live_is_set_before_the_first_node_starts(driver: Driver) ->
 def test_a_second_run_compiles_and_fetches_nothing(driver: Driver) -> None:
     driver.run()
     for job in list(driver.world.api.of("jobs")):
-        if not job["metadata"]["name"].startswith("qwen-llmperf"):
+        if not job["metadata"]["name"].startswith("qwen-"):
             job["spec"]["suspend"] = True
             job.pop("status")
     driver.clock.time += timedelta(days=1)
@@ -125,8 +140,11 @@ def test_a_second_run_compiles_and_fetches_nothing(driver: Driver) -> None:
     assert len(suspended) == len(driver.world.experiment.weights) + 2
 
 
-def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_end(driver: Driver) -> None:
+def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_end(
+    driver_of_kubectl: Driver,
+) -> None:
     """Each kill is one process; the next goes on. `save` is where a step begins and where its work is remembered."""
+    driver = driver_of_kubectl
     kills = [(step.name, when) for step in steps(driver.world.experiment) for when in ("begins", "ends")]
     for name, when in kills:
         context = driver.context()
@@ -142,7 +160,11 @@ def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_e
             assert "no Trn2 node bills" in last
     driver.run()
     assert driver.world.nodes == 0
-    assert sorted(path.name for path in driver.out.rglob("*.json")) == ["a.json", "summary.json"]
+    assert sorted(path.name for path in driver.out.rglob("*.json")) == [
+        "a.json",
+        "results.json",
+        "summary.json",
+    ]
     measured = [key for key in driver.world.stored("results") if key.endswith("summary.json")]
     assert len(measured) == 1  # no round was measured twice
 
@@ -234,7 +256,7 @@ def test_a_failed_compile_keeps_the_other_artifact_and_is_compiled_anew(driver: 
     line = driver.line()
     assert f"job {compile_job(speculating)} failed (BackoffLimitExceeded): ERROR NCC_EVRF029" in line
     assert "scripts/kubectl logs" in line
-    kept = [key for key in driver.world.stored("artifacts")]
+    kept = list(driver.world.stored("artifacts"))
     assert kept == [f"{artifact_path(driver.world.experiment.baseline)}/COMPLETE"]
     assert driver.world.nodes == 0
     driver.world.failing = {}
@@ -251,7 +273,9 @@ def test_a_failed_run_keeps_its_nodes_when_asked_and_says_so(driver: Driver) -> 
 
 
 def test_a_pod_that_is_never_scheduled_names_the_claim_and_the_way_round(driver: Driver) -> None:
-    driver.world.unplaced = {"qwen-vllm": "0/3 nodes are available: 1 cannot allocate all claims, 2 node(s) had untolerated taint"}
+    driver.world.unplaced = {
+        "qwen-vllm": "0/3 nodes are available: 1 cannot allocate all claims, 2 node(s) had untolerated taint"
+    }
     line = driver.line()
     assert "arm qwen-vllm loads: pod qwen-vllm-pod is not scheduled: 0/3 nodes" in line
     assert "serving.allocation: device-plugin" in line
@@ -300,14 +324,17 @@ def test_a_block_that_ends_in_the_middle_is_told_before_ec2_takes_the_nodes(
     driver.world.failing = {}
     context = driver.context()
     driver.clock.time = START + timedelta(minutes=1)
-    with pytest.raises(StepError, match=r"capacity block cr-0123456789abcdef0 ends at .*buy or extend a block"):
+    with pytest.raises(
+        StepError, match=r"capacity block cr-0123456789abcdef0 ends at .*buy or extend a block"
+    ):
         carry_out(context, keep_nodes=False)
     assert driver.world.nodes == 0
 
 
-def test_another_experiment_does_not_go_on_with_the_run(driver: Driver, variation: Callable[..., Path]) -> None:
-    held = driver.store.begin(driver.context().state) if driver.store.current() is None else driver.store.current()
-    assert held is not None
+def test_another_experiment_does_not_go_on_with_the_run(
+    driver: Driver, variation: Callable[..., Path]
+) -> None:
+    driver.context()
     driver.world.experiment = load(variation(lambda data: data["benchmark"].update(requests=64)))
     assert "was begun with another state of qwen3-32b" in driver.line()
 
