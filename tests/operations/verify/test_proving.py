@@ -26,7 +26,7 @@ Play = Callable[[ApiServer, dict[str, Any]], None]
 
 
 class Clock:
-    """Time that passes when somebody sleeps."""
+    """Time that passes, quickly, when somebody sleeps."""
 
     def __init__(self) -> None:
         self.time = datetime(2026, 1, 1, tzinfo=UTC)
@@ -35,7 +35,7 @@ class Clock:
         return self.time
 
     def sleep(self, seconds: float) -> None:
-        self.time += timedelta(seconds=seconds)
+        self.time += timedelta(seconds=seconds * 60)  # nobody waits in a test
 
 
 @pytest.fixture
@@ -84,7 +84,8 @@ def _pod_name(job: dict[str, Any]) -> str:
 
 def _pod(api: ApiServer, job: dict[str, Any], status: dict[str, Any]) -> None:
     name, labels = _pod_name(job), {"batch.kubernetes.io/job-name": job["metadata"]["name"]}
-    body = {"metadata": {"labels": labels}, "status": status}
+    spec = {"containers": [{"name": CONTAINER}]}
+    body = {"metadata": {"labels": labels}, "spec": spec, "status": status}
     api.put("pods", name, body, namespace=job["metadata"]["namespace"])
 
 
