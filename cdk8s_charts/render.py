@@ -43,7 +43,7 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     charts.append(llmperf_chart(app, experiment))
     if experiment.benchmark.lm_eval is not None:
         charts.append(lmeval_chart(app, experiment))
-    charts += [chart for chart in (verify_chart(app, experiment),) if chart is not None]
+    charts.append(verify_chart(app, experiment))
     files = tuple(
         ManifestFile(f"{chart.node.id}.yaml", tuple(dict(entry) for entry in chart.to_json()))
         for chart in charts

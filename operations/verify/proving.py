@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.labels import NAME
-
 from cdk8s_charts.verifying import CONTAINER, SECONDS, proof_name
 from experiment.placement import batches
 from operations.errors import OperationsError
@@ -28,7 +27,7 @@ def prove(
     experiment: Experiment, kubernetes: Kubernetes, clock: Clock, *, tell: Callable[[str], None]
 ) -> list[Checked]:
     """Findings of every arm of the first batch, in file order. The Jobs are removed whatever happens."""
-    jobs = [(arm, f"verify-{arm.name}") for arm in batches(experiment)[0] if proof_name(experiment, arm)]
+    jobs = [(arm, f"verify-{arm.name}") for arm in batches(experiment)[0]]
     try:
         for arm, job in jobs:
             kubernetes.delete("job", job)
@@ -47,7 +46,6 @@ def prove(
 def _job(experiment: Experiment, kubernetes: Kubernetes, arm: Arm, name: str) -> dict[str, Any]:
     """What `kubectl create job --from=cronjob/...` would make, under a name of its own."""
     source = proof_name(experiment, arm)
-    assert source is not None
     found = kubernetes.get("cronjob", source)
     if found is None:
         raise OperationsError(

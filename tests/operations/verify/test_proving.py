@@ -49,7 +49,6 @@ def api(reference: Experiment) -> Iterator[ApiServer]:
     server.put("daemonsets", "aws-node", DAEMON, namespace="kube-system")
     for arm in reference.arms:
         name = proof_name(reference, arm)
-        assert name is not None
         pod = {"spec": {"containers": [{"name": CONTAINER}]}}
         spec = {"jobTemplate": {"metadata": {"labels": {}}, "spec": {"backoffLimit": 0, "template": pod}}}
         server.put("cronjobs", name, {"metadata": {}, "spec": spec}, namespace=place)
