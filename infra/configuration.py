@@ -17,6 +17,7 @@ from experiment import Experiment, load
 from infra.errors import InfraError
 
 ROOT = Path(__file__).resolve().parent.parent
+_ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+")
 _PRINCIPAL = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/[\w+=,.@/-]+")
 
 
@@ -29,6 +30,8 @@ class Configuration:
     """The manifests as they were reviewed, in apply order."""
     admins: tuple[str, ...]
     """ARNs of IAM roles and users that administer the cluster with kubectl; without any, only `cdk deploy` can."""
+    alarm_email: str
+    """Who gets a mail when an alarm goes off; nobody where it is empty."""
     context: Mapping[str, object]
     """Feature flags and keys as CDK takes them."""
 
@@ -49,6 +52,7 @@ def configure(context: Mapping[str, object]) -> Configuration:
         experiment=experiment,
         files=files,
         admins=_principals(merged["admins"]),
+        alarm_email=_address(merged["alarm_email"]),
         context=merged,
     )
 
@@ -71,3 +75,12 @@ def _principals(value: object) -> tuple[str, ...]:
                 "use -c admins=arn:aws:iam::111122223333:role/name, several with commas"
             )
     return tuple(dict.fromkeys(names))
+
+
+def _address(value: object) -> str:
+    text = str(value).strip()
+    if text and not _ADDRESS.fullmatch(text):
+        raise InfraError(
+            f"context alarm_email = {text!r}: is no address; use -c alarm_email=team@example.com, or leave it out"
+        )
+    return text

@@ -26,16 +26,21 @@ def add_stacks(
     experiment: Experiment,
     files: tuple[ManifestFile, ...],
     admins: tuple[str, ...],
+    alarm_email: str = "",
     settings: Settings | None = None,
 ) -> None:
     """Put every stack of the experiment into `scope`, an app or a stage of a pipeline; `files` are its manifests."""
     settings = settings or Settings()
     network = NetworkStack(scope, "network", experiment=experiment, settings=settings)
     storage = StorageStack(scope, "storage", experiment=experiment, settings=settings)
-    ObservabilityStack(scope, "observability", experiment=experiment)
+    observability = ObservabilityStack(
+        scope, "observability", experiment=experiment, settings=settings, alarm_email=alarm_email
+    )
     cluster = ClusterStack(
         scope, "cluster", experiment=experiment, settings=settings, vpc=network.vpc, admins=admins
     )
+    # The agent in the cluster makes the log groups that it misses, and those never expire.
+    cluster.add_stack_dependency(observability)
     nodes = NodesStack(
         scope, "nodes", experiment=experiment, settings=settings, cluster=cluster.cluster, vpc=network.vpc
     )

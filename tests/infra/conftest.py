@@ -48,7 +48,13 @@ def _synthesized(opened: Experiment) -> Iterator[Path]:
 
         from infra.deployment import add_stacks
 
-        add_stacks(cdk.Stage(app, "opened"), experiment=opened, files=render(opened), admins=(ADMIN,))
+        add_stacks(
+            cdk.Stage(app, "opened"),
+            experiment=opened,
+            files=render(opened),
+            admins=(ADMIN,),
+            alarm_email="team@example.com",
+        )
         app.synth()
         yield Path(outdir)
 
