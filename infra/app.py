@@ -16,7 +16,9 @@ def build_app(*, context: Mapping[str, object] | None = None, outdir: str | None
     """All stacks of one experiment, not yet synthesized.
 
     `context` overrides cdk.json: `experiment` names the file, `manifests` the folder of what was rendered from it,
-    `admins` who administers the cluster, `alarm_email` who hears of alarms. Without `outdir` the CDK command line (or CDK_OUTDIR) decides where the templates go.
+    `admins` who administers the cluster, `alarm_email` who hears of alarms, `pipeline_role` which role a pipeline works
+    with inside it, `build_images` where images are built. Without `outdir` the CDK command line (or CDK_OUTDIR) decides
+    where the templates go.
     Raises `experiment.InvalidExperiment` before jsii starts, and `infra.InfraError`.
     """
     configuration = configure(context or {})
@@ -32,5 +34,7 @@ def build_app(*, context: Mapping[str, object] | None = None, outdir: str | None
         files=configuration.files,
         admins=configuration.admins,
         alarm_email=configuration.alarm_email,
+        pipeline_role=configuration.pipeline_role,
+        build_images=configuration.build_images,
     )
     return app

@@ -27,6 +27,8 @@ def add_stacks(
     files: tuple[ManifestFile, ...],
     admins: tuple[str, ...],
     alarm_email: str = "",
+    pipeline_role: str | None = None,
+    build_images: str = "docker",
     settings: Settings | None = None,
 ) -> None:
     """Put every stack of the experiment into `scope`, an app or a stage of a pipeline; `files` are its manifests."""
@@ -37,7 +39,13 @@ def add_stacks(
         scope, "observability", experiment=experiment, settings=settings, alarm_email=alarm_email
     )
     cluster = ClusterStack(
-        scope, "cluster", experiment=experiment, settings=settings, vpc=network.vpc, admins=admins
+        scope,
+        "cluster",
+        experiment=experiment,
+        settings=settings,
+        vpc=network.vpc,
+        admins=admins,
+        pipeline_role=pipeline_role,
     )
     # The agent in the cluster makes the log groups that it misses, and those never expire.
     cluster.add_stack_dependency(observability)
@@ -55,6 +63,7 @@ def add_stacks(
         settings=settings,
         cluster=cluster.cluster,
         vpc=network.vpc,
+        build_images=build_images,
     )
     # A pod gets its role when it starts, so the associations come first; and `cdk destroy` takes the pods away
     # before the nodes under them and the buckets that they mount.

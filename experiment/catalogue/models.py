@@ -6,7 +6,19 @@ recomputes the parameter count from the shape and compares it with the count tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+LAB_VOCABULARY = 1024
+"""Tokens of the lab's own tokenizer."""
+
+
+class Reference(Protocol):
+    """How an experiment names a model or a head."""
+
+    @property
+    def model(self) -> str:
+        """Hugging Face repository."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +42,14 @@ class Model:
     tied_embeddings: bool
     can_think: bool
     """Whether the chat template has a switch for reasoning (`enable_thinking`)."""
-    card_parameters_billions: float
-    """As the model card states it; used by the test of this table only."""
+    card_parameters_billions: float | None
+    """As the model card states it; used by the test of this table only. `None` for heads and the lab's models."""
+    gated: bool = False
+    """Whether Hugging Face hands it out to accepted users only, so that fetching needs a token."""
+    lab_only: bool = False
+    """Whether it is trained by the lab and exists nowhere else."""
+    head_for: str | None = None
+    """The target whose hidden states it reads (EAGLE, EAGLE3, DFlash, Medusa); `None` for a model of its own."""
 
     @property
     def parameters(self) -> int:
@@ -75,6 +93,27 @@ def _qwen3(
         tied_embeddings=tied_embeddings,
         can_think=True,
         card_parameters_billions=card_parameters_billions,
+    )
+
+
+def _lab(name: str, *, layers: int, hidden: int, query_heads: int, kv_heads: int, intermediate: int) -> Model:
+    """A tiny model of the Qwen3 architecture, trained by the lab itself and good for its own prompts only."""
+    return Model(
+        name=f"lab/{name}",
+        architecture="Qwen3ForCausalLM",
+        tokenizer="lab",
+        vocabulary=LAB_VOCABULARY,
+        layers=layers,
+        hidden=hidden,
+        query_heads=query_heads,
+        kv_heads=kv_heads,
+        head_dim=64,
+        intermediate=intermediate,
+        max_positions=2048,
+        tied_embeddings=True,
+        can_think=False,
+        card_parameters_billions=None,
+        lab_only=True,
     )
 
 
@@ -148,6 +187,7 @@ _ALL = (
         tied_embeddings=True,
         can_think=False,
         card_parameters_billions=1.23,
+        gated=True,
     ),
     Model(
         name="meta-llama/Llama-3.3-70B-Instruct",
@@ -164,7 +204,33 @@ _ALL = (
         tied_embeddings=False,
         can_think=False,
         card_parameters_billions=70.6,
+        gated=True,
     ),
+    _lab("target", layers=4, hidden=256, query_heads=4, kv_heads=2, intermediate=768),
+    _lab("draft", layers=1, hidden=128, query_heads=2, kv_heads=1, intermediate=384),
+    _lab("weak-draft", layers=1, hidden=128, query_heads=2, kv_heads=1, intermediate=384),
 )
 
 MODELS = {model.name: model for model in _ALL}
+
+
+def described(reference: Reference) -> Model | None:
+    """The model that a reference means; `None` where the catalogue cannot tell.
+
+    A head stands for itself with the target's width, vocabulary and tokenizer and as many of its layers as it declares.
+    """
+    target = getattr(reference, "head_for", None)
+    if target is None:
+        return MODELS.get(reference.model)
+    if target not in MODELS:
+        return None
+    layers: int = getattr(reference, "head_layers", 1)
+    return replace(
+        MODELS[target],
+        name=reference.model,
+        layers=layers,
+        tied_embeddings=False,
+        card_parameters_billions=None,
+        gated=False,
+        head_for=target,
+    )

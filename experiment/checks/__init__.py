@@ -8,19 +8,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiment.checks import cluster, names, pairing, placing, speculation, workload
+from experiment.checks import (
+    benchmark,
+    capacity,
+    cluster,
+    names,
+    pairing,
+    placing,
+    speculation,
+    weights,
+    workload,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from experiment.arms import Prompt
     from experiment.errors import Problem
-    from experiment.schema import ExperimentFile
+    from experiment.schema import ExpandedFile
 
 
-def problems(file: ExperimentFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+def problems(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
     """Every reason for which `file` cannot work."""
-    for subject in (names, pairing, speculation, placing, cluster):
+    for subject in (names, weights, pairing, speculation, placing, cluster, capacity, benchmark):
         for rule in subject.RULES:
             yield from rule(file)
     for workload_rule in workload.RULES:

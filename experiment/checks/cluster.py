@@ -6,12 +6,13 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING
 
+from experiment.catalogue.instances import INSTANCES
 from experiment.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from experiment.schema import ExperimentFile
+    from experiment.schema import ExpandedFile
 
 OLDEST_KUBERNETES = (1, 35)
 """DRA is generally available from 1.34, whose standard support on EKS ends on 2026-12-02."""
@@ -19,11 +20,10 @@ NEWEST_KUBERNETES = (1, 36)
 """The newest for which EKS publishes Neuron AMIs (amazon-eks-ami v20260714)."""
 WIDEST_PREFIX = 8
 """No organisation's own networks are wider."""
-TRN2_REGIONS = {"us-east-2": "2025-11", "ap-southeast-4": "2026-05"}
-"""Regions seen with trn2 on demand, and when; not a complete list."""
+TRN2_REGIONS = {name: seen for instance in INSTANCES.values() for name, seen in instance.regions.items()}
 
 
-def kubernetes_version(file: ExperimentFile) -> Iterator[Problem]:
+def kubernetes_version(file: ExpandedFile) -> Iterator[Problem]:
     """Resource claims need a version that EKS still supports."""
     version = file.cluster.kubernetes
     match = re.fullmatch(r"(\d+)\.(\d+)", version)
@@ -46,12 +46,18 @@ def kubernetes_version(file: ExperimentFile) -> Iterator[Problem]:
         )
 
 
-def zones(file: ExperimentFile) -> Iterator[Problem]:
+def zones(file: ExpandedFile) -> Iterator[Problem]:
     """A region with Trn2, and zones inside it."""
-    region = file.cluster.region
-    if region not in TRN2_REGIONS:
-        known = ", ".join(f"{name} (seen {seen})" for name, seen in TRN2_REGIONS.items())
-        yield Problem("cluster.region", region, "Trn2 was not seen there", f"known: {known}")
+    region, instance = file.cluster.region, INSTANCES.get(file.cluster.instance)
+    regions = instance.regions if instance else TRN2_REGIONS
+    if instance is not None and not instance.neuron:
+        return
+    if region not in regions:
+        known = ", ".join(f"{name} (seen {seen})" for name, seen in regions.items())
+        what = instance.name if instance else "Trn2"
+        yield Problem(
+            "cluster.region", region, f"{what} was not seen there", f"known: {known}", ("cluster.instance",)
+        )
         return
     names = file.cluster.availability_zones
     for number, zone in enumerate(names):
@@ -68,7 +74,7 @@ def zones(file: ExperimentFile) -> Iterator[Problem]:
             yield Problem(path, zone, "stands twice", "EKS needs two different zones")
 
 
-def admin_access(file: ExperimentFile) -> Iterator[Problem]:
+def admin_access(file: ExpandedFile) -> Iterator[Problem]:
     """The public endpoint is for named networks only."""
     for number, cidr in enumerate(file.cluster.admin_cidrs):
         path = f"cluster.admin_cidrs[{number}]"
