@@ -35,7 +35,7 @@ def add_stacks(
     settings = settings or Settings()
     network = NetworkStack(scope, "network", experiment=experiment, settings=settings)
     storage = StorageStack(scope, "storage", experiment=experiment, settings=settings)
-    observability = ObservabilityStack(
+    ObservabilityStack(
         scope, "observability", experiment=experiment, settings=settings, alarm_email=alarm_email
     )
     cluster = ClusterStack(
@@ -47,8 +47,6 @@ def add_stacks(
         admins=admins,
         pipeline_role=pipeline_role,
     )
-    # The agent in the cluster makes the log groups that it misses, and those never expire.
-    cluster.add_stack_dependency(observability)
     nodes = NodesStack(
         scope, "nodes", experiment=experiment, settings=settings, cluster=cluster.cluster, vpc=network.vpc
     )

@@ -23,14 +23,6 @@ def control_plane_log_group(experiment: Experiment) -> str:
     return f"/aws/eks/{cluster_name(experiment)}/cluster"
 
 
-def container_insights_log_group(experiment: Experiment, kind: str) -> str:
-    """Where the CloudWatch agent of the cluster writes: it chooses the name.
-
-    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Container-Insights-reference.html
-    """
-    return f"/aws/containerinsights/{cluster_name(experiment)}/{kind}"
-
-
 def dashboard_name(experiment: Experiment) -> str:
     """CloudWatch dashboard; further pages of it have a number after it."""
     return experiment.name

@@ -111,7 +111,9 @@ class ExperimentAlarms(Construct):
             ok_actions=[self.topic.topic_arn],
         )
         for part in alarm.parts:
-            composite.add_dependency(made[part])  # the rule names them, which CloudFormation does not see
+            composite.add_resource_dependency(
+                made[part]
+            )  # the rule names them, which CloudFormation does not see
         return composite
 
 

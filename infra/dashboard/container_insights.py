@@ -12,11 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 NAMESPACE = "ContainerInsights"
-LOG_GROUPS = ("application", "dataplane", "host", "performance")
-"""Under `/aws/containerinsights/<cluster>/`. The agent makes those that it misses, and they never expire.
-
-https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Container-Insights-view-metrics.html
-"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,10 +4,11 @@ Real, in moto's own backends and readable through the APIs afterwards:
     AWS::EKS::Cluster      in moto's `eks`, with a cluster security group in its `ec2` as EKS makes one
     AWS::EKS::Nodegroup    in moto's `eks`; what EKS would leave open (instance types, disk, release) stays open
     AWS::SSM::Parameter    as in moto, but a name is made up where the template gives none
+    alarms, schedules, policies of buckets and topics, subscriptions, egress rules: through moto's APIs, see `api_models`
 
 Recorded only, because moto has no such API: resolved properties are kept and can be listed, nothing checks them and
 nothing acts on them (no Lambda runs, no kubectl, no helm):
-    AWS::EKS::Addon, AWS::EKS::PodIdentityAssociation, AWS::EKS::AccessEntry,
+    AWS::EKS::Addon, AWS::EKS::PodIdentityAssociation, AWS::EKS::AccessEntry, AWS::CloudWatch::CompositeAlarm,
     Custom::AWSCDK-EKS-KubernetesResource, Custom::AWSCDK-EKS-HelmChart
 
 Absent: every other type that moto does not know. It is kept like a recorded one, so that references to it resolve to
@@ -30,6 +31,7 @@ from moto.core.common_models import CloudFormationModel
 from moto.ssm.models import Parameter
 
 from lab.aws.accounting import Outcome
+from lab.aws.api_models import API_MODELS
 from lab.aws.eks_models import EksCluster, EksNodegroup
 from lab.aws.errors import ServerError
 
@@ -37,6 +39,7 @@ KUBERNETES_RESOURCE = "Custom::AWSCDK-EKS-KubernetesResource"
 HELM_CHART = "Custom::AWSCDK-EKS-HelmChart"
 RECORDED_TYPES = frozenset(
     {
+        "AWS::CloudWatch::CompositeAlarm",
         "AWS::EKS::AccessEntry",
         "AWS::EKS::Addon",
         "AWS::EKS::PodIdentityAssociation",
@@ -145,7 +148,8 @@ class Recorded(CloudFormationModel):
 
 
 _MODELLED: Mapping[str, type[CloudFormationModel]] = {
-    model.cloudformation_type(): model for model in (EksCluster, EksNodegroup, SsmParameter)
+    **{model.cloudformation_type(): model for model in (EksCluster, EksNodegroup, SsmParameter)},
+    **API_MODELS,
 }
 
 

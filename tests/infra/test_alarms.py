@@ -239,14 +239,3 @@ def test_nobody_is_mailed_unless_an_address_is_given(
 def test_what_is_no_address_is_refused_before_synth(value: str) -> None:
     with pytest.raises(InfraError, match=r"^context alarm_email = '.*': is no address; use -c alarm_email="):
         configure({"alarm_email": value})
-
-
-def test_the_agents_log_groups_are_there_before_it_and_expire(deployment: Deployment) -> None:
-    groups = {
-        one.properties["LogGroupName"]: one.properties["RetentionInDays"]
-        for one in deployment.resources("AWS::Logs::LogGroup", stack="observability")
-    }
-    assert groups == {
-        f"/aws/containerinsights/qwen3-32b/{kind}": Settings().log_days
-        for kind in ("application", "dataplane", "host", "performance")
-    }
