@@ -67,10 +67,6 @@ def _topic_policies(properties: Properties) -> list[Mapping[str, Any]]:
     ]
 
 
-def _bucket_policy(properties: Properties) -> list[Mapping[str, Any]]:
-    return [{"Bucket": properties["Bucket"], "Policy": json.dumps(properties["PolicyDocument"])}]
-
-
 _ORDERS: Mapping[str, Order] = {
     "AWS::CloudWatch::Alarm": Order(
         service="cloudwatch",
@@ -83,12 +79,6 @@ _ORDERS: Mapping[str, Order] = {
         call="authorize_security_group_egress",
         physical_id=lambda p, _: f"{p['GroupId']}-egress",
         arguments=_egress,
-    ),
-    "AWS::S3::BucketPolicy": Order(
-        service="s3",
-        call="put_bucket_policy",
-        physical_id=lambda p, _: p["Bucket"],
-        arguments=_bucket_policy,
     ),
     "AWS::SNS::Subscription": Order(
         service="sns", call="subscribe", physical_id=lambda _, answer: answer["SubscriptionArn"]
