@@ -21,10 +21,10 @@ def build_app(
     """All stacks of one experiment, not yet synthesized.
 
     `context` overrides cdk.json: `experiment` names the file, `manifests` the folder of what was rendered from it,
-    `admins` who administers the cluster, `pipeline_role` which role a pipeline works with inside it, `build_images` where
-    images are built. Without `outdir` the CDK command line (or CDK_OUTDIR) decides where the templates go.
-    `validation` says whether the synth checks the templates against CloudFormation's schemas, which takes most of its
-    time; otherwise CDK_VALIDATION does.
+    `admins` who administers the cluster, `alarm_email` who hears of alarms, `pipeline_role` which role a pipeline works
+    with inside it, `build_images` where images are built. Without `outdir` the CDK command line (or CDK_OUTDIR) decides
+    where the templates go. `validation` says whether the synth checks the templates against CloudFormation's schemas,
+    which takes most of its time; otherwise CDK_VALIDATION does.
     Raises `experiment.InvalidExperiment` before jsii starts, and `infra.InfraError`.
     """
     configuration = configure(context or {})
@@ -44,6 +44,7 @@ def build_app(
         experiment=configuration.experiment,
         files=configuration.files,
         admins=configuration.admins,
+        alarm_email=configuration.alarm_email,
         pipeline_role=configuration.pipeline_role,
         build_images=configuration.build_images,
     )

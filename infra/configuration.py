@@ -18,6 +18,7 @@ from infra.errors import InfraError
 from infra.node_images import check_driver
 
 ROOT = Path(__file__).resolve().parent.parent
+_ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+")
 BUILDERS = ("docker", "codebuild")
 _PRINCIPAL = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/[\w+=,.@/-]+")
 
@@ -31,6 +32,8 @@ class Configuration:
     """The manifests as they were reviewed, in apply order."""
     admins: tuple[str, ...]
     """ARNs of IAM roles and users that administer the cluster with kubectl; without any, only `cdk deploy` can."""
+    alarm_email: str
+    """Who gets a mail when an alarm goes off; nobody where it is empty."""
     pipeline_role: str | None
     """ARN of the role with which a pipeline works inside the cluster."""
     build_images: str
@@ -55,6 +58,7 @@ def configure(context: Mapping[str, object]) -> Configuration:
     return Configuration(
         experiment=experiment,
         files=files,
+        alarm_email=_address(merged["alarm_email"]),
         admins=_principals("admins", merged["admins"]),
         pipeline_role=_pipeline_role(merged["pipeline_role"]),
         build_images=_builder(merged["build_images"]),
@@ -80,6 +84,15 @@ def _principals(key: str, value: object) -> tuple[str, ...]:
                 f"use -c {key}=arn:aws:iam::111122223333:role/name, several with commas"
             )
     return tuple(dict.fromkeys(names))
+
+
+def _address(value: object) -> str:
+    text = str(value).strip()
+    if text and not _ADDRESS.fullmatch(text):
+        raise InfraError(
+            f"context alarm_email = {text!r}: is no address; use -c alarm_email=team@example.com, or leave it out"
+        )
+    return text
 
 
 def _pipeline_role(value: object) -> str | None:

@@ -26,6 +26,7 @@ def add_stacks(
     experiment: Experiment,
     files: tuple[ManifestFile, ...],
     admins: tuple[str, ...],
+    alarm_email: str = "",
     pipeline_role: str | None = None,
     build_images: str = "docker",
     settings: Settings | None = None,
@@ -34,7 +35,9 @@ def add_stacks(
     settings = settings or Settings()
     network = NetworkStack(scope, "network", experiment=experiment, settings=settings)
     storage = StorageStack(scope, "storage", experiment=experiment, settings=settings)
-    ObservabilityStack(scope, "observability", experiment=experiment)
+    ObservabilityStack(
+        scope, "observability", experiment=experiment, settings=settings, alarm_email=alarm_email
+    )
     cluster = ClusterStack(
         scope,
         "cluster",

@@ -24,7 +24,7 @@ def control_plane_log_group(experiment: Experiment) -> str:
 
 
 def dashboard_name(experiment: Experiment) -> str:
-    """CloudWatch dashboard."""
+    """CloudWatch dashboard; further pages of it have a number after it."""
     return experiment.name
 
 

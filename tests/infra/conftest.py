@@ -83,6 +83,7 @@ def _synthesized(opened: Experiment, rented: Experiment) -> Iterator[Path]:
             admins=(ADMIN,),
             pipeline_role=PIPELINE,
             build_images="codebuild",
+            alarm_email="team@example.com",
         )
         add_stacks(cdk.Stage(app, "rented"), experiment=rented, files=(), admins=())
         cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
