@@ -16,7 +16,8 @@ def build_app(*, context: Mapping[str, object] | None = None, outdir: str | None
     """All stacks of one experiment, not yet synthesized.
 
     `context` overrides cdk.json: `experiment` names the file, `manifests` the folder of what was rendered from it,
-    `admins` who administers the cluster. Without `outdir` the CDK command line (or CDK_OUTDIR) decides where the templates go.
+    `admins` who administers the cluster, `pipeline_role` which role a pipeline works with inside it, `build_images` where
+    images are built. Without `outdir` the CDK command line (or CDK_OUTDIR) decides where the templates go.
     Raises `experiment.InvalidExperiment` before jsii starts, and `infra.InfraError`.
     """
     configuration = configure(context or {})
@@ -27,6 +28,11 @@ def build_app(*, context: Mapping[str, object] | None = None, outdir: str | None
 
     app = cdk.App(context=dict(configuration.context), outdir=outdir, analytics_reporting=False)
     add_stacks(
-        app, experiment=configuration.experiment, files=configuration.files, admins=configuration.admins
+        app,
+        experiment=configuration.experiment,
+        files=configuration.files,
+        admins=configuration.admins,
+        pipeline_role=configuration.pipeline_role,
+        build_images=configuration.build_images,
     )
     return app

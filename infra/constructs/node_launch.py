@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from aws_cdk import CfnTag
 from aws_cdk import aws_ec2 as ec2
+
+if TYPE_CHECKING:
+    from experiment import Experiment
 
 _Template = ec2.CfnLaunchTemplate
 
@@ -34,3 +40,31 @@ def root_volume(
             delete_on_termination=True,
         ),
     )
+
+
+def efa_interfaces(
+    count: int, groups: list[str]
+) -> list[ec2.CfnLaunchTemplate.NetworkInterfaceProperty]:
+    """One EFA interface a network card; the first carries IP as well.
+
+    The Neuron DRA driver publishes the groups of connected devices, from which the arms are placed, on instances
+    with EFA only (Neuron DRA documentation).
+    """
+    return [
+        _Template.NetworkInterfaceProperty(
+            network_card_index=card,
+            device_index=0 if card == 0 else 1,
+            interface_type="efa" if card == 0 else "efa-only",
+            groups=groups,
+            delete_on_termination=True,
+        )
+        for card in range(count)
+    ]
+
+
+def named(experiment: Experiment, name: str) -> list[ec2.CfnLaunchTemplate.TagSpecificationProperty]:
+    """Instances and disks do not inherit the tags of the stack; without these nobody could tell whose bill it is."""
+    tags = [CfnTag(key="Name", value=name), CfnTag(key="experiment", value=experiment.name)]
+    return [
+        _Template.TagSpecificationProperty(resource_type=kind, tags=tags) for kind in ("instance", "volume")
+    ]

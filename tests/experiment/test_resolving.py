@@ -48,7 +48,10 @@ def test_both_arms_fill_one_node_without_sharing_a_device(reference: Experiment)
     assert sorted(taken) == [(0, device) for device in range(16)]
 
 
-@pytest.mark.parametrize("model", MODELS.values(), ids=lambda model: model.name)
+PUBLISHED = [model for model in MODELS.values() if not model.lab_only]
+
+
+@pytest.mark.parametrize("model", PUBLISHED, ids=lambda model: model.name)
 def test_model_shapes_give_the_parameters_of_the_model_card(model: Any) -> None:
     assert model.parameters / 1e9 == pytest.approx(model.card_parameters_billions, rel=0.02)
 
