@@ -90,21 +90,13 @@ ACKNOWLEDGED = (
         what=r".*:nodegroup/.*-trn2/\*",
         reason="EKS ends the ARN of a node group with an id of its own; cluster and name are exact",
     ),
-    Acknowledged(
-        rule="IAM5", place="identity/Serving/Role", what=r".*Checkpoints.*/\*", reason=_OBJECTS
-    ),
+    Acknowledged(rule="IAM5", place="identity/Serving/Role", what=r".*Checkpoints.*/\*", reason=_OBJECTS),
     Acknowledged(rule="IAM5", place="identity/Serving/Role", what=r".*Artifacts.*/\*", reason=_OBJECTS),
     Acknowledged(rule="IAM5", place="identity/Fetch/Role", what=r".*Checkpoints.*/\*", reason=_OBJECTS),
-    Acknowledged(
-        rule="IAM5", place="identity/Compile/Role", what=r".*Checkpoints.*/\*", reason=_OBJECTS
-    ),
+    Acknowledged(rule="IAM5", place="identity/Compile/Role", what=r".*Checkpoints.*/\*", reason=_OBJECTS),
     Acknowledged(rule="IAM5", place="identity/Compile/Role", what=r".*Artifacts.*/\*", reason=_OBJECTS),
-    Acknowledged(
-        rule="IAM5", place="identity/Benchmark/Role", what=r".*Results.*/runs/\*", reason=_OBJECTS
-    ),
-    Acknowledged(
-        rule="IAM5", place="identity/Benchmark/Role", what=r".*Results.*/plans/\*", reason=_OBJECTS
-    ),
+    Acknowledged(rule="IAM5", place="identity/Benchmark/Role", what=r".*Results.*/runs/\*", reason=_OBJECTS),
+    Acknowledged(rule="IAM5", place="identity/Benchmark/Role", what=r".*Results.*/plans/\*", reason=_OBJECTS),
     Acknowledged(
         rule="IAM5",
         place="identity/Benchmark/Role",
@@ -166,7 +158,10 @@ ANY_RESOURCE = {
     ("cluster", "cloudwatch:PutMetricData"): "knows no resource; the statement names one namespace",
     ("cluster", "ec2:DescribeTags"): "knows no resource; reads names of instances",
     ("cluster", "ec2:DescribeVolumes"): "knows no resource; reads names of disks",
-    ("cluster", "ssm:UpdateInstanceInformation"): "the agent reports an instance whose id is not known beforehand",
+    (
+        "cluster",
+        "ssm:UpdateInstanceInformation",
+    ): "the agent reports an instance whose id is not known beforehand",
     ("cluster", "ssmmessages:CreateControlChannel"): "knows no resource; sessions through the way in",
     ("cluster", "ssmmessages:CreateDataChannel"): "knows no resource; sessions through the way in",
     ("cluster", "ssmmessages:OpenControlChannel"): "knows no resource; sessions through the way in",

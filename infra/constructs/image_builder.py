@@ -129,9 +129,7 @@ class ImageBuilder(Construct):
         )
         return function
 
-    def _starter_role(
-        self, project: codebuild.Project, image: Image, logs: logs_.LogGroup
-    ) -> iam.Role:
+    def _starter_role(self, project: codebuild.Project, image: Image, logs: logs_.LogGroup) -> iam.Role:
         rights = (
             (["logs:CreateLogStream", "logs:PutLogEvents"], logs.log_group_arn),
             (["codebuild:StartBuild", "codebuild:BatchGetBuilds"], project.project_arn),

@@ -36,7 +36,9 @@ class InterfaceEndpoints(Construct):
     weights come from Hugging Face, images also from public.ecr.aws, which has no endpoint in these regions.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, experiment: Experiment, settings: Settings, vpc: ec2.Vpc) -> None:
+    def __init__(
+        self, scope: Construct, construct_id: str, *, experiment: Experiment, settings: Settings, vpc: ec2.Vpc
+    ) -> None:
         super().__init__(scope, construct_id)
         group = ec2.SecurityGroup(
             self,
@@ -45,7 +47,9 @@ class InterfaceEndpoints(Construct):
             description="calls from the network to AWS",
             allow_all_outbound=False,
         )
-        group.add_ingress_rule(ec2.Peer.ipv4(settings.network_cidr), ec2.Port.tcp(443), "HTTPS from the network")
+        group.add_ingress_rule(
+            ec2.Peer.ipv4(settings.network_cidr), ec2.Port.tcp(443), "HTTPS from the network"
+        )
         subnets = [subnet.subnet_id for subnet in vpc.private_subnets]
         for service in SERVICES:
             ec2.CfnVPCEndpoint(

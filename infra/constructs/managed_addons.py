@@ -105,6 +105,4 @@ class ManagedAddons(Construct):
         if name not in self._roles:
             return None
         account, role = self._roles[name]
-        return [
-            eks.CfnAddon.PodIdentityAssociationProperty(service_account=account, role_arn=role.role_arn)
-        ]
+        return [eks.CfnAddon.PodIdentityAssociationProperty(service_account=account, role_arn=role.role_arn)]

@@ -69,14 +69,18 @@ class NeuronNodes(Construct):
         self, experiment: Experiment, settings: Settings, cluster: eks.ICluster, vpc: ec2.Vpc
     ) -> ec2.CfnLaunchTemplate:
         instance = experiment.cluster.instance
-        groups = [cluster.cluster_security_group_id, self._efa_group(vpc).security_group_id]
+        groups = [cluster.cluster_security_group_id]
+        if instance.efa_interfaces > 0:
+            groups.append(self._efa_group(vpc).security_group_id)
         said = user_data(experiment)
         return _Template(
             self,
             "Template",
             launch_template_data=_Template.LaunchTemplateDataProperty(
                 instance_type=instance.name,
-                network_interfaces=efa_interfaces(instance.efa_interfaces, groups),
+                # EC2 takes the groups in one of the two places.
+                network_interfaces=efa_interfaces(instance.efa_interfaces, groups) or None,
+                security_group_ids=None if instance.efa_interfaces > 0 else groups,
                 metadata_options=metadata_options(),
                 block_device_mappings=[_volume(experiment, settings)],
                 user_data=encoded(said) if said else None,
@@ -102,9 +106,7 @@ class NeuronNodes(Construct):
         return group
 
 
-def _volume(
-    experiment: Experiment, settings: Settings
-) -> ec2.CfnLaunchTemplate.BlockDeviceMappingProperty:
+def _volume(experiment: Experiment, settings: Settings) -> ec2.CfnLaunchTemplate.BlockDeviceMappingProperty:
     if experiment.cluster.instance.scratch_gib > 0:
         return root_volume(gib=settings.neuron_volume_gib)
     return root_volume(

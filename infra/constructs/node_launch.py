@@ -42,9 +42,7 @@ def root_volume(
     )
 
 
-def efa_interfaces(
-    count: int, groups: list[str]
-) -> list[ec2.CfnLaunchTemplate.NetworkInterfaceProperty]:
+def efa_interfaces(count: int, groups: list[str]) -> list[ec2.CfnLaunchTemplate.NetworkInterfaceProperty]:
     """One EFA interface a network card; the first carries IP as well.
 
     The Neuron DRA driver publishes the groups of connected devices, from which the arms are placed, on instances

@@ -53,13 +53,48 @@ def test_serving_pods_read_weights_and_artifacts_and_nothing_more(deployment: De
     }
 
 
-def test_the_benchmark_publishes_metrics_and_stores_runs_and_nothing_more(deployment: Deployment) -> None:
-    assert _rights(deployment, "benchmark") == {
-        ("cloudwatch:PutMetricData", "*"),
-        ("s3:PutObject", "results/runs/*"),
+def test_fetching_pods_put_weights_and_delete_nothing(deployment: Deployment) -> None:
+    assert _rights(deployment, "fetch") == {
+        ("s3:ListBucket", "checkpoints"),
+        ("s3:GetObject", "checkpoints/*"),
+        ("s3:PutObject", "checkpoints/*"),
+        ("s3:AbortMultipartUpload", "checkpoints/*"),
         ("kms:GenerateDataKey", "key"),
         ("kms:Decrypt", "key"),
     }
+
+
+def test_compiling_pods_read_weights_and_put_artifacts(deployment: Deployment) -> None:
+    assert _rights(deployment, "compile") == {
+        ("s3:ListBucket", "checkpoints"),
+        ("s3:GetObject", "checkpoints/*"),
+        ("s3:ListBucket", "artifacts"),
+        ("s3:GetObject", "artifacts/*"),
+        ("s3:PutObject", "artifacts/*"),
+        ("s3:AbortMultipartUpload", "artifacts/*"),
+        ("kms:GenerateDataKey", "key"),
+        ("kms:Decrypt", "key"),
+    }
+
+
+def test_the_benchmark_publishes_reads_plans_and_stores_runs_and_nothing_more(
+    deployment: Deployment,
+) -> None:
+    assert _rights(deployment, "benchmark") == {
+        ("cloudwatch:PutMetricData", "*"),
+        ("s3:ListBucket", "results"),
+        ("s3:GetObject", "results/plans/*"),
+        ("s3:GetObject", "results/runs/*"),
+        ("s3:PutObject", "results/runs/*"),
+        ("s3:AbortMultipartUpload", "results/runs/*"),
+        ("kms:GenerateDataKey", "key"),
+        ("kms:Decrypt", "key"),
+    }
+
+
+def test_the_benchmark_lists_plans_and_runs_only(deployment: Deployment) -> None:
+    (listing,) = [s for s in _statements(deployment, "benchmark") if s["Action"] == "s3:ListBucket"]
+    assert listing["Condition"] == {"StringLike": {"s3:prefix": ["plans/*", "runs/*"]}}
 
 
 def test_the_benchmark_publishes_in_the_namespace_of_its_experiment_only(deployment: Deployment) -> None:
@@ -81,7 +116,7 @@ def test_the_benchmark_may_write_where_its_manifest_tells_it_to(experiment: Expe
     assert all(address.endswith(f"-{experiment.cluster.region}/{RESULTS_PREFIX}") for address in uploads)
 
 
-def test_every_rendered_service_account_has_a_role_and_no_role_lacks_an_account(
+def test_every_rendered_service_account_has_a_role_of_its_own(
     deployment: Deployment, experiment: Experiment
 ) -> None:
     rendered = {
@@ -90,11 +125,11 @@ def test_every_rendered_service_account_has_a_role_and_no_role_lacks_an_account(
         for item in file.objects
         if item["kind"] == "ServiceAccount"
     }
-    associated = {
-        (association.properties["Namespace"], association.properties["ServiceAccount"])
-        for association in deployment.resources("AWS::EKS::PodIdentityAssociation")
-    }
-    assert associated == rendered
+    associations = deployment.resources("AWS::EKS::PodIdentityAssociation")
+    accounts = {(a.properties["Namespace"], a.properties["ServiceAccount"]) for a in associations}
+    assert rendered <= accounts
+    assert accounts == {(experiment.name, name) for name in ("serving", "fetch", "compile", "benchmark")}
+    assert len({str(a.properties["RoleArn"]) for a in associations}) == len(associations)
 
 
 def test_only_pod_identity_can_assume_the_roles_of_pods(deployment: Deployment) -> None:
