@@ -154,4 +154,17 @@ def runtime_fits(file: ExpandedFile) -> Iterator[Problem]:
             )
 
 
-RULES = (groups, cores, memory, context_length, runtime_fits)
+def artifact_source(file: ExpandedFile) -> Iterator[Problem]:
+    """The native plugin's compile cache takes file locks and renames, which Mountpoint for S3 has not."""
+    for path, runtime in known_runtimes(file).items():
+        if runtime.dialect == "native" and file.serving.artifact_source == "mount":
+            yield Problem(
+                "serving.artifact_source",
+                "mount",
+                f"runtime {runtime.name} locks and renames files in its compile cache, which a mounted bucket cannot",
+                "use `scratch`",
+                (path,),
+            )
+
+
+RULES = (groups, cores, memory, context_length, runtime_fits, artifact_source)
