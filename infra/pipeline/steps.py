@@ -105,7 +105,7 @@ def _compile(stage: StageConfiguration, *, hours: int) -> ClusterStep:
     return ClusterStep(
         name="compile",
         commands=(
-            f"scripts/run --experiment {stage.path} --account {stage.account} --until compiled --hours {hours}",
+            f"scripts/deliver compile --experiment {stage.path} --account {stage.account} --hours {hours}",
         ),
         minutes=hours * 60,
         starts_nodes=True,
@@ -122,7 +122,7 @@ def _benchmark(stage: StageConfiguration, *, baseline_run: str | None) -> Cluste
     return ClusterStep(
         name="benchmark",
         commands=(
-            f"scripts/run --experiment {stage.path} --account {stage.account} --hours 4 --out results/run",
+            f"scripts/run {stage.path} --account {stage.account} --hours 4 --out results/run",
             *(gate if baseline_run else ()),
         ),
         minutes=5 * 60,
