@@ -31,9 +31,10 @@ def cluster_of(experiment: Experiment, aws: Aws) -> Iterator[Kubernetes]:
     described = describe(experiment, aws)
     host = urlsplit(described["endpoint"]).hostname or ""
     public = described.get("resourcesVpcConfig", {}).get("endpointPublicAccess", True)
+    beside = os.environ.get("CLUSTER_ENDPOINT") == "direct"  # a build inside the VPC needs no tunnel
     with (
         tempfile.TemporaryDirectory(prefix="operations-") as folder,
-        _address(experiment, aws, described["endpoint"], host, public=public) as server,
+        _address(experiment, aws, described["endpoint"], host, public=public or beside) as server,
     ):
         config = Path(folder) / "kubeconfig"
         with os.fdopen(os.open(config, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:

@@ -112,7 +112,9 @@ class ClusterStack(ExperimentStack):
                     namespaces=[namespace(experiment)],
                 ),
                 eks.AccessPolicy.from_access_policy_name(
-                    "AmazonEKSViewPolicy", access_scope_type=eks.AccessScopeType.CLUSTER
+                    # The ordinary view leaves out nodes, device classes and resource slices, which a run waits for.
+                    "AmazonEKSAdminViewPolicy",
+                    access_scope_type=eks.AccessScopeType.CLUSTER,
                 ),
             ],
         )

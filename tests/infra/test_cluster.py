@@ -83,7 +83,7 @@ def test_the_pipeline_changes_the_namespace_of_the_experiment_and_sees_the_rest(
     }
     assert policies == {
         "AmazonEKSEditPolicy": {"Type": "namespace", "Namespaces": ["opened"]},
-        "AmazonEKSViewPolicy": {"Type": "cluster"},
+        "AmazonEKSAdminViewPolicy": {"Type": "cluster"},
     }
 
 
