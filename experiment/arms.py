@@ -44,7 +44,13 @@ class Serving:
     max_model_len: int
     """Prompt and output together, in tokens."""
     allocation: str
-    """`dra` (resource claims)."""
+    """`dra` (resource claims) or `device-plugin` (extended resources and the scheduler extension)."""
+    artifact_source: str = "mount"
+    """`mount` (read from the bucket's mount) or `scratch` (copied to local NVMe first)."""
+    pod_security: str = "baseline"
+    """`baseline` or `restricted` (Pod Security Standards)."""
+    api_key_secret: str | None = None
+    """Secret whose key `api-key` every request must carry; `None`: open inside the cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +68,19 @@ class Arm:
         """The most tokens that one decoding step of this arm can yield."""
         if self.speculation is None:
             return 1
-        return self.runtime.tokens_per_step(num_speculative_tokens=self.speculation.num_speculative_tokens)
+        return self.runtime.tokens_per_step(
+            self.speculation.mode, num_speculative_tokens=self.speculation.num_speculative_tokens
+        )
+
+    @property
+    def batch_only(self) -> bool:
+        """Whether no server can run it: then it is one batch Job around the runtime's own script, never loaded."""
+        return self.speculation is not None and self.runtime.modes[self.speculation.mode].batch_only
+
+    @property
+    def weights(self) -> tuple[Weights, ...]:
+        """Target, then draft if there is one."""
+        return (self.target, self.speculation.draft) if self.speculation else (self.target,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +102,14 @@ class Prompt:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LmEval:
+    """lm-eval's gsm8k against every arm."""
+
+    limit: int
+    """Questions asked."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class BenchmarkSettings:
     """How the arms are loaded; the plan of the benchmark pod is made from it."""
 
@@ -98,6 +124,32 @@ class BenchmarkSettings:
     seed: int
     slo: tuple[tuple[str, float], ...]
     """Service-level objectives by metric (`ttft_s`, `tpot_s`, `e2e_s`), in seconds; empty without any."""
+    harness: str = "native"
+    """`native` (this repository's client) or `llmperf`."""
+    llmperf_image: str | None = None
+    """The user's own image of llmperf, by digest; only with that harness."""
+    lm_eval: LmEval | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """How Trn2 nodes are bought."""
+
+    kind: str = "on-demand"
+    """`on-demand`, `capacity-block` or `reservation`."""
+    reservation_id: str | None = None
+    availability_zone: str | None = None
+    """The reservation's; `None` on demand."""
+    ends_at: str | None = None
+    """End of a capacity block, ISO 8601 in UTC."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """Ways out of the private subnets."""
+
+    nat_gateways: int = 1
+    interface_endpoints: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +163,20 @@ class ClusterSettings:
     instance: Instance
     nodes: int
     """Trn2 nodes to start at deploy time; 0 bills nothing."""
+    max_nodes: int = 1
+    """Trn2 nodes at most; arms beyond what fits wait for a later batch."""
+    capacity: Capacity = Capacity()
+    network: Network = Network()
+    off_at_utc: str = "22:00"
+    """Every day at this hour the Trn2 group is set to 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve:
+    """The arm that stays up after the comparison."""
+
+    arm: str
+    replicas: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +189,24 @@ class Experiment:
     prompts: tuple[Prompt, ...]
     benchmark: BenchmarkSettings
     cluster: ClusterSettings
+    token_secret: str | None = None
+    """Secret whose key `token` opens gated models."""
+    serve: Serve | None = None
+
+    @property
+    def served_arms(self) -> tuple[Arm, ...]:
+        """The arms that answer requests and are compared."""
+        return tuple(arm for arm in self.arms if not arm.batch_only)
+
+    @property
+    def batch_arms(self) -> tuple[Arm, ...]:
+        """The arms that run as one batch Job each."""
+        return tuple(arm for arm in self.arms if arm.batch_only)
+
+    @property
+    def weights(self) -> tuple[Weights, ...]:
+        """Every model at every revision that some arm needs, each once."""
+        return tuple(dict.fromkeys(weights for arm in self.arms for weights in arm.weights))
 
     @property
     def baseline(self) -> Arm:

@@ -13,6 +13,7 @@ from experiment.errors import InvalidExperiment, Problem
 from experiment.prompts import read_prompts
 from experiment.resolving import resolve
 from experiment.structure import read
+from experiment.sweeps import expand
 
 _LARGEST_BYTES = 2**20
 _DEEPEST = 20
@@ -36,10 +37,12 @@ def load(path: Path) -> Experiment:
         prompts = read_prompts(
             reading.file.prompts, endpoint=reading.file.benchmark.endpoint, folder=path.parent
         )
-        judged = [*checks.problems(reading.file, prompts.prompts), *prompts.problems]
-        problems += [problem for problem in judged if reading.judges(problem)]
+        sweep = expand(reading.file)
+        judged = [*sweep.problems, *checks.problems(sweep.file, prompts.prompts), *prompts.problems]
+        written = {(problem.path, problem.why): problem for problem in map(sweep.as_written, judged)}
+        problems += [problem for problem in written.values() if reading.judges(problem)]
         if not problems:
-            return resolve(reading.file, prompts.prompts)
+            return resolve(sweep.file, prompts.prompts)
     raise InvalidExperiment(str(path), problems, lines)
 
 

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from typing import TYPE_CHECKING
 
+from experiment.artifact import artifact_key
+
 if TYPE_CHECKING:
-    from experiment.arms import Experiment
+    from experiment.arms import Arm, Experiment, Weights
 
 ACCOUNT_PLACEHOLDER = "${AWS_ACCOUNT}"
 """Stands for the account id in rendered manifests; filled at deploy time."""
 SERVING_ACCOUNT = "serving"
 BENCHMARK_ACCOUNT = "benchmark"
+FETCH_ACCOUNT = "fetch"
+COMPILE_ACCOUNT = "compile"
 BENCHMARK_NAME = "qwen-llmperf"
+LMEVAL_NAME = "qwen-lmeval"
 SERVICE_PORT = 8000
 RESULTS_PREFIX = "runs/"
 """Under which the benchmark stores its runs in the bucket of results."""
 NEURON_TAINT_KEY = "aws.amazon.com/neuron"
 NODE_ROLE_LABEL = "speculation.trn2/role"
 """On every node: `neuron` or `system`."""
+UNPINNED = "unpinned"
+"""Stands for a revision that the experiment leaves open."""
+_SLUG_LENGTH = 36
 
 
 def namespace(experiment: Experiment) -> str:
@@ -38,3 +48,54 @@ def bucket(experiment: Experiment, purpose: str, account: str) -> str:
 def metrics_namespace(experiment: Experiment) -> str:
     """CloudWatch namespace that the benchmark publishes to."""
     return f"SpeculativeDecoding/{experiment.name}"
+
+
+def weights_path(weights: Weights) -> str:
+    """Folder of a model's files inside the bucket of checkpoints."""
+    return f"{weights.model.name}/{weights.revision or UNPINNED}"
+
+
+def artifact_path(arm: Arm) -> str:
+    """Folder of an arm's compiled graphs inside the bucket of artifacts."""
+    return artifact_key(arm)
+
+
+def fetch_job(weights: Weights, content: str = "") -> str:
+    """Job that fetches a model at a revision; `content` is the rest of its immutable template, hashed into the name."""
+    return _hashed("fetch", weights.model.name, f"{weights_path(weights)}\n{content}")
+
+
+def compile_job(arm: Arm, content: str = "") -> str:
+    """Job that compiles an arm; the same name for the same artifact, whatever the arm is called."""
+    draft = f"-k{arm.speculation.num_speculative_tokens}" if arm.speculation else ""
+    return _hashed("compile", f"{arm.target.model.name}{draft}", f"{artifact_path(arm)}\n{content}")
+
+
+def neuron_nodegroup(experiment: Experiment) -> str:
+    """EKS managed node group of Trn2 nodes."""
+    return f"{experiment.name}-trn2"
+
+
+def system_nodegroup(experiment: Experiment) -> str:
+    """EKS managed node group of everything else."""
+    return f"{experiment.name}-system"
+
+
+def schedule_group(experiment: Experiment) -> str:
+    """EventBridge Scheduler group of the schedules that turn the Trn2 group off."""
+    return f"{experiment.name}-off"
+
+
+def off_role_name(experiment: Experiment) -> str:
+    """Role that EventBridge Scheduler assumes to set the Trn2 group to 0."""
+    return f"{experiment.name}-trn2-off"
+
+
+def slug(text: str) -> str:
+    """`text` with what Kubernetes accepts in a name."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def _hashed(kind: str, what: str, content: str) -> str:
+    digest = hashlib.sha256(content.encode()).hexdigest()[:8]
+    return f"{kind}-{slug(what.rsplit('/', 1)[-1])[:_SLUG_LENGTH].strip('-')}-{digest}"

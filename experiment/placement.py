@@ -21,8 +21,11 @@ class Place:
 
     arm: str
     node: int
+    """Node of its batch, from 0."""
     first_device: int
     devices: int
+    batch: int = 0
+    """Batches stand one after the other on the same nodes; the first is 0."""
 
 
 def memory_bytes(model: Model, *, tensor_parallel: int, sequences: int, tokens: int) -> int:
@@ -46,23 +49,39 @@ def arm_memory_bytes(arm: Arm) -> int:
 
 
 def place(experiment: Experiment) -> tuple[Place, ...]:
-    """Arms in file order on whole groups of devices, node after node.
+    """Every arm in file order on whole groups of devices, node after node, batch after batch.
 
     Groups are powers of two that divide a node, so first-fit in order leaves no gap.
     """
-    places: list[Place] = []
-    node, used = 0, 0
+    instance, places = experiment.cluster.instance, list[Place]()
+    batch = node = used = 0
     for arm in experiment.arms:
-        if used + arm.serving.devices > experiment.cluster.instance.devices:
+        if used + arm.serving.devices > instance.devices:
             node, used = node + 1, 0
-        places.append(Place(arm=arm.name, node=node, first_device=used, devices=arm.serving.devices))
+        if node == experiment.cluster.max_nodes:
+            batch, node = batch + 1, 0
+        places.append(
+            Place(arm=arm.name, node=node, first_device=used, devices=arm.serving.devices, batch=batch)
+        )
         used += arm.serving.devices
     return tuple(places)
 
 
+def batches(experiment: Experiment) -> tuple[tuple[Arm, ...], ...]:
+    """The arms that stand at once on `max_nodes` nodes, in file order; the first batch is raised first.
+
+    The baseline is in the first batch only. A later batch is compared with the baseline of an earlier hour unless
+    whoever raises it lowers an arm of that batch to make room; that is a matter of the run, not of placement.
+    """
+    found: dict[int, list[Arm]] = {}
+    for arm, where in zip(experiment.arms, place(experiment), strict=True):
+        found.setdefault(where.batch, []).append(arm)
+    return tuple(map(tuple, found.values()))
+
+
 def nodes_needed(experiment: Experiment) -> int:
-    """Trn2 nodes on which all arms stand at once."""
-    return place(experiment)[-1].node + 1
+    """Trn2 nodes that the largest batch stands on."""
+    return max(where.node for where in place(experiment)) + 1
 
 
 @dataclass(frozen=True)
@@ -75,7 +94,7 @@ class Share:
 
 def pod_share(instance: Instance, *, devices: int) -> Share:
     """A pod's part of a node's CPU and memory, in proportion to its devices, less a tenth for everything else."""
-    part = devices / instance.devices
+    part = devices / instance.devices if instance.devices else 1.0
     return Share(
         cpu=int(instance.allocatable_cpu * part * 0.9),
         memory_gib=int(instance.allocatable_memory_gib * part * 0.9),

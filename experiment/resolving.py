@@ -7,47 +7,76 @@ from typing import TYPE_CHECKING
 from experiment.arms import (
     Arm,
     BenchmarkSettings,
+    Capacity,
     ClusterSettings,
     Experiment,
+    LmEval,
+    Network,
     Prompt,
+    Serve,
     Serving,
     Speculation,
     Weights,
 )
 from experiment.catalogue.instances import INSTANCES
-from experiment.catalogue.models import MODELS
+from experiment.catalogue.models import described
 from experiment.catalogue.runtimes import RUNTIMES
 
 if TYPE_CHECKING:
-    from experiment.schema import ArmSection, ExperimentFile, ModelReference, ServingSection
+    from experiment.schema import (
+        BenchmarkSection,
+        ClusterSection,
+        DraftReference,
+        ExpandedFile,
+        ModelReference,
+        ServingSection,
+        SingleArmSection,
+    )
 
 
-def resolve(file: ExperimentFile, prompts: tuple[Prompt, ...]) -> Experiment:
+def resolve(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Experiment:
     """Look every name up and fill every default in. Must only be called on a file without problems."""
     return Experiment(
         name=file.name,
         description=file.description,
         arms=tuple(_arm(file, arm) for arm in file.arms),
         prompts=prompts,
-        benchmark=BenchmarkSettings(
-            endpoint=file.benchmark.endpoint,
-            thinking=file.benchmark.thinking,
-            temperature=file.benchmark.temperature,
-            max_tokens=file.benchmark.max_tokens,
-            concurrency=tuple(file.benchmark.concurrency),
-            requests=file.benchmark.requests,
-            warmup=file.benchmark.warmup,
-            seed=file.benchmark.seed,
-            slo=tuple(file.benchmark.slo.model_dump(exclude_none=True).items()) if file.benchmark.slo else (),
-        ),
-        cluster=ClusterSettings(
-            kubernetes=file.cluster.kubernetes,
-            region=file.cluster.region,
-            availability_zones=tuple(file.cluster.availability_zones),
-            admin_cidrs=tuple(file.cluster.admin_cidrs),
-            instance=INSTANCES[file.cluster.instance],
-            nodes=file.cluster.nodes,
-        ),
+        benchmark=_benchmark(file.benchmark),
+        cluster=_cluster(file.cluster),
+        token_secret=file.weights.token_secret,
+        serve=Serve(arm=file.serve.arm, replicas=file.serve.replicas) if file.serve else None,
+    )
+
+
+def _benchmark(section: BenchmarkSection) -> BenchmarkSettings:
+    return BenchmarkSettings(
+        endpoint=section.endpoint,
+        thinking=section.thinking,
+        temperature=section.temperature,
+        max_tokens=section.max_tokens,
+        concurrency=tuple(section.concurrency),
+        requests=section.requests,
+        warmup=section.warmup,
+        seed=section.seed,
+        slo=tuple(section.slo.model_dump(exclude_none=True).items()) if section.slo else (),
+        harness=section.harness,
+        llmperf_image=section.llmperf_image,
+        lm_eval=LmEval(limit=section.lm_eval.limit) if section.lm_eval else None,
+    )
+
+
+def _cluster(section: ClusterSection) -> ClusterSettings:
+    return ClusterSettings(
+        kubernetes=section.kubernetes,
+        region=section.region,
+        availability_zones=tuple(section.availability_zones),
+        admin_cidrs=tuple(section.admin_cidrs),
+        instance=INSTANCES[section.instance],
+        nodes=section.nodes,
+        max_nodes=section.max_nodes,
+        capacity=Capacity(**section.capacity.model_dump()),
+        network=Network(**section.network.model_dump()),
+        off_at_utc=section.off_at_utc,
     )
 
 
@@ -58,12 +87,12 @@ def tensor_parallel(serving: ServingSection, instance: str) -> int:
     )
 
 
-def _arm(file: ExperimentFile, arm: ArmSection) -> Arm:
+def _arm(file: ExpandedFile, arm: SingleArmSection) -> Arm:
     serving = file.serving
     return Arm(
         name=arm.name,
         target=_weights(file.target),
-        runtime=RUNTIMES[file.runtime],
+        runtime=RUNTIMES[arm.runtime or file.runtime],
         serving=Serving(
             devices=serving.devices,
             logical_nc_config=serving.logical_nc_config,
@@ -71,6 +100,9 @@ def _arm(file: ExperimentFile, arm: ArmSection) -> Arm:
             max_num_seqs=serving.max_num_seqs,
             max_model_len=serving.max_model_len,
             allocation=serving.allocation,
+            artifact_source=serving.artifact_source,
+            pod_security=serving.pod_security,
+            api_key_secret=serving.api_key_secret,
         ),
         speculation=None
         if arm.speculation is None
@@ -83,5 +115,7 @@ def _arm(file: ExperimentFile, arm: ArmSection) -> Arm:
     )
 
 
-def _weights(reference: ModelReference) -> Weights:
-    return Weights(model=MODELS[reference.model], revision=reference.revision)
+def _weights(reference: ModelReference | DraftReference) -> Weights:
+    model = described(reference)
+    assert model is not None, "checked before"
+    return Weights(model=model, revision=reference.revision)

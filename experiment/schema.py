@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 MOST = 1_000_000
 Positive = Annotated[int, Field(gt=0, le=MOST)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[int, Field(ge=0, le=MOST)]
+SecretName = Annotated[str, Field(pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$")]
+UNION_TAGS = ("<one>", "<several>")
+"""What pydantic puts into an error's location for the two branches of `OneOrSeveral`."""
+_T = TypeVar("_T")
+OneOrSeveral = Annotated[
+    Annotated[_T, Tag(UNION_TAGS[0])]
+    | Annotated[list[_T], Field(min_length=1, max_length=128), Tag(UNION_TAGS[1])],
+    Discriminator(lambda value: UNION_TAGS[isinstance(value, list)]),
+]
+"""A value, or a list of values to sweep."""
 
 
 class Section(BaseModel):
@@ -25,31 +35,75 @@ class ModelReference(Section):
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
 
 
+class DraftReference(ModelReference):
+    """A draft: a model of the catalogue, or a head (EAGLE, EAGLE3, DFlash, Medusa) by any name.
+
+    Heads are many and none has a size of its own worth a catalogue: it follows from the target they were trained for.
+    """
+
+    head_for: str | None = None
+    """The catalogue's target that the head was trained for."""
+    head_layers: Annotated[int, Field(ge=1, le=16)] = 1
+    """Decoder layers (Medusa: heads) inside it."""
+
+
 class SpeculationSection(Section):
-    """How an arm speculates."""
+    """How an arm speculates; a list is a sweep, each combination an arm of its own."""
 
     mode: str
-    draft: ModelReference
+    draft: OneOrSeveral[DraftReference]
+    num_speculative_tokens: OneOrSeveral[int]
+    draft_max_model_len: Positive | None = None
+
+
+class TreatmentSection(Section):
+    """The same after the sweep was expanded: one draft, one window."""
+
+    mode: str
+    draft: DraftReference
     num_speculative_tokens: int
     draft_max_model_len: Positive | None = None
 
 
 class ArmSection(Section):
-    """One vLLM service. Without `speculation` it decodes one token a step."""
+    """One vLLM service, or one for each combination of its lists. Without `speculation` it decodes plainly."""
 
     name: str
+    runtime: str | None = None
+    """Another than the experiment's: then part of the declared treatment."""
     speculation: SpeculationSection | None = None
+
+
+class SingleArmSection(Section):
+    """One vLLM service after the sweep was expanded."""
+
+    name: str
+    runtime: str | None = None
+    speculation: TreatmentSection | None = None
+
+
+class WeightsSection(Section):
+    """How weights are fetched."""
+
+    token_secret: SecretName | None = None
+    """Kubernetes Secret in the experiment's namespace whose key `token` opens gated models."""
 
 
 class ServingSection(Section):
     """What all arms share."""
 
-    devices: Positive = 8
+    devices: Annotated[int, Field(ge=0, le=16)] = 8
+    """Trainium2 chips of one arm; 0 on an instance type without any."""
     logical_nc_config: Literal[1, 2] = 2
     tensor_parallel: Positive | None = None
     max_num_seqs: Positive = 4
     max_model_len: Positive = 1024
-    allocation: Literal["dra"] = "dra"
+    allocation: Literal["dra", "device-plugin"] = "dra"
+    artifact_source: Literal["mount", "scratch"] = "mount"
+    """Read artifacts from the bucket's mount, or copy them to local NVMe first."""
+    pod_security: Literal["baseline", "restricted"] = "baseline"
+    api_key_secret: SecretName | None = None
+    """Kubernetes Secret whose key `api-key` every request must then carry."""
 
 
 class PromptsSection(Section):
@@ -67,6 +121,13 @@ class ObjectivesSection(Section):
     e2e_s: Seconds | None = None
 
 
+class LmEvalSection(Section):
+    """lm-eval's gsm8k against every arm: quality must not change."""
+
+    limit: Annotated[int, Field(ge=1, le=1319)] = 200
+    """Questions asked; gsm8k's test set has 1319."""
+
+
 class BenchmarkSection(Section):
     """How the arms are loaded."""
 
@@ -79,6 +140,25 @@ class BenchmarkSection(Section):
     warmup: Annotated[int, Field(ge=0, le=1000)] = 4
     seed: NotNegative = 1
     slo: ObjectivesSection | None = None
+    harness: Literal["native", "llmperf"] = "native"
+    llmperf_image: str | None = None
+    lm_eval: LmEvalSection | None = None
+
+
+class CapacitySection(Section):
+    """How Trn2 nodes are bought."""
+
+    kind: Literal["on-demand", "capacity-block", "reservation"] = "on-demand"
+    reservation_id: Annotated[str, Field(pattern=r"^cr-[0-9a-f]{8,32}$")] | None = None
+    availability_zone: str | None = None
+    ends_at: str | None = None
+
+
+class NetworkSection(Section):
+    """Ways out of the private subnets."""
+
+    nat_gateways: Annotated[int, Field(ge=1, le=3)] = 1
+    interface_endpoints: bool = False
 
 
 class ClusterSection(Section):
@@ -90,21 +170,45 @@ class ClusterSection(Section):
     admin_cidrs: list[str] = []
     instance: str = "trn2.48xlarge"
     nodes: Annotated[int, Field(ge=0, le=16)] = 0
+    max_nodes: Annotated[int, Field(ge=1, le=16)] = 1
+    capacity: CapacitySection = CapacitySection()
+    network: NetworkSection = NetworkSection()
+    off_at_utc: Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")] = "22:00"
 
 
-class ExperimentFile(Section):
-    """The whole file, version 1."""
+class ServeSection(Section):
+    """The arm that was chosen to stay up after the comparison."""
+
+    arm: str
+    replicas: Annotated[int, Field(ge=1, le=16)] = 1
+
+
+class Sections(Section):
+    """Everything of a file but its arms."""
 
     version: Annotated[int, Field(ge=1, le=1)]
     name: str
     description: str = ""
     target: ModelReference
+    weights: WeightsSection = WeightsSection()
     runtime: str = "nxdi-vllm-0.9.1"
     serving: ServingSection = ServingSection()
-    arms: list[ArmSection]
     prompts: PromptsSection
     benchmark: BenchmarkSection = BenchmarkSection()
     cluster: ClusterSection = ClusterSection()
+    serve: ServeSection | None = None
+
+
+class ExperimentFile(Sections):
+    """The whole file, version 1, as written."""
+
+    arms: list[ArmSection]
+
+
+class ExpandedFile(Sections):
+    """The same with every sweep expanded: what checks judge and `resolve` reads."""
+
+    arms: list[SingleArmSection]
 
 
 def known_keys(path: tuple[int | str, ...]) -> list[str]:
@@ -116,6 +220,9 @@ def known_keys(path: tuple[int | str, ...]) -> list[str]:
 def leaf_type(path: tuple[int | str, ...]) -> type[str] | type[int] | None:
     """`str` or `int` where the field at `path` is one, nothing for sections and lists."""
     annotation = _annotation(path)
+    branches = getattr(annotation, "__args__", ())
+    if branches and any(isinstance(note, Tag) for note in getattr(branches[0], "__metadata__", ())):
+        annotation = branches[0].__origin__
     return annotation if annotation in (str, int) else None
 
 

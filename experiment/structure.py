@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from experiment.errors import Problem
-from experiment.schema import ExperimentFile, known_keys, leaf_type
+from experiment.schema import UNION_TAGS, ExperimentFile, known_keys, leaf_type
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -84,6 +84,8 @@ def _location(loc: Location, data: Any) -> Location:
     """The part of pydantic's location that exists in the file (it appends type names inside unions)."""
     location: list[int | str] = []
     for step in loc:
+        if step in UNION_TAGS:
+            continue
         inside_list = isinstance(data, list) and isinstance(step, int) and step < len(data)
         if (isinstance(data, dict) and step in data) or inside_list:
             data = data[step]
@@ -154,9 +156,9 @@ def _problem(detail: ErrorDetails, location: Location, path: str) -> Problem:
             f"{value!r} {what}" if value is not None else what,
             "start from experiments/qwen3-32b.yaml",
         )
-    if kind == "string_type" and isinstance(detail["input"], int | float):
+    if kind == "string_type" and not isinstance(detail["input"], list | dict | None):
         return Problem(
-            path, detail["input"], "YAML reads this as a number or a truth value", "put it in quotes"
+            path, detail["input"], "YAML reads this as a number, a date or a truth value", "put it in quotes"
         )
     if kind in ("model_type", "dict_type"):
         keys = known_keys(location)

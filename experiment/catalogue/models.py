@@ -6,7 +6,16 @@ recomputes the parameter count from the shape and compares it with the count tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+
+class Reference(Protocol):
+    """How an experiment names a model or a head."""
+
+    @property
+    def model(self) -> str:
+        """Hugging Face repository."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +39,14 @@ class Model:
     tied_embeddings: bool
     can_think: bool
     """Whether the chat template has a switch for reasoning (`enable_thinking`)."""
-    card_parameters_billions: float
-    """As the model card states it; used by the test of this table only."""
+    card_parameters_billions: float | None
+    """As the model card states it; used by the test of this table only. `None` for heads and the lab's models."""
+    gated: bool = False
+    """Whether Hugging Face hands it out to accepted users only, so that fetching needs a token."""
+    lab_only: bool = False
+    """Whether it is trained by the lab and exists nowhere else."""
+    head_for: str | None = None
+    """The target whose hidden states it reads (EAGLE, EAGLE3, DFlash, Medusa); `None` for a model of its own."""
 
     @property
     def parameters(self) -> int:
@@ -168,3 +183,25 @@ _ALL = (
 )
 
 MODELS = {model.name: model for model in _ALL}
+
+
+def described(reference: Reference) -> Model | None:
+    """The model that a reference means; `None` where the catalogue cannot tell.
+
+    A head stands for itself with the target's width, vocabulary and tokenizer and as many of its layers as it declares.
+    """
+    target = getattr(reference, "head_for", None)
+    if target is None:
+        return MODELS.get(reference.model)
+    if target not in MODELS:
+        return None
+    layers: int = getattr(reference, "head_layers", 1)
+    return replace(
+        MODELS[target],
+        name=reference.model,
+        layers=layers,
+        tied_embeddings=False,
+        card_parameters_billions=None,
+        gated=False,
+        head_for=target,
+    )

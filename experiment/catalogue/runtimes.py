@@ -27,6 +27,14 @@ class Mode:
     """Why it does not work, where it does not."""
     nearest: str = ""
     """What to ask for instead."""
+    bonus_token: bool = False
+    """Whether a step yields the target's own token beside all k proposals (upstream vLLM), not instead of one."""
+    head: bool = False
+    """Whether the draft must be a head trained for the target, not a model of its own."""
+    batch_only: bool = False
+    """Whether it works in one batch Job around NxD Inference's own script only, behind no server."""
+    vllm_method: str | None = None
+    """`method` of `--speculative-config`, where the dialect reads one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +55,24 @@ class Runtime:
     """Whether a speculating server ignores the temperature of a request."""
     metrics: tuple[str, ...]
     """Prometheus names that are worth reading from `/metrics` of this image; it may carry more."""
+    device: str = "neuron"
+    """`neuron` or `cpu`."""
+    lab_only: bool = False
+    """Whether it runs on one machine by the lab and never in a cluster."""
+    runtime_library: str | None = None
+    """Neuron runtime inside the image."""
+    driver: str | None = None
+    """Neuron driver of the same SDK release."""
+    oldest_driver: str | None = None
+    """The oldest driver of the host that the image's runtime works with, where one is documented."""
 
-    def tokens_per_step(self, *, num_speculative_tokens: int) -> int:
+    def tokens_per_step(self, mode: str, *, num_speculative_tokens: int) -> int:
         """The most tokens that one step can yield.
 
         NxD Inference's fused step runs the draft k times but uses only k-1 proposals beside the target's own token
         (NeuronFusedSpecModel._token_gen_forward): k tokens at most, where upstream vLLM yields k+1.
         """
-        return max(1, num_speculative_tokens)
+        return max(1, num_speculative_tokens + self.modes[mode].bonus_token)
 
 
 _NEAREST_FUSED = "use mode `fused` with a plain draft model of the same family"

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from experiment.arms import Prompt
     from experiment.errors import Problem
-    from experiment.schema import ExperimentFile
+    from experiment.schema import ExpandedFile
 
 
-def problems(file: ExperimentFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+def problems(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
     """Every reason for which `file` cannot work."""
     for subject in (names, pairing, speculation, placing, cluster):
         for rule in subject.RULES:

@@ -11,7 +11,7 @@ from experiment.errors import Problem
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from experiment.schema import ExperimentFile
+    from experiment.schema import ExpandedFile
 
 OLDEST_KUBERNETES = (1, 35)
 """DRA is generally available from 1.34, whose standard support on EKS ends on 2026-12-02."""
@@ -23,7 +23,7 @@ TRN2_REGIONS = {"us-east-2": "2025-11", "ap-southeast-4": "2026-05"}
 """Regions seen with trn2 on demand, and when; not a complete list."""
 
 
-def kubernetes_version(file: ExperimentFile) -> Iterator[Problem]:
+def kubernetes_version(file: ExpandedFile) -> Iterator[Problem]:
     """Resource claims need a version that EKS still supports."""
     version = file.cluster.kubernetes
     match = re.fullmatch(r"(\d+)\.(\d+)", version)
@@ -46,7 +46,7 @@ def kubernetes_version(file: ExperimentFile) -> Iterator[Problem]:
         )
 
 
-def zones(file: ExperimentFile) -> Iterator[Problem]:
+def zones(file: ExpandedFile) -> Iterator[Problem]:
     """A region with Trn2, and zones inside it."""
     region = file.cluster.region
     if region not in TRN2_REGIONS:
@@ -68,7 +68,7 @@ def zones(file: ExperimentFile) -> Iterator[Problem]:
             yield Problem(path, zone, "stands twice", "EKS needs two different zones")
 
 
-def admin_access(file: ExperimentFile) -> Iterator[Problem]:
+def admin_access(file: ExpandedFile) -> Iterator[Problem]:
     """The public endpoint is for named networks only."""
     for number, cidr in enumerate(file.cluster.admin_cidrs):
         path = f"cluster.admin_cidrs[{number}]"

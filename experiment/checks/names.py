@@ -15,7 +15,7 @@ from experiment.naming import BENCHMARK_NAME
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from experiment.schema import ExperimentFile
+    from experiment.schema import ExpandedFile
 
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 """RFC 1035 label, what Kubernetes asks of a Service's name."""
@@ -23,7 +23,7 @@ MAX_EXPERIMENT_NAME = 25
 """Bucket names carry the experiment's name beside a purpose, the account and the region, in 63 characters."""
 
 
-def catalogue_names(file: ExperimentFile) -> Iterator[Problem]:
+def catalogue_names(file: ExpandedFile) -> Iterator[Problem]:
     """Models, runtime and instance type must be in the catalogue."""
     yield from _known("target.model", file.target.model, MODELS, "model")
     yield from _known("runtime", file.runtime, RUNTIMES, "runtime")
@@ -34,7 +34,7 @@ def catalogue_names(file: ExperimentFile) -> Iterator[Problem]:
             yield from _known(path, arm.speculation.draft.model, MODELS, "model")
 
 
-def dns_labels(file: ExperimentFile) -> Iterator[Problem]:
+def dns_labels(file: ExpandedFile) -> Iterator[Problem]:
     """Names become Kubernetes names."""
     for path, name in [
         ("name", file.name),
@@ -56,7 +56,7 @@ def dns_labels(file: ExperimentFile) -> Iterator[Problem]:
         )
 
 
-def distinct_arms(file: ExperimentFile) -> Iterator[Problem]:
+def distinct_arms(file: ExpandedFile) -> Iterator[Problem]:
     """Two arms with one name would be one service."""
     seen: dict[str, int] = {}
     for number, arm in enumerate(file.arms):
@@ -73,7 +73,7 @@ def distinct_arms(file: ExperimentFile) -> Iterator[Problem]:
         yield Problem(path, BENCHMARK_NAME, "is the benchmark's name", "choose another")
 
 
-def own_namespace(file: ExperimentFile) -> Iterator[Problem]:
+def own_namespace(file: ExpandedFile) -> Iterator[Problem]:
     """The name becomes a namespace and the beginning of bucket names, and some of both are taken."""
     if file.name == "default" or file.name.startswith(("kube-", "xn--", "sthree-", "amzn-s3-demo-")):
         yield Problem("name", file.name, "is reserved by Kubernetes or S3", "choose another")

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from experiment.catalogue.models import Model
-    from experiment.schema import ExperimentFile
+    from experiment.schema import ExpandedFile
 
 Pair = tuple[str, "Model", "Model"]
 """Path of the draft in the file, draft, target."""
 
 
-def _pairs(file: ExperimentFile) -> Iterator[Pair]:
+def _pairs(file: ExpandedFile) -> Iterator[Pair]:
     target = MODELS.get(file.target.model)
     for number, arm in enumerate(file.arms):
         draft = MODELS.get(arm.speculation.draft.model) if arm.speculation else None
@@ -25,7 +25,7 @@ def _pairs(file: ExperimentFile) -> Iterator[Pair]:
             yield f"arms[{number}].speculation.draft.model", draft, target
 
 
-def same_tokenizer(file: ExperimentFile) -> Iterator[Problem]:
+def same_tokenizer(file: ExpandedFile) -> Iterator[Problem]:
     """A draft proposes token ids; they must be the target's."""
     for path, draft, target in _pairs(file):
         if (draft.tokenizer, draft.vocabulary) != (target.tokenizer, target.vocabulary):
@@ -39,7 +39,7 @@ def same_tokenizer(file: ExperimentFile) -> Iterator[Problem]:
             )
 
 
-def smaller_draft(file: ExperimentFile) -> Iterator[Problem]:
+def smaller_draft(file: ExpandedFile) -> Iterator[Problem]:
     """A draft that costs as much as the target cannot pay."""
     for path, draft, target in _pairs(file):
         if draft.parameters >= target.parameters:

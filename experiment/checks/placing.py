@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from experiment.catalogue.models import Model
-    from experiment.schema import ExperimentFile
+    from experiment.schema import ExpandedFile
 
 
-def groups(file: ExperimentFile) -> Iterator[Problem]:
+def groups(file: ExpandedFile) -> Iterator[Problem]:
     """An arm's devices must be a connected set, as the driver publishes them."""
     devices, instance = file.serving.devices, INSTANCES.get(file.cluster.instance)
     sizes = [size for size in GROUP_SIZES if instance is None or size <= instance.devices]
@@ -32,7 +32,7 @@ def groups(file: ExperimentFile) -> Iterator[Problem]:
         )
 
 
-def cores(file: ExperimentFile) -> Iterator[Problem]:
+def cores(file: ExpandedFile) -> Iterator[Problem]:
     """Tensor parallelism uses every logical core of the claim, no more and no less."""
     instance, serving = INSTANCES.get(file.cluster.instance), file.serving
     if instance is None or serving.tensor_parallel is None:
@@ -50,7 +50,7 @@ def cores(file: ExperimentFile) -> Iterator[Problem]:
         )
 
 
-def memory(file: ExperimentFile) -> Iterator[Problem]:
+def memory(file: ExpandedFile) -> Iterator[Problem]:
     """Weights of target and largest draft, and their KV caches, must fit the high-bandwidth memory of the claim."""
     instance, target, draft = (
         INSTANCES.get(file.cluster.instance),
@@ -81,7 +81,7 @@ def memory(file: ExperimentFile) -> Iterator[Problem]:
         )
 
 
-def context_length(file: ExperimentFile) -> Iterator[Problem]:
+def context_length(file: ExpandedFile) -> Iterator[Problem]:
     """No model can be served beyond the positions it was trained for."""
     models = [model for model in (MODELS.get(file.target.model), _largest_draft(file)) if model is not None]
     if not models:
@@ -97,12 +97,12 @@ def context_length(file: ExperimentFile) -> Iterator[Problem]:
         )
 
 
-def _largest_draft(file: ExperimentFile) -> Model | None:
+def _largest_draft(file: ExpandedFile) -> Model | None:
     drafts = [MODELS.get(arm.speculation.draft.model) for arm in file.arms if arm.speculation]
     return max((draft for draft in drafts if draft), key=lambda model: model.parameters, default=None)
 
 
-def runtime_fits(file: ExperimentFile) -> Iterator[Problem]:
+def runtime_fits(file: ExpandedFile) -> Iterator[Problem]:
     """The image must know the instance type and the model's class."""
     runtime, target = RUNTIMES.get(file.runtime), MODELS.get(file.target.model)
     if runtime is None:

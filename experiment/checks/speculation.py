@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from experiment.catalogue.runtimes import Mode
-    from experiment.schema import ExperimentFile, SpeculationSection
+    from experiment.schema import ExpandedFile, TreatmentSection
 
 LARGEST_WINDOW = 32
-Treated = tuple[str, "SpeculationSection"]
+Treated = tuple[str, "TreatmentSection"]
 
 
-def _treated(file: ExperimentFile) -> Iterator[Treated]:
+def _treated(file: ExpandedFile) -> Iterator[Treated]:
     for number, arm in enumerate(file.arms):
         if arm.speculation is not None:
             yield f"arms[{number}].speculation", arm.speculation
 
 
-def comparable_arms(file: ExperimentFile) -> Iterator[Problem]:
+def comparable_arms(file: ExpandedFile) -> Iterator[Problem]:
     """A plain baseline first, then at least one arm that differs from it and from the others."""
     if len(file.arms) < 2:
         yield Problem(
@@ -53,7 +53,7 @@ def comparable_arms(file: ExperimentFile) -> Iterator[Problem]:
             )
 
 
-def _meaning(file: ExperimentFile, number: int) -> SpeculationSection | None:
+def _meaning(file: ExpandedFile, number: int) -> TreatmentSection | None:
     """An arm's treatment with its defaults filled in, so that two spellings of one treatment are equal."""
     treatment = file.arms[number].speculation
     length = file.serving.max_model_len
@@ -62,7 +62,7 @@ def _meaning(file: ExperimentFile, number: int) -> SpeculationSection | None:
     return treatment.model_copy(update={"draft_max_model_len": treatment.draft_max_model_len or length})
 
 
-def reachable_modes(file: ExperimentFile) -> Iterator[Problem]:
+def reachable_modes(file: ExpandedFile) -> Iterator[Problem]:
     """The runtime must be able to speculate this way, for this model."""
     runtime, target = RUNTIMES.get(file.runtime), MODELS.get(file.target.model)
     for path, treatment in _treated(file):
@@ -90,7 +90,7 @@ def reachable_modes(file: ExperimentFile) -> Iterator[Problem]:
                 )
 
 
-def window(file: ExperimentFile) -> Iterator[Problem]:
+def window(file: ExpandedFile) -> Iterator[Problem]:
     """The window (k) against the mode's least, the request's length and the target's context."""
     runtime = RUNTIMES.get(file.runtime)
     for path, treatment in _treated(file):

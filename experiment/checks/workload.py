@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from experiment.arms import Prompt
-    from experiment.schema import ExperimentFile
+    from experiment.schema import ExpandedFile
 
 NONCE_TOKENS = 16
 """Room for the few characters that the benchmark puts before each prompt to defeat prefix caching."""
@@ -24,7 +24,7 @@ CHAT_TEMPLATE_TOKENS = 32
 """Room for role markers and the empty reasoning block of a chat template, per request."""
 
 
-def lengths(file: ExperimentFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
     """Prompt (upper bound: its UTF-8 bytes) and answer must fit `max_model_len`; the longest of each class is named."""
     limit = file.serving.max_model_len
     worst: dict[str, tuple[int, int, Prompt]] = {}
@@ -50,7 +50,7 @@ def _room(prompt: Prompt) -> int:
     return NONCE_TOKENS + (CHAT_TEMPLATE_TOKENS if prompt.messages else 0)
 
 
-def plan_size(file: ExperimentFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+def plan_size(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
     """The benchmark's plan is mounted from a ConfigMap, which holds 1 MiB."""
     size = sum(prompt.utf8_bytes + PLAN_BYTES_PER_PROMPT for prompt in prompts)
     if size > PLAN_BYTES:
@@ -62,7 +62,7 @@ def plan_size(file: ExperimentFile, prompts: tuple[Prompt, ...]) -> Iterator[Pro
         )
 
 
-def sampling(file: ExperimentFile, _prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+def sampling(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
     """Where speculation is greedy only, a temperature would be obeyed by one arm and ignored by the other."""
     runtime = RUNTIMES.get(file.runtime)
     speculates = any(arm.speculation for arm in file.arms)
@@ -77,7 +77,7 @@ def sampling(file: ExperimentFile, _prompts: tuple[Prompt, ...]) -> Iterator[Pro
         )
 
 
-def thinking(file: ExperimentFile, _prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+def thinking(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
     """Reasoning is a switch of the chat template."""
     target = MODELS.get(file.target.model)
     if not file.benchmark.thinking:
@@ -96,7 +96,7 @@ def thinking(file: ExperimentFile, _prompts: tuple[Prompt, ...]) -> Iterator[Pro
         )
 
 
-def every_prompt_asked(file: ExperimentFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+def every_prompt_asked(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
     """A cell must be large enough for each prompt of its class; the same prompts are asked of every arm."""
     sizes = Counter(prompt.class_name for prompt in prompts)
     largest = max(sizes.values(), default=0)
@@ -110,7 +110,7 @@ def every_prompt_asked(file: ExperimentFile, prompts: tuple[Prompt, ...]) -> Ite
         )
 
 
-def distinct_levels(file: ExperimentFile, _prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+def distinct_levels(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
     """Each level of concurrency is a cell of its own."""
     levels = file.benchmark.concurrency
     if len(set(levels)) < len(levels):
