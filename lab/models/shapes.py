@@ -32,20 +32,20 @@ class Shape:
 SHAPES = (
     Shape(
         name="target",
-        layers=14,
-        hidden=160,
+        layers=16,
+        hidden=128,
         heads=4,
-        feed_forward=384,
-        steps=1300,
-        peak_rate=3e-3,
+        feed_forward=256,
+        steps=2700,
+        peak_rate=0.02,
         seed=11,
-        grown_from=4,
-        grown_at=1200,
+        grown_from=3,
+        grown_at=2550,
     ),
     Shape(
-        name="draft", layers=2, hidden=96, heads=3, feed_forward=256, steps=4000, peak_rate=5e-3, seed=12
+        name="draft", layers=2, hidden=96, heads=3, feed_forward=256, steps=3000, peak_rate=0.02, seed=12
     ),
     Shape(
-        name="weak-draft", layers=1, hidden=64, heads=2, feed_forward=128, steps=600, peak_rate=5e-3, seed=13
+        name="weak-draft", layers=1, hidden=64, heads=2, feed_forward=128, steps=800, peak_rate=0.02, seed=13
     ),
 )

@@ -20,14 +20,18 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from lab.models.corpus import Document, documents
+from lab.models.corpus import SEQUENCE, Document, documents
+from lab.models.optimizer import MuonAndAdam
 from lab.models.shapes import CONTEXT, HEAD_DIM, SHAPES, VOCABULARY, Shape
 from lab.models.vocabulary import ASSISTANT, END, PAD, USER, save_vocabulary, train_vocabulary
 
 ROWS, LENGTH = 12, 192
 """Documents and tokens of a batch; longer documents are cut, as the benchmark's answers are."""
 IGNORED = -100
-WARM_STEPS = 100
+WARM_STEPS = 50
+ADAM_SHARE = 0.15
+HELD_OUT_SEED = 1_000_003
+EVALUATED_EVERY = 100
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -53,27 +57,38 @@ def train(shape: Shape, tokenizer: Tokenizer, *, log: Path) -> Qwen3ForCausalLM:
     """The trained model; a line of the log every 50 steps."""
     torch.manual_seed(shape.seed)
     model = Qwen3ForCausalLM(_config(shape, shape.grown_from or shape.layers))
-    optimizer = _optimizer(model, shape)
+    optimizer = MuonAndAdam(model, adam_share=ADAM_SHARE)
     log.parent.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
+    held_out = next(_batches(tokenizer, HELD_OUT_SEED, rows=48))
     with log.open("w", encoding="utf-8") as lines:
-        for step, (inputs, labels) in enumerate(islice(_batches(tokenizer, shape.seed), shape.steps)):
+        for step, (inputs, labels) in enumerate(
+            islice(_batches(tokenizer, shape.seed), shape.steps), start=1
+        ):
             if shape.grown_from and step == shape.grown_at:
                 model = grow(model, shape)
-                optimizer = _optimizer(model, shape)
-            for group in optimizer.param_groups:
-                group["lr"] = _rate(shape, step)
+                optimizer = MuonAndAdam(model, adam_share=ADAM_SHARE)
             loss = model(input_ids=inputs, labels=labels).loss
-            optimizer.zero_grad()
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            if step % 50 == 49:
-                entry = {"step": step + 1, "loss": round(loss.item(), 4), "s": round(time.monotonic() - begun)}
+            optimizer.step(_rate(shape, step))
+            if step % EVALUATED_EVERY == 0 or step == shape.steps:
+                entry = {"step": step, "s": round(time.monotonic() - begun), **evaluate(model, *held_out)}
                 lines.write(json.dumps(entry) + "\n")
                 lines.flush()
                 print(f"{shape.name} {entry}", file=sys.stderr, flush=True)
     return model
+
+
+@torch.no_grad()
+def evaluate(model: Qwen3ForCausalLM, inputs: Tensor, labels: Tensor) -> dict[str, float]:
+    """Share of held-out tokens that are the most likely one, by class; rows hold the classes in turn."""
+    hits = model(input_ids=inputs).logits[:, :-1].argmax(-1) == labels[:, 1:]
+    known = labels[:, 1:] != IGNORED
+    found = {}
+    for name in dict.fromkeys(SEQUENCE):
+        rows = [row for row in range(len(inputs)) if SEQUENCE[row % len(SEQUENCE)] == name]
+        found[name] = round((hits[rows].sum() / known[rows].sum()).item(), 4)
+    return found
 
 
 def grow(small: Qwen3ForCausalLM, shape: Shape) -> Qwen3ForCausalLM:
@@ -113,32 +128,26 @@ def _config(shape: Shape, layers: int) -> Qwen3Config:
     )
 
 
-def _optimizer(model: Qwen3ForCausalLM, shape: Shape) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(
-        model.parameters(), lr=shape.peak_rate, betas=(0.9, 0.98), weight_decay=0.05, fused=True
-    )
-
-
 def _rate(shape: Shape, step: int) -> float:
     """Linear warm-up, then a cosine down to a fiftieth."""
-    warm = min(1.0, (step + 1) / WARM_STEPS)
-    return shape.peak_rate * warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / shape.steps)))
+    warm = min(1.0, step / WARM_STEPS)
+    return shape.peak_rate * warm * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / shape.steps)))
 
 
 def _text(document: Document) -> str:
     return f"{USER}{document.prompt}{ASSISTANT}{document.answer}{END}"
 
 
-def _batches(tokenizer: Tokenizer, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Inputs and labels; the prompt is read but not learned."""
+def _batches(tokenizer: Tokenizer, seed: int, *, rows: int = ROWS) -> Iterator[tuple[Tensor, Tensor]]:
+    """Inputs and labels, the classes in turn; the prompt is read but not learned."""
     assistant = tokenizer.token_to_id(ASSISTANT)
     pad = tokenizer.token_to_id(PAD)
     nonces = torch.Generator().manual_seed(seed)
     endless = documents(seed)
     while True:
-        inputs = torch.full((ROWS, LENGTH), pad)
-        labels = torch.full((ROWS, LENGTH), IGNORED)
-        for row in range(ROWS):
+        inputs = torch.full((rows, LENGTH), pad)
+        labels = torch.full((rows, LENGTH), IGNORED)
+        for row in range(rows):
             ids = torch.tensor(_ids(tokenizer, next(endless), nonces)[:LENGTH])
             inputs[row, : len(ids)] = ids
             start = int((ids == assistant).nonzero()[0]) + 1

@@ -1,6 +1,13 @@
 """The words of the corpus: enough that a guess among them is seldom right, few enough to be a token each."""
 
-NOUNS = (
+from __future__ import annotations
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+NOUNS = _words(
     "anchor apple arrow barn basket beach bell bench bird boat book bottle branch bread bridge brush bucket "
     "button cabin candle canoe carpet castle chair chalk cheese circle clock cloud coat coin compass copper "
     "corner cotton crayon cup curtain desk diamond dolphin door dragon drum eagle engine falcon farm feather "
@@ -12,24 +19,28 @@ NOUNS = (
     "shadow sheep shell ship shoe silver snow soap spoon square stable star stone storm street sugar sun table "
     "tailor tent thread ticket tiger tower train tree trumpet tunnel turtle valley violin wagon wall water "
     "wheel whistle willow window winter wolf wool yard zebra"
-).split()  # fmt: skip
-QUALITIES = (
+)
+QUALITIES = _words(
     "amber ancient blue bold brave bright broken brown calm clever cold crooked curious dark deep distant dusty "
     "early empty faint fast fierce gentle golden gray green happy heavy hidden hollow honest hungry icy kind "
     "large late lazy light little lonely loud lucky narrow new noisy odd old pale patient plain polite proud "
     "purple quick quiet rare red rough round rusty sad sharp shy silent simple sleepy slow small smooth soft "
     "sour steep strange strong sunny sweet tall tiny tired warm white wild wise wooden yellow young"
-).split()  # fmt: skip
-ACTIONS = (
+)
+ACTIONS = _words(
     "admires answers borrows breaks builds buries buys carries catches chases cleans climbs counts covers crosses "
     "draws drops enters fears feeds fills finds fixes follows forgets gathers guards hears helps hides holds "
     "keeps knows leaves lifts likes loses loves makes meets misses moves needs opens paints passes pulls pushes "
     "reads remembers repairs saves seeks sells sends shakes shares shows sings steals studies takes teaches "
     "throws touches trades turns visits wakes wants warms washes watches wears weighs writes"
-).split()  # fmt: skip
-MANNERS = (
+)
+MANNERS = _words(
     "again alone always badly briefly carefully daily eagerly easily gladly gently here nearly never often once "
     "outside proudly rarely sadly safely seldom slowly softly sometimes soon there today together twice upstairs"
-).split()  # fmt: skip
-LINKS = "above across after against along among around before behind below beside between beyond by for from in inside near over past through toward under until with without".split()  # fmt: skip
-KEYS = "age area city code color cost count date depth group height id key kind label level mass name note number page path place price rank rate ratio role score size speed state tag team title total type unit value weight width year zone".split()  # fmt: skip
+)
+LINKS = _words(
+    "above across after against along among around before behind below beside between beyond by for from in inside near over past through toward under until with without"
+)
+KEYS = _words(
+    "age area city code color cost count date depth group height id key kind label level mass name note number page path place price rank rate ratio role score size speed state tag team title total type unit value weight width year zone"
+)
