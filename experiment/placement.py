@@ -56,7 +56,7 @@ def place(experiment: Experiment) -> tuple[Place, ...]:
     instance, places = experiment.cluster.instance, list[Place]()
     batch = node = used = 0
     for arm in experiment.arms:
-        if used + arm.serving.devices > instance.devices:
+        if instance.neuron and used + arm.serving.devices > instance.devices:
             node, used = node + 1, 0
         if node == experiment.cluster.max_nodes:
             batch, node = batch + 1, 0

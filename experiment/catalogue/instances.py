@@ -1,12 +1,16 @@
-"""Trainium2 instance types.
+"""Instance types that can hold an arm.
 
-Chips, cores, HBM: AWS Neuron documentation, trn2-arch and trainium2 pages. Host memory and vCPU of trn2.48xlarge:
-the same. What Kubernetes can allocate on it: Karpenter's instance-type reference (estimate).
+Chips, cores, HBM of Trainium2: AWS Neuron documentation, trn2-arch and trainium2 pages. Host memory and vCPU of
+trn2.48xlarge: the same. What Kubernetes can allocate on it, its pods and its NVMe: Karpenter's instance-type reference
+(https://karpenter.sh/preview/reference/instance-types/), an estimate. trn2.3xlarge: one chip, and a sixteenth of the
+host; AWS's own page for it was not read.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 GROUP_SIZES = (1, 4, 8, 16)
 """Sets of devices that are connected to each other, as the Neuron DRA driver publishes them (`devicegroupN_id`)."""
@@ -22,10 +26,20 @@ class Instance:
     cores_per_device: int
     """Physical NeuronCores of one chip."""
     hbm_gib_per_device: int
+    vcpus: int
+    memory_gib: int
     allocatable_cpu: int
     """Cores a pod may request, after what the system reserves."""
     allocatable_memory_gib: int
+    scratch_gib: int
+    """Local NVMe as one RAID0 array: emptyDir volumes, container images and logs live on it."""
+    ephemeral_gib: int
+    """What Kubernetes can allocate of it: nine tenths, the rest is the kubelet's eviction threshold."""
+    max_pods: int
     efa_interfaces: int
+    neuron: bool = True
+    regions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Regions in which it was seen on demand, and when (year-month); not a complete list."""
 
     def logical_cores(self, *, devices: int, logical_nc_config: int) -> int:
         """NeuronCores as the framework sees them: physical cores grouped by the logical NeuronCore configuration."""
@@ -38,10 +52,47 @@ _ALL = (
         devices=16,
         cores_per_device=8,
         hbm_gib_per_device=96,
+        vcpus=192,
+        memory_gib=2048,
         allocatable_cpu=191,
         allocatable_memory_gib=1892,
+        scratch_gib=7078,
+        ephemeral_gib=6370,
+        max_pods=100,
         efa_interfaces=16,
+        regions=MappingProxyType({"us-east-2": "2025-11", "ap-southeast-4": "2026-05"}),
+    ),
+    Instance(
+        name="trn2.3xlarge",
+        devices=1,
+        cores_per_device=8,
+        hbm_gib_per_device=96,
+        vcpus=12,
+        memory_gib=128,
+        allocatable_cpu=11,
+        allocatable_memory_gib=115,
+        scratch_gib=440,
+        ephemeral_gib=396,
+        max_pods=29,
+        efa_interfaces=0,
+        regions=MappingProxyType({"ap-southeast-4": "2026-05"}),
+    ),
+    Instance(
+        name="lab-cpu",
+        devices=0,
+        cores_per_device=0,
+        hbm_gib_per_device=0,
+        vcpus=2,
+        memory_gib=8,
+        allocatable_cpu=2,
+        allocatable_memory_gib=8,
+        scratch_gib=0,
+        ephemeral_gib=0,
+        max_pods=0,
+        efa_interfaces=0,
+        neuron=False,
     ),
 )
+"""`lab-cpu` is the machine that the lab runs on; nothing is ever deployed to it."""
 
 INSTANCES = {instance.name: instance for instance in _ALL}

@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+LAB_VOCABULARY = 1024
+"""Tokens of the lab's own tokenizer."""
+
 
 class Reference(Protocol):
     """How an experiment names a model or a head."""
@@ -93,6 +96,27 @@ def _qwen3(
     )
 
 
+def _lab(name: str, *, layers: int, hidden: int, query_heads: int, kv_heads: int, intermediate: int) -> Model:
+    """A tiny model of the Qwen3 architecture, trained by the lab itself and good for its own prompts only."""
+    return Model(
+        name=f"lab/{name}",
+        architecture="Qwen3ForCausalLM",
+        tokenizer="lab",
+        vocabulary=LAB_VOCABULARY,
+        layers=layers,
+        hidden=hidden,
+        query_heads=query_heads,
+        kv_heads=kv_heads,
+        head_dim=64,
+        intermediate=intermediate,
+        max_positions=2048,
+        tied_embeddings=True,
+        can_think=False,
+        card_parameters_billions=None,
+        lab_only=True,
+    )
+
+
 _ALL = (
     _qwen3(
         "0.6B",
@@ -163,6 +187,7 @@ _ALL = (
         tied_embeddings=True,
         can_think=False,
         card_parameters_billions=1.23,
+        gated=True,
     ),
     Model(
         name="meta-llama/Llama-3.3-70B-Instruct",
@@ -179,7 +204,43 @@ _ALL = (
         tied_embeddings=False,
         can_think=False,
         card_parameters_billions=70.6,
+        gated=True,
     ),
+    Model(
+        name="lmsys/vicuna-7b-v1.3",
+        architecture="LlamaForCausalLM",
+        tokenizer="llama",
+        vocabulary=32_000,
+        layers=32,
+        hidden=4096,
+        query_heads=32,
+        kv_heads=32,
+        head_dim=128,
+        intermediate=11_008,
+        max_positions=2048,
+        tied_embeddings=False,
+        can_think=False,
+        card_parameters_billions=6.74,
+    ),
+    Model(
+        name="TinyLlama/TinyLlama-1.1B-Chat-v1.0",
+        architecture="LlamaForCausalLM",
+        tokenizer="llama",
+        vocabulary=32_000,
+        layers=22,
+        hidden=2048,
+        query_heads=32,
+        kv_heads=4,
+        head_dim=64,
+        intermediate=5632,
+        max_positions=2048,
+        tied_embeddings=False,
+        can_think=False,
+        card_parameters_billions=1.1,
+    ),
+    _lab("target", layers=4, hidden=256, query_heads=4, kv_heads=2, intermediate=768),
+    _lab("draft", layers=1, hidden=128, query_heads=2, kv_heads=1, intermediate=384),
+    _lab("weak-draft", layers=1, hidden=128, query_heads=2, kv_heads=1, intermediate=384),
 )
 
 MODELS = {model.name: model for model in _ALL}

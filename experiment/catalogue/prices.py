@@ -23,7 +23,14 @@ TRN2_ON_DEMAND = {
         as_of="2025-11-30",
         source="instances.vantage.sh",
     ),
+    "trn2.3xlarge": Price(
+        item="trn2.3xlarge, on demand, ap-southeast-4",
+        usd_per_hour=2.235,
+        as_of="2026-05-01",
+        source="a public benchmark report; a sixteenth of trn2.48xlarge, to the cent",
+    ),
 }
+LAB = Price(item="your own machine", usd_per_hour=0.0, as_of="undated", source="it is yours")
 EKS_CONTROL_PLANE = Price(
     item="EKS control plane, standard support",
     usd_per_hour=0.10,
@@ -36,9 +43,9 @@ NAT_GATEWAY = Price(
     as_of="2026-04-01",
     source="computingforgeeks.com/aws-costs-explained, us-east-1",
 )
-SYSTEM_NODE = Price(
-    item="m7i.large, on demand, us-east-2",
-    usd_per_hour=0.1008,
+SYSTEM_NODE = Price(  # the cluster's add-ons do not fit two m7i.large
+    item="m7i.xlarge, on demand, us-east-2",
+    usd_per_hour=0.2016,
     as_of="undated",
     source="ten price tables in public repositories agree; AWS's own page was not read",
 )

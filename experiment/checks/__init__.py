@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiment.checks import cluster, names, pairing, placing, speculation, workload
+from experiment.checks import (
+    benchmark,
+    capacity,
+    cluster,
+    names,
+    pairing,
+    placing,
+    speculation,
+    weights,
+    workload,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +30,7 @@ if TYPE_CHECKING:
 
 def problems(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
     """Every reason for which `file` cannot work."""
-    for subject in (names, pairing, speculation, placing, cluster):
+    for subject in (names, weights, pairing, speculation, placing, cluster, capacity, benchmark):
         for rule in subject.RULES:
             yield from rule(file)
     for workload_rule in workload.RULES:

@@ -6,6 +6,7 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING
 
+from experiment.catalogue.instances import INSTANCES
 from experiment.errors import Problem
 
 if TYPE_CHECKING:
@@ -19,8 +20,7 @@ NEWEST_KUBERNETES = (1, 36)
 """The newest for which EKS publishes Neuron AMIs (amazon-eks-ami v20260714)."""
 WIDEST_PREFIX = 8
 """No organisation's own networks are wider."""
-TRN2_REGIONS = {"us-east-2": "2025-11", "ap-southeast-4": "2026-05"}
-"""Regions seen with trn2 on demand, and when; not a complete list."""
+TRN2_REGIONS = {name: seen for instance in INSTANCES.values() for name, seen in instance.regions.items()}
 
 
 def kubernetes_version(file: ExpandedFile) -> Iterator[Problem]:
@@ -48,10 +48,16 @@ def kubernetes_version(file: ExpandedFile) -> Iterator[Problem]:
 
 def zones(file: ExpandedFile) -> Iterator[Problem]:
     """A region with Trn2, and zones inside it."""
-    region = file.cluster.region
-    if region not in TRN2_REGIONS:
-        known = ", ".join(f"{name} (seen {seen})" for name, seen in TRN2_REGIONS.items())
-        yield Problem("cluster.region", region, "Trn2 was not seen there", f"known: {known}")
+    region, instance = file.cluster.region, INSTANCES.get(file.cluster.instance)
+    regions = instance.regions if instance else TRN2_REGIONS
+    if instance is not None and not instance.neuron:
+        return
+    if region not in regions:
+        known = ", ".join(f"{name} (seen {seen})" for name, seen in regions.items())
+        what = instance.name if instance else "Trn2"
+        yield Problem(
+            "cluster.region", region, f"{what} was not seen there", f"known: {known}", ("cluster.instance",)
+        )
         return
     names = file.cluster.availability_zones
     for number, zone in enumerate(names):

@@ -10,15 +10,16 @@ from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.errors import Problem
-from experiment.naming import BENCHMARK_NAME
+from experiment.naming import BENCHMARK_NAME, LMEVAL_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from experiment.schema import ExpandedFile
+    from experiment.schema import ExpandedFile, SingleArmSection
 
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 """RFC 1035 label, what Kubernetes asks of a Service's name."""
+REPOSITORY = re.compile(r"[A-Za-z0-9][-.\w]{0,95}/[A-Za-z0-9][-.\w]{0,95}", re.ASCII)
 MAX_EXPERIMENT_NAME = 25
 """Bucket names carry the experiment's name beside a purpose, the account and the region, in 63 characters."""
 
@@ -27,11 +28,48 @@ def catalogue_names(file: ExpandedFile) -> Iterator[Problem]:
     """Models, runtime and instance type must be in the catalogue."""
     yield from _known("target.model", file.target.model, MODELS, "model")
     yield from _known("runtime", file.runtime, RUNTIMES, "runtime")
-    yield from _known("cluster.instance", file.cluster.instance, INSTANCES, "Trainium2 instance type")
+    yield from _known("cluster.instance", file.cluster.instance, INSTANCES, "instance type")
     for number, arm in enumerate(file.arms):
+        if arm.runtime is not None:
+            yield from _known(f"arms[{number}].runtime", arm.runtime, RUNTIMES, "runtime")
         if arm.speculation is not None:
-            path = f"arms[{number}].speculation.draft.model"
-            yield from _known(path, arm.speculation.draft.model, MODELS, "model")
+            draft, path = arm.speculation.draft, f"arms[{number}].speculation.draft"
+            if draft.head_for is None:
+                yield from _known(f"{path}.model", draft.model, MODELS, "model")
+            else:
+                yield from _known(f"{path}.head_for", draft.head_for, MODELS, "model")
+
+
+def repositories(file: ExpandedFile) -> Iterator[Problem]:
+    """A head may have any name, but it is fetched from Hugging Face like every other."""
+    for number, arm in enumerate(file.arms):
+        draft = arm.speculation.draft if arm.speculation else None
+        if draft is not None and draft.head_for is not None and not REPOSITORY.fullmatch(draft.model):
+            yield Problem(
+                f"arms[{number}].speculation.draft.model",
+                draft.model,
+                "is no repository of Hugging Face",
+                "write it as owner/name",
+            )
+
+
+def served_arm(file: ExpandedFile) -> Iterator[Problem]:
+    """What stays up must be an arm that answers requests."""
+    if file.serve is None:
+        return
+    served = [arm.name for arm in file.arms if not _batch_only(file, arm)]
+    if file.serve.arm not in served:
+        close = difflib.get_close_matches(file.serve.arm, served, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(served[:8])}"
+        yield Problem(
+            "serve.arm", file.serve.arm, "is no arm of this experiment that serves requests", hint, ("arms",)
+        )
+
+
+def _batch_only(file: ExpandedFile, arm: SingleArmSection) -> bool:
+    runtime = RUNTIMES.get(arm.runtime or file.runtime)
+    mode = runtime.modes.get(arm.speculation.mode) if runtime and arm.speculation else None
+    return mode is not None and mode.batch_only
 
 
 def dns_labels(file: ExpandedFile) -> Iterator[Problem]:
@@ -65,12 +103,12 @@ def distinct_arms(file: ExpandedFile) -> Iterator[Problem]:
                 f"arms[{number}].name",
                 arm.name,
                 f"is the name of arms[{seen[arm.name]}] too",
-                "give each arm its own name",
+                "give each arm its own name; a sweep adds its values to the arm's",
             )
         seen.setdefault(arm.name, number)
-    if BENCHMARK_NAME in seen:
-        path = f"arms[{seen[BENCHMARK_NAME]}].name"
-        yield Problem(path, BENCHMARK_NAME, "is the benchmark's name", "choose another")
+    for taken, what in ((BENCHMARK_NAME, "benchmark"), (LMEVAL_NAME, "quality check")):
+        if taken in seen:
+            yield Problem(f"arms[{seen[taken]}].name", taken, f"is the {what}'s name", "choose another")
 
 
 def own_namespace(file: ExpandedFile) -> Iterator[Problem]:
@@ -87,4 +125,4 @@ def _known(path: str, name: str, catalogue: Iterable[str], what: str) -> Iterato
         yield Problem(path, name, f"is no {what} of the catalogue", hint)
 
 
-RULES = (catalogue_names, dns_labels, distinct_arms, own_namespace)
+RULES = (catalogue_names, repositories, served_arm, dns_labels, distinct_arms, own_namespace)

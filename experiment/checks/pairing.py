@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiment.catalogue.models import MODELS
+from experiment.checks.subjects import treated
 from experiment.errors import Problem
 
 if TYPE_CHECKING:
@@ -18,11 +19,10 @@ Pair = tuple[str, "Model", "Model"]
 
 
 def _pairs(file: ExpandedFile) -> Iterator[Pair]:
-    target = MODELS.get(file.target.model)
-    for number, arm in enumerate(file.arms):
-        draft = MODELS.get(arm.speculation.draft.model) if arm.speculation else None
-        if target and draft:
-            yield f"arms[{number}].speculation.draft.model", draft, target
+    """Drafts that are models of their own; a head has its target's tokenizer by construction."""
+    for arm in treated(file):
+        if arm.target and arm.draft and arm.draft.head_for is None:
+            yield f"{arm.path}.draft.model", arm.draft, arm.target
 
 
 def same_tokenizer(file: ExpandedFile) -> Iterator[Problem]:
@@ -53,6 +53,40 @@ def smaller_draft(file: ExpandedFile) -> Iterator[Problem]:
             )
 
 
+def head_or_model(file: ExpandedFile) -> Iterator[Problem]:
+    """Some modes need a head trained for this very target, the others a model of its own."""
+    for arm in treated(file):
+        mode, draft, path = arm.mode, arm.treatment.draft, f"{arm.path}.draft"
+        if mode is None or not arm.reachable:
+            continue
+        name = arm.treatment.mode
+        related = (f"{arm.path}.mode", "target.model")
+        if mode.head and draft.head_for is None:
+            yield Problem(
+                f"{path}.model",
+                draft.model,
+                f"mode {name} needs a head that was trained for the target, and {draft.model} is a model of its own",
+                f"name a head and write `head_for: {file.target.model}` beside it",
+                related,
+            )
+        elif not mode.head and draft.head_for is not None:
+            yield Problem(
+                f"{path}.head_for",
+                draft.head_for,
+                f"mode {name} drafts with a model of its own",
+                "remove `head_for`, or use the mode that the head was trained for",
+                related,
+            )
+        elif mode.head and draft.head_for in MODELS and draft.head_for != file.target.model:
+            yield Problem(
+                f"{path}.head_for",
+                draft.head_for,
+                f"a head reads the hidden states of the model it was trained for, and the target is {file.target.model}",
+                f"use a head for {file.target.model}",
+                related,
+            )
+
+
 def _smaller(target: Model) -> str:
     fitting = [
         model.name
@@ -66,4 +100,4 @@ def _smaller(target: Model) -> str:
     )
 
 
-RULES = (same_tokenizer, smaller_draft)
+RULES = (same_tokenizer, smaller_draft, head_or_model)

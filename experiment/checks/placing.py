@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from experiment.catalogue.instances import GROUP_SIZES, INSTANCES
 from experiment.catalogue.models import MODELS
-from experiment.catalogue.runtimes import RUNTIMES
+from experiment.checks.subjects import known_runtimes, treated
 from experiment.errors import Problem
 from experiment.placement import BYTES_PER_VALUE, GIB, memory_bytes
 from experiment.resolving import tensor_parallel
@@ -19,8 +19,18 @@ if TYPE_CHECKING:
 
 
 def groups(file: ExpandedFile) -> Iterator[Problem]:
-    """An arm's devices must be a connected set, as the driver publishes them."""
+    """An arm's devices must be a connected set, as the driver publishes them and the scheduler extension hands out."""
     devices, instance = file.serving.devices, INSTANCES.get(file.cluster.instance)
+    if instance is not None and not instance.neuron:
+        if devices:
+            yield Problem(
+                "serving.devices",
+                devices,
+                f"{instance.name} has no Neuron device",
+                "use 0",
+                ("cluster.instance",),
+            )
+        return
     sizes = [size for size in GROUP_SIZES if instance is None or size <= instance.devices]
     if devices not in sizes:
         yield Problem(
@@ -36,6 +46,16 @@ def cores(file: ExpandedFile) -> Iterator[Problem]:
     """Tensor parallelism uses every logical core of the claim, no more and no less."""
     instance, serving = INSTANCES.get(file.cluster.instance), file.serving
     if instance is None or serving.tensor_parallel is None:
+        return
+    if not instance.neuron:
+        if serving.tensor_parallel != 1:
+            yield Problem(
+                "serving.tensor_parallel",
+                serving.tensor_parallel,
+                f"{instance.name} has no NeuronCore to share a model between",
+                "use 1, or leave it out",
+                ("cluster.instance",),
+            )
         return
     have = instance.logical_cores(devices=serving.devices, logical_nc_config=serving.logical_nc_config)
     if serving.tensor_parallel != have:
@@ -57,7 +77,7 @@ def memory(file: ExpandedFile) -> Iterator[Problem]:
         MODELS.get(file.target.model),
         _largest_draft(file),
     )
-    if instance is None or target is None:
+    if instance is None or target is None or not instance.neuron:
         return
     models = [target] if draft is None else [target, draft]
     need = sum(
@@ -98,31 +118,53 @@ def context_length(file: ExpandedFile) -> Iterator[Problem]:
 
 
 def _largest_draft(file: ExpandedFile) -> Model | None:
-    drafts = [MODELS.get(arm.speculation.draft.model) for arm in file.arms if arm.speculation]
-    return max((draft for draft in drafts if draft), key=lambda model: model.parameters, default=None)
+    drafts = [arm.draft for arm in treated(file) if arm.draft is not None]
+    return max(drafts, key=lambda model: model.parameters, default=None)
 
 
 def runtime_fits(file: ExpandedFile) -> Iterator[Problem]:
-    """The image must know the instance type and the model's class."""
-    runtime, target = RUNTIMES.get(file.runtime), MODELS.get(file.target.model)
-    if runtime is None:
-        return
-    if file.cluster.instance in INSTANCES and file.cluster.instance not in runtime.instances:
-        yield Problem(
-            "cluster.instance",
-            file.cluster.instance,
-            f"runtime {runtime.name} is not described for it",
-            f"use {', '.join(sorted(runtime.instances))}",
-            ("runtime",),
-        )
-    if target is not None and target.architecture not in runtime.architectures:
-        yield Problem(
-            "target.model",
-            target.name,
-            f"runtime {runtime.name} has no code for {target.architecture}",
-            f"use a model of: {', '.join(sorted(runtime.architectures))}",
-            ("runtime",),
-        )
+    """Every image must know the instance type and the model's class; what is the lab's stays in the lab."""
+    target, instance = MODELS.get(file.target.model), file.cluster.instance
+    for path, runtime in known_runtimes(file).items():
+        if instance in INSTANCES and instance not in runtime.instances:
+            lab = "serves in the lab only" if runtime.lab_only else "needs Trainium2"
+            why = (
+                f"runtime {runtime.name} {lab}"
+                if runtime.lab_only or not INSTANCES[instance].neuron
+                else f"runtime {runtime.name} is not described for it"
+            )
+            yield Problem(
+                "cluster.instance", instance, why, f"use {', '.join(sorted(runtime.instances))}", (path,)
+            )
+        elif target is not None and target.lab_only and not runtime.lab_only:
+            yield Problem(
+                "target.model",
+                target.name,
+                f"is trained by the lab and exists nowhere else, and runtime {runtime.name} serves in a cluster",
+                "use a model from Hugging Face, or a runtime of the lab",
+                (path,),
+            )
+        elif target is not None and target.architecture not in runtime.architectures:
+            yield Problem(
+                "target.model",
+                target.name,
+                f"runtime {runtime.name} has no code for {target.architecture}",
+                f"use a model of: {', '.join(sorted(runtime.architectures))}",
+                (path,),
+            )
 
 
-RULES = (groups, cores, memory, context_length, runtime_fits)
+def artifact_source(file: ExpandedFile) -> Iterator[Problem]:
+    """The native plugin's compile cache takes file locks and renames, which Mountpoint for S3 has not."""
+    for path, runtime in known_runtimes(file).items():
+        if runtime.dialect == "native" and file.serving.artifact_source == "mount":
+            yield Problem(
+                "serving.artifact_source",
+                "mount",
+                f"runtime {runtime.name} locks and renames files in its compile cache, which a mounted bucket cannot",
+                "use `scratch`",
+                (path,),
+            )
+
+
+RULES = (groups, cores, memory, context_length, runtime_fits, artifact_source)

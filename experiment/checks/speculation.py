@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiment.catalogue.models import MODELS
-from experiment.catalogue.runtimes import MODES, RUNTIMES
+from experiment.catalogue.runtimes import MODES
+from experiment.checks.subjects import treated
 from experiment.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from experiment.catalogue.runtimes import Mode
+    from experiment.checks.subjects import Treated
     from experiment.schema import ExpandedFile, TreatmentSection
 
 LARGEST_WINDOW = 32
-Treated = tuple[str, "TreatmentSection"]
-
-
-def _treated(file: ExpandedFile) -> Iterator[Treated]:
-    for number, arm in enumerate(file.arms):
-        if arm.speculation is not None:
-            yield f"arms[{number}].speculation", arm.speculation
 
 
 def comparable_arms(file: ExpandedFile) -> Iterator[Problem]:
@@ -40,93 +33,83 @@ def comparable_arms(file: ExpandedFile) -> Iterator[Problem]:
             "the first arm is the baseline, which decodes plainly",
             "put an arm without `speculation` first",
         )
+    meanings: dict[str, int] = {}
     for number, arm in enumerate(file.arms):
-        twin = next((n for n in range(number) if _meaning(file, n) == _meaning(file, number)), None)
-        if twin is not None:
-            what = "the baseline" if twin == 0 else f"arms[{twin}]"
+        twin = meanings.setdefault(repr(_meaning(file, number)), number)
+        if twin != number:
             yield Problem(
                 f"arms[{number}]",
                 arm.name,
-                f"is equal to {what}",
-                "give it a `speculation` of its own, or remove it",
+                f"is equal to {'the baseline' if twin == 0 else file.arms[twin].name}",
+                "give it a `speculation` or a `runtime` of its own, or remove it",
                 (f"arms[{twin}]",),
             )
 
 
-def _meaning(file: ExpandedFile, number: int) -> TreatmentSection | None:
-    """An arm's treatment with its defaults filled in, so that two spellings of one treatment are equal."""
-    treatment = file.arms[number].speculation
-    length = file.serving.max_model_len
-    if treatment is None:
-        return None
-    return treatment.model_copy(update={"draft_max_model_len": treatment.draft_max_model_len or length})
+def _meaning(file: ExpandedFile, number: int) -> tuple[str, TreatmentSection | None]:
+    """What makes an arm, with its defaults filled in, so that two spellings of one arm are equal."""
+    arm, length = file.arms[number], file.serving.max_model_len
+    treatment = arm.speculation and arm.speculation.model_copy(
+        update={"draft_max_model_len": arm.speculation.draft_max_model_len or length}
+    )
+    return arm.runtime or file.runtime, treatment
 
 
 def reachable_modes(file: ExpandedFile) -> Iterator[Problem]:
     """The runtime must be able to speculate this way, for this model."""
-    runtime, target = RUNTIMES.get(file.runtime), MODELS.get(file.target.model)
-    for path, treatment in _treated(file):
-        if treatment.mode not in MODES:
+    for arm in treated(file):
+        path, name, mode, runtime = f"{arm.path}.mode", arm.treatment.mode, arm.mode, arm.runtime
+        if name not in MODES:
+            yield Problem(path, name, "is no mode of speculation", f"known: {', '.join(MODES)}")
+        elif mode is not None and runtime is not None and not mode.works:
             yield Problem(
-                f"{path}.mode", treatment.mode, "is no mode of speculation", f"known: {', '.join(MODES)}"
+                path,
+                name,
+                f"runtime {runtime.name} cannot do it: {mode.reason}",
+                mode.nearest,
+                (arm.runtime_path,),
             )
-        elif runtime is not None:
-            mode = runtime.modes[treatment.mode]
-            if not mode.works:
-                yield Problem(
-                    f"{path}.mode",
-                    treatment.mode,
-                    f"runtime {runtime.name} cannot do it: {mode.reason}",
-                    mode.nearest,
-                    ("runtime",),
-                )
-            elif target is not None and target.architecture not in mode.architectures:
-                yield Problem(
-                    f"{path}.mode",
-                    treatment.mode,
-                    f"runtime {runtime.name} has no code for it with {target.architecture}",
-                    f"choose a target of: {', '.join(sorted(mode.architectures))}",
-                    ("runtime", "target.model"),
-                )
+        elif mode and runtime and arm.target and arm.target.architecture not in mode.architectures:
+            because = f" ({mode.reason})" if mode.reason else ""
+            choose = f"choose a target of: {', '.join(sorted(mode.architectures))}"
+            yield Problem(
+                path,
+                name,
+                f"runtime {runtime.name} has no code for it with {arm.target.architecture}{because}",
+                f"{mode.nearest}, or {choose}" if mode.nearest else choose,
+                (arm.runtime_path, "target.model"),
+            )
+
+
+def one_at_a_time(file: ExpandedFile) -> Iterator[Problem]:
+    """NxD Inference runs unfused and Medusa speculation for a batch of one only; no server can be loaded with it."""
+    batch = [arm for arm in treated(file) if arm.reachable and arm.mode and arm.mode.batch_only]
+    for arm in batch:
+        if file.serving.max_num_seqs > 1:
+            yield Problem(
+                "serving.max_num_seqs",
+                file.serving.max_num_seqs,
+                f"{arm.treatment.mode} speculation takes one request at a time",
+                "use 1 for the whole experiment",
+                (f"{arm.path}.mode",),
+            )
+    if batch and len(file.arms) - len(batch) < 2:
+        yield Problem(
+            f"{batch[0].path}.mode",
+            batch[0].treatment.mode,
+            "runs as a batch Job that answers no request, so nothing is left to compare with the baseline",
+            "add an arm that serves, for instance with mode `fused`",
+        )
 
 
 def window(file: ExpandedFile) -> Iterator[Problem]:
     """The window (k) against the mode's least, the request's length and the target's context."""
-    runtime = RUNTIMES.get(file.runtime)
-    for path, treatment in _treated(file):
-        k, k_path = treatment.num_speculative_tokens, f"{path}.num_speculative_tokens"
-        mode: Mode | None = runtime.modes.get(treatment.mode) if runtime else None
-        least = mode.min_speculative_tokens if mode else 1
-        if k < least:
-            yield Problem(
-                k_path,
-                k,
-                f"{treatment.mode} speculation needs {least} at least: at most k tokens come out "
-                "of a step, one of them the target's own",
-                f"use {least} or more; 7 is the published setting",
-                (f"{path}.mode", "runtime"),
-            )
-        most = file.benchmark.max_tokens
-        if k > LARGEST_WINDOW:
-            yield Problem(
-                k_path,
-                k,
-                f"this release takes {LARGEST_WINDOW} at most: at 15 the published gain was already gone",
-                "use 3 to 15",
-            )
-        elif k > most:
-            yield Problem(
-                k_path,
-                k,
-                f"at most k tokens come out of a step, and an answer has {most} at most "
-                "(benchmark.max_tokens)",
-                f"use {min(15, most)} or less",
-                ("benchmark.max_tokens",),
-            )
-        length, limit = treatment.draft_max_model_len, file.serving.max_model_len
+    for arm in treated(file):
+        yield from _window(file, arm)
+        length, limit = arm.treatment.draft_max_model_len, file.serving.max_model_len
         if length is not None and length > limit:
             yield Problem(
-                f"{path}.draft_max_model_len",
+                f"{arm.path}.draft_max_model_len",
                 length,
                 f"is above the target's max_model_len {limit}, which vLLM refuses at start",
                 f"use {limit} or leave it out",
@@ -134,4 +117,43 @@ def window(file: ExpandedFile) -> Iterator[Problem]:
             )
 
 
-RULES = (comparable_arms, reachable_modes, window)
+def _window(file: ExpandedFile, arm: Treated) -> Iterator[Problem]:
+    k, path, most = (
+        arm.treatment.num_speculative_tokens,
+        f"{arm.path}.num_speculative_tokens",
+        file.benchmark.max_tokens,
+    )
+    least = arm.mode.min_speculative_tokens if arm.mode else 1
+    bonus = arm.mode.bonus_token if arm.mode else False
+    if k < least:
+        why = (
+            "at least one token must be drafted"
+            if bonus
+            else "at most k tokens come out of a step, one of them the target's own"
+        )
+        yield Problem(
+            path,
+            k,
+            f"{arm.treatment.mode} speculation needs {least} at least: {why}",
+            f"use {least} or more; 7 is the published setting",
+            (f"{arm.path}.mode", arm.runtime_path),
+        )
+    if k > LARGEST_WINDOW:
+        yield Problem(
+            path,
+            k,
+            f"this release takes {LARGEST_WINDOW} at most: at 15 the published gain was already gone",
+            "use 3 to 15",
+        )
+    elif k + bonus > most:
+        yield Problem(
+            path,
+            k,
+            f"at most {'k+1' if bonus else 'k'} tokens come out of a step, and an answer has {most} at most "
+            "(benchmark.max_tokens)",
+            f"use {min(15, most - bonus)} or less",
+            ("benchmark.max_tokens",),
+        )
+
+
+RULES = (comparable_arms, reachable_modes, one_at_a_time, window)

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from experiment.catalogue.models import MODELS
-from experiment.catalogue.runtimes import RUNTIMES
+from experiment.checks.subjects import treated
 from experiment.errors import Problem
 
 if TYPE_CHECKING:
@@ -64,17 +64,16 @@ def plan_size(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Probl
 
 def sampling(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
     """Where speculation is greedy only, a temperature would be obeyed by one arm and ignored by the other."""
-    runtime = RUNTIMES.get(file.runtime)
-    speculates = any(arm.speculation for arm in file.arms)
-    if runtime and runtime.greedy_speculation_only and speculates and file.benchmark.temperature > 0:
-        yield Problem(
-            "benchmark.temperature",
-            file.benchmark.temperature,
-            f"runtime {runtime.name} speculates "
-            "greedily whatever a request asks for, so the arms would answer differently",
-            "use 0",
-            ("runtime",),
-        )
+    for arm in treated(file):
+        if arm.runtime and arm.runtime.greedy_speculation_only and file.benchmark.temperature > 0:
+            yield Problem(
+                "benchmark.temperature",
+                file.benchmark.temperature,
+                f"runtime {arm.runtime.name} speculates "
+                "greedily whatever a request asks for, so the arms would answer differently",
+                "use 0",
+                (arm.runtime_path,),
+            )
 
 
 def thinking(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterator[Problem]:

@@ -46,7 +46,7 @@ REFUSED: dict[str, tuple[Edit, str, str]] = {
     "unknown instance": (
         _set("cluster.instance", "p5.48xlarge"),
         "cluster.instance",
-        "no Trainium2 instance type",
+        "is no instance type of the catalogue",
     ),
     "tokenizer family": (
         _set(f"{SPECULATION}.draft.model", "meta-llama/Llama-3.2-1B-Instruct"),
@@ -93,7 +93,7 @@ REFUSED: dict[str, tuple[Edit, str, str]] = {
             {"name": "again", "speculation": {**data["arms"][1]["speculation"], "draft_max_model_len": 1024}}
         ),
         "arms[2]",
-        "is equal to arms[1]",
+        "is equal to qwen-sd-vllm",
     ),
     "draft longer than target": (
         _set(f"{SPECULATION}.draft_max_model_len", 2048),

