@@ -42,9 +42,7 @@ SHAPES = (
         grown_from=3,
         grown_at=2550,
     ),
-    Shape(
-        name="draft", layers=2, hidden=96, heads=3, feed_forward=256, steps=3000, peak_rate=0.02, seed=12
-    ),
+    Shape(name="draft", layers=2, hidden=96, heads=3, feed_forward=256, steps=3000, peak_rate=0.02, seed=12),
     Shape(
         name="weak-draft", layers=1, hidden=64, heads=2, feed_forward=128, steps=800, peak_rate=0.02, seed=13
     ),

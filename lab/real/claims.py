@@ -185,9 +185,7 @@ def _not_broken(summary: Mapping[str, Any], sweep: Sweep) -> Claim:
     )
 
 
-def _advised(
-    summary: Mapping[str, Any], sweep: Sweep, advice: Mapping[str, Any] | None
-) -> Iterator[Claim]:
+def _advised(summary: Mapping[str, Any], sweep: Sweep, advice: Mapping[str, Any] | None) -> Iterator[Claim]:
     for k in ADVISED:
         text = f"advice from {sweep.widest} foretells k = {k} within {ADVICE:.0%}, mean over classes"
         if advice is None or k not in sweep.arms:

@@ -61,9 +61,7 @@ def save(results: Results, folder: Path) -> Path:
         "machine": dict(results.machine),
         "sweep": {"baseline": results.sweep.baseline, "arms": results.sweep.arms},
         "others": results.others,
-        "agreements": [
-            {**asdict(one), "difference": round(one.difference, 6)} for one in results.agreements
-        ],
+        "agreements": [{**asdict(one), "difference": round(one.difference, 6)} for one in results.agreements],
         "claims": [asdict(claim) for claim in results.claims],
         "advice": results.advice,
     }
@@ -79,9 +77,7 @@ def load(folder: Path) -> Results:
     return Results(
         summary=_read(folder / "summary.json"),
         advice=content["advice"],
-        sweep=Sweep(
-            baseline=sweep["baseline"], arms={int(k): name for k, name in sweep["arms"].items()}
-        ),
+        sweep=Sweep(baseline=sweep["baseline"], arms={int(k): name for k, name in sweep["arms"].items()}),
         others=tuple(content["others"]),
         agreements=tuple(
             Agreement(**{k: v for k, v in one.items() if k != "difference"}) for one in agreements
@@ -95,7 +91,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise LabError(f"{path}: no results of the lab ({error}); name a folder that scripts/lab wrote") from None
+        raise LabError(
+            f"{path}: no results of the lab ({error}); name a folder that scripts/lab wrote"
+        ) from None
     return content
 
 
