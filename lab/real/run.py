@@ -5,24 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cdk8s_charts.manifest_file import ManifestFile, read
 from experiment import Experiment, load
-from lab.arms import mounted_plan
 from lab.engine import machine as machines
 from lab.engine.install import install
 from lab.engine.servers import Command, running
 from lab.errors import LabError
+from lab.real.arms import check_checkpoints, commands
 from lab.real.claims import Sweep, judge
 from lab.real.loading import advise, measure
 from lab.real.probe import Agreement, agreement, bodies
-from lab.real.rendered import check_checkpoints, commands
 from lab.real.results import Results, described, labelled, save
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -54,7 +51,7 @@ class Wishes:
 
 
 def execute(wishes: Wishes, *, say: Say) -> Results:
-    """Check, install, render, serve, measure, judge; leaves files in `wishes.out`.
+    """Check, install, serve, measure, judge; leaves files in `wishes.out`.
 
     Raises `InvalidExperiment`, `LabError`, or `OutsideError` for what lies outside.
     """
@@ -73,21 +70,12 @@ def execute(wishes: Wishes, *, say: Say) -> Results:
     machines.refuse_run(machine, servers=len(names))
     step(2, "the engine")
     engine = wishes.engine or (str(install(wishes.home, machine=machine, python=wishes.python, say=say)),)
-    with tempfile.TemporaryDirectory() as scratch:
-        step(3, "rendering the manifests")
-        files = _rendered(wishes.experiment, experiment, Path(scratch))
-        plan = wishes.out / "plan.json"
-        plan.write_text(json.dumps(_plan(mounted_plan(files), names), indent=1), encoding="utf-8")
-        servers = commands(
-            experiment,
-            files,
-            arms=names,
-            engine=engine,
-            options=wishes.options,
-            weights=wishes.weights,
-        )
-        step(4, f"starting {len(names)} servers, {wishes.at_once} at a time: {', '.join(names)}")
-        agreements = _serve(servers, experiment, plan, wishes, step, say)
+    step(3, "writing the benchmark's plan")
+    plan = wishes.out / "plan.json"
+    plan.write_text(json.dumps(_plan(wishes.experiment, names), indent=1), encoding="utf-8")
+    servers = commands(experiment, arms=names, engine=engine, options=wishes.options, weights=wishes.weights)
+    step(4, f"starting {len(names)} servers, {wishes.at_once} at a time: {', '.join(names)}")
+    agreements = _serve(servers, experiment, plan, wishes, step, say)
     step(6, "judging")
     found = _judged(experiment, sweep, names, agreements, wishes, described(machine, _version(engine)))
     save(found, wishes.out)
@@ -122,17 +110,14 @@ def _arms(experiment: Experiment, sweep: Sweep, wishes: Wishes) -> list[str]:
     return [name for name in names if not wishes.arms or name in wishes.arms or name == sweep.baseline]
 
 
-def _rendered(path: Path, experiment: Experiment, scratch: Path) -> tuple[ManifestFile, ...]:
-    """The manifests, rendered by a process of their own, so that no jsii runs in this one."""
-    command = [sys.executable, "-m", "cdk8s_charts", str(path.resolve()), "--out", str(scratch / "manifests")]
+def _plan(path: Path, names: Sequence[str]) -> dict[str, Any]:
+    """The pod's plan, of the chosen arms alone; a process of its own makes it, so that no jsii runs in this one."""
+    command = [sys.executable, "-m", "lab.real.plan", str(path.resolve())]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise LabError(f"rendering failed: {(done.stderr.strip().splitlines() or ['no output'])[-1]}")
-    return read(experiment, scratch / "manifests")
-
-
-def _plan(plan: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The pod's plan, of the chosen arms alone."""
+        said = done.stderr.strip().splitlines() or ["no output"]
+        raise LabError(f"the plan could not be written: {said[-1]}")
+    plan = json.loads(done.stdout)
     return {**plan, "arms": [arm for arm in plan["arms"] if arm["name"] in names]}
 
 

@@ -1,17 +1,19 @@
-"""What the pods would run, read out of the rendered manifests, and what stands for their mounts on this machine."""
+"""How the arms are started here: with the command that a pod would run, and folders of this machine for its mounts.
+
+No Deployment is rendered, because this runtime never goes into a cluster; command and environment come from the very
+functions that write them into the Deployments of the other runtimes.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from cdk8s_charts.command import weights_path
-from cdk8s_charts.manifest_file import ManifestFile
+from cdk8s_charts.command import serve_argv, serve_environment, weights_path
 from experiment import Experiment
+from experiment.arms import Arm
 from lab.engine.argv import OFFLINE, THREADS, local_argv
 from lab.engine.servers import Command
 from lab.errors import LabError
@@ -20,41 +22,30 @@ CHECKPOINTS = Path(__file__).resolve().parent.parent / "models" / "checkpoints"
 MANIFEST = "sha256.json"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rendered:
-    """One arm's container."""
-
-    argv: tuple[str, ...]
-    environment: Mapping[str, str]
-
-
-def deployments(files: Sequence[ManifestFile]) -> dict[str, Rendered]:
-    """Arm name to its container, in the order of the files."""
-    return dict(_deployments(files))
-
-
 def commands(
     experiment: Experiment,
-    files: Sequence[ManifestFile],
     *,
     arms: Sequence[str],
     engine: Sequence[str],
     options: Sequence[str] = (),
     weights: Mapping[str, str] | None = None,
 ) -> list[Command]:
-    """How the named arms are started here. `weights` names other folders, or models of a hub, by model name."""
-    rendered = deployments(files)
+    """How the named arms are started. `weights` names other folders, or models of a hub, by model name."""
     folders = mounted_folders(experiment, weights or {})
+    own = {**THREADS, **({} if weights else OFFLINE)}
 
-    def command(name: str) -> Command:
-        pod = rendered[name]
+    def command(arm: Arm) -> Command:
         return Command(
-            name=name,
-            argv=lambda port: [*local_argv(pod.argv, engine=engine, folders=folders, port=port), *options],
-            environment={**pod.environment, **THREADS, **({} if weights else OFFLINE)},
+            name=arm.name,
+            argv=lambda port: [
+                *local_argv(serve_argv(arm), engine=engine, folders=folders, port=port),
+                *options,
+            ],
+            environment={**serve_environment(arm), **own} if not weights else own,
         )
 
-    return [command(name) for name in arms]
+    by_name = {arm.name: arm for arm in experiment.arms}
+    return [command(by_name[name]) for name in arms]
 
 
 def mounted_folders(experiment: Experiment, given: Mapping[str, str]) -> dict[str, str]:
@@ -82,17 +73,3 @@ def check_checkpoints(folder: Path = CHECKPOINTS) -> int:
                 f"{path}: sha256 is {found[:12]}, not {digest[:12]}; restore it from the repository"
             )
     return len(wanted)
-
-
-def _deployments(files: Sequence[ManifestFile]) -> Iterator[tuple[str, Rendered]]:
-    for file in files:
-        for item in file.objects:
-            if item["kind"] == "Deployment":
-                container: dict[str, Any] = item["spec"]["template"]["spec"]["containers"][0]
-                environment = {
-                    entry["name"]: entry["value"] for entry in container.get("env", ()) if "value" in entry
-                }
-                yield (
-                    item["metadata"]["name"],
-                    Rendered(argv=tuple(container["command"]), environment=environment),
-                )
