@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 
 GRACE_S = 10
@@ -18,11 +19,27 @@ GRACE_S = 10
 
 def main(argv: list[str]) -> int:
     """The command's own exit code."""
-    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+    try:
+        child = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+    except OSError as error:
+        print(f"Error: {argv[0]} cannot be started ({error.strerror}); check --engine-command", flush=True)
+        return 127
     signal.signal(signal.SIGTERM, lambda *_: _terminate(child))
-    threading.Thread(target=_watch, args=(child,), daemon=True).start()
+    abandoned = threading.Event()
+    threading.Thread(target=_watch, args=(child, abandoned), daemon=True).start()
     code = child.wait()
+    if abandoned.is_set():
+        _kill_group()
     return code if code >= 0 else 128 - code
+
+
+def _watch(child: subprocess.Popen[bytes], abandoned: threading.Event) -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    abandoned.set()
+    _terminate(child)
+    time.sleep(GRACE_S)
+    _kill_group()
 
 
 def _terminate(child: subprocess.Popen[bytes]) -> None:
@@ -30,12 +47,8 @@ def _terminate(child: subprocess.Popen[bytes]) -> None:
         child.terminate()
 
 
-def _watch(child: subprocess.Popen[bytes]) -> None:
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
-    _terminate(child)
-    with suppress(subprocess.TimeoutExpired):
-        child.wait(timeout=GRACE_S)
+def _kill_group() -> None:
+    """What the command started may outlive it; this ends all of them, and the guard."""
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 

