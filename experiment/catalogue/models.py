@@ -239,7 +239,7 @@ _ALL = (
         card_parameters_billions=1.1,
     ),
     _lab("target", layers=16, hidden=128, query_heads=4, kv_heads=2, intermediate=256),
-    _lab("draft", layers=2, hidden=96, query_heads=3, kv_heads=1, intermediate=256),
+    _lab("draft", layers=2, hidden=96, query_heads=4, kv_heads=2, intermediate=256),
     _lab("weak-draft", layers=1, hidden=64, query_heads=2, kv_heads=2, intermediate=128),
 )
 

@@ -53,7 +53,7 @@ def _word(random: Random) -> str:
 def _repetition(random: Random) -> tuple[str, str]:
     line = _line(random)
     times = random.randint(20, 60)
-    return f"Repeat the following line exactly {times} times: {line}", "\n".join([line] * times)
+    return f"Repeat the following line exactly {times} times:\n{line}", "\n".join([line] * times)
 
 
 def _numeric(random: Random) -> tuple[str, str]:

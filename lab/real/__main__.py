@@ -73,6 +73,7 @@ def _wishes(options: argparse.Namespace) -> Wishes:
         short=options.short,
         requests=options.requests or (SHORT_REQUESTS if options.short else None),
         at_once=options.at_once,
+        record=options.record,
     )
 
 
@@ -92,6 +93,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--at-once", type=_positive, default=2, metavar="N", help="servers that start at a time (default 2)"
+    )
+    parser.add_argument(
+        "--record", type=Path, metavar="DIR", help="write down what the first two arms send, as test data"
     )
     engine = parser.add_argument_group("engine")
     home = ROOT / ".lab"

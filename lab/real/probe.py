@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmark.measure.counters import NAMES, parse
+from benchmark.measure.counters import NAMES, metrics_url, parse
 from benchmark.measure.stream import Output, StreamTally
 from lab.errors import LabError
 
@@ -30,13 +30,15 @@ class Asked:
     request: dict[str, Any]
     lines: tuple[str, ...]
     output: Output
-    before: Mapping[str, float]
-    after: Mapping[str, float]
+    before: str
+    """What /metrics said before it was asked."""
+    after: str
 
     @property
     def counted(self) -> dict[str, float]:
-        """What the counters grew by."""
-        return {name: value - self.before.get(name, 0.0) for name, value in self.after.items()}
+        """What the counters of speculation grew by; empty where there are none."""
+        before = parse(self.before) or {}
+        return {name: value - before.get(name, 0.0) for name, value in (parse(self.after) or {}).items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +77,7 @@ def agreement(arm: str, url: str, bodies: Sequence[dict[str, Any]], *, per_step:
 
 def ask(url: str, body: dict[str, Any]) -> Asked:
     """Send one streamed chat request to the server at `url`, which ends in /v1. Raises LabError."""
-    before = _counters(url)
+    before = _metrics(url)
     request = urllib.request.Request(
         f"{url}/chat/completions",
         data=json.dumps(body).encode(),
@@ -90,7 +92,7 @@ def ask(url: str, body: dict[str, Any]) -> Asked:
     for line in lines:
         if line.startswith("data: "):
             tally.take(line.removeprefix("data: "), 0.0)
-    return Asked(request=body, lines=lines, output=tally.output(), before=before, after=_counters(url))
+    return Asked(request=body, lines=lines, output=tally.output(), before=before, after=_metrics(url))
 
 
 def bodies(plan: Mapping[str, Any], *, each: int = 1) -> Iterator[dict[str, Any]]:
@@ -129,9 +131,10 @@ def _plausible(tokens: Sequence[int], per_step: int) -> bool:
     return tokens[0] == 1 and max(tokens) <= per_step
 
 
-def _counters(url: str) -> dict[str, float]:
+def _metrics(url: str) -> str:
     try:
-        with urllib.request.urlopen(f"{url.removesuffix('/v1')}/metrics", timeout=TIMEOUT_S) as answer:
-            return parse(answer.read().decode()) or {}
+        with urllib.request.urlopen(metrics_url(url), timeout=TIMEOUT_S) as answer:
+            text: str = answer.read().decode()
     except (urllib.error.URLError, OSError) as error:
         raise LabError(f"{url}: no metrics ({error}); see the server's log") from error
+    return text

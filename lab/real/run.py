@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from lab.real.arms import check_checkpoints, commands
 from lab.real.claims import Sweep, judge
 from lab.real.loading import advise, measure
 from lab.real.probe import Agreement, agreement, bodies
+from lab.real.recording import record
 from lab.real.results import Results, described, labelled, save
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -48,6 +50,8 @@ class Wishes:
     requests: int | None = None
     at_once: int = 2
     """Servers that start at a time."""
+    record: Path | None = None
+    """Where to write down what the first two arms send."""
 
 
 def execute(wishes: Wishes, *, say: Say) -> Results:
@@ -138,6 +142,8 @@ def _serve(
             agreement(arm.name, urls[arm.name], asked, per_step=arm.tokens_per_step) for arm in speculating
         ]
         say(f"  counters and streams compared on {len(found)} arms")
+        if wishes.record:
+            record(dict(islice(urls.items(), 2)), [asked[0], asked[-1]], wishes.record)
         measure(plan, urls, out=wishes.out, requests=wishes.requests)
     return found
 

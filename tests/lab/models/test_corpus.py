@@ -32,7 +32,7 @@ def test_every_class_is_learned() -> None:
 
 def test_repeats_repeat_the_line_as_often_as_asked() -> None:
     for one in _documents("repetition"):
-        asked = re.fullmatch(r"Repeat the following line exactly (\d+) times: (.*)", one.prompt)
+        asked = re.fullmatch(r"Repeat the following line exactly (\d+) times:\n(.*)", one.prompt)
         assert asked
         assert one.answer.split("\n") == [asked[2]] * int(asked[1])
 
