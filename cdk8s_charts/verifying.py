@@ -76,7 +76,7 @@ def _cron_job(experiment: Experiment, arm: Arm, name: str) -> dict[str, Any]:
         "spec": {
             "schedule": _UNUSED_SCHEDULE,
             "suspend": True,
-            "concurrencyPolicy": "Allow",
+            "concurrencyPolicy": "Forbid",
             "jobTemplate": {
                 "metadata": {"labels": marks},
                 "spec": {
