@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cdk8s_charts.allocation import SCHEDULER
 from cdk8s_charts.errors import ChartError
 from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.scheduling import allocator, refuse_unplaceable, verdicts
+from cdk8s_charts.scheduling.cluster import NEURON_SCHEDULER
 from cdk8s_charts.scheduling.nodes import (
     RESIDENTS,
     SYSTEM_INSTANCE,
@@ -268,3 +270,7 @@ def test_a_pod_asks_for_its_hungriest_phase_with_the_sidecars() -> None:
     }
     pod = Workload({"kind": "Pod", "metadata": {"name": "x"}, "spec": spec})
     assert pod.requests() == Amounts(cpu_m=5000, pods=1)
+
+
+def test_the_scheduler_extension_has_one_name() -> None:
+    assert SCHEDULER == NEURON_SCHEDULER
