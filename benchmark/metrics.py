@@ -20,12 +20,13 @@ class Metric:
 
     name: str
     """Key in summary.json; ends in its unit where it has one."""
-    unit: Literal["s", "tokens/s", "tokens", "requests", "requests/s", "fraction", "USD"]
+    unit: Literal["s", "tokens/s", "tokens", "requests", "requests/s", "fraction", "USD", "runs"]
     better: Literal["lower", "higher"]
     formula: str
     """The definition in words, per request unless `scope` says otherwise."""
-    scope: Literal["request", "chunk", "cell"]
-    """What one value describes; a cell is arm x class x concurrency and is derived, not published."""
+    scope: Literal["request", "chunk", "cell", "run"]
+    """What one value describes; a cell is arm x class x concurrency and is derived, not published. What describes the
+    run is published while it is on, and by nothing that reads its records afterwards."""
     cloudwatch_name: str
     """Empty where CloudWatch has neither it nor anything that it is a statistic of."""
     cloudwatch_unit: Literal["Seconds", "Count/Second", "Count"]
@@ -176,6 +177,17 @@ LLMPERF_INTER_TOKEN_LATENCY = Metric(
     cloudwatch_unit="Seconds",
     statistic="p50",
 )
+RUN_ACTIVE = Metric(
+    name="run_active",
+    unit="runs",
+    better="higher",
+    formula="1 in every minute in which a run is on, a last 0 when it has ended",
+    scope="run",
+    cloudwatch_name="RunActive",
+    cloudwatch_unit="Count",
+    statistic="Minimum",
+    dimensions=("Experiment",),
+)
 
 METRICS: tuple[Metric, ...] = (
     TTFT,
@@ -191,9 +203,10 @@ METRICS: tuple[Metric, ...] = (
     ERRORS,
     ERROR_RATE,
     LLMPERF_INTER_TOKEN_LATENCY,
+    RUN_ACTIVE,
 )
 COMPARED: tuple[Metric, ...] = tuple(m for m in (TPOT, TTFT, E2E, OUTPUT_TOKENS_PER_S) if m.compared)
 """Metrics that comparisons report, the headline first."""
-PUBLISHED: tuple[Metric, ...] = tuple(m for m in METRICS if m.scope != "cell" and m.published)
+PUBLISHED: tuple[Metric, ...] = tuple(m for m in METRICS if m.scope in ("request", "chunk") and m.published)
 """Metrics that are sent to CloudWatch as they are; the others are statistics of these."""
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}

@@ -14,6 +14,7 @@ MAY_IMPORT = {
     "store": set[str](),
     "cdk8s_charts": {"experiment"},
     "infra": {"cdk8s_charts", "experiment", "benchmark"},
+    "operations": {"infra", "cdk8s_charts", "experiment", "benchmark"},
     "lab": {"infra", "cdk8s_charts", "experiment", "benchmark"},
 }
 FORBIDDEN = {

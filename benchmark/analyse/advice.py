@@ -23,6 +23,9 @@ class Wishes:
     """Shares of the output tokens by class, in any unit; None gives each class the same."""
     step_times: StepTimes | None = None
     """Of another machine, instead of the run's own."""
+    timed_with: str | None = None
+    """An arm of the run with another window, whose step is timed too: two windows tell what drafting costs at all
+    from what each draft costs."""
     unused_drafts: int | None = None
     """Drafts of a step that never count there: 1 where k drafts yield k tokens at most, 0 where k + 1; None is
     as in the run, and 0 without one."""

@@ -34,6 +34,11 @@ def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
             f"run {raw.sittings[0].run}: no arm {lacking} by its plan; advise needs one of each, "
             "with `speculative_tokens` and `max_tokens_per_step` in the plan"
         )
+    if wishes.timed_with is not None and wishes.timed_with not in {arm.name for arm in speculating}:
+        raise ResultsError(
+            f"--timed-with: {wishes.timed_with!r} is no speculating arm of the run; "
+            f"those are {', '.join(arm.name for arm in speculating)}"
+        )
     cells = sort_out(plan, raw)
     found = [
         subject
@@ -75,7 +80,8 @@ def forecast(acceptance: Mapping[str, Sequence[float]], wishes: Wishes, *, basis
 
 def _subject(cells: Cells, arms: tuple[Arm, Arm], place: Place, wishes: Wishes) -> Subject | None:
     arm = arms[1]
-    sampled = sample(cells, arms, place, wishes.step_times)
+    beside = next((one for one in cells.plan.arms if one.name == wishes.timed_with), None)
+    sampled = sample(cells, arms, place, wishes.step_times, beside)
     if sampled is None:
         return None
     own = max(0, arm.speculative_tokens + 1 - arm.max_tokens_per_step)

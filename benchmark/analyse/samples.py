@@ -43,10 +43,13 @@ class _Timed:
         return self.span_s / self.tokens
 
 
-def sample(cells: Cells, arms: tuple[Arm, Arm], place: Place, other: StepTimes | None) -> Sampled | None:
+def sample(
+    cells: Cells, arms: tuple[Arm, Arm], place: Place, other: StepTimes | None, beside: Arm | None = None
+) -> Sampled | None:
     """Prompts that the plain and the speculating arm both answered; None where positions are not known.
 
-    With the step times of another machine only the speculating arm's answers count.
+    With the step times of another machine only the speculating arm's answers count. `beside` is a further
+    speculating arm, of another window, whose step is timed too.
     """
     plain, arm = arms
     answered = cells.answered(arm, place)
@@ -60,6 +63,7 @@ def sample(cells: Cells, arms: tuple[Arm, Arm], place: Place, other: StepTimes |
         after = _by_prompt([two for _, two in pairs])
     else:
         before, after = {}, _by_prompt(answered)
+    known_beside = _windows(cells, beside, place) if beside and beside != arm and other is None else {}
     samples = []
     for prompt, records in after.items():
         drafts = of_cell if source == COUNTERS else _drafts(arm, source, records)
@@ -67,7 +71,9 @@ def sample(cells: Cells, arms: tuple[Arm, Arm], place: Place, other: StepTimes |
         if drafts is None or timed is None:
             continue
         base = None if other else _timed(plain, before[prompt])
-        times = other or (base and _times(arm, drafts, base, timed, counted=source == COUNTERS))
+        own = {arm.speculative_tokens: _step_s(drafts, timed, counted=source == COUNTERS)}
+        points = own | known_beside.get(prompt, {})
+        times = other or (base and step_times({0: base.tpot_s, **points}))
         if times:
             samples.append(_sample(drafts, times, timed))
     if not samples:
@@ -84,17 +90,31 @@ def _sample(drafts: Drafts, times: StepTimes, timed: _Timed) -> Sample:
     )
 
 
-def _times(arm: Arm, drafts: Drafts, base: _Timed, timed: _Timed, *, counted: bool) -> StepTimes:
-    """The arm's own step times on this prompt; a step's seconds are those of a token times its tokens.
+def _windows(cells: Cells, arm: Arm, place: Place) -> dict[str, dict[int, float]]:
+    """By prompt, the arm's window and the seconds of its step; empty where its steps are not known."""
+    answered = cells.answered(arm, place)
+    known = positions(arm, answered, cells.blocks_of(arm, place))
+    if known is None:
+        return {}
+    source, of_cell = known
+    found = {}
+    for prompt, records in _by_prompt(answered).items():
+        drafts = of_cell if source == COUNTERS else _drafts(arm, source, records)
+        timed = _timed(arm, records)
+        if drafts and timed:
+            found[prompt] = {arm.speculative_tokens: _step_s(drafts, timed, counted=source == COUNTERS)}
+    return found
+
+
+def _step_s(drafts: Drafts, timed: _Timed, *, counted: bool) -> float:
+    """An arm's own step on a prompt: its seconds are those of a token times its tokens.
 
     The server's counters are of the whole cell: its tokens per step stand for the prompt's.
     """
     if counted:
         whole = Sample(survival=drafts.survival() or (), times=_NO_TIMES, tokens=timed.tokens / timed.answers)
-        per_step = effective_tokens_per_step(whole, len(whole.survival))
-    else:
-        per_step = timed.tokens / drafts.steps
-    return step_times({0: base.tpot_s, arm.speculative_tokens: timed.tpot_s * per_step})
+        return timed.tpot_s * effective_tokens_per_step(whole, len(whole.survival))
+    return timed.tpot_s * timed.tokens / drafts.steps
 
 
 _NO_TIMES = StepTimes(plain_s=1.0, verify_s=1.0, draft_s=0.0)

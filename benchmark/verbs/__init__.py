@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from benchmark.verbs import advise, compare, importing, publish, report, run, selftest
+from benchmark.verbs import advise, compare, gate, importing, publish, report, run, selftest
 
 VERBS: dict[str, ModuleType] = {
     "run": run,
@@ -15,6 +15,7 @@ VERBS: dict[str, ModuleType] = {
     "publish": publish,
     "advise": advise,
     "compare": compare,
+    "gate": gate,
     "selftest": selftest,
     "import": importing,
 }

@@ -30,6 +30,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "for example 0=0.045,7=0.0944",
     )
     parser.add_argument(
+        "--timed-with",
+        metavar="ARM",
+        help="an arm of the run with another, small window, whose step times join: better where drafting costs "
+        "something even for one draft",
+    )
+    parser.add_argument(
         "--yields",
         choices=("k", "k+1"),
         help="most tokens of a step with k drafts on that machine: k for fused speculation of NxD Inference, k+1 "
@@ -59,8 +65,16 @@ def execute(options: argparse.Namespace) -> int:
         raise PlanError(
             f"{given}: needs --step-times 0=S,K=S, the seconds of a step of the machine to predict"
         )
+    if options.timed_with and (options.acceptance or options.step_times):
+        raise PlanError("--timed-with: takes step times from the run in DIR; leave out what replaces them")
     unused = None if options.yields is None else int(options.yields == "k")
-    wishes = Wishes(k_max=options.k_max, mix=options.mix, step_times=options.step_times, unused_drafts=unused)
+    wishes = Wishes(
+        k_max=options.k_max,
+        mix=options.mix,
+        step_times=options.step_times,
+        timed_with=options.timed_with,
+        unused_drafts=unused,
+    )
     if options.folder:
         said = advise(journal.read(options.folder), wishes)
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-LAB_VOCABULARY = 1024
+LAB_VOCABULARY = 2048
 """Tokens of the lab's own tokenizer."""
 
 
@@ -107,9 +107,9 @@ def _lab(name: str, *, layers: int, hidden: int, query_heads: int, kv_heads: int
         hidden=hidden,
         query_heads=query_heads,
         kv_heads=kv_heads,
-        head_dim=64,
+        head_dim=32,
         intermediate=intermediate,
-        max_positions=2048,
+        max_positions=1024,
         tied_embeddings=True,
         can_think=False,
         card_parameters_billions=None,
@@ -238,9 +238,9 @@ _ALL = (
         can_think=False,
         card_parameters_billions=1.1,
     ),
-    _lab("target", layers=4, hidden=256, query_heads=4, kv_heads=2, intermediate=768),
-    _lab("draft", layers=1, hidden=128, query_heads=2, kv_heads=1, intermediate=384),
-    _lab("weak-draft", layers=1, hidden=128, query_heads=2, kv_heads=1, intermediate=384),
+    _lab("target", layers=16, hidden=128, query_heads=4, kv_heads=2, intermediate=256),
+    _lab("draft", layers=2, hidden=96, query_heads=4, kv_heads=2, intermediate=256),
+    _lab("weak-draft", layers=1, hidden=64, query_heads=2, kv_heads=2, intermediate=128),
 )
 
 MODELS = {model.name: model for model in _ALL}

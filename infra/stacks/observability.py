@@ -1,30 +1,44 @@
-"""The dashboard."""
+"""Dashboards and alarms."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
+import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 
-from infra.dashboard_body import dashboard_body
-from infra.naming import dashboard_name
+from infra.constructs.experiment_alarms import ExperimentAlarms
+from infra.dashboard import dashboard_pages
 from infra.stacks.experiment_stack import ExperimentStack
 
 if TYPE_CHECKING:
     from constructs import Construct
 
     from experiment import Experiment
+    from infra.settings import Settings
 
 
 class ObservabilityStack(ExperimentStack):
-    """A dashboard over what the benchmark publishes; it works before the first run and without the cluster."""
+    """It works before the first run and without the cluster."""
 
-    def __init__(self, scope: Construct, part: str, *, experiment: Experiment) -> None:
-        super().__init__(scope, part, experiment=experiment, description="dashboard")
-        cloudwatch.CfnDashboard(
-            self,
-            "Dashboard",
-            dashboard_name=dashboard_name(experiment),
-            dashboard_body=json.dumps(dashboard_body(experiment), separators=(",", ":")),
+    def __init__(
+        self,
+        scope: Construct,
+        part: str,
+        *,
+        experiment: Experiment,
+        settings: Settings,
+        alarm_email: str = "",
+    ) -> None:
+        super().__init__(scope, part, experiment=experiment, description="dashboards and alarms")
+        alarms = ExperimentAlarms(
+            self, "Alarms", experiment=experiment, system_nodes=settings.system_nodes, email=alarm_email
         )
+        for number, page in enumerate(dashboard_pages(experiment, alarm_arns=alarms.arns), start=1):
+            cloudwatch.CfnDashboard(
+                self,
+                "Dashboard" if number == 1 else f"Dashboard{number}",
+                dashboard_name=page.name,
+                dashboard_body=page.body,
+            )
+        cdk.CfnOutput(self, "NoticesTopic", value=alarms.topic.topic_arn)

@@ -33,3 +33,7 @@ class ServerError(RehearsalError):
     """The loopback server cannot do what was asked of it."""
 
     exit_code = 3
+
+
+class CommandLineError(RehearsalError):
+    """The CDK command line is not installed, or one of its commands failed."""

@@ -85,6 +85,10 @@ class ReadBack:
     """Names; of a bucket's properties moto keeps the encryption only, so templates have to prove the rest."""
     dashboards: Mapping[str, str]
     """Name -> body, as `get-dashboard` returns it."""
+    alarms: tuple[str, ...]
+    """Names, as `describe-alarms` returns them; composite ones are recorded only."""
+    schedules: Mapping[str, str]
+    """Name -> expression, as `get-schedule` returns it."""
     manifests: tuple[AppliedManifest, ...]
     helm_releases: tuple[HelmRelease, ...]
 

@@ -4,11 +4,14 @@ Real, in moto's own backends and readable through the APIs afterwards:
     AWS::EKS::Cluster      in moto's `eks`, with a cluster security group in its `ec2` as EKS makes one
     AWS::EKS::Nodegroup    in moto's `eks`; what EKS would leave open (instance types, disk, release) stays open
     AWS::SSM::Parameter    as in moto, but a name is made up where the template gives none
+    alarms, schedules, policies of topics, subscriptions, egress rules: through moto's APIs, see `api_models`
 
 Recorded only, because moto has no such API: resolved properties are kept and can be listed, nothing checks them and
 nothing acts on them (no Lambda runs, no kubectl, no helm):
-    AWS::EKS::Addon, AWS::EKS::PodIdentityAssociation, AWS::EKS::AccessEntry,
+    AWS::EKS::Addon, AWS::EKS::PodIdentityAssociation, AWS::EKS::AccessEntry, AWS::CloudWatch::CompositeAlarm,
     Custom::AWSCDK-EKS-KubernetesResource, Custom::AWSCDK-EKS-HelmChart
+and one because moto takes it too literally: AWS::S3::BucketPolicy, which moto enforces without its conditions, so that
+"no one without TLS" becomes "no one".
 
 Absent: every other type that moto does not know. It is kept like a recorded one, so that references to it resolve to
 something that says what it is (`not-modelled-...`), and counts as *not modelled* in every account of the rehearsal.
@@ -30,6 +33,7 @@ from moto.core.common_models import CloudFormationModel
 from moto.ssm.models import Parameter
 
 from lab.aws.accounting import Outcome
+from lab.aws.api_models import API_MODELS
 from lab.aws.eks_models import EksCluster, EksNodegroup
 from lab.aws.errors import ServerError
 
@@ -37,9 +41,11 @@ KUBERNETES_RESOURCE = "Custom::AWSCDK-EKS-KubernetesResource"
 HELM_CHART = "Custom::AWSCDK-EKS-HelmChart"
 RECORDED_TYPES = frozenset(
     {
+        "AWS::CloudWatch::CompositeAlarm",
         "AWS::EKS::AccessEntry",
         "AWS::EKS::Addon",
         "AWS::EKS::PodIdentityAssociation",
+        "AWS::S3::BucketPolicy",
         HELM_CHART,
         KUBERNETES_RESOURCE,
     }
@@ -69,8 +75,12 @@ def false_conditions(stack_name: str, *, account: str, region: str) -> frozenset
 
 
 def _resources(stack_name: str, account: str, region: str) -> ResourceMap:
+    return _stack(stack_name, account, region).resource_map
+
+
+def _stack(stack_name: str, account: str, region: str) -> Any:
     try:
-        return cloudformation_backends[account][region].get_stack(stack_name).resource_map
+        return cloudformation_backends[account][region].get_stack(stack_name)
     except ValidationError:
         raise ServerError(
             f"stack {stack_name}: not in this process's moto; records can be read here only, so pass an endpoint "
@@ -145,7 +155,8 @@ class Recorded(CloudFormationModel):
 
 
 _MODELLED: Mapping[str, type[CloudFormationModel]] = {
-    model.cloudformation_type(): model for model in (EksCluster, EksNodegroup, SsmParameter)
+    **{model.cloudformation_type(): model for model in (EksCluster, EksNodegroup, SsmParameter)},
+    **API_MODELS,
 }
 
 

@@ -50,6 +50,11 @@ def _fact_lines(facts: ReadBack) -> Iterator[str]:
     yield from _folded("buckets", f"{len(facts.buckets)}: {', '.join(facts.buckets)}", lines=2)
     dashboards = [f"{name}, {len(body):,} characters of body" for name, body in facts.dashboards.items()]
     yield from _folded("dashboards", f"{len(dashboards)}: {'; '.join(dashboards)}", lines=1)
+    if facts.alarms:
+        yield from _folded("alarms", f"{len(facts.alarms)}: {', '.join(facts.alarms)}", lines=1)
+    if facts.schedules:
+        times = ", ".join(sorted(set(facts.schedules.values())))
+        yield from _folded("schedules", f"{len(facts.schedules)}: {times}", lines=1)
     kinds = Counter(str(one.get("kind", "?")) for one in facts.objects)
     text = f"{len(facts.objects)} objects, recorded: {_counted(dict(sorted(kinds.items())))}"
     yield from _folded("manifests", text, lines=3)
@@ -64,7 +69,13 @@ def _limit_lines(rehearsal: Rehearsal) -> Iterator[str]:
     if rehearsal.unresolved:
         yield from _folded("unresolved", "; ".join(rehearsal.unresolved), lines=2)
     code, images = len(rehearsal.placeholders), len(rehearsal.images)
+    published = sum(size for _, size in rehearsal.published)
     text = f"{code} placeholders for Lambda code, which nothing invokes; {images} container images not built"
+    if published:
+        text = (
+            f"{len(rehearsal.published)} published ({published / 1e6:.0f} MB), of which nothing is invoked; "
+            f"{images} container images not built"
+        )
     yield from _folded("assets", text, lines=1)
     if rehearsal.stages:
         stages = ", ".join(rehearsal.stages)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lab.aws.accounting import Outcome, Resource
@@ -34,6 +34,8 @@ def read_back(
             name: cloudwatch.get_dashboard(DashboardName=name)["DashboardBody"]
             for name in made.get("AWS::CloudWatch::Dashboard", ())
         },
+        alarms=_alarms(cloudwatch, made.get("AWS::CloudWatch::Alarm", [])),
+        schedules=_schedules(client_of("scheduler")) if "AWS::Scheduler::Schedule" in made else {},
         manifests=tuple(_manifest(*record) for record in _of_type(records, KUBERNETES_RESOURCE)),
         helm_releases=tuple(_helm_release(*record) for record in _of_type(records, HELM_CHART)),
     )
@@ -86,6 +88,22 @@ def _launch_template(ec2: Any, named: Mapping[str, str]) -> LaunchTemplate:
         instance_type=data.get("InstanceType", ""),
         network_interfaces=len(data.get("NetworkInterfaces", ())),
     )
+
+
+def _alarms(cloudwatch: Any, names: Sequence[str]) -> tuple[str, ...]:
+    if not names:
+        return ()
+    pages = cloudwatch.get_paginator("describe_alarms").paginate(AlarmNames=list(names))
+    return tuple(alarm["AlarmName"] for page in pages for alarm in page["MetricAlarms"])
+
+
+def _schedules(scheduler: Any) -> Mapping[str, str]:
+    pages = scheduler.get_paginator("list_schedules").paginate()
+    found = [(one["Name"], one["GroupName"]) for page in pages for one in page["Schedules"]]
+    return {
+        name: scheduler.get_schedule(Name=name, GroupName=group)["ScheduleExpression"]
+        for name, group in found
+    }
 
 
 def _manifest(stack: str, logical_id: str, properties: Mapping[str, Any]) -> AppliedManifest:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
+import json
 import logging
-import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -16,12 +15,15 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from lab.aws import moto_types
-from lab.aws.accounting import Outcome, Resource, account_for
+from lab.aws.accounting import Outcome, Resource
 from lab.aws.assembly import Assembly, StackTemplate, read_assembly
-from lab.aws.errors import ServerError, StackError
+from lab.aws.command_line import BOOTSTRAP_STACK, bootstrap_and_deploy
+from lab.aws.errors import ServerError
 from lab.aws.facts import ReadBack
+from lab.aws.placeholder_assets import stand_in_for_bootstrap
 from lab.aws.readback import Record, read_back
 from lab.aws.server import DEFAULT_ACCOUNT, check_place, client, rehearsal_server
+from lab.aws.stacks import account_of, create
 
 ClientOf = Callable[[str], Any]
 
@@ -40,6 +42,8 @@ class Rehearsal:
     facts: ReadBack
     placeholders: tuple[str, ...]
     """`bucket/key` of Lambda code that stood in for the real asset: nothing invokes a function here."""
+    published: tuple[tuple[str, int], ...]
+    """`bucket/key` of Lambda code that the command line published, and how many bytes of it are there."""
     images: tuple[str, ...]
     """`repository:tag` of container images that the stacks name and that were neither built nor pushed."""
     unresolved: tuple[str, ...]
@@ -56,39 +60,133 @@ class Rehearsal:
 def rehearse(
     assembly: Path, *, region: str, account: str = DEFAULT_ACCOUNT, endpoint: str | None = None
 ) -> Rehearsal:
-    """Deploy every stack of `assembly`, in order, and read back what came of it.
+    """Create every stack of `assembly`, in order, without the command line, and read back what came of it.
 
     `endpoint` comes from `rehearsal_server()`; without one, a server is kept up for the length of this call. The server
     must be empty. Raises `AssemblyError`, `StackError` at the first stack that fails, `UnaccountedError`, `ServerError`.
     """
     check_place(account=account, region=region)
     read = read_assembly(assembly, account=account, region=region)
+    with _listening(endpoint, account=account, region=region) as (client_of, complaints):
+        placeholders = stand_in_for_bootstrap(read, client_of, account=account, region=region)
+        resources: list[Resource] = []
+        for stack in read.stacks:
+            create(stack, client_of("cloudformation"))
+            resources += account_of(stack, client_of("cloudformation"), account=account, region=region)
+        return _result(
+            read.stacks,
+            read,
+            tuple(resources),
+            client_of,
+            complaints,
+            account=account,
+            region=region,
+            placeholders=placeholders,
+            images=read.images,
+        )
+
+
+def rehearse_with_cdk(
+    *,
+    context: Mapping[str, str],
+    folder: Path,
+    region: str,
+    account: str = DEFAULT_ACCOUNT,
+    endpoint: str | None = None,
+    report: Callable[[str], None] = lambda line: None,
+) -> Rehearsal:
+    """`cdk bootstrap` and `cdk deploy --all` with the pinned command line, then the same account, in which the stack of
+    the bootstrap comes first. `folder` gets assembly and logs.
+
+    Raises what `rehearse` raises, and `CommandLineError`.
+    """
+    check_place(account=account, region=region)
+    with _listening(endpoint, account=account, region=region) as (client_of, complaints):
+        deployed = bootstrap_and_deploy(
+            context=context,
+            folder=folder,
+            endpoint=client_of("cloudformation").meta.endpoint_url,
+            account=account,
+            region=region,
+            report=report,
+        )
+        read = read_assembly(deployed.assembly, account=account, region=region)
+        toolkit = StackTemplate(
+            name=BOOTSTRAP_STACK,
+            body=deployed.bootstrap_template,
+            template=json.loads(deployed.bootstrap_template),
+            tags={},
+        )
+        stacks = (toolkit, *read.stacks)
+        resources = tuple(
+            one
+            for stack in stacks
+            for one in account_of(stack, client_of("cloudformation"), account=account, region=region)
+        )
+        return _result(
+            stacks,
+            read,
+            resources,
+            client_of,
+            complaints,
+            account=account,
+            region=region,
+            placeholders=(),
+            published=_published(read, client_of, account=account, region=region),
+            images=deployed.images,
+        )
+
+
+def _published(
+    assembly: Assembly, client_of: ClientOf, *, account: str, region: str
+) -> tuple[tuple[str, int], ...]:
+    """The assets that Lambda functions and layers name, with their sizes; an error where one is not in its bucket."""
+    return tuple(
+        (f"{bucket}/{key}", client_of("s3").head_object(Bucket=bucket, Key=key)["ContentLength"])
+        for bucket, key in assembly.code_assets(account=account, region=region)
+    )
+
+
+def _result(
+    stacks: Sequence[StackTemplate],
+    assembly: Assembly,
+    resources: tuple[Resource, ...],
+    client_of: ClientOf,
+    complaints: Sequence[str],
+    *,
+    account: str,
+    region: str,
+    placeholders: tuple[str, ...],
+    images: tuple[str, ...],
+    published: tuple[tuple[str, int], ...] = (),
+) -> Rehearsal:
+    return Rehearsal(
+        region=region,
+        account=account,
+        stacks=tuple(stack.name for stack in stacks),
+        stages=assembly.stages,
+        resources=resources,
+        facts=read_back(resources, _records(stacks, account, region), client_of),
+        placeholders=placeholders,
+        published=published,
+        images=images,
+        unresolved=tuple(dict.fromkeys(complaints)),
+    )
+
+
+@contextmanager
+def _listening(
+    endpoint: str | None, *, account: str, region: str
+) -> Iterator[tuple[ClientOf, Sequence[str]]]:
+    """A server, a maker of clients for it, and what moto complains of meanwhile."""
     with nullcontext(endpoint) if endpoint else rehearsal_server() as address, _complaints() as complaints:
-        client_of: ClientOf = partial(_one_client, {}, endpoint=address, region=region, account=account)
         try:
-            placeholders = _bootstrap(read, client_of, account=account, region=region)
-            resources = tuple(
-                one
-                for stack in read.stacks
-                for one in _deploy(stack, client_of("cloudformation"), account, region)
-            )
-            facts = read_back(resources, _records(read, account, region), client_of)
+            yield partial(_one_client, {}, endpoint=address, region=region, account=account), complaints
         except (BotoCoreError, ClientError) as error:
             reason = str(error).partition("\n")[0]
             raise ServerError(
                 f"rehearsal server {address}: {reason}; it must be running, and empty"
             ) from error
-    return Rehearsal(
-        region=region,
-        account=account,
-        stacks=tuple(stack.name for stack in read.stacks),
-        stages=read.stages,
-        resources=resources,
-        facts=facts,
-        placeholders=placeholders,
-        images=read.images,
-        unresolved=tuple(dict.fromkeys(complaints)),
-    )
 
 
 def _one_client(made: dict[str, Any], service: str, **where: str) -> Any:
@@ -97,57 +195,8 @@ def _one_client(made: dict[str, Any], service: str, **where: str) -> Any:
     return made[service]
 
 
-def _bootstrap(assembly: Assembly, client_of: ClientOf, *, account: str, region: str) -> tuple[str, ...]:
-    """What `cdk bootstrap` and the publishing of assets leave behind, as far as the templates need it."""
-    for name, version in assembly.bootstrap.items():
-        client_of("ssm").put_parameter(Name=name, Value=str(version), Type="String")
-    assets = assembly.code_assets(account=account, region=region)
-    for bucket in sorted({bucket for bucket, _ in assets}):
-        where = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
-        client_of("s3").create_bucket(Bucket=bucket, **where)
-    for bucket, key in assets:
-        client_of("s3").put_object(Bucket=bucket, Key=key, Body=_placeholder_code())
-    return tuple(f"{bucket}/{key}" for bucket, key in assets)
-
-
-def _placeholder_code() -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("README", "A placeholder of the rehearsal, which invokes no function.\n")
-    return buffer.getvalue()
-
-
-def _deploy(stack: StackTemplate, cloudformation: Any, account: str, region: str) -> tuple[Resource, ...]:
-    try:
-        cloudformation.create_stack(
-            StackName=stack.name,
-            TemplateBody=stack.body,
-            Capabilities=["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"],
-            Tags=[{"Key": key, "Value": value} for key, value in stack.tags.items()],
-        )
-    except ClientError as error:
-        raise StackError(f"stack {stack.name}: {error.response['Error']['Message']}") from error
-    status = cloudformation.describe_stacks(StackName=stack.name)["Stacks"][0]["StackStatus"]
-    if status != "CREATE_COMPLETE":
-        raise StackError(f"stack {stack.name}: ended as {status}, not CREATE_COMPLETE")
-    pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack.name)
-    listed = {
-        one["LogicalResourceId"]: one.get("PhysicalResourceId", "")
-        for page in pages
-        for one in page["StackResourceSummaries"]
-        if one.get("LogicalResourceId")
-    }
-    return account_for(
-        stack.name,
-        stack.template,
-        listed=listed,
-        false_conditions=moto_types.false_conditions(stack.name, account=account, region=region),
-        outcome_of=moto_types.outcome_of,
-    )
-
-
-def _records(assembly: Assembly, account: str, region: str) -> Iterator[Record]:
-    for stack in assembly.stacks:
+def _records(stacks: Sequence[StackTemplate], account: str, region: str) -> Iterator[Record]:
+    for stack in stacks:
         for logical_id, type_, properties in moto_types.recorded(stack.name, account=account, region=region):
             yield stack.name, logical_id, type_, properties
 

@@ -22,6 +22,7 @@ from botocore.config import Config
 from moto.moto_api._internal.models import moto_api_backend
 from moto.server import ThreadedMotoServer
 
+from lab.aws.api_models import calling
 from lab.aws.errors import PlaceError, ServerError
 from lab.aws.extension import extended_moto
 
@@ -49,8 +50,15 @@ def rehearsal_server() -> Iterator[str]:
         moto_api_backend.reset()
         with extended_moto():
             server.start()
+            address = f"http://localhost:{server.get_host_and_port()[1]}"
+
+            @cache
+            def client_of(service: str, account: str, region: str) -> Any:
+                return client(service, endpoint=address, region=region, account=account)
+
             try:
-                yield f"http://localhost:{server.get_host_and_port()[1]}"
+                with calling(client_of):
+                    yield address
             finally:
                 server.stop()
                 moto_api_backend.reset()

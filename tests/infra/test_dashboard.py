@@ -1,58 +1,135 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from benchmark.metrics import COMPARED, PUBLISHED
+from benchmark.metrics import BY_NAME, COMPARED, PUBLISHED, TOKENS_PER_STEP, TPOT
 from experiment import Experiment, Prompt
-from infra.dashboard_body import dashboard_body
+from experiment.cost import arm_usd_per_hour
+from infra.alarms import alarms
+from infra.dashboard import dashboard_pages
+from infra.dashboard.container_insights import INSIGHTS_METRICS, NAMESPACE
 from infra.errors import InfraError
-from tests.infra.templates import Deployment
+from tests.infra.cloudwatch_rules import expanded, violations
+from tests.infra.templates import Deployment, resolved
 
-KNOWN = {metric.cloudwatch_name: metric for metric in PUBLISHED}
+PUBLISHED_NAMES = {metric.cloudwatch_name: metric for metric in PUBLISHED}
+INSIGHTS_NAMES = {metric.name: metric for metric in INSIGHTS_METRICS}
+RATIOS = (*COMPARED, TOKENS_PER_STEP)
 
 
-def _graphs(experiment: Experiment) -> list[dict[str, Any]]:
-    widgets = dashboard_body(experiment)["widgets"]
+def bodies(experiment: Experiment) -> list[dict[str, Any]]:
+    return [json.loads(page.body) for page in dashboard_pages(experiment)]
+
+
+def graphs(experiment: Experiment) -> list[dict[str, Any]]:
+    widgets = [widget for body in bodies(experiment) for widget in body["widgets"]]
     return [widget["properties"] for widget in widgets if widget["type"] == "metric"]
 
 
-def _metrics(experiment: Experiment) -> list[list[Any]]:
-    return [line for graph in _graphs(experiment) for line in graph["metrics"] if len(line) > 1]
+def metric_lines(experiment: Experiment) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    for graph in graphs(experiment):
+        for *names, rendering in expanded(graph["metrics"]):
+            if names:
+                yield names, rendering
 
 
-def test_the_deployed_body_is_the_generated_one(deployment: Deployment, experiment: Experiment) -> None:
-    dashboard = deployment.only("AWS::CloudWatch::Dashboard").properties
-    assert json.loads(dashboard["DashboardBody"]) == dashboard_body(experiment)
-    assert dashboard["DashboardName"] == "qwen3-32b"
+def words(experiment: Experiment) -> str:
+    widgets = bodies(experiment)[0]["widgets"]
+    return " ".join(one["properties"]["markdown"] for one in widgets if one["type"] == "text")
 
 
-def test_every_published_metric_has_its_row_and_every_compared_one_its_ratio(experiment: Experiment) -> None:
-    titles = [graph["title"] for graph in _graphs(experiment)]
-    for metric in PUBLISHED:
-        expected = 2 if metric in COMPARED else 1
-        assert len([title for title in titles if title.startswith(metric.cloudwatch_name)]) == expected
+def sweep(experiment: Experiment, arms: int) -> Experiment:
+    more = (replace(experiment.arms[1], name=f"qwen-sd-k{number}") for number in range(1, arms))
+    return replace(experiment, arms=(experiment.baseline, *more))
 
 
-def test_every_line_names_a_metric_of_the_registry_with_all_its_dimensions(experiment: Experiment) -> None:
-    for namespace, name, *dimensions, _rendering in _metrics(experiment):
+def with_device_plugin(experiment: Experiment) -> Experiment:
+    arms = tuple(
+        replace(arm, serving=replace(arm.serving, allocation="device-plugin")) for arm in experiment.arms
+    )
+    return replace(experiment, arms=arms)
+
+
+def test_the_deployed_bodies_are_the_generated_ones(deployment: Deployment, experiment: Experiment) -> None:
+    account = "111122223333"
+    arns = [
+        f"arn:aws:cloudwatch:us-east-2:{account}:alarm:{one.name}"
+        for one in alarms(experiment, system_nodes=2)
+    ]
+    expected = {page.name: page.body for page in dashboard_pages(experiment, alarm_arns=arns)}
+    found = [one.properties for one in deployment.resources("AWS::CloudWatch::Dashboard")]
+    assert {one["DashboardName"]: resolved(one["DashboardBody"]) for one in found} == expected
+    assert expected.keys() == {"qwen3-32b"}
+
+
+@pytest.mark.parametrize("arms", [2, 3, 16])
+@pytest.mark.parametrize("concurrency", [(4,), (1, 4, 16)])
+def test_cloudwatch_takes_every_page(experiment: Experiment, arms: int, concurrency: tuple[int, ...]) -> None:
+    settings = replace(experiment.benchmark, concurrency=concurrency)
+    for body in bodies(replace(sweep(experiment, arms), benchmark=settings)):
+        assert violations(body) == []
+
+
+def test_a_sweep_of_16_arms_takes_several_pages_and_loses_no_arm(experiment: Experiment) -> None:
+    large = sweep(experiment, 16)
+    pages = dashboard_pages(large)
+    assert [page.name for page in pages] == ["qwen3-32b", "qwen3-32b-2"]
+    shown = {
+        (names[names.index("Arm") + 1], names[names.index("Class") + 1])
+        for names, _ in metric_lines(large)
+        if names[1] == TPOT.cloudwatch_name
+    }
+    assert shown == {(arm.name, class_name) for arm in large.arms for class_name in large.classes}
+
+
+def test_pages_say_which_they_are(experiment: Experiment) -> None:
+    assert words(experiment).startswith("# qwen3-32b\n")
+    assert words(sweep(experiment, 16)).startswith("# qwen3-32b (1 of 2)\n")
+
+
+def test_every_line_names_a_metric_that_somebody_publishes(experiment: Experiment) -> None:
+    for (namespace, name, *dimensions), _ in metric_lines(with_device_plugin(experiment)):
+        keys = tuple(dimensions[::2])
+        values = dict(zip(keys, dimensions[1::2], strict=True))
+        if namespace == NAMESPACE:
+            assert keys == INSIGHTS_NAMES[name].dimensions
+            assert values["ClusterName"] == "qwen3-32b"
+            continue
         assert namespace == "SpeculativeDecoding/qwen3-32b"
-        assert tuple(dimensions[::2]) == KNOWN[name].dimensions
-        values = dict(zip(dimensions[::2], dimensions[1::2], strict=True))
+        assert keys == PUBLISHED_NAMES[name].dimensions
         assert values["Experiment"] == "qwen3-32b"
         assert values["Arm"] in {arm.name for arm in experiment.arms}
         assert values["Class"] in experiment.classes
         assert values["Concurrency"] == "4"
 
 
-def test_both_arms_of_every_class_are_shown(experiment: Experiment) -> None:
-    graph = next(g for g in _graphs(experiment) if g["title"].startswith("TimePerOutputToken p50"))
-    labels = [line[-1]["label"] for line in graph["metrics"]]
-    assert labels == [f"{name} {arm.name}" for name in experiment.classes for arm in experiment.arms]
-    assert graph["stat"] == "p50"
+def test_every_published_metric_is_shown(experiment: Experiment) -> None:
+    shown = {names[1] for names, rendering in metric_lines(experiment) if rendering.get("visible", True)}
+    assert PUBLISHED_NAMES.keys() <= shown
+
+
+@pytest.mark.parametrize("metric", RATIOS, ids=lambda metric: metric.name)
+@pytest.mark.parametrize("statistic", ["p50", "p90", "p99"])
+def test_a_compared_metric_has_all_arms_per_class_and_their_ratio(
+    experiment: Experiment, metric: Any, statistic: str
+) -> None:
+    mine = [
+        one for one in graphs(experiment) if one["title"].startswith(f"{metric.cloudwatch_name} {statistic}")
+    ]
+    values, ratio = mine
+    assert values["stat"] == ratio["stat"] == statistic
+    assert [line[-1]["label"] for line in values["metrics"]] == [
+        f"{name} {arm.name}" for name in experiment.classes for arm in experiment.arms
+    ]
+    assert "times better than qwen-vllm" in ratio["title"]
+    assert [line[0]["label"] for line in ratio["metrics"] if len(line) == 1] == [
+        f"{name} qwen-sd-vllm" for name in experiment.classes
+    ]
 
 
 @pytest.mark.parametrize(
@@ -61,48 +138,108 @@ def test_both_arms_of_every_class_are_shown(experiment: Experiment) -> None:
 def test_a_ratio_above_one_means_that_the_treatment_is_better(
     experiment: Experiment, name: str, expression: str
 ) -> None:
-    graph = next(g for g in _graphs(experiment) if g["title"].startswith(f"{name}: times better"))
-    expressions = [line[0]["expression"] for line in graph["metrics"] if len(line) == 1]
-    assert expressions[0] == expression
-    assert len(expressions) == len(experiment.classes)
-    hidden = {line[-1]["id"]: line for line in graph["metrics"] if len(line) > 1}
+    graph = next(g for g in graphs(experiment) if g["title"].startswith(f"{name} p50: times better"))
+    assert graph["metrics"][0][0]["expression"] == expression
+    hidden = {line[-1]["id"]: line for line in expanded(graph["metrics"]) if len(line) > 1}
     assert "qwen-vllm" in hidden["c0a0"]
     assert "qwen-sd-vllm" in hidden["c0a1"]
     assert not any(line[-1]["visible"] for line in hidden.values())
 
 
-def test_ids_are_unique_in_a_graph_as_cloudwatch_demands(opened: Experiment) -> None:
-    for graph in _graphs(opened):
-        ids = [line[-1]["id"] for line in graph["metrics"] if "id" in line[-1]]
-        assert len(ids) == len(set(ids))
+def test_the_cost_of_an_arm_is_its_price_over_its_throughput(experiment: Experiment) -> None:
+    graph = next(g for g in graphs(experiment) if g["title"].startswith("USD per million"))
+    shown = graph["metrics"][0][0]
+    source = next(line for line in expanded(graph["metrics"]) if line[-1]["id"] == "c0a0")
+    assert source[1] == "OutputTokensPerSecond"
+    assert graph["stat"] == "Average"
+    dollars, throughput = shown["expression"].split("/", 1)
+    assert float(dollars) == pytest.approx(
+        arm_usd_per_hour(experiment, experiment.baseline) / 3600 * 1e6, rel=1e-5
+    )
+    assert throughput == "(4*c0a0)"
 
 
-def test_widgets_stay_on_the_grid_and_do_not_overlap(opened: Experiment) -> None:
-    taken: set[tuple[int, int]] = set()
-    for widget in dashboard_body(opened)["widgets"]:
-        assert widget["x"] + widget["width"] <= 24
-        cells = {
-            (column, row)
-            for column in range(widget["x"], widget["x"] + widget["width"])
-            for row in range(widget["y"], widget["y"] + widget["height"])
-        }
-        assert not cells & taken
-        taken |= cells
+def test_errors_are_shown_as_a_share_and_as_a_count(experiment: Experiment) -> None:
+    found = [g for g in graphs(experiment) if g["title"].startswith(BY_NAME["errors"].cloudwatch_name)]
+    assert [graph["stat"] for graph in found] == ["Average", "Sum"]
+
+
+def test_with_resource_claims_neuron_metrics_are_by_node_only_and_the_dashboard_says_so(
+    experiment: Experiment,
+) -> None:
+    names = {names[1] for names, _ in metric_lines(experiment)}
+    assert "node_neuroncore_utilization" in names
+    assert not [name for name in names if name.startswith("pod_")]
+    assert "by node only" in words(experiment)
+
+
+def test_with_the_device_plugin_each_arm_has_its_neuroncores(experiment: Experiment) -> None:
+    changed = with_device_plugin(experiment)
+    pods = [names for names, _ in metric_lines(changed) if names[1] == "pod_neuroncore_utilization"]
+    assert [names[-1] for names in pods] == [arm.name for arm in experiment.arms]
+    assert "by node only" not in words(changed)
 
 
 def test_each_concurrency_has_graphs_of_its_own(opened: Experiment) -> None:
-    used = {line[line.index("Concurrency") + 1] for line in _metrics(opened)}
-    assert used == {"1", "4"}
+    lines = [names for names, _ in metric_lines(opened) if "Concurrency" in names]
+    assert {names[names.index("Concurrency") + 1] for names in lines} == {"1", "4"}
+
+
+def test_no_graph_has_more_lines_than_can_be_told_apart(experiment: Experiment) -> None:
+    for graph in graphs(sweep(experiment, 16)):
+        assert len([line for line in graph["metrics"] if line[-1].get("visible", True)]) <= 24
 
 
 def test_the_dashboard_says_that_numbers_can_be_emulated(experiment: Experiment) -> None:
-    text = dashboard_body(experiment)["widgets"][0]["properties"]["markdown"]
-    assert "*measured*" in text
-    assert "*emulated*" in text
+    assert "*measured*" in words(experiment)
+    assert "*emulated*" in words(experiment)
 
 
-def test_more_metrics_than_cloudwatch_takes_are_refused_in_one_line(experiment: Experiment) -> None:
-    many = tuple(Prompt(id=f"p{n}", class_name=f"class-{n}", text="x") for n in range(200))
-    with pytest.raises(InfraError, match=r"^dashboard: \d+ metrics .* use fewer prompt classes") as refusal:
-        dashboard_body(replace(experiment, prompts=many))
+def test_so_large_a_sweep_that_not_all_fits_keeps_the_comparison_and_says_what_it_lacks(
+    experiment: Experiment,
+) -> None:
+    settings = replace(experiment.benchmark, concurrency=(1, 4, 16))
+    large = replace(sweep(experiment, 16), benchmark=settings)
+    statistics = {graph["stat"] for graph in graphs(large) if graph["title"].startswith(TPOT.cloudwatch_name)}
+    assert "p50" in statistics
+    assert len(statistics) < 3
+    assert "leave no room for p90" in words(large)
+    assert "leave no room" not in words(experiment)
+
+
+def test_more_than_a_template_takes_is_refused_in_one_line(experiment: Experiment) -> None:
+    many = tuple(Prompt(id=f"p{n}", class_name=f"class-{n}", text="x") for n in range(400))
+    with pytest.raises(InfraError, match=r"^dashboard: .* use fewer arms, prompt classes") as refusal:
+        dashboard_pages(replace(experiment, prompts=many))
     assert "\n" not in str(refusal.value)
+
+
+def test_more_arms_than_a_graph_takes_are_refused_in_one_line(experiment: Experiment) -> None:
+    with pytest.raises(InfraError, match=r"^dashboard: \d+ metrics in one graph.*use fewer arms$"):
+        dashboard_pages(sweep(experiment, 300))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("x", 20, "24 columns"),
+        ("height", 0, "height 0"),
+        ("type", "graph", "type graph"),
+        ("properties", {"metrics": [], "region": "us-east-2"}, "0 metrics"),
+        ("properties", {"metrics": [["ns", "name", "odd"]], "region": "us-east-2"}, "namespace, name"),
+        ("properties", {"metrics": [[{"expression": "a/b", "id": "r"}]], "region": "x"}, "which no line has"),
+        ("properties", {"metrics": [["ns", "n"]]}, "lacks region"),
+        ("properties", {"metrics": [["ns", "n"]], "region": "x", "Title": "T"}, "unknown property Title"),
+    ],
+)
+def test_the_rules_find_what_is_wrong(field: str, value: Any, complaint: str) -> None:
+    widget = {"type": "metric", "x": 0, "y": 0, "width": 12, "height": 6}
+    widget["properties"] = {"metrics": [["ns", "n"]], "region": "us-east-2"}
+    assert violations({"widgets": [widget]}) == []
+    found = violations({"widgets": [{**widget, field: value}]})
+    assert any(complaint in one for one in found), found
+
+
+def test_the_rules_find_widgets_that_overlap() -> None:
+    widget = {"type": "text", "x": 0, "y": 0, "width": 12, "height": 6, "properties": {"markdown": "x"}}
+    assert violations({"widgets": [widget, {**widget, "x": 11}]}) == ["widgets[1] lies over widgets[0]"]

@@ -1,0 +1,261 @@
+"""Prove on a Trn2 node what the documentation only assumes: one JSON line a check on stdout, exit 1 when one fails.
+
+Runs in the Neuron image with the standard library alone, under the security context, claim, mounts and service account
+of an arm. `expect` is JSON: see `Expected`. Written for Python 3.10 and later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import re
+import shutil
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+GIB = 2**30
+NO_FRAMEWORK = 1
+"""`NRT_FRAMEWORK_TYPE_NO_FW` of the Neuron runtime's nrt.h."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the experiment was rendered for."""
+
+    devices: int
+    logical_cores: int
+    scratch_gib: float
+    mounts: tuple[str, ...]
+    driver_at_least: str
+    """Empty where nothing is known."""
+
+    @classmethod
+    def read(cls, text: str) -> Expected:
+        """From JSON; unknown keys are an error of the renderer."""
+        data = json.loads(text)
+        return cls(**{**data, "mounts": tuple(data["mounts"])})
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where the checks look; a test gives them another root."""
+
+    root: Path
+    environment: Mapping[str, str]
+    runtime_library: str
+
+
+class Failed(Exception):
+    """A check did not hold: what was found, and what to do."""
+
+    def __init__(self, found: str, remedy: str) -> None:
+        super().__init__(found)
+        self.found, self.remedy = found, remedy
+
+
+def device_files(machine: Machine, expected: Expected) -> str:
+    """The claim's devices are there, and this user may open them."""
+    devices = sorted(path for path in (machine.root / "dev").glob("neuron*") if path.name[6:].isdigit())
+    if len(devices) != expected.devices:
+        raise Failed(
+            f"{len(devices)} devices in /dev, the claim asks for {expected.devices}",
+            "look at the claim with kubectl describe resourceclaim; the DRA driver prepared another set",
+        )
+    closed = [path.name for path in devices if not os.access(path, os.R_OK | os.W_OK)]
+    if closed:
+        raise Failed(
+            f"user {os.getuid()} may not open {', '.join(closed)}",
+            "set serving.pod_security: baseline, whose containers keep the image's user",
+        )
+    return f"{len(devices)} devices, readable and writable for user {os.getuid()}"
+
+
+def logical_cores(machine: Machine, expected: Expected) -> str:
+    """The runtime sees as many logical NeuronCores as the arm shards over."""
+    library = _runtime(machine)
+    count = ctypes.c_uint32(0)
+    status = library.nrt_get_visible_vnc_count(ctypes.byref(count))
+    if status != 0:
+        raise Failed(f"nrt_get_visible_vnc_count ended with status {status}", _WRONG_PAIR)
+    if count.value != expected.logical_cores:
+        raise Failed(
+            f"{count.value} logical NeuronCores, the arm shards over {expected.logical_cores}",
+            "serving.logical_nc_config and what the node does differ; with allocation: device-plugin the node's user "
+            "data sets it, with dra the claim",
+        )
+    return f"{count.value} logical NeuronCores"
+
+
+def runtime_starts(machine: Machine, _expected: Expected) -> str:
+    """Driver and runtime agree, and the devices can be opened under this security context."""
+    library = _runtime(machine)
+    status = library.nrt_init(NO_FRAMEWORK, b"", b"")
+    if status != 0:
+        raise Failed(f"nrt_init ended with status {status}", _WRONG_PAIR)
+    library.nrt_close()
+    return "the runtime opened the devices and closed them"
+
+
+def driver_version(machine: Machine, expected: Expected) -> str:
+    """The node's driver is new enough for the image's runtime."""
+    path = machine.root / "sys/module/neuron/version"
+    if not path.is_file():
+        raise Failed("no Neuron driver is loaded", "use the AL2023 Neuron AMI for the node group")
+    found = path.read_text(encoding="utf-8").strip()
+    if expected.driver_at_least and _numbers(found) < _numbers(expected.driver_at_least):
+        raise Failed(
+            f"driver {found}, the image's runtime wants {expected.driver_at_least} or later",
+            "take a newer release of the Neuron AMI (infra/settings.py), or a runtime that this driver carries",
+        )
+    return f"driver {found}"
+
+
+def scratch_space(machine: Machine, expected: Expected) -> str:
+    """/scratch is as large as compiling needs, and takes a GiB that is read back."""
+    folder = machine.root / "scratch"
+    try:
+        free = shutil.disk_usage(folder).free / GIB
+    except OSError as error:
+        raise Failed(
+            f"/scratch: {error.strerror}", "the pod mounts no scratch; render the manifests anew"
+        ) from None
+    if free < expected.scratch_gib:
+        raise Failed(
+            f"/scratch has {free:.0f} GiB free, {expected.scratch_gib:.0f} are needed",
+            "the node's NVMe is not its ephemeral storage: NodeConfig localStorage RAID0 is missing",
+        )
+    return f"/scratch has {free:.0f} GiB free, {_written_and_read(folder)}"
+
+
+def mounts_readable(machine: Machine, expected: Expected) -> str:
+    """Mountpoint lists and reads with the pod's own identity."""
+    said = []
+    for mount in expected.mounts:
+        folder = machine.root / mount.lstrip("/")
+        try:
+            files = sorted(path for path in folder.rglob("*") if path.is_file())
+            if files:
+                with files[0].open("rb") as file:
+                    file.read(2**20)
+        except OSError as error:
+            raise Failed(
+                f"{mount}: {error.strerror}",
+                "look at the Mountpoint pod in namespace mount-s3; most often the role of the service account",
+            ) from None
+        if not folder.is_dir():
+            raise Failed(f"{mount} is no folder", "the volume is not mounted; kubectl describe the pod")
+        said.append(f"{mount}: {len(files)} files" if files else f"{mount}: empty")
+    return ", ".join(said)
+
+
+def pod_identity(machine: Machine, _expected: Expected) -> str:
+    """The Pod Identity agent hands out credentials of this service account."""
+    address = machine.environment.get("AWS_CONTAINER_CREDENTIALS_FULL_URI", "")
+    token = machine.environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "")
+    if not address or not token:
+        raise Failed(
+            "no Pod Identity variables in the environment",
+            "the association came after the pod, or the eks-pod-identity-agent add-on is absent; delete the pod",
+        )
+    try:
+        authorization = Path(token).read_text(encoding="utf-8").strip()
+        request = urllib.request.Request(address, headers={"Authorization": authorization})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            credentials = json.loads(answer.read())
+    except (OSError, ValueError, urllib.error.URLError) as error:
+        raise Failed(
+            f"the agent at {address} gives no credentials ({error})",
+            "look at the eks-pod-identity-agent DaemonSet, and at the NetworkPolicy's 169.254.170.23:80",
+        ) from None
+    if "AccessKeyId" not in credentials:
+        raise Failed("the agent's answer holds no credentials", "look at the role of the service account")
+    return f"credentials until {credentials.get('Expiration', 'an unstated time')}"
+
+
+CHECKS: dict[str, Callable[[Machine, Expected], str]] = {
+    "device-files": device_files,
+    "logical-cores": logical_cores,
+    "driver-version": driver_version,
+    "runtime-starts": runtime_starts,
+    "scratch-space": scratch_space,
+    "mounts-readable": mounts_readable,
+    "pod-identity": pod_identity,
+}
+_WRONG_PAIR = (
+    "driver and runtime do not fit, or the security context forbids the devices; compare the AMI's driver with the "
+    "image's runtime, and try serving.pod_security: baseline"
+)
+
+
+def prove(machine: Machine, expected: Expected) -> Iterator[dict[str, Any]]:
+    """One result a check; a check that breaks in an unforeseen way has failed."""
+    for name, check in CHECKS.items():
+        try:
+            yield {"check": name, "passed": True, "found": check(machine, expected), "remedy": ""}
+        except Failed as failure:
+            yield {"check": name, "passed": False, "found": failure.found, "remedy": failure.remedy}
+        except Exception as error:  # whatever the node does, the other checks still run
+            found = f"{type(error).__name__}: {error}"
+            yield {"check": name, "passed": False, "found": found, "remedy": "unforeseen; please report it"}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the results; exit 1 when one failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("expected", type=Expected.read, help="JSON: what the experiment was rendered for")
+    parser.add_argument("--root", type=Path, default=Path("/"), help=argparse.SUPPRESS)
+    parser.add_argument("--runtime-library", default="libnrt.so.1", help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    machine = Machine(options.root, os.environ, options.runtime_library)
+    passed = True
+    for result in prove(machine, options.expected):
+        passed = passed and result["passed"]
+        print(json.dumps(result), flush=True)
+    return 0 if passed else 1
+
+
+def _runtime(machine: Machine) -> ctypes.CDLL:
+    names = (machine.runtime_library, f"/opt/aws/neuron/lib/{machine.runtime_library}")
+    for name in names:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    raise Failed(f"no {machine.runtime_library} in this image", "the image is no Neuron image")
+
+
+def _written_and_read(folder: Path) -> str:
+    """Write and read a file of a GiB, or of a hundredth of what is free where that is less."""
+    size = min(GIB, shutil.disk_usage(folder).free // 100)
+    path, block = folder / f".proof-{os.getpid()}", os.urandom(2**20)
+    began = time.monotonic()
+    try:
+        with path.open("wb") as file:
+            for _ in range(max(1, size // len(block))):
+                file.write(block)
+            os.fsync(file.fileno())
+        with path.open("rb") as file:
+            if file.read(len(block)) != block:
+                raise Failed("/scratch gives back other bytes than were written", "replace the node")
+    except OSError as error:
+        raise Failed(f"/scratch: {error.strerror}", "the pod may not write there; look at fsGroup") from None
+    finally:
+        path.unlink(missing_ok=True)
+    mib = max(1, size // len(block))
+    return f"{mib} MiB written at {mib / max(time.monotonic() - began, 1e-9):.0f} MiB/s"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:4])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

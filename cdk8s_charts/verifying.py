@@ -1,0 +1,137 @@
+"""The proof as pods: one suspended CronJob for each distinct demand of the arms, from which `scripts/verify` makes Jobs.
+
+A proof pod is what the arm's pod will be as far as the node can tell: the same image, claim, security context, service
+account, mounts and scratch; only the program is another one.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cdk8s
+
+from cdk8s_charts import pod, sizes
+from cdk8s_charts.allocation import hold_devices
+from cdk8s_charts.command import ARTIFACTS_MOUNT, CHECKPOINTS_MOUNT
+from cdk8s_charts.labels import labels
+from cdk8s_charts.lift import content_suffix, place
+from cdk8s_charts.priority import JOBS, priority_name
+from cdk8s_charts.storage import claim_name
+from experiment.naming import SERVING_ACCOUNT, namespace
+
+if TYPE_CHECKING:
+    from experiment.arms import Arm, Experiment
+
+CONTAINER = "proof"
+PROGRAM = "on_node.py"
+SECONDS = 900
+"""The proof takes two minutes; pulling an image of tens of GiB onto a new node comes before it."""
+_PROOF_MOUNT = "/proof"
+_SCRATCH_MOUNT = "/scratch"
+_TEXT = (Path(__file__).parent / "proof" / PROGRAM).read_text(encoding="utf-8")
+_UNUSED_SCHEDULE = "0 0 1 1 *"
+"""A CronJob must have one; suspended, it never comes."""
+
+
+def verify_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
+    """The program and its CronJobs."""
+    chart = cdk8s.Chart(
+        scope, "50-verify", namespace=namespace(experiment), disable_resource_name_hashes=True
+    )
+    place(chart, _program(experiment))
+    for name, arm in {proof_name(experiment, arm): arm for arm in experiment.served_arms}.items():
+        place(chart, _cron_job(experiment, arm, name))
+    return chart
+
+
+def proof_name(experiment: Experiment, arm: Arm) -> str:
+    """The CronJob that proves what `arm` needs; arms that need alike share it."""
+    serving = arm.serving
+    shape = f"{serving.devices}-lnc{serving.logical_nc_config}"
+    return f"verify-{shape}-{content_suffix(_pod_spec(experiment, arm))}"
+
+
+def _program(experiment: Experiment) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": _program_name(), "namespace": namespace(experiment)},
+        "immutable": True,
+        "data": {PROGRAM: _TEXT},
+    }
+
+
+def _program_name() -> str:
+    return f"verify-program-{content_suffix(_TEXT)}"
+
+
+def _cron_job(experiment: Experiment, arm: Arm, name: str) -> dict[str, Any]:
+    marks = labels(experiment, name, "job")
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": name, "namespace": namespace(experiment), "labels": marks},
+        "spec": {
+            "schedule": _UNUSED_SCHEDULE,
+            "suspend": True,
+            "concurrencyPolicy": "Forbid",
+            "jobTemplate": {
+                "metadata": {"labels": marks},
+                "spec": {
+                    "backoffLimit": 0,
+                    "activeDeadlineSeconds": SECONDS,
+                    "ttlSecondsAfterFinished": 86_400,
+                    "template": {"metadata": {"labels": marks}, "spec": _pod_spec(experiment, arm)},
+                },
+            },
+        },
+    }
+
+
+def _pod_spec(experiment: Experiment, arm: Arm) -> dict[str, Any]:
+    restricted = arm.serving.pod_security == "restricted"
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": arm.runtime.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [
+            "python3",
+            f"{_PROOF_MOUNT}/{PROGRAM}",
+            json.dumps(expected(experiment, arm), sort_keys=True),
+        ],
+        "env": [{"name": "NEURON_LOGICAL_NC_CONFIG", "value": str(arm.serving.logical_nc_config)}],
+        "resources": pod.amounts(cpu="2", memory="4Gi", ephemeral="20Gi"),
+        "securityContext": pod.container_security(writable_root=True),
+    }
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "serviceAccountName": SERVING_ACCOUNT,
+        "containers": [container],
+        "volumes": [{"name": CONTAINER, "configMap": {"name": _program_name(), "defaultMode": 0o444}}],
+    }
+    pod.mount(container, CONTAINER, _PROOF_MOUNT)
+    pod.add_scratch(spec, "scratch", 10)
+    pod.mount(container, "scratch", _SCRATCH_MOUNT, writable=True)
+    for purpose, path in (("checkpoints", CHECKPOINTS_MOUNT), ("artifacts", ARTIFACTS_MOUNT)):
+        pod.add_claim_volume(spec, purpose, claim_name(experiment, purpose))
+        pod.mount(container, purpose, path)
+    pod.on_neuron_nodes(spec)
+    hold_devices(spec, CONTAINER, experiment, arm)
+    pod.settle(spec, grace_s=30, priority=priority_name(experiment, JOBS), non_root=restricted)
+    return spec
+
+
+def expected(experiment: Experiment, arm: Arm) -> dict[str, Any]:
+    """What the program is told to find; the keys are those of its `Expected`."""
+    serving = arm.serving
+    return {
+        "devices": serving.devices,
+        "logical_cores": experiment.cluster.instance.logical_cores(
+            devices=serving.devices, logical_nc_config=serving.logical_nc_config
+        ),
+        "scratch_gib": max(sizes.compile_scratch_gib(other) for other in experiment.served_arms),
+        "mounts": [CHECKPOINTS_MOUNT, ARTIFACTS_MOUNT],
+        "driver_at_least": arm.runtime.oldest_driver or "",
+    }

@@ -1,0 +1,1 @@
+"""How a reviewed commit reaches the accounts."""

@@ -1,0 +1,37 @@
+"""The pipeline's CDK app, apart from the experiment's: its `cdk deploy` line makes no pipeline, and this one nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from infra.configuration import ROOT
+from infra.pipeline.configuration import PipelineConfiguration, read_pipeline
+
+if TYPE_CHECKING:
+    import aws_cdk as cdk
+
+FILE = ROOT / "pipeline.yaml"
+
+
+def build_pipeline(
+    *, file: Path = FILE, manifests: Path = ROOT / "manifests", outdir: str | None = None
+) -> cdk.App:
+    """The pipeline and its stages, not yet synthesized.
+
+    Raises `experiment.InvalidExperiment` and `infra.InfraError` before jsii starts.
+    """
+    return app_of(read_pipeline(file, manifests=manifests), outdir=outdir)
+
+
+def app_of(configuration: PipelineConfiguration, *, outdir: str | None = None) -> cdk.App:
+    """The app of a configuration."""
+    import aws_cdk as cdk  # after the judgement: starting jsii takes a second
+
+    from infra.stacks.pipeline import PipelineStack
+
+    flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
+    app = cdk.App(context=flags, outdir=outdir, analytics_reporting=False)
+    PipelineStack(app, "pipeline", configuration=configuration)
+    return app

@@ -1,0 +1,130 @@
+"""What the pipeline runs, as text. Pure.
+
+Checks, synthesis and the reviews run beside the code; whatever talks to a cluster runs inside its VPC, in a build project
+of the stage's own account that the pipeline only starts and waits for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from experiment.naming import bucket
+
+if TYPE_CHECKING:
+    from infra.pipeline.configuration import PipelineConfiguration, StageConfiguration
+
+CHECKS = ("./scripts/test",)
+SYNTH = (
+    "scripts/setup",
+    ".venv/bin/npx cdk synth --quiet --app '.venv/bin/python pipeline.py'",
+)
+PULL_REQUEST = (
+    *CHECKS,
+    # A finding of the review is for the people who read it; only a review that cannot be made fails the build.
+    'scripts/review "origin/${CODEBUILD_WEBHOOK_BASE_REF#refs/heads/}" || test $? -eq 1',
+)
+RUNTIMES = {"phases": {"install": {"runtime-versions": {"python": "3.12"}}}}
+"""Of the image STANDARD_7_0; Node comes with pip."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterStep:
+    """Something that a stage does inside its VPC."""
+
+    name: str
+    commands: tuple[str, ...]
+    minutes: int
+    starts_nodes: bool
+    """Whether it may set the Trn2 group to more than 0."""
+
+    @property
+    def build_spec(self) -> dict[str, Any]:
+        """For the project in the stage's account."""
+        return {
+            "version": "0.2",
+            "phases": {
+                "install": {**RUNTIMES["phases"]["install"], "commands": ["bash scripts/setup"]},
+                "build": {"commands": list(self.commands)},
+            },
+        }
+
+
+def dev_steps(stage: StageConfiguration) -> tuple[ClusterStep, ...]:
+    """After the deployment, without a Trn2 node."""
+    return (_smoke(stage),)
+
+
+def prod_steps(configuration: PipelineConfiguration) -> tuple[ClusterStep, ...]:
+    """After the approval and the deployment, in order."""
+    stage = configuration.prod
+    steps = [_compile(stage, hours=configuration.compile_hours), _smoke(stage)]
+    if configuration.benchmark:
+        steps.append(_benchmark(stage, baseline_run=configuration.baseline_run))
+    return tuple(steps)
+
+
+def start_command(stage: StageConfiguration, step: ClusterStep) -> str:
+    """For the pipeline's own account: start the project and wait for it."""
+    return (
+        f"scripts/deliver start {project_name(stage, step)} --region {stage.experiment.cluster.region} "
+        f"--role arn:aws:iam::{stage.account}:role/{starter_role_name(stage)} --minutes {step.minutes}"
+    )
+
+
+def project_name(stage: StageConfiguration, step: ClusterStep) -> str:
+    """CodeBuild project in the stage's account."""
+    return f"{stage.experiment.name}-{step.name}"
+
+
+def delivery_role_name(stage: StageConfiguration) -> str:
+    """Role of those projects, admitted to the cluster."""
+    return f"{stage.experiment.name}-delivery"
+
+
+def starter_role_name(stage: StageConfiguration) -> str:
+    """Role that the pipeline assumes to start them."""
+    return f"{stage.experiment.name}-delivery-start"
+
+
+def caller_role_name(configuration: PipelineConfiguration, stage: StageConfiguration) -> str:
+    """Role of the pipeline's step, the only one that may assume the starter role."""
+    return f"{configuration.name}-{stage.name}-steps"
+
+
+def _smoke(stage: StageConfiguration) -> ClusterStep:
+    return ClusterStep(
+        name="smoke",
+        commands=(f"scripts/deliver smoke --experiment {stage.path} --account {stage.account}",),
+        minutes=30,
+        starts_nodes=False,
+    )
+
+
+def _compile(stage: StageConfiguration, *, hours: int) -> ClusterStep:
+    return ClusterStep(
+        name="compile",
+        commands=(
+            f"scripts/deliver compile --experiment {stage.path} --account {stage.account} --hours {hours}",
+        ),
+        minutes=hours * 60,
+        starts_nodes=True,
+    )
+
+
+def _benchmark(stage: StageConfiguration, *, baseline_run: str | None) -> ClusterStep:
+    """The gate reads both runs from the bucket of results."""
+    results = f"s3://{bucket(stage.experiment, 'results', stage.account)}/runs"
+    gate = (
+        f"aws s3 cp --only-show-errors --recursive {results}/{baseline_run} results/baseline",
+        ".venv/bin/python -m benchmark gate results/run --baseline results/baseline",
+    )
+    return ClusterStep(
+        name="benchmark",
+        commands=(
+            f"scripts/run {stage.path} --account {stage.account} --hours 4 --out results/run",
+            *(gate if baseline_run else ()),
+        ),
+        minutes=5 * 60,
+        starts_nodes=True,
+    )

@@ -1,0 +1,177 @@
+"""The delivery pipeline, deployed once by hand; after that it changes itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import aws_cdk as cdk
+from aws_cdk import aws_codebuild as codebuild
+from aws_cdk import aws_codepipeline as codepipeline
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from aws_cdk import pipelines
+
+from infra.constructs.kept_logs import log_group
+from infra.pipeline import steps as plan
+from infra.pipeline.pull_request import PullRequestChecks
+from infra.pipeline.stage import DeliveredStage
+from infra.settings import Settings
+
+if TYPE_CHECKING:
+    from constructs import Construct
+
+    from infra.pipeline.configuration import PipelineConfiguration, StageConfiguration
+    from infra.pipeline.steps import ClusterStep
+
+CLI_VERSION = "2.1148.1"
+"""As in package.json. Without it the pipeline installs whatever npm calls latest, which once was older than the library."""
+
+
+class PipelineStack(cdk.Stack):
+    """Source, checks, synthesis, self-mutation; `dev` at once; `prod` after an approval, compiled, tried, measured."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, configuration: PipelineConfiguration) -> None:
+        super().__init__(
+            scope,
+            construct_id,
+            stack_name=configuration.name,
+            description="delivery of the experiments",
+            env=cdk.Environment(account=configuration.account, region=configuration.region),
+            permissions_boundary=cdk.PermissionsBoundary.from_name(configuration.boundary),
+        )
+        self._configuration = configuration
+        self._settings = Settings()
+        self._logs = log_group(self, "Logs", days=self._settings.log_days)
+        self._source = pipelines.CodePipelineSource.connection(
+            configuration.repository,
+            configuration.branch,
+            connection_arn=configuration.connection,
+            code_build_clone_output=False,
+        )
+        pipeline = self._pipeline()
+        self._add_dev(pipeline)
+        self._add_prod(pipeline)
+        PullRequestChecks(self, "PullRequests", configuration=configuration, log_days=self._settings.log_days)
+        pipeline.build_pipeline()
+
+    def _pipeline(self) -> pipelines.CodePipeline:
+        synth = pipelines.ShellStep(
+            "Synth",
+            input=self._source,
+            commands=list(plan.SYNTH),
+            primary_output_directory="cdk.out",
+        )
+        synth.add_step_dependency(self._checks())
+        return pipelines.CodePipeline(
+            self,
+            "Pipeline",
+            pipeline_name=self._configuration.name,
+            pipeline_type=codepipeline.PipelineType.V2,
+            # A newer commit waits for the older one's compilation instead of overtaking it.
+            execution_mode=codepipeline.ExecutionMode.QUEUED,
+            cli_version=CLI_VERSION,
+            self_mutation=True,
+            cross_account_keys=True,
+            artifact_bucket=self._artifacts(),
+            synth=synth,
+            code_build_defaults=self._builds(),
+        )
+
+    def _builds(self) -> pipelines.CodeBuildOptions:
+        return pipelines.CodeBuildOptions(
+            build_environment=codebuild.BuildEnvironment(build_image=codebuild.LinuxBuildImage.STANDARD_7_0),
+            partial_build_spec=codebuild.BuildSpec.from_object(plan.RUNTIMES),
+            logging=codebuild.LoggingOptions(
+                cloud_watch=codebuild.CloudWatchLoggingOptions(log_group=self._logs)
+            ),
+        )
+
+    def _checks(self) -> pipelines.CodeBuildStep:
+        return pipelines.CodeBuildStep(
+            "Checks",
+            input=self._source,
+            commands=list(plan.CHECKS),
+            timeout=cdk.Duration.hours(1),
+            build_environment=codebuild.BuildEnvironment(compute_type=codebuild.ComputeType.MEDIUM),
+        )
+
+    def _artifacts(self) -> s3.Bucket:
+        """Sources and templates on their way; the accounts of the stages read them with the key."""
+        key = kms.Key(
+            self,
+            "Key",
+            description=f"artifacts of {self._configuration.name}",
+            enable_key_rotation=True,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
+        closed = {
+            "block_public_access": s3.BlockPublicAccess.BLOCK_ALL,
+            "enforce_ssl": True,
+            "minimum_tls_version": 1.2,
+            "object_ownership": s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+        }
+        accesses = s3.Bucket(
+            self,
+            "AccessLogs",
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            lifecycle_rules=[s3.LifecycleRule(expiration=cdk.Duration.days(self._settings.access_log_days))],
+            **closed,
+        )
+        return s3.Bucket(
+            self,
+            "Artifacts",
+            encryption=s3.BucketEncryption.KMS,
+            encryption_key=key,
+            bucket_key_enabled=True,
+            server_access_logs_bucket=accesses,
+            lifecycle_rules=[s3.LifecycleRule(expiration=cdk.Duration.days(30))],
+            **closed,
+        )
+
+    def _add_dev(self, pipeline: pipelines.CodePipeline) -> None:
+        stage = self._configuration.dev
+        wanted = plan.dev_steps(stage)
+        delivered = DeliveredStage(self, configuration=self._configuration, stage=stage, steps=wanted)
+        pipeline.add_stage(delivered, post=self._steps(stage, wanted))
+
+    def _add_prod(self, pipeline: pipelines.CodePipeline) -> None:
+        stage = self._configuration.prod
+        wanted = plan.prod_steps(self._configuration)
+        delivered = DeliveredStage(self, configuration=self._configuration, stage=stage, steps=wanted)
+        approval = pipelines.ManualApprovalStep(
+            "ApproveTrn2Nodes",
+            comment=f"Deploys {stage.experiment.name} to {stage.account}, then starts Trn2 nodes there to compile. "
+            f"Read the pull request's review; what it costs an hour stands in it.",
+        )
+        pipeline.add_stage(delivered, pre=[approval], post=self._steps(stage, wanted))
+
+    def _steps(self, stage: StageConfiguration, wanted: tuple[ClusterStep, ...]) -> list[pipelines.Step]:
+        """One after the other, each in a build that starts the stage's project and waits."""
+        role = self._caller(stage)
+        found: list[pipelines.Step] = []
+        for step in wanted:
+            made = pipelines.CodeBuildStep(
+                f"{stage.name.capitalize()}{step.name.capitalize()}",
+                input=self._source,
+                commands=["scripts/setup", plan.start_command(stage, step)],
+                role=role,
+                timeout=cdk.Duration.minutes(step.minutes + 30),  # setting up, and a queue before the project
+            )
+            if found:
+                made.add_step_dependency(found[-1])
+            found.append(made)
+        return found
+
+    def _caller(self, stage: StageConfiguration) -> iam.Role:
+        role = iam.Role(
+            self,
+            f"{stage.name.capitalize()}StepsRole",
+            role_name=plan.caller_role_name(self._configuration, stage),
+            assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com"),
+        )
+        starter = f"arn:{cdk.Aws.PARTITION}:iam::{stage.account}:role/{plan.starter_role_name(stage)}"
+        role.add_to_policy(
+            iam.PolicyStatement(sid="StartSteps", actions=["sts:AssumeRole"], resources=[starter])
+        )
+        return role

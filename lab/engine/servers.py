@@ -1,0 +1,149 @@
+"""The arms' servers: started, watched until they are healthy, and stopped whatever happens.
+
+Each has a process group of its own, because vLLM starts further processes; a group is ended as a whole. A guard in
+it ends it even where the lab itself is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab.engine.argv import LOOPBACK
+from lab.errors import LabError
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+START_TIMEOUT_S = 900
+"""A start takes 40 s of CPU time; a machine may be busy with others' work."""
+STOP_TIMEOUT_S = 20
+_POLL_S = 0.25
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """One server to start; `argv` is made when its port is known."""
+
+    name: str
+    argv: Callable[[int], Sequence[str]]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """One that was started."""
+
+    name: str
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
+@contextmanager
+def running(
+    commands: Sequence[Command], *, logs: Path, at_once: int, say: Say, timeout_s: float = START_TIMEOUT_S
+) -> Iterator[dict[str, str]]:
+    """Start the servers, `at_once` of them at a time; yields name to base URL. Raises LabError."""
+    started: list[Server] = []
+    begun = time.monotonic()
+    try:
+        waiting: list[Server] = []
+        for command in commands:
+            if len(waiting) >= at_once:
+                _wait(waiting.pop(0), timeout_s, begun, say)
+            server = _start(command, logs, started)
+            waiting.append(server)
+        for server in waiting:
+            _wait(server, timeout_s, begun, say)
+        yield {server.name: f"{server.url}/v1" for server in started}
+    finally:
+        stop(started)
+
+
+def stop(servers: Sequence[Server]) -> None:
+    """End every group: first asked, then forced."""
+    for server in servers:
+        _signal(server, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    for server in servers:
+        with suppress(subprocess.TimeoutExpired):
+            server.process.wait(timeout=max(0.1, deadline - time.monotonic()))
+    for server in servers:
+        _signal(server, signal.SIGKILL)
+        server.process.wait()
+        if server.process.stdin:
+            server.process.stdin.close()
+
+
+def _start(command: Command, logs: Path, started: list[Server]) -> Server:
+    port = _free_port()
+    log = logs / f"{command.name}.log"
+    logs.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lab.engine.guard", *command.argv(port)],
+            stdin=subprocess.PIPE,
+            cwd=ROOT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **command.environment},
+            start_new_session=True,
+        )
+    server = Server(name=command.name, url=f"http://{LOOPBACK}:{port}", process=process, log=log)
+    started.append(server)
+    return server
+
+
+def _wait(server: Server, timeout_s: float, begun: float, say: Say) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not _healthy(server.url):
+        if server.process.poll() is not None:
+            raise LabError(
+                f"arm {server.name}: the server ended with exit {server.process.returncode}: {_last(server.log)}; "
+                f"see {server.log}"
+            )
+        if time.monotonic() > deadline:
+            raise LabError(
+                f"arm {server.name}: not healthy after {timeout_s:.0f} s; see {server.log}, then run this again"
+            )
+        time.sleep(_POLL_S)
+    say(f"  {server.name} is healthy ({time.monotonic() - begun:.0f} s)")
+
+
+def _healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _last(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    errors = [line for line in lines if "Error" in line]
+    return (errors or lines or ["no output"])[-1][:200]
+
+
+def _signal(server: Server, number: signal.Signals) -> None:
+    """To the whole group, whose leader may be gone while others of it still run."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(server.process.pid, number)
+
+
+def _free_port() -> int:
+    """One that was free a moment ago; a server that finds it taken ends, and says so."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+        return port

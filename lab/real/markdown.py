@@ -1,0 +1,112 @@
+"""The tables of `docs/lab.md`, made from results; between two marks, so that what people write around them stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lab.errors import LabError
+from lab.real.claims import ADVISED, OPEN_ENDED, mean, measured, predicted
+from lab.real.results import LABEL, Results
+
+BEGIN, END = "<!-- lab: begin -->", "<!-- lab: end -->"
+
+
+def write(results: Results, path: Path) -> None:
+    """Put the tables between the marks of the document at `path`. Raises LabError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise LabError(f"{path}: {error.strerror}; name a document that holds {BEGIN}") from None
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise LabError(f"{path}: holds no {BEGIN} and {END}; put both where the tables go")
+    path.write_text(f"{before}{BEGIN}\n{tables(results)}\n{END}{after}", encoding="utf-8")
+
+
+def tables(results: Results) -> str:
+    """All of them, as Markdown."""
+    parts = [_head(results), _by_class(results), *_by_window(results), _advice(results), _claims(results)]
+    return "\n\n".join("\n".join(part) for part in parts)
+
+
+def _head(results: Results) -> Iterator[str]:
+    run, machine = results.summary["run"], results.machine
+    yield (
+        f"*{LABEL[0].upper()}{LABEL[1:]}*: {machine['cpu']}, {machine['cores']} cores, {machine['engine']}, "
+        f"{run['started'][:10]}; {run['requests_per_cell']} requests for each arm and class, one at a time, "
+        f"{run['max_tokens']} tokens at most, temperature {run['temperature']:g}. Intervals are of 95 %, over prompts."
+    )
+
+
+def _by_class(results: Results) -> Iterator[str]:
+    arms = [results.sweep.main, *results.others]
+    cells = _cells(results)
+    yield "| class | plain, ms a token |" + "".join(f" {arm}: tokens a step | speed-up | n |" for arm in arms)
+    yield "|---|---:|" + "---:|---:|---:|" * len(arms)
+    for name in dict.fromkeys(cell["class"] for cell in results.summary["cells"]):
+        plain = cells[results.sweep.baseline, name]["tpot_s"]["mean"] * 1000
+        row = f"| {name} | {plain:.1f} |"
+        for arm in arms:
+            found = measured(results.summary, arm)[name]
+            length = cells[arm, name]["acceptance_length"]
+            row += f" {length:.2f} | {_interval(found)} | {found['n_pairs']} |"
+        yield row
+
+
+def _by_window(results: Results) -> Iterator[Iterator[str]]:
+    ratios = {n: f["ratio"] for n, f in measured(results.summary, results.sweep.main).items()}
+    structured = {name: ratio for name, ratio in ratios.items() if name != OPEN_ENDED}
+    best = max(structured, key=structured.__getitem__, default=None)
+    for name in (best, OPEN_ENDED):
+        if name in ratios and len(results.sweep.arms) > 1:
+            yield _windows(results, str(name))
+
+
+def _windows(results: Results, name: str) -> Iterator[str]:
+    cells = _cells(results)
+    yield f"Speed-up against k, class `{name}`; advised from {results.sweep.widest} alone, its steps timed with "
+    yield f"{results.sweep.narrowest}'s:"
+    yield ""
+    yield "| k | tokens a step | measured speed-up | n | advised | advised / measured |"
+    yield "|---:|---:|---:|---:|---:|---:|"
+    for k, arm in sorted(results.sweep.arms.items()):
+        found = measured(results.summary, arm)[name]
+        told = predicted(results.advice, results.sweep.widest, k).get(name) if results.advice else None
+        advised = f"{told:.2f} | {told / found['ratio'] - 1:+.1%}" if told else "| "
+        length = cells[arm, name]["acceptance_length"]
+        yield f"| {k} | {length:.2f} | {_interval(found)} | {found['n_pairs']} | {advised} |"
+
+
+def _advice(results: Results) -> Iterator[str]:
+    if not results.advice:
+        return
+    yield "Geometric mean over all classes:"
+    yield ""
+    yield "| k | measured | advised | advised / measured |"
+    yield "|---:|---:|---:|---:|"
+    for k in (k for k in ADVISED if k in results.sweep.arms):
+        seen = measured(results.summary, results.sweep.arms[k])
+        told = predicted(results.advice, results.sweep.widest, k)
+        both = [name for name in told if name in seen]
+        one, other = mean([told[name] for name in both]), mean([seen[name]["ratio"] for name in both])
+        yield f"| {k} | {other:.2f} | {one:.2f} | {one / other - 1:+.1%} |"
+
+
+def _claims(results: Results) -> Iterator[str]:
+    yield "| what the run must show | met | found |"
+    yield "|---|---|---|"
+    for claim in results.claims:
+        yield f"| {claim.text} | {'yes' if claim.met else '**no**'} | {claim.found} |"
+
+
+def _cells(results: Results) -> Mapping[tuple[str, str], Mapping[str, Any]]:
+    return {(cell["arm"], cell["class"]): cell for cell in results.summary["cells"]}
+
+
+def _interval(found: Mapping[str, Any]) -> str:
+    if found["ci_low"] is None:
+        return f"{found['ratio']:.2f}"
+    return f"{found['ratio']:.2f} ({found['ci_low']:.2f} to {found['ci_high']:.2f})"

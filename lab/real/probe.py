@@ -1,0 +1,140 @@
+"""A few requests of the lab's own: do vLLM's counters say of an answer what its stream says?
+
+A counter counts a whole step, an answer may end within one. So each prompt is asked twice: the first answer shows
+where steps end, the second one is asked to end there. Then both must agree to the token.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmark.measure.counters import NAMES, metrics_url, parse
+from benchmark.measure.stream import Output, StreamTally
+from lab.errors import LabError
+
+TIMEOUT_S = 600
+TRIES = 5
+"""A busy machine merges chunks now and then; such an answer shows no steps and is asked again."""
+_DRAFTS, _DRAFTED, _ACCEPTED = NAMES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One answer with everything that was sent, and the counters around it."""
+
+    request: dict[str, Any]
+    lines: tuple[str, ...]
+    output: Output
+    before: str
+    """What /metrics said before it was asked."""
+    after: str
+
+    @property
+    def counted(self) -> dict[str, float]:
+        """What the counters of speculation grew by; empty where there are none."""
+        before = parse(self.before) or {}
+        return {name: value - before.get(name, 0.0) for name, value in (parse(self.after) or {}).items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """Tokens per step of one arm, by both witnesses, over all its answers."""
+
+    arm: str
+    answers: int
+    steps_counted: int
+    steps_streamed: int
+    counted: float
+    """1 + accepted drafts / steps, by the server's counters."""
+    streamed: float
+    """Tokens per chunk without each answer's first, by the client."""
+
+    @property
+    def difference(self) -> float:
+        return abs(self.streamed / self.counted - 1)
+
+
+def agreement(arm: str, url: str, bodies: Sequence[dict[str, Any]], *, per_step: int) -> Agreement:
+    """Ask one speculating arm's server each of `bodies`; a step yields `per_step` tokens at most."""
+    shown = [_whole_steps(arm, url, body, per_step) for body in bodies]
+    steps = sum(int(one.counted[_DRAFTS]) for one in shown)
+    accepted = sum(one.counted[_ACCEPTED] for one in shown)
+    streamed = [tokens for one in shown for tokens in (one.output.chunk_tokens or ())[1:]]
+    return Agreement(
+        arm=arm,
+        answers=len(shown),
+        steps_counted=steps,
+        steps_streamed=len(streamed),
+        counted=1 + accepted / steps,
+        streamed=sum(streamed) / len(streamed),
+    )
+
+
+def ask(url: str, body: dict[str, Any]) -> Asked:
+    """Send one streamed chat request to the server at `url`, which ends in /v1. Raises LabError."""
+    before = _metrics(url)
+    request = urllib.request.Request(
+        f"{url}/chat/completions",
+        data=json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    tally = StreamTally()
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+            lines = tuple(line.decode().rstrip("\n") for line in answer)
+    except (urllib.error.URLError, OSError) as error:
+        raise LabError(f"{url}: the probe's request failed ({error}); see the server's log") from error
+    for line in lines:
+        if line.startswith("data: "):
+            tally.take(line.removeprefix("data: "), 0.0)
+    return Asked(request=body, lines=lines, output=tally.output(), before=before, after=_metrics(url))
+
+
+def bodies(plan: Mapping[str, Any], *, each: int = 1) -> Iterator[dict[str, Any]]:
+    """The first `each` prompts of every class, as the benchmark asks them but for the nonce."""
+    taken: dict[str, int] = {}
+    for prompt in plan["prompts"]:
+        taken[prompt["class"]] = taken.get(prompt["class"], 0) + 1
+        if taken[prompt["class"]] <= each:
+            yield {
+                "model": plan["model"],
+                "stream": True,
+                "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+                "temperature": 0,
+                "max_tokens": prompt.get("max_tokens") or plan["max_tokens"],
+                "seed": plan["seed"],
+                "messages": prompt["messages"],
+                **plan.get("extra_body", {}),
+            }
+
+
+def _whole_steps(arm: str, url: str, body: dict[str, Any], per_step: int) -> Asked:
+    """An answer that ends where a step does, each of its chunks being one step."""
+    for _ in range(TRIES):
+        first = ask(url, body).output.chunk_tokens
+        if first is None or len(first) < 3 or not _plausible(first, per_step):
+            continue
+        second = ask(url, {**body, "max_tokens": sum(first[:-1])})
+        if second.output.chunk_tokens == first[:-1]:
+            return second
+    raise LabError(
+        f"arm {arm}: no answer of {TRIES} came with one step in each chunk; the machine may be too busy, run this again"
+    )
+
+
+def _plausible(tokens: Sequence[int], per_step: int) -> bool:
+    return tokens[0] == 1 and max(tokens) <= per_step
+
+
+def _metrics(url: str) -> str:
+    try:
+        with urllib.request.urlopen(metrics_url(url), timeout=TIMEOUT_S) as answer:
+            text: str = answer.read().decode()
+    except (urllib.error.URLError, OSError) as error:
+        raise LabError(f"{url}: no metrics ({error}); see the server's log") from error
+    return text

@@ -1,0 +1,180 @@
+"""The steps of a run on the real engine, in the order in which a value takes them on AWS."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from experiment import Experiment, load
+from lab.engine import machine as machines
+from lab.engine.install import install
+from lab.engine.servers import Command, running
+from lab.errors import LabError
+from lab.real.arms import check_checkpoints, commands
+from lab.real.claims import Sweep, judge
+from lab.real.loading import advise, measure
+from lab.real.probe import Agreement, agreement, bodies
+from lab.real.recording import record
+from lab.real.results import Results, described, labelled, save
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+STEPS = 6
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What the command line asks for."""
+
+    experiment: Path
+    out: Path
+    home: Path
+    python: str | None = None
+    engine: tuple[str, ...] = ()
+    """The user's own vLLM; empty: the lab's."""
+    options: tuple[str, ...] = ()
+    """Further options of it; the last one given counts."""
+    weights: Mapping[str, str] = field(default_factory=dict)
+    """Folders, or names on a hub, instead of the lab's models."""
+    arms: tuple[str, ...] = ()
+    """Only these; empty: all."""
+    short: bool = False
+    requests: int | None = None
+    at_once: int = 2
+    """Servers that start at a time."""
+    record: Path | None = None
+    """Where to write down what the first two arms send."""
+
+
+def execute(wishes: Wishes, *, say: Say) -> Results:
+    """Check, install, serve, measure, judge; leaves files in `wishes.out`.
+
+    Raises `InvalidExperiment`, `LabError`, or `OutsideError` for what lies outside.
+    """
+    begun = time.monotonic()
+
+    def step(number: int, text: str) -> None:
+        say(f"==> {number}/{STEPS} {text} ({time.monotonic() - begun:.0f} s)")
+
+    step(1, f"checking {wishes.experiment.name}, the models and this machine")
+    experiment = load(wishes.experiment)
+    sweep = sweep_of(experiment, wishes.arms, short=wishes.short)
+    names = _arms(experiment, sweep, wishes)
+    if not wishes.weights:
+        check_checkpoints()
+    machine = machines.look(wishes.home)
+    machines.refuse_run(machine, servers=len(names))
+    step(2, "the engine")
+    engine = wishes.engine or (str(install(wishes.home, machine=machine, python=wishes.python, say=say)),)
+    step(3, "writing the benchmark's plan")
+    plan = wishes.out / "plan.json"
+    plan.write_text(json.dumps(_plan(wishes.experiment, names), indent=1), encoding="utf-8")
+    servers = commands(experiment, arms=names, engine=engine, options=wishes.options, weights=wishes.weights)
+    step(4, f"starting {len(names)} servers, {wishes.at_once} at a time: {', '.join(names)}")
+    agreements = _serve(servers, experiment, plan, wishes, step, say)
+    step(6, "judging")
+    found = _judged(experiment, sweep, names, agreements, wishes, described(machine, _version(engine)))
+    save(found, wishes.out)
+    return found
+
+
+def sweep_of(experiment: Experiment, chosen: Sequence[str] = (), *, short: bool = False) -> Sweep:
+    """The arms with the draft of the first speculating arm, by window. Raises LabError without any."""
+    known = [arm for arm in experiment.arms if arm.speculation and (not chosen or arm.name in chosen)]
+    if not known or known[0].speculation is None:
+        raise LabError(f"experiment {experiment.name}: no chosen arm speculates; name one with --arms")
+    draft = known[0].speculation.draft
+    arms = {
+        arm.speculation.num_speculative_tokens: arm.name
+        for arm in known
+        if arm.speculation and arm.speculation.draft == draft
+    }
+    sweep = Sweep(baseline=experiment.baseline.name, arms=arms)
+    if not short:
+        return sweep
+    main = next(k for k, name in arms.items() if name == sweep.main)
+    return Sweep(baseline=sweep.baseline, arms={main: sweep.main})
+
+
+def _arms(experiment: Experiment, sweep: Sweep, wishes: Wishes) -> list[str]:
+    """The names of the arms to start, in the order of the file, the baseline first."""
+    names = [arm.name for arm in experiment.arms]
+    if unknown := [name for name in wishes.arms if name not in names]:
+        raise LabError(f"--arms: {unknown[0]!r} is no arm of {experiment.name}; those are {', '.join(names)}")
+    if wishes.short:
+        return [sweep.baseline, sweep.main]
+    return [name for name in names if not wishes.arms or name in wishes.arms or name == sweep.baseline]
+
+
+def _plan(path: Path, names: Sequence[str]) -> dict[str, Any]:
+    """The pod's plan, of the chosen arms alone; a process of its own makes it, so that no jsii runs in this one."""
+    command = [sys.executable, "-m", "lab.real.plan", str(path.resolve())]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["no output"]
+        raise LabError(f"the plan could not be written: {said[-1]}")
+    plan = json.loads(done.stdout)
+    return {**plan, "arms": [arm for arm in plan["arms"] if arm["name"] in names]}
+
+
+def _serve(
+    servers: Sequence[Command],
+    experiment: Experiment,
+    plan: Path,
+    wishes: Wishes,
+    step: Callable[[int, str], None],
+    say: Say,
+) -> list[Agreement]:
+    with running(servers, logs=wishes.out / "logs", at_once=wishes.at_once, say=say) as urls:
+        content = json.loads(plan.read_text(encoding="utf-8"))
+        asked = list(bodies(content))
+        speculating = [arm for arm in experiment.arms if arm.speculation and arm.name in urls]
+        step(5, f"asking {len(urls)} arms, one at a time")
+        found = [
+            agreement(arm.name, urls[arm.name], asked, per_step=arm.tokens_per_step) for arm in speculating
+        ]
+        say(f"  counters and streams compared on {len(found)} arms")
+        if wishes.record:
+            record(dict(islice(urls.items(), 2)), [asked[0], asked[-1]], wishes.record)
+        measure(plan, urls, out=wishes.out, requests=wishes.requests)
+    return found
+
+
+def _judged(
+    experiment: Experiment,
+    sweep: Sweep,
+    names: Sequence[str],
+    agreements: Sequence[Agreement],
+    wishes: Wishes,
+    machine: Mapping[str, Any],
+) -> Results:
+    summary = labelled(wishes.out, machine)
+    advice = None
+    if len(sweep.arms) > 1:
+        words = ["--json", "--timed-with", sweep.narrowest]
+        advice = json.loads(advise(wishes.out, *words))
+    speculating = [arm.name for arm in experiment.arms if arm.speculation and arm.name in names]
+    return Results(
+        summary=summary,
+        advice=advice,
+        sweep=sweep,
+        others=tuple(name for name in speculating if name not in sweep.arms.values()),
+        agreements=tuple(agreements),
+        claims=tuple(judge(summary, sweep, agreements, advice, short=wishes.short)),
+        machine=machine,
+    )
+
+
+def _version(engine: Sequence[str]) -> str:
+    """What the engine says it is."""
+    done = subprocess.run([*engine, "--version"], capture_output=True, text=True, check=False)
+    said = done.stdout.strip().splitlines()
+    return f"vLLM {said[-1]}" if said else " ".join(engine)

@@ -1,0 +1,138 @@
+"""What botocore raises, as one line with what to do about it.
+
+Codes: https://docs.aws.amazon.com/STS/latest/APIReference/CommonErrors.html and the services' own lists.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from botocore import exceptions as faults
+
+from operations.errors import OutsideError
+
+EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
+UNKNOWN_KEYS = {
+    "AuthFailure",
+    "IncompleteSignature",
+    "InvalidAccessKeyId",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+}
+NOT_ALLOWED = {
+    "AccessDenied",
+    "AccessDeniedException",
+    "Client.UnauthorizedOperation",
+    "Forbidden",
+    "UnauthorizedOperation",
+    "403",
+}
+THROTTLED = {
+    "BandwidthLimitExceeded",
+    "LimitExceededException",
+    "PriorRequestNotComplete",
+    "RequestLimitExceeded",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequestsException",
+}
+NOT_ENABLED = {
+    "OptInRequired",
+    "InvalidRegion",
+    "IllegalLocationConstraintException",
+    "RegionDisabledException",
+}
+BUSY = {
+    "InternalError",
+    "InternalFailure",
+    "ServerException",
+    "ServiceUnavailable",
+    "ServiceUnavailableException",
+}
+
+_ACTION = re.compile(r"not authorized to perform:? ([\w-]+:\w+)")
+_NO_CREDENTIALS = (
+    faults.NoCredentialsError,
+    faults.PartialCredentialsError,
+    faults.CredentialRetrievalError,
+)
+_STALE_LOGIN = (
+    faults.SSOError,
+    faults.TokenRetrievalError,
+    faults.LoginError if hasattr(faults, "LoginError") else faults.SSOError,
+)
+_UNREACHABLE = (faults.HTTPClientError, faults.ConnectionError)
+
+
+class AwsError(OutsideError):
+    """A call that AWS refused or never got; `code` is the service's own word for it, empty when it never answered."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def translate(error: Exception, *, action: str, region: str) -> AwsError:
+    """The line for what botocore raised when `action` (e.g. `eks:DescribeCluster`) was called in `region`."""
+    if isinstance(error, faults.ClientError):
+        return _refusal(error, action=action, region=region)
+    if isinstance(error, _NO_CREDENTIALS):
+        return AwsError(
+            f"{action} in {region}: no AWS credentials on this machine; run `aws sso login` or `aws configure`, or set "
+            "AWS_PROFILE"
+        )
+    if isinstance(error, faults.ProfileNotFound):
+        return AwsError(f"{action} in {region}: {error}; set AWS_PROFILE to one of ~/.aws/config")
+    if isinstance(error, _STALE_LOGIN):
+        return AwsError(
+            f"{action} in {region}: the login has expired ({_short(error)}); run `aws sso login` again"
+        )
+    if isinstance(error, faults.NoRegionError | faults.InvalidRegionError):
+        return AwsError(f"{action}: region {region!r} is none; set cluster.region of the experiment")
+    if isinstance(error, _UNREACHABLE):
+        return AwsError(
+            f"{action} in {region}: the endpoint cannot be reached ({_short(error)}); check cluster.region, network and "
+            "proxy, then run this again"
+        )
+    return AwsError(f"{action} in {region}: {_short(error)}; mend what it names, then run this again")
+
+
+def _refusal(error: Any, *, action: str, region: str) -> AwsError:
+    body = error.response.get("Error", {})
+    code, message = str(body.get("Code", "")), _flat(str(body.get("Message", "")))
+    where = f"{action} in {region}"
+    if code in EXPIRED:
+        text = f"{where}: the credentials have expired; log in again (`aws sso login`), then run this again"
+    elif code in UNKNOWN_KEYS:
+        text = (
+            f"{where}: AWS does not know these credentials ({code}); check AWS_PROFILE and the keys behind it"
+        )
+    elif code in NOT_ALLOWED:
+        named = _ACTION.search(message)
+        text = f"{where}: not allowed; let whoever runs this do {named[1] if named else action}, or use another AWS_PROFILE"
+    elif code in THROTTLED and (
+        "hrottl" in code + message or "ate exceeded" in message or code != "LimitExceededException"
+    ):
+        text = f"{where}: AWS throttles the account, also after several tries; wait a minute, then run this again"
+    elif code in NOT_ENABLED:
+        text = f"{where}: the account does not have this region; enable it, or change cluster.region of the experiment"
+    elif code in BUSY:
+        text = f"{where}: AWS failed ({code}); wait a minute, then run this again"
+    else:
+        text = f"{where}: {code}: {message}"
+    return AwsError(text, code)
+
+
+def _short(error: Exception) -> str:
+    text = _flat(str(error))
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split()).rstrip(".")

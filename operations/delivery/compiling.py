@@ -1,0 +1,48 @@
+"""The part of a run that makes artifacts, and nodes at 0 afterwards whatever happens: nobody watches a pipeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from operations.errors import OperationsError
+from operations.running.steps import steps, stop_paying
+from operations.verify.verifying import verify
+
+if TYPE_CHECKING:
+    from operations.running.context import Context
+
+PREPARING = ("weights", "nodes", "verify", "compile")
+
+
+def compile_artifacts(context: Context, *, fresh: bool) -> None:
+    """Fetch, start nodes, prove them, compile; then let the nodes go.
+
+    `fresh`: the run was begun for this, so it ends with it; otherwise it goes back to whoever left it unfinished.
+    Every step makes sure by itself of what is there already. Raises `OperationsError`.
+    """
+    chosen = [step for step in steps(context.experiment) if step.name in PREPARING]
+    try:
+        for number, step in enumerate(chosen, start=1):
+            context.say(f"==> {number}/{len(chosen)} {step.title}")
+            context.save(step=step.name, problem="")
+            step.act(context)
+    finally:
+        if context.state.nodes:
+            stop_paying(context)
+        if not fresh:
+            context.save(owner="")
+    if fresh:
+        context.store.finish(context.held)
+
+
+def prove(context: Context) -> None:
+    """What `scripts/verify` checks. Raises `OperationsError` with all that failed, in one line."""
+    found = verify(
+        context.experiment, context.cluster, context.clock, tell=lambda line: context.say(f"    {line}")
+    )
+    bad = [one for one in found if not one.passed]
+    context.say(f"    {len(found) - len(bad)} checks passed, {len(bad)} failed")
+    if bad:
+        raise OperationsError(
+            "; ".join(f"{one.check}, {one.subject}: {one.found}; {one.remedy}" for one in bad)
+        )

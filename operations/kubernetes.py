@@ -1,0 +1,131 @@
+"""The cluster, through kubectl as a program of its own; its failures are one line."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from operations.errors import OperationsError, OutsideError
+
+TIMEOUT_S = 20
+"""After which kubectl gives up on a request that the endpoint does not answer."""
+
+_UNREACHABLE = re.compile(
+    r"Unable to connect|connection refused|no such host|i/o timeout|deadline exceeded|TLS handshake|"
+    r"connection reset|ServiceUnavailable|EOF$|no route to host|unable to handle the request",
+    re.IGNORECASE,
+)
+_NOT_LET_IN = re.compile(r"\(Unauthorized\)|must be logged in|asked for the client to provide credentials")
+_FORBIDDEN = re.compile(r"\(Forbidden\)|is forbidden")
+_NO_LOGIN = re.compile(r"getting credentials: |exec plugin")
+
+
+class NotFoundError(OperationsError):
+    """An object or a kind that the cluster does not have."""
+
+
+class ConflictError(OperationsError):
+    """An object that exists already, or was changed meanwhile."""
+
+
+class Kubernetes:
+    """One namespace of one cluster; every call is a kubectl process with its own kubeconfig, never the user's."""
+
+    def __init__(self, *, kubectl: Path, kubeconfig: Path, namespace: str) -> None:
+        self._namespace = namespace
+        self._command = [
+            str(kubectl),
+            f"--kubeconfig={kubeconfig}",
+            f"--cache-dir={kubeconfig.parent / 'cache'}",
+            f"--namespace={namespace}",
+        ]
+
+    def get(self, kind: str, name: str) -> dict[str, Any] | None:
+        """An object, or nothing when there is none of this name."""
+        try:
+            found: dict[str, Any] = self._json(["get", kind, name])
+        except NotFoundError:
+            return None
+        return found
+
+    def list(
+        self, kind: str, *, labels: Mapping[str, str] | None = None, everywhere: bool = False
+    ) -> list[dict[str, Any]]:
+        """All objects of a kind in the namespace, or `everywhere` (or of the cluster, for kinds without one)."""
+        selector = (
+            [f"--selector={','.join(f'{key}={value}' for key, value in labels.items())}"] if labels else []
+        )
+        items: list[dict[str, Any]] = self._json(
+            ["get", kind, *selector, *(["--all-namespaces"] if everywhere else [])]
+        )["items"]
+        return items
+
+    def create(self, body: Mapping[str, Any]) -> None:
+        """Make an object. Raises `ConflictError` when it exists."""
+        self._run(["create", "--validate=ignore", "--filename=-"], stdin=json.dumps(body))
+
+    def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
+        """Merge `change` into an object."""
+        self._run(["patch", kind, name, "--type=merge", f"--patch={json.dumps(change)}"])
+
+    def scale(self, deployment: str, replicas: int) -> None:
+        """Set the replicas of a Deployment."""
+        self.patch("deployment", deployment, {"spec": {"replicas": replicas}})
+
+    def delete(self, kind: str, name: str) -> None:
+        """Remove an object; fine when there is none. Does not wait for what its finalizers do."""
+        self._run(["delete", kind, name, "--ignore-not-found", "--wait=false"])
+
+    def logs(self, pod: str, *, container: str | None = None, lines: int = 20) -> str:
+        """The end of a container's log."""
+        chosen = [f"--container={container}"] if container else ["--all-containers"]
+        return self._run(["logs", pod, *chosen, f"--tail={lines}"])
+
+    def passthrough(self, arguments: Sequence[str]) -> int:
+        """Run kubectl on the caller's terminal; returns its exit code."""
+        return subprocess.run([*self._command, *arguments], check=False).returncode
+
+    def _json(self, arguments: Sequence[str]) -> Any:
+        return json.loads(self._run([*arguments, "--output=json"]))
+
+    def _run(self, arguments: Sequence[str], *, stdin: str | None = None) -> str:
+        command = [*self._command, f"--request-timeout={TIMEOUT_S}s", *arguments]
+        try:
+            result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise OutsideError(
+                f"{command[0]}: cannot be run ({error.strerror}); run scripts/setup again"
+            ) from None
+        if result.returncode != 0:
+            raise explain(result.stderr, doing=f"kubectl {' '.join(arguments[:3])}")
+        return result.stdout
+
+
+def explain(stderr: str, *, doing: str) -> OperationsError:
+    """The error of what kubectl complained about."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    last = lines[-1] if lines else "kubectl said nothing"
+    if "(NotFound)" in stderr or "the server doesn't have a resource type" in stderr:
+        return NotFoundError(
+            f"{doing}: {last}; deploy the workloads first (cdk deploy, or scripts/render | kubectl apply)"
+        )
+    if "(AlreadyExists)" in stderr or "(Conflict)" in stderr:
+        return ConflictError(f"{doing}: {last}; run this again")
+    if _NO_LOGIN.search(stderr):
+        return OutsideError(f"{doing}: {lines[0]}; mend the AWS credentials, then run this again")
+    if _NOT_LET_IN.search(stderr):
+        return OutsideError(
+            f"{doing}: the cluster does not know this identity; deploy with -c admins=<its ARN>, or use another AWS_PROFILE"
+        )
+    if _FORBIDDEN.search(stderr):
+        return OutsideError(f"{doing}: {last}; use an identity that -c admins= names")
+    if _UNREACHABLE.search(stderr):
+        return OutsideError(
+            f"{doing}: the cluster's endpoint cannot be reached ({last}); run scripts/preflight: this machine must be in "
+            "cluster.admin_cidrs, or come in through SSM"
+        )
+    return OperationsError(f"{doing}: {last}")

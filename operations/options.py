@@ -1,0 +1,91 @@
+"""Options that verbs share, and the experiment that they name."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from experiment import Experiment, load
+from operations.aws import Aws
+from operations.errors import UsageError
+
+ROOT = Path(__file__).resolve().parent.parent
+REFERENCE = ROOT / "experiments" / "qwen3-32b.yaml"
+
+
+def add_experiment(parser: argparse.ArgumentParser) -> None:
+    """Which experiment, in whose account."""
+    parser.add_argument(
+        "--experiment",
+        type=Path,
+        default=REFERENCE,
+        metavar="FILE",
+        help="default: experiments/qwen3-32b.yaml",
+    )
+    add_account(parser)
+
+
+def add_account(parser: argparse.ArgumentParser) -> None:
+    """Guard against the wrong credentials, and output for machines."""
+    parser.add_argument(
+        "--account", type=account, metavar="ID", help="refuse credentials of any other account"
+    )
+    add_json(parser)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The option that every verb has."""
+    parser.add_argument("--json", action="store_true", help="the same for a machine")
+
+
+def experiment_of(path: Path, *, verb: str) -> Experiment:
+    """The experiment, which must be one that AWS can hold.
+
+    Raises `InvalidExperiment` and, for experiments of the lab, `UsageError`.
+    """
+    experiment = load(path)
+    local = sorted({arm.runtime.name for arm in experiment.arms if arm.runtime.lab_only})
+    if local:
+        raise UsageError(
+            f"{path}: {experiment.name} runs on {', '.join(local)}, which exists in the lab only, so there is nothing to "
+            f"{verb} on AWS; run scripts/lab, or name another --experiment"
+        )
+    return experiment
+
+
+def aws_of(experiment: Experiment, options: argparse.Namespace) -> Aws:
+    """AWS in the experiment's region."""
+    return Aws(experiment.cluster.region, account=options.account)
+
+
+def account(text: str) -> str:
+    """Twelve digits."""
+    if len(text) != 12 or not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no account id of twelve digits")
+    return text
+
+
+def whole(text: str) -> int:
+    """A whole number, 0 or more."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def hours(text: str) -> float:
+    """A time in hours, above 0 and at most a week."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 168:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of hours above 0 and up to 168")
+    return value
+
+
+def as_json(value: Any) -> str:
+    """JSON as every verb prints it."""
+    return json.dumps(value, indent=2)

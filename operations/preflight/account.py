@@ -1,0 +1,91 @@
+"""What the account must have: credentials, a quota, a Kubernetes version, the CDK's bootstrap."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from operations.aws_errors import AwsError
+from operations.preflight.finding import Finding, finding, fine
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+    from operations.aws import Aws
+
+TRN_QUOTA = "L-2C3B7624"
+"""`Running On-Demand Trn instances`, in vCPUs: the code that `aws service-quotas list-service-quotas --service-code ec2`
+prints for it, as recorded in several public listings of accounts."""
+BOOTSTRAP_PARAMETER = "/cdk-bootstrap/hnb659fds/version"
+BOOTSTRAP_VERSION = 6
+"""The least that the default synthesizer takes (https://docs.aws.amazon.com/cdk/v2/guide/bootstrapping-env.html)."""
+
+
+def credentials(aws: Aws) -> Finding:
+    """Who is asking."""
+    identity = aws.identity
+    return fine("credentials", f"{identity['Arn']} in account {identity['Account']}, {aws.region}")
+
+
+def quota(experiment: Experiment, aws: Aws) -> Finding:
+    """vCPUs of Trn instances that may run on demand. Capacity blocks do not count against it
+    (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html)."""
+    cluster = experiment.cluster
+    if cluster.capacity.kind == "capacity-block":
+        return fine("quota", "a capacity block does not count against the on-demand quota")
+    need = cluster.instance.vcpus * cluster.max_nodes
+    try:
+        found = aws.client("service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode=TRN_QUOTA)
+        have = float(found["Quota"]["Value"])
+    except AwsError as error:
+        if error.code != "NoSuchResourceException":
+            raise
+        have = 0.0  # an account that never had a value applied
+    told = f"{have:g} vCPUs for running on-demand Trn instances, {cluster.max_nodes} x {cluster.instance.name} need {need}"
+    if have >= need:
+        return fine("quota", told)
+    return finding(
+        "quota",
+        told,
+        f"aws service-quotas request-service-quota-increase --service-code ec2 --quota-code {TRN_QUOTA} "
+        f"--desired-value {need} --region {aws.region}",
+    )
+
+
+def kubernetes_version(experiment: Experiment, aws: Aws) -> Finding:
+    """Whether EKS offers the version, and with standard support."""
+    version = experiment.cluster.kubernetes
+    offered = {
+        entry["clusterVersion"]: entry
+        for entry in aws.client("eks").every("describe_cluster_versions", "clusterVersions")
+    }
+    if version not in offered:
+        return finding(
+            "kubernetes",
+            f"EKS does not offer {version} in {aws.region}",
+            f"set cluster.kubernetes to one of {', '.join(sorted(offered)) or 'those that EKS names'}",
+        )
+    entry = offered[version]
+    status = entry.get("versionStatus") or str(entry.get("status", "")).upper().replace("-", "_")
+    if status != "STANDARD_SUPPORT":
+        return finding(
+            "kubernetes",
+            f"EKS {version} is in {status.lower().replace('_', ' ')}, where the control plane costs $0.60 an hour",
+            "set cluster.kubernetes to a version in standard support",
+        )
+    ends = entry.get("endOfStandardSupportDate")
+    return fine(
+        "kubernetes", f"EKS {version}, standard support" + (f" until {ends:%Y-%m-%d}" if ends else "")
+    )
+
+
+def bootstrap(aws: Aws) -> Finding:
+    """Whether `cdk bootstrap` was run here, with a version that still counts."""
+    remedy = f".venv/bin/npx cdk bootstrap aws://{aws.account}/{aws.region}"
+    try:
+        parameter = aws.client("ssm").get_parameter(Name=BOOTSTRAP_PARAMETER)["Parameter"]["Value"]
+    except AwsError as error:
+        if error.code != "ParameterNotFound":
+            raise
+        return finding("bootstrap", f"{aws.region} of account {aws.account} is not bootstrapped", remedy)
+    if int(parameter) < BOOTSTRAP_VERSION:
+        return finding("bootstrap", f"version {parameter}, {BOOTSTRAP_VERSION} or later is needed", remedy)
+    return fine("bootstrap", f"version {parameter}")

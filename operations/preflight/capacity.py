@@ -1,0 +1,127 @@
+"""Whether there will be Trn2 nodes where the experiment wants them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from operations.aws_errors import AwsError
+from operations.clock import moment, stamp
+from operations.preflight.finding import Finding, finding, fine
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+    from operations.aws import Aws
+
+EARLY = timedelta(minutes=30)
+"""EC2 begins to terminate the instances of a capacity block 30 minutes before its end
+(https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html)."""
+
+
+def offered(experiment: Experiment, aws: Aws) -> Finding:
+    """Whether EC2 has the instance type in the zone."""
+    instance, zone = experiment.cluster.instance.name, zone_of(experiment)
+    zones = sorted(
+        entry["Location"]
+        for entry in aws.client("ec2").every(
+            "describe_instance_type_offerings",
+            "InstanceTypeOfferings",
+            LocationType="availability-zone",
+            Filters=[{"Name": "instance-type", "Values": [instance]}],
+        )
+    )
+    if zone in zones:
+        return fine("instance", f"{instance} is offered in {zone}")
+    if zones:
+        return finding(
+            "instance",
+            f"{instance} is offered in {', '.join(zones)}, not in {zone}",
+            f"begin cluster.availability_zones with {zones[0]}",
+        )
+    return finding(
+        "instance",
+        f"{instance} is not offered in {aws.region}",
+        "change cluster.region and cluster.availability_zones; "
+        f"`aws ec2 describe-instance-type-offerings --filters Name=instance-type,Values={instance} --region ...` tells where",
+    )
+
+
+def zone_of(experiment: Experiment) -> str:
+    """The zone of the Trn2 nodes: the reservation's, else the first."""
+    cluster = experiment.cluster
+    return cluster.capacity.availability_zone or cluster.availability_zones[0]
+
+
+def reserved(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
+    """Whether the reservation stands, fits, and for how long."""
+    capacity = experiment.cluster.capacity
+    if capacity.reservation_id is None:
+        return fine("capacity", "on demand: whether there is any shows when nodes are started")
+    found = reservation(capacity.reservation_id, aws)
+    if found is None:
+        return finding(
+            "capacity",
+            f"{capacity.reservation_id}: no such reservation in account {aws.account}, {aws.region}",
+            "check cluster.capacity.reservation_id, AWS_PROFILE and cluster.region",
+        )
+    return judge_reservation(experiment, found, now=now)
+
+
+def reservation(identifier: str, aws: Aws) -> dict[str, Any] | None:
+    """A capacity reservation or block as EC2 describes it."""
+    try:
+        answer = aws.client("ec2").describe_capacity_reservations(CapacityReservationIds=[identifier])
+    except AwsError as error:
+        if error.code.startswith("InvalidCapacityReservationId"):
+            return None
+        raise
+    entries: list[dict[str, Any]] = answer["CapacityReservations"]
+    return entries[0] if entries else None
+
+
+def judge_reservation(experiment: Experiment, found: dict[str, Any], *, now: datetime) -> Finding:
+    """What does not fit, else until when it stands."""
+    cluster, name = experiment.cluster, found["CapacityReservationId"]
+    if found["InstanceType"] != cluster.instance.name:
+        what = f"{name} reserves {found['InstanceType']}, the experiment wants {cluster.instance.name}"
+        return finding("capacity", what, "name another reservation in cluster.capacity.reservation_id")
+    if found["AvailabilityZone"] != zone_of(experiment):
+        what = f"{name} lies in {found['AvailabilityZone']}, the experiment in {zone_of(experiment)}"
+        return finding(
+            "capacity", what, f"set cluster.capacity.availability_zone to {found['AvailabilityZone']}"
+        )
+    if found["State"] in ("scheduled", "payment-pending", "pending", "assessing"):
+        starts = found.get("StartDate")
+        what = f"{name} is {found['State']}" + (f" and starts at {stamp(starts)}" if starts else "")
+        return finding("capacity", what, "start nodes after that; deploying with 0 nodes works before")
+    if found["State"] != "active":
+        return finding(
+            "capacity", f"{name} is {found['State']}", "buy another one and name it in cluster.capacity"
+        )
+    ends = found.get("EndDate")
+    if ends is not None and ends.astimezone(UTC) - EARLY <= now:
+        return finding("capacity", f"{name} ends at {stamp(ends)}", "buy another block, or extend this one")
+    if (wrong := _wrong_end(experiment, ends)) is not None:
+        return wrong
+    if found["TotalInstanceCount"] < cluster.max_nodes:
+        what = f"{name} has {found['TotalInstanceCount']} instances, cluster.max_nodes is {cluster.max_nodes}"
+        return finding("capacity", what, f"set cluster.max_nodes to {found['TotalInstanceCount']}")
+    until = f" until {stamp(ends)}, {_hours(ends, now)}" if ends else ""
+    return fine("capacity", f"{name} is active{until}")
+
+
+def _wrong_end(experiment: Experiment, ends: datetime | None) -> Finding | None:
+    """The scale-down before the end of a block is deployed from the file, so the file must be right."""
+    written = experiment.cluster.capacity.ends_at
+    if written is None or (ends is not None and moment(written) == ends.astimezone(UTC)):
+        return None
+    told = stamp(ends) if ends else "no end"
+    return finding(
+        "capacity",
+        f"EC2 says {told}, cluster.capacity.ends_at says {written}",
+        f"write ends_at: {told!r} and deploy again" if ends else "remove cluster.capacity.ends_at",
+    )
+
+
+def _hours(ends: datetime, now: datetime) -> str:
+    return f"{(ends.astimezone(UTC) - now) / timedelta(hours=1):.1f} hours from now"

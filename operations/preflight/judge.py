@@ -1,0 +1,43 @@
+"""All checks, none of which keeps the next from being made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from operations.errors import OperationsError, OutsideError
+from operations.preflight import account, capacity, images, network
+from operations.preflight.finding import Finding, State
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+    from operations.aws import Aws
+    from operations.preflight.web import Web
+
+
+def judge(experiment: Experiment, aws: Aws, web: Web, *, now: datetime) -> Iterator[Finding]:
+    """Findings in the order in which they are made. Without credentials the checks that need them are left out."""
+    first = _made("credentials", lambda: account.credentials(aws))
+    yield first
+    if first.state is State.FINE:
+        asked: tuple[tuple[str, Callable[[], Finding]], ...] = (
+            ("quota", lambda: account.quota(experiment, aws)),
+            ("instance", lambda: capacity.offered(experiment, aws)),
+            ("capacity", lambda: capacity.reserved(experiment, aws, now=now)),
+            ("kubernetes", lambda: account.kubernetes_version(experiment, aws)),
+            ("bootstrap", lambda: account.bootstrap(aws)),
+        )
+        yield from (_made(name, check) for name, check in asked)
+    for image in images.of(experiment):
+        yield _made("image", lambda image=image: images.reachable(image, web))  # type: ignore[misc] # mypy cannot see a default argument in a lambda
+    yield _made("admin_cidrs", lambda: network.admin_cidrs(experiment, web))
+
+
+def _made(name: str, check: Callable[[], Finding]) -> Finding:
+    try:
+        return check()
+    except OperationsError as error:
+        state = State.UNKNOWN if isinstance(error, OutsideError) else State.FINDING
+        detail, _, remedy = str(error).rpartition("; ")
+        return Finding(check=name, state=state, detail=detail or remedy, remedy=remedy if detail else "")

@@ -1,0 +1,145 @@
+"""Prices: the catalogue's dated list, or what the Pricing API said when `scripts/cost --refresh` last asked.
+
+What was fetched is kept in a file of the user, never in the repository: the catalogue is reviewed, a fetched price is
+only as good as its date.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiment.catalogue.prices import Price
+from experiment.cost import Item
+from operations.aws_errors import AwsError
+from operations.errors import OutsideError, UsageError
+
+if TYPE_CHECKING:
+    from operations.aws import Aws, Calls
+
+PRICING_REGION = "us-east-1"
+"""The Pricing API answers in a few regions only, for all of them
+(https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html)."""
+SOURCE = "AWS Price List Query API"
+
+
+def default_file() -> Path:
+    """Where fetched prices are kept."""
+    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(home) / "trn2-speculative-decoding" / "prices.json"
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Fetched prices of one region by what they price; everything else comes from the catalogue."""
+
+    fetched: Mapping[str, Price]
+
+    def of(self, item: Item) -> Item:
+        """The item at the newer price."""
+        found = self.fetched.get(item.price.item)
+        return replace(item, price=found) if found else item
+
+
+def read(path: Path, *, region: str) -> Prices:
+    """What was fetched for a region; nothing when there is no file.
+
+    Raises `UsageError` for a file that is something else.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Prices({})
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"{path}: cannot be read ({error}); remove it and run scripts/cost --refresh"
+        ) from None
+    try:
+        entries: dict[str, Any] = json.loads(text).get(region, {})
+        return Prices({name: _checked(Price(**entry)) for name, entry in entries.items()})
+    except (ValueError, TypeError, AttributeError):
+        raise UsageError(f"{path}: is no file of prices; remove it and run scripts/cost --refresh") from None
+
+
+def _checked(price: Price) -> Price:
+    if not isinstance(price.usd_per_hour, int | float) or not 0 < price.usd_per_hour < 10_000:
+        raise ValueError(price.usd_per_hour)
+    return price
+
+
+def write(path: Path, *, region: str, prices: Mapping[str, Price]) -> None:
+    """Put a region's prices beside those of other regions."""
+    read(path, region=region)  # refuses what is no file of prices before it is overwritten
+    regions = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    regions[region] = {name: asdict(price) for name, price in prices.items()}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_suffix(".new")
+        beside.write_text(json.dumps(regions, indent=1), encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another --prices") from None
+
+
+def fetch(items: tuple[Item, ...], aws: Aws, *, region: str, today: str) -> dict[str, Price]:
+    """The on-demand price of every item that the API knows in a region.
+
+    Raises `OutsideError` when it knows none, and `AwsError`.
+    """
+    pricing = aws.client("pricing")
+    found = {}
+    for item in items:
+        price = _one(item.price, pricing, region=region, today=today)
+        if price is not None:
+            found[item.price.item] = price
+    if not found:
+        raise OutsideError(
+            f"pricing:GetProducts: knows none of the items in {region}; check cluster.region, the catalogue's prices stay"
+        )
+    return found
+
+
+def _one(price: Price, pricing: Calls, *, region: str, today: str) -> Price | None:
+    service, filters, suffix = _question(price.item, region)
+    asked = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in filters.items()]
+    try:
+        products = [
+            json.loads(text)
+            for text in pricing.every("get_products", "PriceList", ServiceCode=service, Filters=asked)
+        ]
+    except AwsError as error:
+        if error.code in ("NotFoundException", "InvalidParameterException"):
+            return None
+        raise
+    amounts = {
+        float(dimension["pricePerUnit"]["USD"])
+        for product in products
+        if product["product"]["attributes"].get("usagetype", "").endswith(suffix)
+        for term in product["terms"].get("OnDemand", {}).values()
+        for dimension in term["priceDimensions"].values()
+    } - {0.0}
+    if len(amounts) != 1:  # none, or several that nobody could choose from
+        return None
+    return Price(item=price.item, usd_per_hour=amounts.pop(), as_of=today, source=f"{SOURCE}, {region}")
+
+
+def _question(item: str, region: str) -> tuple[str, dict[str, str], str]:
+    """Service, filters and the end of the usage type for an item of the catalogue."""
+    if item.startswith("EKS control plane"):
+        return "AmazonEKS", {"regionCode": region}, "AmazonEKS-Hours:perCluster"
+    if item.startswith("NAT gateway"):
+        return "AmazonEC2", {"regionCode": region, "productFamily": "NAT Gateway"}, "NatGateway-Hours"
+    instance = item.split(",", 1)[0]
+    linux = {
+        "regionCode": region,
+        "instanceType": instance,
+        "operatingSystem": "Linux",
+        "tenancy": "Shared",
+        "capacitystatus": "Used",
+        "preInstalledSw": "NA",
+    }
+    return "AmazonEC2", linux, f"BoxUsage:{instance}"

@@ -1,0 +1,134 @@
+"""Where two pieces of plain data differ, value by value, and what readers call those places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+ABSENT = object()
+LONGEST_VALUE = 120
+
+_LABELS = {
+    "speculation.num_speculative_tokens": "k",
+    "speculation.mode": "speculation mode",
+    "speculation.draft.model.name": "draft",
+    "speculation.draft.revision": "draft revision",
+    "speculation.draft_max_model_len": "longest sequence of the draft",
+    "target.model.name": "target",
+    "target.revision": "target revision",
+    "runtime.name": "runtime",
+    "runtime.image": "image",
+    "serving.devices": "devices",
+    "serving.logical_nc_config": "logical cores (LNC)",
+    "serving.tensor_parallel": "tensor parallelism",
+    "serving.max_num_seqs": "batch",
+    "serving.max_model_len": "longest sequence",
+    "serving.allocation": "allocation of devices",
+}
+"""A path of an arm's facts in the words of the experiment file's reader."""
+_NAMED = ("target.model", "speculation.draft.model", "runtime")
+"""Entries of the catalogue: where the name changes, the rest follows from it."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One place that differs."""
+
+    path: str
+    old: Any
+    new: Any
+
+    def text(self, label: str | None = None) -> str:
+        """`k 7 -> 5`."""
+        return f"{label or self.path} {shown(self.old)} -> {shown(self.new)}"
+
+
+def changes(old: Any, new: Any, path: str = "") -> Iterator[Change]:
+    """Every leaf that differs; lists of named things are met by name, other lists as a whole."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys()):
+            yield from changes(
+                old.get(key, ABSENT), new.get(key, ABSENT), f"{path}.{key}" if path else str(key)
+            )
+    elif isinstance(old, list) and isinstance(new, list) and _named(old) and _named(new):
+        before, after = ({item["name"]: item for item in items} for items in (old, new))
+        for name in dict.fromkeys((*before, *after)):
+            yield from changes(before.get(name, ABSENT), after.get(name, ABSENT), f"{path}[{name}]")
+    elif old != new:
+        yield Change(path, old, new)
+
+
+def fact_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What an arm's facts say differently, in the reader's terms."""
+    before, after = dict(old), dict(new)
+    texts = []
+    for label, path in (
+        ("speculation", "speculation"),
+        *((_LABELS[f"{name}.name"], name) for name in _NAMED),
+    ):
+        text = _replaced(before, after, path, label)
+        texts += [text] if text else []
+    found = sorted(flat_changes(before, after), key=_rank)
+    return texts + [change.text(_LABELS.get(change.path)) for change in found]
+
+
+def flat_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+    """Facts that differ. One that the other state's code does not know of at all is no change of the experiment:
+    only what came or went inside of something optional, or in a list by name, is."""
+    return [
+        change
+        for change in changes(dict(old), dict(new))
+        if shown(change.old) != shown(change.new)
+        and not (change.old is ABSENT and _unknown(change.path, old))
+        and not (change.new is ABSENT and _unknown(change.path, new))
+    ]
+
+
+def _unknown(path: str, facts: Mapping[str, Any]) -> bool:
+    parts = path.split(".")
+    above = {".".join(parts[:length]) for length in range(1, len(parts))}
+    return not (above & facts.keys() or parts[0] == "prompts")
+
+
+def shown(value: Any) -> str:
+    """A value in a sentence."""
+    if value is ABSENT or value is None:
+        return "none"
+    text = " ".join((value if isinstance(value, str) else repr(value)).split())
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."
+
+
+def _replaced(before: dict[str, Any], after: dict[str, Any], path: str, label: str) -> str | None:
+    """Takes out of both what stands under `path`, where the thing itself came, went or became another one."""
+    name = f"{path}.name"
+    whole = (path in before) != (path in after)  # an absent thing is one `None`
+    if not whole and before.get(name) == after.get(name):
+        return None
+    ends = [_called(facts, path) for facts in (before, after)]
+    keep = f"{path}.image"  # beside the name of a runtime, its image is worth a line
+    for facts in (before, after):
+        for key in [key for key in facts if key == path or (key.startswith(f"{path}.") and key != keep)]:
+            del facts[key]
+    return f"{label} {ends[0]} -> {ends[1]}"
+
+
+def _called(facts: Mapping[str, Any], path: str) -> str:
+    if f"{path}.name" in facts:
+        return str(facts[f"{path}.name"])
+    if f"{path}.mode" in facts:
+        draft, k = facts.get(f"{path}.draft.model.name"), facts.get(f"{path}.num_speculative_tokens")
+        return f"{facts[f'{path}.mode']} with {draft}, k {k}"
+    return "none"
+
+
+def _rank(change: Change) -> tuple[int, str]:
+    labels = list(_LABELS)
+    return (labels.index(change.path) if change.path in labels else len(labels), change.path)
+
+
+def _named(items: list[Any]) -> bool:
+    names = [item.get("name") for item in items if isinstance(item, dict)]
+    return len(names) == len(items) == len(set(map(str, names))) and all(
+        isinstance(name, str) for name in names
+    )

@@ -1,0 +1,142 @@
+"""A review in Markdown, for the description of a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from operations.review.arms import ArmReview
+from operations.review.report import Diff, ExperimentReview, Review
+
+MOST_LINES = 400
+"""Of one diff; GitHub takes 65,536 characters in a comment."""
+MOST_CHARACTERS = 60_000
+
+
+def markdown(review: Review, *, base: str) -> str:
+    """Findings first, diffs folded at the end."""
+    body = "\n".join(_findings(review, base)).rstrip() + "\n"
+    return body + _folded(review.diffs, room=MOST_CHARACTERS - len(body))
+
+
+def _findings(review: Review, base: str) -> Iterator[str]:
+    yield f"## What this changes against `{base}`"
+    yield ""
+    yield _verdict(review)
+    yield ""
+    if review.problems:
+        yield "### Could not be compared"
+        yield from (f"- {problem}" for problem in review.problems)
+        yield ""
+    for experiment in review.experiments:
+        yield from _experiment(experiment)
+    if review.granted or review.withdrawn:
+        yield "### Access (IAM, network, cluster)"
+        yield from (f"- **new** `{_code(grant)}`" for grant in review.granted)
+        yield from (f"- gone `{_code(grant)}`" for grant in review.withdrawn)
+        yield ""
+
+
+def _verdict(review: Review) -> str:
+    if review.needs_human:
+        return f"**Needs a human**: {', '.join(_reasons(review))}."
+    if review.diffs or review.experiments:
+        return "Nothing here compiles, restarts, costs, opens access or makes a comparison unfair."
+    return "Nothing changes in what is deployed."
+
+
+def _reasons(review: Review) -> Iterator[str]:
+    rows = [row for experiment in review.experiments for row in experiment.arms]
+    notes = [note for experiment in review.experiments for note in experiment.notes if note.needs_human]
+    compiling, restarting = ([row for row in rows if row.compiles], [row for row in rows if row.restarts])
+    if compiling:
+        yield f"{len(compiling)} arm{'s' * (len(compiling) > 1)} to compile"
+    if restarting:
+        yield f"{len(restarting)} arm{'s' * (len(restarting) > 1)} restarted"
+    if not compiling and not restarting and any(row.reuses for row in rows):
+        yield "an arm takes another artifact"
+    words = {
+        "arms": "experiments added",
+        "cost": "cost",
+        "fairness": "fairness of the comparison",
+        "comparability": "comparability with earlier runs",
+        "apply": "objects that applying does not settle",
+        "cluster": "cluster",
+    }
+    kinds = {note.kind for note in notes}
+    yield from (text for kind, text in words.items() if kind in kinds)
+    if review.granted or review.withdrawn:
+        yield "access"
+    if review.problems:
+        yield "what could not be compared"
+
+
+def _experiment(experiment: ExperimentReview) -> Iterator[str]:
+    yield f"### {experiment.name}"
+    yield ""
+    if experiment.arms:
+        yield "| arm | what changes | recompiles | restarts |"
+        yield "|---|---|---|---|"
+        yield from (_row(row) for row in experiment.arms)
+        yield ""
+    for note in experiment.notes:
+        strength = f"**{note.kind}**" if note.needs_human else note.kind
+        yield f"- {strength}: {_cell(note.text)}"
+    if experiment.notes:
+        yield ""
+
+
+def _row(row: ArmReview) -> str:
+    said = "<br>".join(_cell(text) for text in row.changes) or "nothing"
+    if row.compiles:
+        compiles = f"**yes**, key {row.compiles}"
+    elif row.reuses:
+        compiles = f"no, the artifact of {row.reuses} fits"
+    else:
+        compiles = "no"
+    return f"| `{row.name}` | {said} | {compiles} | {'**yes**' if row.restarts else 'no'} |"
+
+
+def _folded(diffs: tuple[Diff, ...], *, room: int) -> str:
+    if not diffs:
+        return ""
+    text = "\n### Diffs\n"
+    for number, diff in enumerate(diffs):
+        lines = diff.text.splitlines()
+        cut = [f"... {len(lines) - MOST_LINES} more lines"] if len(lines) > MOST_LINES else []
+        fence = "`" * max(3, 1 + _longest_run(diff.text))
+        folded = "\n".join(
+            [
+                "<details>",
+                f"<summary>{diff.title}: {len(lines)} lines</summary>",
+                "",
+                f"{fence}diff",
+                *lines[:MOST_LINES],
+                *cut,
+                fence,
+                "",
+                "</details>",
+                "",
+            ]
+        )
+        if len(text) + len(folded) > room:
+            left = ", ".join(diff.title for diff in diffs[number:])
+            return f"{text}\nNot shown, for their length: {left}. Run `scripts/review` for them.\n"
+        text += folded
+    return text
+
+
+def _longest_run(text: str) -> int:
+    longest = run = 0
+    for character in text:
+        run = run + 1 if character == "`" else 0
+        longest = max(longest, run)
+    return longest
+
+
+def _cell(text: str) -> str:
+    """What may stand in a table: somebody's prompt must not break out of it."""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def _code(text: str) -> str:
+    return text.replace("`", "'")

@@ -1,0 +1,189 @@
+"""One state of the repository as plain data: experiments resolved, manifests as committed, templates as synthesized.
+
+Run as a program inside the tree that it describes, so that each state is read by its own code: the schema, the artifact
+key and the stacks of BASE may differ from ours. It imports nothing of this package for that reason.
+
+    PYTHONPATH=TREE python -P snapshot.py TREE [--templates]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def snapshot(tree: Path, *, templates: bool) -> dict[str, Any]:
+    """What `report.compare` takes:
+
+    - `experiments`: by name {file, facts, arms: {name: {facts, key, usd_per_hour}}, cost, undeclared}
+    - `objects`: by experiment and file, the committed objects
+    - `templates`: by name of stack; without `templates` and where synthesis was refused, of none
+    - `problems`: what kept something from being read, a line each
+    """
+    state: dict[str, Any] = {"experiments": {}, "objects": {}, "templates": {}, "problems": []}
+    for path in sorted((tree / "experiments").glob("*.yaml")):
+        _add(state, tree, path, templates=templates)
+    return state
+
+
+def _add(state: dict[str, Any], tree: Path, path: Path, *, templates: bool) -> None:
+    from experiment import InvalidExperiment, load
+
+    try:
+        experiment = load(path)
+    except InvalidExperiment as error:
+        first = str(error).splitlines()[0].replace(f"{tree}/", "")
+        state["problems"].append(f"{path.name}: is refused ({first})")
+        return
+    name = experiment.name
+    state["objects"][name] = committed(tree / "manifests" / name)
+    state["experiments"][name] = described(experiment, state["objects"][name], path.name)
+    if stale := _staleness(experiment, tree):
+        state["problems"].append(stale)
+    elif templates and not lab_only(experiment):
+        try:
+            state["templates"] |= synthesized(path)
+        except Exception as error:  # of whatever kind: it is another state's code
+            state["problems"].append(f"{path.name}: no templates ({str(error).splitlines()[0]})")
+
+
+def described(experiment: Any, objects: dict[str, list[dict[str, Any]]], file: str = "") -> dict[str, Any]:
+    """An experiment as flat facts."""
+    from experiment.artifact import artifact_key
+    from experiment.cost import arm_usd_per_hour
+
+    lab = lab_only(experiment)
+    return {
+        "file": file,
+        "facts": _experiment_facts(experiment),
+        "arms": {
+            arm.name: {
+                "facts": flat(arm),
+                "key": artifact_key(arm),
+                "usd_per_hour": None if lab else arm_usd_per_hour(experiment, arm),
+            }
+            for arm in experiment.arms
+        },
+        "cost": {} if lab else _cost(experiment),
+        "undeclared": _undeclared(experiment, objects),
+    }
+
+
+def lab_only(experiment: Any) -> bool:
+    """Whether it has nothing on AWS."""
+    return any(getattr(arm.runtime, "lab_only", False) for arm in experiment.arms)
+
+
+def committed(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The objects of each file, as they were reviewed."""
+    return {
+        path.name: [item for item in yaml.load_all(path.read_text(encoding="utf-8"), Loader=_Loader) if item]
+        for path in sorted(folder.glob("*.yaml"))
+    }
+
+
+def synthesized(path: Path) -> dict[str, Any]:
+    """Templates by name of stack."""
+    from infra import build_app
+
+    with tempfile.TemporaryDirectory(prefix="review-") as outdir:
+        assembly = build_app(context={"experiment": str(path)}, outdir=outdir).synth()
+        return {stack.stack_name: stack.template for stack in assembly.stacks_recursively}
+
+
+def flat(value: Any, path: str = "") -> dict[str, Any]:
+    """Nested data as one level, `a.b.c: leaf`; lists and what JSON lacks as text."""
+    if dataclasses.is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {
+            key: leaf
+            for name in value
+            for key, leaf in flat(value[name], f"{path}.{name}".strip(".")).items()
+        }
+    if isinstance(value, (str, int, float, bool)) or value is None:
+        return {path: value}
+    if isinstance(value, (set, frozenset)):
+        value = sorted(map(str, value))
+    return {path: ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)}
+
+
+def _experiment_facts(experiment: Any) -> dict[str, Any]:
+    facts = flat(experiment)
+    apart = ("arms", "prompts", "name")
+    kept = {path: value for path, value in facts.items() if path.split(".")[0] not in apart}
+    return {**kept, **_prompt_facts(experiment), "baseline": experiment.arms[0].name}
+
+
+def _prompt_facts(experiment: Any) -> dict[str, Any]:
+    facts = {}
+    for class_name in experiment.classes:
+        prompts = [repr(prompt) for prompt in experiment.prompts if prompt.class_name == class_name]
+        digest = hashlib.sha256("\n".join(prompts).encode()).hexdigest()[:8]
+        facts[f"prompts.{class_name}"] = f"{len(prompts)} prompts ({digest})"
+    return facts
+
+
+def _cost(experiment: Any) -> dict[str, float]:
+    from experiment import cost
+
+    return {
+        "idle": cost.per_hour(cost.idle(experiment)),
+        "running": cost.per_hour(cost.running(experiment)),
+    }
+
+
+def _undeclared(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> dict[str, list[str]]:
+    """Where an arm differs from the baseline beyond its treatment, by this state's own notion of it."""
+    from cdk8s_charts.parity import undeclared_differences
+
+    deployments = {
+        item["metadata"]["name"]: item
+        for items in objects.values()
+        for item in items
+        if item["kind"] == "Deployment"
+    }
+    baseline = deployments.get(experiment.arms[0].name)
+    return {
+        arm.name: sorted(undeclared_differences(baseline, deployments[arm.name]))
+        for arm in experiment.arms[1:]
+        if baseline and arm.name in deployments
+    }
+
+
+def _staleness(experiment: Any, tree: Path) -> str | None:
+    from cdk8s_charts.errors import ChartError
+    from cdk8s_charts.manifest_file import read
+
+    try:
+        read(experiment, tree / "manifests")
+    except ChartError as error:
+        return str(error).replace(f"{tree}/", "")
+    return None
+
+
+def main() -> int:
+    """Print the snapshot as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tree", type=Path)
+    parser.add_argument("--templates", action="store_true")
+    options = parser.parse_args()
+    os.environ.setdefault("CDK_VALIDATION", "false")  # the tests have it on; here it would triple the time
+    print(json.dumps(snapshot(options.tree.resolve(), templates=options.templates)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""Jobs of a run: found in the reviewed manifests, released in the cluster, made anew where one failed before."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from cdk8s_charts.labels import STEP
+from cdk8s_charts.placeholders import fill
+from experiment.artifact import artifact_key
+from experiment.naming import BENCHMARK_NAME, weights_path
+from operations.cluster_view import job_failure, job_state, pods_of, trouble
+from operations.errors import OperationsError
+from operations.kubernetes import ConflictError
+from operations.running.context import StepError
+
+if TYPE_CHECKING:
+    from cdk8s_charts.manifest_file import ManifestFile
+    from experiment import Arm
+    from experiment.arms import Weights
+    from operations.running.context import Context
+
+Object = Mapping[str, Any]
+_OF_THE_CLUSTER = (
+    "controller-uid",
+    "batch.kubernetes.io/controller-uid",
+    "job-name",
+    "batch.kubernetes.io/job-name",
+)
+_UID = "JOB_UID"
+"""Environment variable of the pods (`cdk8s_charts/measuring.py`) that names the folder of unfinished results."""
+
+
+def fetching(files: tuple[ManifestFile, ...], weights: Weights) -> Object:
+    """The Job that fetches a model. Raises `StepError` when the manifests have none."""
+    return _reviewed(files, prefix="fetch-", needle=f'/{weights_path(weights)}"')
+
+
+def compiling(files: tuple[ManifestFile, ...], arm: Arm) -> Object:
+    """The Job that makes an arm's artifact. Raises `StepError` when the manifests have none."""
+    return _reviewed(files, prefix="compile-", needle=f'"--key", "{artifact_key(arm)}"')
+
+
+def batches(files: tuple[ManifestFile, ...]) -> list[Object]:
+    """The Jobs of the arms that run without a server."""
+    return [job for job in _jobs(files) if job["metadata"].get("labels", {}).get(STEP) == "batch"]
+
+
+def _reviewed(files: tuple[ManifestFile, ...], *, prefix: str, needle: str) -> Object:
+    """By what its arguments say: the name carries a hash of the whole Job."""
+    found = [
+        job
+        for job in _jobs(files)
+        if job["metadata"]["name"].startswith(prefix) and needle in json.dumps(job)
+    ]
+    if not found:
+        raise StepError(
+            f"manifests: no Job {prefix}... works on {needle}; render them anew (make manifests), review and deploy"
+        )
+    return found[0]
+
+
+def _jobs(files: tuple[ManifestFile, ...]) -> Iterator[Object]:
+    return (item for file in files for item in file.objects if item["kind"] == "Job")
+
+
+def release(context: Context, job: Object) -> None:
+    """Let a Job run: unsuspend it where it stands, make it where it does not, make it anew where it failed before."""
+    name = job["metadata"]["name"]
+    found = context.cluster.get("job", name)
+    state = job_state(found)
+    if state == "failed":
+        context.cluster.delete("job", name)
+        context.wait(
+            lambda: f"job {name}: the failed one goes away" if context.cluster.get("job", name) else None,
+            patience_s=300,
+            remedy=f"remove it by hand: scripts/kubectl delete job {name}",
+        )
+        state = "absent"
+    if state == "absent":
+        create(context, _filled(context, job) if found is None else _again(found))
+    elif state == "suspended":
+        context.cluster.patch("job", name, {"spec": {"suspend": False}})
+
+
+def create(context: Context, job: Object) -> None:
+    """Make a Job that runs at once; fine when it is there already."""
+    wanted = copy.deepcopy(dict(job))
+    wanted["spec"]["suspend"] = False
+    try:
+        context.cluster.create(wanted)
+    except ConflictError:
+        return
+
+
+def progress(context: Context, name: str) -> str | None:
+    """What a Job still does, nothing when it is complete.
+
+    Raises `StepError` when it failed, or when a pod of it can never run.
+    """
+    found = context.cluster.get("job", name)
+    state = job_state(found)
+    if state == "complete":
+        return None
+    if found is None:
+        raise StepError(f"job {name}: somebody removed it; run this again")
+    if state == "failed":
+        raise StepError(f"job {name} failed ({job_failure(found)}){_last_words(context, name)}")
+    troubles = [told for pod in pods_of(context.cluster.list("pods"), name) if (told := trouble(pod))]
+    return f"job {name} is {state}" + (f": {troubles[0]}" if troubles else "")
+
+
+def from_cron_job(context: Context, cron_job: str, name: str) -> dict[str, Any]:
+    """A Job as the suspended CronJob would make it, but for where it keeps unfinished results: under its own name, so
+    that a Job made anew after a failure finds what the failed one left.
+
+    Raises `StepError` when the cluster has no such CronJob.
+    """
+    found = context.cluster.get("cronjob", cron_job)
+    if found is None:
+        raise StepError(f"cronjob {cron_job}: none in the cluster; deploy the workloads (cdk deploy --all)")
+    template = found["spec"]["jobTemplate"]
+    spec = copy.deepcopy(template["spec"])
+    for container in containers(spec):
+        container["env"] = [
+            {"name": _UID, "value": name} if one["name"] == _UID else one for one in container.get("env", ())
+        ]
+    metadata = template.get("metadata", {})
+    labels = metadata.get("labels") or found["metadata"].get("labels", {})
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": found["metadata"]["namespace"],
+            "labels": dict(labels),
+            "annotations": {"cronjob.kubernetes.io/instantiate": "manual", **metadata.get("annotations", {})},
+        },
+        "spec": spec,
+    }
+
+
+def containers(spec: Object) -> list[dict[str, Any]]:
+    """All containers of a Job's pods, in the order in which they start."""
+    pod = spec["template"]["spec"]
+    return [*pod.get("initContainers", ()), *pod["containers"]]
+
+
+def _again(found: Object) -> dict[str, Any]:
+    """A Job that stood in the cluster, without what the cluster wrote into it."""
+    spec = copy.deepcopy(found["spec"])
+    spec.pop("selector", None)
+    labels = spec["template"].get("metadata", {}).get("labels", {})
+    for label in _OF_THE_CLUSTER:
+        labels.pop(label, None)
+    kept = {
+        key: found["metadata"][key] for key in ("name", "namespace", "labels") if key in found["metadata"]
+    }
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": kept, "spec": spec}
+
+
+def _filled(context: Context, job: Object) -> dict[str, Any]:
+    """A Job of the manifests with its placeholders filled; the tools image is the one that the CronJob runs."""
+    cron_job = context.cluster.get("cronjob", BENCHMARK_NAME)
+    if cron_job is None:
+        raise StepError(
+            f"cronjob {BENCHMARK_NAME}: none in the cluster; deploy the workloads (cdk deploy --all)"
+        )
+    image = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["image"]
+    values = {"AWS_ACCOUNT": context.aws.account, "BENCHMARK_IMAGE": image}
+    return fill([job], values)[0]
+
+
+def _last_words(context: Context, name: str) -> str:
+    """The last line that a failed Job logged, and how to read the rest."""
+    how = f"; read scripts/kubectl logs job/{name} --all-containers, mend it, then run this again"
+    for pod in pods_of(context.cluster.list("pods"), name):
+        try:
+            lines = [
+                line.strip()
+                for line in context.cluster.logs(pod["metadata"]["name"]).splitlines()
+                if line.strip()
+            ]
+        except OperationsError:
+            continue
+        if lines:
+            return f": {lines[-1][:200]}{how}"
+    return how

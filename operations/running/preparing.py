@@ -1,0 +1,130 @@
+"""Steps before anything is measured: weights, nodes, proof of the nodes, artifacts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from experiment.artifact import artifact_key
+from experiment.naming import weights_path
+from operations import nodegroup, storage
+from operations.clock import stamp
+from operations.cluster_view import NEURON, is_ready
+from operations.running import jobs
+from operations.running.context import StepError
+from operations.running.rounds import nodes_for
+
+if TYPE_CHECKING:
+    from experiment import Arm
+    from operations.running.context import Context
+
+FETCH_S = 3 * 3600
+NODES_S = 40 * 60
+COMPILE_S = 4 * 3600
+
+
+def fetch_weights(context: Context) -> None:
+    """Every model into the bucket of checkpoints, while no Trn2 node bills."""
+    experiment, aws = context.experiment, context.aws
+    missing = [weights for weights in experiment.weights if not storage.has_weights(experiment, aws, weights)]
+    names = []
+    for weights in missing:
+        job = jobs.fetching(context.files, weights)
+        jobs.release(context, job)
+        names.append(str(job["metadata"]["name"]))
+    for name in dict.fromkeys(names):
+        context.wait(
+            lambda name=name: jobs.progress(context, name),  # type: ignore[misc] # mypy cannot see a default argument in a lambda
+            patience_s=FETCH_S,
+            remedy="read its log (scripts/kubectl logs), then run this again: it goes on where it stopped",
+        )
+    for weights in missing:
+        if not storage.has_weights(experiment, aws, weights):
+            raise StepError(
+                f"weights {weights.model.name}: the Job is complete and the bucket has no marker for {weights_path(weights)}; "
+                "run this again, or look into the bucket of checkpoints"
+            )
+
+
+def start_nodes(context: Context) -> None:
+    """The nodes of the largest round, with the time at which they go away set before the first of them starts."""
+    experiment, wanted = context.experiment, nodes_for(context.experiment)
+    group = nodegroup.read(experiment, context.aws)
+    at = nodegroup.schedule_off(
+        experiment, context.aws, now=context.clock.now(), hours=context.hours, largest=group.largest
+    )
+    # Remembered first: a kill between the two must not leave nodes that nobody knows of.
+    context.asked_for(max(wanted, group.desired), off_at=stamp(at))
+    context.say(
+        f"    {wanted} x {experiment.cluster.instance.name} bill ${wanted * context.usd_per_hour:.2f} an hour, until "
+        f"{stamp(at)} at the latest"
+    )
+    if group.desired < wanted:
+        nodegroup.set_size(experiment, context.aws, nodes=wanted, group=group)
+    context.wait(
+        lambda: _nodes(context, wanted),
+        patience_s=NODES_S,
+        remedy="read scripts/status; most often EC2 has no capacity: try another zone, or buy a capacity block",
+    )
+
+
+def _nodes(context: Context, wanted: int) -> str | None:
+    group = context.need_nodes()
+    ready = sum(is_ready(node) for node in context.cluster.list("nodes", labels=NEURON))
+    return None if ready >= wanted else f"{group.name}: {ready} of {wanted} nodes are ready"
+
+
+def verify_nodes(context: Context) -> None:
+    """What only a real node can prove, before hours of compiling rest on it."""
+    if context.verify is None:
+        context.say("    skipped: nothing is proved about these nodes")
+        return
+    context.need_nodes()
+    context.verify(context)
+
+
+def compile_arms(context: Context) -> None:
+    """All missing artifacts at once; the scheduler gives devices to as many Jobs as fit. One failure does not stop
+    the others: what they compile is kept, and all failures are told together."""
+    missing = [arm for arm in context.experiment.served_arms if not _has_artifact(context, arm)]
+    waiting: dict[str, Arm] = {}
+    for arm in missing:
+        job = jobs.compiling(context.files, arm)
+        if job["metadata"]["name"] not in waiting:
+            jobs.release(context, job)
+            waiting[str(job["metadata"]["name"])] = arm
+    failed: dict[str, StepError] = {}
+    context.wait(
+        lambda: _compiling(context, waiting, failed),
+        patience_s=COMPILE_S,
+        remedy="read its log (scripts/kubectl logs), then run this again: finished artifacts are kept",
+    )
+    if failed:
+        rest = len(waiting) - len(failed)
+        first = str(next(iter(failed.values())))
+        raise StepError(
+            first if len(failed) == 1 else f"{first} ({len(failed)} failed, {rest} artifacts are kept)"
+        )
+    for arm in missing:
+        if not _has_artifact(context, arm):
+            raise StepError(
+                f"arm {arm.name}: the Job is complete and the bucket has no marker with key {artifact_key(arm)}; "
+                "run this again, or look into the bucket of artifacts"
+            )
+
+
+def _compiling(context: Context, waiting: dict[str, Arm], failed: dict[str, StepError]) -> str | None:
+    context.need_nodes()
+    told = []
+    for name in waiting:
+        if name in failed:
+            continue
+        try:
+            if (one := jobs.progress(context, name)) is not None:
+                told.append(one)
+        except StepError as error:
+            failed[name] = error
+    return "; ".join(told) or None
+
+
+def _has_artifact(context: Context, arm: Arm) -> bool:
+    return storage.has_artifact(context.experiment, context.aws, arm)

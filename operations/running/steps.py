@@ -1,0 +1,121 @@
+"""The steps in their order, and what a step may rely on after an interruption."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from operations import nodegroup
+from operations.errors import OperationsError
+from operations.running import measuring, preparing
+from operations.running.rounds import rounds
+
+if TYPE_CHECKING:
+    from experiment import Arm, Experiment
+    from operations.running.context import Context
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step; it can be carried out again after it broke off anywhere."""
+
+    name: str
+    title: str
+    act: Callable[[Context], None]
+    standing: bool = False
+    """Whether its effect can vanish (nodes, replicas): then a resumed run makes sure of it again while it is needed."""
+
+
+def steps(experiment: Experiment) -> tuple[Step, ...]:
+    """All steps of a run."""
+    found = [
+        Step(name="weights", title="fetch weights (no Trn2 node runs)", act=preparing.fetch_weights),
+        Step(name="nodes", title="start Trn2 nodes", act=preparing.start_nodes, standing=True),
+        Step(name="verify", title="prove the nodes", act=preparing.verify_nodes),
+        Step(name="compile", title="compile the arms", act=preparing.compile_arms),
+    ]
+    for number, arms in enumerate(rounds(experiment), start=1):
+        found += _round(number, arms)
+        if number == 1 and experiment.benchmark.lm_eval:
+            found.append(
+                Step(name="quality", title="ask the arms the questions of gsm8k", act=measuring.check_quality)
+            )
+    if experiment.batch_arms:
+        names = ", ".join(arm.name for arm in experiment.batch_arms)
+        found.append(Step(name="batch", title=f"run {names} without a server", act=measuring.run_batches))
+    return (
+        *found,
+        Step(name="off", title="set the Trn2 nodes to 0", act=stop_paying),
+        Step(name="report", title="fetch results and report", act=measuring.bring_home),
+    )
+
+
+def _round(number: int, arms: tuple[Arm, ...]) -> list[Step]:
+    names = ", ".join(arm.name for arm in arms)
+    return [
+        Step(
+            name=f"arms-{number}",
+            title=f"raise {names}",
+            act=lambda context: measuring.raise_arms(context, arms),
+            standing=True,
+        ),
+        Step(
+            name=f"benchmark-{number}",
+            title=f"load {names}",
+            act=lambda context: _measured(context, number, arms),
+        ),
+    ]
+
+
+def _measured(context: Context, number: int, arms: tuple[Arm, ...]) -> None:
+    """Which folder of results is this round's: the one that came into being with its Job."""
+    before = measuring.stored(context) - set(context.state.results.values())
+    key = str(number)
+    if key not in context.state.before:
+        context.save(before={**context.state.before, key: sorted(before)})
+    measuring.load_arms(context, number, arms)
+    new = sorted(
+        measuring.stored(context) - set(context.state.before[key]) - set(context.state.results.values())
+    )
+    if not new:
+        raise OperationsError(
+            "benchmark: its Job is complete and nothing new is in the bucket of results; read scripts/kubectl logs of its Job"
+        )
+    context.save(results={**context.state.results, key: new[-1]})
+
+
+def remaining(all_steps: tuple[Step, ...], done: tuple[str, ...]) -> list[Step]:
+    """What is left to do: everything not done, and what stands below it and may have fallen meanwhile."""
+    left = [step for step in all_steps if step.name not in done]
+    if not left:
+        return []
+    first = all_steps.index(left[0])
+    if left[0].name in ("off", "report", "weights", "nodes"):
+        return left
+    again = [step for step in all_steps[:first] if step.standing and _needed(step, left[0])]
+    return again + left
+
+
+def _needed(standing: Step, by: Step) -> bool:
+    """Nodes by everything until they are let go; arms by their own benchmark."""
+    if standing.name == "nodes":
+        return True
+    return by.name == standing.name.replace("arms-", "benchmark-") or (by.name, standing.name) == (
+        "quality",
+        "arms-1",
+    )
+
+
+def stop_paying(context: Context) -> None:
+    """Arms to 0, nodes to 0, and the schedule that would do the same away. Also what a failed run ends with."""
+    try:
+        measuring.lower_arms(context)
+    except OperationsError as error:
+        context.say(f"    {error}")  # the nodes under them go in any case
+    group = nodegroup.read(context.experiment, context.aws)
+    if group.desired:
+        nodegroup.set_size(context.experiment, context.aws, nodes=0, group=group)
+    context.asked_for(0)
+    nodegroup.forget_schedule(context.experiment, context.aws)
+    context.say(f"    {group.name}: 0 nodes; nothing of this run bills by the hour any more")

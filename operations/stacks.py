@@ -1,0 +1,80 @@
+"""The CloudFormation stacks of an experiment, found by their tag."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from infra.naming import stack_name
+from operations.aws_errors import AwsError
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+    from operations.aws import Aws
+
+PARTS = ("network", "storage", "observability", "cluster", "nodes", "identity", "workloads")
+"""In the order in which they are deployed."""
+TAG = "experiment"
+"""On every stack, and by CloudFormation on what the stacks make."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """One stack; `status` is CloudFormation's word, or `absent`."""
+
+    name: str
+    status: str
+    reason: str = ""
+
+    @property
+    def complete(self) -> bool:
+        return self.status in ("CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE")
+
+
+def deployed(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
+    """The experiment's stacks that exist, in the order of deployment; those of another name come last."""
+    order = {stack_name(experiment, part): number for number, part in enumerate(PARTS)}
+    found = [
+        _stack(entry)
+        for entry in aws.client("cloudformation").every("describe_stacks", "Stacks")
+        if {"Key": TAG, "Value": experiment.name} in entry.get("Tags", ()) or entry["StackName"] in order
+    ]
+    found = [stack for stack in found if stack.status != "DELETE_COMPLETE"]
+    return tuple(sorted(found, key=lambda stack: (order.get(stack.name, len(order)), stack.name)))
+
+
+def expected(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
+    """Every stack that there should be, and those beside."""
+    there = {stack.name: stack for stack in deployed(experiment, aws)}
+    names = [stack_name(experiment, part) for part in PARTS]
+    wanted = [there.pop(name, Stack(name=name, status="absent")) for name in names]
+    return (*wanted, *there.values())
+
+
+def one(name: str, aws: Aws) -> Stack:
+    """A stack as it is now."""
+    try:
+        found = aws.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
+    except AwsError as error:
+        if error.code == "ValidationError" and "does not exist" in str(error):
+            return Stack(name=name, status="absent")
+        raise
+    return _stack(found[0]) if found else Stack(name=name, status="absent")
+
+
+def failures(name: str, aws: Aws) -> list[str]:
+    """What CloudFormation could not delete of a stack, newest first."""
+    events = aws.client("cloudformation").every("describe_stack_events", "StackEvents", StackName=name)
+    return [
+        f"{event['LogicalResourceId']}: {' '.join(event.get('ResourceStatusReason', 'no reason given').split())}"
+        for event in events
+        if event["ResourceStatus"] == "DELETE_FAILED" and event["LogicalResourceId"] != name
+    ]
+
+
+def _stack(entry: dict[str, Any]) -> Stack:
+    return Stack(
+        name=entry["StackName"],
+        status=entry["StackStatus"],
+        reason=" ".join(entry.get("StackStatusReason", "").split()),
+    )

@@ -1,0 +1,111 @@
+"""A way to a private endpoint: port forwarding by Systems Manager through one of the cluster's own nodes.
+
+https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-working-with-sessions-start.html, document
+AWS-StartPortForwardingSessionToRemoteHost. Not run on AWS.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from experiment.naming import cluster_name
+from operations.errors import OutsideError
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+    from operations.aws import Aws
+
+PLUGIN = "session-manager-plugin"
+DOCUMENT = "AWS-StartPortForwardingSessionToRemoteHost"
+_READY = "Waiting for connections"
+
+
+@contextmanager
+def into(experiment: Experiment, aws: Aws, *, host: str) -> Iterator[int]:
+    """A local port behind which the private endpoint answers.
+
+    Raises `OutsideError` when the plugin is missing, no node takes sessions, or the session does not open.
+    """
+    plugin = shutil.which(PLUGIN)
+    if plugin is None:
+        raise OutsideError(
+            f"cluster {cluster_name(experiment)}: its endpoint is private and {PLUGIN} is not installed; install it "
+            "(docs.aws.amazon.com/systems-manager, Session Manager plugin), or put your network into cluster.admin_cidrs"
+        )
+    port = _free_port()
+    request = {
+        "Target": _node(experiment, aws),
+        "DocumentName": DOCUMENT,
+        "Parameters": {"host": [host], "portNumber": ["443"], "localPortNumber": [str(port)]},
+    }
+    ssm = aws.client("ssm")
+    session = ssm.start_session(**request)
+    opened = {key: session[key] for key in ("SessionId", "StreamUrl", "TokenValue")}
+    try:
+        with _forwarding(plugin, opened, request, region=aws.region):
+            yield port
+    finally:
+        ssm.terminate_session(SessionId=session["SessionId"])
+
+
+@contextmanager
+def _forwarding(
+    plugin: str, session: dict[str, Any], request: dict[str, Any], *, region: str
+) -> Iterator[None]:
+    endpoint = f"https://ssm.{region}.amazonaws.com"
+    arguments = [plugin, json.dumps(session), region, "StartSession", "", json.dumps(request), endpoint]
+    process = subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
+    )
+    try:
+        said = []
+        for line in process.stdout or ():
+            said.append(line.strip())
+            if _READY in line:
+                break
+        else:
+            last = next((line for line in reversed(said) if line), "it said nothing")
+            raise OutsideError(
+                f"{PLUGIN}: the session to {request['Target']} did not open ({last}); run this again"
+            )
+        yield
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def _node(experiment: Experiment, aws: Aws) -> str:
+    """A running node of the cluster that Systems Manager can reach."""
+    filters = [
+        {"Name": "tag:eks:cluster-name", "Values": [cluster_name(experiment)]},
+        {"Name": "instance-state-name", "Values": ["running"]},
+    ]
+    instances = {
+        instance["InstanceId"]
+        for reservation in aws.client("ec2").every("describe_instances", "Reservations", Filters=filters)
+        for instance in reservation["Instances"]
+    }
+    online = [
+        str(entry["InstanceId"])
+        for entry in aws.client("ssm").every("describe_instance_information", "InstanceInformationList")
+        if entry["InstanceId"] in instances and entry["PingStatus"] == "Online"
+    ]
+    if not online:
+        raise OutsideError(
+            f"cluster {cluster_name(experiment)}: its endpoint is private and none of its {len(instances)} running nodes "
+            "answers to Systems Manager; wait until the system nodes are up, or put your network into cluster.admin_cidrs"
+        )
+    return min(online)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

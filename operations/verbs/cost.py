@@ -1,0 +1,132 @@
+"""`cost`: dollars an hour by component, and a run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from experiment.cost import idle, per_hour, running
+from operations import estimate, prices
+from operations.aws import Aws
+from operations.options import add_experiment, as_json, experiment_of
+from operations.options import hours as hours_option
+from operations.table import table
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+    from experiment.cost import Item
+
+HELP = "dollars an hour by component and a run, from dated list prices; asks AWS only with --refresh"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Which experiment, for how long, and where prices come from."""
+    add_experiment(parser)
+    parser.add_argument(
+        "--hours", type=hours_option, metavar="H", help="Trn2 hours of a run (default: predicted)"
+    )
+    parser.add_argument("--compiled", action="store_true", help="predict for artifacts that exist already")
+    parser.add_argument("--refresh", action="store_true", help="ask the Pricing API and keep its answer")
+    parser.add_argument(
+        "--prices", type=Path, metavar="FILE", help=f"kept answers (default: {_shown_default()})"
+    )
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Print the bill."""
+    experiment = experiment_of(options.experiment, verb="price")
+    file = options.prices or prices.default_file()
+    region = experiment.cluster.region
+    if options.refresh:
+        _refresh(experiment, file, account=options.account)
+    table_of = prices.read(file, region=region)
+    items = tuple(table_of.of(item) for item in running(experiment))
+    quiet = tuple(table_of.of(item) for item in idle(experiment))
+    parts = estimate.parts(experiment, to_compile=0 if options.compiled else len(experiment.arms))
+    hours = options.hours or sum(part.hours for part in parts)
+    if options.json:
+        print(as_json(_document(experiment, items, quiet, parts, hours)))
+    else:
+        print(_text(items, quiet, parts, hours, given=options.hours is not None))
+    return 0
+
+
+def _refresh(experiment: Experiment, file: Path, *, account: str | None) -> None:
+    region, items = experiment.cluster.region, running(experiment)
+    today = datetime.now(UTC).date().isoformat()
+    found = prices.fetch(items, Aws(prices.PRICING_REGION, account=account), region=region, today=today)
+    prices.write(file, region=region, prices=found)
+    print(f"cost: {len(found)} of {len(items)} prices fetched, kept in {file}", file=sys.stderr)
+
+
+def _document(
+    experiment: Experiment,
+    items: tuple[Item, ...],
+    quiet: tuple[Item, ...],
+    parts: tuple[estimate.Part, ...],
+    hours: float,
+) -> dict[str, object]:
+    return {
+        "experiment": experiment.name,
+        "items": [
+            {
+                "item": item.price.item,
+                "units": item.units,
+                "usd_per_hour": round(item.usd_per_hour, 4),
+                "as_of": item.price.as_of,
+                "source": item.price.source,
+            }
+            for item in items
+        ],
+        "idle_usd_per_hour": round(per_hour(quiet), 4),
+        "running_usd_per_hour": round(per_hour(items), 4),
+        "run": {
+            "trn2_hours": round(hours, 2),
+            "usd": round(hours * per_hour(items), 2),
+            "parts": [vars(part) for part in parts],
+        },
+    }
+
+
+def _text(
+    items: tuple[Item, ...],
+    quiet: tuple[Item, ...],
+    parts: tuple[estimate.Part, ...],
+    hours: float,
+    *,
+    given: bool,
+) -> str:
+    rows = [
+        (
+            item.price.item,
+            str(item.units),
+            f"{item.usd_per_hour:.3f}",
+            f"{item.price.as_of}, {item.price.source}",
+        )
+        for item in items
+    ]
+    lines = [
+        table(("component", "units", "$/hour", "quoted"), rows),
+        "",
+        f"without Trn2 nodes: ${per_hour(quiet):.2f} an hour; with them: ${per_hour(items):.2f} an hour; storage and "
+        "traffic come on top",
+        "",
+    ]
+    if not given:
+        lines += [
+            table(
+                ("part of a run", "hours", "predicted from"),
+                [(p.step, f"{p.hours:.2f}", p.assumption) for p in parts],
+            ),
+            "",
+        ]
+    said = "as asked" if given else "predicted"
+    lines.append(f"a run of {hours:.2f} Trn2 hours ({said}): ${hours * per_hour(items):.2f}")
+    return "\n".join(lines)
+
+
+def _shown_default() -> str:
+    return "~/.config/trn2-speculative-decoding/prices.json"

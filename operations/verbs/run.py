@@ -1,0 +1,154 @@
+"""`run EXPERIMENT`: from deployed stacks to the answer and back to 0 Trn2 nodes."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cdk8s_charts.manifest_file import read
+from experiment.catalogue.prices import TRN2_ON_DEMAND
+from operations import estimate, storage
+from operations.access import cluster_of
+from operations.clock import SystemClock
+from operations.errors import OperationsError, OutsideError
+from operations.options import ROOT, add_account, as_json, aws_of, experiment_of
+from operations.options import hours as hours_option
+from operations.running.context import Context
+from operations.running.engine import carry_out
+from operations.running.lease import claimed, unfinished
+from operations.running.rounds import nodes_for
+from operations.running.state import RunStore
+from operations.running.steps import remaining, steps
+from operations.verify.verifying import verify
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+    from operations.running.engine import Answer
+    from operations.running.state import Held
+
+HELP = "weights, nodes, verify, compile, serve, benchmark, report, 0 nodes; the same command goes on after any interruption"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Which experiment, for how long nodes may live, what to do when it fails."""
+    parser.add_argument(
+        "experiment", type=Path, metavar="EXPERIMENT", help="experiment file, its stacks deployed"
+    )
+    parser.add_argument(
+        "--hours",
+        type=hours_option,
+        metavar="H",
+        help="nodes are set to 0 after so long, whatever happens (default: predicted hours and half as much again)",
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="results (default: results/<run>)")
+    parser.add_argument("--manifests", type=Path, default=ROOT / "manifests", help="default: manifests/")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done and what it costs")
+    parser.add_argument("--keep-nodes", action="store_true", help="leave the nodes up when a step fails")
+    parser.add_argument("--skip-verify", action="store_true", help="prove nothing about the nodes")
+    parser.add_argument(
+        "--take-over", action="store_true", help="go on with a run whose process is gone elsewhere"
+    )
+    add_account(parser)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Exit 0 with an answer, 1 when a step failed, 130 when interrupted."""
+    experiment = experiment_of(options.experiment, verb="run")
+    files = read(experiment, options.manifests)
+    aws, clock = aws_of(experiment, options), SystemClock()
+    store = RunStore(experiment, aws)
+    held = unfinished(experiment, store, now=clock.now(), take_over=options.take_over)
+    to_compile = sum(not storage.has_artifact(experiment, aws, arm) for arm in experiment.served_arms)
+    plan = _plan(experiment, held, to_compile, options.hours)
+    if options.dry_run:
+        print(as_json(plan) if options.json else _plan_text(plan))
+        return 0
+    print(_plan_text(plan), file=sys.stderr)
+    with cluster_of(experiment, aws) as cluster:
+        held = claimed(experiment, store, held, now=clock.now())
+        context = Context(
+            experiment=experiment,
+            aws=aws,
+            cluster=cluster,
+            clock=clock,
+            store=store,
+            held=held,
+            files=files,
+            hours=plan["hours"],
+            out=options.out or ROOT / "results" / held.state.id,
+            say=lambda line: print(line, file=sys.stderr, flush=True),
+            verify=None if options.skip_verify else _verified,
+            report=_report,
+        )
+        answer = carry_out(context, keep_nodes=options.keep_nodes)
+    print(as_json(vars(answer)) if options.json else _answer_text(answer, context.out))
+    return 0
+
+
+def _plan(experiment: Experiment, held: Held | None, to_compile: int, hours: float | None) -> dict[str, Any]:
+    """What is ahead, and what it may cost at most."""
+    everything = steps(experiment)
+    left = remaining(everything, held.state.done if held else ())
+    predicted = estimate.hours(experiment, to_compile=to_compile)
+    allowed = hours or round(predicted * 1.5, 2)
+    nodes = nodes_for(experiment)
+    price = TRN2_ON_DEMAND[experiment.cluster.instance.name].usd_per_hour
+    return {
+        "experiment": experiment.name,
+        "resumes": held.state.id if held else None,
+        "steps": [step.title for step in left],
+        "to_compile": to_compile,
+        "nodes": nodes,
+        "predicted_trn2_hours": round(predicted, 2),
+        "predicted_usd": round(predicted * nodes * price, 2),
+        "hours": allowed,
+        "most_usd": round(allowed * nodes * price, 2),
+    }
+
+
+def _plan_text(plan: dict[str, Any]) -> str:
+    begins = f"goes on with run {plan['resumes']}" if plan["resumes"] else "a new run"
+    return (
+        f"{plan['experiment']}: {begins}; {plan['to_compile']} artifacts to compile, {plan['nodes']} Trn2 nodes\n"
+        + "".join(f"    {title}\n" for title in plan["steps"])
+        + f"predicted: {plan['predicted_trn2_hours']:.1f} Trn2 hours, ${plan['predicted_usd']:.2f} for the answer at list "
+        f"price; at most ${plan['most_usd']:.2f}, because nodes are set to 0 after {plan['hours']:g} hours"
+    )
+
+
+def _answer_text(answer: Answer, out: Path) -> str:
+    return (
+        f"run {answer.id}: {out}, {answer.state}\n"
+        f"this answer took {answer.node_hours:.2f} Trn2 node hours, ${answer.usd:.2f} at list price; 0 nodes are left"
+    )
+
+
+def _verified(context: Context) -> None:
+    """What `scripts/verify` checks, as a step. Raises `OperationsError` with the first of what failed."""
+    findings = verify(
+        context.experiment, context.cluster, context.clock, tell=lambda line: context.say(f"    {line}")
+    )
+    bad = [one for one in findings if not one.passed]
+    context.say(f"    {len(findings) - len(bad)} checks passed, {len(bad)} failed")
+    if bad:
+        more = f" ({len(bad) - 1} more: scripts/verify lists all)" if len(bad) > 1 else ""
+        raise OperationsError(
+            f"verify {bad[0].check}, {bad[0].subject}: {bad[0].found}; {bad[0].remedy}{more}"
+        )
+
+
+def _report(folder: Path) -> None:
+    """The table on the terminal and report.html in the folder, made by the benchmark itself."""
+    result = subprocess.run(
+        [sys.executable, "-m", "benchmark", "report", str(folder.resolve())],
+        cwd=ROOT,
+        stdout=sys.stderr,
+        check=False,
+    )
+    if result.returncode not in (0, 1):
+        raise OutsideError(
+            f"benchmark report {folder}: ended with exit {result.returncode}; the records are there, make the report again"
+        )

@@ -1,0 +1,168 @@
+"""`status`: stacks, nodes, claims, arms, artifacts, alarms and the run, on one page."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from experiment.catalogue.prices import TRN2_ON_DEMAND
+from operations import cluster_view, nodegroup, stacks, storage
+from operations.access import cluster_of
+from operations.errors import OperationsError, OutsideError
+from operations.options import add_experiment, as_json, aws_of, experiment_of
+from operations.running.state import RunStore
+from operations.table import table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from experiment import Experiment
+    from operations.aws import Aws
+
+HELP = "what an experiment has on AWS and in its cluster, and what of it bills; changes nothing"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Only which experiment."""
+    add_experiment(parser)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Exit 0 when everything could be read, 1 when some part is not there, 3 when it could not be reached."""
+    experiment = experiment_of(options.experiment, verb="look at")
+    aws = aws_of(experiment, options)
+    page: dict[str, Any] = {"experiment": experiment.name, "account": aws.account, "region": aws.region}
+    problems: list[OperationsError] = []
+    sections: dict[str, Callable[[Experiment, Aws], Any]] = {
+        "stacks": _stacks,
+        "trn2": _group,
+        "cluster": _cluster,
+        "artifacts": _artifacts,
+        "alarms": _alarms,
+        "run": _run,
+    }
+    for name, read in sections.items():
+        try:
+            page[name] = read(experiment, aws)
+        except OperationsError as error:
+            page[name] = None
+            problems.append(error)
+    page["problems"] = [str(problem) for problem in problems]
+    print(as_json(page) if options.json else _text(page))
+    for problem in problems:
+        print(f"status: {problem}", file=sys.stderr)
+    if any(isinstance(problem, OutsideError) for problem in problems):
+        return 3
+    return 1 if problems else 0
+
+
+def _stacks(experiment: Experiment, aws: Aws) -> list[dict[str, str]]:
+    found = stacks.expected(experiment, aws)
+    return [{"name": stack.name, "status": stack.status, "reason": stack.reason} for stack in found]
+
+
+def _group(experiment: Experiment, aws: Aws) -> dict[str, Any]:
+    group = nodegroup.read(experiment, aws)
+    price = TRN2_ON_DEMAND[experiment.cluster.instance.name].usd_per_hour
+    return {
+        "nodegroup": group.name,
+        "status": group.status,
+        "nodes": group.desired,
+        "usd_per_hour": group.desired * price,
+        "off_at": nodegroup.scheduled_off(experiment, aws),
+        "issues": list(group.issues),
+    }
+
+
+def _cluster(experiment: Experiment, aws: Aws) -> dict[str, Any]:
+    with cluster_of(experiment, aws) as cluster:
+        nodes, pods = cluster.list("nodes"), cluster.list("pods")
+        deployments = {item["metadata"]["name"]: item for item in cluster.list("deployments")}
+        claims = cluster.list("resourceclaims") if experiment.baseline.serving.allocation == "dra" else []
+    return {
+        "nodes": [
+            {
+                "name": node["metadata"]["name"],
+                "role": cluster_view.role(node),
+                "ready": cluster_view.is_ready(node),
+            }
+            for node in nodes
+        ],
+        "claims": [
+            {"name": claim["metadata"]["name"], "state": cluster_view.claim_state(claim)} for claim in claims
+        ],
+        "arms": [_arm(arm.name, deployments, pods) for arm in experiment.served_arms],
+    }
+
+
+def _arm(name: str, deployments: dict[str, dict[str, Any]], pods: list[dict[str, Any]]) -> dict[str, Any]:
+    wanted, ready = cluster_view.replicas(deployments.get(name))
+    troubles = [told for pod in cluster_view.pods_of(pods, name) if (told := cluster_view.trouble(pod))]
+    return {
+        "name": name,
+        "deployed": name in deployments,
+        "replicas": wanted,
+        "ready": ready,
+        "trouble": troubles[0] if troubles else None,
+    }
+
+
+def _artifacts(experiment: Experiment, aws: Aws) -> dict[str, Any]:
+    return {
+        "weights": {
+            weights.model.name: storage.has_weights(experiment, aws, weights)
+            for weights in experiment.weights
+        },
+        "compiled": {arm.name: storage.has_artifact(experiment, aws, arm) for arm in experiment.arms},
+    }
+
+
+def _alarms(experiment: Experiment, aws: Aws) -> list[dict[str, str]]:
+    found = aws.client("cloudwatch").every("describe_alarms", "MetricAlarms", AlarmNamePrefix=experiment.name)
+    return [{"name": alarm["AlarmName"], "state": alarm["StateValue"]} for alarm in found]
+
+
+def _run(experiment: Experiment, aws: Aws) -> dict[str, Any] | None:
+    held = RunStore(experiment, aws).current()
+    return held.state.as_json() if held else None
+
+
+def _text(page: dict[str, Any]) -> str:
+    rows: list[tuple[str, str, str]] = []
+    for stack in page["stacks"] or ():
+        rows.append(("stack", stack["name"], f"{stack['status']} {stack['reason']}".strip()))
+    if (group := page["trn2"]) is not None:
+        off = f", off at {group['off_at']}" if group["off_at"] else ""
+        rows.append(
+            ("trn2", group["nodegroup"], f"{group['nodes']} nodes, ${group['usd_per_hour']:.2f} an hour{off}")
+        )
+        rows += [("trn2", group["nodegroup"], issue) for issue in group["issues"]]
+    if (cluster := page["cluster"]) is not None:
+        rows += [
+            ("node", one["name"], f"{one['role']}, {'ready' if one['ready'] else 'not ready'}")
+            for one in cluster["nodes"]
+        ]
+        rows += [("claim", one["name"], one["state"]) for one in cluster["claims"]]
+        rows += [("arm", one["name"], _arm_text(one)) for one in cluster["arms"]]
+    if (there := page["artifacts"]) is not None:
+        rows += [("weights", name, _there(found)) for name, found in there["weights"].items()]
+        rows += [("artifact", name, _there(found)) for name, found in there["compiled"].items()]
+    rows += [("alarm", one["name"], one["state"]) for one in page["alarms"] or ()]
+    if (run := page["run"]) is not None:
+        rows.append(
+            ("run", run["id"], f"at {run['step']}, begun {run['begun']}; scripts/run goes on with it")
+        )
+    return f"{page['experiment']}, account {page['account']}, {page['region']}\n\n" + table(
+        ("what", "name", "state"), rows
+    )
+
+
+def _arm_text(arm: dict[str, Any]) -> str:
+    if not arm["deployed"]:
+        return "not deployed"
+    return f"{arm['ready']} of {arm['replicas']} ready" + (f"; {arm['trouble']}" if arm["trouble"] else "")
+
+
+def _there(found: bool) -> str:
+    return "complete" if found else "absent"

@@ -1,0 +1,136 @@
+"""`teardown`: everything of an experiment away, the dearest first, and what stays is named."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from operations import billing, nodegroup, stacks
+from operations.aws_errors import AwsError
+from operations.clock import Clock, SystemClock
+from operations.errors import OperationsError, UsageError
+from operations.options import add_experiment, as_json, aws_of, experiment_of
+from operations.table import table
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+    from operations.aws import Aws
+    from operations.stacks import Stack
+
+HELP = "take an experiment down (Trn2 nodes, workloads, cluster ...), then list what still bills; can be run again"
+POLL_S = 15
+PATIENCE_S = 3600
+"""For one stack: deleting a cluster takes about ten minutes, node groups as long."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """A second word before anything is deleted."""
+    parser.add_argument(
+        "--confirm", metavar="NAME", help="the experiment's name, instead of typing it when asked"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would be deleted, change nothing")
+    add_experiment(parser)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Exit 0 when no stack is left, 1 when some are."""
+    experiment = experiment_of(options.experiment, verb="take down")
+    aws = aws_of(experiment, options)
+    there = stacks.deployed(experiment, aws)
+    if not options.dry_run and there:
+        _confirm(experiment, aws, options.confirm)
+    kept = [] if options.dry_run else take_down(experiment, aws, SystemClock())
+    bills = billing.tagged(experiment, aws)
+    told = {
+        "experiment": experiment.name,
+        "account": aws.account,
+        "dry_run": options.dry_run,
+        "stacks": [stack.name for stack in reversed(there)],
+        "left": [{"name": name, "why": why} for name, why in kept],
+        "bills": [{"arn": one.arn, "what": one.what} for one in bills],
+    }
+    print(as_json(told) if options.json else _text(told))
+    return 1 if kept else 0
+
+
+def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str, str]]:
+    """Delete every stack, last deployed first; a refusal does not keep the others. Returns what is left, and why."""
+    _stop_nodes(experiment, aws)
+    kept = []
+    for stack in reversed(stacks.deployed(experiment, aws)):
+        print(f"    {stack.name}: deleting", file=sys.stderr)
+        why = _delete(stack, aws, clock)
+        if why is not None:
+            print(f"teardown: {stack.name}: {why}", file=sys.stderr)
+            kept.append((stack.name, why))
+    return kept
+
+
+def _stop_nodes(experiment: Experiment, aws: Aws) -> None:
+    """First of all what costs dollars a minute; whatever keeps it from stopping, the stacks are tried all the same."""
+    try:
+        group = nodegroup.read(experiment, aws)
+        if group.desired:
+            nodegroup.set_size(experiment, aws, nodes=0, group=group)
+            print(f"    {group.name}: {group.desired} nodes set to 0", file=sys.stderr)
+    except OperationsError as error:
+        if stacks.deployed(experiment, aws):
+            print(f"teardown: {error}", file=sys.stderr)
+
+
+def _delete(stack: Stack, aws: Aws, clock: Clock) -> str | None:
+    """Why a stack is still there, with the remedy; nothing when it is gone."""
+    try:
+        aws.client("cloudformation").delete_stack(StackName=stack.name)
+        return _await(stack.name, aws, clock)
+    except AwsError as error:
+        if error.code == "ValidationError":  # e.g. while another change of it is under way
+            return f"{error}; wait for that to end, then run scripts/teardown again"
+        raise
+
+
+def _await(name: str, aws: Aws, clock: Clock) -> str | None:
+    waited = 0
+    while (now := stacks.one(name, aws)).status not in ("absent", "DELETE_COMPLETE"):
+        if now.status == "DELETE_FAILED":
+            why = (stacks.failures(name, aws) or [now.reason or "no reason given"])[0]
+            return f"not deleted: {why}; remove what it names, then run scripts/teardown again"
+        if not now.status.startswith("DELETE") and now.status.endswith("_IN_PROGRESS"):
+            return f"is {now.status}; wait for that to end, then run scripts/teardown again"
+        if waited >= PATIENCE_S:
+            return f"still {now.status} after {PATIENCE_S // 60} minutes; run scripts/teardown again later"
+        clock.sleep(POLL_S)
+        waited += POLL_S
+    return None
+
+
+def _confirm(experiment: Experiment, aws: Aws, given: str | None) -> None:
+    if given is None and sys.stdin.isatty():
+        print(
+            f"This deletes {experiment.name} in account {aws.account}, {aws.region}; the buckets stay. Type its name: ",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
+        given = sys.stdin.readline().strip()
+    if given != experiment.name:
+        said = f"--confirm {given!r} is not its name" if given else "nobody confirmed"
+        raise UsageError(
+            f"{experiment.name}: {said}, nothing was deleted; run it with --confirm {experiment.name}"
+        )
+
+
+def _text(told: dict[str, Any]) -> str:
+    names = told["stacks"]
+    if told["dry_run"]:
+        lines = [f"would delete, in this order: {', '.join(names) or 'nothing, no stack is there'}"]
+    else:
+        lines = [f"{len(names) - len(told['left'])} of {len(names)} stacks deleted"]
+        lines += [f"left: {one['name']}: {one['why']}" for one in told["left"]]
+    rows = [(one["arn"].split(":", 5)[2], one["arn"].split(":", 5)[5], one["what"]) for one in told["bills"]]
+    lines += [
+        "",
+        "carries the experiment's tag and may bill:" if rows else "nothing with the experiment's tag is left",
+    ]
+    return "\n".join([*lines, table(("service", "resource", "what it bills"), rows)]).rstrip()

@@ -1,0 +1,1 @@
+"""What only a real node can prove, proved in two minutes before anything is compiled on it."""

@@ -1,0 +1,82 @@
+"""Every assumption that could not be tried without AWS, with the check that decides it.
+
+docs/not-run-on-aws.md lists the same names; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assumption:
+    """What the project takes for granted until a check of `scripts/verify` has passed."""
+
+    check: str
+    text: str
+    where: str
+    """`cluster`: seen from outside through the API; `node`: proved by a Job that holds a claim."""
+
+
+ASSUMPTIONS = (
+    Assumption(
+        check="nodes-ready",
+        where="cluster",
+        text="Trn2 nodes join with the label and the taint that pods ask for, at a kubelet without the DRA regression "
+        "of 1.34.0 and 1.34.1",
+    ),
+    Assumption(
+        check="node-size",
+        where="cluster",
+        text="a node can allocate at least the CPU, memory and scratch that placement counts on",
+    ),
+    Assumption(
+        check="device-class",
+        where="cluster",
+        text="the Neuron Helm chart, at the pinned version and values, brings the device class or the extended resource",
+    ),
+    Assumption(
+        check="device-attributes",
+        where="cluster",
+        text="the DRA driver publishes every device with the attributes that the claims select by, "
+        "connected groups among them",
+    ),
+    Assumption(
+        check="daemons-ready",
+        where="cluster",
+        text="the add-ons at their pinned versions run on every node",
+    ),
+    Assumption(
+        check="device-files",
+        where="node",
+        text="the container may open its Neuron devices under the rendered security context",
+    ),
+    Assumption(
+        check="logical-cores",
+        where="node",
+        text="the claim (or the node's user data) sets the logical NeuronCore configuration",
+    ),
+    Assumption(
+        check="driver-version", where="node", text="the AMI's Neuron driver fits the runtime in the image"
+    ),
+    Assumption(
+        check="runtime-starts",
+        where="node",
+        text="the Neuron runtime starts without a capability or a privilege",
+    ),
+    Assumption(
+        check="scratch-space",
+        where="node",
+        text="the local NVMe is the pod's scratch, large enough to compile on",
+    ),
+    Assumption(
+        check="mounts-readable",
+        where="node",
+        text="Mountpoint mounts both buckets with the pod's own identity (`authenticationSource: pod`)",
+    ),
+    Assumption(
+        check="pod-identity",
+        where="node",
+        text="the association of the service account is in force when the pod starts",
+    ),
+)

@@ -1,0 +1,1 @@
+"""Tests of the engine's installation and servers, with commands that stand for vLLM."""

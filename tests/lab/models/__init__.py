@@ -1,0 +1,1 @@
+"""Tests of the corpus, and of the checkpoints that ship."""

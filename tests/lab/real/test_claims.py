@@ -1,0 +1,93 @@
+"""Each claim is met by a run that bears it out, and missed by one that does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lab.real.claims import Sweep, judge
+
+from .results import AGREEMENTS, SPEED_UP, SWEEP, TOKENS_PER_STEP, advice, summary
+
+
+def _missed(*, short: bool = False, found: dict[str, Any] | None = None, **others: Any) -> list[str]:
+    given: dict[str, Any] = {"agreements": AGREEMENTS, "advice": advice()} | others
+    claims = judge(found or summary(), SWEEP, given["agreements"], given["advice"], short=short)
+    return [claim.text for claim in claims if not claim.met]
+
+
+def test_a_good_run_meets_every_claim() -> None:
+    assert _missed() == []
+    assert _missed(short=True, advice=None) == []
+
+
+def test_the_window_of_7_is_judged_the_widest_advises_and_the_narrowest_times() -> None:
+    assert (SWEEP.main, SWEEP.widest, SWEEP.narrowest) == ("tiny-sd-k7", "tiny-sd-k15", "tiny-sd-k1")
+    assert Sweep(baseline="b", arms={3: "three", 15: "fifteen"}).main == "three"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"errors": 1}, "every arm answers"),
+        ({"n": 0}, "every arm answers"),
+        ({"acceptance_length": 4.9}, "at least 5 tokens a step"),
+        ({"output_equality": {"n_pairs": 60, "equal": 59}}, "greedy answers are the same"),
+        ({"output_equality": {"n_pairs": 15, "equal": 15}}, "greedy answers are the same"),
+    ],
+)
+@pytest.mark.parametrize("short", [False, True])
+def test_what_does_not_depend_on_time_is_judged_in_both(
+    changes: dict[str, Any], said: str, short: bool
+) -> None:
+    missed = _missed(short=short, found=summary(**changes))
+    assert any(said in text for text in missed)
+
+
+def test_a_run_that_stopped_early_is_not_complete() -> None:
+    found = summary()
+    found["run"]["complete"] = False
+    assert _missed(found=found) == ["every arm answers every request"]
+
+
+def test_counters_that_say_otherwise_than_chunks_are_noticed() -> None:
+    off = (replace(AGREEMENTS[0], streamed=5.06),)
+    assert any("counters" in text for text in _missed(agreements=off))
+    assert any("counters" in text for text in _missed(agreements=()))
+
+
+def test_a_structured_class_must_be_faster_for_sure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SPEED_UP, "repetition", 1.59)
+    assert [text for text in _missed(found=summary()) if "faster by" in text]
+    assert not [text for text in _missed(found=summary(), short=True) if "faster by" in text]
+
+
+def test_open_ended_prompts_must_not_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SPEED_UP, "open-ended", 1.21)
+    assert [text for text in _missed(found=summary()) if "open-ended" in text]
+    monkeypatch.setitem(SPEED_UP, "open-ended", 1.19)
+    assert not [text for text in _missed(found=summary()) if "open-ended" in text]
+
+
+@pytest.mark.parametrize(("off_by", "missed"), [(1.09, 0), (1.12, 3), (0.91, 0), (0.89, 3)])
+def test_advice_must_be_near_what_is_measured(off_by: float, missed: int) -> None:
+    found = [text for text in _missed(advice=advice(off_by=off_by)) if "advice" in text]
+    assert len(found) == missed
+
+
+def test_a_run_without_the_windows_is_not_said_to_be_advised_well() -> None:
+    assert len([text for text in _missed(advice=None) if "advice" in text]) == 3
+
+
+def test_a_short_run_still_notices_an_engine_that_crawls(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SPEED_UP:
+        monkeypatch.setitem(SPEED_UP, name, 0.2)
+    assert [text for text in _missed(found=summary(), short=True) if "not slower" in text]
+
+
+def test_the_open_ended_class_counts_as_no_structured_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TOKENS_PER_STEP, "repetition", 3.0)
+    monkeypatch.setitem(TOKENS_PER_STEP, "open-ended", 7.0)
+    assert any("at least 5" in text for text in _missed(found=summary()))

@@ -1,0 +1,20 @@
+"""boto3 clients that all tests share: making one takes longer than most tests."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import boto3
+import moto.core.models  # noqa: F401 # before any client is made, or moto would not see its calls
+from botocore.config import Config
+
+REGION = "us-east-2"
+
+
+@cache
+def shared_client(service: str) -> Any:
+    """With made-up keys, in the region of the reference experiment."""
+    session = boto3.Session(aws_access_key_id="AKIAIOSFODNN7EXAMPLE", aws_secret_access_key="made-up")
+    retries: Any = {"total_max_attempts": 1}
+    return session.client(service, region_name=REGION, config=Config(retries=retries))

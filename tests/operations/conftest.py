@@ -1,0 +1,75 @@
+"""An account in moto, a cluster behind the real kubectl, and a clock that only moves when it is waited for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from moto import mock_aws
+
+from experiment import Experiment, load
+from operations import bundled_kubectl
+from operations.aws import Aws
+from operations.kubernetes import Kubernetes
+from tests.conftest import REFERENCE
+from tests.operations.api_server import ApiServer, serving
+from tests.operations.clients import shared_client
+
+
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made-up keys, and nothing of the user's own configuration."""
+    for name in ("AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_REGION", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "made-up")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture
+def account(credentials: None) -> Iterator[None]:
+    """An empty account; moto answers in this process, and nothing leaves it."""
+    with mock_aws(config={"core": {"mock_credentials": False, "reset_boto3_session": False}}):
+        yield
+
+
+@pytest.fixture(scope="session")
+def experiment() -> Experiment:
+    """The reference experiment."""
+    return load(REFERENCE)
+
+
+@pytest.fixture
+def aws(account: None, experiment: Experiment) -> Aws:
+    """AWS as a verb sees it."""
+    return Aws(experiment.cluster.region, make_client=shared_client)
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    """An empty cluster."""
+    with serving(ApiServer()) as server:
+        yield server
+
+
+@pytest.fixture
+def cluster(api: ApiServer, tmp_path: Path, experiment: Experiment) -> Kubernetes:
+    """The real kubectl on that cluster."""
+    config = tmp_path / "kubeconfig"
+    config.write_text(json.dumps(kubeconfig(api.url)), encoding="utf-8")
+    return Kubernetes(kubectl=bundled_kubectl.kubectl(), kubeconfig=config, namespace=experiment.name)
+
+
+def kubeconfig(url: str) -> dict[str, object]:
+    """Without a user: the server asks nobody who they are."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": {"server": url}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": ""}}],
+        "current-context": "test",
+    }

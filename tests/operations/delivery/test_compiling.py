@@ -1,0 +1,111 @@
+"""The pipeline's compilation: once for real on moto and an API server, its ends with steps made for the purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from experiment import Experiment
+from operations.aws import Aws
+from operations.delivery import compiling
+from operations.delivery.compiling import PREPARING, compile_artifacts
+from operations.errors import OperationsError
+from operations.kubernetes import Kubernetes
+from operations.running.steps import steps
+from tests.operations.api_server import ApiServer
+from tests.operations.running.test_run import Driver
+from tests.operations.world import World
+
+
+@pytest.mark.slow
+def test_every_artifact_is_made_and_no_node_is_left(
+    experiment: Experiment, api: ApiServer, aws: Aws, cluster: Kubernetes, tmp_path: Path
+) -> None:
+    driver = Driver(World(experiment, api), aws, cluster, tmp_path / "results")
+    compile_artifacts(driver.context(), fresh=True)
+    markers = [key for key in driver.world.stored("artifacts") if key.endswith("/COMPLETE")]
+    assert len(markers) == len(driver.world.experiment.arms)
+    assert driver.world.nodes == 0
+    assert driver.verified == 1
+    assert driver.store.current() is None
+    assert [item["spec"]["replicas"] for item in driver.world.api.of("deployments")] == [0, 0]
+
+
+class Recorder:
+    """Stands for a run's context: remembers what is saved, and whether it was finished."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+        self.state = SimpleNamespace(nodes=0)
+        self.store, self.held = self, "held"
+        self.events: list[str] = []
+
+    def say(self, line: str) -> None:
+        pass
+
+    def save(self, **changes: Any) -> None:
+        self.events += [f"owner {changes['owner']!r}"] if "owner" in changes else []
+
+    def finish(self, held: str) -> None:
+        self.events.append(f"finished {held}")
+
+
+Act = Callable[[Recorder], None]
+
+
+@pytest.fixture
+def recorder(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """Every step of a run only says its name; starting nodes makes them bill."""
+    made = Recorder(experiment)
+
+    def act(name: str) -> Act:
+        def do(context: Recorder) -> None:
+            context.events.append(name)
+            context.state.nodes = 1 if name == "nodes" else context.state.nodes
+
+        return do
+
+    def off(context: Recorder) -> None:
+        context.events.append("off")
+        context.state.nodes = 0
+
+    faked = [
+        SimpleNamespace(name=step.name, title=step.title, act=act(step.name)) for step in steps(experiment)
+    ]
+    monkeypatch.setattr(compiling, "steps", lambda _: faked)
+    monkeypatch.setattr(compiling, "stop_paying", off)
+    return made
+
+
+def run(recorder: Recorder, *, fresh: bool) -> None:
+    compile_artifacts(recorder, fresh=fresh)  # type: ignore[arg-type]  # it has what this calls
+
+
+def test_the_steps_up_to_the_artifacts_are_taken_and_no_other(recorder: Recorder) -> None:
+    run(recorder, fresh=True)
+    assert recorder.events == [*PREPARING, "off", "finished held"]
+
+
+@pytest.mark.parametrize("error", [OperationsError("out of memory"), KeyboardInterrupt()])
+def test_whatever_ends_it_the_nodes_go(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def fail(_: Recorder) -> None:
+        raise error
+
+    faked = compiling.steps(recorder.experiment)
+    next(step for step in faked if step.name == "compile").__dict__["act"] = fail
+    with pytest.raises(type(error)):
+        run(recorder, fresh=True)
+    assert recorder.events[-1] == "off"
+    assert recorder.state.nodes == 0
+
+
+def test_a_run_that_somebody_left_unfinished_stays_to_be_finished(recorder: Recorder) -> None:
+    run(recorder, fresh=False)
+    assert recorder.events[-1] == "owner ''"
+    assert "finished held" not in recorder.events

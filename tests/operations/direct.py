@@ -1,0 +1,50 @@
+"""The cluster without kubectl: the same objects, for tests whose subject is not the way to them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from operations.kubernetes import ConflictError, Kubernetes
+from tests.operations.api_server import KINDS, ApiServer, merge
+
+
+class DirectKubernetes(Kubernetes):
+    """Reads and writes the API server's memory."""
+
+    def __init__(self, api: ApiServer, namespace: str) -> None:
+        self._api, self._where = api, namespace
+
+    def get(self, kind: str, name: str) -> dict[str, Any] | None:
+        return copy.deepcopy(self._api.objects.get(self._key(kind, name)))
+
+    def list(
+        self, kind: str, *, labels: Mapping[str, str] | None = None, everywhere: bool = False
+    ) -> list[dict[str, Any]]:
+        wanted = (labels or {}).items()
+        found = self._api.of(_plural(kind))
+        return [copy.deepcopy(one) for one in found if wanted <= one["metadata"].get("labels", {}).items()]
+
+    def create(self, body: Mapping[str, Any]) -> None:
+        kind, name = _plural(body["kind"].lower()), body["metadata"]["name"]
+        if self._key(kind, name) in self._api.objects:
+            raise ConflictError(f"{kind} {name} exists")
+        self._api.put(kind, name, copy.deepcopy(dict(body)), namespace=self._where)
+
+    def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
+        merge(self._api.objects[self._key(kind, name)], copy.deepcopy(dict(change)))
+
+    def delete(self, kind: str, name: str) -> None:
+        self._api.objects.pop(self._key(kind, name), None)
+
+    def logs(self, pod: str, *, container: str | None = None, lines: int = 20) -> str:
+        return self._api.logs.get(pod, "")
+
+    def _key(self, kind: str, name: str) -> tuple[str, str, str]:
+        plural = _plural(kind)
+        return plural, self._where if KINDS[plural][3] else "", name
+
+
+def _plural(kind: str) -> str:
+    return kind if kind in KINDS else f"{kind}s"

@@ -1,0 +1,121 @@
+"""The forecast: bounds that cannot be crossed, evidence that must suffice, and what is printed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiment import Experiment
+from operations.__main__ import main
+from operations.forecast.errors import ForecastError
+from operations.forecast.predicting import Evidence, Prediction, predict, repaid_after_million_tokens
+from operations.forecast.step_times import measured, published
+from tests.conftest import REFERENCE
+
+ALL = [1.0] * 7
+NONE = [0.0] * 7
+
+
+def _file(folder: Path, shares: dict[str, list[float]]) -> Path:
+    path = folder / "acceptance.json"
+    path.write_text(json.dumps(shares), encoding="utf-8")
+    return path
+
+
+def _predict(
+    experiment: Experiment, folder: Path, shares: dict[str, list[float]], **points: Any
+) -> tuple[Prediction, ...]:
+    arm = experiment.arms[1]
+    steps = measured({0: 0.045, 7: 0.09}) if points.get("own") else published(arm)
+    return predict(
+        experiment, arm, steps=steps, evidence=Evidence(acceptance=_file(folder, shares)), mix=None
+    )
+
+
+def test_perfect_acceptance_at_the_slowest_step_gives_the_published_speed_up(
+    reference: Experiment, tmp_path: Path
+) -> None:
+    (one,) = _predict(reference, tmp_path, {"repetition": ALL})
+    assert one.tokens_per_step == 7, "k drafts yield k tokens on this runtime, not k + 1"
+    assert one.low == pytest.approx(3.0)
+    assert one.low < one.speed_up < one.high
+    assert one.verdict == "pays"
+
+
+def test_a_draft_that_is_never_right_cannot_pay(reference: Experiment, tmp_path: Path) -> None:
+    (one,) = _predict(reference, tmp_path, {"noise": NONE})
+    assert one.high < 1
+    assert one.verdict == "does not pay"
+    assert repaid_after_million_tokens(one, 72.0) is None
+
+
+def test_step_times_of_ones_own_leave_no_bounds_and_give_the_plain_arithmetic(
+    reference: Experiment, tmp_path: Path
+) -> None:
+    (one,) = _predict(reference, tmp_path, {"half": ALL}, own=True)
+    assert one.low == one.speed_up == one.high == pytest.approx(7 * 0.045 / 0.09)
+    # Half a trn2.48xlarge at $35.76 an hour, four sequences, one token each in 45 ms.
+    assert one.baseline_usd_per_million == pytest.approx(17.88 / (4 / 0.045 * 3600) * 1e6)
+    assert one.usd_per_million == pytest.approx(one.baseline_usd_per_million / one.speed_up)
+
+
+def test_a_mixture_lies_between_its_classes(reference: Experiment, tmp_path: Path) -> None:
+    best, worst, both = _predict(reference, tmp_path, {"a": ALL, "b": NONE})
+    assert both.class_name == "all classes"
+    assert worst.speed_up < both.speed_up < best.speed_up
+    assert worst.tokens_per_step < both.tokens_per_step < best.tokens_per_step
+
+
+def test_acceptance_that_ends_before_the_window_is_refused(reference: Experiment, tmp_path: Path) -> None:
+    with pytest.raises(ForecastError, match=r"short: acceptance is known up to k = 4, the arm drafts 7"):
+        _predict(reference, tmp_path, {"short": [0.9, 0.8, 0.7]})
+
+
+def test_no_step_times_are_guessed_for_another_pair(reference: Experiment) -> None:
+    arm = reference.arms[1]
+    other = replace(arm, serving=replace(arm.serving, tensor_parallel=64))
+    with pytest.raises(ForecastError, match=r"at TP 64 are published; give --step-times"):
+        published(other)
+
+
+def test_the_command_prints_a_range_a_price_and_what_finding_out_costs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _file(tmp_path, {"structured": ALL, "open-ended": [0.5, 0.2, 0.1, 0.0, 0.0, 0.0]})
+    assert main(["forecast", str(REFERENCE), "--acceptance", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("PREDICTED for qwen-sd-vllm of qwen3-32b (k = 7)")
+    assert "nothing ran on Trn2" in out
+    assert "structured" in out
+    assert "all classes" in out
+    assert all(len(line) <= 100 for line in out.splitlines()[3:7])
+
+
+def test_exit_1_when_it_pays_for_no_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _file(tmp_path, {"noise": NONE})
+    assert main(["forecast", str(REFERENCE), "--acceptance", str(path), "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert said["origin"] == "predicted"
+    assert said["classes"][0]["verdict"] == "does not pay"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--acceptance", "nowhere.json"], "nowhere.json"),
+        (["--acceptance", "{file}", "--arm", "qwen-vllm"], "has no such arm that speculates"),
+        (["--run", "nowhere"], "nowhere"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_2(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _file(tmp_path, {"structured": ALL})
+    assert main(["forecast", str(REFERENCE), *(word.format(file=path) for word in words)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1

@@ -1,0 +1,298 @@
+"""Ten changes as they come in pull requests, and what a reviewer must be told of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from experiment import Experiment
+from operations.review.markdown import markdown
+from operations.review.report import ExperimentReview, compare
+from tests.operations.review.conftest import Edit, State, state_of
+
+PLAIN, SPEC = "qwen-vllm", "qwen-sd-vllm"
+
+
+def only(base: State, head: State) -> ExperimentReview:
+    """The review of the one experiment that changed."""
+    (experiment,) = compare(base, head).experiments
+    return experiment
+
+
+def told(experiment: ExperimentReview) -> dict[str, list[str]]:
+    return {row.name: list(row.changes) for row in experiment.arms}
+
+
+def marks(experiment: ExperimentReview, what: str) -> set[str]:
+    """Arms whose row says so."""
+    return {row.name for row in experiment.arms if getattr(row, what)}
+
+
+def kinds(experiment: ExperimentReview) -> set[str]:
+    return {note.kind for note in experiment.notes if note.needs_human}
+
+
+def spec(data: dict[str, Any]) -> dict[str, Any]:
+    section: dict[str, Any] = data["arms"][1]["speculation"]
+    return section
+
+
+def deployments(state: State, arm: str | None = None) -> list[dict[str, Any]]:
+    return [
+        item
+        for files in state["objects"].values()
+        for items in files.values()
+        for item in items
+        if item["kind"] == "Deployment" and arm in (None, item["metadata"]["name"])
+    ]
+
+
+def vllm(deployment: dict[str, Any]) -> dict[str, Any]:
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    found: dict[str, Any] = next(one for one in containers if one["name"] == "vllm")
+    return found
+
+
+def test_nothing(base: State, head: State) -> None:
+    review = compare(base, head)
+    assert not review.needs_human
+    assert not review.experiments
+    assert not review.diffs
+    assert markdown(review, base="main").endswith("Nothing changes in what is deployed.\n")
+
+
+def test_k(base: State, edited: Callable[[Edit], State]) -> None:
+    experiment = only(base, edited(lambda data: spec(data).update(num_speculative_tokens=5)))
+    assert told(experiment)[SPEC] == ["k 7 -> 5"]
+    assert told(experiment)[PLAIN] == []
+    assert marks(experiment, "compiles") == marks(experiment, "restarts") == {SPEC}
+    assert not kinds(experiment) & {"fairness", "comparability", "cost"}
+
+
+def test_k_of_which_the_artifact_exists_is_not_compiled_again(edited: Callable[[Edit], State]) -> None:
+    def with_five(data: dict[str, Any]) -> None:
+        five = {"name": "qwen-sd-five", "speculation": {**spec(data), "num_speculative_tokens": 5}}
+        data["arms"].append(five)
+
+    def moved(data: dict[str, Any]) -> None:
+        spec(data).update(num_speculative_tokens=5)
+
+    experiment = only(edited(with_five), edited(moved))
+    (row,) = [row for row in experiment.arms if row.name == SPEC]
+    assert row.compiles is None
+    assert row.reuses == "qwen-sd-five"
+    assert row.restarts
+    assert experiment.needs_human
+
+
+def test_image(base: State, reference: Experiment) -> None:
+    image = "public.ecr.aws/neuron/pytorch-inference-vllm-neuronx:0.9.1-neuronx-py311-sdk2.26.2-ubuntu22.04"
+    arms = tuple(replace(arm, runtime=replace(arm.runtime, image=image)) for arm in reference.arms)
+    experiment = only(base, state_of(replace(reference, arms=arms)))
+    old = reference.baseline.runtime.image
+    assert told(experiment) == {PLAIN: [f"image {old} -> {image}"], SPEC: [f"image {old} -> {image}"]}
+    assert marks(experiment, "compiles") == marks(experiment, "restarts") == {PLAIN, SPEC}
+
+
+def test_limits(base: State, head: State) -> None:
+    for deployment in deployments(head):
+        vllm(deployment)["resources"]["limits"]["cpu"] = "64"
+    before = vllm(deployments(base, SPEC)[0])["resources"]["limits"]["cpu"]
+    experiment = only(base, head)
+    assert told(experiment)[SPEC] == [f"limit of vllm: cpu {before} -> 64"]
+    assert marks(experiment, "restarts") == {PLAIN, SPEC}
+    assert marks(experiment, "compiles") == set()
+
+
+def test_limits_of_one_arm_alone_make_the_comparison_unfair(base: State, head: State) -> None:
+    path = "spec.template.spec.containers[vllm].resources.limits.cpu"
+    vllm(deployments(head, SPEC)[0])["resources"]["limits"]["cpu"] = "64"
+    (described,) = head["experiments"].values()
+    described["undeclared"][SPEC] = [path]  # as the snapshot finds it; see test_snapshot
+    (note,) = [note for note in only(base, head).notes if note.kind == "fairness"]
+    assert note.text == f"{SPEC} differs from the baseline beyond its treatment: {path}"
+
+
+def test_iam(base: State, head: State) -> None:
+    policy = head["templates"]["qwen3-32b-identity"]["Resources"]["Serving"]["Properties"]["PolicyDocument"]
+    policy["Statement"][0]["Action"] = ["s3:GetObject", "s3:DeleteObject"]
+    review = compare(base, head)
+    assert review.granted == ("qwen3-32b-identity: <ServingRole>: Allow s3:DeleteObject on <B>/*",)
+    assert review.withdrawn == ()
+    assert review.needs_human
+    text = markdown(review, base="main")
+    assert "**Needs a human**: access." in text
+    assert "- **new** `qwen3-32b-identity: <ServingRole>: Allow s3:DeleteObject on <B>/*`" in text
+
+
+def test_iam_that_is_only_written_differently(base: State, head: State) -> None:
+    policy = head["templates"]["qwen3-32b-identity"]["Resources"]["Serving"]["Properties"]["PolicyDocument"]
+    policy["Statement"][0]["Action"] = ["s3:GetObject"]
+    review = compare(base, head)
+    assert not review.needs_human
+    assert [diff.title for diff in review.diffs] == ["template qwen3-32b-identity"]
+
+
+def test_label_on_a_deployment_needs_nobody(base: State, head: State) -> None:
+    deployments(head, SPEC)[0]["metadata"]["labels"]["team"] = "inference"
+    review = compare(base, head)
+    assert told(only(base, head))[SPEC] == ["label team none -> inference"]
+    assert not review.needs_human
+    assert [diff.title for diff in review.diffs] == ["manifests/qwen3-32b/30-qwen-sd-vllm.yaml"]
+
+
+def test_label_on_pods_restarts_them(base: State, head: State) -> None:
+    deployments(head, SPEC)[0]["spec"]["template"]["metadata"]["labels"]["team"] = "inference"
+    experiment = only(base, head)
+    assert told(experiment)[SPEC] == ["pods' label team none -> inference"]
+    assert marks(experiment, "restarts") == {SPEC}
+
+
+def test_selector_cannot_be_applied_over(base: State, head: State) -> None:
+    deployments(head, SPEC)[0]["spec"]["selector"]["matchLabels"]["tier"] = "x"
+    assert any(
+        "Deployment qwen-sd-vllm: spec.selector" in note.text and "delete the object" in note.text
+        for note in only(base, head).notes
+    )
+
+
+def test_arm_added(base: State, edited: Callable[[Edit], State]) -> None:
+    def add(data: dict[str, Any]) -> None:
+        data["cluster"]["max_nodes"] = 2
+        data["arms"].append(
+            {"name": "qwen-sd-five", "speculation": {**spec(data), "num_speculative_tokens": 5}}
+        )
+
+    experiment = only(base, edited(add))
+    assert told(experiment)["qwen-sd-five"] == ["added: fused with Qwen/Qwen3-1.7B, k 5"]
+    assert marks(experiment, "compiles") == {"qwen-sd-five"}
+    assert marks(experiment, "restarts") == set()
+    assert told(experiment)[SPEC] == []
+
+
+def test_arm_removed(base: State, edited: Callable[[Edit], State]) -> None:
+    def add(data: dict[str, Any]) -> None:
+        data["arms"].append(
+            {"name": "qwen-sd-five", "speculation": {**spec(data), "num_speculative_tokens": 5}}
+        )
+
+    experiment = only(edited(add), base)
+    (text,) = told(experiment)["qwen-sd-five"]
+    assert text.startswith("removed; its Deployment and its artifact stay")
+    assert marks(experiment, "compiles") == set()
+
+
+def test_prompts(base: State, edited: Callable[[Edit], State]) -> None:
+    def ask_otherwise(data: dict[str, Any]) -> None:
+        data["prompts"]["classes"]["repetition"][0] = "Repeat after me: the bat sat on the hat."
+
+    experiment = only(base, edited(ask_otherwise))
+    assert told(experiment) == {PLAIN: [], SPEC: []}
+    assert kinds(experiment) == {"comparability"}
+    (note,) = [note for note in experiment.notes if note.kind == "comparability"]
+    assert "prompts.repetition 8 prompts" in note.text
+    assert marks(experiment, "compiles") == marks(experiment, "restarts") == set()
+
+
+def test_draft(base: State, edited: Callable[[Edit], State]) -> None:
+    experiment = only(base, edited(lambda data: spec(data)["draft"].update(model="Qwen/Qwen3-0.6B")))
+    assert told(experiment)[SPEC] == ["draft Qwen/Qwen3-1.7B -> Qwen/Qwen3-0.6B"]
+    assert marks(experiment, "compiles") == {SPEC}
+
+
+def test_runtime_of_one_arm_is_part_of_the_treatment_and_said_to_be(base: State, head: State) -> None:
+    (described,) = head["experiments"].values()
+    described["arms"][SPEC]["facts"]["runtime.name"] = "another"
+    described["arms"][SPEC]["key"] = "0" * 16
+    experiment = only(base, head)
+    assert told(experiment)[SPEC] == ["runtime nxdi-vllm-0.9.1 -> another"]
+    assert marks(experiment, "compiles") == {SPEC}
+    assert kinds(experiment) == {"fairness"}
+
+
+def test_nodes_cost(base: State, edited: Callable[[Edit], State]) -> None:
+    experiment = only(base, edited(lambda data: data["cluster"].update(nodes=1)))
+    assert "Trn2 nodes that a deploy starts: 0 -> 1" in [note.text for note in experiment.notes]
+    assert kinds(experiment) >= {"cost"}
+
+
+def test_description_needs_nobody(base: State, edited: Callable[[Edit], State]) -> None:
+    review = compare(base, edited(lambda data: data.update(description="Something else.")))
+    assert not review.needs_human
+    assert review.experiments[0].notes[0].text.startswith("description ")
+
+
+def test_what_is_lost_or_replaced_in_a_stack_is_named(base: State, head: State) -> None:
+    head["templates"]["qwen3-32b-storage"]["Resources"].clear()
+    head["templates"]["qwen3-32b-nodes"]["Resources"]["Group"]["Properties"]["AmiType"] = "B"
+    texts = [note.text for note in only(base, head).notes]
+    assert texts == [
+        "qwen3-32b-nodes: Group changes (Properties.AmiType); its nodes are replaced",
+        "qwen3-32b-storage no longer has AWS::S3::Bucket Artifacts: what it holds is at stake",
+    ]
+
+
+def test_an_experiment_that_is_gone_goes_on_billing_and_that_is_said(base: State, head: State) -> None:
+    for part in ("experiments", "objects", "templates"):
+        head[part] = {}
+    (experiment,) = compare(base, head).experiments
+    assert "bill until someone tears them down" in experiment.notes[0].text
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_what_could_not_be_read_needs_a_human(base: State, head: State, side: int) -> None:
+    (base, head)[side]["problems"].append("manifests/qwen3-32b: rendered from another state")
+    review = compare(base, head)
+    assert review.needs_human
+    assert "rendered from another state" in markdown(review, base="main")
+
+
+def test_a_fact_that_the_older_code_did_not_know_is_no_change_of_the_experiment(
+    base: State, head: State
+) -> None:
+    (described,) = base["experiments"].values()
+    del described["facts"]["cluster.kubernetes"]
+    assert compare(base, head).experiments == ()
+
+
+def test_the_page_of_a_change(base: State, edited: Callable[[Edit], State]) -> None:
+    head = edited(lambda data: spec(data).update(num_speculative_tokens=5))
+    keys = [state["experiments"]["qwen3-32b"]["arms"][SPEC]["key"] for state in (base, head)]
+    page = markdown(compare(base, head), base="origin/main")
+    shown = page[: page.index("### Diffs")].splitlines()
+    assert shown[:8] == [
+        "## What this changes against `origin/main`",
+        "",
+        "**Needs a human**: 1 arm to compile, 1 arm restarted.",
+        "",
+        "### qwen3-32b",
+        "",
+        "| arm | what changes | recompiles | restarts |",
+        "|---|---|---|---|",
+    ]
+    assert f"| `{PLAIN}` | nothing | no | no |" in shown
+    assert f"| `{SPEC}` | k 7 -> 5 | **yes**, key {keys[0]} -> {keys[1]} | **yes** |" in shown
+    assert page.count("<details>") == page.count("</details>") > 0
+    assert re.search(r'^-.*"speculation_length": 7', page, re.MULTILINE)
+    assert re.search(r'^\+.*"speculation_length": 5', page, re.MULTILINE)
+
+
+def test_a_prompt_cannot_break_out_of_the_page(base: State, head: State) -> None:
+    (described,) = head["experiments"].values()
+    described["facts"]["description"] = "x | <details> ```"
+    text = markdown(compare(base, head), base="main")
+    assert "x \\| &lt;details>" in text
+
+
+def test_diffs_too_long_for_a_comment_are_named_instead(base: State, head: State) -> None:
+    for number in range(200):
+        head["templates"][f"qwen3-32b-{number:03}"] = {
+            "Resources": {str(i): {"Type": "X" * 40} for i in range(300)}
+        }
+    text = markdown(compare(base, head), base="main")
+    assert len(text) < 65_536
+    assert "Not shown, for their length: " in text

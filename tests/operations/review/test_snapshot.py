@@ -1,0 +1,130 @@
+"""`scripts/review` in a repository of its own: BASE read from git, each state by its own code."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cdk8s_charts.manifest_file import texts, write
+from cdk8s_charts.render import render
+from experiment import Experiment, load
+from operations.review.snapshot import described, flat
+from tests.conftest import ROOT
+
+CODE = (
+    "experiment",
+    "cdk8s_charts",
+    "infra",
+    "benchmark",
+    "store",
+    "operations",
+    "cdk.json",
+    "requirements.txt",
+)
+FILE = "experiments/qwen3-32b.yaml"
+
+
+def git(tree: Path, *arguments: str) -> None:
+    identity = ("-c", "user.name=T", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", "-C", str(tree), *identity, *arguments], check=True, capture_output=True)
+
+
+def rendered(tree: Path) -> None:
+    experiment = load(tree / FILE)
+    write(texts(experiment, render(experiment), tree / "manifests"))
+
+
+def review(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(tree), "CDK_VALIDATION": "false"}
+    return subprocess.run(
+        [sys.executable, "-m", "operations.review", *arguments],
+        cwd=tree,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The code and the reference experiment, freshly rendered, committed once."""
+    tree = tmp_path_factory.mktemp("repository").resolve()
+    for name in CODE:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif source.exists():
+            shutil.copy(source, tree / name)
+    (tree / "experiments").mkdir()
+    shutil.copy(ROOT / FILE, tree / FILE)
+    rendered(tree)
+    git(tree, "init", "--quiet")
+    git(tree, "add", "--all")
+    git(tree, "commit", "--quiet", "--message", "base")
+    return tree
+
+
+@pytest.fixture
+def changed(repository: Path) -> Iterator[Path]:
+    """The repository after k became 5 in the file; nothing rendered yet, all undone afterwards."""
+    path = repository / FILE
+    text = path.read_text(encoding="utf-8")
+    edited = text.replace("num_speculative_tokens: 7", "num_speculative_tokens: 5")
+    assert edited != text
+    path.write_text(edited, encoding="utf-8")
+    yield repository
+    git(repository, "checkout", "--quiet", ".")
+    git(repository, "clean", "--quiet", "--force", "-d", "manifests")
+
+
+@pytest.mark.slow
+def test_a_change_of_k_is_told_from_yaml_to_template(changed: Path) -> None:
+    rendered(changed)
+    ended = review(changed, "HEAD")
+    assert ended.returncode == 1, ended.stderr
+    assert "Could not be compared" not in ended.stdout
+    assert "| `qwen-sd-vllm` | k 7 -> 5 | **yes**" in ended.stdout
+    assert "| `qwen-vllm` | nothing | no | no |" in ended.stdout
+    assert "template qwen3-32b-workloads" in ended.stdout
+    assert "### Access" not in ended.stdout
+
+
+def test_stale_manifests_are_told_with_the_command_that_mends_them(changed: Path) -> None:
+    ended = review(changed, "HEAD", "--without-templates")
+    assert ended.returncode == 1, ended.stderr
+    assert "run .venv/bin/python -m cdk8s_charts" in ended.stdout
+    assert "k 7 -> 5" in ended.stdout
+
+
+def test_a_base_that_git_does_not_know_is_refused_in_one_line(repository: Path) -> None:
+    ended = review(repository, "no-such-branch")
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("review: no-such-branch: no commit of this repository; fetch it")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_the_snapshot_finds_what_makes_arms_unequal(reference: Experiment) -> None:
+    objects = {file.name: [dict(item) for item in file.objects] for file in render(reference)}
+    assert described(reference, objects)["undeclared"] == {"qwen-sd-vllm": []}
+    (deployment,) = [item for item in objects["30-qwen-sd-vllm.yaml"] if item["kind"] == "Deployment"]
+    deployment["spec"]["minReadySeconds"] = 30
+    assert described(reference, objects)["undeclared"] == {"qwen-sd-vllm": ["spec.minReadySeconds"]}
+
+
+def test_facts_are_flat_and_hold_what_json_can(reference: Experiment) -> None:
+    facts = flat(reference.arms[1])
+    assert facts["speculation.num_speculative_tokens"] == 7
+    assert facts["speculation.draft.model.name"] == "Qwen/Qwen3-1.7B"
+    assert facts["runtime.image"] == reference.arms[1].runtime.image
+    assert {type(value) for value in facts.values()} <= {str, int, float, bool, type(None)}
+    assert flat(replace(reference.arms[1], speculation=None))["speculation"] is None

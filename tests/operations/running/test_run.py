@@ -1,0 +1,358 @@
+"""A run through all its states: moto as AWS, the real kubectl on an API server, a clock that waits for nobody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from experiment import Experiment, load
+from operations.aws import Aws
+from operations.clock import moment, stamp
+from operations.errors import OperationsError
+from operations.kubernetes import Kubernetes
+from operations.running import lease
+from operations.running.context import Context, StepError
+from operations.running.engine import Answer, carry_out
+from operations.running.state import NotOursError, RunStore
+from operations.running.steps import steps
+from tests.operations.api_server import ApiServer
+from tests.operations.clock import START, FakeClock
+from tests.operations.direct import DirectKubernetes
+from tests.operations.world import World
+
+
+class Driver:
+    """`scripts/run`, again and again, on one world."""
+
+    def __init__(self, world: World, aws: Aws, cluster: Kubernetes, out: Path) -> None:
+        self.world, self.aws, self.cluster, self.out = world, aws, cluster, out
+        self.clock = FakeClock(world.tick)
+        self.files = world.deploy()
+        self.store = RunStore(world.experiment, aws)
+        self.said: list[str] = []
+        self.verified = 0
+        self.hours = 3.0
+
+    def context(self) -> Context:
+        """A process that takes the run up."""
+        now, experiment = self.clock.now(), self.world.experiment
+        held = lease.unfinished(experiment, self.store, now=now, take_over=False)
+        return Context(
+            experiment=experiment,
+            aws=self.aws,
+            cluster=self.cluster,
+            clock=self.clock,
+            store=self.store,
+            held=lease.claimed(experiment, self.store, held, now=now),
+            files=self.files,
+            hours=self.hours,
+            out=self.out,
+            say=self.said.append,
+            verify=self._verify,
+        )
+
+    def run(self, *, keep_nodes: bool = False) -> Answer:
+        return carry_out(self.context(), keep_nodes=keep_nodes)
+
+    def _verify(self, _context: Context) -> None:
+        self.verified += 1
+
+    def line(self) -> str:
+        """The line with which a run that is bound to fail ends."""
+        with pytest.raises(OperationsError) as caught:
+            self.run()
+        return str(caught.value)
+
+
+@pytest.fixture
+def driver(experiment: Experiment, aws: Aws, tmp_path: Path) -> Driver:
+    api = ApiServer()
+    cluster = DirectKubernetes(api, experiment.name)
+    return Driver(World(experiment, api), aws, cluster, tmp_path / "results")
+
+
+@pytest.fixture
+def driver_of_kubectl(
+    experiment: Experiment, api: ApiServer, aws: Aws, cluster: Kubernetes, tmp_path: Path
+) -> Driver:
+    """The same through the real kubectl."""
+    return Driver(World(experiment, api), aws, cluster, tmp_path / "results")
+
+
+def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(driver_of_kubectl: Driver) -> None:
+    driver = driver_of_kubectl
+    answer = driver.run()
+    assert driver.world.nodes == 0
+    assert json.loads((driver.out / "summary.json").read_text())["by"].startswith("qwen-llmperf-")
+    assert (driver.out / "llmperf" / "a.json").exists()
+    assert driver.verified == 1
+    assert answer.usd == pytest.approx(answer.node_hours * 35.76, abs=0.05)
+    assert 0 < answer.node_hours < 1
+    assert [deployment["spec"]["replicas"] for deployment in driver.world.api.of("deployments")] == [0, 0]
+    assert driver.store.current() is None
+    assert f"runs/{answer.id}/run.json" in driver.world.stored("results")
+
+
+def test_no_trn2_node_runs_while_weights_are_fetched(driver: Driver) -> None:
+    seen = []
+
+    def look() -> None:
+        fetching = [
+            job for job in driver.world.api.of("jobs") if job["metadata"]["name"].startswith("fetch-")
+        ]
+        if any(not job["spec"]["suspend"] and not job.get("status") for job in fetching):
+            seen.append(driver.world.nodes)
+
+    driver.world.on_tick.append(look)
+    driver.run()
+    assert seen
+    assert set(seen) == {0}
+
+
+def test_the_time_to_live_is_set_before_the_first_node_starts(driver: Driver) -> None:
+    schedules: list[str] = []
+    update = driver.aws.client("eks").update_nodegroup_config
+
+    def looking(**parameters: object) -> object:
+        found = driver.world.client("scheduler").list_schedules()["Schedules"]
+        schedules.extend(one["Name"] for one in found)
+        return update(**parameters)
+
+    driver.aws.client("eks").__dict__["update_nodegroup_config"] = looking
+    driver.run()
+    assert schedules[0] == "qwen3-32b-scale-to-zero"
+    assert driver.world.client("scheduler").list_schedules()["Schedules"] == []
+
+
+def test_a_second_run_compiles_and_fetches_nothing(driver: Driver) -> None:
+    driver.run()
+    for job in list(driver.world.api.of("jobs")):
+        if not job["metadata"]["name"].startswith("qwen-"):
+            job["spec"]["suspend"] = True
+            job.pop("status")
+    driver.clock.time += timedelta(days=1)
+    driver.run()
+    suspended = [job for job in driver.world.api.of("jobs") if job["spec"]["suspend"]]
+    assert len(suspended) == len(driver.world.experiment.weights) + 2
+
+
+def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_end(
+    driver_of_kubectl: Driver,
+) -> None:
+    """Each kill is one process; the next goes on. `save` is where a step begins and where its work is remembered."""
+    driver = driver_of_kubectl
+    kills = [(step.name, when) for step in steps(driver.world.experiment) for when in ("begins", "ends")]
+    for name, when in kills:
+        context = driver.context()
+        _interrupt(context, name, when)
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(context, keep_nodes=False)
+        last = driver.said[-1]
+        assert "interrupted at" in last
+        if driver.world.nodes:
+            assert "1 Trn2 nodes bill $35.76 an hour until 2026-04-01T" in last
+            assert "scripts/scale 0" in last
+        else:
+            assert "no Trn2 node bills" in last
+    driver.run()
+    assert driver.world.nodes == 0
+    assert sorted(path.name for path in driver.out.rglob("*.json")) == [
+        "a.json",
+        "results.json",
+        "summary.json",
+    ]
+    measured = [key for key in driver.world.stored("results") if key.endswith("summary.json")]
+    assert len(measured) == 1  # no round was measured twice
+
+
+def _interrupt(context: Context, step: str, when: str) -> None:
+    """Ctrl-C as the step is entered, or between its work and the moment at which the work is remembered."""
+    save = context.save
+
+    def interrupted(**changes: object) -> None:
+        done = changes.get("done", ())
+        entered = when == "begins" and changes.get("step") == step
+        ended = when == "ends" and isinstance(done, tuple) and done[-1:] == (step,)
+        again = when == "ends" and step in context.state.done and changes.get("step") not in (None, step)
+        if ended or again:
+            raise KeyboardInterrupt
+        save(**changes)
+        if entered:
+            raise KeyboardInterrupt
+
+    context.save = interrupted  # type: ignore[method-assign] # the one place where a kill can be timed
+
+
+def test_a_process_that_was_killed_outright_leaves_a_run_that_another_takes_up(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = driver.context()
+
+    def killed() -> None:
+        if driver.world.nodes:
+            raise SystemExit(9)
+
+    driver.world.on_tick.append(killed)
+    with pytest.raises(SystemExit):
+        carry_out(context, keep_nodes=False)
+    driver.world.on_tick.clear()
+    assert driver.world.nodes == 1
+    assert driver.world.client("scheduler").list_schedules()["Schedules"]  # the nodes go away by themselves
+    monkeypatch.setattr(lease, "myself", lambda: "elsewhere:1")
+    monkeypatch.setattr(lease, "_is_dead", lambda _owner: False)
+    assert "drives it (last heard" in driver.line()
+    driver.clock.time += lease.LEASE
+    driver.run()
+    assert driver.world.nodes == 0
+
+
+def test_two_runs_at_once_are_refused_by_s3_itself(driver: Driver) -> None:
+    now = driver.clock.now()
+    first = lease.claimed(driver.world.experiment, driver.store, None, now=now)
+    with pytest.raises(NotOursError, match="another run of this experiment is under way; wait for it"):
+        lease.claimed(driver.world.experiment, driver.store, None, now=now)
+    driver.store.save(first, step="elsewhere")
+    with pytest.raises(NotOursError):
+        driver.store.save(first, step="here")
+
+
+def test_who_lost_the_run_touches_its_nodes_no_more(driver: Driver) -> None:
+    context = driver.context()
+
+    def taken_over() -> None:
+        if driver.world.nodes:
+            held = driver.store.current()
+            assert held is not None
+            driver.store.save(held, owner="other:1")
+            driver.world.on_tick.clear()
+
+    driver.world.on_tick.append(taken_over)
+    with pytest.raises(NotOursError):
+        carry_out(context, keep_nodes=False)
+    assert driver.world.nodes == 1
+
+
+def test_no_capacity_is_one_line_and_no_node(driver: Driver) -> None:
+    driver.world.no_capacity = True
+    line = driver.line()
+    assert "EC2 has no trn2.48xlarge here now" in line
+    assert "capacity block" in line
+    assert "\n" not in line
+    assert driver.world.nodes == 0
+    assert "no Trn2 node bills" in driver.said[-1]
+    driver.world.no_capacity = False
+    driver.run()
+
+
+def test_a_failed_compile_keeps_the_other_artifact_and_is_compiled_anew(driver: Driver) -> None:
+    speculating = driver.world.experiment.arms[1]
+    from experiment.naming import artifact_path, compile_job
+
+    driver.world.failing = {compile_job(speculating): "Starting\nERROR NCC_EVRF029: instruction limit"}
+    line = driver.line()
+    assert f"job {compile_job(speculating)} failed (BackoffLimitExceeded): ERROR NCC_EVRF029" in line
+    assert "scripts/kubectl logs" in line
+    kept = list(driver.world.stored("artifacts"))
+    assert kept == [f"{artifact_path(driver.world.experiment.baseline)}/COMPLETE"]
+    assert driver.world.nodes == 0
+    driver.world.failing = {}
+    driver.run()
+    assert len(driver.world.stored("artifacts")) == 2
+
+
+def test_a_failed_run_keeps_its_nodes_when_asked_and_says_so(driver: Driver) -> None:
+    driver.world.failing = {"compile-": "no"}
+    with pytest.raises(StepError):
+        driver.run(keep_nodes=True)
+    assert driver.world.nodes == 1
+    assert "1 Trn2 nodes bill $35.76 an hour until 2026-04-01T15:00" in driver.said[-1]
+
+
+def test_a_pod_that_is_never_scheduled_names_the_claim_and_the_way_round(driver: Driver) -> None:
+    driver.world.unplaced = {
+        "qwen-vllm": "0/3 nodes are available: 1 cannot allocate all claims, 2 node(s) had untolerated taint"
+    }
+    line = driver.line()
+    assert "arm qwen-vllm loads: pod qwen-vllm-pod is not scheduled: 0/3 nodes" in line
+    assert "serving.allocation: device-plugin" in line
+    assert driver.world.nodes == 0
+
+
+def test_an_arm_that_dies_under_load_stops_the_run_and_loses_no_artifact(driver: Driver) -> None:
+    driver.world.dying = {"qwen-sd-vllm"}
+    line = driver.line()
+    assert "arm qwen-sd-vllm died under load: pod qwen-sd-vllm-pod, container vllm, ran out of memory" in line
+    assert len(driver.world.stored("artifacts")) == 2
+    assert driver.world.nodes == 0
+    driver.world.dying = set()
+    driver.world.api.objects.pop(("pods", "qwen3-32b", "qwen-sd-vllm-pod"))
+    driver.run()
+
+
+def test_nodes_that_their_schedule_took_away_are_one_line_and_come_back(driver: Driver) -> None:
+    def expire() -> None:
+        if driver.world.nodes and driver.clock.now() > START + timedelta(minutes=1):
+            driver.world.group.scaling_config["desiredSize"] = 0
+
+    driver.world.on_tick.append(expire)
+    line = driver.line()
+    assert "its schedule (off at 2026-04-01T15:00" in line
+    assert "more --hours" in line
+    driver.world.on_tick.clear()
+    driver.run()
+    assert driver.world.nodes == 0
+
+
+def test_a_block_that_ends_in_the_middle_is_told_before_ec2_takes_the_nodes(
+    driver: Driver, variation: Callable[..., Path]
+) -> None:
+    ends = START + timedelta(minutes=32)
+
+    def buy(data: dict[str, dict[str, object]]) -> None:
+        data["cluster"]["capacity"] = {
+            "kind": "capacity-block",
+            "reservation_id": "cr-0123456789abcdef0",
+            "availability_zone": "us-east-2a",
+            "ends_at": stamp(ends),
+        }
+
+    driver.world.experiment = load(variation(buy))
+    driver.world.failing = {}
+    context = driver.context()
+    driver.clock.time = START + timedelta(minutes=1)
+    with pytest.raises(
+        StepError, match=r"capacity block cr-0123456789abcdef0 ends at .*buy or extend a block"
+    ):
+        carry_out(context, keep_nodes=False)
+    assert driver.world.nodes == 0
+
+
+def test_another_experiment_does_not_go_on_with_the_run(
+    driver: Driver, variation: Callable[..., Path]
+) -> None:
+    driver.context()
+    driver.world.experiment = load(variation(lambda data: data["benchmark"].update(requests=64)))
+    assert "was begun with another state of qwen3-32b" in driver.line()
+
+
+def test_results_that_cannot_be_written_here_are_still_in_s3(driver: Driver) -> None:
+    driver.out.write_text("a file where the folder should be")
+    assert "choose another --out" in driver.line()
+    assert driver.world.nodes == 0
+    driver.out.unlink()
+    driver.run()
+    assert (driver.out / "summary.json").exists()
+
+
+def test_node_hours_end_with_the_time_to_live(driver: Driver) -> None:
+    context = driver.context()
+    context.asked_for(1, off_at=stamp(START + timedelta(hours=2)))
+    driver.clock.time += timedelta(hours=10)
+    assert context.hours_open() == pytest.approx(2.0)
+    context.asked_for(0)
+    assert context.state.node_hours == pytest.approx(2.0)
+    assert moment(context.state.renewed) == driver.clock.now()

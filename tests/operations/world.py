@@ -1,0 +1,273 @@
+"""A deployed experiment: what its stacks would have made in moto, its objects in the API server, and the controllers
+that move them on whenever the clock is waited for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.eks.models import eks_backends
+
+from cdk8s_charts.manifest_file import ManifestFile
+from experiment import Experiment
+from experiment.artifact import artifact_key
+from experiment.naming import (
+    BENCHMARK_NAME,
+    LMEVAL_NAME,
+    NODE_ROLE_LABEL,
+    artifact_path,
+    bucket,
+    compile_job,
+    fetch_job,
+    neuron_nodegroup,
+    off_role_name,
+    schedule_group,
+    weights_path,
+)
+from tests.operations.api_server import ApiServer
+from tests.operations.clients import shared_client
+
+TICKS = 2
+"""That a Job takes."""
+NAME = "app.kubernetes.io/name"
+
+
+@dataclass
+class World:
+    """Everything that a run touches."""
+
+    experiment: Experiment
+    api: ApiServer
+    failing: dict[str, str] = field(default_factory=dict)
+    """Last words of the Jobs that fail, by the beginning of their names."""
+    unplaced: dict[str, str] = field(default_factory=dict)
+    """What the scheduler says of pods that it cannot place, by the beginning of their names."""
+    dying: set[str] = field(default_factory=set)
+    """Arms that crash as soon as a benchmark is under way."""
+    no_capacity: bool = False
+    ticks: dict[str, int] = field(default_factory=dict)
+    on_tick: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def region(self) -> str:
+        return self.experiment.cluster.region
+
+    @property
+    def group(self) -> Any:
+        """The Trn2 node group in moto."""
+        backend = eks_backends[DEFAULT_ACCOUNT_ID][self.region]
+        return backend.clusters[self.experiment.name].nodegroups[neuron_nodegroup(self.experiment)]
+
+    @property
+    def nodes(self) -> int:
+        """Trn2 nodes that bill."""
+        return int(self.group.scaling_config["desiredSize"])
+
+    def client(self, service: str) -> Any:
+        return shared_client(service)
+
+    def deploy(self) -> tuple[ManifestFile, ...]:
+        """What `cdk deploy` leaves; returns the manifests."""
+        self._buckets()
+        self._cluster()
+        self.client("scheduler").create_schedule_group(Name=schedule_group(self.experiment))
+        files = manifests(self.experiment)
+        for item in (item for file in files for item in file.objects):
+            kind = {
+                "Job": "jobs",
+                "CronJob": "cronjobs",
+                "Deployment": "deployments",
+                "ConfigMap": "configmaps",
+            }[item["kind"]]
+            body = json.loads(
+                json.dumps(item)
+                .replace("${AWS_ACCOUNT}", DEFAULT_ACCOUNT_ID)
+                .replace("${BENCHMARK_IMAGE}", "tools:1")
+            )
+            self.api.put(kind, item["metadata"]["name"], body, namespace=self.experiment.name)
+        return files
+
+    def _buckets(self) -> None:
+        for purpose in ("checkpoints", "artifacts", "results"):
+            self.client("s3").create_bucket(
+                Bucket=bucket(self.experiment, purpose, DEFAULT_ACCOUNT_ID),
+                CreateBucketConfiguration={"LocationConstraint": self.region},
+            )
+
+    def _cluster(self) -> None:
+        eks, role = self.client("eks"), f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/nodes"
+        subnets = ["subnet-0a", "subnet-0b"]
+        eks.create_cluster(name=self.experiment.name, roleArn=role, resourcesVpcConfig={"subnetIds": subnets})
+        eks.create_nodegroup(
+            clusterName=self.experiment.name,
+            nodegroupName=neuron_nodegroup(self.experiment),
+            scalingConfig={"minSize": 0, "desiredSize": 0, "maxSize": 1},
+            subnets=subnets,
+            nodeRole=role,
+        )
+        described = eks_backends[DEFAULT_ACCOUNT_ID][self.region].clusters[self.experiment.name]
+        described.endpoint = self.api.url
+        described.certificate_authority = {}
+
+    def stored(self, purpose: str) -> dict[str, bytes]:
+        """Everything in a bucket."""
+        s3, name = self.client("s3"), bucket(self.experiment, purpose, DEFAULT_ACCOUNT_ID)
+        keys = [entry["Key"] for entry in s3.list_objects_v2(Bucket=name).get("Contents", ())]
+        return {key: s3.get_object(Bucket=name, Key=key)["Body"].read() for key in keys}
+
+    def store(self, purpose: str, key: str, content: object) -> None:
+        """One JSON object into a bucket."""
+        name = bucket(self.experiment, purpose, DEFAULT_ACCOUNT_ID)
+        self.client("s3").put_object(Bucket=name, Key=key, Body=json.dumps(content).encode())
+
+    def tick(self) -> None:
+        """The controllers do their work."""
+        self._set_nodes()
+        for job in self.api.of("jobs"):
+            self._move_job(job)
+        for deployment in self.api.of("deployments"):
+            self._move_deployment(deployment)
+        for act in self.on_tick:
+            act()
+
+    def _set_nodes(self) -> None:
+        if self.no_capacity and self.nodes:
+            issue = {
+                "code": "AsgInstanceLaunchFailures",
+                "message": "Could not launch On-Demand Instances. InsufficientInstanceCapacity - We currently do not have "
+                "sufficient trn2.48xlarge capacity",
+                "resourceIds": ["asg"],
+            }
+            self.group.health = {"issues": [issue]}
+            return
+        self.group.health = {"issues": []}
+        with self.api.lock:
+            for name in [node["metadata"]["name"] for node in self.api.of("nodes")][self.nodes :]:
+                del self.api.objects[("nodes", "", name)]
+            for number in range(self.nodes):
+                ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+                labels = {"labels": {NODE_ROLE_LABEL: "neuron"}}
+                self.api.put("nodes", f"trn2-{number}", {"metadata": labels, "status": ready})
+
+    def _move_job(self, job: dict[str, Any]) -> None:
+        name = job["metadata"]["name"]
+        if job["spec"].get("suspend") or job.get("status", {}).get("conditions"):
+            return
+        if _starts(name, self.unplaced) is not None:
+            self._pod(name, condition=_starts(name, self.unplaced))
+            return
+        if not name.startswith("fetch-") and not self.nodes:
+            return
+        self.ticks[name] = self.ticks.get(name, 0) + 1
+        if self.ticks[name] < TICKS:
+            return
+        self.ticks[name] = 0
+        words = _starts(name, self.failing)
+        if words is not None:
+            self._pod(name)
+            self.api.logs[f"{name}-pod"] = words
+            job["status"] = {
+                "conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]
+            }
+            return
+        self._finish(name)
+        job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+
+    def _finish(self, name: str) -> None:
+        """What a Job leaves in S3."""
+        for weights in self.experiment.weights:
+            if name == fetch_job(weights):
+                self.store("checkpoints", f"{weights_path(weights)}/COMPLETE", {"model": weights.model.name})
+        for arm in self.experiment.served_arms:
+            if name == compile_job(arm):
+                self.store("artifacts", f"{artifact_path(arm)}/COMPLETE", {"key": artifact_key(arm)})
+        if name.startswith(LMEVAL_NAME):
+            self.store("results", f"runs/lmeval-{name}/results.json", {})
+        if name.startswith(BENCHMARK_NAME):
+            folder = f"runs/measured-{name.removeprefix(BENCHMARK_NAME)}"
+            self.store("results", f"runs/unfinished/{name}/requests.jsonl", {})
+            self.store("results", f"{folder}/summary.json", {"by": name})
+            self.store("results", f"{folder}/llmperf/a.json", {})
+
+    def _move_deployment(self, deployment: dict[str, Any]) -> None:
+        name = deployment["metadata"]["name"]
+        loading = any(
+            job["metadata"]["name"].startswith(BENCHMARK_NAME) and not job.get("status")
+            for job in self.api.of("jobs")
+        )
+        wanted = deployment["spec"]["replicas"]
+        if wanted and name in self.dying and loading:
+            killed = {"name": "vllm", "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+            self._pod(name, containers=[killed])
+            deployment["status"] = {"readyReplicas": 0}
+            return
+        if wanted and (why := _starts(name, self.unplaced)) is not None:
+            self._pod(name, condition=why)
+            return
+        deployment["status"] = {"readyReplicas": wanted if self.nodes else 0}
+
+    def _pod(
+        self, owner: str, *, condition: str | None = None, containers: list[dict[str, Any]] | None = None
+    ) -> None:
+        conditions = [{"type": "PodScheduled", "status": "False", "message": condition}] if condition else []
+        self.api.put(
+            "pods",
+            f"{owner}-pod",
+            {
+                "metadata": {"labels": {NAME: owner, "job-name": owner}},
+                "status": {"conditions": conditions, "containerStatuses": containers or []},
+            },
+            namespace=self.experiment.name,
+        )
+
+    def off_role(self) -> str:
+        """ARN of the role that turns nodes off."""
+        return f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/{off_role_name(self.experiment)}"
+
+
+def _starts(name: str, table: dict[str, str]) -> str | None:
+    return next((value for prefix, value in table.items() if name.startswith(prefix)), None)
+
+
+def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
+    """The objects that a run works with, in the shape of the rendered ones."""
+    jobs = [_job(fetch_job(one), ["--to", f"s3://x/{weights_path(one)}"]) for one in experiment.weights]
+    baseline = artifact_key(experiment.baseline)
+    for arm in experiment.served_arms:
+        key = ["push", "--key", artifact_key(arm), "--baseline", f"s3://x/{baseline}"]
+        jobs.append(_job(compile_job(arm), key))
+    arms = [
+        {"kind": "Deployment", "metadata": {"name": arm.name}, "spec": {"replicas": 0}}
+        for arm in experiment.served_arms
+    ]
+    plan = {
+        "arms": [{"name": arm.name} for arm in experiment.served_arms],
+        "baseline": experiment.baseline.name,
+    }
+    config = {"kind": "ConfigMap", "metadata": {"name": "the-plan"}, "data": {"plan.json": json.dumps(plan)}}
+    pod = {
+        "containers": [{"name": "publish", "image": "${BENCHMARK_IMAGE}"}],
+        "volumes": [{"name": "plan", "configMap": {"name": "the-plan"}}],
+    }
+    cron_jobs = [
+        {
+            "kind": "CronJob",
+            "metadata": {"name": name, "namespace": experiment.name},
+            "spec": {"suspend": True, "jobTemplate": {"spec": {"template": {"spec": pod}}}},
+        }
+        for name in (BENCHMARK_NAME, LMEVAL_NAME)
+    ]
+    return (ManifestFile("all.yaml", (*jobs, *arms, config, *cron_jobs)),)
+
+
+def _job(name: str, arguments: list[str]) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "only", "image": "${BENCHMARK_IMAGE}", "args": arguments}]}}
+    return {
+        "kind": "Job",
+        "apiVersion": "batch/v1",
+        "metadata": {"name": name},
+        "spec": {"suspend": True, "template": template},
+    }
