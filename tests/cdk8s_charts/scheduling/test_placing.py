@@ -111,9 +111,9 @@ UNPLACEABLE: dict[str, tuple[str, Edit]] = {
     ),
     "a bad quantity": ("'8 GB' is no quantity", lambda o: _resources(o, memory="8 GB")),
     "a benchmark larger than a system node": (
-        "node system-0: cpu 3",
+        "node system-0: cpu 6",
         lambda o: pod_spec(the(o, "CronJob"))["containers"][0]["resources"].update(
-            requests={"cpu": "3", "memory": "1Gi"}, limits={"cpu": "3", "memory": "1Gi"}
+            requests={"cpu": "6", "memory": "1Gi"}, limits={"cpu": "6", "memory": "1Gi"}
         ),
     ),
 }
@@ -176,7 +176,7 @@ def _by_plugin(devices: int, scheduler: str | None) -> list[str]:
     experiment, objects = experiment_at(REFERENCE), objects_of(REFERENCE)
     serving = replace(experiment.baseline.serving, allocation="device-plugin")
     arms = tuple(replace(arm, serving=serving) for arm in experiment.arms)
-    objects = [item for item in objects if item["kind"] != "Job"]
+    objects = [item for item in objects if item["kind"] not in ("Job", "CronJob")]
     for arm in arms:
         spec = _pod(objects, arm.name)
         spec.pop("resourceClaims")
