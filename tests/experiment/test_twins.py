@@ -63,6 +63,7 @@ LAB = both(
 SMALL = both(
     put("serving.devices", 1),
     put("serving.tensor_parallel", 4),
+    put("serving.allocation", "device-plugin"),
     put("cluster.instance", "trn2.3xlarge"),
     put("cluster.region", "ap-southeast-4"),
     put("cluster.availability_zones", ["ap-southeast-4a", "ap-southeast-4b"]),
@@ -177,6 +178,12 @@ TWINS: dict[str, tuple[Edit, Edit, str, str]] = {
         both(put("serving.devices", 4), put("serving.tensor_parallel", 16)),
         "serving.devices",
         "use one of 1",
+    ),
+    "claims where no group is published": (
+        SMALL,
+        put("serving.allocation", "dra"),
+        "serving.allocation",
+        "use `device-plugin`",
     ),
     "gated model without a token": (
         LLAMA,
