@@ -16,6 +16,7 @@ from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.network_policy import network_chart
 from cdk8s_charts.parity import undeclared_differences
 from cdk8s_charts.serving import serving_chart
+from cdk8s_charts.verifying import verify_chart
 
 if TYPE_CHECKING:
     from experiment.arms import Experiment
@@ -42,6 +43,7 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     charts.append(llmperf_chart(app, experiment))
     if experiment.benchmark.lm_eval is not None:
         charts.append(lmeval_chart(app, experiment))
+    charts.append(verify_chart(app, experiment))
     files = tuple(
         ManifestFile(f"{chart.node.id}.yaml", tuple(dict(entry) for entry in chart.to_json()))
         for chart in charts

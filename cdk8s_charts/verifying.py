@@ -35,24 +35,19 @@ _UNUSED_SCHEDULE = "0 0 1 1 *"
 """A CronJob must have one; suspended, it never comes."""
 
 
-def verify_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart | None:
-    """The program and its CronJobs; nothing for arms without Neuron devices."""
-    proofs = {name: arm for arm in experiment.arms if (name := proof_name(experiment, arm)) is not None}
-    if not proofs:
-        return None
+def verify_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
+    """The program and its CronJobs."""
     chart = cdk8s.Chart(
         scope, "50-verify", namespace=namespace(experiment), disable_resource_name_hashes=True
     )
     place(chart, _program(experiment))
-    for name, arm in proofs.items():
+    for name, arm in {proof_name(experiment, arm): arm for arm in experiment.served_arms}.items():
         place(chart, _cron_job(experiment, arm, name))
     return chart
 
 
-def proof_name(experiment: Experiment, arm: Arm) -> str | None:
-    """The CronJob that proves what `arm` needs; arms that need alike share it. None for an arm on CPU."""
-    if arm.runtime.device == "cpu":
-        return None
+def proof_name(experiment: Experiment, arm: Arm) -> str:
+    """The CronJob that proves what `arm` needs; arms that need alike share it."""
     serving = arm.serving
     shape = f"{serving.devices}-lnc{serving.logical_nc_config}"
     return f"verify-{shape}-{content_suffix(_pod_spec(experiment, arm))}"
@@ -101,7 +96,11 @@ def _pod_spec(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         "name": CONTAINER,
         "image": arm.runtime.image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["python3", f"{_PROOF_MOUNT}/{PROGRAM}", json.dumps(expected(experiment, arm), sort_keys=True)],
+        "command": [
+            "python3",
+            f"{_PROOF_MOUNT}/{PROGRAM}",
+            json.dumps(expected(experiment, arm), sort_keys=True),
+        ],
         "env": [{"name": "NEURON_LOGICAL_NC_CONFIG", "value": str(arm.serving.logical_nc_config)}],
         "resources": pod.amounts(cpu="2", memory="4Gi", ephemeral="20Gi"),
         "securityContext": pod.container_security(writable_root=True),
@@ -132,7 +131,7 @@ def expected(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         "logical_cores": experiment.cluster.instance.logical_cores(
             devices=serving.devices, logical_nc_config=serving.logical_nc_config
         ),
-        "scratch_gib": sizes.compile_scratch_gib(arm),
+        "scratch_gib": max(sizes.compile_scratch_gib(other) for other in experiment.served_arms),
         "mounts": [CHECKPOINTS_MOUNT, ARTIFACTS_MOUNT],
         "driver_at_least": arm.runtime.oldest_driver or "",
     }

@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.labels import NAME
-
 from cdk8s_charts.verifying import CONTAINER, SECONDS, proof_name
 from experiment.placement import batches
 from operations.errors import OperationsError
@@ -28,26 +27,25 @@ def prove(
     experiment: Experiment, kubernetes: Kubernetes, clock: Clock, *, tell: Callable[[str], None]
 ) -> list[Checked]:
     """Findings of every arm of the first batch, in file order. The Jobs are removed whatever happens."""
-    jobs = {arm: f"verify-{arm.name}" for arm in batches(experiment)[0] if proof_name(experiment, arm)}
+    jobs = [(arm, f"verify-{arm.name}") for arm in batches(experiment)[0]]
     try:
-        for arm, job in jobs.items():
+        for arm, job in jobs:
             kubernetes.delete("job", job)
             _wait_until_gone(kubernetes, clock, job)
             kubernetes.create(_job(experiment, kubernetes, arm, job))
         tell(
-            f"proving on the nodes: {', '.join(arm.name for arm in jobs)}; an image new to a node is pulled first"
+            f"proving on the nodes: {', '.join(arm.name for arm, _ in jobs)}; an image new to a node is pulled first"
         )
-        _wait(kubernetes, clock, list(jobs.values()), tell)
-        return [one for arm, job in jobs.items() for one in results(kubernetes, arm.name, job)]
+        _wait(kubernetes, clock, [job for _, job in jobs], tell)
+        return [one for arm, job in jobs for one in results(kubernetes, arm.name, job)]
     finally:
-        for job in jobs.values():
+        for _, job in jobs:
             kubernetes.delete("job", job)
 
 
 def _job(experiment: Experiment, kubernetes: Kubernetes, arm: Arm, name: str) -> dict[str, Any]:
     """What `kubectl create job --from=cronjob/...` would make, under a name of its own."""
     source = proof_name(experiment, arm)
-    assert source is not None
     found = kubernetes.get("cronjob", source)
     if found is None:
         raise OperationsError(

@@ -157,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
             body
             for (found, where, _), body in self.api.objects.items()
             if found == kind
-            and (not namespaced or where == namespace)
+            and (not namespaced or not namespace or where == namespace)
             and wanted.items() <= body["metadata"].get("labels", {}).items()
         ]
         return {

@@ -29,7 +29,7 @@ DAEMON = {
 }
 
 
-def _slice() -> dict[str, Any]:
+def published() -> dict[str, Any]:
     """Sixteen devices as the driver publishes them, in connected halves."""
     devices = [
         {
@@ -61,7 +61,7 @@ def test_a_cluster_as_assumed_passes(reference: Experiment) -> None:
         *checks.nodes_ready([NODE], wanted=1),
         *checks.node_size(reference, [NODE]),
         *checks.device_class(reference, [DEVICE_CLASS], [NODE]),
-        *checks.device_attributes(reference, [_slice()], [NODE]),
+        *checks.device_attributes(reference, [published()], [NODE]),
         *checks.daemons_ready([DAEMON]),
     ]
     assert len(found) == 5
@@ -117,7 +117,7 @@ def test_absent_device_groups_point_to_the_device_plugin(reference: Experiment) 
     def spoil(published: dict[str, Any]) -> None:
         del published["spec"]["devices"][3]["attributes"]["resource.aws.com/devicegroup8_id"]
 
-    one = _only(checks.device_attributes(reference, [_edited(_slice(), spoil)], [NODE]))
+    one = _only(checks.device_attributes(reference, [_edited(published(), spoil)], [NODE]))
     assert not one.passed
     assert one.found == "not published: resource.aws.com/devicegroup8_id"
     assert "allocation: device-plugin" in one.remedy
@@ -127,12 +127,12 @@ def test_devices_that_are_not_published_are_counted(reference: Experiment) -> No
     def spoil(published: dict[str, Any]) -> None:
         published["spec"]["devices"].pop()
 
-    one = _only(checks.device_attributes(reference, [_edited(_slice(), spoil)], [NODE]))
+    one = _only(checks.device_attributes(reference, [_edited(published(), spoil)], [NODE]))
     assert one.found == "15 devices published, 16 expected"
 
 
 def test_another_drivers_slices_do_not_count(reference: Experiment) -> None:
-    other = _edited(_slice(), lambda s: s["spec"].update(driver="gpu.example.com"))
+    other = _edited(published(), lambda s: s["spec"].update(driver="gpu.example.com"))
     assert "0 devices published" in _only(checks.device_attributes(reference, [other], [NODE])).found
 
 
