@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 POLL_S = 15
 _RENEW_EVERY = timedelta(minutes=1)
+_GRACE = timedelta(minutes=5)
+"""Issues of an earlier try stand in a group's health until EKS has looked again."""
 
 
 class StepError(OperationsError):
@@ -96,9 +98,12 @@ class Context:
                 f"capacity block {self.experiment.cluster.capacity.reservation_id} ends at {ends} and EC2 begins to stop its "
                 "instances; what was measured is kept: buy or extend a block, set cluster.capacity, deploy and run this again"
             )
-        if group.issues:
-            raise StepError(_capacity(self.experiment, group))
         return group
+
+    def refuse_issues(self, group: nodegroup.Group) -> None:
+        """`StepError` for what EKS says keeps nodes away, once it has had the time to forget what it said before."""
+        if group.issues and self.clock.now() - moment(self.state.nodes_since) >= _GRACE:
+            raise StepError(_capacity(self.experiment, group))
 
     def asked_for(self, nodes: int, *, off_at: str = "") -> None:
         """Remember that nodes bill, or that they no longer do."""
