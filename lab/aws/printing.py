@@ -64,7 +64,7 @@ def _fact_lines(facts: ReadBack) -> Iterator[str]:
 def _limit_lines(rehearsal: Rehearsal) -> Iterator[str]:
     recorded = _counted(rehearsal.types(Outcome.RECORDED))
     absent = _counted(rehearsal.types(Outcome.NOT_MODELLED))
-    yield from _folded("recorded only", recorded or "nothing", lines=2)
+    yield from _folded("recorded only", recorded or "nothing", lines=3)
     yield from _folded("not modelled", absent or "nothing", lines=4)
     if rehearsal.unresolved:
         yield from _folded("unresolved", "; ".join(rehearsal.unresolved), lines=2)

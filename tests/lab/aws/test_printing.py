@@ -96,6 +96,8 @@ def huge() -> Rehearsal:
             node_groups=(group,) * 3,
             buckets=(long,) * 20,
             dashboards={f"{long}{number}": "{}" for number in range(9)},
+            alarms=(long,) * 20,
+            schedules={long: long},
             manifests=(manifest,),
             helm_releases=(release,) * 3,
         ),
