@@ -102,6 +102,7 @@ def huge() -> Rehearsal:
             helm_releases=(release,) * 3,
         ),
         placeholders=("b/k",) * 1000,
+        published=(("b/k", 1),) * 1000,
         images=("r:t",) * 1000,
         unresolved=(f"{long} could not be resolved",) * 9,
     )
