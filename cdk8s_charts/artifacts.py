@@ -1,46 +1,108 @@
-"""Compiled artifacts: a server starts from a finished one or not at all."""
+"""Weights and compiled artifacts as a server meets them: finished and its own, or the pod ends in one line."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import pod
-from cdk8s_charts.command import artifact_path
+from cdk8s_charts.command import (
+    ARTIFACTS_MOUNT,
+    CHECKPOINTS_MOUNT,
+    SCRATCH_MOUNT,
+    artifact_files,
+    compiled_path,
+    weights_path,
+)
 from experiment.artifact import artifact_key
+from experiment.naming import artifact_path
 
 if TYPE_CHECKING:
     from experiment.arms import Arm
 
 MARKER = "COMPLETE"
 """Written last, holding the artifact key: its presence says that everything else was written before."""
-FILES = ("neuron_config.json", "model.pt")
-"""What NxD Inference leaves in an artifact beside the sharded weights; without them it would compile in silence."""
 _CHECK = f"""\
-folder=$1; key=$2; found=
+folder=$1; key=$2; files=$3; shift 3; found=
 refuse() {{ echo "artifact $key: $1" >&2; exit 1; }}
 [ -f "$folder/{MARKER}" ] || refuse "missing or unfinished, $folder/{MARKER} does not exist; compile this arm first"
 read -r found < "$folder/{MARKER}" || :
-[ "$found" = "$key" ] || refuse "$folder was made for key $found; compile this arm"
-for file in {" ".join(FILES)}; do
+[ "$found" = "{{\\"key\\": \\"$key\\"}}" ] || refuse "$folder was made for $found; compile this arm"
+for file in $files; do
   [ -s "$folder/$file" ] || refuse "$folder/$file is missing although marked complete; delete the folder and compile again"
+done
+for weights in "$@"; do
+  [ -f "$weights/{MARKER}" ] || refuse "needs weights that are missing or unfinished, $weights/{MARKER} does not exist; \
+fetch them first"
 done
 echo "artifact $key: complete"
 """
 
 
-def marker_check(arm: Arm) -> dict[str, Any]:
-    """Init container that ends the pod in one line unless the artifact is complete and this arm's own.
+def artifact_folder(arm: Arm) -> str:
+    """Mounted folder of the arm's artifact."""
+    return f"{ARTIFACTS_MOUNT}/{artifact_path(arm)}"
 
-    Without it vLLM 0.9.1 would answer a missing artifact by compiling for tens of minutes, into a read-only mount.
+
+def weights_folders(arm: Arm) -> list[str]:
+    """Mounted folders of target and draft."""
+    return [weights_path(weights) for weights in arm.weights]
+
+
+def marker_text(arm: Arm) -> str:
+    """The marker's one line."""
+    return json.dumps({"key": artifact_key(arm)})
+
+
+def marker_check(arm: Arm) -> dict[str, Any]:
+    """Init container that ends the pod in one line unless weights and artifact are complete and this arm's own.
+
+    Without it vLLM 0.9.1 would answer a missing artifact by compiling for tens of minutes, into a read-only mount. It is
+    a script for the server's own image, which brings a shell for certain.
     """
+    command = ["/bin/sh", "-c", _CHECK, "check-artifact", artifact_folder(arm), artifact_key(arm)]
     return {
         "name": "check-artifact",
         "image": arm.runtime.image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["/bin/sh", "-c", _CHECK, "check-artifact", artifact_path(arm), artifact_key(arm)],
-        "resources": {
-            "requests": {"cpu": "100m", "memory": "64Mi"},
-            "limits": {"cpu": "100m", "memory": "64Mi"},
-        },
+        "command": [*command, " ".join(artifact_files(arm)), *weights_folders(arm)],
+        "resources": pod.amounts(cpu="100m", memory="64Mi"),
         "securityContext": pod.container_security(writable_root=False),
     }
+
+
+def add_sources(
+    spec: pod.PodSpec, server: pod.Container, claims: dict[str, str], arm: Arm, *, gib: int
+) -> None:
+    """Check and mounts: weights read-only from their bucket; the artifact too, or from a copy on local NVMe.
+
+    A server reads its sharded weights from the artifact and little more than the tokenizer from the checkpoints, so only
+    the artifact is worth a copy. It is copied from the mount, so that the pod needs no way out of the cluster.
+    """
+    check = marker_check(arm)
+    spec["initContainers"] = [check]
+    for volume, path in (("checkpoints", CHECKPOINTS_MOUNT), ("artifacts", ARTIFACTS_MOUNT)):
+        pod.add_claim_volume(spec, volume, claims[volume])
+        pod.mount(check, volume, path)
+    pod.mount(server, "checkpoints", CHECKPOINTS_MOUNT)
+    if arm.serving.artifact_source == "mount":
+        pod.mount(server, "artifacts", ARTIFACTS_MOUNT)
+    else:
+        pod.add_scratch(spec, "scratch", gib)
+        _copy_artifact(spec, server, arm)
+
+
+def _copy_artifact(spec: pod.PodSpec, server: pod.Container, arm: Arm) -> None:
+    """The copy is the server's own and writable: the native plugin takes locks in its compiled files."""
+    copy = pod.tool(
+        "copy-artifact",
+        ["pull", artifact_folder(arm), "--to", compiled_path(arm), "--key", artifact_key(arm)],
+        cpu="4",
+        memory="4Gi",
+    )
+    pod.mount(copy, "artifacts", ARTIFACTS_MOUNT)
+    for holder in (copy, server):
+        pod.mount(holder, "scratch", SCRATCH_MOUNT, writable=True)
+    spec["initContainers"].append(copy)
+    # The volume belongs to the group of the tools' user, which may then write into it.
+    spec.setdefault("securityContext", {}).update(fsGroup=pod.USER, fsGroupChangePolicy="OnRootMismatch")

@@ -1,7 +1,8 @@
-"""What a server is started with: argv and environment of an arm, in the dialect of its runtime.
+"""What a server, a compilation and a batch script are started with: argv and environment of an arm.
 
-The options are those that the parser of `vllm serve` 0.9.1 accepts; a test compares them with a table read off that
-parser.
+One set of engine options makes both the command line of `vllm serve` and the arguments of the engine that a compilation
+builds, so that what is compiled is what is served. The dialects write them; tests compare every option with a table read
+off the parser of that vLLM version.
 """
 
 from __future__ import annotations
@@ -9,79 +10,107 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from experiment.artifact import artifact_key
+from cdk8s_charts.dialects import dialect_of
+from cdk8s_charts.dialects.paths import ARTIFACTS_MOUNT, CHECKPOINTS_MOUNT, SCRATCH_MOUNT, Paths
 from experiment.naming import SERVICE_PORT
-from experiment.neuron_config import serve_config
+from experiment.naming import artifact_path as artifact_folder
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Weights
 
-CHECKPOINTS_MOUNT = "/checkpoints"
-ARTIFACTS_MOUNT = "/artifacts"
+__all__ = [
+    "ARTIFACTS_MOUNT",
+    "CHECKPOINTS_MOUNT",
+    "SCRATCH_MOUNT",
+    "artifact_files",
+    "artifact_path",
+    "compiled_path",
+    "compile_argv",
+    "compile_environment",
+    "serve_argv",
+    "serve_environment",
+    "weights_path",
+]
+
+_BUILD_AND_EXIT = "import json, sys; from vllm import LLM; LLM(**json.loads(sys.argv[1]))"
+"""No vLLM has a command that compiles and exits; building the offline engine compiles, and its end ends the process."""
 
 
-def serve_argv(arm: Arm) -> list[str]:
-    """The command of a server that loads a compiled artifact."""
-    serving = arm.serving
-    argv = [
-        "vllm",
-        "serve",
-        weights_path(arm.target),
-        "--served-model-name",
-        arm.target.model.name,
-        "--host",
-        "0.0.0.0",
-        "--port",
-        str(SERVICE_PORT),
-        "--device",
-        "neuron",
-        "--tensor-parallel-size",
-        str(serving.tensor_parallel),
-        "--max-num-seqs",
-        str(serving.max_num_seqs),
-        "--max-model-len",
-        str(serving.max_model_len),
-        "--disable-log-requests",
-        "--override-neuron-config",
-        _json(serve_config(arm)),
-    ]
-    if arm.speculation is not None:
-        argv += ["--speculative-config", _json(_speculative_config(arm))]
-    return argv
+def serve_argv(
+    arm: Arm,
+    *,
+    checkpoints: str = CHECKPOINTS_MOUNT,
+    host: str = "0.0.0.0",
+    port: int = SERVICE_PORT,
+) -> list[str]:
+    """The command of a server that loads a compiled artifact; the lab gives its own folder, host and port.
+
+    An API key is not in it: vLLM reads `VLLM_API_KEY` from its environment.
+    """
+    dialect = dialect_of(arm)
+    paths = Paths(checkpoints=checkpoints)
+    listening = {"served_model_name": arm.target.model.name, "host": host, "port": port}
+    options = listening | dialect.engine_options(arm, paths, serving=True) | dialect.server_options()
+    return ["vllm", "serve", paths.weights(arm.target), *_flags(options)]
 
 
 def serve_environment(arm: Arm) -> dict[str, str]:
     """Environment of the same server."""
     return {
-        "VLLM_USE_V1": "0",
-        "VLLM_NEURON_FRAMEWORK": "neuronx-distributed-inference",
-        "NEURON_COMPILED_ARTIFACTS": artifact_path(arm),
-        "NEURON_LOGICAL_NC_CONFIG": str(arm.serving.logical_nc_config),
-        "NEURON_RT_EXEC_TIMEOUT": "600",
-        "VLLM_RPC_TIMEOUT": "100000",
+        **dialect_of(arm).serve_environment(arm, artifact_path(arm)),
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
     }
 
 
+def compile_argv(arm: Arm) -> list[str]:
+    """The command that compiles an arm into `compile_environment`'s folder and exits."""
+    paths = Paths()
+    options = {"model": paths.weights(arm.target)} | dialect_of(arm).engine_options(arm, paths, serving=False)
+    return ["python3", "-c", _BUILD_AND_EXIT, _json(options)]
+
+
+def compile_environment(arm: Arm) -> dict[str, str]:
+    """Environment of the same compilation: it writes on the node's own disk, never into a mounted bucket."""
+    return {
+        **dialect_of(arm).compile_environment(arm, compiled_path(arm)),
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+
+
+def artifact_files(arm: Arm) -> tuple[str, ...]:
+    """Files without which an artifact of this runtime is none, whatever its marker says."""
+    return dialect_of(arm).ARTIFACT_FILES
+
+
 def weights_path(weights: Weights) -> str:
     """Where a model's files are mounted."""
-    return f"{CHECKPOINTS_MOUNT}/{weights.model.name}"
+    return Paths().weights(weights)
 
 
 def artifact_path(arm: Arm) -> str:
-    """Where an arm's compiled graphs and sharded weights are mounted."""
-    return f"{ARTIFACTS_MOUNT}/{artifact_key(arm)}"
+    """Where a server finds its arm's compiled graphs: mounted, or copied to local disk before it starts."""
+    if arm.serving.artifact_source == "scratch":
+        return compiled_path(arm)
+    return f"{ARTIFACTS_MOUNT}/{artifact_folder(arm)}"
 
 
-def _speculative_config(arm: Arm) -> dict[str, Any]:
-    """What vLLM is told of the draft. `method` is left out: this fork ignores it, and later lines would misread it."""
-    assert arm.speculation is not None
-    return {
-        "model": weights_path(arm.speculation.draft),
-        "num_speculative_tokens": arm.speculation.num_speculative_tokens,
-        "max_model_len": arm.speculation.draft_max_model_len,
-    }
+def compiled_path(arm: Arm) -> str:
+    """Where compiling leaves an artifact, and where a copy of it goes, on the node's own disk."""
+    return f"{SCRATCH_MOUNT}/artifacts/{artifact_folder(arm)}"
+
+
+def _flags(options: dict[str, Any]) -> list[str]:
+    """Options as `vllm serve` spells them: JSON for mappings, a bare flag for true, `--no-` for false."""
+    argv: list[str] = []
+    for name, value in options.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            argv.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            argv += [f"--{flag}", _json(value) if isinstance(value, dict) else str(value)]
+    return argv
 
 
 def _json(value: dict[str, Any]) -> str:

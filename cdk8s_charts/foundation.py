@@ -1,4 +1,4 @@
-"""What stands before the arms: namespace, service accounts, claim templates, volumes."""
+"""What stands before the arms: namespace, service accounts, priorities, claim templates, volumes."""
 
 from __future__ import annotations
 
@@ -9,39 +9,53 @@ import cdk8s_plus_27 as kplus
 
 from cdk8s_charts.claims import claim_template
 from cdk8s_charts.lift import place
+from cdk8s_charts.priority import priority_classes
 from cdk8s_charts.storage import PURPOSES, volume_and_claim
-from experiment.naming import BENCHMARK_ACCOUNT, SERVING_ACCOUNT, namespace
+from experiment.naming import (
+    BENCHMARK_ACCOUNT,
+    COMPILE_ACCOUNT,
+    FETCH_ACCOUNT,
+    SERVING_ACCOUNT,
+    namespace,
+)
 
 if TYPE_CHECKING:
     from experiment.arms import Experiment
 
-_POD_SECURITY = {
-    "pod-security.kubernetes.io/enforce": "baseline",
-    "pod-security.kubernetes.io/warn": "restricted",
-}
-"""`restricted` asks for a non-root user, which is unproven with Neuron devices; so it warns and does not refuse."""
+ACCOUNTS = (SERVING_ACCOUNT, BENCHMARK_ACCOUNT, FETCH_ACCOUNT, COMPILE_ACCOUNT)
 
 
 def namespace_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
-    """Namespace and service accounts; which AWS role an account has is decided by Pod Identity, not here."""
+    """Namespace, service accounts, priorities; which AWS role an account has is decided by Pod Identity, not here.
+
+    `restricted` asks for a non-root user, which is unproven with Neuron devices; so by default it warns only.
+    """
     chart = cdk8s.Chart(scope, "00-namespace", disable_resource_name_hashes=True)
     name = namespace(experiment)
-    kplus.Namespace(chart, "namespace", metadata=cdk8s.ApiObjectMetadata(name=name, labels=_POD_SECURITY))
-    for account in (SERVING_ACCOUNT, BENCHMARK_ACCOUNT):
+    security = {
+        "pod-security.kubernetes.io/enforce": experiment.baseline.serving.pod_security,
+        "pod-security.kubernetes.io/warn": "restricted",
+    }
+    kplus.Namespace(chart, "namespace", metadata=cdk8s.ApiObjectMetadata(name=name, labels=security))
+    for account in ACCOUNTS:
         kplus.ServiceAccount(
             chart,
             account,
             metadata=cdk8s.ApiObjectMetadata(name=account, namespace=name),
             automount_token=False,
         )
+    for manifest in priority_classes(experiment):
+        place(chart, manifest)
     return chart
 
 
 def claims_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
-    """One claim template for each distinct demand; arms that ask alike share it."""
+    """One claim template for each distinct demand; arms that ask alike share it. None with the device plugin."""
     chart = cdk8s.Chart(scope, "10-claims", disable_resource_name_hashes=True)
     templates = {}
     for arm in experiment.arms:
+        if arm.serving.allocation != "dra":
+            continue
         template = claim_template(experiment, arm)
         templates[template["metadata"]["name"]] = template
     for template in templates.values():

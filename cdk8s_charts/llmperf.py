@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import cdk8s
 import cdk8s_plus_27 as kplus
 
-from cdk8s_charts import pod
+from cdk8s_charts import measuring, pod
 from cdk8s_charts.lift import authored, content_suffix, place
-from cdk8s_charts.serving import service_url
-from experiment.cost import arm_usd_per_hour
+from cdk8s_charts.llmperf_harness import harness_containers
+from cdk8s_charts.measuring import JOB_UID, RESULTS
+from cdk8s_charts.plan import plan, plan_object, plan_text
+from cdk8s_charts.probes import max_tokens
+from cdk8s_charts.serving import api_key
 from experiment.naming import (
     ACCOUNT_PLACEHOLDER,
     BENCHMARK_ACCOUNT,
@@ -23,46 +25,13 @@ from experiment.naming import (
 )
 
 if TYPE_CHECKING:
-    from experiment.arms import Experiment, Prompt
+    from experiment.arms import Experiment
+
+__all__ = ["cron_job", "llmperf_chart", "plan", "plan_object"]
 
 PLAN_FILE = "plan.json"
-RESULTS = "/results"
 _PLAN_MOUNT = "/plan"
-_IMAGE = "${BENCHMARK_IMAGE}"
-_USER = 65532
-"""The user that the benchmark's image is built for."""
-
-
-def plan(experiment: Experiment) -> dict[str, Any]:
-    """What the benchmark is told, as `benchmark/plan.py` reads it."""
-    settings = experiment.benchmark
-    template = {"chat_template_kwargs": {"enable_thinking": settings.thinking}}
-    can_think = experiment.baseline.target.model.can_think
-    return {
-        "schema": 1,
-        "experiment": experiment.name,
-        "model": experiment.baseline.target.model.name,
-        "baseline": experiment.baseline.name,
-        "arms": [
-            {
-                "name": arm.name,
-                "url": service_url(experiment, arm),
-                "speculative_tokens": arm.speculation.num_speculative_tokens if arm.speculation else 0,
-                "max_tokens_per_step": arm.tokens_per_step,
-                "usd_per_hour": round(arm_usd_per_hour(experiment, arm), 4),
-            }
-            for arm in experiment.arms
-        ],
-        "concurrency": list(settings.concurrency),
-        "requests": settings.requests,
-        "warmup": settings.warmup,
-        "seed": settings.seed,
-        "max_tokens": settings.max_tokens,
-        "temperature": settings.temperature,
-        "extra_body": template if can_think and settings.endpoint == "chat" else {},
-        **({"slo": dict(settings.slo)} if settings.slo else {}),
-        "prompts": [_prompt(prompt) for prompt in experiment.prompts],
-    }
+_BENCHMARK = ["python", "-m", "benchmark"]
 
 
 def llmperf_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
@@ -70,59 +39,83 @@ def llmperf_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
     chart = cdk8s.Chart(
         scope, f"40-{BENCHMARK_NAME}", namespace=namespace(experiment), disable_resource_name_hashes=True
     )
-    text = json.dumps(plan(experiment), indent=1, ensure_ascii=False)
-    name = f"{BENCHMARK_NAME}-plan-{content_suffix(text)}"
-    kplus.ConfigMap(
-        chart, "plan", metadata=cdk8s.ApiObjectMetadata(name=name), data={PLAN_FILE: text}, immutable=True
-    )
+    name = None
+    if plan_object(experiment) is None:
+        text = plan_text(experiment)
+        name = f"{BENCHMARK_NAME}-plan-{content_suffix(text)}"
+        kplus.ConfigMap(
+            chart, "plan", metadata=cdk8s.ApiObjectMetadata(name=name), data={PLAN_FILE: text}, immutable=True
+        )
     place(chart, cron_job(experiment, plan_name=name))
     return chart
 
 
-def cron_job(experiment: Experiment, *, plan_name: str) -> dict[str, Any]:
+def cron_job(experiment: Experiment, *, plan_name: str | None) -> dict[str, Any]:
     """Suspended for good: a run is a Job made from it, one at a time.
 
     The measuring is an init container and the publishing the main one, so that neither needs a shell: a run that fails
     publishes nothing, a publication that fails is repeated without measuring again.
     """
-    body = authored(lambda chart: _author(chart, experiment))["spec"]["template"]["spec"]
+    if experiment.benchmark.harness == "llmperf":
+        body = harness_containers(experiment)
+    else:
+        body = _native(experiment, plan_name)
+    return measuring.cron_job(experiment, BENCHMARK_NAME, body, deadline_s=_deadline_s(experiment))
+
+
+def _native(experiment: Experiment, plan_name: str | None) -> pod.PodSpec:
+    """Bring back what an earlier pod of this Job kept, keep what is measured, measure, publish."""
+    body: pod.PodSpec = authored(lambda chart: _author(chart, experiment))["spec"]["template"]["spec"]
+    publish = body["containers"][0]
+    publish["securityContext"] = pod.container_security(writable_root=False)
     run = {
-        **body["containers"][0],
+        **publish,
         "name": "run",
         "args": ["run", "--plan", f"{_PLAN_MOUNT}/{PLAN_FILE}", "--out", RESULTS],
+        "env": [*publish["env"], *api_key(experiment, "BENCHMARK_API_KEY")],
+        "volumeMounts": [*publish["volumeMounts"]],
     }
-    body["initContainers"] = [run]
-    body["volumes"].append({"name": "plan", "configMap": {"name": plan_name}})
-    for container in (run, body["containers"][0]):
-        container["securityContext"] = pod.container_security(writable_root=False)
-        container["volumeMounts"] = [*container["volumeMounts"]]
-        pod.mount_read_only(container, "plan", _PLAN_MOUNT)
-    body["securityContext"] = {
-        "runAsNonRoot": True,
-        "runAsUser": _USER,
-        "runAsGroup": _USER,
-        "fsGroup": _USER,
-    }
-    body["restartPolicy"] = "OnFailure"
-    pod.on_system_nodes(body)
-    pod.settle(body, grace_s=60)
-    labels = {"app.kubernetes.io/name": BENCHMARK_NAME, "app.kubernetes.io/part-of": experiment.name}
-    job = {
-        "backoffLimit": 3,
-        "ttlSecondsAfterFinished": 7 * 24 * 3600,
-        "template": {"metadata": {"labels": labels}, "spec": body},
-    }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": {"name": BENCHMARK_NAME, "namespace": namespace(experiment), "labels": labels},
-        "spec": {
-            "suspend": True,
-            "schedule": "0 0 1 1 *",
-            "concurrencyPolicy": "Forbid",
-            "jobTemplate": {"spec": job},
-        },
-    }
+    region = ["--region", experiment.cluster.region]
+    kept = f"s3://{bucket(experiment, 'results', ACCOUNT_PLACEHOLDER)}/{RESULTS_PREFIX}unfinished/$(JOB_UID)"
+    restore = pod.tool("restore", ["restore", kept, "--to", RESULTS, *region], cpu="100m", memory="256Mi")
+    keep = pod.tool("keep", ["keep", RESULTS, "--to", kept, *region], cpu="100m", memory="256Mi")
+    keep["restartPolicy"] = "Always"  # a sidecar, which ends when the rest has
+    for tool in (restore, keep):
+        tool["env"] = [JOB_UID]
+        pod.mount(tool, "results", RESULTS, writable=True)
+    body["initContainers"] = [restore, keep, *_plan_source(experiment, body, plan_name), run]
+    pod.mount(run, "plan", _PLAN_MOUNT)
+    return body
+
+
+def _plan_source(experiment: Experiment, body: pod.PodSpec, plan_name: str | None) -> list[pod.Container]:
+    """The plan as a volume: a ConfigMap, or a copy from S3 whose hash is checked."""
+    if plan_name is not None:
+        body["volumes"].append({"name": "plan", "configMap": {"name": plan_name}})
+        return []
+    large = plan_object(experiment)
+    assert large is not None
+    key, content = large
+    body["volumes"].append({"name": "plan", "emptyDir": {"sizeLimit": f"{len(content) // 2**20 + 10}Mi"}})
+    address = f"s3://{bucket(experiment, 'results', ACCOUNT_PLACEHOLDER)}/{key}"
+    region = ["--region", experiment.cluster.region]
+    digest = key.rpartition("/")[2].removesuffix(".json")
+    get = pod.tool(
+        "plan",
+        ["get", address, "--sha256", digest, "--to", f"{_PLAN_MOUNT}/{PLAN_FILE}", *region],
+        cpu="100m",
+        memory="256Mi",
+    )
+    pod.mount(get, "plan", _PLAN_MOUNT, writable=True)
+    return [get]
+
+
+def _deadline_s(experiment: Experiment) -> int:
+    """Far above what a run can take: every answer of full length at 0.2 s a token, an hour for the rest, 2 h at least."""
+    settings = experiment.benchmark
+    answers = sum(-(-settings.requests // concurrency) for concurrency in settings.concurrency)
+    cells = len(experiment.classes) * len(experiment.served_arms)
+    return max(7200, int(answers * cells * max_tokens(experiment) * 0.2) + 3600)
 
 
 def _author(chart: cdk8s.Chart, experiment: Experiment) -> kplus.Job:
@@ -135,8 +128,9 @@ def _author(chart: cdk8s.Chart, experiment: Experiment) -> kplus.Job:
     )
     container = job.add_container(
         name="publish",
-        image=_IMAGE,
+        image=pod.TOOLS_IMAGE,
         image_pull_policy=kplus.ImagePullPolicy.IF_NOT_PRESENT,
+        command=_BENCHMARK,
         args=["publish", RESULTS, "--namespace", metrics_namespace(experiment), "--upload", results],
         env_variables={"AWS_REGION": kplus.EnvValue.from_value(experiment.cluster.region)},
         resources=kplus.ContainerResources(
@@ -144,16 +138,6 @@ def _author(chart: cdk8s.Chart, experiment: Experiment) -> kplus.Job:
             memory=kplus.MemoryResources(request=cdk8s.Size.mebibytes(512), limit=cdk8s.Size.mebibytes(512)),
         ),
     )
-    container.mount(RESULTS, kplus.Volume.from_empty_dir(chart, "results", "results"))
+    volume = kplus.Volume.from_empty_dir(chart, "results", "results", size_limit=cdk8s.Size.gibibytes(5))
+    container.mount(RESULTS, volume)
     return job
-
-
-def _prompt(prompt: Prompt) -> dict[str, Any]:
-    entry: dict[str, Any] = {"id": prompt.id, "class": prompt.class_name}
-    if prompt.text is not None:
-        entry["prompt"] = prompt.text
-    else:
-        entry["messages"] = [{"role": role, "content": content} for role, content in prompt.messages]
-    if prompt.max_tokens is not None:
-        entry["max_tokens"] = prompt.max_tokens
-    return entry

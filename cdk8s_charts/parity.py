@@ -6,19 +6,34 @@ import json
 import re
 from typing import Any
 
+_POD = r"spec\.template\.spec\."
+_SERVER = _POD + r"containers\[vllm\]\."
 DECLARED = (
     r"metadata\.name",
     r"(spec\.template\.)?metadata\.labels\.app\.kubernetes\.io/name",
     r"spec\.selector\.matchLabels\.app\.kubernetes\.io/name",
+    r"metadata\.labels\.speculation\.trn2/batch",
+    r"spec\.replicas",
     r"spec\.template\.metadata\.annotations\.speculation\.trn2/artifact-key",
-    r"spec\.template\.spec\.initContainers\[check-artifact\]\.command\[[45]\]",
-    r"spec\.template\.spec\.containers\[vllm\]\.env\[NEURON_COMPILED_ARTIFACTS\]\.value",
-    r"spec\.template\.spec\.containers\[vllm\]\.command\.--speculative-config(\..*)?",
-    r"spec\.template\.spec\.containers\[vllm\]\.command\.--override-neuron-config\."
-    r"(enable_fused_speculation|speculation_length)",
+    _POD + r"initContainers\[check-artifact\]\.command\[([45]|8|9|\d\d+)\]",
+    _POD + r"initContainers\[copy-artifact\]\.args\[[135]\]",
+    _SERVER + r"env\[(NEURON_COMPILED_ARTIFACTS|VLLM_CACHE_ROOT)\]\.value",
+    _SERVER + r"command\.--speculative-config(\..*)?",
+    _SERVER + r"command\.--(override-neuron-config|additional-config)\.(.*\.)?"
+    r"(enable_fused_speculation|enable_eagle_speculation|is_eagle3|speculation_length)",
 )
-"""Where arms may differ: their names, the speculation, the artifact that follows from it."""
+"""Where arms may differ: their names, when they stand, the speculation, the artifact that follows from it."""
+_SHARED_OPTIONS = "served-model-name|host|port|tensor-parallel-size|max-num-seqs|max-model-len|api-key|seed|dtype|quantization"
+OF_A_RUNTIME = (
+    _SERVER + r"image",
+    _SERVER + r"env(\[.*|)",
+    _SERVER + rf"command\.(?!--({_SHARED_OPTIONS})(\.|$))--.*",
+    _SERVER + r"command\.\[[01]\]",
+    _POD + r"initContainers\[check-artifact\]\.(image|command\[6\])",
+)
+"""Where they may differ beside that when the runtime is part of the treatment: its image and its dialect."""
 _ALLOWED = re.compile("|".join(f"(?:{pattern})" for pattern in DECLARED))
+_ALLOWED_OF_A_RUNTIME = re.compile("|".join(f"(?:{pattern})" for pattern in (*DECLARED, *OF_A_RUNTIME)))
 
 
 def differences(one: Any, other: Any, path: str = "") -> list[str]:
@@ -34,9 +49,12 @@ def differences(one: Any, other: Any, path: str = "") -> list[str]:
     return [] if one == other else [path]
 
 
-def undeclared_differences(baseline: dict[str, Any], treatment: dict[str, Any]) -> list[str]:
-    """The differences that no treatment explains."""
-    return [path for path in differences(baseline, treatment) if not _ALLOWED.fullmatch(path)]
+def undeclared_differences(
+    baseline: dict[str, Any], treatment: dict[str, Any], *, other_runtime: bool = False
+) -> list[str]:
+    """The differences that no treatment explains. `other_runtime`: the arms declare different runtimes."""
+    allowed = _ALLOWED_OF_A_RUNTIME if other_runtime else _ALLOWED
+    return [path for path in differences(baseline, treatment) if not allowed.fullmatch(path)]
 
 
 _ABSENT = object()
@@ -46,18 +64,27 @@ def _lists(one: list[Any], other: list[Any], path: str) -> list[str]:
     if path.endswith("containers[vllm].command"):
         return differences(options(one), options(other), path)
     if all(isinstance(entry, dict) and "name" in entry for entry in (*one, *other)):
-        named, others = ({entry["name"]: entry for entry in entries} for entries in (one, other))
-        found = [] if list(named) == list(others) else [path]
-        for name in named.keys() & others.keys():
-            found += differences(named[name], others[name], f"{path}[{name}]")
-        return sorted(found)
-    if len(one) != len(other):
-        return [path]
-    return [
-        difference
-        for number, (left, right) in enumerate(zip(one, other, strict=True))
-        for difference in differences(left, right, f"{path}[{number}]")
-    ]
+        return sorted(_named(one, other, path))
+    found = []
+    for number in range(max(len(one), len(other))):
+        left, right = (side[number] if number < len(side) else _ABSENT for side in (one, other))
+        found += differences(left, right, f"{path}[{number}]")
+    return found
+
+
+def _named(one: list[Any], other: list[Any], path: str) -> list[str]:
+    """Lists whose entries have names, as containers, variables and volumes have."""
+    named, others = ({entry["name"]: entry for entry in entries} for entries in (one, other))
+    if len(named) != len(one) or len(others) != len(other):
+        # One volume mounted twice, say: then the name is no key.
+        return [] if one == other else [path]
+    common = [name for name in named if name in others]
+    found = [f"{path}[{name}]" for name in named.keys() ^ others.keys()]
+    if common != [name for name in others if name in named]:
+        found.append(path)
+    for name in common:
+        found += differences(named[name], others[name], f"{path}[{name}]")
+    return found
 
 
 def options(argv: list[str]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 PLACEHOLDERS = {
     "AWS_ACCOUNT": "id of the account, part of bucket names",
-    "BENCHMARK_IMAGE": "image of the benchmark, tagged with the hash of its content",
+    "BENCHMARK_IMAGE": "image of benchmark and store, tagged with the hash of its content",
+    "LMEVAL_IMAGE": "image of the quality check, tagged alike; only where an experiment has one",
 }
 _PATTERN = re.compile(r"\$\{([A-Z_]+)\}")
 
@@ -20,11 +21,10 @@ _PATTERN = re.compile(r"\$\{([A-Z_]+)\}")
 def fill(objects: Iterable[Mapping[str, Any]], values: Mapping[str, str]) -> list[dict[str, Any]]:
     """The objects with every `${NAME}` replaced.
 
-    Raises `ChartError` for a value that is missing, that no placeholder asks for, or that nobody can fill in.
+    Raises `ChartError` for a value that is missing, that is for no placeholder, or that nobody can fill in.
     """
-    for name in values.keys() ^ PLACEHOLDERS.keys():
-        what = "has no value" if name in PLACEHOLDERS else "is no placeholder"
-        raise ChartError(f"placeholder {name} {what}; give exactly {', '.join(sorted(PLACEHOLDERS))}")
+    for name in sorted(values.keys() - PLACEHOLDERS.keys()):
+        raise ChartError(f"{name} is no placeholder; give {', '.join(sorted(PLACEHOLDERS))}")
     return [
         {key: inner if _is_text_of_user(item, key) else _fill(inner, values) for key, inner in item.items()}
         for item in objects
@@ -58,8 +58,8 @@ def _fill(value: Any, values: Mapping[str, str]) -> Any:
 
 
 def _value(name: str, values: Mapping[str, str]) -> str:
-    if name not in values:
-        raise ChartError(
-            f"${{{name}}} stands in a rendered object and is no placeholder; write it another way"
-        )
-    return values[name]
+    if name in values:
+        return values[name]
+    if name in PLACEHOLDERS:
+        raise ChartError(f"placeholder {name} has no value; it is the {PLACEHOLDERS[name]}")
+    raise ChartError(f"${{{name}}} stands in a rendered object and is no placeholder; write it another way")

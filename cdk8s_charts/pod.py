@@ -1,4 +1,4 @@
-"""What pods here have in common and cdk8s-plus-27 cannot say: claims, nodes, security. Edits plain pod specs."""
+"""What pods here have in common and cdk8s-plus-27 cannot say: nodes, security, mounts. Edits plain pod specs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,27 @@ from typing import Any
 from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL
 
 PodSpec = dict[str, Any]
+Container = dict[str, Any]
+
+TOOLS_IMAGE = "${BENCHMARK_IMAGE}"
+"""Holds `benchmark` and `store`."""
+USER = 65532
+"""The user that images of this project are built for, and any other under `restricted`."""
+STORE = ["python", "-m", "store"]
 
 
-def hold_claim(spec: PodSpec, container: str, name: str, template: str) -> None:
+def container(spec: PodSpec, name: str) -> Container:
+    """The container or init container of that name."""
+    found: Container = next(
+        entry for entry in (*spec["containers"], *spec.get("initContainers", ())) if entry["name"] == name
+    )
+    return found
+
+
+def hold_claim(spec: PodSpec, holder: str, name: str, template: str) -> None:
     """Let the pod hold devices made from a ResourceClaimTemplate, and the container use them."""
     spec["resourceClaims"] = [{"name": name, "resourceClaimTemplateName": template}]
-    _container(spec, container)["resources"]["claims"] = [{"name": name, "request": name}]
+    container(spec, holder)["resources"]["claims"] = [{"name": name, "request": name}]
 
 
 def on_neuron_nodes(spec: PodSpec) -> None:
@@ -26,16 +41,40 @@ def on_system_nodes(spec: PodSpec) -> None:
     spec["nodeSelector"] = {NODE_ROLE_LABEL: "system"}
 
 
-def mount_claim(spec: PodSpec, container: str, volume: str, claim: str, path: str) -> None:
-    """Mount a PersistentVolumeClaim read-only."""
+def add_claim_volume(spec: PodSpec, volume: str, claim: str) -> None:
+    """A read-only volume from a PersistentVolumeClaim."""
     source = {"claimName": claim, "readOnly": True}
     spec.setdefault("volumes", []).append({"name": volume, "persistentVolumeClaim": source})
-    mount_read_only(_container(spec, container), volume, path)
 
 
-def mount_read_only(container: dict[str, Any], volume: str, path: str) -> None:
+def add_scratch(spec: PodSpec, volume: str, gib: int) -> None:
+    """A volume on the node's own disk, gone with the pod."""
+    spec.setdefault("volumes", []).append({"name": volume, "emptyDir": {"sizeLimit": f"{gib}Gi"}})
+
+
+def mount(holder: Container, volume: str, path: str, *, writable: bool = False) -> None:
     """Mount a volume that the pod has."""
-    container.setdefault("volumeMounts", []).append({"name": volume, "mountPath": path, "readOnly": True})
+    entry: dict[str, Any] = {"name": volume, "mountPath": path}
+    holder.setdefault("volumeMounts", []).append(entry if writable else {**entry, "readOnly": True})
+
+
+def amounts(*, cpu: str, memory: str, ephemeral: str | None = None) -> dict[str, Any]:
+    """Requests that equal limits, so that no pod takes from another."""
+    asked = {"cpu": cpu, "memory": memory, **({"ephemeral-storage": ephemeral} if ephemeral else {})}
+    return {"requests": asked, "limits": dict(asked)}
+
+
+def tool(name: str, arguments: list[str], *, cpu: str = "500m", memory: str = "512Mi") -> Container:
+    """A container of the tools' image that runs `python -m store` with these arguments."""
+    return {
+        "name": name,
+        "image": TOOLS_IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "command": STORE,
+        "args": arguments,
+        "resources": amounts(cpu=cpu, memory=memory),
+        "securityContext": {**container_security(writable_root=False), **_AS_USER},
+    }
 
 
 def container_security(*, writable_root: bool) -> dict[str, Any]:
@@ -48,17 +87,17 @@ def container_security(*, writable_root: bool) -> dict[str, Any]:
     }
 
 
-def settle(spec: PodSpec, *, grace_s: int) -> None:
-    """What every pod of this project says, whatever it does."""
+def settle(spec: PodSpec, *, grace_s: int, priority: str, non_root: bool) -> None:
+    """What every pod of this project says, whatever it does. `non_root` names a user, as `restricted` asks."""
     spec["automountServiceAccountToken"] = False
     spec["enableServiceLinks"] = False
+    spec["priorityClassName"] = priority
     spec["securityContext"] = {
         **spec.get("securityContext", {}),
+        **({**_AS_USER, "fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch"} if non_root else {}),
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     spec["terminationGracePeriodSeconds"] = grace_s
 
 
-def _container(spec: PodSpec, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(entry for entry in spec["containers"] if entry["name"] == name)
-    return found
+_AS_USER = {"runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER}

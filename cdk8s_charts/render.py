@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING
 
 import cdk8s
 
+from cdk8s_charts.batch import batch_chart
 from cdk8s_charts.errors import ChartError
+from cdk8s_charts.fetching import fetch_chart
 from cdk8s_charts.foundation import claims_chart, namespace_chart, storage_chart
 from cdk8s_charts.llmperf import llmperf_chart
+from cdk8s_charts.lmeval import lmeval_chart
 from cdk8s_charts.manifest_file import ManifestFile
+from cdk8s_charts.network_policy import network_chart
 from cdk8s_charts.parity import undeclared_differences
 from cdk8s_charts.serving import serving_chart
 
@@ -20,20 +24,29 @@ if TYPE_CHECKING:
 def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     """Files in apply order.
 
-    Raises `ChartError` when two arms differ in more than their declared treatment.
+    Raises `ChartError` for an experiment of the lab, which has no cluster, and when two arms differ in more than their
+    declared treatment.
     """
+    if not experiment.cluster.instance.neuron:
+        raise ChartError(
+            f"{experiment.name}: cluster.instance {experiment.cluster.instance.name} is this machine, there is nothing to "
+            "render; run it with the lab"
+        )
     app = cdk8s.App()
-    charts = [
-        namespace_chart(app, experiment),
-        claims_chart(app, experiment),
-        storage_chart(app, experiment),
-        *(serving_chart(app, experiment, arm) for arm in experiment.arms),
-        llmperf_chart(app, experiment),
-    ]
+    charts = [namespace_chart(app, experiment), network_chart(app, experiment)]
+    charts += [claims_chart(app, experiment), storage_chart(app, experiment)]
+    charts.append(fetch_chart(app, experiment))
+    charts += [serving_chart(app, experiment, arm) for arm in experiment.served_arms]
+    if experiment.batch_arms:
+        charts.append(batch_chart(app, experiment))
+    charts.append(llmperf_chart(app, experiment))
+    if experiment.benchmark.lm_eval is not None:
+        charts.append(lmeval_chart(app, experiment))
     files = tuple(
         ManifestFile(f"{chart.node.id}.yaml", tuple(dict(entry) for entry in chart.to_json()))
         for chart in charts
     )
+    files = tuple(file for file in files if file.objects)
     _refuse_unfair(experiment, files)
     return tuple(sorted(files, key=lambda file: file.name))
 
@@ -45,11 +58,14 @@ def _refuse_unfair(experiment: Experiment, files: tuple[ManifestFile, ...]) -> N
         for item in file.objects
         if item["kind"] == "Deployment"
     }
-    baseline = deployments[experiment.baseline.name]
-    for arm in experiment.arms[1:]:
-        extra = undeclared_differences(baseline, deployments[arm.name])
+    baseline = experiment.baseline
+    for arm in experiment.served_arms[1:]:
+        extra = undeclared_differences(
+            deployments[baseline.name],
+            deployments[arm.name],
+            other_runtime=arm.runtime != baseline.runtime,
+        )
         if extra:
             raise ChartError(
-                f"arm {arm.name} differs from {experiment.baseline.name} beyond its treatment: "
-                f"{'; '.join(extra)}"
+                f"arm {arm.name} differs from {baseline.name} beyond its treatment: {'; '.join(extra)}"
             )

@@ -1,67 +1,79 @@
-"""One arm as Deployment and Service. Every arm goes through the same function; what may differ is in its spec."""
+"""One arm as Deployment, Service and disruption budget. Every arm goes through the same function; what may differ is in
+its spec."""
 
 from __future__ import annotations
 
+import copy
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import cdk8s
 import cdk8s_plus_27 as kplus
 
-from cdk8s_charts import pod
-from cdk8s_charts.artifacts import marker_check
-from cdk8s_charts.claims import REQUEST, claim_template
-from cdk8s_charts.command import ARTIFACTS_MOUNT, CHECKPOINTS_MOUNT, serve_argv, serve_environment
+from cdk8s_charts import compiling, pod, sizes
+from cdk8s_charts.allocation import hold_devices
+from cdk8s_charts.artifacts import add_sources
+from cdk8s_charts.command import serve_argv, serve_environment
+from cdk8s_charts.labels import BATCH, NAME, batch_of, labels
 from cdk8s_charts.lift import authored, place
-from cdk8s_charts.storage import claim_name
+from cdk8s_charts.priority import SERVING, priority_name
+from cdk8s_charts.probes import LOAD_BUDGET_S, add_drain, add_probes
+from cdk8s_charts.storage import PURPOSES, claim_name
 from experiment.artifact import artifact_key
 from experiment.naming import SERVICE_PORT, SERVING_ACCOUNT, namespace
-from experiment.placement import pod_share
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
 
 CONTAINER = "vllm"
-LOAD_BUDGET_S = 1800
-"""Time to read and load a compiled arm before Kubernetes gives up on it; compiling never happens here. An assumption:
-no load time of this pair from S3 is published."""
-_HEALTH_PERIOD_S = 10
-_NAME = "app.kubernetes.io/name"
+API_KEY_VARIABLE = "VLLM_API_KEY"
+"""vLLM reads it when no `--api-key` stands on its command line, where everybody could read it."""
 
 
 def serving_chart(scope: cdk8s.App, experiment: Experiment, arm: Arm) -> cdk8s.Chart:
-    """The chart of one arm."""
+    """The chart of one arm: its compilation first, which everything else waits for."""
     chart = cdk8s.Chart(
         scope, f"30-{arm.name}", namespace=namespace(experiment), disable_resource_name_hashes=True
     )
-    place(chart, deployment(experiment, arm))
-    place(chart, service(experiment, arm))
+    for make in (compiling.job, deployment, service, disruption_budget):
+        place(chart, make(experiment, arm))
     return chart
 
 
 def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
-    """The Deployment, at 0 replicas until the arm's artifact exists and it is raised on purpose."""
-    manifest = authored(lambda chart: _author(chart, arm))
-    labels = _labels(experiment, arm)
+    """The Deployment, at 0 replicas until the arm's artifact exists and it is raised on purpose.
+
+    An arm that was chosen to stay (`serve`) stands at its replicas.
+    """
+    manifest = copy.deepcopy(_authored())
+    own = labels(experiment, arm.name, "server")
+    chosen = experiment.serve if experiment.serve and experiment.serve.arm == arm.name else None
     spec = manifest["spec"]
-    spec["replicas"] = 0
-    spec["selector"] = {"matchLabels": {_NAME: arm.name}}
+    spec["replicas"] = chosen.replicas if chosen else 0
+    spec["selector"] = {"matchLabels": {NAME: arm.name}}
     spec["progressDeadlineSeconds"] = LOAD_BUDGET_S + 600
-    manifest["metadata"] = {"name": arm.name, "namespace": namespace(experiment), "labels": labels}
-    template = spec["template"]
-    template["metadata"] = {
-        "labels": labels,
-        "annotations": {"speculation.trn2/artifact-key": artifact_key(arm)},
+    manifest["metadata"] = {
+        "name": arm.name,
+        "namespace": namespace(experiment),
+        "labels": {**own, BATCH: batch_of(experiment, arm)},
     }
+    template = spec["template"]
+    template["metadata"] = {"labels": own}
     body = template["spec"]
-    body["containers"][0]["resources"] = _resources(experiment, arm)
-    body["containers"][0]["securityContext"] = pod.container_security(writable_root=True)
-    body["initContainers"] = [marker_check(arm)]
+    body["volumes"][0]["emptyDir"]["sizeLimit"] = f"{sizes.shared_memory_gib(experiment, arm)}Gi"
+    server = body["containers"][0]
+    _fill_server(server, experiment, arm)
+    template["metadata"]["annotations"] = {"speculation.trn2/artifact-key": artifact_key(arm)}
+    claims = {purpose: claim_name(experiment, purpose) for purpose in PURPOSES}
+    add_sources(body, server, claims, arm, gib=sizes.copies_gib(experiment))
+    hold_devices(body, CONTAINER, experiment, arm)
     pod.on_neuron_nodes(body)
-    pod.hold_claim(body, CONTAINER, REQUEST, claim_template(experiment, arm)["metadata"]["name"])
-    pod.mount_claim(body, CONTAINER, "checkpoints", claim_name(experiment, "checkpoints"), CHECKPOINTS_MOUNT)
-    pod.mount_claim(body, CONTAINER, "artifacts", claim_name(experiment, "artifacts"), ARTIFACTS_MOUNT)
-    pod.mount_read_only(body["initContainers"][0], "artifacts", ARTIFACTS_MOUNT)
-    pod.settle(body, grace_s=120)
+    pod.settle(
+        body,
+        grace_s=add_drain(server, experiment),
+        priority=priority_name(experiment, SERVING),
+        non_root=arm.serving.pod_security == "restricted",
+    )
     return manifest
 
 
@@ -73,12 +85,30 @@ def service(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         "metadata": {
             "name": arm.name,
             "namespace": namespace(experiment),
-            "labels": _labels(experiment, arm),
+            "labels": labels(experiment, arm.name, "server"),
         },
         "spec": {
             "type": "ClusterIP",
-            "selector": {_NAME: arm.name},
+            "selector": {NAME: arm.name},
             "ports": [{"name": "http", "port": SERVICE_PORT, "targetPort": "http", "protocol": "TCP"}],
+        },
+    }
+
+
+def disruption_budget(experiment: Experiment, arm: Arm) -> dict[str, Any]:
+    """One pod of the arm may always be moved, and a pod that is not ready anyhow: a node update is never blocked."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {
+            "name": arm.name,
+            "namespace": namespace(experiment),
+            "labels": labels(experiment, arm.name, "server"),
+        },
+        "spec": {
+            "maxUnavailable": 1,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": {NAME: arm.name}},
         },
     }
 
@@ -88,55 +118,56 @@ def service_url(experiment: Experiment, arm: Arm) -> str:
     return f"http://{arm.name}.{namespace(experiment)}.svc.cluster.local:{SERVICE_PORT}/v1"
 
 
-def _labels(experiment: Experiment, arm: Arm) -> dict[str, str]:
-    return {_NAME: arm.name, "app.kubernetes.io/part-of": experiment.name}
+def api_key(experiment: Experiment, variable: str) -> list[dict[str, Any]]:
+    """The key of the services as a variable of a container; nothing where they are open."""
+    secret = experiment.baseline.serving.api_key_secret
+    if secret is None:
+        return []
+    return [{"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": "api-key"}}}]
 
 
-def _resources(experiment: Experiment, arm: Arm) -> dict[str, Any]:
-    """Requests equal limits, so that one arm can never take from the other."""
-    share = pod_share(experiment.cluster.instance, devices=arm.serving.devices)
-    amounts = {"cpu": str(share.cpu), "memory": f"{share.memory_gib}Gi", "ephemeral-storage": "50Gi"}
-    return {"requests": amounts, "limits": dict(amounts)}
+def _fill_server(server: pod.Container, experiment: Experiment, arm: Arm) -> None:
+    """Image, command, environment and amounts of the arm. Requests equal limits, so that no arm takes from another."""
+    environment = serve_environment(arm)
+    if arm.serving.pod_security == "restricted":
+        environment = {"HOME": "/tmp", **environment}  # the user of `restricted` has no home in the image
+    server["image"] = arm.runtime.image
+    server["command"] = serve_argv(arm)
+    server["env"] = [{"name": name, "value": value} for name, value in environment.items()]
+    server["env"] += api_key(experiment, API_KEY_VARIABLE)
+    server["resources"] = pod.amounts(
+        cpu=str(sizes.serving_cpu(experiment, arm)),
+        memory=f"{sizes.serving_memory_gib(experiment, arm)}Gi",
+        ephemeral=f"{sizes.serving_ephemeral_gib(experiment)}Gi",
+    )
+    server["securityContext"] = pod.container_security(writable_root=True)
+    add_probes(server, arm)
 
 
-def _author(chart: cdk8s.Chart, arm: Arm) -> kplus.Deployment:
+@cache
+def _authored() -> dict[str, Any]:
+    """What cdk8s-plus writes; it is the same for every arm, so it is written once."""
+    return authored(_author)
+
+
+def _author(chart: cdk8s.Chart) -> kplus.Deployment:
     account = kplus.ServiceAccount.from_service_account_name(chart, "account", SERVING_ACCOUNT)
-    authored_deployment = kplus.Deployment(
+    written = kplus.Deployment(
         chart,
-        arm.name,
+        "arm",
         replicas=0,
         select=False,
         strategy=kplus.DeploymentStrategy.recreate(),
         service_account=account,
         automount_service_account_token=False,
-        termination_grace_period=cdk8s.Duration.seconds(120),
         security_context=kplus.PodSecurityContextProps(ensure_non_root=False),
     )
-    container = authored_deployment.add_container(
+    container = written.add_container(
         name=CONTAINER,
-        image=arm.runtime.image,
+        image="filled in by arm",
         image_pull_policy=kplus.ImagePullPolicy.IF_NOT_PRESENT,
-        command=serve_argv(arm),
-        env_variables={
-            name: kplus.EnvValue.from_value(value) for name, value in serve_environment(arm).items()
-        },
         ports=[kplus.ContainerPort(number=SERVICE_PORT, name="http")],
-        startup=_health(failures=LOAD_BUDGET_S // _HEALTH_PERIOD_S, timeout_s=5),
-        readiness=_health(failures=3, timeout_s=5),
-        liveness=_health(failures=12, timeout_s=10),
     )
-    shared_memory = kplus.Volume.from_empty_dir(
-        chart, "shm", "shm", medium=kplus.EmptyDirMedium.MEMORY, size_limit=cdk8s.Size.gibibytes(128)
-    )
+    shared_memory = kplus.Volume.from_empty_dir(chart, "shm", "shm", medium=kplus.EmptyDirMedium.MEMORY)
     container.mount("/dev/shm", shared_memory)
-    return authored_deployment
-
-
-def _health(*, failures: int, timeout_s: int) -> kplus.Probe:
-    return kplus.Probe.from_http_get(
-        "/health",
-        port=SERVICE_PORT,
-        period_seconds=cdk8s.Duration.seconds(_HEALTH_PERIOD_S),
-        timeout_seconds=cdk8s.Duration.seconds(timeout_s),
-        failure_threshold=failures,
-    )
+    return written

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.lift import content_suffix
+from cdk8s_charts.sizes import MOUNT_CACHE_GIB, MOUNT_MEMORY_GIB
 from experiment.naming import ACCOUNT_PLACEHOLDER, bucket, namespace
 
 if TYPE_CHECKING:
@@ -19,12 +20,23 @@ def volume_and_claim(experiment: Experiment, purpose: str) -> tuple[dict[str, An
     """A statically bound pair. The volume's name carries a hash of its source, because a source cannot be changed.
 
     `authenticationSource: pod` makes Mountpoint use the Pod Identity of the pod that mounts, not the driver's; the
-    volume handle must be unique in the cluster (Mountpoint CSI driver 2.x, docs/CONFIGURATION.md).
+    volume handle must be unique in the cluster; `allow-other` lets users beside root read, as `restricted` and the
+    tools' image need; the cache keeps what several containers of a node read in turn (Mountpoint CSI driver 2.x,
+    docs/CONFIGURATION.md).
     """
     region = experiment.cluster.region
     name = bucket(experiment, purpose, ACCOUNT_PLACEHOLDER)
-    attributes = {"bucketName": name, "authenticationSource": "pod", "stsRegion": region}
-    options = ["read-only", f"region {region}"]
+    attributes = {
+        "bucketName": name,
+        "authenticationSource": "pod",
+        "stsRegion": region,
+        "cache": "emptyDir",
+        "cacheEmptyDirSizeLimit": f"{MOUNT_CACHE_GIB}Gi",
+        "mountpointContainerResourcesRequestsCpu": "1",
+        "mountpointContainerResourcesRequestsMemory": f"{MOUNT_MEMORY_GIB}Gi",
+        "mountpointContainerResourcesLimitsMemory": f"{MOUNT_MEMORY_GIB}Gi",
+    }
+    options = ["read-only", "allow-other", f"region {region}"]
     volume_name = f"{experiment.name}-{purpose}-{content_suffix([attributes, options])}"
     claim = {"namespace": namespace(experiment), "name": volume_name}
     volume = {

@@ -60,6 +60,8 @@ class Arm:
     name: str
     target: Weights
     runtime: Runtime
+    instance: Instance
+    """What it stands on."""
     serving: Serving
     speculation: Speculation | None
 

@@ -1,44 +1,91 @@
-"""The NxD Inference configuration of an arm, complete and explicit.
+"""The Neuron configuration of an arm, complete and explicit, in the words of its runtime.
 
 Both arms get every key that decides their graph, because the vLLM 0.9.1 fork gives a plain and a speculating server
 different defaults (dynamic against greedy sampling, sequence parallelism on against off): equal YAML would not be an
-equal engine. Key names are those of NxD Inference 0.6.10598, `models/config.py`; a test compares them.
+equal engine. Key names are those of NxD Inference's `models/config.py` at the version that the image carries (a test
+compares them), or of the native plugin's configuration reference.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from experiment.medusa import SPECULATION_LENGTH, tree
+
 if TYPE_CHECKING:
     from experiment.arms import Arm
 
 _OBJECTS = ("on_device_sampling_config", "torch_dtype")
+_GREEDY = {
+    "deterministic": False,
+    "do_sample": False,
+    "dynamic": False,
+    "global_topk": 256,
+    "temperature": 1.0,
+    "top_k": 1,
+    "top_p": 1.0,
+}
 
 
 def compile_config(arm: Arm) -> dict[str, Any]:
-    """Everything that shapes the compiled graph of `arm`, as `--override-neuron-config` takes it."""
-    serving = arm.serving
-    window = arm.speculation.num_speculative_tokens if arm.speculation else 0
+    """Everything that shapes the compiled graph of `arm`, as its runtime's vLLM takes it; empty without Neuron."""
+    match arm.runtime.dialect:
+        case "nxdi-v0":
+            return _nxdi(arm) | (_medusa(arm) if _mode(arm) == "medusa" else {})
+        case "nxdi-v1":
+            return _nxdi(arm) | _plugin(arm)
+        case "native":
+            return _native(arm)
+        case _:
+            return {}
+
+
+def serve_config(arm: Arm) -> dict[str, Any]:
+    """What a server that loads a compiled artifact may be told.
+
+    The 0.9.1 fork reads the artifact's own `neuron_config.json` and then sets each override on it as it stands, without
+    turning JSON into objects: a sampling configuration would become a dict where the runner reads attributes. So the
+    values that are objects stay in the artifact, and only plain ones are repeated. The plugins build the configuration
+    anew and ignore it, or find the compiled graph by it, so they are told all of it again.
+    """
+    if arm.runtime.dialect != "nxdi-v0":
+        return compile_config(arm)
+    return {key: value for key, value in compile_config(arm).items() if key not in _OBJECTS}
+
+
+def compiler_environment(arm: Arm) -> dict[str, str]:
+    """Environment that shapes what is compiled, and that compiling and serving must therefore share."""
+    match arm.runtime.dialect:
+        case "nxdi-v0" | "nxdi-v1":
+            return {"NEURON_LOGICAL_NC_CONFIG": str(arm.serving.logical_nc_config)}
+        case "native":
+            return {
+                "NEURON_LOGICAL_NC_CONFIG": str(arm.serving.logical_nc_config),
+                "VLLM_NEURON_BACKEND": "neuron_native",
+            }
+        case _:
+            return {}
+
+
+def _mode(arm: Arm) -> str | None:
+    return arm.speculation.mode if arm.speculation else None
+
+
+def _nxdi(arm: Arm) -> dict[str, Any]:
+    serving, mode = arm.serving, _mode(arm)
+    window = arm.speculation.num_speculative_tokens if arm.speculation and mode != "medusa" else 0
     return {
         "async_mode": False,
         "batch_size": serving.max_num_seqs,
         "ctx_batch_size": 1,
         "enable_bucketing": True,
-        "enable_eagle_speculation": False,
-        "enable_fused_speculation": arm.speculation is not None,
+        "enable_eagle_speculation": mode in ("eagle", "eagle3"),
+        "enable_fused_speculation": mode in ("fused", "eagle", "eagle3"),
         "fused_qkv": False,
-        "is_continuous_batching": True,
+        "is_continuous_batching": not arm.batch_only,
         "logical_nc_config": serving.logical_nc_config,
         "max_context_length": serving.max_model_len,
-        "on_device_sampling_config": {
-            "deterministic": False,
-            "do_sample": False,
-            "dynamic": False,
-            "global_topk": 256,
-            "temperature": 1.0,
-            "top_k": 1,
-            "top_p": 1.0,
-        },
+        "on_device_sampling_config": dict(_GREEDY),
         "padding_side": "right",
         "quantized": False,
         "save_sharded_checkpoint": True,
@@ -50,11 +97,31 @@ def compile_config(arm: Arm) -> dict[str, Any]:
     }
 
 
-def serve_config(arm: Arm) -> dict[str, Any]:
-    """What a server that loads a compiled artifact may be told.
+def _plugin(arm: Arm) -> dict[str, Any]:
+    """What the vLLM V1 plugin would otherwise derive from vLLM's cache options."""
+    return {
+        "is_block_kv_layout": False,
+        "is_eagle3": _mode(arm) == "eagle3",
+        "is_prefix_caching": False,
+    }
 
-    The fork reads the artifact's own `neuron_config.json` and then sets each override on it as it stands, without
-    turning JSON into objects: a sampling configuration would become a dict where the runner reads attributes. So the
-    values that are objects stay in the artifact, and only plain ones are repeated.
-    """
-    return {key: value for key, value in compile_config(arm).items() if key not in _OBJECTS}
+
+def _medusa(arm: Arm) -> dict[str, Any]:
+    assert arm.speculation is not None
+    heads = arm.speculation.num_speculative_tokens
+    return {
+        "is_medusa": True,
+        "medusa_speculation_length": SPECULATION_LENGTH,
+        "medusa_tree": tree(heads),
+        "num_medusa_heads": heads,
+    }
+
+
+def _native(arm: Arm) -> dict[str, Any]:
+    """One bucket of each kind, the largest: padding costs both arms the same, and nothing is left to compile later."""
+    return {
+        "decode_context_length_buckets": [arm.serving.max_model_len],
+        "num_batched_tokens_buckets": [arm.serving.max_model_len],
+        "num_seqs_buckets": [arm.serving.max_num_seqs],
+        "on_device_sampling_config": {"all_greedy": True},
+    }

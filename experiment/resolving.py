@@ -82,9 +82,10 @@ def _cluster(section: ClusterSection) -> ClusterSettings:
 
 def tensor_parallel(serving: ServingSection, instance: str) -> int:
     """The declared degree, or every logical core of the arm's devices."""
-    return serving.tensor_parallel or INSTANCES[instance].logical_cores(
+    cores = INSTANCES[instance].logical_cores(
         devices=serving.devices, logical_nc_config=serving.logical_nc_config
     )
+    return serving.tensor_parallel or max(cores, 1)
 
 
 def _arm(file: ExpandedFile, arm: SingleArmSection) -> Arm:
@@ -93,6 +94,7 @@ def _arm(file: ExpandedFile, arm: SingleArmSection) -> Arm:
         name=arm.name,
         target=_weights(file.target),
         runtime=RUNTIMES[arm.runtime or file.runtime],
+        instance=INSTANCES[file.cluster.instance],
         serving=Serving(
             devices=serving.devices,
             logical_nc_config=serving.logical_nc_config,

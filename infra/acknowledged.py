@@ -146,11 +146,6 @@ ACKNOWLEDGED = (
         place=r"workloads/Images/\w+Project",
         reason="the project stores nothing; its result is an image, which the registry encrypts",
     ),
-    Acknowledged(
-        rule="CB3",
-        place=r"workloads/Images/\w+Project",
-        reason="Docker builds inside CodeBuild need it",
-    ),
 )
 
 ANY_RESOURCE = {

@@ -36,13 +36,13 @@ IMAGES = (
         placeholder="BENCHMARK_IMAGE",
         construct_id="BenchmarkImage",
         dockerfile="images/tools/Dockerfile",
-        sources=("images/tools", "benchmark", "store"),
+        sources=("images/tools/requirements.txt", "benchmark", "store"),
     ),
     Image(
         placeholder="LMEVAL_IMAGE",
         construct_id="LmEvalImage",
         dockerfile="images/lmeval/Dockerfile",
-        sources=("images/lmeval",),
+        sources=("images/lmeval/requirements.txt",),
     ),
 )
 

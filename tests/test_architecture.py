@@ -11,6 +11,7 @@ from tests.conftest import ROOT
 MAY_IMPORT = {
     "experiment": set[str](),
     "benchmark": set[str](),
+    "store": set[str](),
     "cdk8s_charts": {"experiment"},
     "infra": {"cdk8s_charts", "experiment", "benchmark"},
     "lab": {"infra", "cdk8s_charts", "experiment", "benchmark"},
@@ -18,6 +19,7 @@ MAY_IMPORT = {
 FORBIDDEN = {
     "experiment": {"boto3", "jsii", "aws_cdk", "cdk8s", "aiohttp", "time", "datetime", "random"},
     "benchmark": {"jsii", "aws_cdk", "cdk8s", "pydantic"},
+    "store": {"jsii", "aws_cdk", "cdk8s", "pydantic"},
 }
 
 

@@ -114,7 +114,7 @@ class ImageBuilder(Construct):
         function = lambda_.Function(
             self,
             f"{image.construct_id}Starter",
-            description=f"builds {image.dockerfile} for CloudFormation",
+            description=f"builds {image.placeholder} for CloudFormation",
             runtime=lambda_.Runtime.PYTHON_3_14,
             handler="build_image.handle",
             code=lambda_.Code.from_asset(str(ROOT / "infra" / "handlers"), exclude=["__pycache__"]),

@@ -10,7 +10,7 @@ from constructs import Construct
 
 from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL, neuron_nodegroup
 from infra.constructs.capacity import capacity_type, launch_options
-from infra.constructs.node_launch import efa_interfaces, metadata_options, named, root_volume
+from infra.constructs.node_launch import metadata_options, named, network, root_volume
 from infra.constructs.node_role import node_role
 from infra.node_boot import encoded, user_data
 from infra.node_images import node_image
@@ -69,18 +69,20 @@ class NeuronNodes(Construct):
         self, experiment: Experiment, settings: Settings, cluster: eks.ICluster, vpc: ec2.Vpc
     ) -> ec2.CfnLaunchTemplate:
         instance = experiment.cluster.instance
-        groups = [cluster.cluster_security_group_id, self._efa_group(vpc).security_group_id]
+        groups = [cluster.cluster_security_group_id]
+        if instance.efa_interfaces > 0:
+            groups.append(self._efa_group(vpc).security_group_id)
         said = user_data(experiment)
         return _Template(
             self,
             "Template",
             launch_template_data=_Template.LaunchTemplateDataProperty(
                 instance_type=instance.name,
-                network_interfaces=efa_interfaces(instance.efa_interfaces, groups),
                 metadata_options=metadata_options(),
                 block_device_mappings=[_volume(experiment, settings)],
                 user_data=encoded(said) if said else None,
                 tag_specifications=named(experiment, neuron_nodegroup(experiment)),
+                **network(instance.efa_interfaces, groups),
                 **launch_options(self, experiment),
             ),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aws_cdk import CfnTag
 from aws_cdk import aws_ec2 as ec2
@@ -42,22 +42,27 @@ def root_volume(
     )
 
 
-def efa_interfaces(count: int, groups: list[str]) -> list[ec2.CfnLaunchTemplate.NetworkInterfaceProperty]:
-    """One EFA interface a network card; the first carries IP as well.
+def network(efa_interfaces: int, groups: list[str]) -> dict[str, Any]:
+    """One EFA interface a network card, of which the first carries IP as well; or the groups alone where the instance
+    has no EFA. EC2 takes the groups in one of the two places.
 
     The Neuron DRA driver publishes the groups of connected devices, from which the arms are placed, on instances
     with EFA only (Neuron DRA documentation).
     """
-    return [
-        _Template.NetworkInterfaceProperty(
-            network_card_index=card,
-            device_index=0 if card == 0 else 1,
-            interface_type="efa" if card == 0 else "efa-only",
-            groups=groups,
-            delete_on_termination=True,
-        )
-        for card in range(count)
-    ]
+    if efa_interfaces == 0:
+        return {"security_group_ids": groups}
+    return {
+        "network_interfaces": [
+            _Template.NetworkInterfaceProperty(
+                network_card_index=card,
+                device_index=0 if card == 0 else 1,
+                interface_type="efa" if card == 0 else "efa-only",
+                groups=groups,
+                delete_on_termination=True,
+            )
+            for card in range(efa_interfaces)
+        ]
+    }
 
 
 def named(experiment: Experiment, name: str) -> list[ec2.CfnLaunchTemplate.TagSpecificationProperty]:

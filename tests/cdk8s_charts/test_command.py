@@ -3,83 +3,177 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cdk8s_charts.artifacts import FILES, MARKER, marker_check
-from cdk8s_charts.command import serve_argv, serve_environment
+from cdk8s_charts.batch_command import batch_argv
+from cdk8s_charts.command import compile_argv, compile_environment, serve_argv, serve_environment
 from cdk8s_charts.parity import options
-from experiment import Experiment
+from experiment import Arm, Experiment, load, medusa
 from experiment.artifact import artifact_key
+from experiment.catalogue.runtimes import RUNTIMES
+from experiment.neuron_config import compile_config, compiler_environment
 from tests.conftest import ROOT
 
 
-def test_every_option_is_one_of_vllm_serve_0_9_1_and_fits_it(reference: Experiment) -> None:
-    known = json.loads((ROOT / "tests/data/vllm-0.9.1-options.json").read_text())["options"]
-    for arm in reference.arms:
-        for name, value in options(serve_argv(arm)).items():
-            if name:
-                assert name in known, name
-                assert known[name]["flag"] == (value is True), name
-                assert known[name]["choices"] is None or value in known[name]["choices"]
+def _arm(parameters: Any) -> Arm:
+    arm: Arm = parameters.values[0]
+    return arm
+
+
+OPTIONS = {
+    "nxdi-v0": "vllm-options/0.9.1.json",
+    "nxdi-v1": "vllm-options/0.16.0.json",
+    "native": "vllm-options/0.29.0.json",
+    "vllm": "vllm-options/0.32.0.json",
+}
+NEURON_KEYS = {
+    "nxdi-v0": ("neuron-config/nxdi-0.6.10598.json", "NeuronConfig", "OnDeviceSamplingConfig"),
+    "nxdi-v1": ("neuron-config/nxdi-4bcdc54-2026-07.json", "NeuronConfig", "OnDeviceSamplingConfig"),
+    "native": ("neuron-config/native-2.33.json", "neuron_config", "on_device_sampling_config"),
+}
+ALL_ARMS = [
+    pytest.param(arm, id=f"{path.stem}-{arm.name}")
+    for path in sorted((ROOT / "experiments").glob("*.yaml"))
+    for arm in load(path).arms
+]
+SERVED = [parameters for parameters in ALL_ARMS if not _arm(parameters).batch_only]
+
+
+def _table(name: str) -> dict[str, Any]:
+    table: dict[str, Any] = json.loads((ROOT / "tests/data" / name).read_text())
+    return table
+
+
+def test_the_experiments_speak_every_dialect() -> None:
+    assert {_arm(parameters).runtime.dialect for parameters in ALL_ARMS} == set(OPTIONS)
+    assert {runtime.dialect for runtime in RUNTIMES.values()} == set(OPTIONS)
+
+
+@pytest.mark.parametrize("arm", SERVED)
+def test_every_option_of_a_server_is_one_of_its_vllm_and_fits_it(arm: Arm) -> None:
+    known = _table(OPTIONS[arm.runtime.dialect])
+    for name, value in options(serve_argv(arm)).items():
+        if name:
+            assert name in known, f"{name} is unknown to vLLM {arm.runtime.vllm}"
+            assert known[name].get("flag", False) == (value is True), name
+            assert "choices" not in known[name] or value in known[name]["choices"]
+
+
+@pytest.mark.parametrize("arm", SERVED)
+def test_a_compilation_is_given_the_engine_options_of_its_server(arm: Arm) -> None:
+    compiled = json.loads(compile_argv(arm)[-1])
+    served = options(serve_argv(arm))
+    known = _table(OPTIONS[arm.runtime.dialect])
+    assert compiled.pop("model") == serve_argv(arm)[2]
+    for name, value in compiled.items():
+        flag = f"--{name.replace('_', '-')}"
+        assert flag in known
+        if name == "override_neuron_config":
+            assert served[flag].items() <= value.items(), "the server is told a part of what was compiled"
+        elif isinstance(value, bool):
+            assert (flag in served) == value
+        else:
+            assert served[flag] == (value if isinstance(value, dict) else str(value))
+
+
+@pytest.mark.parametrize("arm", ALL_ARMS)
+def test_every_key_of_a_neuron_config_is_known_to_its_reader(arm: Arm) -> None:
+    config = compile_config(arm)
+    if arm.runtime.dialect == "vllm":
+        assert config == {}
+        return
+    table, whole, sampling = NEURON_KEYS[arm.runtime.dialect]
+    assert config.keys() <= set(_table(table)[whole])
+    assert config["on_device_sampling_config"].keys() <= set(_table(table)[sampling])
+
+
+@pytest.mark.parametrize("arm", [parameters for parameters in ALL_ARMS if _arm(parameters).batch_only])
+def test_every_option_of_a_batch_script_is_one_of_inference_demo(arm: Arm) -> None:
+    known = _table("neuron-config/inference-demo-0.6.10598.json")
+    argv = batch_argv(arm, prompts=("Why?", "--not an option"), max_new_tokens=400)
+    assert argv[argv.index("run") - 4 : argv.index("run")] == [
+        "--model-type",
+        "llama",
+        "--task-type",
+        "causal-lm",
+    ]
+    values = {number + 1 for number, word in enumerate(argv) if word in known and not known[word]}
+    for number, word in enumerate(argv):
+        if word.startswith("--") and number not in values:
+            assert word in known, word
+            assert known[word].get("flag", False) == (number + 1 not in values), word
+    assert argv.count("--prompt") == 2
+
+
+def test_a_medusa_tree_fills_the_window_and_every_path_has_its_parent() -> None:
+    for heads in (1, 2, 4, 5):
+        paths = medusa.tree(heads)
+        if heads > 1:
+            assert len(paths) == medusa.SPECULATION_LENGTH - 1
+        assert max(map(len, paths)) <= heads
+        known = {tuple(path) for path in paths}
+        assert len(known) == len(paths)
+        assert all(path[:-1] in known for path in known if len(path) > 1)
 
 
 def test_the_treated_arm_drafts_seven_tokens_with_the_mounted_draft(reference: Experiment) -> None:
     plain, treated = (options(serve_argv(arm)) for arm in reference.arms)
     assert "--speculative-config" not in plain
     assert treated["--speculative-config"] == {
-        "model": "/checkpoints/Qwen/Qwen3-1.7B",
+        "model": "/checkpoints/Qwen/Qwen3-1.7B/unpinned",
         "num_speculative_tokens": 7,
         "max_model_len": 1024,
     }
     assert treated["--override-neuron-config"]["speculation_length"] == 7
 
 
-def test_servers_load_from_mounts_and_reach_no_hub(reference: Experiment) -> None:
-    for arm in reference.arms:
-        environment = serve_environment(arm)
-        assert environment["NEURON_COMPILED_ARTIFACTS"] == f"/artifacts/{artifact_key(arm)}"
-        assert environment["HF_HUB_OFFLINE"] == "1"
-        assert serve_argv(arm)[2].startswith("/checkpoints/")
+def test_each_mode_says_its_method_where_the_runtime_reads_one() -> None:
+    arms = {arm.name: arm for arm in (_arm(parameters) for parameters in ALL_ARMS)}
+    said = {
+        name: options(serve_argv(arms[name]))["--speculative-config"].get("method")
+        for name in ("qwen-sd-vllm", "llama-eagle3", "tiny-sd-k3")
+    }
+    assert said == {"qwen-sd-vllm": None, "llama-eagle3": "eagle3", "tiny-sd-k3": "draft_model"}
+    assert compile_config(arms["llama-eagle3"])["is_eagle3"]
+    assert not compile_config(arms["llama-plugin"])["enable_eagle_speculation"]
 
 
-def _run_check(reference: Experiment, folder: Path) -> subprocess.CompletedProcess[str]:
-    *command, _path, key = marker_check(reference.arms[1])["command"]
-    return subprocess.run([*command, str(folder), key], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("arm", SERVED)
+def test_servers_load_from_local_folders_and_reach_no_hub(arm: Arm) -> None:
+    environment = serve_environment(arm)
+    assert environment["HF_HUB_OFFLINE"] == "1"
+    assert serve_argv(arm)[2].startswith("/checkpoints/")
+    artifact = {
+        "nxdi-v0": "NEURON_COMPILED_ARTIFACTS",
+        "nxdi-v1": "NEURON_COMPILED_ARTIFACTS",
+        "native": "VLLM_CACHE_ROOT",
+        "vllm": None,
+    }[arm.runtime.dialect]
+    if artifact:
+        root = {"mount": "/artifacts", "scratch": "/scratch/artifacts"}[arm.serving.artifact_source]
+        assert environment[artifact] == f"{root}/{artifact_key(arm)}"
+        assert compile_environment(arm)[artifact] == f"/scratch/artifacts/{artifact_key(arm)}"
 
 
-def _complete(reference: Experiment, folder: Path) -> None:
-    for name in FILES:
-        (folder / name).write_text("x")
-    (folder / MARKER).write_text(artifact_key(reference.arms[1]) + "\n")
+def test_compiling_and_serving_share_what_shapes_a_graph() -> None:
+    for arm in map(_arm, ALL_ARMS):
+        if not arm.batch_only:
+            shared = compiler_environment(arm).items()
+            assert shared <= serve_environment(arm).items()
+            assert shared <= compile_environment(arm).items()
 
 
-def test_a_complete_artifact_passes(reference: Experiment, tmp_path: Path) -> None:
-    _complete(reference, tmp_path)
-    assert _run_check(reference, tmp_path).returncode == 0
+def test_a_native_server_fails_rather_than_compile() -> None:
+    (today,) = (arm for arm in map(_arm, ALL_ARMS) if arm.name == "qwen-today")
+    assert serve_environment(today)["VLLM_NEURON_DISABLE_WARMUP_COMPILE"] == "1"
+    assert "VLLM_NEURON_DISABLE_WARMUP_COMPILE" not in compile_environment(today)
 
 
-@pytest.mark.parametrize("damage", ["nothing there", "no marker", "foreign marker", "empty marker", *FILES])
-def test_anything_else_ends_the_pod_with_one_line(reference: Experiment, tmp_path: Path, damage: str) -> None:
-    if damage != "nothing there":
-        _complete(reference, tmp_path)
-    match damage:
-        case "nothing there" | "no marker":
-            (tmp_path / MARKER).unlink(missing_ok=True)
-            words = "missing or unfinished"
-        case "foreign marker":
-            (tmp_path / MARKER).write_text("0123456789abcdef\n")
-            words = "was made for key 0123456789abcdef"
-        case "empty marker":
-            (tmp_path / MARKER).write_text("")
-            words = "was made for key ;"
-        case _:
-            (tmp_path / damage).unlink()
-            words = f"{damage} is missing although marked complete"
-    result = _run_check(reference, tmp_path)
-    assert result.returncode == 1
-    assert words in result.stderr
-    assert artifact_key(reference.arms[1]) in result.stderr
-    assert len(result.stderr.splitlines()) == 1
+def test_the_lab_serves_from_its_own_folder_on_its_own_port() -> None:
+    (tiny,) = (arm for arm in map(_arm, ALL_ARMS) if arm.name == "tiny")
+    argv = serve_argv(tiny, checkpoints="/models", host="127.0.0.1", port=0)
+    assert argv[2] == "/models/lab/target/unpinned"
+    assert options(argv)["--host"] == "127.0.0.1"
+    assert options(argv)["--port"] == "0"

@@ -1,0 +1,27 @@
+"""How a pod gets its Neuron devices: by a resource claim, or by the device plugin and its scheduler extension."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cdk8s_charts import pod
+from cdk8s_charts.claims import REQUEST, claim_template
+
+if TYPE_CHECKING:
+    from experiment.arms import Arm, Experiment
+
+EXTENDED_RESOURCE = "aws.amazon.com/neuron"
+"""One unit is one device (chip)."""
+SCHEDULER = "my-scheduler"
+"""Name under which the Neuron chart installs the scheduler extension, without which fewer than all devices of a node
+might not be neighbours (Neuron documentation, Kubernetes scheduler extension)."""
+
+
+def hold_devices(spec: pod.PodSpec, holder: str, experiment: Experiment, arm: Arm) -> None:
+    """Give the container the devices that the arm asks for, in the way that the experiment names."""
+    if arm.serving.allocation == "dra":
+        pod.hold_claim(spec, holder, REQUEST, claim_template(experiment, arm)["metadata"]["name"])
+        return
+    for part in ("requests", "limits"):
+        pod.container(spec, holder)["resources"][part][EXTENDED_RESOURCE] = str(arm.serving.devices)
+    spec["schedulerName"] = SCHEDULER

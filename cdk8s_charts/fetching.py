@@ -1,0 +1,63 @@
+"""One Job per model: weights from Hugging Face into the bucket of checkpoints, on system nodes, before any Trn2 bills."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import cdk8s
+
+from cdk8s_charts import jobs, pod
+from cdk8s_charts.labels import STEP, labels
+from cdk8s_charts.lift import content_suffix, place
+from experiment.naming import ACCOUNT_PLACEHOLDER, FETCH_ACCOUNT, bucket, fetch_job, namespace, weights_path
+
+if TYPE_CHECKING:
+    from experiment.arms import Experiment, Weights
+
+_DEADLINE_S = 6 * 3600
+_SHARD_GIB = 12
+"""Room for one file and its unfinished copy: shards of these models are below 5 GB."""
+_SCRATCH = "/scratch"
+
+
+def fetch_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
+    """The Jobs of every model that some arm on devices needs, each once."""
+    chart = cdk8s.Chart(scope, "22-fetch", namespace=namespace(experiment), disable_resource_name_hashes=True)
+    for weights in experiment.weights:
+        place(chart, job(experiment, weights))
+    return chart
+
+
+def checkpoint_address(experiment: Experiment, weights: Weights) -> str:
+    """Folder of the model in S3."""
+    return f"s3://{bucket(experiment, 'checkpoints', ACCOUNT_PLACEHOLDER)}/{weights_path(weights)}"
+
+
+def job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
+    """The suspended Job of one model; file by file, so that a system node's disk is enough."""
+    model = weights.model
+    arguments = ["fetch", "--model", model.name, "--to", checkpoint_address(experiment, weights)]
+    arguments += ["--scratch", _SCRATCH, "--region", experiment.cluster.region]
+    if weights.revision:
+        arguments += ["--revision", weights.revision]
+    if experiment.token_secret:
+        arguments += ["--token-file", "/token/token"]
+    fetch = pod.tool("fetch", arguments, cpu="500m", memory="1Gi")
+    fetch["env"] = [{"name": "HOME", "value": _SCRATCH}]
+    fetch["resources"] = pod.amounts(cpu="500m", memory="1Gi", ephemeral=f"{_SHARD_GIB + 1}Gi")
+    body: pod.PodSpec = {"containers": [fetch]}
+    pod.add_scratch(body, "scratch", _SHARD_GIB)
+    pod.mount(fetch, "scratch", _SCRATCH, writable=True)
+    if experiment.token_secret:
+        secret = {
+            "secretName": experiment.token_secret,
+            "items": [{"key": "token", "path": "token"}],
+            "defaultMode": 0o440,
+        }
+        body["volumes"].append({"name": "token", "secret": secret})
+        pod.mount(fetch, "token", "/token")
+    pod.on_system_nodes(body)
+    jobs.settle(experiment, body, FETCH_ACCOUNT, non_root=True)
+    pod_labels = {**labels(experiment, "fetch", "job"), STEP: "fetch"}
+    spec = jobs.job_spec(body, pod_labels, deadline_s=_DEADLINE_S, retries=5, only="fetch")
+    return jobs.suspended_job(experiment, fetch_job(weights, content_suffix(spec)), "fetch", spec)

@@ -1,0 +1,29 @@
+"""Labels that select: of objects by people and scripts, of pods by network policies and disruption budgets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from experiment.placement import place
+
+if TYPE_CHECKING:
+    from experiment.arms import Arm, Experiment
+
+NAME = "app.kubernetes.io/name"
+PART_OF = "app.kubernetes.io/part-of"
+ROLE = "speculation.trn2/workload"
+"""`server`, `client` (may call servers) or `job` (may only leave the cluster)."""
+STEP = "speculation.trn2/step"
+"""On Jobs that one actor releases: `fetch`, `compile` or `batch`."""
+BATCH = "speculation.trn2/batch"
+"""Arms of one number stand at once."""
+
+
+def labels(experiment: Experiment, name: str, role: str) -> dict[str, str]:
+    """Labels of an object and its pods."""
+    return {NAME: name, PART_OF: experiment.name, ROLE: role}
+
+
+def batch_of(experiment: Experiment, arm: Arm) -> str:
+    """Number of the batch in which the arm stands."""
+    return next((str(where.batch) for where in place(experiment) if where.arm == arm.name), "0")

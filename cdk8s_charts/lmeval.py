@@ -1,0 +1,114 @@
+"""The quality check: lm-eval's gsm8k against every arm of the first batch, to show that answers are no worse."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import cdk8s
+
+from cdk8s_charts import measuring, pod
+from cdk8s_charts.lift import place
+from cdk8s_charts.measuring import RESULTS
+from cdk8s_charts.serving import api_key, service_url
+from experiment.naming import ACCOUNT_PLACEHOLDER, LMEVAL_NAME, RESULTS_PREFIX, bucket, namespace
+from experiment.placement import batches
+
+if TYPE_CHECKING:
+    from experiment.arms import Arm, Experiment
+
+IMAGE = "${LMEVAL_IMAGE}"
+_SHOTS = 5
+"""gsm8k's own number of worked examples; together with an answer they need about 1,300 tokens."""
+_ROOM_FOR_SHOTS = 2048
+_LONGEST_ANSWER = 512
+_S_PER_TOKEN = 0.2
+
+
+def lmeval_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
+    """The CronJob alone."""
+    chart = cdk8s.Chart(
+        scope, f"45-{LMEVAL_NAME}", namespace=namespace(experiment), disable_resource_name_hashes=True
+    )
+    place(chart, cron_job(experiment))
+    return chart
+
+
+def cron_job(experiment: Experiment) -> dict[str, Any]:
+    """One init container an arm, in turn, then the upload.
+
+    Later batches stand at another time; a check of theirs is a Job made from this one with other arms.
+    """
+    address = f"s3://{bucket(experiment, 'results', ACCOUNT_PLACEHOLDER)}/{RESULTS_PREFIX}lmeval-$(JOB_UID)"
+    upload = measuring.uploader(experiment, address)
+    arms = [arm for arm in batches(experiment)[0] if not arm.batch_only]
+    checks = [_check(experiment, arm) for arm in arms]
+    body: pod.PodSpec = {"initContainers": checks, "containers": [upload]}
+    body["volumes"] = [
+        {"name": "results", "emptyDir": {"sizeLimit": "2Gi"}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": "2Gi"}},
+    ]
+    pod.mount(upload, "results", RESULTS)
+    for check in checks:
+        pod.mount(check, "results", RESULTS, writable=True)
+        pod.mount(check, "tmp", "/tmp", writable=True)
+    return measuring.cron_job(experiment, LMEVAL_NAME, body, deadline_s=_deadline_s(experiment, len(arms)))
+
+
+def arguments(experiment: Experiment, arm: Arm) -> list[str]:
+    """lm-eval as a client of the arm's API. It sends texts and counts no tokens, so it needs no tokenizer.
+
+    Where five worked examples and an answer do not fit into a sequence, the questions are asked without examples.
+    """
+    settings = experiment.benchmark
+    assert settings.lm_eval is not None
+    chat = settings.endpoint == "chat"
+    model = {
+        "model": arm.target.model.name,
+        "base_url": f"{service_url(experiment, arm)}/{'chat/completions' if chat else 'completions'}",
+        "num_concurrent": arm.serving.max_num_seqs,
+        "max_retries": 3,
+        "tokenized_requests": False,
+        "tokenizer_backend": "none",
+    }
+    generation: dict[str, Any] = {
+        "temperature": 0,
+        "max_gen_toks": min(_LONGEST_ANSWER, arm.serving.max_model_len // 2),
+    }
+    if chat and arm.target.model.can_think:
+        generation["chat_template_kwargs"] = {"enable_thinking": settings.thinking}
+    shots = _SHOTS if arm.serving.max_model_len >= _ROOM_FOR_SHOTS else 0
+    return [
+        "run",
+        *("--model", "local-chat-completions" if chat else "local-completions"),
+        *("--model_args", json.dumps(model, sort_keys=True)),
+        *("--gen_kwargs", json.dumps(generation, sort_keys=True)),
+        *("--tasks", "gsm8k", "--num_fewshot", str(shots), "--limit", str(settings.lm_eval.limit)),
+        *("--output_path", f"{RESULTS}/{arm.name}", "--log_samples"),
+        *(["--apply_chat_template"] if chat else []),
+    ]
+
+
+def _check(experiment: Experiment, arm: Arm) -> pod.Container:
+    return {
+        "name": f"check-{arm.name}",
+        "image": IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["lm_eval"],
+        "args": arguments(experiment, arm),
+        "env": [
+            {"name": "HOME", "value": "/tmp"},
+            # Reading the questions makes lock files beside them, which the image's folder does not take.
+            {"name": "HF_DATASETS_CACHE", "value": "/tmp/datasets"},
+            *api_key(experiment, "OPENAI_API_KEY"),
+        ],
+        "resources": pod.amounts(cpu="1", memory="2Gi"),
+        "securityContext": pod.container_security(writable_root=False),
+    }
+
+
+def _deadline_s(experiment: Experiment, arms: int) -> int:
+    """Every answer of full length at 0.2 s a token, and an hour."""
+    limit = experiment.benchmark.lm_eval.limit if experiment.benchmark.lm_eval else 0
+    turns = -(-limit // experiment.baseline.serving.max_num_seqs)
+    return int(arms * turns * _LONGEST_ANSWER * _S_PER_TOKEN) + 3600

@@ -1,0 +1,93 @@
+"""Who may talk to whom, in what EKS's own policy engine can express (addresses, pods, ports; no names of hosts).
+
+https://docs.aws.amazon.com/eks/latest/userguide/cni-network-policy.html; the kubelet's probes are always let in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import cdk8s
+
+from cdk8s_charts.labels import PART_OF, ROLE
+from cdk8s_charts.lift import place
+from experiment.naming import SERVICE_PORT, namespace
+
+if TYPE_CHECKING:
+    from experiment.arms import Experiment
+
+POD_IDENTITY = "169.254.170.23/32"
+"""The Pod Identity agent of each node, which hands out credentials over HTTP
+(https://docs.aws.amazon.com/eks/latest/userguide/pod-id-how-it-works.html)."""
+_LINK_LOCAL = "169.254.0.0/16"
+
+
+def network_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
+    """Nothing but what is listed."""
+    chart = cdk8s.Chart(
+        scope, "05-network", namespace=namespace(experiment), disable_resource_name_hashes=True
+    )
+    for manifest in policies(experiment):
+        place(chart, manifest)
+    return chart
+
+
+def policies(experiment: Experiment) -> list[dict[str, Any]]:
+    """Default deny; servers answer clients and call nobody; clients and jobs reach names, AWS and the hub.
+
+    Servers need no way out: the driver's own pods mount S3 for them, with credentials that they fetch themselves.
+    """
+    to_servers = {"to": [{"podSelector": _pods("server")}], "ports": [_port(SERVICE_PORT)]}
+    from_clients = {"from": [{"podSelector": _pods("client")}], "ports": [_port(SERVICE_PORT)]}
+    return [
+        _policy(experiment, "default-deny", {}, ingress=[], egress=[]),
+        _policy(experiment, "servers", _pods("server"), ingress=[from_clients], egress=[]),
+        _policy(experiment, "clients", _pods("client"), ingress=[], egress=[to_servers, *_outside()]),
+        _policy(experiment, "jobs", _pods("job"), ingress=[], egress=_outside()),
+    ]
+
+
+def _outside() -> list[dict[str, Any]]:
+    """Names, HTTPS (S3, CloudWatch, STS, Hugging Face: addresses that nobody can list) and credentials."""
+    dns = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+        "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+    }
+    return [
+        {"to": [dns], "ports": [_port(53, "UDP"), _port(53)]},
+        {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": [_LINK_LOCAL]}}], "ports": [_port(443)]},
+        {"to": [{"ipBlock": {"cidr": POD_IDENTITY}}], "ports": [_port(80)]},
+    ]
+
+
+def _policy(
+    experiment: Experiment,
+    name: str,
+    selector: dict[str, Any],
+    *,
+    ingress: list[dict[str, Any]],
+    egress: list[dict[str, Any]],
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {
+            "name": name,
+            "namespace": namespace(experiment),
+            "labels": {PART_OF: experiment.name},
+        },
+        "spec": {
+            "podSelector": selector,
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": ingress,
+            "egress": egress,
+        },
+    }
+
+
+def _pods(role: str) -> dict[str, Any]:
+    return {"matchLabels": {ROLE: role}}
+
+
+def _port(number: int, protocol: str = "TCP") -> dict[str, Any]:
+    return {"port": number, "protocol": protocol}

@@ -1,0 +1,58 @@
+"""What pods ask of a node beside devices, in one place, because together they must fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from experiment.placement import BYTES_PER_VALUE, GIB, pod_share
+
+if TYPE_CHECKING:
+    from experiment.arms import Arm, Experiment, Weights
+
+MOUNT_CACHE_GIB = 20
+"""Cache of one S3 mount: fits beside the rest on a system node's disk of 50 GiB."""
+MOUNT_MEMORY_GIB = 4
+_LOGS_GIB = 20
+"""Logs, temporary files and what the image writes into its own file system."""
+_SHARED_MEMORY_GIB = 128
+"""As AWS's sample of this pair has it; less where the pod's own memory is small, of which it is a part."""
+
+
+def weights_gib(weights: Weights) -> int:
+    """Size of a model's files, rounded up."""
+    return -(-weights.model.parameters * BYTES_PER_VALUE // GIB)
+
+
+def serving_memory_gib(experiment: Experiment, arm: Arm) -> int:
+    """Host memory of an arm."""
+    return pod_share(experiment.cluster.instance, devices=arm.serving.devices).memory_gib
+
+
+def serving_cpu(experiment: Experiment, arm: Arm) -> int:
+    """Cores of an arm."""
+    return pod_share(experiment.cluster.instance, devices=arm.serving.devices).cpu
+
+
+def shared_memory_gib(experiment: Experiment, arm: Arm) -> int:
+    """`/dev/shm`, which counts as memory of the pod."""
+    return max(1, min(_SHARED_MEMORY_GIB, serving_memory_gib(experiment, arm) // 4))
+
+
+def copies_gib(experiment: Experiment) -> int:
+    """An artifact as copied to local disk: the weights, sharded, and graphs. The largest, so that arms do not differ."""
+    return max(sum(weights_gib(weights) for weights in arm.weights) for arm in experiment.arms) * 5 // 4 + 10
+
+
+def compile_scratch_gib(arm: Arm) -> int:
+    """The artifact, its unsharded intermediate copy and the compiler's own files."""
+    return 3 * sum(weights_gib(weights) for weights in arm.weights) + 60
+
+
+def serving_ephemeral_gib(experiment: Experiment) -> int:
+    """Local disk of an arm, with room for copies whether this arm makes them or not."""
+    return _LOGS_GIB + copies_gib(experiment)
+
+
+def compile_ephemeral_gib(arm: Arm) -> int:
+    """Local disk of a compilation."""
+    return _LOGS_GIB + compile_scratch_gib(arm)

@@ -1,0 +1,98 @@
+"""A folder in S3: whole objects with their hash in the metadata. Nothing is appended, renamed or deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3
+from boto3.exceptions import Boto3Error
+from boto3.s3.transfer import TransferConfig
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from store.errors import StoreError, Unreachable, one_line
+from store.files import StoredFile
+
+_PART = 64 * 2**20
+"""Bytes of one part: at most 10,000 make an object, so 640 GB, above any single file of weights."""
+_HASH = "sha256"
+
+
+class BucketFolder:
+    """`s3://bucket/prefix/` and what one does with it."""
+
+    def __init__(self, address: str, *, endpoint_url: str | None = None, region: str | None = None) -> None:
+        parts = urlsplit(address)
+        if parts.scheme != "s3" or not parts.netloc or not parts.path.strip("/"):
+            raise StoreError(f"{address!r}: is no folder in S3; use s3://bucket/prefix/")
+        self.address = f"s3://{parts.netloc}/{parts.path.strip('/')}"
+        self._bucket, self._prefix = parts.netloc, f"{parts.path.strip('/')}/"
+        retries: Any = {"mode": "standard", "total_max_attempts": 8}
+        with self._as_unreachable():
+            self._client = boto3.client(
+                "s3", endpoint_url=endpoint_url, region_name=region, config=Config(retries=retries)
+            )
+
+    def text(self, name: str) -> str | None:
+        """Content of a small object; `None` when there is none."""
+        try:
+            with self._as_unreachable(passing="NoSuchKey"):
+                body = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)["Body"]
+                return str(body.read().decode())
+        except ClientError:
+            return None
+
+    def put_text(self, name: str, text: str) -> None:
+        """Write a small object in one request, so that it is there whole or not at all."""
+        with self._as_unreachable():
+            self._client.put_object(Bucket=self._bucket, Key=self._prefix + name, Body=text.encode())
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of every object by name."""
+        pages = self._client.get_paginator("list_objects_v2")
+        with self._as_unreachable():
+            return {
+                entry["Key"].removeprefix(self._prefix): entry["Size"]
+                for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix)
+                for entry in page.get("Contents", [])
+            }
+
+    def has(self, file: StoredFile) -> bool:
+        """Whether the object is there with this size and hash."""
+        try:
+            with self._as_unreachable(passing="404"):
+                found = self._client.head_object(Bucket=self._bucket, Key=self._prefix + file.path)
+        except ClientError:
+            return False
+        return bool(found["ContentLength"] == file.size and found["Metadata"].get(_HASH) == file.sha256)
+
+    def upload(self, source: Path, file: StoredFile) -> None:
+        """Copy a file up, in parts when it is large; S3 shows it when it is whole."""
+        with self._as_unreachable():
+            self._client.upload_file(
+                str(source),
+                self._bucket,
+                self._prefix + file.path,
+                ExtraArgs={"Metadata": {_HASH: file.sha256}},
+                Config=TransferConfig(multipart_threshold=_PART, multipart_chunksize=_PART),
+            )
+
+    def download(self, name: str, target: Path) -> None:
+        """Copy an object down, over an unfinished earlier copy if there is one."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with self._as_unreachable():
+            self._client.download_file(self._bucket, self._prefix + name, str(target))
+
+    @contextmanager
+    def _as_unreachable(self, passing: str | None = None) -> Iterator[None]:
+        """Turn what boto3 raises into one line; `passing` is the error code that the caller understands."""
+        try:
+            yield
+        except (BotoCoreError, ClientError, Boto3Error, OSError) as error:
+            if isinstance(error, ClientError) and error.response["Error"]["Code"] == passing:
+                raise
+            raise Unreachable(f"{self.address}: {one_line(error)}; repeat to go on from here") from error

@@ -1,0 +1,65 @@
+"""S3 and Hugging Face on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from store.bucket import BucketFolder
+from tests.store.hub import StandInHub
+
+REGION = "us-east-2"
+BUCKET = "store"
+_number = count()
+
+
+@pytest.fixture(scope="session")
+def moto_url() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "testing")
+        client = boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name=REGION)
+        client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def s3(moto_url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A client for looking at what was stored."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    return boto3.client("s3", endpoint_url=moto_url, region_name=REGION)
+
+
+@pytest.fixture
+def folder(s3: Any, moto_url: str) -> Callable[[], BucketFolder]:
+    """Makes folders that nobody has used."""
+    return lambda: BucketFolder(
+        f"s3://{BUCKET}/folder-{next(_number)}/", endpoint_url=moto_url, region=REGION
+    )
+
+
+@pytest.fixture
+def hub() -> Iterator[StandInHub]:
+    files = {
+        "config.json": b"{}",
+        "model-00001-of-00002.safetensors": b"a" * 300_000,
+        "model-00002-of-00002.safetensors": b"b" * 200_000,
+        "pytorch_model.bin": b"a second copy",
+        "original/consolidated.00.pth": b"a third copy",
+        "tokenizer.json": b'{"model": {}}',
+        "README.md": b"# model",
+    }
+    server = StandInHub(files)
+    server.start()
+    yield server
+    server.stop()

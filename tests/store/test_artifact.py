@@ -1,0 +1,206 @@
+"""Compiled artifacts up to S3 and down to a disk, with every kind of interruption."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import FILES, MARKER
+from store.__main__ import main
+from store.artifact import DIFFERENCES, differences, push
+from store.bucket import BucketFolder
+from store.errors import Incomplete, StoreError, Unreachable
+from store.pull import MountedFolder, check, pull
+from tests.store.conftest import REGION
+from tests.store.interruptions import Interrupted
+
+KEY = "0123456789abcdef"
+REQUIRED = ("neuron_config.json", "model.pt")
+
+
+@pytest.fixture
+def compiled(tmp_path: Path) -> Path:
+    folder = tmp_path / "compiled"
+    (folder / "weights").mkdir(parents=True)
+    (folder / "neuron_config.json").write_text(
+        '{"neuron_config": {"speculation_length": 7, "async_mode": true}}'
+    )
+    (folder / "model.pt").write_bytes(b"graph" * 1000)
+    (folder / "weights" / "tp0_sharded_checkpoint.safetensors").write_bytes(b"w" * 5000)
+    (tmp_path / "inputs.json").write_text('{"image": "x"}')
+    return folder
+
+
+@pytest.fixture
+def store(compiled: Path) -> Callable[..., None]:
+    def start(target: BucketFolder, *, key: str = KEY, baseline: BucketFolder | None = None) -> None:
+        push(
+            compiled,
+            target,
+            key=key,
+            inputs='{"image": "x"}',
+            required=REQUIRED,
+            baseline=baseline,
+            declared=("speculation_length",),
+            report=lambda line: None,
+        )
+
+    return start
+
+
+def test_an_artifact_is_stored_whole_and_marked_with_its_key(folder: Any, store: Any) -> None:
+    target = folder()
+    store(target)
+    assert target.text(MARKER) == '{"key": "0123456789abcdef"}\n'
+    assert json.loads(target.text("artifact_inputs.json")) == {"image": "x"}
+    assert {file.path for file in check(target, key=KEY)} == {  # each as long as it was
+        "neuron_config.json",
+        "model.pt",
+        "weights/tp0_sharded_checkpoint.safetensors",
+        "artifact_inputs.json",
+    }
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_an_interrupted_upload_is_safe_to_repeat(folder: Any, store: Any, steps: int) -> None:
+    target = folder()
+    with pytest.raises(Unreachable):
+        store(Interrupted(target, steps))
+    assert target.text(MARKER) is None
+    with pytest.raises(Incomplete, match="has no COMPLETE"):
+        check(target, key=KEY)
+    store(target)
+    assert check(target, key=KEY)
+
+
+def test_a_second_compilation_replaces_an_unfinished_upload(folder: Any, store: Any, compiled: Path) -> None:
+    target = folder()
+    with pytest.raises(Unreachable):
+        store(Interrupted(target, 3))
+    (compiled / "model.pt").write_bytes(b"GRAPH" * 1000)  # the same size; compilers are not deterministic
+    store(target)
+    pull(target, compiled.parent / "down", key=KEY, report=lambda line: None)
+    assert (compiled.parent / "down" / "model.pt").read_bytes() == b"GRAPH" * 1000
+
+
+def test_a_finished_artifact_is_never_written_again(folder: Any, store: Any, compiled: Path) -> None:
+    target = folder()
+    store(target)
+    store(Interrupted(target, 0))
+    with pytest.raises(Incomplete, match="not key ffff"):
+        store(target, key="ffff")
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_half_a_compilation_is_not_stored(folder: Any, store: Any, compiled: Path, name: str) -> None:
+    (compiled / name).write_bytes(b"")
+    target = folder()
+    with pytest.raises(Incomplete, match="compilation did not finish"):
+        store(target)
+    assert target.sizes() == {}
+
+
+def test_what_differs_from_the_baseline_is_stored_declared_or_not(
+    folder: Any, store: Any, compiled: Path
+) -> None:
+    baseline, target = folder(), folder()
+    baseline.put_text(
+        "neuron_config.json", '{"neuron_config": {"speculation_length": 0, "async_mode": false}}'
+    )
+    store(target, baseline=baseline)
+    stored = json.loads(target.text(DIFFERENCES))
+    assert [(entry["path"], entry["declared"]) for entry in stored["differences"]] == [
+        ("neuron_config.async_mode", False),
+        ("neuron_config.speculation_length", True),
+    ]
+
+
+def test_a_baseline_that_is_not_compiled_yet_is_said(folder: Any, store: Any) -> None:
+    target = folder()
+    store(target, baseline=folder())
+    assert json.loads(target.text(DIFFERENCES))["compared"] is False
+
+
+def test_differences_are_leaves_with_both_values() -> None:
+    assert differences({"a": {"b": 1}, "c": [1]}, {"a": {"b": 2}, "d": None, "c": [1]}) == {"a.b": (1, 2)}
+
+
+@pytest.mark.parametrize("mounted", [False, True])
+def test_a_pulled_folder_is_the_stored_one(
+    folder: Any, store: Any, compiled: Path, tmp_path: Path, mounted: bool
+) -> None:
+    target: Any = folder()
+    store(target)
+    if mounted:
+        pull(target, tmp_path / "mount", key=KEY, report=lambda line: None)
+        target = MountedFolder(tmp_path / "mount")
+    down = tmp_path / "down"
+    pull(target, down, key=KEY, report=lambda line: None)
+    assert check(MountedFolder(down), key=KEY) == check(target, key=KEY)
+    for name in (*REQUIRED, "weights/tp0_sharded_checkpoint.safetensors"):
+        assert (down / name).read_bytes() == (compiled / name).read_bytes()
+    assert not list(down.rglob("*.part"))
+
+
+def test_a_damaged_copy_never_gets_a_marker(folder: Any, store: Any, s3: Any, tmp_path: Path) -> None:
+    target = folder()
+    store(target)
+    bucket, prefix = target.address.removeprefix("s3://").split("/", 1)
+    s3.put_object(Bucket=bucket, Key=f"{prefix}/model.pt", Body=b"GRAPH" * 1000)
+    with pytest.raises(Incomplete, match=r"model.pt: content differs"):
+        pull(target, tmp_path / "down", key=KEY, report=lambda line: None)
+    assert not (tmp_path / "down" / MARKER).exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda f: (f / MARKER).unlink(), "has no COMPLETE"),
+        (lambda f: (f / MARKER).write_text('{"key": "fedcba9876543210"}\n'), "was made for"),
+        (lambda f: (f / FILES).unlink(), "has no FILES.json"),
+        (lambda f: (f / FILES).write_text("{"), "is no list of files"),
+        (lambda f: (f / "model.pt").write_bytes(b"x"), r"model.pt: 1 bytes, 5000 were stored"),
+        (lambda f: (f / "model.pt").unlink(), "model.pt: no bytes"),
+    ],
+)
+def test_check_finds_what_is_wrong(folder: Any, store: Any, tmp_path: Path, damage: Any, words: str) -> None:
+    target = folder()
+    store(target)
+    down = tmp_path / "down"
+    pull(target, down, key=KEY, report=lambda line: None)
+    damage(down)
+    with pytest.raises(Incomplete, match=words):
+        check(MountedFolder(down), key=KEY)
+
+
+def test_the_commands_end_with_their_exit_codes(
+    folder: Any, compiled: Path, moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where, address = ["--endpoint-url", moto_url, "--region", REGION], folder().address
+    note = tmp_path / "note"
+    assert main(["check", address, "--key", KEY, "--note", str(note), *where]) == 0
+    assert not note.exists()
+    assert main(["check", address, "--key", KEY, *where]) == 1
+    inputs = ["--inputs", str(tmp_path / "inputs.json")]
+    assert main(["push", str(compiled), "--to", address, "--key", KEY, *inputs, *where]) == 0
+    assert main(["check", address, "--key", KEY, "--note", str(note), *where]) == 0
+    assert note.exists()
+    assert main(["pull", address, "--key", KEY, "--to", str(tmp_path / "down"), *where]) == 0
+    assert main(["check", str(tmp_path / "down"), "--key", KEY]) == 0
+    assert (
+        main(["get", f"{address}/model.pt", "--sha256", "0" * 64, "--to", str(tmp_path / "m"), *where]) == 1
+    )
+    assert not (tmp_path / "m").exists()
+    capsys.readouterr()
+    assert main(["pull", "s3://no-such-bucket/x", "--to", str(tmp_path / "down"), *where]) == 3
+    assert main(["pull", "s3://", "--to", str(tmp_path / "down"), *where]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is no folder in S3"):
+        BucketFolder("https://bucket/x")

@@ -1,0 +1,58 @@
+"""A results folder that outlives its pod."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from store.results import keep, keep_once, restore
+from tests.store.interruptions import Interrupted
+
+
+def test_a_lost_pods_records_come_back_to_the_next(folder: Any, tmp_path: Path) -> None:
+    first, second, kept = tmp_path / "first", tmp_path / "second", folder()
+    first.mkdir()
+    (first / "requests.jsonl").write_text("{}\n{}\n")
+    keep_once(first, kept, {}, lambda line: None)
+    assert restore(kept, second, lambda line: None) == 1
+    assert (second / "requests.jsonl").read_text() == "{}\n{}\n"
+
+
+def test_what_a_pod_has_itself_is_not_overwritten(folder: Any, tmp_path: Path) -> None:
+    kept = folder()
+    (tmp_path / "requests.jsonl").write_text("{}\n")
+    keep_once(tmp_path, kept, {}, lambda line: None)
+    (tmp_path / "requests.jsonl").write_text("{}\n{}\n")
+    assert restore(kept, tmp_path, lambda line: None) == 0
+    assert (tmp_path / "requests.jsonl").read_text() == "{}\n{}\n"
+
+
+def test_only_what_changed_is_stored_again(folder: Any, tmp_path: Path) -> None:
+    stored: list[str] = []
+    known: dict[str, Any] = {}
+    (tmp_path / "plan.json").write_text("{}")
+    for text in ("{}\n", "{}\n", "{}\n{}\n"):
+        (tmp_path / "requests.jsonl").write_text(text)
+        keep_once(tmp_path, folder(), known, stored.append)
+    assert [line.split(":")[0] for line in stored] == ["plan.json", "requests.jsonl", "requests.jsonl"]
+
+
+def test_the_end_stores_once_more_and_a_refusal_before_it_is_survived(folder: Any, tmp_path: Path) -> None:
+    (tmp_path / "requests.jsonl").write_text("{}\n")
+    kept, stop = folder(), Event()
+    said: list[str] = []
+
+    class Recovering(Interrupted):
+        def _step(self) -> None:
+            if not stop.is_set():
+                stop.set()
+                super()._step()
+
+    keep(tmp_path, Recovering(kept, 0), every_s=0, stop=stop, report=said.append)
+    assert "dead" in said[0]
+    assert kept.sizes() == {"requests.jsonl": 3}
+
+
+def test_nothing_kept_is_nothing_to_restore(folder: Any, tmp_path: Path) -> None:
+    assert restore(folder(), tmp_path, lambda line: None) == 0
