@@ -24,7 +24,7 @@ for _tag in ("Ref", "Sub"):
 
 def statements(name: str) -> list[dict[str, Any]]:
     """Those of `Boundary` or `Execution`, parameters filled in with their defaults."""
-    template = yaml.load(FILE.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506  # a SafeLoader
+    template = yaml.load(FILE.read_text(encoding="utf-8"), Loader=_Loader)
     defaults = {key: entry["Default"] for key, entry in template["Parameters"].items()}
     document = template["Resources"][name]["Properties"]["PolicyDocument"]
     found: list[dict[str, Any]] = _filled(document["Statement"], defaults)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +38,7 @@ def configuration(manifests: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="session")
-def assembly(
-    configuration: PipelineConfiguration, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
+def assembly(configuration: PipelineConfiguration, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The cloud assembly, with cdk-nag's report in it."""
     outdir = tmp_path_factory.mktemp("cdk-out")
     app = app_of(configuration, outdir=str(outdir))
@@ -52,7 +49,7 @@ def assembly(
     cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
     with pytest.raises(RuntimeError, match="ValidationFailed"):  # there are findings, see test_rules
         app.synth()
-    yield outdir
+    return outdir
 
 
 @pytest.fixture(scope="session")

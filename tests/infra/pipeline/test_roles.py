@@ -93,7 +93,7 @@ def of_pipeline(pipeline: Template) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def of_stages(stages: dict[str, dict[str, Template]]) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    return {name: policies(stage["delivery-role"], stage["delivery"]) for name, stage in stages.items()}
+    return {name: policies(stage["deliveryrole"], stage["delivery"]) for name, stage in stages.items()}
 
 
 @pytest.mark.parametrize("request_", FORBIDDEN, ids=lambda one: f"{one.action}@{one.resource}")
