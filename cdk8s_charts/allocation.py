@@ -18,9 +18,7 @@ might not be neighbours (Neuron documentation, Kubernetes scheduler extension)."
 
 
 def hold_devices(spec: pod.PodSpec, holder: str, experiment: Experiment, arm: Arm) -> None:
-    """Give the container the devices that the arm asks for, in the way that the experiment names; a CPU arm has none."""
-    if arm.runtime.device == "cpu":
-        return
+    """Give the container the devices that the arm asks for, in the way that the experiment names."""
     if arm.serving.allocation == "dra":
         pod.hold_claim(spec, holder, REQUEST, claim_template(experiment, arm)["metadata"]["name"])
         return

@@ -12,7 +12,15 @@ import cdk8s
 
 from cdk8s_charts import jobs, pod, sizes
 from cdk8s_charts.allocation import hold_devices
-from cdk8s_charts.command import CHECKPOINTS_MOUNT, batch_argv, batch_environment
+from cdk8s_charts.batch_command import (
+    MEDUSA_HEADS,
+    MEDUSA_MODEL,
+    MEDUSA_TREE,
+    batch_argv,
+    batch_environment,
+    medusa_tree_file,
+)
+from cdk8s_charts.command import CHECKPOINTS_MOUNT, SCRATCH_MOUNT, weights_path
 from cdk8s_charts.compiling import DEADLINE_S
 from cdk8s_charts.fetching import checkpoint_address
 from cdk8s_charts.labels import BATCH, STEP, batch_of, labels
@@ -23,11 +31,20 @@ from experiment.naming import COMPILE_ACCOUNT, namespace
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
 
+_JOIN = f"""\
+mkdir -p {MEDUSA_MODEL}
+for file in "$1"/*; do ln -sf "$file" {MEDUSA_MODEL}/; done
+for file in "$2"/*.pt; do ln -sf "$file" {MEDUSA_MODEL}/{MEDUSA_HEADS}; done
+[ -e {MEDUSA_MODEL}/{MEDUSA_HEADS} ] || {{ echo "no heads (*.pt) in $2; fetch them first" >&2; exit 1; }}
+"""
+
 
 def batch_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
     """The Jobs of every such arm."""
     chart = cdk8s.Chart(scope, "35-batch", namespace=namespace(experiment), disable_resource_name_hashes=True)
     for arm in experiment.batch_arms:
+        if _is_medusa(arm):
+            place(chart, _tree(experiment, arm))
         place(chart, job(experiment, arm))
     return chart
 
@@ -39,9 +56,11 @@ def job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         "name": "inference-demo",
         "image": arm.runtime.image,
         "imagePullPolicy": "IfNotPresent",
-        "command": batch_argv(arm),
+        "command": batch_argv(
+            arm, prompts=_prompts(experiment), max_new_tokens=experiment.benchmark.max_tokens
+        ),
         "env": [{"name": name, "value": value} for name, value in batch_environment(arm).items()],
-        "workingDir": "/scratch",
+        "workingDir": SCRATCH_MOUNT,
         "resources": pod.amounts(
             cpu=str(cpu), memory=f"{memory}Gi", ephemeral=f"{sizes.compile_ephemeral_gib(arm)}Gi"
         ),
@@ -57,7 +76,7 @@ def job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     pod.add_claim_volume(body, "checkpoints", claim_name(experiment, "checkpoints"))
     pod.mount(demo, "checkpoints", CHECKPOINTS_MOUNT)
     pod.add_scratch(body, "scratch", sizes.compile_scratch_gib(arm))
-    pod.mount(demo, "scratch", "/scratch", writable=True)
+    pod.mount(demo, "scratch", SCRATCH_MOUNT, writable=True)
     body["volumes"].append(
         {
             "name": "shm",
@@ -65,9 +84,59 @@ def job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         }
     )
     pod.mount(demo, "shm", "/dev/shm", writable=True)
+    if _is_medusa(arm):
+        _add_heads(experiment, body, demo, arm)
     pod.on_neuron_nodes(body)
     jobs.settle(experiment, body, COMPILE_ACCOUNT, non_root=arm.serving.pod_security == "restricted")
     pod_labels = {**labels(experiment, arm.name, "job"), STEP: "batch"}
     spec = jobs.job_spec(body, pod_labels, deadline_s=DEADLINE_S, retries=1, only="weights-0")
     batch = {BATCH: batch_of(experiment, arm)}
     return jobs.suspended_job(experiment, f"{arm.name}-{content_suffix(spec)}", "batch", spec, **batch)
+
+
+def _is_medusa(arm: Arm) -> bool:
+    return arm.speculation is not None and arm.speculation.mode == "medusa"
+
+
+def _prompts(experiment: Experiment) -> tuple[str, ...]:
+    """The first prompt of each class, as text: the script is an example, not the comparison."""
+    first = {prompt.class_name: prompt for prompt in reversed(experiment.prompts)}
+    return tuple(
+        prompt.text if prompt.text is not None else prompt.messages[-1][1]
+        for prompt in (first[name] for name in experiment.classes)
+    )
+
+
+def _tree(experiment: Experiment, arm: Arm) -> dict[str, Any]:
+    """Medusa's tree of candidates as a file."""
+    data = {MEDUSA_TREE.rpartition("/")[2]: medusa_tree_file(arm)}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": f"{arm.name}-tree-{content_suffix(data)}",
+            "namespace": namespace(experiment),
+            "labels": labels(experiment, arm.name, "job"),
+        },
+        "immutable": True,
+        "data": data,
+    }
+
+
+def _add_heads(experiment: Experiment, body: pod.PodSpec, demo: pod.Container, arm: Arm) -> None:
+    """The script reads target and heads from one folder, which two repositories do not make: links do."""
+    target, heads = (weights_path(weights) for weights in arm.weights)
+    join: pod.Container = {
+        "name": "join-heads",
+        "image": arm.runtime.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/sh", "-c", _JOIN, "join-heads", target, heads],
+        "resources": pod.amounts(cpu="100m", memory="64Mi"),
+        "securityContext": pod.container_security(writable_root=False),
+    }
+    body["initContainers"].append(join)
+    pod.mount(join, "checkpoints", CHECKPOINTS_MOUNT)
+    pod.mount(join, "scratch", SCRATCH_MOUNT, writable=True)
+    tree = _tree(experiment, arm)
+    body["volumes"].append({"name": "tree", "configMap": {"name": tree["metadata"]["name"]}})
+    pod.mount(demo, "tree", MEDUSA_TREE.rpartition("/")[0])

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import cdk8s
-
 from cdk8s_charts import jobs, pod, sizes
 from cdk8s_charts.allocation import hold_devices
-from cdk8s_charts.artifacts import COMPILED, required_files
-from cdk8s_charts.command import CHECKPOINTS_MOUNT, compile_argv, compile_environment
+from cdk8s_charts.command import (
+    CHECKPOINTS_MOUNT,
+    SCRATCH_MOUNT,
+    artifact_files,
+    compile_argv,
+    compile_environment,
+    compiled_path,
+)
 from cdk8s_charts.fetching import checkpoint_address
 from cdk8s_charts.labels import BATCH, STEP, batch_of, labels
-from cdk8s_charts.lift import content_suffix, place
+from cdk8s_charts.lift import content_suffix
 from cdk8s_charts.storage import claim_name
 from experiment.artifact import artifact_inputs, artifact_key
 from experiment.naming import (
@@ -22,7 +26,6 @@ from experiment.naming import (
     artifact_path,
     bucket,
     compile_job,
-    namespace,
 )
 
 if TYPE_CHECKING:
@@ -30,13 +33,14 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 6 * 3600
 """No compile time of this pair is published; AWS's sample allows 4 h 45 min."""
-_DONE = "/scratch/already-complete"
+_DONE = f"{SCRATCH_MOUNT}/already-complete"
 _COMPILE = f"""\
 if [ -e {_DONE} ]; then echo "compiled already"; exit 0; fi
 # An attempt that was cut short leaves files that the loader would take for an artifact.
-rm -rf {COMPILED} /scratch/work
-mkdir -p {COMPILED} /scratch/work /scratch/cache
-cd /scratch/work
+artifact=$1; shift; rm -rf "$artifact" "$artifact.work"
+export HOME={SCRATCH_MOUNT}/home
+mkdir -p "$artifact" "$HOME"
+cd "$HOME"
 exec "$@"
 """
 TREATED_KEYS = (
@@ -46,21 +50,6 @@ TREATED_KEYS = (
     "fused_spec_config",
 )
 """Keys of a saved configuration that differ because the arm speculates."""
-
-
-def compile_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
-    """The Jobs of every arm that is served from an artifact, arms of the same artifact sharing one."""
-    chart = cdk8s.Chart(
-        scope, "24-compile", namespace=namespace(experiment), disable_resource_name_hashes=True
-    )
-    made: dict[str, dict[str, Any]] = {}
-    for arm in experiment.served_arms:
-        if arm.runtime.device == "neuron":
-            manifest = job(experiment, arm)
-            made.setdefault(manifest["metadata"]["name"], manifest)
-    for manifest in made.values():
-        place(chart, manifest)
-    return chart
 
 
 def artifact_address(experiment: Experiment, arm: Arm) -> str:
@@ -100,8 +89,8 @@ def job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     )
     pod.mount(compiler, "shm", "/dev/shm", writable=True)
     for holder in (look, compiler):
-        pod.mount(holder, "scratch", "/scratch", writable=True)
-    pod.mount(push, "scratch", "/scratch")
+        pod.mount(holder, "scratch", SCRATCH_MOUNT, writable=True)
+    pod.mount(push, "scratch", SCRATCH_MOUNT)
     body["securityContext"] = {"fsGroup": pod.USER, "fsGroupChangePolicy": "OnRootMismatch"}
     pod.on_neuron_nodes(body)
     jobs.settle(experiment, body, COMPILE_ACCOUNT, non_root=arm.serving.pod_security == "restricted")
@@ -117,7 +106,7 @@ def _compiler(experiment: Experiment, arm: Arm) -> pod.Container:
         "name": "compile",
         "image": arm.runtime.image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["/bin/sh", "-c", _COMPILE, "compile", *compile_argv(arm)],
+        "command": ["/bin/sh", "-c", _COMPILE, "compile", compiled_path(arm), *compile_argv(arm)],
         "env": [{"name": name, "value": value} for name, value in compile_environment(arm).items()],
         "resources": pod.amounts(
             cpu=str(cpu), memory=f"{memory}Gi", ephemeral=f"{sizes.compile_ephemeral_gib(arm)}Gi"
@@ -127,9 +116,16 @@ def _compiler(experiment: Experiment, arm: Arm) -> pod.Container:
 
 
 def _push_arguments(experiment: Experiment, arm: Arm) -> list[str]:
-    arguments = ["push", COMPILED, "--to", artifact_address(experiment, arm), "--key", artifact_key(arm)]
+    arguments = [
+        "push",
+        compiled_path(arm),
+        "--to",
+        artifact_address(experiment, arm),
+        "--key",
+        artifact_key(arm),
+    ]
     arguments += ["--inputs-from", "ARTIFACT_INPUTS", "--region", experiment.cluster.region]
-    for name in required_files(arm):
+    for name in artifact_files(arm):
         arguments += ["--require", name]
     baseline = experiment.baseline
     if artifact_key(baseline) != artifact_key(arm):

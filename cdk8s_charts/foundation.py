@@ -54,7 +54,7 @@ def claims_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
     chart = cdk8s.Chart(scope, "10-claims", disable_resource_name_hashes=True)
     templates = {}
     for arm in experiment.arms:
-        if arm.serving.allocation != "dra" or arm.runtime.device == "cpu":
+        if arm.serving.allocation != "dra":
             continue
         template = claim_template(experiment, arm)
         templates[template["metadata"]["name"]] = template

@@ -16,9 +16,8 @@ DECLARED = (
     r"spec\.replicas",
     r"spec\.template\.metadata\.annotations\.speculation\.trn2/artifact-key",
     _POD + r"initContainers\[check-artifact\]\.command\[([45]|8|9|\d\d+)\]",
-    _POD + r"initContainers\[copy-draft\]",
-    _POD + r"initContainers\[copy-(artifact|cache)\]\.args\[[135]\]",
-    _SERVER + r"env\[NEURON_COMPILED_ARTIFACTS\]\.value",
+    _POD + r"initContainers\[copy-artifact\]\.args\[[135]\]",
+    _SERVER + r"env\[(NEURON_COMPILED_ARTIFACTS|VLLM_CACHE_ROOT)\]\.value",
     _SERVER + r"command\.--speculative-config(\..*)?",
     _SERVER + r"command\.--(override-neuron-config|additional-config)\.(.*\.)?"
     r"(enable_fused_speculation|enable_eagle_speculation|is_eagle3|speculation_length)",
@@ -31,11 +30,6 @@ OF_A_RUNTIME = (
     _SERVER + rf"command\.(?!--({_SHARED_OPTIONS})(\.|$))--.*",
     _SERVER + r"command\.\[[01]\]",
     _POD + r"initContainers\[check-artifact\]\.(image|command\[6\])",
-    # A runtime that writes into its compiled files gets a copy of them.
-    _POD + r"initContainers\[copy-cache\](\..*)?",
-    _POD + r"volumes\[scratch\](\..*)?",
-    _SERVER + r"volumeMounts\[scratch\](\..*)?",
-    _POD + r"securityContext\.fsGroup(ChangePolicy)?",
 )
 """Where they may differ beside that when the runtime is part of the treatment: its image and its dialect."""
 _ALLOWED = re.compile("|".join(f"(?:{pattern})" for pattern in DECLARED))

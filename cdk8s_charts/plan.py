@@ -12,8 +12,9 @@ from experiment.cost import arm_usd_per_hour
 if TYPE_CHECKING:
     from experiment.arms import Experiment, Prompt
 
-LARGEST_CONFIG_MAP = 900_000
-"""Bytes of a plan that a ConfigMap takes with certainty: Kubernetes' limit is 1 MiB for the whole object."""
+LARGEST_CONFIG_MAP = 200_000
+"""Bytes of a plan that travels as a ConfigMap. Kubernetes would take 1 MiB, but `cdk deploy` hands objects to a Lambda,
+whose event was limited to 256 KB for long (https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html)."""
 PREFIX = "plans/"
 """Under which large plans lie in the bucket of results."""
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import cdk8s
 
 from cdk8s_charts.batch import batch_chart
-from cdk8s_charts.compiling import compile_chart
 from cdk8s_charts.errors import ChartError
 from cdk8s_charts.fetching import fetch_chart
 from cdk8s_charts.foundation import claims_chart, namespace_chart, storage_chart
@@ -25,13 +24,18 @@ if TYPE_CHECKING:
 def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     """Files in apply order.
 
-    Raises `ChartError` when two arms differ in more than their declared treatment.
+    Raises `ChartError` for an experiment of the lab, which has no cluster, and when two arms differ in more than their
+    declared treatment.
     """
+    if not experiment.cluster.instance.neuron:
+        raise ChartError(
+            f"{experiment.name}: cluster.instance {experiment.cluster.instance.name} is this machine, there is nothing to "
+            "render; run it with the lab"
+        )
     app = cdk8s.App()
     charts = [namespace_chart(app, experiment), network_chart(app, experiment)]
-    if any(arm.runtime.device == "neuron" for arm in experiment.arms):
-        charts += [claims_chart(app, experiment), storage_chart(app, experiment)]
-        charts += [fetch_chart(app, experiment), compile_chart(app, experiment)]
+    charts += [claims_chart(app, experiment), storage_chart(app, experiment)]
+    charts.append(fetch_chart(app, experiment))
     charts += [serving_chart(app, experiment, arm) for arm in experiment.served_arms]
     if experiment.batch_arms:
         charts.append(batch_chart(app, experiment))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import cdk8s
 import cdk8s_plus_27 as kplus
 
-from cdk8s_charts import pod, sizes
+from cdk8s_charts import compiling, pod, sizes
 from cdk8s_charts.allocation import hold_devices
 from cdk8s_charts.artifacts import add_sources
 from cdk8s_charts.command import serve_argv, serve_environment
@@ -31,16 +31,12 @@ API_KEY_VARIABLE = "VLLM_API_KEY"
 
 
 def serving_chart(scope: cdk8s.App, experiment: Experiment, arm: Arm) -> cdk8s.Chart:
-    """The chart of one arm."""
+    """The chart of one arm: its compilation first, which everything else waits for."""
     chart = cdk8s.Chart(
         scope, f"30-{arm.name}", namespace=namespace(experiment), disable_resource_name_hashes=True
     )
-    for manifest in (
-        deployment(experiment, arm),
-        service(experiment, arm),
-        disruption_budget(experiment, arm),
-    ):
-        place(chart, manifest)
+    for make in (compiling.job, deployment, service, disruption_budget):
+        place(chart, make(experiment, arm))
     return chart
 
 
@@ -67,14 +63,11 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     body["volumes"][0]["emptyDir"]["sizeLimit"] = f"{sizes.shared_memory_gib(experiment, arm)}Gi"
     server = body["containers"][0]
     _fill_server(server, experiment, arm)
-    if arm.runtime.device == "neuron":
-        template["metadata"]["annotations"] = {"speculation.trn2/artifact-key": artifact_key(arm)}
-        claims = {purpose: claim_name(experiment, purpose) for purpose in PURPOSES}
-        add_sources(body, server, claims, arm, gib=sizes.copies_gib(experiment))
-        hold_devices(body, CONTAINER, experiment, arm)
-        pod.on_neuron_nodes(body)
-    else:
-        pod.on_system_nodes(body)
+    template["metadata"]["annotations"] = {"speculation.trn2/artifact-key": artifact_key(arm)}
+    claims = {purpose: claim_name(experiment, purpose) for purpose in PURPOSES}
+    add_sources(body, server, claims, arm, gib=sizes.copies_gib(experiment))
+    hold_devices(body, CONTAINER, experiment, arm)
+    pod.on_neuron_nodes(body)
     pod.settle(
         body,
         grace_s=add_drain(server, experiment),

@@ -39,11 +39,8 @@ def shared_memory_gib(experiment: Experiment, arm: Arm) -> int:
 
 
 def copies_gib(experiment: Experiment) -> int:
-    """Weights and artifact as copied to local disk: an artifact holds the same weights once more, sharded, and graphs.
-
-    The largest arm's, so that arms do not differ in it.
-    """
-    return max(2 * sum(weights_gib(weights) for weights in arm.weights) for arm in experiment.arms) + 10
+    """An artifact as copied to local disk: the weights, sharded, and graphs. The largest, so that arms do not differ."""
+    return max(sum(weights_gib(weights) for weights in arm.weights) for arm in experiment.arms) * 5 // 4 + 10
 
 
 def compile_scratch_gib(arm: Arm) -> int:

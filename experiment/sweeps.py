@@ -92,6 +92,8 @@ def _combinations(number: int, arm: ArmSection) -> list[tuple[SingleArmSection, 
     short = _short_names(drafts)
     found = []
     for (d, draft), (w, window) in product(enumerate(drafts), enumerate(windows)):
+        if draft in drafts[:d] or window in windows[:w]:
+            continue  # refused already, and once is enough
         suffix = (f"-{short[d]}" if swept_drafts else "") + (f"-k{window}" if swept_windows else "")
         treatment = TreatmentSection.model_construct(
             mode=speculation.mode,

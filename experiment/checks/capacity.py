@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from experiment.catalogue.instances import INSTANCES
 from experiment.errors import Problem
 
 if TYPE_CHECKING:
@@ -78,8 +79,16 @@ def reserved_zone(file: ExpandedFile) -> Iterator[Problem]:
 
 def counts(file: ExpandedFile) -> Iterator[Problem]:
     """What starts at deploy time stays within what may ever run."""
-    cluster = file.cluster
-    if cluster.nodes > cluster.max_nodes:
+    cluster, instance = file.cluster, INSTANCES.get(file.cluster.instance)
+    if instance is not None and not instance.neuron and cluster.nodes:
+        yield Problem(
+            "cluster.nodes",
+            cluster.nodes,
+            f"{instance.name} is the lab's own machine, nothing is started for it",
+            "use 0",
+            ("cluster.instance",),
+        )
+    elif cluster.nodes > cluster.max_nodes:
         yield Problem(
             "cluster.nodes",
             cluster.nodes,
@@ -97,4 +106,20 @@ def counts(file: ExpandedFile) -> Iterator[Problem]:
         )
 
 
-RULES = (purchase, end, reserved_zone, counts)
+def replicas(file: ExpandedFile) -> Iterator[Problem]:
+    """What stays up after the comparison stands alone, and must fit all the same."""
+    instance, devices = INSTANCES.get(file.cluster.instance), file.serving.devices
+    if file.serve is None or instance is None or not instance.neuron or not devices:
+        return
+    most = instance.devices // devices * file.cluster.max_nodes
+    if file.serve.replicas > most:
+        yield Problem(
+            "serve.replicas",
+            file.serve.replicas,
+            f"{file.cluster.max_nodes} x {instance.name} hold {most} arms of {devices} devices",
+            f"use {most} or less, or raise cluster.max_nodes",
+            ("cluster.max_nodes", "cluster.instance", "serving.devices"),
+        )
+
+
+RULES = (purchase, end, reserved_zone, counts, replicas)

@@ -102,7 +102,7 @@ def distinct_arms(file: ExpandedFile) -> Iterator[Problem]:
             yield Problem(
                 f"arms[{number}].name",
                 arm.name,
-                f"is the name of arms[{seen[arm.name]}] too",
+                "is the name of another arm too",
                 "give each arm its own name; a sweep adds its values to the arm's",
             )
         seen.setdefault(arm.name, number)

@@ -87,6 +87,20 @@ def head_or_model(file: ExpandedFile) -> Iterator[Problem]:
             )
 
 
+def medusa_heads(file: ExpandedFile) -> Iterator[Problem]:
+    """Each Medusa head drafts one token, so the window is the number of heads used."""
+    for arm in treated(file):
+        k, have = arm.treatment.num_speculative_tokens, arm.treatment.draft.head_layers
+        if arm.reachable and arm.treatment.mode == "medusa" and k > have:
+            yield Problem(
+                f"{arm.path}.num_speculative_tokens",
+                k,
+                f"each Medusa head drafts one token, and the draft declares {have}",
+                f"use {have} or less, or say how many there are (`head_layers`)",
+                (f"{arm.path}.draft",),
+            )
+
+
 def _smaller(target: Model) -> str:
     fitting = [
         model.name
@@ -100,4 +114,4 @@ def _smaller(target: Model) -> str:
     )
 
 
-RULES = (same_tokenizer, smaller_draft, head_or_model)
+RULES = (same_tokenizer, smaller_draft, head_or_model, medusa_heads)

@@ -154,6 +154,23 @@ def runtime_fits(file: ExpandedFile) -> Iterator[Problem]:
             )
 
 
+def claims(file: ExpandedFile) -> Iterator[Problem]:
+    """A claim asks for a connected group, which the driver does not publish everywhere: a pod would wait for ever.
+
+    Source: the Neuron DRA guide (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/deploy/eks/dra.html).
+    """
+    instance = INSTANCES.get(file.cluster.instance)
+    if instance and instance.neuron and not instance.efa_interfaces and file.serving.allocation == "dra":
+        yield Problem(
+            "serving.allocation",
+            "dra",
+            f"the Neuron DRA driver publishes connected groups on instances with EFA only, and {instance.name} has "
+            "none, so no claim could be satisfied",
+            "use `device-plugin`",
+            ("cluster.instance",),
+        )
+
+
 def artifact_source(file: ExpandedFile) -> Iterator[Problem]:
     """The native plugin's compile cache takes file locks and renames, which Mountpoint for S3 has not."""
     for path, runtime in known_runtimes(file).items():
@@ -167,4 +184,4 @@ def artifact_source(file: ExpandedFile) -> Iterator[Problem]:
             )
 
 
-RULES = (groups, cores, memory, context_length, runtime_fits, artifact_source)
+RULES = (groups, cores, memory, context_length, runtime_fits, claims, artifact_source)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cdk8s_charts.artifacts import FILES, MARKER, marker_check
 from cdk8s_charts.batch_command import batch_argv
 from cdk8s_charts.command import compile_argv, compile_environment, serve_argv, serve_environment
 from cdk8s_charts.parity import options
@@ -180,43 +177,3 @@ def test_the_lab_serves_from_its_own_folder_on_its_own_port() -> None:
     assert argv[2] == "/models/lab/target/unpinned"
     assert options(argv)["--host"] == "127.0.0.1"
     assert options(argv)["--port"] == "0"
-
-
-def _run_check(reference: Experiment, folder: Path) -> subprocess.CompletedProcess[str]:
-    *command, _path, key = marker_check(reference.arms[1])["command"]
-    return subprocess.run([*command, str(folder), key], capture_output=True, text=True, check=False)
-
-
-def _complete(reference: Experiment, folder: Path) -> None:
-    for name in FILES:
-        (folder / name).write_text("x")
-    (folder / MARKER).write_text(artifact_key(reference.arms[1]) + "\n")
-
-
-def test_a_complete_artifact_passes(reference: Experiment, tmp_path: Path) -> None:
-    _complete(reference, tmp_path)
-    assert _run_check(reference, tmp_path).returncode == 0
-
-
-@pytest.mark.parametrize("damage", ["nothing there", "no marker", "foreign marker", "empty marker", *FILES])
-def test_anything_else_ends_the_pod_with_one_line(reference: Experiment, tmp_path: Path, damage: str) -> None:
-    if damage != "nothing there":
-        _complete(reference, tmp_path)
-    match damage:
-        case "nothing there" | "no marker":
-            (tmp_path / MARKER).unlink(missing_ok=True)
-            words = "missing or unfinished"
-        case "foreign marker":
-            (tmp_path / MARKER).write_text("0123456789abcdef\n")
-            words = "was made for key 0123456789abcdef"
-        case "empty marker":
-            (tmp_path / MARKER).write_text("")
-            words = "was made for key ;"
-        case _:
-            (tmp_path / damage).unlink()
-            words = f"{damage} is missing although marked complete"
-    result = _run_check(reference, tmp_path)
-    assert result.returncode == 1
-    assert words in result.stderr
-    assert artifact_key(reference.arms[1]) in result.stderr
-    assert len(result.stderr.splitlines()) == 1

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cdk8s_charts.parity import differences, options, undeclared_differences
 from cdk8s_charts.serving import deployment
-from experiment import Experiment, load
-from tests.conftest import ROOT
+from experiment import Experiment
+from tests.cdk8s_charts.conftest import EXPERIMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,18 +19,36 @@ if TYPE_CHECKING:
     Edit = Callable[[dict[str, Any]], object]
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: Path(path).stem
-)
-def test_arms_differ_only_in_name_speculation_and_artifact(path: Path) -> None:
-    experiment = load(path)
+@pytest.mark.parametrize("stem", EXPERIMENTS)
+def test_arms_differ_only_in_name_batch_treatment_and_artifact(stem: str) -> None:
+    experiment = EXPERIMENTS[stem]
     baseline = deployment(experiment, experiment.baseline)
-    for arm in experiment.arms[1:]:
+    for arm in experiment.served_arms[1:]:
         treatment = deployment(experiment, arm)
-        assert undeclared_differences(baseline, treatment) == []
+        other = arm.runtime != experiment.baseline.runtime
+        assert undeclared_differences(baseline, treatment, other_runtime=other) == []
         changed = differences(baseline, treatment)
-        assert any("--speculative-config" in entry for entry in changed)
+        assert any("--speculative-config" in entry for entry in changed) == (arm.speculation is not None)
         assert any("artifact-key" in entry for entry in changed)
+
+
+def test_a_runtime_explains_nothing_but_its_own_dialect() -> None:
+    experiment = EXPERIMENTS["qwen3-32b-today"]
+    baseline, treatment = (deployment(experiment, arm) for arm in experiment.arms)
+    assert undeclared_differences(baseline, treatment)
+    argv = _pod(treatment)["containers"][0]["command"]
+    for option, value in (
+        ("--max-num-seqs", "8"),
+        ("--tensor-parallel-size", "16"),
+        ("--max-model-len", "2048"),
+    ):
+        broken = copy.deepcopy(treatment)
+        _pod(broken)["containers"][0]["command"][argv.index(option) + 1] = value
+        (found,) = undeclared_differences(baseline, broken, other_runtime=True)
+        assert found.endswith(option)
+    broken = copy.deepcopy(treatment)
+    _pod(broken)["containers"][0]["resources"]["limits"]["cpu"] = "1"
+    assert undeclared_differences(baseline, broken, other_runtime=True)
 
 
 def _pod(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -48,6 +65,14 @@ def _neuron_config(key: str, value: Any) -> Edit:
     return edit
 
 
+def _option(name: str, value: str) -> Edit:
+    def edit(manifest: dict[str, Any]) -> None:
+        argv = _pod(manifest)["containers"][0]["command"]
+        argv[argv.index(name) + 1] = value
+
+    return edit
+
+
 UNFAIR: dict[str, Edit] = {
     "other image": lambda m: _pod(m)["containers"][0].update(image="other:1"),
     "more cpu": lambda m: _pod(m)["containers"][0]["resources"]["limits"].update(cpu="99"),
@@ -55,13 +80,18 @@ UNFAIR: dict[str, Edit] = {
     "another variable": lambda m: _pod(m)["containers"][0]["env"].append({"name": "X", "value": "1"}),
     "another value": lambda m: _pod(m)["containers"][0]["env"][0].update(value="1"),
     "another option": lambda m: _pod(m)["containers"][0]["command"].append("--enforce-eager"),
-    "another batch": lambda m: _pod(m)["containers"][0]["command"].__setitem__(14, "8"),
+    "another batch": _option("--max-num-seqs", "8"),
     "another model": lambda m: _pod(m)["containers"][0]["command"].__setitem__(2, "/checkpoints/other"),
     "other sampling": _neuron_config("async_mode", True),
     "sequence parallelism": _neuron_config("sequence_parallel_enabled", True),
     "another node": lambda m: _pod(m).update(nodeSelector={"x": "y"}),
     "a sidecar": lambda m: _pod(m)["containers"].append({"name": "sidecar"}),
     "another probe": lambda m: _pod(m)["containers"][0]["livenessProbe"].update(periodSeconds=1),
+    "other weights": lambda m: _pod(m)["initContainers"][0]["command"].__setitem__(7, "/checkpoints/other"),
+    "another drain": lambda m: _pod(m)["containers"][0]["lifecycle"].clear(),
+    "longer grace": lambda m: _pod(m).update(terminationGracePeriodSeconds=1),
+    "larger disk": lambda m: _pod(m)["volumes"][0]["emptyDir"].update(sizeLimit="1Gi"),
+    "another priority": lambda m: _pod(m).update(priorityClassName="x"),
     "another check": lambda m: _pod(m)["initContainers"][0]["command"].__setitem__(2, "true"),
 }
 

@@ -2,89 +2,72 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from experiment import InvalidExperiment, load
+from tests.experiment.edits import Edit, both, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    Edit = Callable[[dict[str, Any]], object]
     Variation = Callable[[Edit], Path]
-
-
-def _set(path: str, value: Any) -> Edit:
-    """An edit that puts `value` at a dotted path; digits index lists."""
-
-    def edit(data: dict[str, Any]) -> None:
-        *parents, last = path.split(".")
-        inner: Any = data
-        for step in parents:
-            inner = inner[int(step)] if step.isdigit() else inner[step]
-        inner[int(last) if last.isdigit() else last] = value
-
-    return edit
-
-
-def _both(*edits: Edit) -> Edit:
-    return lambda data: [edit(data) for edit in edits]
 
 
 SPECULATION = "arms.1.speculation"
 REFUSED: dict[str, tuple[Edit, str, str]] = {
-    "unknown key": (_set("serving.max_num_seq", 4), "serving.max_num_seq", "did you mean `max_num_seqs`?"),
-    "unknown key at the top": (_set("targets", {}), "targets", "did you mean `target`?"),
-    "wrong type": (_set("serving.max_model_len", "1024"), "serving.max_model_len", "valid integer"),
-    "unquoted version": (_set("cluster.kubernetes", 1.35), "cluster.kubernetes", "put it in quotes"),
-    "version of the file": (_set("version", 2), "version", "reads version 1"),
+    "unknown key": (put("serving.max_num_seq", 4), "serving.max_num_seq", "did you mean `max_num_seqs`?"),
+    "unknown key at the top": (put("targets", {}), "targets", "did you mean `target`?"),
+    "wrong type": (put("serving.max_model_len", "1024"), "serving.max_model_len", "valid integer"),
+    "unquoted version": (put("cluster.kubernetes", 1.35), "cluster.kubernetes", "put it in quotes"),
+    "version of the file": (put("version", 2), "version", "reads version 1"),
     "missing section": (lambda data: data.pop("target"), "target", "is required"),
-    "unknown model": (_set("target.model", "Qwen/Qwen3-33B"), "target.model", "did you mean Qwen/Qwen3-32B?"),
-    "unknown runtime": (_set("runtime", "nxdi-vllm-0.9.2"), "runtime", "did you mean nxdi-vllm-0.9.1?"),
+    "unknown model": (put("target.model", "Qwen/Qwen3-33B"), "target.model", "did you mean Qwen/Qwen3-32B?"),
+    "unknown runtime": (put("runtime", "nxdi-vllm-0.9.2"), "runtime", "did you mean nxdi-vllm-0.9.1?"),
     "unknown instance": (
-        _set("cluster.instance", "p5.48xlarge"),
+        put("cluster.instance", "p5.48xlarge"),
         "cluster.instance",
         "is no instance type of the catalogue",
     ),
     "tokenizer family": (
-        _set(f"{SPECULATION}.draft.model", "meta-llama/Llama-3.2-1B-Instruct"),
+        put(f"{SPECULATION}.draft.model", "meta-llama/Llama-3.2-1B-Instruct"),
         "arms[1].speculation.draft.model",
         "its tokenizer (llama3, vocabulary 128256) differs from the target's (qwen3, 151936)",
     ),
     "draft as large as target": (
-        _set(f"{SPECULATION}.draft.model", "Qwen/Qwen3-32B"),
+        put(f"{SPECULATION}.draft.model", "Qwen/Qwen3-32B"),
         "arms[1].speculation.draft.model",
         "not smaller than the target",
     ),
     "tensor parallelism": (
-        _set("serving.tensor_parallel", 64),
+        put("serving.tensor_parallel", 64),
         "serving.tensor_parallel",
         "8 devices x 8 cores / logical_nc_config 2 are 32 logical cores; use 32",
     ),
     "group size": (
-        _both(_set("serving.devices", 6), _set("serving.tensor_parallel", 24)),
+        both(put("serving.devices", 6), put("serving.tensor_parallel", 24)),
         "serving.devices",
         "use one of 1, 4, 8, 16",
     ),
     "memory": (
-        _both(
-            _set("serving.devices", 1),
-            _set("serving.tensor_parallel", 4),
-            _set("serving.max_num_seqs", 64),
-            _set("serving.max_model_len", 32768),
+        both(
+            put("serving.devices", 1),
+            put("serving.tensor_parallel", 4),
+            put("serving.max_num_seqs", 64),
+            put("serving.max_model_len", 32768),
         ),
         "serving.devices",
         "these devices have 96",
     ),
     "window below the least": (
-        _set(f"{SPECULATION}.num_speculative_tokens", 1),
+        put(f"{SPECULATION}.num_speculative_tokens", 1),
         "arms[1].speculation.num_speculative_tokens",
         "needs 2 at least: at most k tokens come out of a step",
     ),
     "window above an answer": (
-        _both(_set("benchmark.max_tokens", 5), _set(f"{SPECULATION}.num_speculative_tokens", 7)),
+        both(put("benchmark.max_tokens", 5), put(f"{SPECULATION}.num_speculative_tokens", 7)),
         "arms[1].speculation.num_speculative_tokens",
         "use 5 or less",
     ),
@@ -96,37 +79,37 @@ REFUSED: dict[str, tuple[Edit, str, str]] = {
         "is equal to qwen-sd-vllm",
     ),
     "draft longer than target": (
-        _set(f"{SPECULATION}.draft_max_model_len", 2048),
+        put(f"{SPECULATION}.draft_max_model_len", 2048),
         "arms[1].speculation.draft_max_model_len",
         "above the target's max_model_len 1024",
     ),
     "context beyond the model": (
-        _set("serving.max_model_len", 65536),
+        put("serving.max_model_len", 65536),
         "serving.max_model_len",
         "40960 positions",
     ),
-    "temperature": (_set("benchmark.temperature", 0.7), "benchmark.temperature", "greedily"),
-    "kubernetes too old": (_set("cluster.kubernetes", "1.34"), "cluster.kubernetes", "below 1.35"),
-    "kubernetes too new": (_set("cluster.kubernetes", "1.40"), "cluster.kubernetes", "no Neuron AMI"),
+    "temperature": (put("benchmark.temperature", 0.7), "benchmark.temperature", "greedily"),
+    "kubernetes too old": (put("cluster.kubernetes", "1.34"), "cluster.kubernetes", "below 1.35"),
+    "kubernetes too new": (put("cluster.kubernetes", "1.40"), "cluster.kubernetes", "no Neuron AMI"),
     "kubernetes malformed": (
-        _set("cluster.kubernetes", "v1.35"),
+        put("cluster.kubernetes", "v1.35"),
         "cluster.kubernetes",
         "no Kubernetes version",
     ),
     "prompt too long": (
-        _set("prompts.classes.json.3", "x" * 400),
+        put("prompts.classes.json.3", "x" * 400),
         "prompts.classes.json",
         "up to 400 prompt tokens (its UTF-8 bytes) + 48 for nonce and template + 600 to generate = 1048",
     ),
     "prompt length in bytes, not letters": (
-        _set("prompts.classes.json.3", "é" * 200),
+        put("prompts.classes.json.3", "é" * 200),
         "prompts.classes.json",
         "up to 400 prompt tokens",
     ),
-    "arm's name": (_set("arms.1.name", "Qwen_SD"), "arms[1].name", "no DNS label"),
-    "experiment's name": (_set("name", "a" * 26), "name", "S3 bucket names"),
-    "duplicate names": (_set("arms.1.name", "qwen-vllm"), "arms[1].name", "is the name of arms[0] too"),
-    "reserved name": (_set("arms.1.name", "qwen-llmperf"), "arms[1].name", "is the benchmark's name"),
+    "arm's name": (put("arms.1.name", "Qwen_SD"), "arms[1].name", "no DNS label"),
+    "experiment's name": (put("name", "a" * 26), "name", "S3 bucket names"),
+    "duplicate names": (put("arms.1.name", "qwen-vllm"), "arms[1].name", "is the name of another arm too"),
+    "reserved name": (put("arms.1.name", "qwen-llmperf"), "arms[1].name", "is the benchmark's name"),
     "arm equal to the baseline": (
         lambda data: data["arms"][1].pop("speculation"),
         "arms[1]",
@@ -144,30 +127,30 @@ REFUSED: dict[str, tuple[Edit, str, str]] = {
         "7 distinct prompts",
     ),
     "the same prompt again": (
-        lambda data: _set("prompts.classes.code.1", data["prompts"]["classes"]["code"][0])(data),
+        lambda data: put("prompts.classes.code.1", data["prompts"]["classes"]["code"][0])(data),
         "prompts.classes.code",
         "7 distinct prompts",
     ),
-    "empty prompt": (_set("prompts.classes.code.1", " "), "prompts.classes.code[1]", "is empty"),
-    "a prompt never asked": (_set("benchmark.requests", 7), "benchmark.requests", "use 8 or more"),
-    "a level twice": (_set("benchmark.concurrency", [4, 4]), "benchmark.concurrency", "names a level twice"),
-    "negative seed": (_set("benchmark.seed", -1), "benchmark.seed", "greater than or equal to 0"),
-    "a truth value as version": (_set("version", True), "version", "reads version 1"),
-    "an absurd number": (_set("serving.max_num_seqs", 10**400), "serving.max_num_seqs", "less than or equal"),
+    "empty prompt": (put("prompts.classes.code.1", " "), "prompts.classes.code[1]", "is empty"),
+    "a prompt never asked": (put("benchmark.requests", 7), "benchmark.requests", "use 8 or more"),
+    "a level twice": (put("benchmark.concurrency", [4, 4]), "benchmark.concurrency", "names a level twice"),
+    "negative seed": (put("benchmark.seed", -1), "benchmark.seed", "greater than or equal to 0"),
+    "a truth value as version": (put("version", True), "version", "reads version 1"),
+    "an absurd number": (put("serving.max_num_seqs", 10**400), "serving.max_num_seqs", "less than or equal"),
     "a window nobody published": (
-        _set(f"{SPECULATION}.num_speculative_tokens", 33),
+        put(f"{SPECULATION}.num_speculative_tokens", 33),
         "arms[1].speculation.num_speculative_tokens",
         "takes 32 at most",
     ),
-    "a section that is no mapping": (_set("target", "Qwen/Qwen3-32B"), "target", "must be a mapping"),
-    "reserved namespace": (_set("name", "kube-system"), "name", "is reserved"),
+    "a section that is no mapping": (put("target", "Qwen/Qwen3-32B"), "target", "must be a mapping"),
+    "reserved namespace": (put("name", "kube-system"), "name", "is reserved"),
     "network without a mask": (
-        _set("cluster.admin_cidrs", ["203.0.113.7"]),
+        put("cluster.admin_cidrs", ["203.0.113.7"]),
         "cluster.admin_cidrs[0]",
         "203.0.113.7/32",
     ),
     "half the internet": (
-        _set("cluster.admin_cidrs", ["0.0.0.0/1"]),
+        put("cluster.admin_cidrs", ["0.0.0.0/1"]),
         "cluster.admin_cidrs[0]",
         "more than a /8",
     ),
@@ -186,33 +169,33 @@ REFUSED: dict[str, tuple[Edit, str, str]] = {
         "prompts",
         "holds 1 MiB",
     ),
-    "no prompts": (_set("prompts", {}), "prompts", "either `classes` or `file`"),
-    "prompts file missing": (_set("prompts", {"file": "none.jsonl"}), "prompts.file", "cannot be read"),
+    "no prompts": (put("prompts", {}), "prompts", "either `classes` or `file`"),
+    "prompts file missing": (put("prompts", {"file": "none.jsonl"}), "prompts.file", "cannot be read"),
     "thinking without chat": (
-        _both(_set("benchmark.thinking", True), _set("benchmark.endpoint", "completions")),
+        both(put("benchmark.thinking", True), put("benchmark.endpoint", "completions")),
         "benchmark.thinking",
         "use `endpoint: chat`",
     ),
-    "open endpoint": (_set("cluster.admin_cidrs", ["0.0.0.0/0"]), "cluster.admin_cidrs[0]", "to everybody"),
+    "open endpoint": (put("cluster.admin_cidrs", ["0.0.0.0/0"]), "cluster.admin_cidrs[0]", "to everybody"),
     "malformed network": (
-        _set("cluster.admin_cidrs", ["10.0.0.1/8"]),
+        put("cluster.admin_cidrs", ["10.0.0.1/8"]),
         "cluster.admin_cidrs[0]",
         "no IPv4 network",
     ),
-    "region without Trn2": (_set("cluster.region", "eu-west-1"), "cluster.region", "not seen there"),
+    "region without Trn2": (put("cluster.region", "eu-west-1"), "cluster.region", "not seen there"),
     "zone of another region": (
-        _set("cluster.availability_zones", ["us-east-2a", "us-west-2a"]),
+        put("cluster.availability_zones", ["us-east-2a", "us-west-2a"]),
         "cluster.availability_zones[1]",
         "no zone of us-east-2",
     ),
     "one zone twice": (
-        _set("cluster.availability_zones", ["us-east-2a", "us-east-2a"]),
+        put("cluster.availability_zones", ["us-east-2a", "us-east-2a"]),
         "cluster.availability_zones[1]",
         "stands twice",
     ),
 }
 REFUSED |= {
-    f"mode {mode}": (_set(f"{SPECULATION}.mode", mode), "arms[1].speculation.mode", "use mode `fused`")
+    f"mode {mode}": (put(f"{SPECULATION}.mode", mode), "arms[1].speculation.mode", "use mode `fused`")
     for mode in ("vanilla", "eagle", "eagle3", "dflash", "medusa")
 }
 
@@ -275,16 +258,16 @@ def test_a_missing_file_and_a_binary_file_are_refused(tmp_path: Path) -> None:
 
 def test_every_problem_is_reported_at_once(variation: Variation) -> None:
     edits = [
-        _set("serving.max_num_seq", 4),
-        _set("benchmark.warmup", "four"),
-        _set("serving.tensor_parallel", 31),
-        _set("arms.1.speculation.num_speculative_tokens", "seven"),
-        _set("arms.1.speculation.mode", "medusa"),
-        _set("cluster.kubernetes", "1.30"),
-        _set("benchmark.temperature", 0.5),
+        put("serving.max_num_seq", 4),
+        put("benchmark.warmup", "four"),
+        put("serving.tensor_parallel", 31),
+        put("arms.1.speculation.num_speculative_tokens", "seven"),
+        put("arms.1.speculation.mode", "medusa"),
+        put("cluster.kubernetes", "1.30"),
+        put("benchmark.temperature", 0.5),
     ]
     with pytest.raises(InvalidExperiment) as caught:
-        load(variation(_both(*edits)))
+        load(variation(both(*edits)))
     assert {problem.path for problem in caught.value.problems} == {
         "serving.max_num_seq",
         "benchmark.warmup",
@@ -297,14 +280,14 @@ def test_every_problem_is_reported_at_once(variation: Variation) -> None:
 
 
 def test_nothing_is_judged_on_a_value_that_is_broken_itself(variation: Variation) -> None:
-    edit = _set("serving.devices", "eight")
+    edit = put("serving.devices", "eight")
     with pytest.raises(InvalidExperiment) as caught:
         load(variation(edit))
     assert [problem.path for problem in caught.value.problems] == ["serving.devices"]
 
 
 def test_problems_name_the_line_of_the_file(variation: Variation) -> None:
-    path = variation(_set("benchmark.temperature", 0.5))
+    path = variation(put("benchmark.temperature", 0.5))
     number = next(n for n, line in enumerate(path.read_text().splitlines(), 1) if "temperature" in line)
     with pytest.raises(InvalidExperiment) as caught:
         load(path)

@@ -1,0 +1,141 @@
+"""What an experiment resolves to, for a person: at most 100 columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from experiment import cost
+from experiment.artifact import artifact_key
+from experiment.placement import GIB, arm_memory_bytes, batches, nodes_needed, place
+from experiment.report import prompts_of, unknowns
+
+if TYPE_CHECKING:
+    from experiment.arms import Arm, ClusterSettings, Experiment
+    from experiment.placement import Place
+
+
+def as_text(experiment: Experiment) -> str:
+    """The same in at most 100 columns."""
+    settings = experiment.benchmark
+    classes = ", ".join(f"{name} {prompts_of(experiment, name)}" for name in experiment.classes)
+    return "\n".join(
+        [
+            *_heading(experiment),
+            "",
+            *(line for number in range(len(batches(experiment))) for line in _batch(experiment, number)),
+            "",
+            f"  prompts     {classes}",
+            f"  benchmark   {settings.endpoint}, temperature {settings.temperature:g}, {settings.max_tokens} tokens, "
+            f"concurrency {', '.join(map(str, settings.concurrency))}, {settings.requests} requests a cell",
+            *(
+                [f"  quality     gsm8k, {settings.lm_eval.limit} questions an arm"]
+                if settings.lm_eval
+                else []
+            ),
+            "",
+            "  not known before a run",
+            *(f"    {text}" for text in unknowns(experiment)),
+            "",
+            *_cost(experiment),
+        ]
+    )
+
+
+def _heading(experiment: Experiment) -> list[str]:
+    cluster, serving = experiment.cluster, experiment.baseline.serving
+    count, standing = len(batches(experiment)), nodes_needed(experiment)
+    where = (
+        f"{standing} x {cluster.instance.name} in {cluster.region}, Kubernetes {cluster.kubernetes}"
+        if cluster.instance.neuron
+        else "this machine"
+    )
+    runtimes = dict.fromkeys(arm.runtime.name for arm in experiment.arms)
+    lines = [
+        f"{experiment.name}: {len(experiment.arms)} arms in {count} batch{'es' if count > 1 else ''} on {where}",
+        "",
+        f"  target      {experiment.baseline.target.model.name}",
+        *(_runtime(experiment, name) for name in runtimes),
+    ]
+    if not cluster.instance.neuron:
+        return lines
+    return [
+        *lines,
+        f"  serving     {serving.devices} device{'s' if serving.devices > 1 else ''} an arm by "
+        f"{_ALLOCATION[serving.allocation]}, TP {serving.tensor_parallel} at LNC {serving.logical_nc_config}, "
+        f"{serving.max_num_seqs} x {serving.max_model_len} tokens",
+        f"  capacity    {_capacity(cluster)}",
+        f"  off         every day at {cluster.off_at_utc} UTC; {cluster.nodes} Trn2 nodes start at deploy time",
+    ]
+
+
+_ALLOCATION = {"dra": "DRA", "device-plugin": "device plugin"}
+
+
+def _runtime(experiment: Experiment, name: str) -> str:
+    runtime = next(arm.runtime for arm in experiment.arms if arm.runtime.name == name)
+    sdk = f", Neuron SDK {runtime.neuron_sdk}" if runtime.neuron_sdk else ""
+    return f"  runtime     {name}: vLLM {runtime.vllm}{sdk}"
+
+
+def _capacity(cluster: ClusterSettings) -> str:
+    bought = cluster.capacity
+    limit = f"at most {cluster.max_nodes} node{'s' if cluster.max_nodes > 1 else ''}"
+    if bought.kind == "on-demand":
+        return f"on demand, {limit}"
+    ends = f" until {bought.ends_at}" if bought.ends_at else ""
+    return f"{bought.kind} {bought.reservation_id} in {bought.availability_zone}{ends}, {limit}"
+
+
+def _batch(experiment: Experiment, number: int) -> list[str]:
+    """One table a batch: where an arm stands (node:devices), its tokens a step, its weights and full KV cache."""
+    places = {entry.arm: entry for entry in place(experiment)}
+    arms = batches(experiment)[number]
+    gib = arms[0].serving.devices * experiment.cluster.instance.hbm_gib_per_device
+    rows: list[tuple[str, ...]] = [
+        ("arm", "place", "draft", "mode", "k", "tokens", f"of {gib} GiB" if gib else "", "artifact")
+    ]
+    rows += [_row(experiment, arm, places[arm.name]) for arm in arms]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    first = "" if number == 0 else " (raised when the arms before it are lowered)"
+    title = f"  batch {number + 1}{first}"
+    return [
+        title,
+        *("    " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows),
+        *([""] if number + 1 < len(batches(experiment)) else []),
+    ]
+
+
+def _row(experiment: Experiment, arm: Arm, where: Place) -> tuple[str, ...]:
+    speculation, runtime = arm.speculation, arm.runtime
+    instance = experiment.cluster.instance
+    last = where.first_device + where.devices - 1
+    devices = f"{where.first_device}-{last}" if where.devices > 1 else f"{where.first_device}"
+    own = "" if runtime is experiment.baseline.runtime else f" @{runtime.vllm}"
+    return (
+        _clipped(arm.name, 18),
+        f"{where.node}:{devices}" if instance.neuron else "-",
+        _clipped(speculation.draft.model.name.rsplit("/", 1)[-1], 15) if speculation else "-",
+        ((speculation.mode + (" (Job)" if arm.batch_only else "")) if speculation else "-") + own,
+        str(speculation.num_speculative_tokens) if speculation else "-",
+        f"1-{arm.tokens_per_step}" if arm.tokens_per_step > 1 else "1",
+        f"{arm_memory_bytes(arm) / GIB:.0f}" if instance.neuron else "-",
+        artifact_key(arm) if instance.neuron else "-",
+    )
+
+
+def _clipped(name: str, length: int) -> str:
+    """The beginning and the end of a name, which is where a sweep's arms differ."""
+    half = (length - 2) // 2
+    return name if len(name) <= length else f"{name[:half]}..{name[-half:]}"
+
+
+def _cost(experiment: Experiment) -> list[str]:
+    return [
+        "  expected cost, quoted list prices (storage and traffic come on top)",
+        *(
+            f"    {item.usd_per_hour:7.3f} $/h  {item.units} x {item.price.item} ({item.price.as_of})"
+            for item in cost.running(experiment)
+        ),
+        f"    {cost.per_hour(cost.running(experiment)):7.2f}  $/h  with the arms of the largest batch up; "
+        f"{cost.per_hour(cost.idle(experiment)):.2f} $/h with no Trn2 node",
+    ]

@@ -1,0 +1,121 @@
+"""The artifact key: whatever could change a compiled graph changes it, and nothing else does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from experiment import Arm, Experiment, load, naming
+from experiment.artifact import KEY_LENGTH, artifact_inputs, artifact_key
+from experiment.catalogue.instances import INSTANCES
+from experiment.catalogue.models import MODELS
+from experiment.catalogue.runtimes import NXDI_VLLM_0_16
+from tests.conftest import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))
+
+
+def _serving(**changes: int | str) -> Callable[[Arm], Arm]:
+    return lambda arm: replace(arm, serving=replace(arm.serving, **changes))  # type: ignore[arg-type] # any field
+
+
+def _treated(**changes: object) -> Callable[[Arm], Arm]:
+    def change(arm: Arm) -> Arm:
+        assert arm.speculation is not None
+        return replace(arm, speculation=replace(arm.speculation, **changes))  # type: ignore[arg-type] # any field
+
+    return change
+
+
+def _draft(**changes: object) -> Callable[[Arm], Arm]:
+    def change(arm: Arm) -> Arm:
+        assert arm.speculation is not None
+        draft = replace(arm.speculation.draft, **changes)  # type: ignore[arg-type] # any field
+        return replace(arm, speculation=replace(arm.speculation, draft=draft))
+
+    return change
+
+
+CHANGES: dict[str, Callable[[Arm], Arm]] = {
+    "k": _treated(num_speculative_tokens=5),
+    "mode": _treated(mode="eagle"),
+    "no speculation": lambda arm: replace(arm, speculation=None),
+    "draft": _draft(model=MODELS["Qwen/Qwen3-0.6B"]),
+    "draft revision": _draft(revision="a" * 40),
+    "draft length": _treated(draft_max_model_len=512),
+    "target": lambda arm: replace(arm, target=replace(arm.target, model=MODELS["Qwen/Qwen3-14B"])),
+    "target revision": lambda arm: replace(arm, target=replace(arm.target, revision="b" * 40)),
+    "image": lambda arm: replace(arm, runtime=replace(arm.runtime, image=f"{arm.runtime.image}@sha256:0")),
+    "runtime": lambda arm: replace(arm, runtime=NXDI_VLLM_0_16, speculation=None),
+    "instance": lambda arm: replace(arm, instance=INSTANCES["trn2.3xlarge"]),
+    "tensor parallelism": _serving(tensor_parallel=16),
+    "logical cores": _serving(logical_nc_config=1),
+    "batch": _serving(max_num_seqs=8),
+    "length": _serving(max_model_len=2048),
+}
+SAME: dict[str, Callable[[Arm], Arm]] = {
+    "name": lambda arm: replace(arm, name="renamed"),
+    "runtime's label": lambda arm: replace(arm, runtime=replace(arm.runtime, name="renamed")),
+    "metrics": lambda arm: replace(arm, runtime=replace(arm.runtime, metrics=())),
+    "allocation": _serving(allocation="device-plugin"),
+    "where it is read from": _serving(artifact_source="scratch"),
+    "pod security": _serving(pod_security="restricted"),
+    "API key": _serving(api_key_secret="key"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_shapes_an_artifact_changes_its_key(reference: Experiment, change: str) -> None:
+    arm = reference.arms[1]
+    assert artifact_key(CHANGES[change](arm)) != artifact_key(arm)
+
+
+def test_no_two_changes_meet_in_one_key(reference: Experiment) -> None:
+    keys = [artifact_key(change(reference.arms[1])) for change in CHANGES.values()]
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize("change", SAME)
+def test_what_shapes_nothing_keeps_the_key(reference: Experiment, change: str) -> None:
+    arm = reference.arms[1]
+    assert artifact_key(SAME[change](arm)) == artifact_key(arm)
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_arms_of_one_experiment_never_share_an_artifact(path: object) -> None:
+    experiment = load(path)  # type: ignore[arg-type] # a Path
+    keys = [artifact_key(arm) for arm in experiment.arms]
+    assert len(set(keys)) == len(keys)
+    assert {len(key) for key in keys} == {KEY_LENGTH}
+
+
+def test_the_native_runtimes_key_knows_what_its_configuration_does_not_say() -> None:
+    today = load(ROOT / "experiments" / "qwen3-32b-today.yaml").baseline
+    assert "tp_degree" not in artifact_inputs(today)["neuron_config"]
+    assert artifact_key(_serving(tensor_parallel=16)(today)) != artifact_key(today)
+
+
+def test_jobs_are_named_after_what_they_make(reference: Experiment) -> None:
+    arm = reference.arms[1]
+    assert naming.compile_job(arm) == naming.compile_job(replace(arm, name="renamed"))
+    assert naming.compile_job(arm) != naming.compile_job(_treated(num_speculative_tokens=5)(arm))
+    assert naming.compile_job(arm) != naming.compile_job(arm, content="another template")
+    assert naming.fetch_job(arm.target) != naming.fetch_job(replace(arm.target, revision="b" * 40))
+    assert naming.fetch_job(arm.target).startswith("fetch-qwen3-32b-")
+    for path in EXPERIMENTS:
+        experiment = load(path)
+        names = [naming.fetch_job(weights) for weights in experiment.weights]
+        names += [naming.compile_job(each) for each in experiment.arms]
+        assert len(set(names)) == len(names)
+        assert all(len(name) <= 63 and name == naming.slug(name) for name in names)
+
+
+def test_weights_lie_under_their_revision(reference: Experiment) -> None:
+    target = reference.baseline.target
+    assert naming.weights_path(target) == "Qwen/Qwen3-32B/unpinned"
+    assert naming.weights_path(replace(target, revision="b" * 40)) == f"Qwen/Qwen3-32B/{'b' * 40}"

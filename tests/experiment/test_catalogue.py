@@ -1,0 +1,104 @@
+"""What the catalogue says of runtimes, heads, instances and prices, against what they must agree on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from experiment import Experiment, cost, load
+from experiment.catalogue.abilities import MODES
+from experiment.catalogue.instances import INSTANCES
+from experiment.catalogue.models import MODELS
+from experiment.catalogue.prices import TRN2_ON_DEMAND
+from experiment.catalogue.runtimes import RUNTIMES, Runtime
+from experiment.placement import pod_share
+from tests.conftest import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=lambda runtime: runtime.name)
+def test_a_runtime_answers_for_every_mode(runtime: Runtime) -> None:
+    assert tuple(runtime.modes) == MODES
+    for mode in runtime.modes.values():
+        assert mode.works == bool(mode.architectures)
+        assert mode.works or (mode.reason and mode.nearest)
+        assert mode.architectures <= runtime.architectures
+    assert runtime.instances <= INSTANCES.keys()
+    assert runtime.lab_only == (runtime.device == "cpu")
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=lambda runtime: runtime.name)
+def test_an_image_of_a_cluster_is_pinned_by_its_full_tag(runtime: Runtime) -> None:
+    if not runtime.lab_only:
+        tag = runtime.image.rsplit(":", 1)[-1]
+        assert tag.startswith(runtime.vllm)
+        assert f"sdk{runtime.neuron_sdk}" in tag
+
+
+@pytest.mark.parametrize(
+    ("runtime", "mode", "k", "most"),
+    [
+        ("nxdi-vllm-0.9.1", "fused", 7, 7),
+        ("nxdi-vllm-0.9.1", "eagle", 7, 7),
+        ("nxdi-vllm-0.9.1", "medusa", 4, 5),
+        ("nxdi-vllm-0.16", "eagle3", 5, 5),
+        ("native-vllm-0.29", "eagle3", 3, 4),
+        ("vllm-cpu-0.32", "draft", 7, 8),
+    ],
+)
+def test_a_step_yields_k_or_one_more_by_who_counts_it(runtime: str, mode: str, k: int, most: int) -> None:
+    assert RUNTIMES[runtime].tokens_per_step(mode, num_speculative_tokens=k) == most
+
+
+def test_a_head_has_its_targets_width_and_few_of_its_weights() -> None:
+    experiment = load(ROOT / "experiments" / "llama-3.3-70b.yaml")
+    speculation = experiment.arms[3].speculation
+    assert speculation is not None
+    head, target = speculation.draft.model, experiment.baseline.target.model
+    assert (head.hidden, head.vocabulary, head.tokenizer) == (
+        target.hidden,
+        target.vocabulary,
+        target.tokenizer,
+    )
+    assert head.head_for == target.name
+    assert head.parameters < target.parameters / 20
+
+
+def test_the_labs_models_have_the_sizes_that_were_run() -> None:
+    assert MODELS["lab/target"].parameters == pytest.approx(3.4e6, rel=0.01)
+    assert MODELS["lab/draft"].parameters == pytest.approx(0.33e6, rel=0.01)
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_shares_of_a_full_node_leave_room_on_it(path: Path) -> None:
+    experiment = load(path)
+    instance = experiment.cluster.instance
+    if instance.neuron:
+        share = pod_share(instance, devices=experiment.baseline.serving.devices)
+        pods = instance.devices // experiment.baseline.serving.devices
+        assert share.cpu * pods < instance.allocatable_cpu
+        assert share.memory_gib * pods < instance.allocatable_memory_gib
+        assert share.cpu >= 1
+
+
+def test_the_arms_of_a_node_cost_what_the_node_costs(reference: Experiment) -> None:
+    price = TRN2_ON_DEMAND["trn2.48xlarge"].usd_per_hour
+    assert sum(cost.arm_usd_per_hour(reference, arm) for arm in reference.arms) == pytest.approx(price)
+    assert TRN2_ON_DEMAND["trn2.3xlarge"].usd_per_hour * 16 == pytest.approx(price)
+
+
+def test_the_lab_costs_nothing() -> None:
+    lab = load(ROOT / "experiments" / "lab-tiny.yaml")
+    assert cost.per_hour(cost.running(lab)) == 0
+    assert cost.arm_usd_per_hour(lab, lab.baseline) == 0
+
+
+def test_the_batch_example_serves_two_arms_and_runs_two_jobs() -> None:
+    experiment = load(ROOT / "experiments" / "llama-medusa-batch.yaml")
+    assert [arm.name for arm in experiment.served_arms] == ["vicuna", "vicuna-fused"]
+    assert [arm.name for arm in experiment.batch_arms] == ["vicuna-unfused", "vicuna-medusa"]
