@@ -79,10 +79,10 @@ def train(shape: Shape, tokenizer: Tokenizer, *, log: Path) -> Qwen3ForCausalLM:
     return model
 
 
-@torch.no_grad()
 def evaluate(model: Qwen3ForCausalLM, inputs: Tensor, labels: Tensor) -> dict[str, float]:
     """Share of held-out tokens that are the most likely one, by class; rows hold the classes in turn."""
-    hits = model(input_ids=inputs).logits[:, :-1].argmax(-1) == labels[:, 1:]
+    with torch.no_grad():
+        hits = model(input_ids=inputs).logits[:, :-1].argmax(-1) == labels[:, 1:]
     known = labels[:, 1:] != IGNORED
     found = {}
     for name in dict.fromkeys(SEQUENCE):
