@@ -12,11 +12,19 @@ if TYPE_CHECKING:
     import aws_cdk as cdk
 
 
-def build_app(*, context: Mapping[str, object] | None = None, outdir: str | None = None) -> cdk.App:
+def build_app(
+    *,
+    context: Mapping[str, object] | None = None,
+    outdir: str | None = None,
+    validation: bool | None = None,
+) -> cdk.App:
     """All stacks of one experiment, not yet synthesized.
 
     `context` overrides cdk.json: `experiment` names the file, `manifests` the folder of what was rendered from it,
-    `admins` who administers the cluster. Without `outdir` the CDK command line (or CDK_OUTDIR) decides where the templates go.
+    `admins` who administers the cluster, `pipeline_role` which role a pipeline works with inside it, `build_images` where
+    images are built. Without `outdir` the CDK command line (or CDK_OUTDIR) decides where the templates go.
+    `validation` says whether the synth checks the templates against CloudFormation's schemas, which takes most of its
+    time; otherwise CDK_VALIDATION does.
     Raises `experiment.InvalidExperiment` before jsii starts, and `infra.InfraError`.
     """
     configuration = configure(context or {})
@@ -25,8 +33,18 @@ def build_app(*, context: Mapping[str, object] | None = None, outdir: str | None
 
     from infra.deployment import add_stacks
 
-    app = cdk.App(context=dict(configuration.context), outdir=outdir, analytics_reporting=False)
+    app = cdk.App(
+        context=dict(configuration.context),
+        outdir=outdir,
+        analytics_reporting=False,
+        builtin_cloud_formation_validation=validation,
+    )
     add_stacks(
-        app, experiment=configuration.experiment, files=configuration.files, admins=configuration.admins
+        app,
+        experiment=configuration.experiment,
+        files=configuration.files,
+        admins=configuration.admins,
+        pipeline_role=configuration.pipeline_role,
+        build_images=configuration.build_images,
     )
     return app

@@ -15,8 +15,10 @@ from cdk8s_charts.errors import ChartError
 from cdk8s_charts.manifest_file import ManifestFile, read
 from experiment import Experiment, load
 from infra.errors import InfraError
+from infra.node_images import check_driver
 
 ROOT = Path(__file__).resolve().parent.parent
+BUILDERS = ("docker", "codebuild")
 _PRINCIPAL = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/[\w+=,.@/-]+")
 
 
@@ -29,6 +31,10 @@ class Configuration:
     """The manifests as they were reviewed, in apply order."""
     admins: tuple[str, ...]
     """ARNs of IAM roles and users that administer the cluster with kubectl; without any, only `cdk deploy` can."""
+    pipeline_role: str | None
+    """ARN of the role with which a pipeline works inside the cluster."""
+    build_images: str
+    """Where container images are built: `docker` on this machine, or `codebuild`."""
     context: Mapping[str, object]
     """Feature flags and keys as CDK takes them."""
 
@@ -45,10 +51,13 @@ def configure(context: Mapping[str, object]) -> Configuration:
         files = read(experiment, ROOT / str(merged["manifests"]))
     except ChartError as error:
         raise InfraError(str(error)) from None
+    check_driver(experiment)
     return Configuration(
         experiment=experiment,
         files=files,
-        admins=_principals(merged["admins"]),
+        admins=_principals("admins", merged["admins"]),
+        pipeline_role=_pipeline_role(merged["pipeline_role"]),
+        build_images=_builder(merged["build_images"]),
         context=merged,
     )
 
@@ -62,12 +71,27 @@ def _experiment_file(value: object) -> Path:
     return path if path.absolute() == ROOT / path else ROOT / path  # short in messages where it can be
 
 
-def _principals(value: object) -> tuple[str, ...]:
+def _principals(key: str, value: object) -> tuple[str, ...]:
     names = [name.strip() for name in str(value).split(",") if name.strip()]
     for name in names:
         if not _PRINCIPAL.fullmatch(name):
             raise InfraError(
-                f"context admins = {name!r}: is no ARN of an IAM role or user; "
-                "use -c admins=arn:aws:iam::111122223333:role/name, several with commas"
+                f"context {key} = {name!r}: is no ARN of an IAM role or user; "
+                f"use -c {key}=arn:aws:iam::111122223333:role/name, several with commas"
             )
     return tuple(dict.fromkeys(names))
+
+
+def _pipeline_role(value: object) -> str | None:
+    roles = _principals("pipeline_role", value)
+    if len(roles) > 1:
+        raise InfraError(f"context pipeline_role = {value!r}: names {len(roles)} roles; a pipeline has one")
+    return roles[0] if roles else None
+
+
+def _builder(value: object) -> str:
+    if value not in BUILDERS:
+        raise InfraError(
+            f"context build_images = {value!r}: nobody builds so; use -c build_images={' or '.join(BUILDERS)}"
+        )
+    return str(value)

@@ -26,6 +26,8 @@ def add_stacks(
     experiment: Experiment,
     files: tuple[ManifestFile, ...],
     admins: tuple[str, ...],
+    pipeline_role: str | None = None,
+    build_images: str = "docker",
     settings: Settings | None = None,
 ) -> None:
     """Put every stack of the experiment into `scope`, an app or a stage of a pipeline; `files` are its manifests."""
@@ -34,7 +36,13 @@ def add_stacks(
     storage = StorageStack(scope, "storage", experiment=experiment, settings=settings)
     ObservabilityStack(scope, "observability", experiment=experiment)
     cluster = ClusterStack(
-        scope, "cluster", experiment=experiment, settings=settings, vpc=network.vpc, admins=admins
+        scope,
+        "cluster",
+        experiment=experiment,
+        settings=settings,
+        vpc=network.vpc,
+        admins=admins,
+        pipeline_role=pipeline_role,
     )
     nodes = NodesStack(
         scope, "nodes", experiment=experiment, settings=settings, cluster=cluster.cluster, vpc=network.vpc
@@ -50,6 +58,7 @@ def add_stacks(
         settings=settings,
         cluster=cluster.cluster,
         vpc=network.vpc,
+        build_images=build_images,
     )
     # A pod gets its role when it starts, so the associations come first; and `cdk destroy` takes the pods away
     # before the nodes under them and the buckets that they mount.

@@ -26,3 +26,23 @@ def control_plane_log_group(experiment: Experiment) -> str:
 def dashboard_name(experiment: Experiment) -> str:
     """CloudWatch dashboard."""
     return experiment.name
+
+
+def container_insights_log_groups(experiment: Experiment) -> tuple[str, ...]:
+    """Where the CloudWatch add-on writes: metrics as log events, and the logs of pods, system and nodes.
+
+    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Container-Insights-view-metrics.html
+    """
+    kinds = ("application", "dataplane", "host", "performance")
+    return tuple(f"/aws/containerinsights/{cluster_name(experiment)}/{kind}" for kind in kinds)
+
+
+def way_in_name(experiment: Experiment) -> str:
+    """Tag `Name` of the instance through which a private endpoint is reached, and its Auto Scaling group."""
+    return f"{experiment.name}-way-in"
+
+
+STALE_TAG = ("lifecycle", "stale")
+"""Key and value of the tag on objects of an artifact that no arm has any more."""
+PLANS_PREFIX = "plans/"
+"""Under which plans lie that are too large for a mounted file."""

@@ -18,29 +18,38 @@ class HelmChart:
 class Settings:
     """Sizes, retention times and versions; the defaults are what is deployed."""
 
-    nat_gateways: int = 1
-    """One is enough to pull images and call AWS; a second one only survives the loss of a zone."""
+    network_cidr: str = "10.0.0.0/16"
     private_subnet_mask: int = 19
     """8,187 addresses a zone; every pod takes one."""
     public_subnet_mask: int = 24
     """Holds the NAT gateway, nothing else."""
 
-    system_instance_type: str = "m7i.large"
-    """Carries CoreDNS, controllers and the benchmark's pod (1 CPU), never a model."""
+    system_instance_type: str = "m7i.xlarge"
+    """4 vCPU, 16 GiB. Carries CoreDNS, the add-ons' agents and controllers, the fetch Job and the benchmark's pod, never
+    a model; on an m7i.large the agents alone leave the benchmark no room."""
     system_nodes: int = 2
     """One a zone, so that DNS outlives a node."""
     system_volume_gib: int = 50
-    neuron_volume_gib: int = 500
+    neuron_volume_gib: int = 100
+    """The system's disk, where images and pods live on local NVMe."""
+    neuron_volume_without_nvme_gib: int = 500
     """Images with the Neuron SDK unpack to tens of GiB, and compilation writes beside them; an estimate."""
     neuron_volume_iops: int = 8000
     neuron_volume_mib_s: int = 1000
-    """A node bills from its start, and unpacking the image waits for the disk."""
+    """A node bills from its start, and unpacking the image waits for the disk where there is no NVMe."""
 
     log_days: int = 90
     access_log_days: int = 90
     incomplete_upload_days: int = 7
     noncurrent_version_days: int = 30
     """Overwritten weights and artifacts can be had back that long; one set of the reference weights is 66 GB."""
+    stale_artifact_days: int = 30
+    """How long an artifact stays after it was marked stale."""
+    cool_after_days: int = 30
+    """Then weights and artifacts that nobody reads get cheaper, and stay as quick to read."""
+
+    kept_images: int = 10
+    """In the repository that CodeBuild fills; the newest is in use."""
 
     neuron_chart: HelmChart = field(
         default_factory=lambda: HelmChart(

@@ -8,46 +8,101 @@ from typing import TYPE_CHECKING, Any
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
-if TYPE_CHECKING:
-    from infra.constructs.system_nodes import SystemNodes
+from infra.addon_versions import addon_version
+from infra.constructs.addon_roles import network_plugin_role, observability_role
+from infra.constructs.kept_logs import log_group
+from infra.naming import container_insights_log_groups
 
+if TYPE_CHECKING:
+    from aws_cdk import aws_iam as iam
+
+    from experiment import Experiment
+    from infra.constructs.system_nodes import SystemNodes
+    from infra.settings import Settings
+
+OBSERVABILITY = "amazon-cloudwatch-observability"
 BEFORE_NODES: dict[str, dict[str, Any]] = {
+    "eks-pod-identity-agent": {},
     # https://docs.aws.amazon.com/eks/latest/userguide/cni-network-policy-configure.html
     "vpc-cni": {"enableNetworkPolicy": "true"},
     "kube-proxy": {},
-    "eks-pod-identity-agent": {},
 }
-"""DaemonSets: a node without network plugin never becomes ready, and then its group never becomes active."""
+"""DaemonSets: a node without network plugin never becomes ready, and then its group never becomes active. The identity
+agent runs in the node's network, so it needs no plugin, and the plugin gets its role from it."""
 AFTER_NODES: dict[str, dict[str, Any]] = {
     "coredns": {},
-    # 2.x mounts with the identity of the pod that asks (`authenticationSource: pod`), so it gets no role of its own.
-    "aws-mountpoint-s3-csi-driver": {},
+    # 2.x mounts with the identity of the pod that asks (`authenticationSource: pod`), so it gets no role of its own;
+    # it must also run on the tainted Neuron nodes.
+    "aws-mountpoint-s3-csi-driver": {"node": {"tolerateAllTaints": True}},
+    # Container Insights with node and Neuron metrics, and the logs of pods. Naming `kubernetes` alone leaves
+    # Application Signals, which would rewrite pods, out:
+    # https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/install-CloudWatch-Observability-EKS-addon.html
+    OBSERVABILITY: {
+        "agent": {
+            "config": {
+                "logs": {
+                    "metrics_collected": {
+                        "kubernetes": {
+                            "enhanced_container_insights": True,
+                            "accelerated_compute_metrics": True,
+                        }
+                    }
+                }
+            }
+        },
+        "containerLogs": {"enabled": True},
+    },
+    "metrics-server": {},
 }
 """These wait for a place to run."""
 
 
 class ManagedAddons(Construct):
-    """The add-ons at the versions that EKS recommends for the cluster's Kubernetes.
-
-    Versions are not pinned: the list of a region cannot be read offline, and none is invented. Not run on AWS.
-    """
+    """The add-ons at their pinned versions, those that call AWS with a role through Pod Identity that exists before
+    their first pod does. Not run on AWS."""
 
     def __init__(
-        self, scope: Construct, construct_id: str, *, cluster: eks.ICluster, nodes: SystemNodes
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        experiment: Experiment,
+        settings: Settings,
+        cluster: eks.ICluster,
+        nodes: SystemNodes,
     ) -> None:
         super().__init__(scope, construct_id)
+        self._cluster = cluster
+        self._kubernetes = experiment.cluster.kubernetes
+        self._roles: dict[str, tuple[str, iam.Role]] = {
+            "vpc-cni": ("aws-node", network_plugin_role(self)),
+            OBSERVABILITY: ("cloudwatch-agent", observability_role(self, experiment)),
+        }
         for name, values in BEFORE_NODES.items():
-            nodes.node.add_dependency(self._addon(cluster, name, values))
-        for name, values in AFTER_NODES.items():
-            self._addon(cluster, name, values).node.add_dependency(nodes)
+            nodes.node.add_dependency(self._addon(name, values))
+        later = {name: self._addon(name, values) for name, values in AFTER_NODES.items()}
+        for addon in later.values():
+            addon.node.add_dependency(nodes)
+        # The add-on would make these groups itself, and they would keep everything for ever.
+        for name in container_insights_log_groups(experiment):
+            group = log_group(self, name.rpartition("/")[2], days=settings.log_days, name=name)
+            later[OBSERVABILITY].node.add_dependency(group)
 
-    def _addon(self, cluster: eks.ICluster, name: str, values: dict[str, Any]) -> eks.CfnAddon:
+    def _addon(self, name: str, values: dict[str, Any]) -> eks.CfnAddon:
         return eks.CfnAddon(
             self,
             name,
             addon_name=name,
-            cluster_name=cluster.cluster_name,
+            addon_version=addon_version(self._kubernetes, name),
+            cluster_name=self._cluster.cluster_name,
             configuration_values=json.dumps(values) if values else None,
+            pod_identity_associations=self._associations(name),
             preserve_on_delete=False,
             resolve_conflicts="OVERWRITE",
         )
+
+    def _associations(self, name: str) -> list[eks.CfnAddon.PodIdentityAssociationProperty] | None:
+        if name not in self._roles:
+            return None
+        account, role = self._roles[name]
+        return [eks.CfnAddon.PodIdentityAssociationProperty(service_account=account, role_arn=role.role_arn)]

@@ -10,6 +10,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from experiment.naming import bucket
+from infra.naming import STALE_TAG
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -47,20 +48,34 @@ class ModelStore(Construct):
                 s3.LifecycleRule(expiration=cdk.Duration.days(settings.access_log_days)),
             ],
         )
-        self._kept = [
+        kept = [
             uploads,
             s3.LifecycleRule(
-                noncurrent_version_expiration=cdk.Duration.days(settings.noncurrent_version_days)
+                noncurrent_version_expiration=cdk.Duration.days(settings.noncurrent_version_days),
+                expired_object_delete_marker=True,
             ),
         ]
-        self.checkpoints = self._store(experiment, "checkpoints")
+        cooling = s3.LifecycleRule(
+            transitions=[
+                s3.Transition(
+                    storage_class=s3.StorageClass.INTELLIGENT_TIERING,
+                    transition_after=cdk.Duration.days(settings.cool_after_days),
+                )
+            ]
+        )
+        # Age says nothing: a serving arm reads the same artifact for a year. So only what was marked goes.
+        key, value = STALE_TAG
+        stale = s3.LifecycleRule(
+            tag_filters={key: value}, expiration=cdk.Duration.days(settings.stale_artifact_days)
+        )
+        self.checkpoints = self._store(experiment, "checkpoints", [*kept, cooling])
         """Model weights as downloaded."""
-        self.artifacts = self._store(experiment, "artifacts")
+        self.artifacts = self._store(experiment, "artifacts", [*kept, cooling, stale])
         """Compiled graphs and sharded weights, a folder an artifact key."""
-        self.results = self._store(experiment, "results")
+        self.results = self._store(experiment, "results", kept)
         """What the benchmark measured."""
 
-    def _store(self, experiment: Experiment, purpose: str) -> s3.Bucket:
+    def _store(self, experiment: Experiment, purpose: str, rules: list[s3.LifecycleRule]) -> s3.Bucket:
         return self._bucket(
             purpose.capitalize(),
             bucket_name=bucket(experiment, purpose, cdk.Aws.ACCOUNT_ID),
@@ -70,7 +85,7 @@ class ModelStore(Construct):
             versioned=True,
             server_access_logs_bucket=self._access_logs,
             server_access_logs_prefix=f"{purpose}/",
-            lifecycle_rules=self._kept,
+            lifecycle_rules=rules,
         )
 
     def _bucket(self, construct_id: str, **properties: Any) -> s3.Bucket:

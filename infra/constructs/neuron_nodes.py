@@ -8,10 +8,13 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
-from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL
-from experiment.placement import nodes_needed
-from infra.constructs.node_launch import metadata_options, root_volume
+from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL, neuron_nodegroup
+from infra.constructs.capacity import capacity_type, launch_options
+from infra.constructs.node_launch import metadata_options, named, network, root_volume
 from infra.constructs.node_role import node_role
+from infra.node_boot import encoded, user_data
+from infra.node_images import node_image
+from infra.zones import trn2_zone
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -39,39 +42,49 @@ class NeuronNodes(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         wanted = experiment.cluster.nodes
-        groups = [cluster.cluster_security_group_id, self._efa_group(vpc).security_group_id]
-        template = _Template(
-            self,
-            "Template",
-            launch_template_data=_Template.LaunchTemplateDataProperty(
-                instance_type=experiment.cluster.instance.name,
-                network_interfaces=_interfaces(experiment.cluster.instance.efa_interfaces, groups),
-                metadata_options=metadata_options(),
-                block_device_mappings=[
-                    root_volume(
-                        gib=settings.neuron_volume_gib,
-                        iops=settings.neuron_volume_iops,
-                        mib_s=settings.neuron_volume_mib_s,
-                    )
-                ],
-            ),
-        )
+        template = self._template(experiment, settings, cluster, vpc)
+        zone = experiment.cluster.availability_zones.index(trn2_zone(experiment))
         eks.Nodegroup(
             self,
             "Group",
+            nodegroup_name=neuron_nodegroup(experiment),
             cluster=cluster,
             ami_type=eks.NodegroupAmiType.AL2023_X86_64_NEURON,
+            release_version=node_image(experiment.cluster.kubernetes).release,
+            capacity_type=capacity_type(experiment),
             launch_template_spec=eks.LaunchTemplateSpec(
                 id=template.ref, version=template.attr_latest_version_number
             ),
             min_size=0,
             desired_size=wanted,
-            max_size=max(wanted, nodes_needed(experiment)),
+            max_size=max(wanted, experiment.cluster.max_nodes),
             node_role=node_role(self, "Role"),
-            # One zone: capacity blocks and EFA live in one.
-            subnets=ec2.SubnetSelection(subnets=[vpc.private_subnets[0]]),
+            # One zone: reservations and EFA live in one.
+            subnets=ec2.SubnetSelection(subnets=[vpc.private_subnets[zone]]),
             labels={NODE_ROLE_LABEL: "neuron"},
             taints=[eks.TaintSpec(key=NEURON_TAINT_KEY, value="true", effect=eks.TaintEffect.NO_SCHEDULE)],
+        )
+
+    def _template(
+        self, experiment: Experiment, settings: Settings, cluster: eks.ICluster, vpc: ec2.Vpc
+    ) -> ec2.CfnLaunchTemplate:
+        instance = experiment.cluster.instance
+        groups = [cluster.cluster_security_group_id]
+        if instance.efa_interfaces > 0:
+            groups.append(self._efa_group(vpc).security_group_id)
+        said = user_data(experiment)
+        return _Template(
+            self,
+            "Template",
+            launch_template_data=_Template.LaunchTemplateDataProperty(
+                instance_type=instance.name,
+                metadata_options=metadata_options(),
+                block_device_mappings=[_volume(experiment, settings)],
+                user_data=encoded(said) if said else None,
+                tag_specifications=named(experiment, neuron_nodegroup(experiment)),
+                **network(instance.efa_interfaces, groups),
+                **launch_options(self, experiment),
+            ),
         )
 
     def _efa_group(self, vpc: ec2.Vpc) -> ec2.SecurityGroup:
@@ -91,19 +104,11 @@ class NeuronNodes(Construct):
         return group
 
 
-def _interfaces(count: int, groups: list[str]) -> list[ec2.CfnLaunchTemplate.NetworkInterfaceProperty]:
-    """One EFA interface a network card; the first carries IP as well.
-
-    The Neuron DRA driver publishes the groups of connected devices, from which the arms are placed, on instances
-    with EFA only (Neuron DRA documentation).
-    """
-    return [
-        _Template.NetworkInterfaceProperty(
-            network_card_index=card,
-            device_index=0 if card == 0 else 1,
-            interface_type="efa" if card == 0 else "efa-only",
-            groups=groups,
-            delete_on_termination=True,
-        )
-        for card in range(count)
-    ]
+def _volume(experiment: Experiment, settings: Settings) -> ec2.CfnLaunchTemplate.BlockDeviceMappingProperty:
+    if experiment.cluster.instance.scratch_gib > 0:
+        return root_volume(gib=settings.neuron_volume_gib)
+    return root_volume(
+        gib=settings.neuron_volume_without_nvme_gib,
+        iops=settings.neuron_volume_iops,
+        mib_s=settings.neuron_volume_mib_s,
+    )

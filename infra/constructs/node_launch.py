@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from aws_cdk import CfnTag
 from aws_cdk import aws_ec2 as ec2
+
+if TYPE_CHECKING:
+    from experiment import Experiment
 
 _Template = ec2.CfnLaunchTemplate
 
@@ -34,3 +40,34 @@ def root_volume(
             delete_on_termination=True,
         ),
     )
+
+
+def network(efa_interfaces: int, groups: list[str]) -> dict[str, Any]:
+    """One EFA interface a network card, of which the first carries IP as well; or the groups alone where the instance
+    has no EFA. EC2 takes the groups in one of the two places.
+
+    The Neuron DRA driver publishes the groups of connected devices, from which the arms are placed, on instances
+    with EFA only (Neuron DRA documentation).
+    """
+    if efa_interfaces == 0:
+        return {"security_group_ids": groups}
+    return {
+        "network_interfaces": [
+            _Template.NetworkInterfaceProperty(
+                network_card_index=card,
+                device_index=0 if card == 0 else 1,
+                interface_type="efa" if card == 0 else "efa-only",
+                groups=groups,
+                delete_on_termination=True,
+            )
+            for card in range(efa_interfaces)
+        ]
+    }
+
+
+def named(experiment: Experiment, name: str) -> list[ec2.CfnLaunchTemplate.TagSpecificationProperty]:
+    """Instances and disks do not inherit the tags of the stack; without these nobody could tell whose bill it is."""
+    tags = [CfnTag(key="Name", value=name), CfnTag(key="experiment", value=experiment.name)]
+    return [
+        _Template.TagSpecificationProperty(resource_type=kind, tags=tags) for kind in ("instance", "volume")
+    ]

@@ -9,9 +9,9 @@ from aws_cdk import aws_iam as iam
 if TYPE_CHECKING:
     from constructs import Construct
 
-POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEKS_CNI_Policy", "AmazonEC2ContainerRegistryPullOnly")
-"""What EKS asks of a node role (https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html). Pods get
-their rights through Pod Identity, never from here."""
+POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")
+"""What EKS asks of a node role (https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html), without the
+network plugin's rights: it has a role of its own. Pods get their rights through Pod Identity, never from here."""
 
 
 def node_role(scope: Construct, construct_id: str) -> iam.Role:

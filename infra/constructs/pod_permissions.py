@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from aws_cdk import aws_iam as iam
 
 from experiment.naming import RESULTS_PREFIX
+from infra.naming import PLANS_PREFIX
 
 if TYPE_CHECKING:
     from aws_cdk import aws_s3 as s3
@@ -15,12 +16,28 @@ if TYPE_CHECKING:
 
 
 def serving(store: ModelStore) -> list[iam.PolicyStatement]:
-    """Mountpoint reads weights and artifacts with the identity of the serving pod; it can write neither."""
+    """Mountpoint, or the pod's own copy to local disks, reads weights and artifacts; it can write neither."""
     return [*_read(store.checkpoints), *_read(store.artifacts), _use_key(store, "kms:Decrypt")]
 
 
+def fetch(store: ModelStore) -> list[iam.PolicyStatement]:
+    """Put weights where they belong, see what is there already; nothing can be deleted."""
+    return [*_read(store.checkpoints), _write(store.checkpoints), _upload_with_key(store)]
+
+
+def compile_(store: ModelStore) -> list[iam.PolicyStatement]:
+    """Read weights, put artifacts."""
+    return [
+        *_read(store.checkpoints),
+        *_read(store.artifacts),
+        _write(store.artifacts),
+        _upload_with_key(store),
+    ]
+
+
 def benchmark(store: ModelStore, *, metrics_namespace: str) -> list[iam.PolicyStatement]:
-    """Publish metrics in one namespace, store runs under one prefix."""
+    """Publish metrics in one namespace; read large plans; store runs under one prefix, and read them to resume."""
+    prefixes = (PLANS_PREFIX, RESULTS_PREFIX)
     return [
         iam.PolicyStatement(
             sid="PublishMetrics",
@@ -31,13 +48,16 @@ def benchmark(store: ModelStore, *, metrics_namespace: str) -> list[iam.PolicySt
             conditions={"StringEquals": {"cloudwatch:namespace": metrics_namespace}},
         ),
         iam.PolicyStatement(
-            sid="StoreRuns",
-            actions=["s3:PutObject"],
-            resources=[store.results.arn_for_objects(f"{RESULTS_PREFIX}*")],
+            actions=["s3:ListBucket"],
+            resources=[store.results.bucket_arn],
+            conditions={"StringLike": {"s3:prefix": [f"{prefix}*" for prefix in prefixes]}},
         ),
-        # An upload in parts, which boto3 makes of anything above 8 MB, needs Decrypt as well:
-        # https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html
-        _use_key(store, "kms:GenerateDataKey", "kms:Decrypt"),
+        iam.PolicyStatement(
+            actions=["s3:GetObject"],
+            resources=[store.results.arn_for_objects(f"{prefix}*") for prefix in prefixes],
+        ),
+        _write(store.results, RESULTS_PREFIX),
+        _upload_with_key(store),
     ]
 
 
@@ -46,6 +66,19 @@ def _read(bucket: s3.Bucket) -> list[iam.PolicyStatement]:
         iam.PolicyStatement(actions=["s3:ListBucket"], resources=[bucket.bucket_arn]),
         iam.PolicyStatement(actions=["s3:GetObject"], resources=[bucket.arn_for_objects("*")]),
     ]
+
+
+def _write(bucket: s3.Bucket, prefix: str = "") -> iam.PolicyStatement:
+    return iam.PolicyStatement(
+        actions=["s3:PutObject", "s3:AbortMultipartUpload"],
+        resources=[bucket.arn_for_objects(f"{prefix}*")],
+    )
+
+
+def _upload_with_key(store: ModelStore) -> iam.PolicyStatement:
+    """An upload in parts, which boto3 makes of anything above 8 MB, needs Decrypt as well
+    (https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html)."""
+    return _use_key(store, "kms:GenerateDataKey", "kms:Decrypt")
 
 
 def _use_key(store: ModelStore, *actions: str) -> iam.PolicyStatement:

@@ -11,6 +11,9 @@ from constructs import Construct
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+POD_IDENTITY = "pods.eks.amazonaws.com"
+"""Who assumes the roles of pods; it tags its sessions (https://docs.aws.amazon.com/eks/latest/userguide/pod-id-role.html)."""
+
 
 class PodRole(Construct):
     """A role, and the Pod Identity association that hands it to the pods of a service account."""
@@ -29,8 +32,7 @@ class PodRole(Construct):
         self.role = iam.Role(
             self,
             "Role",
-            # Pod Identity tags its sessions: https://docs.aws.amazon.com/eks/latest/userguide/pod-id-role.html
-            assumed_by=iam.ServicePrincipal("pods.eks.amazonaws.com").with_session_tags(),
+            assumed_by=iam.ServicePrincipal(POD_IDENTITY).with_session_tags(),
         )
         for statement in statements:
             self.role.add_to_policy(statement)

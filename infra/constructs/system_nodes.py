@@ -8,11 +8,13 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
-from experiment.naming import NODE_ROLE_LABEL
-from infra.constructs.node_launch import metadata_options, root_volume
+from experiment.naming import NODE_ROLE_LABEL, system_nodegroup
+from infra.constructs.node_launch import metadata_options, named, root_volume
 from infra.constructs.node_role import node_role
+from infra.node_images import node_image
 
 if TYPE_CHECKING:
+    from experiment import Experiment
     from infra.settings import Settings
 
 
@@ -20,7 +22,13 @@ class SystemNodes(Construct):
     """A managed node group over all zones; `cluster` places it into its private subnets."""
 
     def __init__(
-        self, scope: Construct, construct_id: str, *, cluster: eks.ICluster, settings: Settings
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        experiment: Experiment,
+        cluster: eks.ICluster,
+        settings: Settings,
     ) -> None:
         super().__init__(scope, construct_id)
         template = ec2.CfnLaunchTemplate(
@@ -29,12 +37,15 @@ class SystemNodes(Construct):
             launch_template_data=ec2.CfnLaunchTemplate.LaunchTemplateDataProperty(
                 metadata_options=metadata_options(),
                 block_device_mappings=[root_volume(gib=settings.system_volume_gib)],
+                tag_specifications=named(experiment, system_nodegroup(experiment)),
             ),
         )
         eks.Nodegroup(
             self,
             "Group",
+            nodegroup_name=system_nodegroup(experiment),
             cluster=cluster,
+            release_version=node_image(experiment.cluster.kubernetes).release,
             ami_type=eks.NodegroupAmiType.AL2023_X86_64_STANDARD,
             instance_types=[ec2.InstanceType(settings.system_instance_type)],
             launch_template_spec=eks.LaunchTemplateSpec(

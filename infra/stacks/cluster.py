@@ -9,10 +9,11 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_kms as kms
 
-from experiment.naming import cluster_name
+from experiment.naming import cluster_name, namespace
 from infra.constructs.kept_logs import log_group
 from infra.constructs.managed_addons import ManagedAddons
 from infra.constructs.system_nodes import SystemNodes
+from infra.constructs.way_in import WayIn
 from infra.naming import control_plane_log_group
 from infra.stacks.experiment_stack import ExperimentStack
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 
 class ClusterStack(ExperimentStack):
-    """Control plane, add-ons, system nodes, access of the named administrators."""
+    """Control plane, add-ons, system nodes, access of the named administrators and the pipeline, and the way in where the
+    endpoint is private."""
 
     def __init__(
         self,
@@ -35,6 +37,7 @@ class ClusterStack(ExperimentStack):
         settings: Settings,
         vpc: ec2.Vpc,
         admins: tuple[str, ...],
+        pipeline_role: str | None = None,
     ) -> None:
         super().__init__(scope, part, experiment=experiment, description="EKS cluster")
         # EKS would make this group itself, and keep it for ever.
@@ -47,8 +50,16 @@ class ClusterStack(ExperimentStack):
             control_plane.grant_cluster_admin(f"Admin{number}", principal)
         # It is one; the Python types of aws-cdk-lib 2.275 lack a property that the interface demands.
         self.cluster = cast("eks.ICluster", control_plane)
-        nodes = SystemNodes(self, "SystemNodes", cluster=self.cluster, settings=settings)
-        ManagedAddons(self, "Addons", cluster=self.cluster, nodes=nodes)
+        if pipeline_role is not None:
+            self._admit_pipeline(pipeline_role, experiment)
+        nodes = SystemNodes(
+            self, "SystemNodes", experiment=experiment, cluster=self.cluster, settings=settings
+        )
+        ManagedAddons(
+            self, "Addons", experiment=experiment, settings=settings, cluster=self.cluster, nodes=nodes
+        )
+        if not experiment.cluster.admin_cidrs:
+            WayIn(self, "WayIn", experiment=experiment, cluster=self.cluster, vpc=vpc)
         self._say_how_to_connect(experiment)
 
     def _control_plane(self, experiment: Experiment, vpc: ec2.Vpc) -> eks.Cluster:
@@ -87,11 +98,34 @@ class ClusterStack(ExperimentStack):
             bootstrap_self_managed_addons=False,
         )
 
+    def _admit_pipeline(self, role: str, experiment: Experiment) -> None:
+        """It starts Jobs and scales Deployments in the experiment's namespace, and sees the rest of the cluster."""
+        eks.AccessEntry(
+            self,
+            "Pipeline",
+            cluster=self.cluster,
+            principal=role,
+            access_policies=[
+                eks.AccessPolicy.from_access_policy_name(
+                    "AmazonEKSEditPolicy",
+                    access_scope_type=eks.AccessScopeType.NAMESPACE,
+                    namespaces=[namespace(experiment)],
+                ),
+                eks.AccessPolicy.from_access_policy_name(
+                    "AmazonEKSViewPolicy", access_scope_type=eks.AccessScopeType.CLUSTER
+                ),
+            ],
+        )
+
     def _say_how_to_connect(self, experiment: Experiment) -> None:
         cdk.CfnOutput(self, "ClusterName", value=self.cluster.cluster_name)
         cdk.CfnOutput(
             self,
             "KubeconfigCommand",
             value=f"aws eks update-kubeconfig --name {cluster_name(experiment)} --region {experiment.cluster.region}",
-            description="for the principals named with -c admins=, from the networks in cluster.admin_cidrs",
+            description=(
+                "for the principals named with -c admins=, from the networks in cluster.admin_cidrs"
+                if experiment.cluster.admin_cidrs
+                else "the endpoint is private: scripts/kubectl reaches it through the way in"
+            ),
         )

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiment.naming import BENCHMARK_ACCOUNT, SERVING_ACCOUNT, metrics_namespace, namespace
+from experiment.naming import (
+    BENCHMARK_ACCOUNT,
+    COMPILE_ACCOUNT,
+    FETCH_ACCOUNT,
+    SERVING_ACCOUNT,
+    metrics_namespace,
+    namespace,
+)
 from infra.constructs import pod_permissions
 from infra.constructs.pod_role import PodRole
 from infra.stacks.experiment_stack import ExperimentStack
@@ -18,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class IdentityStack(ExperimentStack):
-    """Pod Identity for the serving and the benchmark pods. The grants stand here, with who gets them, so that the
+    """Pod Identity for the pods that serve, fetch, compile and measure. The grants stand here, with who gets them, so that the
     buckets know nothing of their readers."""
 
     def __init__(
@@ -33,6 +40,8 @@ class IdentityStack(ExperimentStack):
         super().__init__(scope, part, experiment=experiment, description="identity of the pods")
         rights = {
             SERVING_ACCOUNT: pod_permissions.serving(store),
+            FETCH_ACCOUNT: pod_permissions.fetch(store),
+            COMPILE_ACCOUNT: pod_permissions.compile_(store),
             BENCHMARK_ACCOUNT: pod_permissions.benchmark(
                 store, metrics_namespace=metrics_namespace(experiment)
             ),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from aws_cdk import aws_ec2 as ec2
 
+from infra.constructs.interface_endpoints import InterfaceEndpoints
 from infra.constructs.kept_logs import log_group
 from infra.stacks.experiment_stack import ExperimentStack
 
@@ -17,16 +18,18 @@ if TYPE_CHECKING:
 
 
 class NetworkStack(ExperimentStack):
-    """A VPC over the experiment's zones: nodes in private subnets, one way out, S3 without that way."""
+    """A VPC over the experiment's zones: nodes in private subnets, as many ways out as the experiment
+    asks for (one), S3 without that way, and on request the other services of AWS as well."""
 
     def __init__(self, scope: Construct, part: str, *, experiment: Experiment, settings: Settings) -> None:
         super().__init__(scope, part, experiment=experiment, description="network")
         self.vpc = ec2.Vpc(
             self,
             "Vpc",
+            ip_addresses=ec2.IpAddresses.cidr(settings.network_cidr),
             # Named, not looked up: the synth needs no credentials.
             availability_zones=list(experiment.cluster.availability_zones),
-            nat_gateways=settings.nat_gateways,
+            nat_gateways=experiment.cluster.network.nat_gateways,
             # Emptying the default security group takes a Lambda with rights on it; nothing here uses that group.
             restrict_default_security_group=False,
             subnet_configuration=[
@@ -45,5 +48,7 @@ class NetworkStack(ExperimentStack):
         )
         # Weights and artifacts are tens of GB per start: through NAT they would cost and wait.
         self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3)
+        if experiment.cluster.network.interface_endpoints:
+            InterfaceEndpoints(self, "Endpoints", experiment=experiment, settings=settings, vpc=self.vpc)
         group = log_group(self, "FlowLogs", days=settings.log_days)
         self.vpc.add_flow_log("Flow", destination=ec2.FlowLogDestination.to_cloud_watch_logs(group))

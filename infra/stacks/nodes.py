@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infra.constructs.neuron_nodes import NeuronNodes
+from infra.constructs.time_to_live import TimeToLive
 from infra.stacks.experiment_stack import ExperimentStack
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NodesStack(ExperimentStack):
-    """The group of Neuron nodes."""
+    """The group of Neuron nodes, and what empties it."""
 
     def __init__(
         self,
@@ -31,3 +32,4 @@ class NodesStack(ExperimentStack):
     ) -> None:
         super().__init__(scope, part, experiment=experiment, description="Trainium2 nodes")
         NeuronNodes(self, "NeuronNodes", experiment=experiment, settings=settings, cluster=cluster, vpc=vpc)
+        TimeToLive(self, "TimeToLive", experiment=experiment)

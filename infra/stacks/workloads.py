@@ -8,10 +8,11 @@ import aws_cdk as cdk
 from aws_cdk import aws_ecr_assets as ecr_assets
 from aws_cdk import aws_eks_v2 as eks
 
-from cdk8s_charts.placeholders import fill
+from cdk8s_charts.placeholders import PLACEHOLDERS, fill
 from infra.configuration import ROOT
 from infra.constructs.kubectl_access import KubectlAccess
 from infra.constructs.neuron_software import NeuronSoftware
+from infra.images import images_in
 from infra.stacks.experiment_stack import ExperimentStack
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from cdk8s_charts.manifest_file import ManifestFile
     from experiment import Experiment
+    from infra.images import Image
     from infra.settings import Settings
 
 
@@ -36,12 +38,21 @@ class WorkloadsStack(ExperimentStack):
         settings: Settings,
         cluster: eks.ICluster,
         vpc: ec2.Vpc,
+        build_images: str,
     ) -> None:
         super().__init__(scope, part, experiment=experiment, description="Neuron driver and workloads")
         access = KubectlAccess(self, "Access", cluster=cluster, vpc=vpc, log_days=settings.log_days)
-        previous: Construct = NeuronSoftware(self, "Neuron", cluster=access.cluster, settings=settings)
+        previous: Construct = NeuronSoftware(
+            self,
+            "Neuron",
+            cluster=access.cluster,
+            settings=settings,
+            allocation=experiment.baseline.serving.allocation,
+        )
         access.admit(previous)
-        values = {"AWS_ACCOUNT": cdk.Aws.ACCOUNT_ID, "BENCHMARK_IMAGE": self._benchmark_image()}
+        # What no object of this experiment names may stay empty.
+        values = dict.fromkeys(PLACEHOLDERS, "") | self._images(files, build_images, settings)
+        values["AWS_ACCOUNT"] = cdk.Aws.ACCOUNT_ID
         for file in files:
             manifest = eks.KubernetesManifest(
                 self,
@@ -57,13 +68,27 @@ class WorkloadsStack(ExperimentStack):
             manifest.node.add_dependency(previous)
             previous = manifest
 
-    def _benchmark_image(self) -> str:
-        """Built and pushed by `cdk deploy`, tagged with the hash of its sources."""
-        image = ecr_assets.DockerImageAsset(
+    def _images(
+        self, files: tuple[ManifestFile, ...], build_images: str, settings: Settings
+    ) -> dict[str, str]:
+        """The addresses of the images that the manifests name, tagged with the hash of their sources: built and pushed
+        by `cdk deploy` itself, or by CodeBuild while it waits."""
+        wanted = images_in(files)
+        if build_images == "codebuild":
+            from infra.constructs.image_builder import ImageBuilder  # its modules cost a tenth of every synth
+
+            builder = ImageBuilder(self, "Images", settings=settings)
+            return {image.placeholder: builder.image(image) for image in wanted}
+        return {image.placeholder: self._docker_image(image) for image in wanted}
+
+    def _docker_image(self, image: Image) -> str:
+        asset = ecr_assets.DockerImageAsset(
             self,
-            "BenchmarkImage",
-            directory=str(ROOT / "benchmark"),
+            image.construct_id,
+            directory=str(ROOT),
+            file=image.dockerfile,
             platform=ecr_assets.Platform.LINUX_AMD64,
-            exclude=["**/__pycache__"],
+            exclude=image.exclude,
+            ignore_mode=cdk.IgnoreMode.DOCKER,
         )
-        return image.image_uri
+        return asset.image_uri

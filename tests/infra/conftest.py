@@ -1,8 +1,9 @@
-"""One synth for all tests of the stacks: the reference experiment, and beside it a variant with everything open."""
+"""One synth for all tests of the stacks: the reference experiment, and beside it two variants."""
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,16 +13,17 @@ import pytest
 
 from cdk8s_charts.render import render
 from experiment import Experiment, load
+from experiment.arms import Capacity, Network
 from infra.app import build_app
+from tests.infra.findings import Finding, findings
 from tests.infra.templates import Deployment
 
-# CloudFormation validation triples the time of a synth; one test of its own has it on.
-os.environ.setdefault("CDK_VALIDATION", "false")
 os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "1")
 os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
 
 ROOT = Path(__file__).resolve().parents[2]
 ADMIN = "arn:aws:iam::111122223333:role/platform/admin"
+PIPELINE = "arn:aws:iam::111122223333:role/platform/pipeline"
 
 
 @pytest.fixture(scope="session")
@@ -32,24 +34,60 @@ def experiment() -> Experiment:
 
 @pytest.fixture(scope="session")
 def opened(experiment: Experiment) -> Experiment:
-    """The same with nodes, a second treatment (which needs a second node) and a public endpoint."""
-    cluster = replace(experiment.cluster, admin_cidrs=("203.0.113.7/32",), nodes=1, kubernetes="1.36")
-    arms = (*experiment.arms, replace(experiment.arms[1], name="qwen-sd-again"))
+    """The same with nodes to start, room for two, a public endpoint and AWS reached inside the network."""
+    cluster = replace(
+        experiment.cluster,
+        admin_cidrs=("203.0.113.7/32",),
+        nodes=1,
+        max_nodes=2,
+        kubernetes="1.36",
+        network=Network(nat_gateways=2, interface_endpoints=True),
+    )
     settings = replace(experiment.benchmark, concurrency=(1, 4))
-    return replace(experiment, name="opened", cluster=cluster, arms=arms, benchmark=settings)
+    return replace(experiment, name="opened", cluster=cluster, benchmark=settings)
 
 
 @pytest.fixture(scope="session")
-def _synthesized(opened: Experiment) -> Iterator[Path]:
+def rented(experiment: Experiment) -> Experiment:
+    """The same on a capacity block in the second zone, devices by the device plugin."""
+    cluster = replace(
+        experiment.cluster,
+        off_at_utc="23:45",
+        capacity=Capacity(
+            kind="capacity-block",
+            reservation_id="cr-0123456789abcdef0",
+            availability_zone="us-east-2b",
+            ends_at="2026-12-01T11:30:00Z",
+        ),
+    )
+    serving = replace(experiment.baseline.serving, allocation="device-plugin", logical_nc_config=1)
+    arms = tuple(replace(arm, serving=serving) for arm in experiment.arms)
+    return replace(experiment, name="rented", cluster=cluster, arms=arms)
+
+
+@pytest.fixture(scope="session")
+def _synthesized(opened: Experiment, rented: Experiment) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="cdk-out-") as outdir:
-        app = build_app(outdir=outdir)
+        # CloudFormation validation triples the time; one test of its own has it on.
+        app = build_app(outdir=outdir, validation=False)
 
         import aws_cdk as cdk  # after build_app, as in production
+        import cdk_nag
 
         from infra.deployment import add_stacks
 
-        add_stacks(cdk.Stage(app, "opened"), experiment=opened, files=render(opened), admins=(ADMIN,))
-        app.synth()
+        add_stacks(
+            cdk.Stage(app, "opened"),
+            experiment=opened,
+            files=render(opened),
+            admins=(ADMIN,),
+            pipeline_role=PIPELINE,
+            build_images="codebuild",
+        )
+        add_stacks(cdk.Stage(app, "rented"), experiment=rented, files=(), admins=())
+        cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
+        with pytest.raises(RuntimeError, match="ValidationFailed"):  # there are findings, see test_rules
+            app.synth()
         yield Path(outdir)
 
 
@@ -61,5 +99,34 @@ def deployment(_synthesized: Path) -> Deployment:
 
 @pytest.fixture(scope="session")
 def open_deployment(_synthesized: Path) -> Deployment:
-    """What the variant deploys."""
+    """What the open variant deploys."""
     return Deployment.read(_synthesized / "assembly-opened", prefix="opened")
+
+
+@pytest.fixture(scope="session")
+def rented_deployment(_synthesized: Path) -> Deployment:
+    """What the rented variant deploys."""
+    return Deployment.read(_synthesized / "assembly-rented", prefix="rented")
+
+
+@pytest.fixture(scope="session")
+def assembly(_synthesized: Path) -> Path:
+    """The folder that `cdk deploy` would read."""
+    return _synthesized
+
+
+@pytest.fixture(scope="session")
+def rule_findings(_synthesized: Path) -> list[Finding]:
+    """What cdk-nag's AwsSolutions pack finds in all three."""
+    return findings(_synthesized / "validation-report.json")
+
+
+@pytest.fixture(scope="session")
+def templates(_synthesized: Path) -> list[Path]:
+    """As files: every template of the reference, and of the variants those in which they differ from it."""
+    differing = [
+        path
+        for path in _synthesized.glob("assembly-*/*.template.json")
+        if re.match("opened(network|cluster|nodes|workloads)|rentednodes", path.name)
+    ]
+    return sorted([*_synthesized.glob("*.template.json"), *differing])

@@ -88,7 +88,7 @@ def resolved(value: Any) -> Any:
         case {"Ref": name}:
             return _PSEUDO.get(name, f"<{name}>")
         case {"Fn::Join": [separator, parts]}:
-            return separator.join(resolved(part) for part in parts)
+            return separator.join(str(resolved(part)) for part in parts)
         case {"Fn::Sub": str(text)}:
             return re.sub(r"\$\{(AWS::\w+)\}", lambda found: _PSEUDO[found[1]], text)
         case {"Fn::GetAtt": [name, attribute]}:

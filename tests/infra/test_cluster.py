@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
-from tests.infra.conftest import ADMIN
-from tests.infra.templates import Deployment, Resource
+from infra.addon_versions import ADDON_VERSIONS
+from infra.constructs.managed_addons import AFTER_NODES, BEFORE_NODES
+from infra.node_images import NODE_IMAGES
+from tests.infra.conftest import ADMIN, PIPELINE
+from tests.infra.templates import Deployment, Resource, resolved
 
 LOGS = ["api", "audit", "authenticator", "controllerManager", "scheduler"]
 
@@ -44,14 +48,17 @@ def test_all_control_plane_logs_go_to_a_group_that_exists_before_and_forgets(dep
     cluster = deployment.only("AWS::EKS::Cluster")
     enabled = cluster.properties["Logging"]["ClusterLogging"]["EnabledTypes"]
     assert [entry["Type"] for entry in enabled] == LOGS
-    group = deployment.only("AWS::Logs::LogGroup", stack="cluster")
-    assert group.properties["LogGroupName"] == "/aws/eks/qwen3-32b/cluster"
+    (group,) = [
+        group
+        for group in deployment.resources("AWS::Logs::LogGroup", stack="cluster")
+        if group.properties["LogGroupName"] == "/aws/eks/qwen3-32b/cluster"
+    ]
     assert group.logical_id in cluster.waits_for
 
 
 def test_every_log_group_forgets_after_a_while(deployment: Deployment) -> None:
     groups = deployment.resources("AWS::Logs::LogGroup")
-    assert len(groups) == 4
+    assert len(groups) >= 8
     assert {group.properties.get("RetentionInDays") for group in groups} == {90}
 
 
@@ -61,8 +68,32 @@ def test_only_named_principals_administer_the_cluster(
     access = deployment.only("AWS::EKS::Cluster").properties["AccessConfig"]
     assert access == {"AuthenticationMode": "API", "BootstrapClusterCreatorAdminPermissions": False}
     assert deployment.resources("AWS::EKS::AccessEntry", stack="cluster") == []
-    entry = open_deployment.only("AWS::EKS::AccessEntry", stack="cluster").properties
-    assert entry["PrincipalArn"] == ADMIN
+    entry = _entry(open_deployment, ADMIN)
+    (policy,) = entry["AccessPolicies"]
+    assert resolved(policy["PolicyArn"]).endswith("/AmazonEKSClusterAdminPolicy")
+    assert policy["AccessScope"] == {"Type": "cluster"}
+
+
+def test_the_pipeline_changes_the_namespace_of_the_experiment_and_sees_the_rest(
+    open_deployment: Deployment,
+) -> None:
+    policies = {
+        resolved(policy["PolicyArn"]).rpartition("/")[2]: policy["AccessScope"]
+        for policy in _entry(open_deployment, PIPELINE)["AccessPolicies"]
+    }
+    assert policies == {
+        "AmazonEKSEditPolicy": {"Type": "namespace", "Namespaces": ["opened"]},
+        "AmazonEKSViewPolicy": {"Type": "cluster"},
+    }
+
+
+def _entry(deployment: Deployment, principal: str) -> dict[str, Any]:
+    (found,) = [
+        entry.properties
+        for entry in deployment.resources("AWS::EKS::AccessEntry", stack="cluster")
+        if entry.properties["PrincipalArn"] == principal
+    ]
+    return found
 
 
 def test_network_plugin_and_identity_agent_come_before_the_nodes_and_dns_after_them(
@@ -71,9 +102,10 @@ def test_network_plugin_and_identity_agent_come_before_the_nodes_and_dns_after_t
     nodes = deployment.only("AWS::EKS::Nodegroup", stack="cluster")
     for name in ("vpc-cni", "kube-proxy", "eks-pod-identity-agent"):
         assert _addon(deployment, name).logical_id in nodes.waits_for
-    for name in ("coredns", "aws-mountpoint-s3-csi-driver"):
+    later = ("coredns", "aws-mountpoint-s3-csi-driver", "amazon-cloudwatch-observability", "metrics-server")
+    for name in later:
         assert nodes.logical_id in _addon(deployment, name).waits_for
-    assert len(deployment.resources("AWS::EKS::Addon")) == 5
+    assert len(deployment.resources("AWS::EKS::Addon")) == 7
     assert deployment.only("AWS::EKS::Cluster").properties["BootstrapSelfManagedAddons"] is False
 
 
@@ -82,12 +114,113 @@ def test_the_network_plugin_enforces_network_policies(deployment: Deployment) ->
     assert values == {"enableNetworkPolicy": "true"}
 
 
-def test_system_nodes_are_two_small_ones_with_their_label(deployment: Deployment) -> None:
+def test_every_addon_is_pinned_for_every_version_of_kubernetes(
+    deployment: Deployment, open_deployment: Deployment
+) -> None:
+    assert ADDON_VERSIONS.keys() == NODE_IMAGES.keys()
+    for found, kubernetes in ((deployment, "1.35"), (open_deployment, "1.36")):
+        versions = {
+            addon.properties["AddonName"]: addon.properties["AddonVersion"]
+            for addon in found.resources("AWS::EKS::Addon")
+        }
+        assert versions == ADDON_VERSIONS[kubernetes]
+        assert versions["kube-proxy"].startswith(f"v{kubernetes}.")
+    assert versions.keys() == {*BEFORE_NODES, *AFTER_NODES}
+
+
+def test_addons_that_call_aws_have_their_role_before_their_first_pod(deployment: Deployment) -> None:
+    roles = {
+        addon.properties["AddonName"]: addon.properties.get("PodIdentityAssociations")
+        for addon in deployment.resources("AWS::EKS::Addon")
+    }
+    accounts = {name: [entry["ServiceAccount"] for entry in found] for name, found in roles.items() if found}
+    assert accounts == {
+        "vpc-cni": ["aws-node"],
+        "amazon-cloudwatch-observability": ["cloudwatch-agent"],
+    }
+
+
+def test_the_observability_agent_writes_to_the_log_groups_of_its_cluster_only(
+    deployment: Deployment,
+) -> None:
+    (role,) = [
+        role
+        for role in deployment.resources("AWS::IAM::Role", stack="cluster")
+        if "ObservabilityRole" in role.logical_id
+    ]
+    ((write, *_),) = [policy["PolicyDocument"]["Statement"] for policy in role.properties["Policies"]]
+    prefix = "arn:aws:logs:us-east-2:111122223333:log-group:/aws/containerinsights/qwen3-32b/"
+    assert all(str(arn).startswith(prefix) for arn in resolved(write["Resource"]))
+    addon = _addon(deployment, "amazon-cloudwatch-observability")
+    groups = {
+        group.logical_id
+        for group in deployment.resources("AWS::Logs::LogGroup", stack="cluster")
+        if str(group.properties["LogGroupName"]).startswith("/aws/containerinsights/qwen3-32b/")
+    }
+    assert len(groups) == 4
+    assert groups <= set(addon.waits_for)
+
+
+def test_container_insights_reads_neuron_devices_and_leaves_pods_alone(deployment: Deployment) -> None:
+    values = json.loads(
+        _addon(deployment, "amazon-cloudwatch-observability").properties["ConfigurationValues"]
+    )
+    assert values["agent"]["config"]["logs"]["metrics_collected"] == {
+        "kubernetes": {"enhanced_container_insights": True, "accelerated_compute_metrics": True}
+    }
+
+
+def test_volumes_can_be_mounted_on_the_tainted_nodes(deployment: Deployment) -> None:
+    values = json.loads(_addon(deployment, "aws-mountpoint-s3-csi-driver").properties["ConfigurationValues"])
+    assert values == {"node": {"tolerateAllTaints": True}}
+
+
+def test_system_nodes_are_two_with_their_label_and_a_pinned_image(
+    deployment: Deployment, open_deployment: Deployment
+) -> None:
     group = deployment.only("AWS::EKS::Nodegroup", stack="cluster").properties
-    assert group["InstanceTypes"] == ["m7i.large"]
+    assert group["InstanceTypes"] == ["m7i.xlarge"]
+    assert group["NodegroupName"] == "qwen3-32b-system"
     assert group["ScalingConfig"] == {"MinSize": 2, "DesiredSize": 2, "MaxSize": 3}
     assert group["Labels"] == {"speculation.trn2/role": "system"}
     assert "Taints" not in group
+    assert group["ReleaseVersion"] == "1.35.6-20260714"
+    newer = open_deployment.only("AWS::EKS::Nodegroup", stack="cluster").properties
+    assert newer["ReleaseVersion"] == "1.36.2-20260714"
+
+
+def test_a_private_endpoint_is_reached_through_an_instance_that_lets_nobody_in(
+    deployment: Deployment, open_deployment: Deployment
+) -> None:
+    group = deployment.only("AWS::AutoScaling::AutoScalingGroup").properties
+    assert group["AutoScalingGroupName"] == "qwen3-32b-way-in"
+    assert (group["MinSize"], group["DesiredCapacity"], group["MaxSize"]) == ("0", "1", "1")
+    assert {"Key": "Name", "Value": "qwen3-32b-way-in", "PropagateAtLaunch": True} in group["Tags"]
+    assert open_deployment.resources("AWS::AutoScaling::AutoScalingGroup") == []
+    (outwards,) = [
+        found
+        for found in deployment.resources("AWS::EC2::SecurityGroup", stack="cluster")
+        if "WayIn" in found.logical_id
+    ]
+    assert "SecurityGroupIngress" not in outwards.properties
+    (egress,) = outwards.properties["SecurityGroupEgress"]
+    assert (egress["FromPort"], egress["ToPort"]) == (443, 443)
+    to_endpoint = deployment.only("AWS::EC2::SecurityGroupIngress", stack="cluster").properties
+    assert to_endpoint["SourceSecurityGroupId"] == {"Fn::GetAtt": [outwards.logical_id, "GroupId"]}
+    assert to_endpoint["GroupId"]["Fn::GetAtt"][1] == "ClusterSecurityGroupId"
+    assert (to_endpoint["FromPort"], to_endpoint["ToPort"]) == (443, 443)
+
+
+def test_the_way_in_may_hold_sessions_and_nothing_more(deployment: Deployment) -> None:
+    (policy,) = [
+        policy
+        for policy in deployment.resources("AWS::IAM::Policy", stack="cluster")
+        if "WayIn" in policy.logical_id
+    ]
+    (statement,) = policy.properties["PolicyDocument"]["Statement"]
+    services = {action.partition(":")[0] for action in statement["Action"]}
+    assert services == {"ssm", "ssmmessages"}
+    assert "ssm:GetParameter" not in statement["Action"]
 
 
 def test_the_command_for_kubectl_is_an_output(deployment: Deployment) -> None:

@@ -35,3 +35,22 @@ def test_an_administrator_that_is_no_principal_is_refused(admins: str) -> None:
 def test_an_experiment_that_is_no_path_is_refused(path: object) -> None:
     with pytest.raises(InfraError, match="is no path; use -c experiment="):
         configure({"experiment": path})
+
+
+def test_a_pipeline_has_one_role_or_none() -> None:
+    role = "arn:aws:iam::111122223333:role/pipeline"
+    assert configure({}).pipeline_role is None
+    assert configure({"pipeline_role": role}).pipeline_role == role
+    with pytest.raises(InfraError, match="names 2 roles; a pipeline has one"):
+        configure({"pipeline_role": f"{role},{role}-2"})
+    with pytest.raises(InfraError, match="context pipeline_role = 'me': is no ARN"):
+        configure({"pipeline_role": "me"})
+
+
+def test_images_are_built_on_this_machine_or_by_codebuild() -> None:
+    assert configure({}).build_images == "docker"
+    assert configure({"build_images": "codebuild"}).build_images == "codebuild"
+    with pytest.raises(
+        InfraError, match="'podman': nobody builds so; use -c build_images=docker or codebuild"
+    ):
+        configure({"build_images": "podman"})

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatch
 from typing import Any
 
 from cdk8s_charts.render import render
 from experiment import Experiment
-from experiment.naming import RESULTS_PREFIX
 from tests.infra.templates import Deployment, resolved
 
 
@@ -53,13 +56,48 @@ def test_serving_pods_read_weights_and_artifacts_and_nothing_more(deployment: De
     }
 
 
-def test_the_benchmark_publishes_metrics_and_stores_runs_and_nothing_more(deployment: Deployment) -> None:
-    assert _rights(deployment, "benchmark") == {
-        ("cloudwatch:PutMetricData", "*"),
-        ("s3:PutObject", "results/runs/*"),
+def test_fetching_pods_put_weights_and_delete_nothing(deployment: Deployment) -> None:
+    assert _rights(deployment, "fetch") == {
+        ("s3:ListBucket", "checkpoints"),
+        ("s3:GetObject", "checkpoints/*"),
+        ("s3:PutObject", "checkpoints/*"),
+        ("s3:AbortMultipartUpload", "checkpoints/*"),
         ("kms:GenerateDataKey", "key"),
         ("kms:Decrypt", "key"),
     }
+
+
+def test_compiling_pods_read_weights_and_put_artifacts(deployment: Deployment) -> None:
+    assert _rights(deployment, "compile") == {
+        ("s3:ListBucket", "checkpoints"),
+        ("s3:GetObject", "checkpoints/*"),
+        ("s3:ListBucket", "artifacts"),
+        ("s3:GetObject", "artifacts/*"),
+        ("s3:PutObject", "artifacts/*"),
+        ("s3:AbortMultipartUpload", "artifacts/*"),
+        ("kms:GenerateDataKey", "key"),
+        ("kms:Decrypt", "key"),
+    }
+
+
+def test_the_benchmark_publishes_reads_plans_and_stores_runs_and_nothing_more(
+    deployment: Deployment,
+) -> None:
+    assert _rights(deployment, "benchmark") == {
+        ("cloudwatch:PutMetricData", "*"),
+        ("s3:ListBucket", "results"),
+        ("s3:GetObject", "results/plans/*"),
+        ("s3:GetObject", "results/runs/*"),
+        ("s3:PutObject", "results/runs/*"),
+        ("s3:AbortMultipartUpload", "results/runs/*"),
+        ("kms:GenerateDataKey", "key"),
+        ("kms:Decrypt", "key"),
+    }
+
+
+def test_the_benchmark_lists_plans_and_runs_only(deployment: Deployment) -> None:
+    (listing,) = [s for s in _statements(deployment, "benchmark") if s["Action"] == "s3:ListBucket"]
+    assert listing["Condition"] == {"StringLike": {"s3:prefix": ["plans/*", "runs/*"]}}
 
 
 def test_the_benchmark_publishes_in_the_namespace_of_its_experiment_only(deployment: Deployment) -> None:
@@ -67,21 +105,34 @@ def test_the_benchmark_publishes_in_the_namespace_of_its_experiment_only(deploym
     assert publish["Condition"] == {"StringEquals": {"cloudwatch:namespace": "SpeculativeDecoding/qwen3-32b"}}
 
 
-def test_the_benchmark_may_write_where_its_manifest_tells_it_to(experiment: Experiment) -> None:
-    uploads = [
-        argument
+def test_pods_may_use_the_addresses_that_their_manifests_name(
+    deployment: Deployment, experiment: Experiment
+) -> None:
+    named = {
+        (str(pod["serviceAccountName"]), address)
         for file in render(experiment)
         for item in file.objects
-        if item["kind"] == "CronJob"
-        for container in item["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-        for argument in container["args"]
-        if argument.startswith("s3://")
-    ]
-    assert uploads
-    assert all(address.endswith(f"-{experiment.cluster.region}/{RESULTS_PREFIX}") for address in uploads)
+        for pod in _pods(item)
+        for address in re.findall(r"s3://[^\s\"']+", json.dumps(pod))
+    }
+    assert {account for account, _ in named} >= {"benchmark"}
+    for account, address in named:
+        bucket, _, key = address.removeprefix("s3://").partition("/")
+        purpose = bucket.removeprefix(f"{experiment.name}-").partition("-")[0]
+        allowed = [resource for action, resource in _rights(deployment, account) if action == "s3:GetObject"]
+        assert any(fnmatch(f"{purpose}/{key}", resource) for resource in allowed), (account, address)
 
 
-def test_every_rendered_service_account_has_a_role_and_no_role_lacks_an_account(
+def _pods(value: Any) -> Iterator[dict[str, Any]]:
+    """Every pod specification inside an object."""
+    if isinstance(value, dict):
+        if "containers" in value and "serviceAccountName" in value:
+            yield value
+        for inner in value.values():
+            yield from _pods(inner)
+
+
+def test_every_rendered_service_account_has_a_role_of_its_own(
     deployment: Deployment, experiment: Experiment
 ) -> None:
     rendered = {
@@ -90,11 +141,11 @@ def test_every_rendered_service_account_has_a_role_and_no_role_lacks_an_account(
         for item in file.objects
         if item["kind"] == "ServiceAccount"
     }
-    associated = {
-        (association.properties["Namespace"], association.properties["ServiceAccount"])
-        for association in deployment.resources("AWS::EKS::PodIdentityAssociation")
-    }
-    assert associated == rendered
+    associations = deployment.resources("AWS::EKS::PodIdentityAssociation")
+    accounts = {(a.properties["Namespace"], a.properties["ServiceAccount"]) for a in associations}
+    assert rendered <= accounts
+    assert accounts == {(experiment.name, name) for name in ("serving", "fetch", "compile", "benchmark")}
+    assert len({str(a.properties["RoleArn"]) for a in associations}) == len(associations)
 
 
 def test_only_pod_identity_can_assume_the_roles_of_pods(deployment: Deployment) -> None:

@@ -16,8 +16,14 @@ def test_no_subnet_gives_out_public_addresses(deployment: Deployment) -> None:
     assert not any(subnet.properties.get("MapPublicIpOnLaunch") for subnet in subnets)
 
 
-def test_there_is_one_nat_gateway_and_s3_goes_around_it(deployment: Deployment) -> None:
+def test_there_are_as_many_nat_gateways_as_the_experiment_asks_for(
+    deployment: Deployment, open_deployment: Deployment
+) -> None:
     assert len(deployment.resources("AWS::EC2::NatGateway")) == 1
+    assert len(open_deployment.resources("AWS::EC2::NatGateway")) == 2
+
+
+def test_s3_is_reached_without_the_nat_gateway(deployment: Deployment) -> None:
     endpoint = deployment.only("AWS::EC2::VPCEndpoint").properties
     assert endpoint["VpcEndpointType"] == "Gateway"
     assert resolved(endpoint["ServiceName"]) == "com.amazonaws.us-east-2.s3"
@@ -31,3 +37,39 @@ def test_all_traffic_is_logged(deployment: Deployment) -> None:
 def test_the_network_brings_no_lambda(deployment: Deployment) -> None:
     types = {resource.type for resource in deployment.resources(stack="network")}
     assert not {name for name in types if "Lambda" in name or name.startswith("Custom::")}
+
+
+def test_services_of_aws_are_reached_inside_the_network_on_request(open_deployment: Deployment) -> None:
+    endpoints = [
+        endpoint.properties
+        for endpoint in open_deployment.resources("AWS::EC2::VPCEndpoint")
+        if endpoint.properties["VpcEndpointType"] == "Interface"
+    ]
+    names = {str(endpoint["ServiceName"]).removeprefix("com.amazonaws.us-east-2.") for endpoint in endpoints}
+    assert names == {
+        "ec2",
+        "ec2messages",
+        "ecr.api",
+        "ecr.dkr",
+        "eks",
+        "eks-auth",
+        "logs",
+        "monitoring",
+        "ssm",
+        "ssmmessages",
+        "sts",
+    }
+    assert all(endpoint["PrivateDnsEnabled"] is True for endpoint in endpoints)
+    assert all(len(endpoint["SubnetIds"]) == 2 for endpoint in endpoints)
+
+
+def test_endpoints_answer_the_network_itself_on_https_only(open_deployment: Deployment) -> None:
+    group = open_deployment.only("AWS::EC2::SecurityGroup", stack="network").properties
+    (rule,) = group["SecurityGroupIngress"]
+    network = open_deployment.only("AWS::EC2::VPC").properties["CidrBlock"]
+    assert (rule["CidrIp"], rule["FromPort"], rule["ToPort"], rule["IpProtocol"]) == (
+        network,
+        443,
+        443,
+        "tcp",
+    )

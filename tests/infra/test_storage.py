@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import json
+import re
+from typing import Any
+
 import pytest
 
+from cdk8s_charts.render import render
 from experiment import Experiment
-from experiment.naming import bucket
+from experiment.naming import ACCOUNT_PLACEHOLDER, bucket
+from infra.naming import STALE_TAG
 from tests.infra.templates import ACCOUNT, Deployment, Resource, resolved
 
 PURPOSES = ("checkpoints", "artifacts", "results")
@@ -70,10 +76,59 @@ def test_every_bucket_drops_unfinished_uploads_after_a_week(deployment: Deployme
         assert 7 in days
 
 
-def test_only_old_versions_and_access_logs_expire(deployment: Deployment, experiment: Experiment) -> None:
+def _rules(deployment: Deployment, experiment: Experiment, purpose: str) -> list[dict[str, Any]]:
+    found = _named(deployment, experiment, purpose)
+    return list(found.properties["LifecycleConfiguration"]["Rules"])
+
+
+def test_nothing_in_use_expires_by_its_age(deployment: Deployment, experiment: Experiment) -> None:
     for purpose in PURPOSES:
-        rules = _named(deployment, experiment, purpose).properties["LifecycleConfiguration"]["Rules"]
-        assert not any("ExpirationInDays" in rule for rule in rules)
+        for rule in _rules(deployment, experiment, purpose):
+            assert "ExpirationInDays" not in rule or "TagFilters" in rule
+
+
+def test_an_artifact_that_was_marked_stale_goes_after_a_month(
+    deployment: Deployment, experiment: Experiment
+) -> None:
+    (stale,) = [r for r in _rules(deployment, experiment, "artifacts") if "ExpirationInDays" in r]
+    assert stale["TagFilters"] == [{"Key": STALE_TAG[0], "Value": STALE_TAG[1]}]
+    assert stale["ExpirationInDays"] == 30
+    assert stale["Status"] == "Enabled"
+
+
+def test_old_versions_go_after_a_month(deployment: Deployment, experiment: Experiment) -> None:
+    for purpose in PURPOSES:
+        days = [
+            rule.get("NoncurrentVersionExpiration", {}).get("NoncurrentDays")
+            for rule in _rules(deployment, experiment, purpose)
+        ]
+        assert 30 in days
+
+
+def test_weights_and_artifacts_that_nobody_reads_get_cheaper(
+    deployment: Deployment, experiment: Experiment
+) -> None:
+    for purpose in ("checkpoints", "artifacts"):
+        transitions = [
+            transition
+            for rule in _rules(deployment, experiment, purpose)
+            for transition in rule.get("Transitions", [])
+        ]
+        assert transitions == [{"StorageClass": "INTELLIGENT_TIERING", "TransitionInDays": 30}]
+
+
+def test_names_are_those_that_the_manifests_mount_and_write_to(
+    deployment: Deployment, experiment: Experiment
+) -> None:
+    made = {
+        str(resolved(found.properties["BucketName"]))
+        for found in deployment.resources("AWS::S3::Bucket")
+        if "BucketName" in found.properties
+    }
+    text = json.dumps([list(file.objects) for file in render(experiment)])
+    text = text.replace(ACCOUNT_PLACEHOLDER, ACCOUNT)
+    pattern = rf"{experiment.name}-(?:{'|'.join(PURPOSES)})-{ACCOUNT}-[a-z0-9-]*[a-z0-9]"
+    assert set(re.findall(pattern, text)) == made
 
 
 def test_the_key_rotates_and_outlives_the_stack(deployment: Deployment) -> None:

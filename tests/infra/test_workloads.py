@@ -11,6 +11,7 @@ import pytest
 from cdk8s_charts.placeholders import PLACEHOLDERS, fill, names_in
 from cdk8s_charts.render import render
 from experiment import Experiment
+from infra.images import IMAGES, images_in
 from tests.infra.templates import ACCOUNT, Deployment, Resource, resolved
 
 MANIFEST = "Custom::AWSCDK-EKS-KubernetesResource"
@@ -22,13 +23,27 @@ def _applied(deployment: Deployment) -> list[list[dict[str, Any]]]:
     return [json.loads(resolved(found.properties["Manifest"])) for found in deployment.resources(MANIFEST)]
 
 
-def _benchmark_image(deployment: Deployment) -> str:
-    """Where `cdk deploy` pushes the one image, from the list of what it publishes."""
-    ((tag, asset),) = deployment.assets["workloads"]["dockerImages"].items()
-    (destination,) = asset["destinations"].values()
-    repository = destination["repositoryName"].replace("${AWS::AccountId}", ACCOUNT)
-    assert destination["imageTag"] == tag
-    return f"{ACCOUNT}.dkr.ecr.us-east-2.amazonaws.com/{repository}:{tag}"
+def _built_by_docker(deployment: Deployment) -> dict[str, str]:
+    """Where `cdk deploy` pushes the images, by placeholder, from the list of what it publishes."""
+    builds = {image.dockerfile: image.placeholder for image in IMAGES}
+    found = {}
+    for tag, asset in deployment.assets["workloads"]["dockerImages"].items():
+        (destination,) = asset["destinations"].values()
+        repository = destination["repositoryName"].replace("${AWS::AccountId}", ACCOUNT)
+        assert destination["imageTag"] == tag
+        address = f"{ACCOUNT}.dkr.ecr.us-east-2.amazonaws.com/{repository}:{tag}"
+        found[builds[asset["source"]["dockerFile"]]] = address
+    return found
+
+
+def _built_by_codebuild(deployment: Deployment) -> dict[str, str]:
+    files = {image.construct_id: image.placeholder for image in IMAGES}
+    return {
+        placeholder: f"<{found.logical_id}.Uri>"
+        for found in deployment.resources("Custom::ContainerImage")
+        for construct_id, placeholder in files.items()
+        if found.logical_id.startswith(f"Images{construct_id}")
+    }
 
 
 @pytest.mark.parametrize("which", ["reference", "opened"])
@@ -41,8 +56,9 @@ def test_applied_objects_equal_the_rendered_ones_with_placeholders_filled(
             which
         ]
     )
-    values = {"AWS_ACCOUNT": ACCOUNT, "BENCHMARK_IMAGE": _benchmark_image(deployment)}
-    assert values.keys() == PLACEHOLDERS.keys()
+    images = (_built_by_docker if which == "reference" else _built_by_codebuild)(deployment)
+    assert images.keys() == {image.placeholder for image in images_in(render(experiment))}
+    values = dict.fromkeys(PLACEHOLDERS, "") | images | {"AWS_ACCOUNT": ACCOUNT}
     rendered = [fill(file.objects, values) for file in render(experiment)]
     assert _applied(deployment) == rendered
 
@@ -77,15 +93,18 @@ def test_nothing_is_added_to_the_objects_and_a_broken_deployment_can_be_repeated
         assert found.properties["Overwrite"] is True
 
 
-def test_the_driver_hands_out_devices_by_claims_only(deployment: Deployment) -> None:
-    chart = deployment.only(HELM).properties
+@pytest.mark.parametrize("which", ["deployment", "rented_deployment"])
+def test_devices_are_handed_out_in_one_way_only(request: pytest.FixtureRequest, which: str) -> None:
+    chart = request.getfixturevalue(which).only(HELM).properties
     assert chart["Repository"] == "oci://public.ecr.aws/neuron/neuron-helm-chart"
     assert chart["Version"] == "1.10.0"
-    assert json.loads(chart["Values"]) == {
-        "devicePlugin": {"enabled": False},
-        "scheduler": {"enabled": False},
-        "npd": {"enabled": False},
-        "draDriver": {"enabled": True},
+    values = {name: part["enabled"] for name, part in json.loads(chart["Values"]).items()}
+    by_claims = which == "deployment"
+    assert values == {
+        "devicePlugin": not by_claims,
+        "scheduler": not by_claims,
+        "draDriver": by_claims,
+        "npd": False,
     }
 
 
@@ -94,9 +113,10 @@ def test_the_provider_reaches_a_private_endpoint(deployment: Deployment) -> None
         assert len(function.properties["VpcConfig"]["SubnetIds"]) == 2
 
 
-def test_the_benchmark_image_is_built_for_the_system_nodes(deployment: Deployment) -> None:
-    (image,) = deployment.assets["workloads"]["dockerImages"].values()
-    assert image["source"]["platform"] == "linux/amd64"
+def test_images_are_built_for_the_system_nodes(deployment: Deployment) -> None:
+    images = deployment.assets["workloads"]["dockerImages"].values()
+    assert images
+    assert all(image["source"]["platform"] == "linux/amd64" for image in images)
 
 
 def test_stacks_carry_the_name_of_the_experiment(deployment: Deployment, experiment: Experiment) -> None:

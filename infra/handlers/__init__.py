@@ -1,0 +1,1 @@
+"""Code of Lambda functions; each file stands alone, with what the Lambda runtime brings."""

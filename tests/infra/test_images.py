@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdk8s_charts.placeholders import PLACEHOLDERS
+from infra.images import IMAGES
+from tests.infra.templates import Deployment, resolved
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_every_placeholder_of_an_image_is_built_here() -> None:
+    named = {name for name in PLACEHOLDERS if name.endswith("_IMAGE")}
+    assert named <= {image.placeholder for image in IMAGES}
+
+
+@pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.construct_id)
+def test_what_a_dockerfile_copies_is_in_its_context(image: Any) -> None:
+    text = (ROOT / image.dockerfile).read_text(encoding="utf-8")
+    copied = [
+        source
+        for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE)
+        for source in line.split()[:-1]
+        if not source.startswith("--")
+    ]
+    assert copied
+    for source in copied:
+        assert (ROOT / source).exists(), source
+        assert any(Path(source).is_relative_to(kept) for kept in image.sources), source
+
+
+def test_only_what_is_copied_reaches_the_builder(deployment: Deployment, assembly: Path) -> None:
+    images = {image.dockerfile: image for image in IMAGES}
+    for asset in deployment.assets["workloads"]["dockerImages"].values():
+        source = asset["source"]
+        image = images[source["dockerFile"]]
+        folder = assembly / source["directory"]
+        files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+        kept = (image.dockerfile, *image.sources, ".dockerignore")
+        assert Path(image.dockerfile) in files
+        assert [file for file in files if not any(file.is_relative_to(one) for one in kept)] == []
+        assert all(any(file.is_relative_to(one) for file in files) for one in image.sources)
+        assert not [file for file in files if "__pycache__" in file.parts]
+
+
+def test_codebuild_builds_each_image_from_its_sources_and_tags_it_with_their_hash(
+    open_deployment: Deployment,
+) -> None:
+    images = open_deployment.resources("Custom::ContainerImage")
+    assert images
+    sources = open_deployment.assets["workloads"]["files"]
+    for found in images:
+        assert found.properties["Tag"] in sources
+        assert str(resolved(found.properties["Uri"])).endswith(f":{found.properties['Tag']}")
+        assert found.properties["ServiceTimeout"] == "3600"
+    assert (
+        "dockerImages" not in open_deployment.assets["workloads"]
+        or not (open_deployment.assets["workloads"]["dockerImages"])
+    )
+
+
+def test_a_failed_build_pushes_nothing(open_deployment: Deployment) -> None:
+    for project in open_deployment.resources("AWS::CodeBuild::Project"):
+        phases = json.loads(project.properties["Source"]["BuildSpec"])["phases"]
+        succeeded, push = phases["post_build"]["commands"]
+        assert succeeded == 'test "$CODEBUILD_BUILD_SUCCEEDING" = 1'
+        assert push.startswith("docker push")
+
+
+def test_the_end_of_a_build_is_told_to_who_started_it(open_deployment: Deployment) -> None:
+    rules = open_deployment.resources("AWS::Events::Rule")
+    projects = open_deployment.resources("AWS::CodeBuild::Project")
+    assert len(rules) == len(projects)
+    for rule in rules:
+        pattern = rule.properties["EventPattern"]
+        assert pattern["source"] == ["aws.codebuild"]
+        assert "SUCCEEDED" in pattern["detail"]["build-status"]
+        assert "FAILED" in pattern["detail"]["build-status"]
+
+
+def test_the_repository_keeps_what_was_pushed_and_goes_with_its_stack(open_deployment: Deployment) -> None:
+    repository = open_deployment.only("AWS::ECR::Repository")
+    assert repository.properties["ImageTagMutability"] == "IMMUTABLE"
+    assert repository.properties["EmptyOnDelete"] is True
+    assert repository.properties["ImageScanningConfiguration"] == {"ScanOnPush": True}
