@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import cdk8s
 
 from cdk8s_charts.batch import batch_chart
+from cdk8s_charts.checking import refuse_findings
 from cdk8s_charts.errors import ChartError
 from cdk8s_charts.fetching import fetch_chart
 from cdk8s_charts.foundation import claims_chart, namespace_chart, storage_chart
@@ -14,7 +15,7 @@ from cdk8s_charts.llmperf import llmperf_chart
 from cdk8s_charts.lmeval import lmeval_chart
 from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.network_policy import network_chart
-from cdk8s_charts.parity import undeclared_differences
+from cdk8s_charts.scheduling import refuse_unplaceable
 from cdk8s_charts.serving import serving_chart
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     """Files in apply order.
 
-    Raises `ChartError` for an experiment of the lab, which has no cluster, and when two arms differ in more than their
-    declared treatment.
+    Raises `ChartError` for an experiment of the lab, which has no cluster; and, a line a problem, when two arms differ in
+    more than their declared treatment, when a check between objects finds something, or when a pod could never be placed.
     """
     if not experiment.cluster.instance.neuron:
         raise ChartError(
@@ -47,25 +48,6 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
         for chart in charts
     )
     files = tuple(file for file in files if file.objects)
-    _refuse_unfair(experiment, files)
+    refuse_findings(experiment, files)
+    refuse_unplaceable(experiment, files)
     return tuple(sorted(files, key=lambda file: file.name))
-
-
-def _refuse_unfair(experiment: Experiment, files: tuple[ManifestFile, ...]) -> None:
-    deployments = {
-        item["metadata"]["name"]: item
-        for file in files
-        for item in file.objects
-        if item["kind"] == "Deployment"
-    }
-    baseline = experiment.baseline
-    for arm in experiment.served_arms[1:]:
-        extra = undeclared_differences(
-            deployments[baseline.name],
-            deployments[arm.name],
-            other_runtime=arm.runtime != baseline.runtime,
-        )
-        if extra:
-            raise ChartError(
-                f"arm {arm.name} differs from {baseline.name} beyond its treatment: {'; '.join(extra)}"
-            )

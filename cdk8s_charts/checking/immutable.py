@@ -1,0 +1,73 @@
+"""Version 2 over version 1: what Kubernetes does not let change under the same name.
+
+Each such object carries a hash of its content in its name; this compares two renders and finds where that failed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cdk8s_charts.checking.finding import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cdk8s_charts.scheduling.workloads import Object
+
+CHECK = "immutable-field-changed"
+FIELDS: dict[str, tuple[str, ...]] = {
+    "Job": ("spec.template", "spec.selector", "spec.completions", "spec.completionMode"),
+    "Deployment": ("spec.selector",),
+    "StatefulSet": ("spec.selector", "spec.serviceName", "spec.volumeClaimTemplates"),
+    "DaemonSet": ("spec.selector",),
+    "ResourceClaimTemplate": ("spec",),
+    "ResourceClaim": ("spec",),
+    "PersistentVolume": ("spec.csi",),
+    "PersistentVolumeClaim": (
+        "spec.volumeName",
+        "spec.accessModes",
+        "spec.storageClassName",
+        "spec.volumeMode",
+        "spec.selector",
+    ),
+    "PriorityClass": ("value", "preemptionPolicy"),
+    "Service": ("spec.clusterIP",),
+}
+"""https://github.com/kubernetes/kubernetes: the update validations of each kind."""
+
+
+def changed_in_place(before: Iterable[Object], after: Iterable[Object]) -> list[Finding]:
+    """What applying `after` over `before` would be refused for."""
+    old = {_key(item): item for item in before}
+    found = []
+    for item in after:
+        earlier = old.get(_key(item))
+        if earlier is None:
+            continue
+        for path in (*FIELDS.get(item["kind"], ()), *_frozen_data(earlier)):
+            if _at(earlier, path) != _at(item, path):
+                found.append(
+                    Finding(
+                        CHECK,
+                        f"{item['kind']}/{item['metadata']['name']}",
+                        path,
+                        "it changes under the same name, which the API server refuses",
+                        "put a hash of the content into the name",
+                    )
+                )
+    return found
+
+
+def _key(item: Object) -> tuple[Any, ...]:
+    return (item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"])
+
+
+def _frozen_data(item: Object) -> tuple[str, ...]:
+    immutable = item["kind"] in ("ConfigMap", "Secret") and item.get("immutable")
+    return ("data", "binaryData", "immutable") if immutable else ()
+
+
+def _at(item: Any, path: str) -> Any:
+    for key in path.split("."):
+        item = item.get(key) if isinstance(item, dict) else None
+    return item

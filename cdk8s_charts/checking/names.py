@@ -1,0 +1,101 @@
+"""Names, labels and namespaces of objects."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from cdk8s_charts.checking.finding import Fault
+from cdk8s_charts.checking.rendered import Rendered, label, selects
+from experiment.naming import namespace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CLUSTER_SCOPED = {"Namespace", "PersistentVolume", "DeviceClass", "PriorityClass"}
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_DNS_SUBDOMAIN = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_NAMED_IN_DNS = {"Service", "Namespace"}
+_NAMED_IN_PODS = {"Job": 63, "CronJob": 52, "Deployment": 63}
+"""Longest name with which the pods made from it still get one."""
+
+
+def duplicate_name(rendered: Rendered) -> Iterator[Fault]:
+    """Of two objects with one name the second silently replaces the first."""
+    keys = Counter(
+        (item.get("kind"), item["metadata"].get("namespace"), item["metadata"]["name"])
+        for item in rendered.objects
+    )
+    for (kind, _, name), count in keys.items():
+        if count > 1:
+            yield Fault(f"{kind}/{name}", "metadata.name", f"{count} objects have it", "give each its own")
+
+
+def invalid_name(rendered: Rendered) -> Iterator[Fault]:
+    """What Kubernetes and DNS accept."""
+    for item in rendered.objects:
+        name, kind = str(item["metadata"]["name"]), str(item["kind"])
+        pattern = _DNS_LABEL if kind in _NAMED_IN_DNS | set(_NAMED_IN_PODS) else _DNS_SUBDOMAIN
+        if not pattern.fullmatch(name) or len(name) > _NAMED_IN_PODS.get(kind, 253):
+            yield Fault(
+                label(item),
+                "metadata.name",
+                f"{name!r} is no name of a {kind}",
+                "use a-z, 0-9 and -, and fewer of them",
+            )
+
+
+def invalid_label(rendered: Rendered) -> Iterator[Fault]:
+    """Label values have at most 63 characters."""
+    owners = [(label(item), "metadata.labels", item["metadata"].get("labels")) for item in rendered.objects]
+    owners += [(pod.label, f"{pod.template_path}.metadata.labels", pod.labels) for pod in rendered.pods]
+    for owner, path, labels in owners:
+        for name, value in (labels or {}).items():
+            if not _LABEL_VALUE.fullmatch(str(value)):
+                yield Fault(
+                    owner,
+                    f"{path}.{name}",
+                    f"{value!r} is no label value",
+                    "use up to 63 of A-Z, a-z, 0-9, -_.",
+                )
+
+
+def wrong_namespace(rendered: Rendered) -> Iterator[Fault]:
+    """Everything stands in the experiment's namespace, or in none where its kind has none."""
+    wanted = namespace(rendered.experiment)
+    for item in rendered.objects:
+        given = item["metadata"].get("namespace")
+        right = None if item["kind"] in CLUSTER_SCOPED else wanted
+        if given != right:
+            yield Fault(label(item), "metadata.namespace", f"it is {given!r}", f"render {right!r}")
+
+
+def selector_beside_template(rendered: Rendered) -> Iterator[Fault]:
+    """A Deployment whose selector does not choose its own pods is refused by the API server."""
+    for pod in rendered.pods:
+        selector = pod.owner.get("spec", {}).get("selector")
+        if pod.kind in ("Deployment", "StatefulSet", "DaemonSet") and not (
+            selector and selects(selector, pod.labels)
+        ):
+            yield Fault(
+                pod.label,
+                "spec.selector",
+                "it does not choose the pods of its own template",
+                "use the template's labels",
+            )
+
+
+def missing_priority_class(rendered: Rendered) -> Iterator[Fault]:
+    """A pod of a priority class that does not exist is refused."""
+    known = {"system-cluster-critical", "system-node-critical", *rendered.named("PriorityClass")}
+    for pod in rendered.pods:
+        name = pod.spec.get("priorityClassName")
+        if name and name not in known:
+            yield Fault(
+                pod.label,
+                f"{pod.spec_path}.priorityClassName",
+                f"{name!r} is not rendered",
+                f"use {', '.join(sorted(known))}",
+            )
