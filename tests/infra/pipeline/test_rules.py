@@ -48,9 +48,7 @@ def test_cfn_lint_finds_no_error_in_the_pipeline_the_delivery_and_the_bootstrap(
     assert len(templates) == 6
     ended = subprocess.run(
         [
-            sys.executable,
-            "-m",
-            "cfnlint",
+            str(Path(sys.executable).with_name("cfn-lint")),
             "--format",
             "json",
             "--regions",
