@@ -25,6 +25,7 @@ CODE = (
     "benchmark",
     "store",
     "operations",
+    "images",
     "cdk.json",
     "requirements.txt",
 )
