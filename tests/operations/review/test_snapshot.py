@@ -26,6 +26,7 @@ CODE = (
     "store",
     "images",
     "operations",
+    "images",
     "cdk.json",
     "requirements.txt",
 )
