@@ -91,6 +91,11 @@ def off_role_name(experiment: Experiment) -> str:
     return f"{experiment.name}-trn2-off"
 
 
+def promoted_service(experiment_name: str) -> str:
+    """Service of the promoted arm: the name stays when another arm is promoted."""
+    return f"{experiment_name}-service"
+
+
 def slug(text: str) -> str:
     """`text` with what Kubernetes accepts in a name."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
