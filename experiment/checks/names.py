@@ -10,7 +10,7 @@ from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.errors import Problem
-from experiment.naming import BENCHMARK_NAME, LMEVAL_NAME, promoted_service
+from experiment.naming import BENCHMARK_NAME, LMEVAL_NAME, promoted_load_balancer, promoted_service
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -91,6 +91,7 @@ def distinct_arms(file: ExpandedFile) -> Iterator[Problem]:
         (BENCHMARK_NAME, "benchmark"),
         (LMEVAL_NAME, "quality check"),
         (promoted_service(file.name), "promoted service"),
+        (promoted_load_balancer(file.name), "promoted service's load balancer"),
     )
     for taken, what in reserved:
         if taken in seen:
