@@ -72,7 +72,7 @@ def _native(experiment: Experiment, plan_name: str | None) -> pod.PodSpec:
         **publish,
         "name": "run",
         "args": ["run", "--plan", f"{_PLAN_MOUNT}/{PLAN_FILE}", "--out", RESULTS],
-        "env": [*publish["env"], *api_key(experiment, "OPENAI_API_KEY")],
+        "env": [*publish["env"], *api_key(experiment, "BENCHMARK_API_KEY")],
         "volumeMounts": [*publish["volumeMounts"]],
     }
     region = ["--region", experiment.cluster.region]

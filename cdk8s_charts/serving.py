@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import cdk8s
 import cdk8s_plus_27 as kplus
 
-from cdk8s_charts import pod, sizes
+from cdk8s_charts import compiling, pod, sizes
 from cdk8s_charts.allocation import hold_devices
 from cdk8s_charts.artifacts import add_sources
 from cdk8s_charts.command import serve_argv, serve_environment
@@ -35,12 +35,8 @@ def serving_chart(scope: cdk8s.App, experiment: Experiment, arm: Arm) -> cdk8s.C
     chart = cdk8s.Chart(
         scope, f"30-{arm.name}", namespace=namespace(experiment), disable_resource_name_hashes=True
     )
-    for manifest in (
-        deployment(experiment, arm),
-        service(experiment, arm),
-        disruption_budget(experiment, arm),
-    ):
-        place(chart, manifest)
+    for make in (compiling.job, deployment, service, disruption_budget):
+        place(chart, make(experiment, arm))
     return chart
 
 

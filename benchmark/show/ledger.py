@@ -6,9 +6,11 @@ has no idempotency token, and such a call is not in the ledger.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmark.errors import ResultsError, StorageError
@@ -49,6 +51,20 @@ class Ledger:
                 f"{self.path}: {error.strerror}; the last call was taken but not noted, so publishing again "
                 "counts it twice"
             ) from error
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until no other process publishes from this folder, and keep the others waiting meanwhile: what follows
+        a run and what publishes its end must not send the same request."""
+        try:
+            file = self.path.with_suffix(".lock").open("w", encoding="utf-8")
+        except OSError as error:
+            raise StorageError(
+                f"{self.path}: {error.strerror}; what is published must be noted there"
+            ) from error
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # let go of when the file is closed, also by a crash
+            yield
 
     def _lines(self) -> list[str]:
         return self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []

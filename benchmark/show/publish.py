@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from benchmark.errors import PublishError
 from benchmark.measure.journal import RawRun
+from benchmark.metrics import RUN_ACTIVE
 from benchmark.plan_file import from_dict
 from benchmark.show.datums import Parcel, calls, metrics_of, parcels, request_id
 from benchmark.show.ledger import Ledger
@@ -70,6 +71,13 @@ def publish(
 
     Raises PublishError at the first call that fails after its retries; the ledger keeps those before it.
     """
+    with Ledger(folder).alone():
+        return _publish(raw, folder, namespace=namespace, client=client, report=report)
+
+
+def _publish(
+    raw: RawRun, folder: Path, *, namespace: str, client: CloudWatch, report: Callable[[str], None]
+) -> Published:
     destination = f"{namespace} at {client.meta.endpoint_url}"
     ledger = Ledger(folder)
     known = ledger.acknowledged(destination)
@@ -107,6 +115,18 @@ def price(done: Published) -> str:
         f"{money(PUT_METRIC_DATA.usd)} per {PUT_METRIC_DATA.unit}, {money(CUSTOM_METRIC_MONTH.usd)} per "
         f"{CUSTOM_METRIC_MONTH.unit} ({CUSTOM_METRIC_MONTH.source})"
     )
+
+
+def send_run_active(client: CloudWatch, *, namespace: str, experiment: str, value: int) -> None:
+    """Say that a run is on (1) or has ended (0). Raises PublishError."""
+    values = {"Experiment": experiment}
+    datum = {
+        "MetricName": RUN_ACTIVE.cloudwatch_name,
+        "Dimensions": [{"Name": name, "Value": values[name]} for name in RUN_ACTIVE.dimensions],
+        "Unit": RUN_ACTIVE.cloudwatch_unit,
+        "Value": float(value),
+    }
+    _send(client, namespace, [datum], after=0)
 
 
 def _send(client: CloudWatch, namespace: str, data: list[dict[str, Any]], after: int) -> int:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmark.errors import PlanError
+
+if TYPE_CHECKING:
+    from benchmark.measure.records import RunRecord
 
 HELP = "send a run's requests to CloudWatch, each once"
 
@@ -18,6 +22,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--upload", metavar="S3", help="also copy the records to s3://bucket/prefix/<run id>/"
     )
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="while the run is on: every minute what is new, and that it is on; until it is told to stop (SIGTERM)",
+    )
     parser.add_argument("--endpoint-url", metavar="URL", help="another AWS, for rehearsals")
     parser.add_argument("--region", help="instead of the configured one")
 
@@ -28,13 +37,11 @@ def execute(options: argparse.Namespace) -> int:
     from benchmark.show.publish import cloudwatch, price, publish
     from benchmark.show.upload import upload
 
+    if options.follow:
+        return _follow(options)
     raw = journal.read(options.folder)
     opening = raw.sittings[0]
-    if opening.provenance == "emulated" and not options.endpoint_url:
-        raise PlanError(
-            f"{options.folder}: an emulated run, and CloudWatch could not tell it from a measured one; publish it to a "
-            "rehearsal with --endpoint-url, or measure real endpoints"
-        )
+    _refuse_emulated(opening, options)
     client = cloudwatch(options.endpoint_url, options.region)
     done = publish(
         raw,
@@ -58,3 +65,26 @@ def execute(options: argparse.Namespace) -> int:
         for address in upload(options.folder, options.upload, run_id=opening.run, **where):
             print(address)
     return 0
+
+
+def _follow(options: argparse.Namespace) -> int:
+    from benchmark.show.follow import follow, stop_on_signals
+    from benchmark.show.publish import cloudwatch
+
+    follow(
+        options.folder,
+        namespace=options.namespace,
+        client=cloudwatch(options.endpoint_url, options.region),
+        stop=stop_on_signals(),
+        allowed=lambda opening: _refuse_emulated(opening, options),
+        report=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    return 0
+
+
+def _refuse_emulated(opening: RunRecord, options: argparse.Namespace) -> None:
+    if opening.provenance == "emulated" and not options.endpoint_url:
+        raise PlanError(
+            f"{options.folder}: an emulated run, and CloudWatch could not tell it from a measured one; publish it to a "
+            "rehearsal with --endpoint-url, or measure real endpoints"
+        )

@@ -33,13 +33,13 @@ class Machine:
 
 
 SYSTEM_MACHINE = Machine(
-    vcpus=2,
-    memory_gib=8,
-    max_pods=29,
+    vcpus=4,
+    memory_gib=16,
+    max_pods=58,
     disk_gib=50,
     source="EC2 instance types; pods by the number of network interfaces (eni-max-pods.txt); root volume",
 )
-SYSTEM_INSTANCE = "m7i.large"
+SYSTEM_INSTANCE = "m7i.xlarge"
 """As `infra/settings.py` has it; a test holds them together."""
 SYSTEM_NODES = 2
 

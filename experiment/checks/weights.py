@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def _models(file: ExpandedFile) -> Iterator[tuple[str, Model]]:
-    """Path and model of the target and of every draft."""
+    """Path and model of the target and of every draft that it could have; another will be exchanged anyway."""
     target = MODELS.get(file.target.model)
     if target is not None:
         yield "target.model", target
     for number, arm in enumerate(file.arms):
         draft = described(arm.speculation.draft) if arm.speculation else None
-        if draft is not None:
+        if draft is not None and (target is None or draft.tokenizer == target.tokenizer):
             yield f"arms[{number}].speculation.draft.model", draft
 
 

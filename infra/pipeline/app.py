@@ -32,6 +32,21 @@ def app_of(configuration: PipelineConfiguration, *, outdir: str | None = None) -
     from infra.stacks.pipeline import PipelineStack
 
     flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
-    app = cdk.App(context=flags, outdir=outdir, analytics_reporting=False)
+    app = cdk.App(context={**flags, **_zones(configuration)}, outdir=outdir, analytics_reporting=False)
     PipelineStack(app, "pipeline", configuration=configuration)
     return app
+
+
+def _zones(configuration: PipelineConfiguration) -> dict[str, list[str]]:
+    """What CDK would look up: where a stack has an account, it compares a network's zones with those of the account."""
+    return {
+        f"availability-zones:account={stage.account}:region={stage.experiment.cluster.region}": list(
+            dict.fromkeys(
+                zone
+                for other in (configuration.dev, configuration.prod)
+                if other.account == stage.account
+                for zone in other.experiment.cluster.availability_zones
+            )
+        )
+        for stage in (configuration.dev, configuration.prod)
+    }

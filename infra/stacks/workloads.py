@@ -10,7 +10,6 @@ from aws_cdk import aws_eks_v2 as eks
 
 from cdk8s_charts.placeholders import PLACEHOLDERS, fill
 from infra.configuration import ROOT
-from infra.constructs.image_builder import ImageBuilder
 from infra.constructs.kubectl_access import KubectlAccess
 from infra.constructs.neuron_software import NeuronSoftware
 from infra.images import images_in
@@ -76,6 +75,8 @@ class WorkloadsStack(ExperimentStack):
         by `cdk deploy` itself, or by CodeBuild while it waits."""
         wanted = images_in(files)
         if build_images == "codebuild":
+            from infra.constructs.image_builder import ImageBuilder  # its modules cost a tenth of every synth
+
             builder = ImageBuilder(self, "Images", settings=settings)
             return {image.placeholder: builder.image(image) for image in wanted}
         return {image.placeholder: self._docker_image(image) for image in wanted}

@@ -147,11 +147,12 @@ def _model_of(resource_type: str, order: Order) -> type[CloudFormationModel]:
                 raise ValidationError(message=f"{order.call}: {' '.join(str(error).split())}") from error
         return cls(resource_type, order.physical_id(properties, answer), answer)
 
+    make: Any = create_from_cloudformation_json
     members = {
         "__module__": __name__,
         "cloudformation_type": staticmethod(lambda: resource_type),
         "cloudformation_name_type": staticmethod(lambda: order.name),
-        "create_from_cloudformation_json": classmethod(create_from_cloudformation_json),
+        "create_from_cloudformation_json": classmethod(make),
     }
     return type(f"Api{resource_type.replace('::', '')}", (ApiModel,), members)
 

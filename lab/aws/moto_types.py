@@ -75,7 +75,8 @@ def false_conditions(stack_name: str, *, account: str, region: str) -> frozenset
 
 
 def _resources(stack_name: str, account: str, region: str) -> ResourceMap:
-    return _stack(stack_name, account, region).resource_map
+    resources: ResourceMap = _stack(stack_name, account, region).resource_map
+    return resources
 
 
 def _stack(stack_name: str, account: str, region: str) -> Any:

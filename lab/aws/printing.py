@@ -46,7 +46,7 @@ def _stack_lines(rehearsal: Rehearsal) -> Iterator[str]:
 
 def _fact_lines(facts: ReadBack) -> Iterator[str]:
     yield from _each("cluster", [_cluster(one) for one in facts.clusters], items=2, lines=2)
-    yield from _each("nodes", [_node_group(one) for one in facts.node_groups], items=3, lines=2)
+    yield from _each("nodes", [_node_group(one) for one in facts.node_groups], items=2, lines=2)
     yield from _folded("buckets", f"{len(facts.buckets)}: {', '.join(facts.buckets)}", lines=2)
     dashboards = [f"{name}, {len(body):,} characters of body" for name, body in facts.dashboards.items()]
     yield from _folded("dashboards", f"{len(dashboards)}: {'; '.join(dashboards)}", lines=1)
@@ -64,7 +64,7 @@ def _fact_lines(facts: ReadBack) -> Iterator[str]:
 def _limit_lines(rehearsal: Rehearsal) -> Iterator[str]:
     recorded = _counted(rehearsal.types(Outcome.RECORDED))
     absent = _counted(rehearsal.types(Outcome.NOT_MODELLED))
-    yield from _folded("recorded only", recorded or "nothing", lines=2)
+    yield from _folded("recorded only", recorded or "nothing", lines=3)
     yield from _folded("not modelled", absent or "nothing", lines=4)
     if rehearsal.unresolved:
         yield from _folded("unresolved", "; ".join(rehearsal.unresolved), lines=2)

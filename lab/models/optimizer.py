@@ -28,19 +28,18 @@ class MuonAndAdam:
         self._adam = torch.optim.AdamW(rest, betas=(0.9, 0.95), weight_decay=0.0)
         self._adam_share = adam_share
 
-    @torch.no_grad()
     def step(self, rate: float) -> None:
         """One step down the gradients at `rate`; they are cleared."""
         for group in self._adam.param_groups:
             group["lr"] = rate * self._adam_share
         self._adam.step()
         self._adam.zero_grad()
-        for weight, momentum in zip(self._matrices, self._momenta, strict=True):
-            assert weight.grad is not None
-            momentum.lerp_(weight.grad, 1 - MOMENTUM)
-            direction = orthogonal(weight.grad.lerp(momentum, MOMENTUM))
-            weight.add_(direction, alpha=-rate * max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5)
-            weight.grad = None
+        with torch.no_grad():
+            for weight, momentum in zip(self._matrices, self._momenta, strict=True):
+                momentum.lerp_(weight.grad, 1 - MOMENTUM)
+                direction = orthogonal(weight.grad.lerp(momentum, MOMENTUM))
+                weight.add_(direction, alpha=-rate * max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5)
+                weight.grad = None
 
 
 def orthogonal(matrix: Tensor) -> Tensor:

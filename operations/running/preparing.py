@@ -70,7 +70,10 @@ def start_nodes(context: Context) -> None:
 def _nodes(context: Context, wanted: int) -> str | None:
     group = context.need_nodes()
     ready = sum(is_ready(node) for node in context.cluster.list("nodes", labels=NEURON))
-    return None if ready >= wanted else f"{group.name}: {ready} of {wanted} nodes are ready"
+    if ready >= wanted:
+        return None
+    context.refuse_issues(group)
+    return f"{group.name}: {ready} of {wanted} nodes are ready"
 
 
 def verify_nodes(context: Context) -> None:

@@ -70,8 +70,10 @@ def _round(number: int, arms: tuple[Arm, ...]) -> list[Step]:
 
 def _measured(context: Context, number: int, arms: tuple[Arm, ...]) -> None:
     """Which folder of results is this round's: the one that came into being with its Job."""
-    before = measuring.stored(context) - set(context.state.results.values())
     key = str(number)
+    if key in context.state.results:
+        return
+    before = measuring.stored(context) - set(context.state.results.values())
     if key not in context.state.before:
         context.save(before={**context.state.before, key: sorted(before)})
     measuring.load_arms(context, number, arms)

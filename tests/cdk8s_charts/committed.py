@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Object = dict[str, Any]
-EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -23,6 +22,14 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def experiment_at(path: Path) -> Experiment:
     """Loaded once."""
     return load(path)
+
+
+EXPERIMENTS = [
+    path
+    for path in sorted((ROOT / "experiments").glob("*.yaml"))
+    if experiment_at(path).cluster.instance.neuron
+]
+"""Those of the lab have no cluster and are not rendered."""
 
 
 @cache

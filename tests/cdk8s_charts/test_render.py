@@ -90,7 +90,7 @@ def test_rendering_is_the_same_in_another_process_under_another_hash_seed(
     command = [sys.executable, "-m", "cdk8s_charts", "--out", str(tmp_path)]
     environment = {**os.environ, "PYTHONHASHSEED": seed}
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
-    here = {}
+    here: dict[Path, str] = {}
     for stem, files in renders.items():
         here |= texts(EXPERIMENTS[stem], files, tmp_path)
     assert {path: path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.*")} == here

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import pytest
 
-from benchmark.measure.client import Failure, ask, session
+from benchmark.measure.client import API_KEY, Failure, ask, session
 from benchmark.measure.stream import Output
 from tests.benchmark.endpoint import MODEL, Endpoint
 
@@ -96,3 +96,19 @@ def test_a_known_schedule_is_measured_as_it_was_sent(
     span, true_span = found.chunk_s[-1] - found.chunk_s[0], sent[-1] - sent[0]
     assert span == pytest.approx(true_span, rel=0.1, abs=0.02)
     assert found.chunk_s[0] > sent[0] - 0.001, "nothing is received before it is sent"
+
+
+@pytest.mark.parametrize(("key", "sent"), [("let-me-in", "Bearer let-me-in"), (None, None)])
+def test_a_key_is_sent_to_the_arms_only_if_it_is_meant_for_them(
+    monkeypatch: pytest.MonkeyPatch, key: str | None, sent: str | None
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "for-somebody-else")
+    monkeypatch.delenv(API_KEY, raising=False)
+    if key is not None:
+        monkeypatch.setenv(API_KEY, key)
+
+    async def headers() -> str | None:
+        async with session(5.0) as http:
+            return http.headers.get("Authorization")
+
+    assert asyncio.run(headers()) == sent

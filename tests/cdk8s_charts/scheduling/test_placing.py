@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cdk8s_charts.allocation import SCHEDULER
 from cdk8s_charts.errors import ChartError
 from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.scheduling import allocator, refuse_unplaceable, verdicts
+from cdk8s_charts.scheduling.cluster import NEURON_SCHEDULER
 from cdk8s_charts.scheduling.nodes import (
     RESIDENTS,
     SYSTEM_INSTANCE,
@@ -109,9 +111,9 @@ UNPLACEABLE: dict[str, tuple[str, Edit]] = {
     ),
     "a bad quantity": ("'8 GB' is no quantity", lambda o: _resources(o, memory="8 GB")),
     "a benchmark larger than a system node": (
-        "node system-0: cpu 3",
+        "node system-0: cpu 6",
         lambda o: pod_spec(the(o, "CronJob"))["containers"][0]["resources"].update(
-            requests={"cpu": "3", "memory": "1Gi"}, limits={"cpu": "3", "memory": "1Gi"}
+            requests={"cpu": "6", "memory": "1Gi"}, limits={"cpu": "6", "memory": "1Gi"}
         ),
     ),
 }
@@ -174,7 +176,7 @@ def _by_plugin(devices: int, scheduler: str | None) -> list[str]:
     experiment, objects = experiment_at(REFERENCE), objects_of(REFERENCE)
     serving = replace(experiment.baseline.serving, allocation="device-plugin")
     arms = tuple(replace(arm, serving=serving) for arm in experiment.arms)
-    objects = [item for item in objects if item["kind"] != "Job"]
+    objects = [item for item in objects if item["kind"] not in ("Job", "CronJob")]
     for arm in arms:
         spec = _pod(objects, arm.name)
         spec.pop("resourceClaims")
@@ -268,3 +270,7 @@ def test_a_pod_asks_for_its_hungriest_phase_with_the_sidecars() -> None:
     }
     pod = Workload({"kind": "Pod", "metadata": {"name": "x"}, "spec": spec})
     assert pod.requests() == Amounts(cpu_m=5000, pods=1)
+
+
+def test_the_scheduler_extension_has_one_name() -> None:
+    assert SCHEDULER == NEURON_SCHEDULER

@@ -96,10 +96,13 @@ def huge() -> Rehearsal:
             node_groups=(group,) * 3,
             buckets=(long,) * 20,
             dashboards={f"{long}{number}": "{}" for number in range(9)},
+            alarms=(long,) * 20,
+            schedules={long: long},
             manifests=(manifest,),
             helm_releases=(release,) * 3,
         ),
         placeholders=("b/k",) * 1000,
+        published=(("b/k", 1),) * 1000,
         images=("r:t",) * 1000,
         unresolved=(f"{long} could not be resolved",) * 9,
     )

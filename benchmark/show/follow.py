@@ -1,0 +1,83 @@
+"""Publishing while a run is on, from a process of its own so that the measuring shares no interpreter with it.
+
+Alarms need it: what arrives after the run tells nobody that it hangs.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+from typing import Protocol
+
+from benchmark.errors import PublishError
+from benchmark.measure import journal
+from benchmark.measure.records import RunRecord
+from benchmark.plan_file import from_dict
+from benchmark.show.publish import CloudWatch, publish, send_run_active
+
+EVERY_S = 60.0
+"""`RunActive` and the requests are metrics of standard resolution: one minute."""
+GRACE_S = 300.0
+"""A run counts as on from its first finished request, or after this time without one: otherwise the silence before the
+run would make an alarm of its first minute."""
+
+
+class Stop(Protocol):
+    """The part of threading.Event that is used."""
+
+    def is_set(self) -> bool: ...
+
+    def wait(self, timeout: float) -> bool: ...
+
+
+def stop_on_signals() -> Event:
+    """Set by SIGTERM, with which Kubernetes ends a sidecar, and by Ctrl-C."""
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def follow(
+    folder: Path,
+    *,
+    namespace: str,
+    client: CloudWatch,
+    stop: Stop,
+    allowed: Callable[[RunRecord], None] = lambda opening: None,
+    report: Callable[[str], None] = lambda line: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Publish what is new every minute until `stop`, then what is left, and that the run has ended.
+
+    `allowed` is asked once there is a run, and raises where it must not be published. A call that CloudWatch does not
+    take is reported, and made again a minute later.
+    """
+    begun = clock()
+    said_on: str | None = None
+
+    def once() -> None:
+        nonlocal said_on
+        if not journal.exists(folder):
+            return
+        raw = journal.read(folder)
+        allowed(raw.sittings[0])
+        try:
+            publish(raw, folder, namespace=namespace, client=client, report=report)
+            measured = any(record.phase == "measured" for record in raw.requests)
+            if measured or clock() - begun >= GRACE_S:
+                experiment = from_dict(raw.sittings[0].plan).experiment
+                send_run_active(client, namespace=namespace, experiment=experiment, value=1)
+                said_on = experiment
+        except PublishError as error:
+            report(f"{error}; tried again in {EVERY_S:g} s")
+
+    while not stop.is_set():
+        once()
+        stop.wait(EVERY_S)
+    once()
+    if said_on is not None:
+        send_run_active(client, namespace=namespace, experiment=said_on, value=0)

@@ -1,0 +1,150 @@
+"""`python -m lab.rehearse`: `cdk bootstrap` and `cdk deploy` of an experiment against a local stand-in for AWS.
+
+A rehearsal, not a deployment: it shows that the pinned command line takes the app from here, that every template is
+accepted, in which order, and that what reaches the cluster is what was reviewed. `scripts/rehearse` calls it.
+
+Exit code 0 when every resource is accounted for and what was applied is what was reviewed, 1 when a stack failed or
+something differs, 2 for a wrong experiment, 3 when the loopback server does not work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cdk8s_charts.manifest_file import ManifestFile
+    from lab.aws.rehearsal import Rehearsal
+
+ROOT = Path(__file__).resolve().parent.parent
+_MOST_DIFFERENCES = 20
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
+    os.environ.pop(
+        "AWS_PROFILE", None
+    )  # moto cannot be imported with an unknown one, and nothing here may use it
+
+    from cdk8s_charts.errors import ChartError
+    from experiment import InvalidExperiment
+    from lab.aws.errors import RehearsalError
+
+    try:
+        rehearsal, changed = _rehearse(options)
+    except (InvalidExperiment, ChartError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    except RehearsalError as error:
+        print(f"rehearse: {error}", file=sys.stderr)
+        return error.exit_code
+    _print(rehearsal, changed, as_json=options.json)
+    return 1 if changed else 0
+
+
+def _rehearse(options: argparse.Namespace) -> tuple[Rehearsal, tuple[str, ...]]:
+    from cdk8s_charts.manifest_file import read
+    from experiment import load
+    from lab.aws.rehearsal import rehearse_with_cdk
+    from lab.aws.reviewed import differences
+
+    experiment = load(options.experiment)
+    files: tuple[ManifestFile, ...] = read(experiment, options.manifests)
+    context = {
+        "experiment": str(options.experiment.resolve()),
+        "manifests": str(options.manifests.resolve()),
+        **dict(options.context),
+    }
+    with tempfile.TemporaryDirectory(prefix="rehearsal-") as scratch:
+        folder = options.keep or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        rehearsal = rehearse_with_cdk(
+            context=context,
+            folder=folder,
+            region=experiment.cluster.region,
+            report=lambda line: print(f"==> {line}", file=sys.stderr, flush=True),
+        )
+    reviewed = [one for file in files for one in file.objects]
+    return rehearsal, differences(reviewed, rehearsal.facts.objects)
+
+
+def _print(rehearsal: Rehearsal, changed: tuple[str, ...], *, as_json: bool) -> None:
+    from lab.aws.printing import account_lines
+
+    if as_json:
+        print(json.dumps(_as_data(rehearsal, changed), indent=1))
+        return
+    print("\n".join(account_lines(rehearsal)))
+    if not changed:
+        print("What was applied is what was reviewed, but for the placeholders.")
+    for line in changed[:_MOST_DIFFERENCES]:
+        print(f"not as reviewed: {line}")
+    if len(changed) > _MOST_DIFFERENCES:
+        print(f"and {len(changed) - _MOST_DIFFERENCES} more differences")
+
+
+def _as_data(rehearsal: Rehearsal, changed: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "region": rehearsal.region,
+        "account": rehearsal.account,
+        "stacks": list(rehearsal.stacks),
+        "stages_left_out": list(rehearsal.stages),
+        "resources": [
+            {
+                "stack": one.stack,
+                "logical_id": one.logical_id,
+                "type": one.type,
+                "outcome": one.outcome.value,
+                "physical_id": one.physical_id,
+            }
+            for one in rehearsal.resources
+        ],
+        "published_bytes": dict(rehearsal.published),
+        "images_not_built": list(rehearsal.images),
+        "unresolved": list(rehearsal.unresolved),
+        "not_as_reviewed": list(changed),
+    }
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m lab.rehearse",
+        description="Bootstrap and deploy with the pinned CDK command line, against moto on loopback.",
+    )
+    default = ROOT / "experiments" / "qwen3-32b.yaml"
+    parser.add_argument("--experiment", type=Path, default=default, help="default: the reference experiment")
+    parser.add_argument(
+        "--manifests",
+        type=Path,
+        default=ROOT / "manifests",
+        help="parent folder of what was rendered from it",
+    )
+    parser.add_argument(
+        "-c",
+        "--context",
+        type=_pair,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="handed to the app, as with `cdk -c`",
+    )
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the assembly and the logs there")
+    parser.add_argument("--json", action="store_true", help="every resource with what became of it")
+    return parser
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""Rendering: 100 arms against 2, in one process that is warm, so that starting jsii is not counted.
+
+The ratio is judged, not seconds, and the medians of interleaved runs are compared, because machines are noisy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cdk8s_charts.manifest_file import texts
+from cdk8s_charts.render import render
+from experiment import load
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+
+ROOT = Path(__file__).resolve().parent.parent
+REFERENCE = ROOT / "experiments" / "qwen3-32b.yaml"
+FEW, MANY = 2, 100
+LIMIT = 20.0
+"""Fifty times the arms may take at most so many times as long."""
+
+
+def main() -> int:
+    """Print both medians and their ratio; 1 when the limit is passed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--runs", type=int, default=5, help="counted runs of each, after one that warms up")
+    runs = parser.parse_args().runs
+    experiments = {count: with_arms(load(REFERENCE), count) for count in (FEW, MANY)}
+    times: dict[int, list[float]] = {count: [] for count in experiments}
+    for run in range(runs + 1):
+        for count, experiment in experiments.items():
+            began = time.process_time(), time.perf_counter()
+            files = render(experiment)
+            texts(experiment, files, ROOT / "manifests")
+            if run:
+                times[count].append(time.perf_counter() - began[1])
+            print(f"{count} arms: {time.perf_counter() - began[1]:.2f} s", file=sys.stderr)
+    medians = {count: statistics.median(values) for count, values in times.items()}
+    ratio = medians[MANY] / medians[FEW]
+    for count, median in medians.items():
+        print(f"{count:>4} arms: {median:6.2f} s")
+    print(f"ratio: {ratio:.1f} (limit {LIMIT:g})")
+    return int(ratio >= LIMIT)
+
+
+def with_arms(reference: Experiment, count: int) -> Experiment:
+    """The reference experiment with so many arms, each with a window of its own."""
+    plain, treated = reference.arms
+    assert treated.speculation is not None
+    arms = [plain]
+    for window in range(2, count + 1):
+        speculation = replace(treated.speculation, num_speculative_tokens=window)
+        arms.append(replace(treated, name=f"{treated.name}-k{window}", speculation=speculation))
+    return replace(reference, arms=tuple(arms))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

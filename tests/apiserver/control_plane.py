@@ -1,0 +1,186 @@
+"""etcd, kube-apiserver and, where they are, kube-scheduler and kube-controller-manager on loopback, for one session.
+
+The folder is what `setup-envtest use` fills (etcd, kube-apiserver, kubectl); scheduler and controller manager of the
+same version beside them turn scheduling on. No kubelet: pods are bound and never started.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from tests.apiserver.kubectl import Kubectl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+DEADLINE_S = 180
+_TOKEN = "test-only"
+_ATTEMPTS = 3
+"""A free port may be gone by the time it is used."""
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """A server to talk to, and what it can do."""
+
+    kubectl: Kubectl
+    schedules: bool
+    """Whether pods are made from Deployments and bound to nodes."""
+
+
+class DiedEarly(Exception):
+    """A process of the control plane ended before it was ready; the message is the end of its log."""
+
+
+@contextmanager
+def started(assets: Path, folder: Path) -> Iterator[ControlPlane]:
+    """A control plane for as long as the context lasts."""
+    for attempt in range(_ATTEMPTS):
+        with ExitStack() as stack:
+            try:
+                plane = _start(stack, assets, folder / str(attempt))
+            except DiedEarly:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            yield plane
+            return
+
+
+def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
+    """Poll until `condition` holds; a generous deadline, because machines differ."""
+    end = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {deadline_s} s: {what}")
+        time.sleep(0.2)
+
+
+def _start(stack: ExitStack, assets: Path, folder: Path) -> ControlPlane:
+    folder.mkdir(parents=True)
+    etcd_port, peer_port, api_port = _free_ports(3)
+    etcd = f"http://127.0.0.1:{etcd_port}"
+    _run(
+        stack,
+        folder,
+        str(assets / "etcd"),
+        f"--data-dir={folder / 'etcd-data'}",
+        f"--listen-client-urls={etcd}",
+        f"--advertise-client-urls={etcd}",
+        f"--listen-peer-urls=http://127.0.0.1:{peer_port}",
+        "--unsafe-no-fsync",
+    )
+    key = _key(folder)
+    (folder / "tokens.csv").write_text(f"{_TOKEN},tester,1,system:masters\n")
+    server = _run(
+        stack,
+        folder,
+        str(assets / "kube-apiserver"),
+        f"--etcd-servers={etcd}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={api_port}",
+        f"--cert-dir={folder / 'certificates'}",
+        f"--token-auth-file={folder / 'tokens.csv'}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={key}",
+        f"--service-account-signing-key-file={key}",
+        "--authorization-mode=Node,RBAC",
+        "--service-cluster-ip-range=10.96.0.0/16",
+    )
+    config = _kubeconfig(folder, api_port)
+    program = assets / "kubectl"
+    kubectl = Kubectl(str(program) if program.exists() else "kubectl", str(config))
+    wait_until(lambda: server.ready(kubectl), "kube-apiserver answers /readyz")
+    return ControlPlane(kubectl, _start_controllers(stack, assets, folder, config, key))
+
+
+def _start_controllers(stack: ExitStack, assets: Path, folder: Path, config: Path, key: Path) -> bool:
+    programs = [assets / "kube-scheduler", assets / "kube-controller-manager"]
+    if not all(program.exists() for program in programs):
+        return False
+    alike = [f"--kubeconfig={config}", "--leader-elect=false", "--secure-port=0"]
+    _run(stack, folder, str(programs[0]), *alike)
+    _run(
+        stack,
+        folder,
+        str(programs[1]),
+        *alike,
+        f"--service-account-private-key-file={key}",
+        # Nodes here have no kubelet that would report; they must not be taken for dead.
+        "--controllers=*,-node-lifecycle-controller",
+    )
+    return True
+
+
+@dataclass(frozen=True)
+class _Process:
+    child: subprocess.Popen[bytes]
+    log: Path
+
+    def ready(self, kubectl: Kubectl) -> bool:
+        if self.child.poll() is not None:
+            raise DiedEarly(self.log.read_text(encoding="utf-8", errors="replace")[-2000:])
+        return kubectl.run("get", "--raw", "/readyz").returncode == 0
+
+
+def _run(stack: ExitStack, folder: Path, program: str, *arguments: str) -> _Process:
+    log = folder / f"{program.rpartition('/')[2]}.log"
+    with log.open("wb") as output:
+        child = subprocess.Popen([program, *arguments], stdout=output, stderr=subprocess.STDOUT, cwd=folder)
+    stack.callback(_end, child)
+    return _Process(child, log)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()
+    try:
+        child.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+
+
+def _key(folder: Path) -> Path:
+    private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    path = folder / "service-accounts.pem"
+    path.write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.TraditionalOpenSSL,
+            serialization.NoEncryption(),
+        )
+    )
+    return path
+
+
+def _kubeconfig(folder: Path, port: int) -> Path:
+    path = folder / "kubeconfig"
+    cluster = {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": cluster}],
+        "users": [{"name": "tester", "user": {"token": _TOKEN}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "tester"}}],
+        "current-context": "test",
+    }
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path

@@ -1,0 +1,88 @@
+"""Nodes without machines: Node objects and ResourceSlices as a Trn2 node and its DRA driver would register them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cdk8s_charts.scheduling.allocator import NEURON_CLASS
+from cdk8s_charts.scheduling.devices import DRIVER
+
+if TYPE_CHECKING:
+    from cdk8s_charts.scheduling.devices import Device, Value
+    from cdk8s_charts.scheduling.nodes import Node
+    from tests.apiserver.kubectl import Kubectl
+
+_VERSIONS = {"draDriverVersion"}
+
+
+def register(kubectl: Kubectl, nodes: tuple[Node, ...]) -> None:
+    """Make the nodes, ready, with what the model leaves free on them, and publish their devices."""
+    objects: list[dict[str, Any]] = [NEURON_CLASS]
+    for node in nodes:
+        taints = [{"key": key, "value": "true", "effect": effect} for key, effect in node.taints]
+        objects.append(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {
+                    "name": node.name,
+                    "labels": {**node.labels, "kubernetes.io/hostname": node.name},
+                },
+                "spec": {"taints": taints} if taints else {},
+            }
+        )
+        if node.devices:
+            objects.append(_slice(node))
+    assert kubectl.apply(objects) == []
+    for node in nodes:
+        report(kubectl, node)
+
+
+def report(kubectl: Kubectl, node: Node) -> None:
+    """What a kubelet would say."""
+    offered = {
+        "cpu": f"{node.free.cpu_m}m",
+        "memory": str(node.free.memory),
+        "ephemeral-storage": str(node.free.ephemeral),
+        "pods": str(node.free.pods),
+    }
+    ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "no machine behind it"}
+    kubectl.patch_status(
+        "node", node.name, {"capacity": offered, "allocatable": offered, "conditions": [ready]}
+    )
+
+
+def remove(kubectl: Kubectl, nodes: tuple[Node, ...]) -> None:
+    """Take everything back."""
+    for node in nodes:
+        kubectl.run("delete", "node", node.name, "--ignore-not-found", "--wait=false")
+        kubectl.run("delete", "resourceslice", f"{node.name}-neuron", "--ignore-not-found", "--wait=false")
+
+
+def _slice(node: Node) -> dict[str, Any]:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node.name}-neuron"},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": node.name,
+            "pool": {"name": node.name, "generation": 1, "resourceSliceCount": 1},
+            "devices": [_device(device) for device in node.devices],
+        },
+    }
+
+
+def _device(device: Device) -> dict[str, Any]:
+    attributes = {
+        name.removeprefix(f"{DRIVER}/"): {_type(name, value): value} for name, value in device.attributes
+    }
+    return {"name": device.name, "attributes": attributes}
+
+
+def _type(name: str, value: Value) -> str:
+    if name.rpartition("/")[2] in _VERSIONS:
+        return "version"
+    if isinstance(value, bool):
+        return "bool"
+    return "int" if isinstance(value, int) else "string"

@@ -1,0 +1,125 @@
+"""The benchmark, its other harness and the quality check, as they are rendered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cdk8s_charts import llmperf, lmeval
+from cdk8s_charts.manifest_file import ManifestFile
+from cdk8s_charts.plan import LARGEST_CONFIG_MAP, plan_object, plan_text
+from cdk8s_charts.render import render
+from experiment import Experiment
+from experiment.arms import LmEval
+from tests.cdk8s_charts.conftest import containers, of_kind
+from tests.cdk8s_charts.variations import with_benchmark, with_serving
+
+DIGEST = "registry.example.com/llmperf:1.0.0@sha256:" + "0" * 64
+
+
+def _body(job: dict[str, Any]) -> dict[str, Any]:
+    body: dict[str, Any] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    return body
+
+
+def test_runs_are_made_by_somebody_one_at_a_time_and_end(files: tuple[ManifestFile, ...]) -> None:
+    jobs = of_kind(files, "CronJob")
+    assert jobs.keys() == {"qwen-llmperf", "qwen-lmeval"}
+    for job in jobs.values():
+        assert job["spec"]["suspend"] is True
+        assert job["spec"]["concurrencyPolicy"] == "Forbid"
+        assert 0 < job["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] <= 48 * 3600
+        assert _body(job)["nodeSelector"] == {"speculation.trn2/role": "system"}
+
+
+def test_a_lost_pods_run_goes_on_in_the_next(reference: Experiment) -> None:
+    body = _body(llmperf.cron_job(reference, plan_name="plan"))
+    assert [entry["name"] for entry in containers(body)] == ["restore", "keep", "run", "publish"]
+    restore, keep = body["initContainers"][:2]
+    assert restore["args"][1] == keep["args"][keep["args"].index("--to") + 1]
+    assert restore["args"][1].endswith("/runs/unfinished/$(JOB_UID)")
+    assert keep["restartPolicy"] == "Always"
+    for entry in (restore, keep):
+        path = entry["env"][0]["valueFrom"]["fieldRef"]["fieldPath"]
+        assert path == "metadata.labels['batch.kubernetes.io/controller-uid']"
+
+
+def test_a_plan_that_is_too_large_comes_from_s3_by_its_hash(reference: Experiment) -> None:
+    long = replace(reference.prompts[0], messages=(("user", "x" * LARGEST_CONFIG_MAP),))
+    experiment = replace(reference, prompts=(long, *reference.prompts[1:]))
+    assert plan_object(reference) is None
+    large = plan_object(experiment)
+    assert large is not None
+    key, content = large
+    assert content.decode() == plan_text(experiment)
+    assert key == f"plans/{hashlib.sha256(content).hexdigest()}.json"
+    files = render(experiment)
+    assert of_kind(files, "ConfigMap") == {}
+    (get,) = (e for e in containers(_body(of_kind(files, "CronJob")["qwen-llmperf"])) if e["name"] == "plan")
+    assert get["args"][:4] == [
+        "get",
+        "s3://qwen3-32b-results-${AWS_ACCOUNT}-us-east-2/" + key,
+        "--sha256",
+        hashlib.sha256(content).hexdigest(),
+    ]
+
+
+def test_a_key_reaches_every_client_from_its_secret(reference: Experiment) -> None:
+    experiment = with_serving(reference, api_key_secret="key")
+    native = _body(llmperf.cron_job(experiment, plan_name="plan"))
+    other = with_benchmark(experiment, harness="llmperf", llmperf_image=DIGEST)
+    for body, variable in (
+        (native, "BENCHMARK_API_KEY"),
+        (_body(llmperf.cron_job(other, plan_name="plan")), "OPENAI_API_KEY"),
+        (_body(lmeval.cron_job(experiment)), "OPENAI_API_KEY"),
+    ):
+        text = json.dumps(body)
+        assert f'{{"name": "{variable}", "valueFrom": {{"secretKeyRef": {{"name": "key"' in text
+
+
+def test_llmperf_is_the_users_image_and_loads_each_arm_in_turn(reference: Experiment) -> None:
+    experiment = with_benchmark(reference, harness="llmperf", llmperf_image=DIGEST)
+    body = _body(llmperf.cron_job(experiment, plan_name=None))
+    *runs, upload = containers(body)
+    assert [run["image"] for run in runs] == [DIGEST, DIGEST]
+    assert [run["env"][0]["value"].split(".")[0] for run in runs] == [
+        "http://qwen-vllm",
+        "http://qwen-sd-vllm",
+    ]
+    assert upload["args"][:3] == ["keep", "/results", "--once"]
+    mean, longest = (
+        runs[0]["args"][runs[0]["args"].index(f"--mean-{what}-tokens") + 1] for what in ("input", "output")
+    )
+    assert int(mean) + int(longest) < 1024
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "path"), [("chat", "/v1/chat/completions"), ("completions", "/v1/completions")]
+)
+def test_quality_is_asked_of_every_arm_alike(reference: Experiment, endpoint: str, path: str) -> None:
+    experiment = with_benchmark(reference, endpoint=endpoint, lm_eval=LmEval(limit=50))
+    told = [lmeval.arguments(experiment, arm) for arm in experiment.arms]
+    for arm, words in zip(experiment.arms, told, strict=True):
+        model = json.loads(words[words.index("--model_args") + 1])
+        assert model["base_url"].endswith(path)
+        assert arm.name in model["base_url"]
+        generation = json.loads(words[words.index("--gen_kwargs") + 1])
+        assert generation["temperature"] == 0
+        assert ("chat_template_kwargs" in generation) == (endpoint == "chat")
+        assert words[words.index("--limit") + 1] == "50"
+    one, two = (
+        [word.replace(arm.name, "ARM") for word in words]
+        for arm, words in zip(experiment.arms, told, strict=True)
+    )
+    assert one == two
+
+
+def test_worked_examples_are_given_where_they_fit(reference: Experiment) -> None:
+    for length, shots in ((1024, "0"), (4096, "5")):
+        experiment = with_serving(with_benchmark(reference, lm_eval=LmEval(limit=50)), max_model_len=length)
+        words = lmeval.arguments(experiment, experiment.arms[0])
+        assert words[words.index("--num_fewshot") + 1] == shots

@@ -1,0 +1,97 @@
+"""Who may talk to whom, asked of the policies as EKS would read them."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import pytest
+
+from cdk8s_charts.manifest_file import ManifestFile
+from experiment import Experiment
+from tests.cdk8s_charts.conftest import of_kind
+
+Case = tuple[Experiment, tuple[ManifestFile, ...]]
+Labels = dict[str, str]
+
+
+def _templates(files: tuple[ManifestFile, ...]) -> dict[str, Labels]:
+    """Labels of the pods of everything that makes pods."""
+    found = {}
+    for kind in ("Deployment", "Job", "CronJob"):
+        for name, item in of_kind(files, kind).items():
+            spec = item["spec"].get("jobTemplate", item)["spec"]
+            found[name] = spec["template"]["metadata"]["labels"]
+    return found
+
+
+def _selects(selector: dict[str, Any], labels: Labels) -> bool:
+    return bool(selector.get("matchLabels", {}).items() <= labels.items())
+
+
+def _allowed(policies: list[dict[str, Any]], labels: Labels, way: str, port: int, peer: Labels | str) -> bool:
+    """Whether a pod with `labels` may use a port, with another pod of its namespace or an address."""
+    for policy in policies:
+        if not _selects(policy["spec"]["podSelector"], labels):
+            continue
+        for rule in policy["spec"][way]:
+            if port in [entry["port"] for entry in rule["ports"]] and any(
+                _meets(entry, peer) for entry in rule["from" if way == "ingress" else "to"]
+            ):
+                return True
+    return False
+
+
+def _meets(entry: dict[str, Any], peer: Labels | str) -> bool:
+    if isinstance(peer, str):
+        block = entry.get("ipBlock")
+        return (
+            block is not None
+            and ip_address(peer) in ip_network(block["cidr"])
+            and not any(ip_address(peer) in ip_network(cidr) for cidr in block.get("except", ()))
+        )
+    return (
+        "podSelector" in entry and "namespaceSelector" not in entry and _selects(entry["podSelector"], peer)
+    )
+
+
+@pytest.fixture
+def policies(case: Case) -> list[dict[str, Any]]:
+    return list(of_kind(case[1], "NetworkPolicy").values())
+
+
+def test_every_pod_has_a_role_and_denies_what_is_not_listed(
+    case: Case, policies: list[dict[str, Any]]
+) -> None:
+    for labels in _templates(case[1]).values():
+        selecting = [policy for policy in policies if _selects(policy["spec"]["podSelector"], labels)]
+        assert len(selecting) == 2, "the default and its own"
+        assert all(policy["spec"]["policyTypes"] == ["Ingress", "Egress"] for policy in selecting)
+
+
+def test_only_clients_reach_servers_and_servers_reach_nobody(
+    case: Case, policies: list[dict[str, Any]]
+) -> None:
+    templates = _templates(case[1])
+    servers = [templates[arm.name] for arm in case[0].served_arms]
+    for name, labels in templates.items():
+        client = name in ("qwen-llmperf", "qwen-lmeval")
+        for server in servers:
+            assert _allowed(policies, server, "ingress", 8000, labels) is client, name
+            assert _allowed(policies, labels, "egress", 8000, server) is client, name
+    for server in servers:
+        for port in (443, 80, 53, 8000):
+            assert not _allowed(policies, server, "egress", port, "52.218.0.1")
+
+
+def test_jobs_reach_aws_and_their_credentials_and_no_instance_metadata(
+    case: Case, policies: list[dict[str, Any]]
+) -> None:
+    for name, labels in _templates(case[1]).items():
+        if name in {arm.name for arm in case[0].served_arms}:
+            continue
+        assert _allowed(policies, labels, "egress", 443, "52.218.0.1"), name
+        assert _allowed(policies, labels, "egress", 80, "169.254.170.23"), name
+        assert not _allowed(policies, labels, "egress", 80, "169.254.169.254"), name
+        assert not _allowed(policies, labels, "egress", 443, "169.254.169.254"), name
+        assert not _allowed(policies, labels, "egress", 80, "52.218.0.1"), name

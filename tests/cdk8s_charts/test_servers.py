@@ -1,0 +1,201 @@
+"""A server's life: started when it answers, alive while it works, drained before it goes; its scripts are run here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from cdk8s_charts import probes
+from cdk8s_charts.command import serve_environment
+from cdk8s_charts.serving import deployment, disruption_budget
+from experiment import Experiment
+from experiment.arms import Serve
+from experiment.naming import SERVICE_PORT
+from tests.cdk8s_charts.variations import with_serving
+
+
+class StandIn:
+    """A server on loopback that says what it is told to say."""
+
+    def __init__(self) -> None:
+        self.healthy, self.text, self.key = True, "4", ""
+        self.running = [0]
+        """Requests in flight, a value for each look; the last one stays."""
+        self.asked: list[dict[str, Any]] = []
+        stand_in = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, format: str, *args: object) -> None:
+                """Quiet."""
+
+            def do_GET(self) -> None:
+                body = b""
+                if self.path == "/metrics":
+                    value = stand_in.running.pop(0) if len(stand_in.running) > 1 else stand_in.running[0]
+                    body = f'# HELP x\nvllm:num_requests_running{{model="m"}} {float(value)}\n'.encode()
+                self._answer(200 if stand_in.healthy else 503, body)
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                stand_in.asked.append(body)
+                if stand_in.key and self.headers.get("Authorization") != f"Bearer {stand_in.key}":
+                    self._answer(401, b"{}")
+                else:
+                    self._answer(200, json.dumps({"choices": [{"text": stand_in.text}]}).encode())
+
+            def _answer(self, status: int, body: bytes) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+
+@pytest.fixture
+def stand_in() -> Iterator[StandIn]:
+    made = StandIn()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run(stand_in: StandIn) -> Run:
+    def start(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+        python, flag, script, *arguments = command
+        assert (python, flag) == ("python3", "-c")
+        script = script.replace(f":{SERVICE_PORT}", f":{stand_in.server.server_address[1]}")
+        script = script.replace(f"time.sleep({probes._DEREGISTRATION_S})", "").replace("sleep(1)", "sleep(0)")
+        return subprocess.run(
+            [sys.executable, "-c", script, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+        )
+
+    return start
+
+
+def _server(experiment: Experiment) -> dict[str, Any]:
+    server: dict[str, Any] = deployment(experiment, experiment.arms[1])["spec"]["template"]["spec"][
+        "containers"
+    ][0]
+    return server
+
+
+def test_startup_ends_with_one_real_completion(reference: Experiment, run: Run, stand_in: StandIn) -> None:
+    command = _server(reference)["startupProbe"]["exec"]["command"]
+    done = run(command)
+    assert done.returncode == 0, done.stderr
+    (asked,) = stand_in.asked
+    assert asked["model"] == "Qwen/Qwen3-32B"
+    assert asked["max_tokens"] <= 8
+
+
+def test_a_server_that_is_healthy_but_answers_nothing_has_not_started(
+    reference: Experiment, run: Run, stand_in: StandIn
+) -> None:
+    command = _server(reference)["startupProbe"]["exec"]["command"]
+    stand_in.text = ""
+    assert run(command).returncode == 1
+    stand_in.text, stand_in.healthy = "4", False
+    stand_in.asked.clear()
+    assert run(command).returncode == 1
+    assert stand_in.asked == [], "an unhealthy server is not loaded as well"
+
+
+def test_the_probe_has_the_key_that_the_server_asks_for(
+    reference: Experiment, run: Run, stand_in: StandIn
+) -> None:
+    keyed = _server(with_serving(reference, api_key_secret="serving-key"))
+    assert keyed["env"][-1] == {
+        "name": "VLLM_API_KEY",
+        "valueFrom": {"secretKeyRef": {"name": "serving-key", "key": "api-key"}},
+    }
+    stand_in.key = "secret"
+    command = keyed["startupProbe"]["exec"]["command"]
+    assert run(command).returncode == 1
+    assert run(command, VLLM_API_KEY="secret").returncode == 0
+
+
+def test_a_drain_waits_for_requests_in_flight(reference: Experiment, run: Run, stand_in: StandIn) -> None:
+    command = _server(reference)["lifecycle"]["preStop"]["exec"]["command"]
+    stand_in.running = [2, 1, 1, 0]
+    assert run(command).returncode == 0
+    assert stand_in.running == [0]
+
+
+def test_a_drain_ends_with_its_budget_or_with_the_server(
+    reference: Experiment, run: Run, stand_in: StandIn
+) -> None:
+    *command, _budget = _server(reference)["lifecycle"]["preStop"]["exec"]["command"]
+    stand_in.running = [1]
+    assert run([*command, "0.2"]).returncode == 0
+    stand_in.server.shutdown()
+    stand_in.server.server_close()
+    assert run([*command, "60"]).returncode == 0
+
+
+def test_the_grace_period_outlasts_the_drain(reference: Experiment) -> None:
+    pod = deployment(reference, reference.arms[0])["spec"]["template"]["spec"]
+    drain = float(pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][-1])
+    assert pod["terminationGracePeriodSeconds"] >= drain + 30
+    assert drain >= reference.benchmark.max_tokens * 0.1
+
+
+def test_a_busy_engine_has_minutes_to_answer_and_costs_no_slot(reference: Experiment) -> None:
+    server = _server(reference)
+    for probe in (server["livenessProbe"], server["readinessProbe"]):
+        assert probe["httpGet"]["path"] == "/health"
+        assert probe["timeoutSeconds"] <= probe["periodSeconds"]
+    assert server["livenessProbe"]["failureThreshold"] * server["livenessProbe"]["periodSeconds"] >= 300
+    startup = server["startupProbe"]
+    assert startup["failureThreshold"] * startup["periodSeconds"] == probes.LOAD_BUDGET_S
+
+
+def test_an_arm_that_was_chosen_stands_and_no_other(reference: Experiment) -> None:
+    chosen = replace(reference, serve=Serve(arm="qwen-sd-vllm", replicas=2))
+    assert [deployment(chosen, arm)["spec"]["replicas"] for arm in chosen.arms] == [0, 2]
+
+
+def test_a_node_update_is_never_blocked(reference: Experiment) -> None:
+    spec = disruption_budget(reference, reference.arms[0])["spec"]
+    assert (spec["maxUnavailable"], spec["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+
+
+def test_restricted_names_a_user_for_every_container(reference: Experiment) -> None:
+    restricted = with_serving(reference, pod_security="restricted")
+    context = deployment(restricted, restricted.arms[1])["spec"]["template"]["spec"]["securityContext"]
+    assert context["runAsNonRoot"] is True
+    assert context["runAsUser"] == context["fsGroup"] == 65532
+    plain = deployment(reference, reference.arms[1])["spec"]["template"]["spec"]["securityContext"]
+    assert "runAsUser" not in plain
+
+
+@pytest.mark.parametrize("source", ["mount", "scratch"])
+def test_a_server_finds_its_artifact_where_its_environment_says(reference: Experiment, source: str) -> None:
+    experiment = with_serving(reference, artifact_source=source)
+    for arm in experiment.arms:
+        pod = deployment(experiment, arm)["spec"]["template"]["spec"]
+        path = serve_environment(arm)["NEURON_COMPILED_ARTIFACTS"]
+        mounts = [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]]
+        assert any(path.startswith(f"{mount}/") for mount in mounts)
+        copies = [entry for entry in pod["initContainers"] if entry["name"] == "copy-artifact"]
+        assert [copy["args"][copy["args"].index("--to") + 1] for copy in copies] == [path] * (
+            source == "scratch"
+        )
+        assert pod["initContainers"][0]["name"] == "check-artifact"

@@ -1,0 +1,30 @@
+"""The reference experiment with other settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from experiment import Experiment
+
+
+def with_serving(experiment: Experiment, **settings: Any) -> Experiment:
+    """All arms with other settings."""
+    arms = tuple(replace(arm, serving=replace(arm.serving, **settings)) for arm in experiment.arms)
+    return replace(experiment, arms=arms)
+
+
+def with_benchmark(experiment: Experiment, **settings: Any) -> Experiment:
+    """Another benchmark."""
+    return replace(experiment, benchmark=replace(experiment.benchmark, **settings))
+
+
+def with_arms(experiment: Experiment, count: int) -> Experiment:
+    """So many arms, each with a window of its own."""
+    plain, treated = experiment.arms
+    assert treated.speculation is not None
+    arms = [plain]
+    for number in range(1, count):
+        speculation = replace(treated.speculation, num_speculative_tokens=number + 1)
+        arms.append(replace(treated, name=f"{treated.name}-k{number + 1}", speculation=speculation))
+    return replace(experiment, arms=tuple(arms))

@@ -1,0 +1,91 @@
+"""One synth of the pipeline for all its tests, with the benchmark and its gate on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cdk8s_charts.manifest_file import texts, write
+from cdk8s_charts.render import render
+from experiment import Experiment
+from infra.pipeline.app import FILE, app_of
+from infra.pipeline.configuration import PipelineConfiguration, read_pipeline
+from tests.infra.findings import Finding, findings
+
+Template = dict[str, Any]
+ROOT = FILE.parent
+
+
+@pytest.fixture(scope="session")
+def manifests(tmp_path_factory: pytest.TempPathFactory, reference: Experiment) -> Path:
+    """The reference experiment, freshly rendered."""
+    folder = tmp_path_factory.mktemp("manifests")
+    write(texts(reference, render(reference), folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def configuration(manifests: Path, tmp_path_factory: pytest.TempPathFactory) -> PipelineConfiguration:
+    """The committed file, with a run to be no worse than."""
+    data = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    path = tmp_path_factory.mktemp("pipeline") / "pipeline.yaml"
+    path.write_text(yaml.safe_dump({**data, "benchmark": "20260401T120000Z-0dc3e1ca"}), encoding="utf-8")
+    return read_pipeline(path, manifests=manifests)
+
+
+@pytest.fixture(scope="session")
+def assembly(configuration: PipelineConfiguration, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cloud assembly, with cdk-nag's report in it."""
+    outdir = tmp_path_factory.mktemp("cdk-out")
+    app = app_of(configuration, outdir=str(outdir))
+
+    import aws_cdk as cdk
+    import cdk_nag
+
+    cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
+    with pytest.raises(RuntimeError, match="ValidationFailed"):  # there are findings, see test_rules
+        app.synth()
+    return outdir
+
+
+@pytest.fixture(scope="session")
+def pipeline(assembly: Path) -> Template:
+    """The pipeline's own template."""
+    return read(assembly / "pipeline.template.json")
+
+
+@pytest.fixture(scope="session")
+def stages(assembly: Path) -> dict[str, dict[str, Template]]:
+    """Templates of each stage by the short names of its stacks."""
+    return {
+        name: {
+            path.name.removeprefix(f"pipeline{name}").split(".")[0].rstrip("0123456789ABCDEF"): read(path)
+            for path in sorted((assembly / f"assembly-pipeline-{name}").glob("*.template.json"))
+        }
+        for name in ("dev", "prod")
+    }
+
+
+@pytest.fixture(scope="session")
+def rule_findings(assembly: Path) -> list[Finding]:
+    """What cdk-nag finds in all of it."""
+    return findings(assembly / "validation-report.json")
+
+
+def read(path: Path) -> Template:
+    """A JSON object."""
+    content: Template = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def of_type(template: Template, type_: str) -> dict[str, dict[str, Any]]:
+    """Properties of all resources of a type, by logical id."""
+    return {
+        name: resource.get("Properties", {})
+        for name, resource in template["Resources"].items()
+        if resource["Type"] == type_
+    }

@@ -1,0 +1,193 @@
+"""CloudFormation can deploy the stacks, and neither it nor a role that it makes can become more."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.infra.pipeline.bootstrap import ACCOUNT, EXECUTOR, statements
+from tests.infra.pipeline.conftest import Template
+from tests.infra.pipeline.iam import Request, allows
+
+BOUNDARY_ARN = f"arn:aws:iam::{ACCOUNT}:policy/speculation-boundary"
+OWN = f"arn:aws:iam::{ACCOUNT}:role/qwen3-32b-identity-ServingRole"
+ADMIN = f"arn:aws:iam::{ACCOUNT}:role/Admin"
+BOOTSTRAP = f"arn:aws:iam::{ACCOUNT}:role/cdk-hnb659fds-deploy-role-{ACCOUNT}-us-east-2"
+EVERYTHING = [{"Effect": "Allow", "Action": "*", "Resource": "*"}]
+
+
+def deployer(action: str, resource: str, **context: str | None) -> bool:
+    """Whether CloudFormation may, with the execution policy inside the boundary."""
+    known = {
+        "aws:PrincipalArn": EXECUTOR,
+        **{key.replace("__", ":"): value for key, value in context.items()},
+    }
+    return allows(Request(action, resource, known), statements("Execution"), boundary=statements("Boundary"))
+
+
+def made_role(action: str, resource: str, **context: str | None) -> bool:
+    """Whether a role that a stack made may, were its own policy to allow everything."""
+    known = {"aws:PrincipalArn": OWN, **{key.replace("__", ":"): value for key, value in context.items()}}
+    return allows(Request(action, resource, known), EVERYTHING, boundary=statements("Boundary"))
+
+
+@pytest.mark.parametrize(
+    ("action", "resource", "context"),
+    [
+        ("iam:CreateRole", OWN, {"iam__PermissionsBoundary": None}),
+        ("iam:CreateRole", OWN, {"iam__PermissionsBoundary": "arn:aws:iam::aws:policy/AdministratorAccess"}),
+        ("iam:CreateRole", ADMIN, {"iam__PermissionsBoundary": BOUNDARY_ARN}),
+        ("iam:PutRolePolicy", OWN, {"iam__PermissionsBoundary": None}),
+        ("iam:AttachRolePolicy", ADMIN, {"iam__PermissionsBoundary": BOUNDARY_ARN}),
+        ("iam:UpdateAssumeRolePolicy", ADMIN, {}),
+        ("iam:UpdateAssumeRolePolicy", BOOTSTRAP, {}),
+        ("iam:PutRolePolicy", BOOTSTRAP, {"iam__PermissionsBoundary": BOUNDARY_ARN}),
+        ("iam:PassRole", ADMIN, {}),
+        ("iam:PassRole", BOOTSTRAP, {}),
+        ("iam:PassRole", OWN, {"iam__PassedToService": "sagemaker.amazonaws.com"}),
+        ("iam:DeleteRolePermissionsBoundary", OWN, {}),
+        ("iam:PutRolePermissionsBoundary", OWN, {"iam__PermissionsBoundary": BOUNDARY_ARN}),
+        ("iam:CreatePolicyVersion", BOUNDARY_ARN, {}),
+        ("iam:SetDefaultPolicyVersion", f"arn:aws:iam::{ACCOUNT}:policy/speculation-execution", {}),
+        ("iam:CreateUser", f"arn:aws:iam::{ACCOUNT}:user/x", {}),
+        ("iam:CreateAccessKey", f"arn:aws:iam::{ACCOUNT}:user/x", {}),
+        ("iam:CreateOpenIDConnectProvider", f"arn:aws:iam::{ACCOUNT}:oidc-provider/x", {}),
+        ("sts:AssumeRole", ADMIN, {}),
+        ("organizations:LeaveOrganization", "*", {}),
+        ("account:CloseAccount", "*", {}),
+        ("cloudtrail:StopLogging", "*", {}),
+        ("ssm:SendCommand", "*", {}),
+        ("ssm:StartSession", "*", {}),
+    ],
+)
+def test_cloudformation_cannot(action: str, resource: str, context: dict[str, str | None]) -> None:
+    assert not deployer(action, resource, **context)
+
+
+@pytest.mark.parametrize(
+    ("action", "resource"),
+    [
+        ("iam:CreateRole", OWN),
+        ("iam:PutRolePolicy", OWN),
+        ("iam:UpdateAssumeRolePolicy", OWN),
+        ("iam:UpdateAssumeRolePolicy", ADMIN),
+        ("iam:CreateUser", f"arn:aws:iam::{ACCOUNT}:user/x"),
+        ("iam:CreateAccessKey", f"arn:aws:iam::{ACCOUNT}:user/x"),
+        ("iam:CreatePolicyVersion", BOUNDARY_ARN),
+        ("iam:DeleteRolePermissionsBoundary", OWN),
+        ("iam:PassRole", ADMIN),
+        ("sts:AssumeRole", ADMIN),
+        ("organizations:LeaveOrganization", "*"),
+        ("cloudtrail:StopLogging", "*"),
+    ],
+)
+def test_a_role_made_with_every_right_still_cannot(action: str, resource: str) -> None:
+    assert not made_role(action, resource, iam__PermissionsBoundary=BOUNDARY_ARN)
+
+
+def test_the_evaluation_is_of_the_boundary_and_not_of_nothing() -> None:
+    assert made_role("s3:GetObject", "arn:aws:s3:::qwen3-32b-results/x")
+    assert made_role("sts:AssumeRole", "arn:aws:iam::444455556666:role/qwen3-32b-delivery-start")
+    assert deployer("iam:CreateRole", OWN, iam__PermissionsBoundary=BOUNDARY_ARN)
+    assert deployer("iam:PassRole", OWN, iam__PassedToService="pods.eks.amazonaws.com")
+
+
+MAKES = {
+    "AWS::AutoScaling::AutoScalingGroup": "autoscaling:CreateAutoScalingGroup",
+    "AWS::CloudWatch::Alarm": "cloudwatch:PutMetricAlarm",
+    "AWS::CloudWatch::CompositeAlarm": "cloudwatch:PutCompositeAlarm",
+    "AWS::CloudWatch::Dashboard": "cloudwatch:PutDashboard",
+    "AWS::CodeBuild::Project": "codebuild:CreateProject",
+    "AWS::CodePipeline::Pipeline": "codepipeline:CreatePipeline",
+    "AWS::EC2::EIP": "ec2:AllocateAddress",
+    "AWS::EC2::FlowLog": "ec2:CreateFlowLogs",
+    "AWS::EC2::InternetGateway": "ec2:CreateInternetGateway",
+    "AWS::EC2::LaunchTemplate": "ec2:CreateLaunchTemplate",
+    "AWS::EC2::NatGateway": "ec2:CreateNatGateway",
+    "AWS::EC2::PlacementGroup": "ec2:CreatePlacementGroup",
+    "AWS::EC2::Route": "ec2:CreateRoute",
+    "AWS::EC2::RouteTable": "ec2:CreateRouteTable",
+    "AWS::EC2::SecurityGroup": "ec2:CreateSecurityGroup",
+    "AWS::EC2::SecurityGroupEgress": "ec2:AuthorizeSecurityGroupEgress",
+    "AWS::EC2::SecurityGroupIngress": "ec2:AuthorizeSecurityGroupIngress",
+    "AWS::EC2::Subnet": "ec2:CreateSubnet",
+    "AWS::EC2::SubnetRouteTableAssociation": "ec2:AssociateRouteTable",
+    "AWS::EC2::VPC": "ec2:CreateVpc",
+    "AWS::EC2::VPCEndpoint": "ec2:CreateVpcEndpoint",
+    "AWS::EC2::VPCGatewayAttachment": "ec2:AttachInternetGateway",
+    "AWS::ECR::Repository": "ecr:CreateRepository",
+    "AWS::EKS::AccessEntry": "eks:CreateAccessEntry",
+    "AWS::EKS::Addon": "eks:CreateAddon",
+    "AWS::EKS::Cluster": "eks:CreateCluster",
+    "AWS::EKS::Nodegroup": "eks:CreateNodegroup",
+    "AWS::EKS::PodIdentityAssociation": "eks:CreatePodIdentityAssociation",
+    "AWS::Events::Rule": "events:PutRule",
+    "AWS::IAM::InstanceProfile": "iam:CreateInstanceProfile",
+    "AWS::IAM::Policy": "iam:PutRolePolicy",
+    "AWS::IAM::Role": "iam:CreateRole",
+    "AWS::KMS::Alias": "kms:CreateAlias",
+    "AWS::KMS::Key": "kms:CreateKey",
+    "AWS::Lambda::EventInvokeConfig": "lambda:PutFunctionEventInvokeConfig",
+    "AWS::Lambda::Function": "lambda:CreateFunction",
+    "AWS::Lambda::LayerVersion": "lambda:PublishLayerVersion",
+    "AWS::Lambda::Permission": "lambda:AddPermission",
+    "AWS::Logs::LogGroup": "logs:CreateLogGroup",
+    "AWS::Logs::MetricFilter": "logs:PutMetricFilter",
+    "AWS::Logs::ResourcePolicy": "logs:PutResourcePolicy",
+    "AWS::S3::Bucket": "s3:CreateBucket",
+    "AWS::S3::BucketPolicy": "s3:PutBucketPolicy",
+    "AWS::SNS::Subscription": "sns:Subscribe",
+    "AWS::SNS::Topic": "sns:CreateTopic",
+    "AWS::SNS::TopicPolicy": "sns:SetTopicAttributes",
+    "AWS::SQS::Queue": "sqs:CreateQueue",
+    "AWS::SQS::QueuePolicy": "sqs:SetQueueAttributes",
+    "AWS::SSM::Parameter": "ssm:PutParameter",
+    "AWS::Scheduler::Schedule": "scheduler:CreateSchedule",
+    "AWS::Scheduler::ScheduleGroup": "scheduler:CreateScheduleGroup",
+}
+"""What making a resource is called (https://docs.aws.amazon.com/service-authorization/latest/reference/)."""
+
+
+def test_cloudformation_can_make_every_type_of_resource_that_the_stacks_have(
+    pipeline: Template, stages: dict[str, dict[str, Template]]
+) -> None:
+    templates = [pipeline, *(template for stage in stages.values() for template in stage.values())]
+    types = {one["Type"] for template in templates for one in template["Resources"].values()}
+    types = {one for one in types if not one.startswith("Custom::")} - {"AWS::CloudFormation::CustomResource"}
+    assert types - MAKES.keys() == set(), "say here what makes it"
+    for type_ in types:
+        resource = OWN if type_ != "AWS::IAM::InstanceProfile" else OWN.replace("role/", "instance-profile/")
+        assert deployer(MAKES[type_], resource, iam__PermissionsBoundary=BOUNDARY_ARN), type_
+
+
+def test_every_role_and_profile_that_the_stacks_make_has_a_name_that_the_policy_knows(
+    pipeline: Template, stages: dict[str, dict[str, Template]]
+) -> None:
+    """CloudFormation begins a name with the stack's, unless the template gives one."""
+    patterns = statements("Execution")
+    (own,) = [one for one in patterns if one["Sid"] == "OwnRoles"]
+    known = [pattern.rpartition("/")[2].rstrip("*") for pattern in own["Resource"]]
+    for template in (pipeline, *(template for stage in stages.values() for template in stage.values())):
+        for resource in template["Resources"].values():
+            name = resource.get("Properties", {}).get("RoleName")
+            if resource["Type"] == "AWS::IAM::Role" and isinstance(name, str):
+                assert any(name.startswith(prefix) for prefix in known), name
+
+
+def test_the_policies_fit_into_what_iam_takes() -> None:
+    for name in ("Boundary", "Execution"):
+        text = re.sub(r"\s", "", json.dumps({"Version": "2012-10-17", "Statement": statements(name)}))
+        assert len(text) <= 6144, name
+
+
+def test_no_statement_of_the_execution_policy_is_a_wildcard_over_iam() -> None:
+    actions: list[Any] = [
+        action
+        for one in statements("Execution")
+        for action in (one["Action"] if isinstance(one["Action"], list) else [one["Action"]])
+    ]
+    assert "*" not in actions
+    assert not [action for action in actions if action.startswith("iam:") and "*" in action]

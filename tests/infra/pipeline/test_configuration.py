@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.configuration import ROOT
+from infra.errors import InfraError
+from infra.pipeline.app import FILE
+from infra.pipeline.configuration import PipelineConfiguration, read_pipeline
+
+Edit = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture
+def reading(manifests: Path, tmp_path: Path) -> Callable[[Edit], PipelineConfiguration]:
+    """The committed file after an edit, read."""
+    data = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+
+    def read(edit: Edit) -> PipelineConfiguration:
+        edited = copy.deepcopy(data)
+        edit(edited)
+        path = tmp_path / "pipeline.yaml"
+        path.write_text(yaml.safe_dump(edited), encoding="utf-8")
+        return read_pipeline(path, manifests=manifests)
+
+    return read
+
+
+def test_the_committed_file_is_read(reading: Callable[[Edit], PipelineConfiguration]) -> None:
+    found = reading(lambda data: None)
+    assert (found.dev.account, found.prod.account) == ("222233334444", "444455556666")
+    assert found.dev.experiment.cluster.nodes == 0
+    assert (found.benchmark, found.baseline_run) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("edit", "line"),
+    [
+        (
+            lambda data: data.update(account=111122223333),
+            "account = 111122223333: is not twelve digits in quotes",
+        ),
+        (
+            lambda data: data.update(connection="arn:aws:iam::1:x"),
+            "connection = .* is not the ARN of a connection",
+        ),
+        (lambda data: data.update(repository="name"), "repository = 'name': is not owner/name"),
+        (lambda data: data.pop("branch"), "branch = None: is not a branch"),
+        (lambda data: data.update(colour="red"), "'colour' is no key; use name, account"),
+        (lambda data: data.update(stages=None), "stages = None: is no mapping"),
+        (lambda data: data["stages"].pop("prod"), "stages.prod = None: is no mapping"),
+        (lambda data: data["stages"].update(test={}), "'test' is no key; use dev, prod"),
+        (lambda data: data["stages"]["dev"].update(experiment="/etc/x"), "is no path in this repository"),
+        (
+            lambda data: data["stages"]["dev"].update(account=data["stages"]["prod"]["account"]),
+            "are both qwen3-32b in account 444455556666, so each would overwrite the other's stacks; use two accounts",
+        ),
+        (
+            lambda data: data.update(region="eu-west-1"),
+            "is in us-east-2, the pipeline in eu-west-1; use one region",
+        ),
+        (lambda data: data.update(compile_hours=40), "compile_hours = 40: is no whole number from 1 to 36"),
+        (lambda data: data.update(compile_hours=True), "compile_hours = True"),
+        (
+            lambda data: data.update(benchmark="a/../b"),
+            "benchmark = 'a/../b': is neither true, false nor the id of a run",
+        ),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_line(
+    reading: Callable[[Edit], PipelineConfiguration], edit: Edit, line: str
+) -> None:
+    with pytest.raises(InfraError, match=line) as caught:
+        reading(edit)
+    assert "\n" not in str(caught.value)
+
+
+def test_stale_manifests_are_refused_with_what_mends_them(tmp_path: Path) -> None:
+    with pytest.raises(InfraError, match="python -m cdk8s_charts"):
+        read_pipeline(FILE, manifests=tmp_path)
+
+
+def test_a_file_that_is_missing_or_no_yaml_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InfraError, match="cannot be read"):
+        read_pipeline(tmp_path / "none.yaml")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("stages: [", encoding="utf-8")
+    with pytest.raises(InfraError, match="is no YAML") as caught:
+        read_pipeline(broken)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_wrong_file_ends_the_app_with_one_line_before_jsii_starts(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("name: 1\n", encoding="utf-8")
+    code = (
+        "import sys; from pathlib import Path; import infra.pipeline.app as app; "
+        f"app.build_pipeline.__kwdefaults__['file'] = Path({str(tmp_path / 'broken.yaml')!r}); import pipeline"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "JSII_NODE": str(ROOT / "no-such-node"), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert ended.stderr.startswith("broken.yaml: name = 1: is not")

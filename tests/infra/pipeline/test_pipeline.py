@@ -1,0 +1,176 @@
+"""What the pipeline does, in which order, and what it never does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from infra.configuration import ROOT
+from infra.pipeline.configuration import PipelineConfiguration
+from infra.stacks.pipeline import CLI_VERSION
+from tests.infra.pipeline.conftest import Template, of_type
+
+Stages = dict[str, dict[str, Template]]
+
+
+def actions(pipeline: Template) -> dict[str, list[str]]:
+    """Names of each stage's actions in the order in which they run."""
+    (properties,) = of_type(pipeline, "AWS::CodePipeline::Pipeline").values()
+    return {
+        stage["Name"]: [one["Name"] for one in sorted(stage["Actions"], key=lambda one: one["RunOrder"])]
+        for stage in properties["Stages"]
+    }
+
+
+def project(pipeline: Template, part: str) -> dict[str, Any]:
+    (found,) = [one for name, one in of_type(pipeline, "AWS::CodeBuild::Project").items() if part in name]
+    return found
+
+
+def commands(project: dict[str, Any], phase: str = "build") -> list[str]:
+    spec = json.loads(project["Source"]["BuildSpec"])
+    found: list[str] = spec["phases"][phase]["commands"]
+    return found
+
+
+def test_the_type_is_v2_and_executions_wait_for_each_other(pipeline: Template) -> None:
+    (properties,) = of_type(pipeline, "AWS::CodePipeline::Pipeline").values()
+    assert (properties["PipelineType"], properties["ExecutionMode"]) == ("V2", "QUEUED")
+
+
+def test_the_source_is_the_connection(pipeline: Template, configuration: PipelineConfiguration) -> None:
+    (properties,) = of_type(pipeline, "AWS::CodePipeline::Pipeline").values()
+    (source,) = properties["Stages"][0]["Actions"]
+    assert source["ActionTypeId"]["Provider"] == "CodeStarSourceConnection"
+    assert source["Configuration"]["ConnectionArn"] == configuration.connection
+    assert source["Configuration"]["FullRepositoryId"] == configuration.repository
+    assert source["Configuration"]["BranchName"] == configuration.branch
+
+
+def test_checks_go_before_synthesis_and_that_before_anything_is_deployed(pipeline: Template) -> None:
+    order = actions(pipeline)
+    assert list(order) == ["Source", "Build", "UpdatePipeline", "Assets", "dev", "prod"]
+    assert order["Build"] == ["Checks", "Synth"]
+    assert commands(project(pipeline, "Checks")) == ["./scripts/test"]
+
+
+def test_the_check_is_the_test_command_of_the_readme() -> None:
+    assert "./scripts/test " in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_command_line_that_changes_the_pipeline_is_the_pinned_one(pipeline: Template) -> None:
+    pinned = json.loads((ROOT / "package.json").read_text(encoding="utf-8"))["devDependencies"]["aws-cdk"]
+    assert pinned == CLI_VERSION
+    assert commands(project(pipeline, "SelfMutation"), "install") == [f"npm install -g aws-cdk@{pinned}"]
+
+
+def test_in_dev_everything_is_deployed_then_tried(pipeline: Template) -> None:
+    dev = actions(pipeline)["dev"]
+    assert dev[-1] == "DevSmoke"
+    assert "ApproveTrn2Nodes" not in dev
+    assert "qwen3-32b-workloads.Deploy" in dev
+
+
+def test_in_prod_nothing_happens_before_the_approval(pipeline: Template) -> None:
+    prod = actions(pipeline)["prod"]
+    assert prod[0] == "ApproveTrn2Nodes"
+    assert prod[-3:] == ["ProdCompile", "ProdSmoke", "ProdBenchmark"]
+    assert prod.index("qwen3-32b-nodes.Deploy") < prod.index("ProdCompile")
+
+
+def test_compiling_may_take_hours_in_both_accounts(pipeline: Template, stages: Stages) -> None:
+    minutes = of_type(stages["prod"]["delivery"], "AWS::CodeBuild::Project")
+    inside = {one["Name"]: one["TimeoutInMinutes"] for one in minutes.values()}
+    assert inside["qwen3-32b-compile"] == 8 * 60
+    assert project(pipeline, "ProdCompile")["TimeoutInMinutes"] > inside["qwen3-32b-compile"]
+    (line,) = [text for text in commands(project(pipeline, "ProdCompile")) if "deliver" in text]
+    assert line.endswith("--minutes 480")
+
+
+def test_no_build_that_talks_to_a_cluster_stands_outside_its_private_subnets(stages: Stages) -> None:
+    for stage, names in (("dev", {"smoke"}), ("prod", {"smoke", "compile", "benchmark"})):
+        template = stages[stage]["delivery"]
+        projects = of_type(template, "AWS::CodeBuild::Project")
+        assert {one["Name"] for one in projects.values()} == {f"qwen3-32b-{name}" for name in names}
+        for one in projects.values():
+            subnets = json.dumps(one["VpcConfig"]["Subnets"])
+            assert "private" in subnets
+            assert "public" not in subnets
+        (group,) = of_type(template, "AWS::EC2::SecurityGroup").values()
+        assert not group.get("SecurityGroupIngress")
+        assert [(rule["FromPort"], rule["ToPort"]) for rule in group["SecurityGroupEgress"]] == [(443, 443)]
+
+
+def test_the_gate_compares_with_the_named_run_after_measuring(stages: Stages) -> None:
+    projects = of_type(stages["prod"]["delivery"], "AWS::CodeBuild::Project")
+    (benchmark,) = [one for one in projects.values() if one["Name"] == "qwen3-32b-benchmark"]
+    lines = commands(benchmark)
+    assert lines[0].startswith("scripts/run experiments/qwen3-32b.yaml")
+    assert "/runs/20260401T120000Z-0dc3e1ca " in lines[1]
+    assert lines[2] == ".venv/bin/python -m benchmark gate results/run --baseline results/baseline"
+
+
+def test_dev_starts_no_trn2_node_whatever_the_file_says(stages: Stages) -> None:
+    sizes = [
+        group["ScalingConfig"]["DesiredSize"]
+        for group in of_type(stages["dev"]["nodes"], "AWS::EKS::Nodegroup").values()
+    ]
+    assert sizes == [0]
+
+
+def test_every_stack_goes_to_the_account_of_its_stage(
+    assembly: Path, configuration: PipelineConfiguration
+) -> None:
+    for stage in (configuration.dev, configuration.prod):
+        manifest = json.loads((assembly / f"assembly-pipeline-{stage.name}" / "manifest.json").read_text())
+        found = {
+            one["environment"]
+            for one in manifest["artifacts"].values()
+            if one["type"] == "aws:cloudformation:stack"
+        }
+        assert found == {f"aws://{stage.account}/us-east-2"}
+        assert "missing" not in manifest, "nothing is looked up"
+
+
+def test_every_role_carries_the_boundary(pipeline: Template, stages: Stages) -> None:
+    templates = [pipeline, *(template for stage in stages.values() for template in stage.values())]
+    roles = [role for template in templates for role in of_type(template, "AWS::IAM::Role").values()]
+    assert len(roles) > 30
+    assert all("policy/speculation-boundary" in json.dumps(role["PermissionsBoundary"]) for role in roles)
+
+
+def test_a_pull_request_is_tested_and_reviewed_and_one_from_a_fork_waits(
+    pipeline: Template, configuration: PipelineConfiguration
+) -> None:
+    found = project(pipeline, "PullRequests")
+    assert commands(found)[0] == "./scripts/test"
+    assert commands(found)[1].startswith('scripts/review "origin/${CODEBUILD_WEBHOOK_BASE_REF#refs/heads/}"')
+    assert found["Source"]["Auth"] == {"Type": "CODECONNECTIONS", "Resource": configuration.connection}
+    assert "GitCloneDepth" not in found["Source"], "the review reads the base from git"
+    assert found["Triggers"]["PullRequestBuildPolicy"] == {"RequiresCommentApproval": "FORK_PULL_REQUESTS"}
+    assert not found["Environment"].get("PrivilegedMode")
+
+
+def test_every_script_that_a_build_calls_is_there(pipeline: Template, stages: Stages) -> None:
+    templates = [pipeline, stages["dev"]["delivery"], stages["prod"]["delivery"]]
+    lines = [
+        line
+        for template in templates
+        for one in of_type(template, "AWS::CodeBuild::Project").values()
+        if "BuildSpec" in one["Source"]
+        and isinstance(one["Source"]["BuildSpec"], str)
+        and one["Source"]["BuildSpec"][0] == "{"
+        for phase in json.loads(one["Source"]["BuildSpec"])["phases"].values()
+        for line in phase.get("commands", ())
+    ]
+    scripts = {word.removeprefix("./") for line in lines for word in line.split() if "scripts/" in word}
+    assert {"scripts/test", "scripts/review", "scripts/deliver", "scripts/run", "scripts/setup"} <= scripts
+    assert all((ROOT / script).stat().st_mode & 0o100 for script in scripts)
+
+
+def test_the_workstations_app_makes_no_pipeline() -> None:
+    for name in ("app.py", "infra/app.py", "infra/deployment.py"):
+        assert "pipeline" not in (ROOT / name).read_text(encoding="utf-8").replace(
+            "pipeline_role", ""
+        ).replace("a stage of a pipeline", "").replace("which role a pipeline works", "")

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lab.aws.reviewed import differences
+
+REVIEWED: dict[str, Any] = {
+    "kind": "Job",
+    "metadata": {"name": "fetch", "namespace": "n"},
+    "spec": {"image": "${AWS_ACCOUNT}.dkr.ecr/x:${TAG}", "replicas": 1, "args": ["a", "b"], "on": True},
+}
+
+
+def changed(**spec: Any) -> dict[str, Any]:
+    filled = {"image": "123456789012.dkr.ecr/x:abc"}
+    return {**REVIEWED, "spec": {**REVIEWED["spec"], **filled, **spec}}
+
+
+def test_placeholders_stand_for_any_text() -> None:
+    assert differences([REVIEWED], [changed()]) == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "line"),
+    [
+        ({"replicas": 2}, "Job n/fetch/spec/replicas: 1 became 2"),
+        ({"args": ["a", "c"]}, "Job n/fetch/spec/args/1: 'b' became 'c'"),
+        ({"args": ["a"]}, "Job n/fetch/spec/args: ['a', 'b'] became ['a']"),
+        ({"on": 1}, "Job n/fetch/spec/on: True became 1"),
+        (
+            {"image": ".dkr.ecr/x:abc"},
+            "Job n/fetch/spec/image: '${AWS_ACCOUNT}.dkr.ecr/x:${TAG}' became '.dkr.ecr/x:abc'",
+        ),
+        (
+            {"image": "1.dkr.ecr/x:${TAG}"},
+            "Job n/fetch/spec/image: '${AWS_ACCOUNT}.dkr.ecr/x:${TAG}' became '1.dkr.ecr/x:${TAG}'",
+        ),
+    ],
+)
+def test_anything_else_is_a_difference(spec: dict[str, Any], line: str) -> None:
+    assert differences([REVIEWED], [changed(**spec)]) == (line,)
+
+
+def test_an_object_more_or_less_is_a_difference() -> None:
+    other = {"kind": "Namespace", "metadata": {"name": "m"}}
+    assert differences([REVIEWED], [changed(), other]) == ("Namespace m: applied, not reviewed",)
+    assert differences([REVIEWED, other], [changed()]) == ("Namespace m: reviewed, not applied",)

@@ -1,0 +1,90 @@
+"""The checkpoints that ship are whole, small, of the declared shape, and share one tokenizer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from experiment import load
+from experiment.catalogue.models import MODELS
+from lab.errors import LabError
+from lab.models import manifest
+from lab.models.manifest import CHECKPOINTS
+from lab.models.shapes import CONTEXT, HEAD_DIM, SHAPES, VOCABULARY, Shape
+from lab.real.arms import commands
+
+ROOT = Path(__file__).parents[3]
+LARGEST_MB = 12
+
+
+def test_every_file_is_as_its_hash_says() -> None:
+    shipped = [path for path in CHECKPOINTS.rglob("*") if path.is_file() and path.name != manifest.NAME]
+    assert manifest.check() == len(shipped) > 0
+
+
+def test_they_are_small() -> None:
+    assert sum(path.stat().st_size for path in CHECKPOINTS.rglob("*")) < LARGEST_MB * 1_000_000
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_each_is_of_the_shape_that_is_declared_and_that_the_catalogue_has(shape: Shape) -> None:
+    config = json.loads((CHECKPOINTS / shape.name / "config.json").read_text(encoding="utf-8"))
+    model = MODELS[f"lab/{shape.name}"]
+    assert config["architectures"] == [model.architecture]
+    assert config["num_hidden_layers"] == shape.layers == model.layers
+    assert config["hidden_size"] == shape.hidden == model.hidden
+    assert config["num_attention_heads"] == shape.heads == model.query_heads
+    assert config["num_key_value_heads"] == model.kv_heads
+    assert config["intermediate_size"] == shape.feed_forward == model.intermediate
+    assert config["head_dim"] == HEAD_DIM == model.head_dim
+    assert config["vocab_size"] == VOCABULARY == model.vocabulary
+    assert config["max_position_embeddings"] == CONTEXT == model.max_positions
+
+
+def test_all_share_one_tokenizer() -> None:
+    found = {
+        hashlib.sha256((CHECKPOINTS / shape.name / "tokenizer.json").read_bytes()).hexdigest()
+        for shape in SHAPES
+    }
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_the_log_of_each_training_goes_to_its_last_step(shape: Shape) -> None:
+    lines = (CHECKPOINTS / shape.name / "training.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(lines[-1])["step"] == shape.steps
+
+
+def test_the_manifest_names_every_file_but_itself(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "config.json").write_text("{}", encoding="utf-8")
+    for _ in range(2):
+        manifest.write(tmp_path)
+        assert manifest.check(tmp_path) == 1
+    (tmp_path / "target" / "config.json").write_text("{ }", encoding="utf-8")
+    with pytest.raises(LabError, match="restore it"):
+        manifest.check(tmp_path)
+
+
+def test_a_changed_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / manifest.NAME).write_text(json.dumps({"target/config.json": "0" * 64}), encoding="utf-8")
+    with pytest.raises(LabError, match=r"config\.json: sha256 is absent, not 000000000000; restore it"):
+        manifest.check(tmp_path)
+
+
+def test_the_arms_of_the_experiment_are_started_on_them() -> None:
+    experiment = load(ROOT / "experiments" / "lab-tiny.yaml")
+    names = [arm.name for arm in experiment.arms]
+    started = {one.name: one.argv(4711) for one in commands(experiment, arms=names, engine=["vllm"])}
+    assert started["tiny"][2] == str(CHECKPOINTS / "target")
+    weak = started["tiny-weak"]
+    config = json.loads(weak[weak.index("--speculative-config") + 1])
+    assert config["model"] == str(CHECKPOINTS / "weak-draft")
+    assert config["num_speculative_tokens"] == 7
+    assert "--speculative-config" not in started["tiny"]
+    assert [name for name in started if name.startswith("tiny-sd-k")] == [
+        f"tiny-sd-k{k}" for k in (1, 3, 5, 7, 10, 15)
+    ]

@@ -1,0 +1,301 @@
+"""Each thing that may be missing, and what preflight says of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+from experiment import Experiment
+from experiment.arms import Capacity
+from operations.aws import Aws
+from operations.errors import OutsideError
+from operations.preflight import State, account, capacity, images, judge, network
+from operations.preflight.finding import Finding
+from operations.preflight.web import Web
+from tests.operations.clock import START
+
+RESERVATION = "cr-0123456789abcdef0"
+
+
+def stubbed(service: str, **answers: Any) -> Aws:
+    """AWS of which one service answers once per operation; the Stubber refuses shapes that botocore does not know."""
+    client = boto3.client(service, region_name="us-east-2", aws_access_key_id="a", aws_secret_access_key="b")
+    stub = Stubber(client)
+    for operation, answer in answers.items():
+        if isinstance(answer, str):
+            stub.add_client_error(operation, answer)
+        else:
+            stub.add_response(operation, answer)
+    stub.activate()
+    made = Aws("us-east-2", make_client=lambda _service: client)
+    made.__dict__["identity"] = {"Account": "111122223333", "Arn": "arn:aws:iam::111122223333:user/me"}
+    return made
+
+
+def quota(value: float) -> dict[str, Any]:
+    return {"Quota": {"ServiceCode": "ec2", "QuotaCode": account.TRN_QUOTA, "Value": value}}
+
+
+def test_a_quota_below_one_node_is_a_finding_with_the_command_that_asks_for_more(
+    experiment: Experiment,
+) -> None:
+    found = account.quota(experiment, stubbed("service-quotas", get_service_quota=quota(8)))
+    assert found.state is State.FINDING
+    assert "8 vCPUs" in found.detail
+    assert "--quota-code L-2C3B7624 --desired-value 192" in found.remedy
+    assert (
+        account.quota(experiment, stubbed("service-quotas", get_service_quota=quota(192))).state is State.FINE
+    )
+    none = account.quota(experiment, stubbed("service-quotas", get_service_quota="NoSuchResourceException"))
+    assert "0 vCPUs" in none.detail
+
+
+def test_a_capacity_block_needs_no_quota(experiment: Experiment, aws: Aws) -> None:
+    assert account.quota(_with_block(experiment), aws).state is State.FINE
+
+
+@pytest.mark.parametrize(
+    ("zones", "state", "says"),
+    [
+        (["us-east-2a", "us-east-2c"], State.FINE, "offered in us-east-2a"),
+        (["us-east-2c"], State.FINDING, "offered in us-east-2c, not in us-east-2a"),
+        ([], State.FINDING, "not offered in us-east-2"),
+    ],
+)
+def test_the_instance_must_be_offered_in_the_zone(
+    experiment: Experiment, zones: list[str], state: State, says: str
+) -> None:
+    answer = {
+        "InstanceTypeOfferings": [{"InstanceType": "trn2.48xlarge", "Location": zone} for zone in zones]
+    }
+    found = capacity.offered(experiment, stubbed("ec2", describe_instance_type_offerings=answer))
+    assert (found.state, says in found.detail) == (state, True)
+
+
+def _with_block(experiment: Experiment, **changes: Any) -> Experiment:
+    block = Capacity(kind="capacity-block", reservation_id=RESERVATION, availability_zone="us-east-2b")
+    return replace(experiment, cluster=replace(experiment.cluster, capacity=replace(block, **changes)))
+
+
+def _reserved(**changes: Any) -> Aws:
+    entry = {
+        "CapacityReservationId": RESERVATION,
+        "InstanceType": "trn2.48xlarge",
+        "AvailabilityZone": "us-east-2b",
+        "State": "active",
+        "TotalInstanceCount": 1,
+        "EndDate": START + timedelta(hours=5),
+    }
+    return stubbed("ec2", describe_capacity_reservations={"CapacityReservations": [{**entry, **changes}]})
+
+
+def test_an_active_block_says_when_it_ends(experiment: Experiment) -> None:
+    found = capacity.reserved(_with_block(experiment), _reserved(), now=START)
+    assert found.state is State.FINE
+    assert "active until 2026-04-01T17:00:00Z, 5.0 hours from now" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"State": "scheduled", "StartDate": START + timedelta(days=1)},
+            "is scheduled and starts at 2026-04-02",
+        ),
+        ({"State": "expired"}, "is expired"),
+        ({"EndDate": START + timedelta(minutes=20)}, "ends at 2026-04-01T12:20:00Z"),
+        ({"InstanceType": "trn2.3xlarge"}, "reserves trn2.3xlarge"),
+        ({"AvailabilityZone": "us-east-2a"}, "lies in us-east-2a, the experiment in us-east-2b"),
+        ({"TotalInstanceCount": 0}, "has 0 instances"),
+    ],
+)
+def test_a_block_that_does_not_fit(experiment: Experiment, changes: dict[str, Any], says: str) -> None:
+    found = capacity.reserved(_with_block(experiment), _reserved(**changes), now=START)
+    assert found.state is State.FINDING
+    assert says in found.detail
+    assert found.remedy
+
+
+def test_an_end_that_the_file_has_wrong_is_a_finding(experiment: Experiment) -> None:
+    wrong = _with_block(experiment, ends_at="2026-04-02T17:00:00Z")
+    assert "EC2 says 2026-04-01T17:00:00Z" in capacity.reserved(wrong, _reserved(), now=START).detail
+    right = _with_block(experiment, ends_at="2026-04-01T17:00:00Z")
+    assert capacity.reserved(right, _reserved(), now=START).state is State.FINE
+
+
+def test_a_reservation_of_another_account_is_a_finding(experiment: Experiment) -> None:
+    unknown = stubbed("ec2", describe_capacity_reservations="InvalidCapacityReservationId.NotFound")
+    assert (
+        "no such reservation in account 111122223333"
+        in capacity.reserved(_with_block(experiment), unknown, now=START).detail
+    )
+
+
+@pytest.mark.parametrize(
+    ("offered", "says"),
+    [
+        ([("1.35", "STANDARD_SUPPORT")], "EKS 1.35, standard support until 2027-03-27"),
+        ([("1.35", "EXTENDED_SUPPORT")], "in extended support, where the control plane costs $0.60 an hour"),
+        ([("1.36", "STANDARD_SUPPORT")], "EKS does not offer 1.35"),
+    ],
+)
+def test_the_version_must_be_offered_and_supported(
+    experiment: Experiment, offered: list[tuple[str, str]], says: str
+) -> None:
+    ends = datetime(2027, 3, 27, tzinfo=UTC)
+    versions = [
+        {"clusterVersion": version, "versionStatus": status, "endOfStandardSupportDate": ends}
+        for version, status in offered
+    ]
+    aws = stubbed("eks", describe_cluster_versions={"clusterVersions": versions})
+    assert says in account.kubernetes_version(experiment, aws).detail
+
+
+def test_bootstrap_is_asked_for_where_it_is_missing_or_too_old(aws: Aws) -> None:
+    missing = account.bootstrap(aws)
+    assert missing.state is State.FINDING
+    assert missing.remedy == ".venv/bin/npx cdk bootstrap aws://123456789012/us-east-2"
+    ssm = aws.client("ssm")
+    ssm.put_parameter(Name=account.BOOTSTRAP_PARAMETER, Value="5", Type="String")
+    assert "version 5, 6 or later is needed" in account.bootstrap(aws).detail
+    ssm.put_parameter(Name=account.BOOTSTRAP_PARAMETER, Value="28", Type="String", Overwrite=True)
+    assert account.bootstrap(aws).state is State.FINE
+
+
+class _Registry(BaseHTTPRequestHandler):
+    """Wants a token, has one image, and is asked by machines from 203.0.113.7."""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Quiet."""
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        here = f"http://{self.headers['Host']}"
+        if self.path.startswith("/token"):
+            assert "scope=repository%3Aneuron%2Fvllm%3Apull" in self.path
+            return self._send(200, json.dumps({"token": "let-me-in"}))
+        if self.path == "/ip":
+            return self._send(200, "203.0.113.7\n")
+        if self.path.startswith("/v2/broken/"):
+            return self._send(503, "")
+        if self.headers.get("Authorization") != "Bearer let-me-in":
+            challenge = f'Bearer realm="{here}/token",service="x",scope="repository:neuron/vllm:pull"'
+            return self._send(401, "", {"WWW-Authenticate": challenge})
+        known = self.path == "/v2/neuron/vllm/manifests/1.0"
+        self._send(200 if known else 404, "", {"Docker-Content-Digest": "sha256:abc"} if known else {})
+
+    def _send(self, status: int, text: str, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(text.encode())
+
+
+@pytest.fixture
+def registry() -> Iterator[str]:
+    """Host and port of a registry without a certificate."""
+    http = ThreadingHTTPServer(("127.0.0.1", 0), _Registry)
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    yield f"127.0.0.1:{http.server_address[1]}"
+    http.shutdown()
+    http.server_close()
+    thread.join()
+
+
+def test_an_image_is_asked_for_as_a_kubelet_would(registry: str) -> None:
+    web = Web(scheme="http")
+    found = images.reachable(f"{registry}/neuron/vllm:1.0", web)
+    assert (found.state, "sha256:abc" in found.detail) == (State.FINE, True)
+    assert "no such image" in images.reachable(f"{registry}/neuron/vllm:2.0", web).detail
+    with pytest.raises(OutsideError, match="the registry answers HTTP 503"):
+        images.reachable(f"{registry}/broken/vllm:1.0", web)
+    with pytest.raises(OutsideError, match="does not answer"):
+        images.reachable("127.0.0.1:1/neuron/vllm:1.0", web)
+
+
+@pytest.mark.parametrize(
+    ("path", "parts"),
+    [
+        ("a/b:1", ("a/b", "1")),
+        ("a/b", ("a/b", "latest")),
+        ("a/b:1@sha256:00", ("a/b", "sha256:00")),
+        ("a/b@sha256:00", ("a/b", "sha256:00")),
+    ],
+)
+def test_a_digest_counts_for_more_than_a_tag(path: str, parts: tuple[str, str]) -> None:
+    assert images.parts(path) == parts
+
+
+def test_this_machine_must_be_among_the_admin_cidrs(experiment: Experiment, registry: str) -> None:
+    web = Web(address_service=f"http://{registry}/ip")
+
+    def judged(*cidrs: str) -> Finding:
+        return network.admin_cidrs(
+            replace(experiment, cluster=replace(experiment.cluster, admin_cidrs=cidrs)), web
+        )
+
+    assert judged("198.51.100.0/24", "203.0.113.0/24").state is State.FINE
+    outside = judged("198.51.100.0/24")
+    assert outside.remedy == "add 203.0.113.7/32 to cluster.admin_cidrs and deploy"
+
+
+def test_a_private_endpoint_needs_the_plugin(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "session-manager-plugin is not installed" in network.admin_cidrs(experiment, Web()).detail
+    (tmp_path / "session-manager-plugin").write_text("")
+    (tmp_path / "session-manager-plugin").chmod(0o755)
+    assert network.admin_cidrs(experiment, Web()).state is State.FINE
+
+
+def test_one_refused_check_does_not_hide_the_others(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch, aws: Aws
+) -> None:
+    def refused(*_: object) -> Finding:
+        raise OutsideError(
+            "service-quotas:GetServiceQuota in us-east-2: not allowed; use another AWS_PROFILE"
+        )
+
+    def fine(*_: object, **__: object) -> Finding:
+        return Finding(check="x", state=State.FINE, detail="")
+
+    monkeypatch.setattr(account, "quota", refused)
+    for module, name in ((capacity, "offered"), (account, "kubernetes_version"), (images, "reachable")):
+        monkeypatch.setattr(module, name, fine)
+    findings = {one.check: one for one in judge(experiment, aws, Web(), now=START)}
+    assert findings["quota"].state is State.UNKNOWN
+    assert findings["quota"].remedy == "use another AWS_PROFILE"
+    assert findings["bootstrap"].state is State.FINDING
+    assert findings["credentials"].state is State.FINE
+
+
+def test_without_credentials_only_what_needs_none_is_checked(
+    experiment: Experiment, credentials: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    reachable: Callable[..., Finding] = lambda *_: Finding(check="image", state=State.FINE, detail="")  # noqa: E731 # shorter than a function of its own
+    monkeypatch.setattr(images, "reachable", reachable)
+    findings = list(judge(experiment, Aws("us-east-2"), Web(), now=START))
+    assert {one.check for one in findings} == {"credentials", "image", "admin_cidrs"}
+    assert findings[0].state is State.UNKNOWN

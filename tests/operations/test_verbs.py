@@ -1,0 +1,355 @@
+"""The verbs as they are called: output, exit codes, and what they leave behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+from cdk8s_charts.manifest_file import ManifestFile, texts, write
+from experiment import Experiment
+from experiment.naming import artifact_path, neuron_nodegroup
+from operations import billing, nodegroup, stacks
+from operations.__main__ import main
+from operations.aws import Aws
+from operations.verbs import VERBS, teardown
+from tests.conftest import ROOT
+from tests.operations.api_server import ApiServer
+from tests.operations.clients import shared_client
+from tests.operations.clock import FakeClock
+from tests.operations.world import World
+
+LAB = ROOT / "experiments" / "lab-tiny.yaml"
+
+
+@pytest.fixture
+def world(experiment: Experiment, api: ApiServer, account: None, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A deployed experiment, which the verbs find by themselves."""
+    monkeypatch.setattr(Aws, "_boto_client", lambda _self, service: shared_client(service))
+    world = World(experiment, api)
+    world.deploy()
+    return world
+
+
+Say = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def say(capfd: pytest.CaptureFixture[str]) -> Say:
+    """Exit code, stdout and stderr of a verb."""
+
+    def called(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = main(arguments)
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return called
+
+
+def test_every_verb_has_its_script_and_its_help() -> None:
+    for name in VERBS:
+        script = ROOT / "scripts" / name
+        assert script.stat().st_mode & 0o100
+        assert f"operations {name}" in script.read_text() or name in ("forecast", "verify")
+        with pytest.raises(SystemExit) as ended:
+            main([name, "--help"])
+        assert ended.value.code == 0
+
+
+def test_scale_sets_nodes_with_a_time_to_live_and_back(world: World, say: Say) -> None:
+    code, out, _ = say("scale", "1", "--hours", "2")
+    assert code == 0
+    assert "set from 0 to 1 nodes; $35.76 an hour (list price) until they are set to 0 at 20" in out
+    assert world.nodes == 1
+    schedule = world.client("scheduler").get_schedule(
+        Name="qwen3-32b-scale-to-zero", GroupName="qwen3-32b-off"
+    )
+    assert schedule["ScheduleExpression"].startswith("at(20")
+    assert schedule["ActionAfterCompletion"] == "DELETE"
+    assert schedule["Target"]["RoleArn"] == world.off_role()
+    assert json.loads(schedule["Target"]["Input"]) == {
+        "ClusterName": "qwen3-32b",
+        "NodegroupName": "qwen3-32b-trn2",
+        "ScalingConfig": {"MinSize": 0, "DesiredSize": 0, "MaxSize": 1},
+    }
+    assert say("scale", "1", "--hours", "1")[0] == 0  # replaces the schedule
+    code, out, _ = say("scale", "0", "--json")
+    assert (code, json.loads(out)["nodes"], world.nodes) == (0, 0, 0)
+    assert world.client("scheduler").list_schedules()["Schedules"] == []
+
+
+def test_scale_that_is_tried_only_changes_nothing(world: World, say: Say) -> None:
+    code, out, _ = say("scale", "1", "--dry-run")
+    assert (code, "would be set" in out, world.nodes) == (0, True, 0)
+    assert world.client("scheduler").list_schedules()["Schedules"] == []
+
+
+def test_scale_beyond_what_the_experiment_allows_is_refused(world: World, say: Say) -> None:
+    code, _, err = say("scale", "2")
+    assert (code, world.nodes) == (2, 0)
+    assert err == (
+        "scale: 2 nodes: qwen3-32b allows 1; raise cluster.max_nodes of the experiment and deploy, or ask for at most 1\n"
+    )
+
+
+def test_no_node_starts_where_nothing_would_stop_it(
+    world: World, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # moto answers a missing group with a fault of its own, so the refusal comes from the Stubber.
+    scheduler = boto3.client("scheduler", region_name="us-east-2")
+    with Stubber(scheduler) as stub:
+        stub.add_client_error("create_schedule", "ResourceNotFoundException")
+        made = {"scheduler": scheduler}
+        monkeypatch.setattr(
+            Aws, "_boto_client", lambda _self, service: made.get(service) or shared_client(service)
+        )
+        code, _, err = say("scale", "1")
+    assert (code, world.nodes) == (1, 0)
+    assert "nothing would set the nodes back to 0 and none are started" in err
+
+
+def test_scale_of_what_is_not_deployed_is_one_line(
+    say: Say, account: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Aws, "_boto_client", lambda _self, service: shared_client(service))
+    code, _, err = say("scale", "1")
+    assert code == 1
+    assert err.startswith(
+        "scale: node group qwen3-32b-trn2: none in account 123456789012, us-east-2; deploy it"
+    )
+
+
+def test_a_wrong_account_is_refused_before_anything_is_changed(world: World, say: Say) -> None:
+    code, _, err = say("scale", "1", "--account", "111122223333")
+    assert (code, world.nodes) == (1, 0)
+    assert "these credentials are not of 111122223333" in err
+
+
+def test_status_shows_what_there_is(world: World, say: Say) -> None:
+    baseline = world.experiment.baseline
+    say("scale", "1")
+    world.tick()
+    world.store("artifacts", f"{artifact_path(baseline)}/COMPLETE", {"key": artifact_path(baseline)})
+    world.api.objects[("deployments", "qwen3-32b", "qwen-vllm")]["spec"]["replicas"] = 1
+    world.tick()
+    allocation = {"devices": {"results": [{"device": "neuron-0", "pool": "trn2-0"}]}}
+    world.api.put("resourceclaims", "held", {"status": {"allocation": allocation}}, namespace="qwen3-32b")
+    code, out, _ = say("status", "--json")
+    page = json.loads(out)
+    assert code == 0
+    assert page["trn2"]["nodes"] == 1
+    assert page["trn2"]["usd_per_hour"] == pytest.approx(35.76)
+    assert page["cluster"]["nodes"] == [{"name": "trn2-0", "role": "neuron", "ready": True}]
+    assert page["cluster"]["claims"] == [{"name": "held", "state": "allocated: neuron-0 on trn2-0"}]
+    assert [(arm["name"], arm["ready"]) for arm in page["cluster"]["arms"]] == [
+        ("qwen-vllm", 1),
+        ("qwen-sd-vllm", 0),
+    ]
+    assert page["artifacts"]["compiled"] == {"qwen-vllm": True, "qwen-sd-vllm": False}
+    assert {one["status"] for one in page["stacks"]} == {"absent"}
+    assert page["run"] is None
+    _, text, _ = say("status")
+    assert "1 of 1 ready" in text
+    assert max(len(line) for line in text.splitlines()) <= 100
+
+
+def test_status_shows_the_rest_when_the_cluster_does_not_answer(world: World, say: Say) -> None:
+    world.api.refusal = (401, "Unauthorized", "no")
+    code, out, err = say("status", "--json")
+    page = json.loads(out)
+    assert code == 3
+    assert page["cluster"] is None
+    assert page["trn2"]["nodes"] == 0
+    assert "deploy with -c admins=" in err
+
+
+def test_kubectl_is_the_real_one_with_its_own_exit_code(world: World, say: Say) -> None:
+    code, out, _ = say("kubectl", "get", "deployments", "-o", "name")
+    assert (code, out.splitlines()) == (0, ["deployment.apps/qwen-vllm", "deployment.apps/qwen-sd-vllm"])
+    assert say("kubectl", "get", "deployment", "none")[0] == 1
+    assert say("kubectl")[0] == 2
+
+
+def test_cost_is_listed_by_component_with_its_dates(say: Say) -> None:
+    code, out, _ = say("cost", "--json", "--hours", "2", "--prices", "/nonexistent/prices.json")
+    bill = json.loads(out)
+    assert code == 0
+    assert bill["running_usd_per_hour"] == pytest.approx(
+        sum(item["usd_per_hour"] for item in bill["items"]), abs=0.001
+    )
+    assert bill["run"]["usd"] == pytest.approx(2 * bill["running_usd_per_hour"], abs=0.01)
+    assert all(item["as_of"] and item["source"] for item in bill["items"])
+    _, text, _ = say("cost", "--compiled", "--prices", "/nonexistent/prices.json")
+    assert "predicted" in text
+    assert max(len(line) for line in text.splitlines()) <= 100
+
+
+def test_a_damaged_file_of_prices_is_refused(say: Say, tmp_path: Path) -> None:
+    file = tmp_path / "prices.json"
+    for text in ("{", '{"us-east-2": {"x": {"usd_per_hour": -1}}}', '{"us-east-2": [1]}'):
+        file.write_text(text)
+        code, _, err = say("cost", "--prices", str(file))
+        assert (code, "is no file of prices; remove it" in err) == (2, True)
+
+
+def test_run_that_is_tried_only_tells_its_steps_and_the_dollars(
+    world: World, say: Say, tmp_path: Path
+) -> None:
+    written = _rendered(world.experiment, tmp_path)
+    code, out, _ = say(
+        "run", str(ROOT / "experiments/qwen3-32b.yaml"), "--dry-run", "--manifests", str(written)
+    )
+    assert (code, world.nodes) == (0, 0)
+    assert "set the Trn2 nodes to 0" in out
+    assert "for the answer at list price" in out
+    assert world.stored("results") == {}
+
+
+@pytest.mark.parametrize(
+    "verb", ["preflight", "status", "scale", "cost", "teardown", "kubectl", "render", "run"]
+)
+def test_an_experiment_of_the_lab_is_none_of_their_business(verb: str, say: Say) -> None:
+    given = {
+        "scale": ["0", "--experiment", str(LAB)],
+        "run": [str(LAB)],
+        "kubectl": ["--experiment", str(LAB), "get"],
+    }
+    code, _, err = say(verb, *given.get(verb, ["--experiment", str(LAB)]))
+    assert code == 2
+    assert "exists in the lab only" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_wrong_experiment_is_refused_as_everywhere(say: Say, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("version: 9\n")
+    code, _, err = say("status", "--experiment", str(tmp_path / "mine.yaml"))
+    assert (code, "version" in err) == (2, True)
+
+
+def _rendered(experiment: Experiment, folder: Path) -> Path:
+    """Manifests with one placeholder of each kind, as the renderer writes files."""
+    pod = {
+        "kind": "Job",
+        "metadata": {"name": "j"},
+        "spec": {"image": "${BENCHMARK_IMAGE}", "bucket": "b-${AWS_ACCOUNT}"},
+    }
+    config = {"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"prompt": "say ${AWS_ACCOUNT}"}}
+    write(texts(experiment, (ManifestFile("00.yaml", (pod, config)),), folder))
+    return folder
+
+
+def test_render_fills_placeholders_and_leaves_the_users_texts(
+    say: Say, experiment: Experiment, tmp_path: Path
+) -> None:
+    folder = str(_rendered(experiment, tmp_path))
+    image = "111122223333.dkr.ecr.us-east-2.amazonaws.com/tools:0a1b"
+    given = ["--manifests", folder, "--account", "111122223333"]
+    code, out, _ = say("render", *given, "--json", "--set", f"BENCHMARK_IMAGE={image}")
+    job, config = json.loads(out)["items"]
+    assert code == 0
+    assert job["spec"] == {"image": image, "bucket": "b-111122223333"}
+    assert config["data"]["prompt"] == "say ${AWS_ACCOUNT}"
+    code, _, err = say("render", *given)
+    assert (code, "give it with --set BENCHMARK_IMAGE=..." in err) == (2, True)
+    code, _, err = say("render", *given, "--set", "BENCHMARK_IMAGE=tools:latest")
+    assert (code, "is no pinned image" in err) == (2, True)
+    (tmp_path / experiment.name / "00.yaml").write_text("edited: true\n")
+    code, _, err = say("render", *given, "--set", f"BENCHMARK_IMAGE={image}")
+    assert (code, "or edited since" in err) == (2, True)
+
+
+class Deletions:
+    """CloudFormation in moto, but for stacks whose deletion is refused, or fails."""
+
+    def __init__(self, world: World, parts: tuple[str, ...]) -> None:
+        self.cloudformation = world.client("cloudformation")
+        template = json.dumps({"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}})
+        for part in parts:
+            tags = [{"Key": "experiment", "Value": "qwen3-32b"}]
+            self.cloudformation.create_stack(StackName=f"qwen3-32b-{part}", TemplateBody=template, Tags=tags)
+
+    def left(self) -> list[str]:
+        return [stack["StackName"] for stack in self.cloudformation.describe_stacks()["Stacks"]]
+
+
+def test_teardown_asks_for_the_name_and_then_deletes_everything(world: World, say: Say) -> None:
+    deletions = Deletions(world, ("network", "cluster", "workloads", "pipeline"))
+    say("scale", "1")
+    code, _, err = say("teardown")
+    assert (code, len(deletions.left()), world.nodes) == (2, 4, 1)
+    assert "nobody confirmed, nothing was deleted; run it with --confirm qwen3-32b" in err
+    code, out, _ = say("teardown", "--dry-run")
+    assert code == 0
+    assert "qwen3-32b-pipeline, qwen3-32b-workloads, qwen3-32b-cluster, qwen3-32b-network" in out
+    code, out, _ = say("teardown", "--confirm", "qwen3-32b")
+    assert (code, deletions.left(), world.nodes) == (0, [], 0)
+    assert "4 of 4 stacks deleted" in out
+    assert say("teardown", "--confirm", "qwen3-32b")[0] == 0  # again, on nothing
+
+
+def test_teardown_goes_on_past_a_refused_and_a_failed_stack(
+    world: World, aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deletions = Deletions(world, ("network", "cluster", "workloads"))
+    real = stacks.one
+
+    def failing(name: str, account: Aws) -> stacks.Stack:
+        if name.endswith("cluster"):
+            return stacks.Stack(name=name, status="DELETE_FAILED", reason="ENI in use")
+        if name.endswith("workloads"):
+            return stacks.Stack(name=name, status="UPDATE_IN_PROGRESS")
+        return real(name, account)
+
+    monkeypatch.setattr(stacks, "one", failing)
+    monkeypatch.setattr(stacks, "failures", lambda _name, _aws: ["Group: ENI in use"])
+    kept = dict(teardown.take_down(world.experiment, aws, FakeClock()))
+    assert "is UPDATE_IN_PROGRESS; wait for that to end" in kept["qwen3-32b-workloads"]
+    assert (
+        "not deleted: Group: ENI in use; remove what it names, then run scripts/teardown again"
+        in kept["qwen3-32b-cluster"]
+    )
+    assert "qwen3-32b-network" not in deletions.left()
+
+
+def test_teardown_does_not_wait_for_ever(world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    Deletions(world, ("network",))
+    monkeypatch.setattr(
+        stacks, "one", lambda name, _aws: stacks.Stack(name=name, status="DELETE_IN_PROGRESS")
+    )
+    kept = dict(teardown.take_down(world.experiment, aws, FakeClock()))
+    assert "still DELETE_IN_PROGRESS after 60 minutes" in kept["qwen3-32b-network"]
+
+
+def test_what_still_bills_is_found_by_its_tag(world: World, aws: Aws) -> None:
+    name = "qwen3-32b-results-123456789012-us-east-2"
+    tags = {"TagSet": [{"Key": "experiment", "Value": "qwen3-32b"}]}
+    world.client("s3").put_bucket_tagging(Bucket=name, Tagging=tags)
+    assert [one.arn for one in billing.tagged(world.experiment, aws)] == [f"arn:aws:s3:::{name}"]
+    assert billing.bills("arn:aws:ec2:us-east-2:1:natgateway/nat-1") == "by the hour, and traffic"
+    assert billing.bills("arn:aws:iam::1:role/x") == ""
+
+
+def test_a_group_that_eks_is_changing_is_one_line(world: World, aws: Aws) -> None:
+    from botocore.exceptions import ClientError
+
+    busy = ClientError(
+        {"Error": {"Code": "ResourceInUseException", "Message": "busy"}}, "UpdateNodegroupConfig"
+    )
+
+    class Busy:
+        def update_nodegroup_config(self, **_: Any) -> None:
+            raise busy
+
+    group = nodegroup.read(world.experiment, aws)
+    with pytest.raises(
+        Exception, match=f"{neuron_nodegroup(world.experiment)}: EKS is changing it .*run this again"
+    ):
+        nodegroup.set_size(
+            world.experiment, Aws("us-east-2", make_client=lambda _: Busy()), nodes=1, group=group
+        )
