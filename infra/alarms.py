@@ -79,8 +79,8 @@ def alarms(experiment: Experiment, *, system_nodes: int) -> tuple[Alarm, ...]:
     silence, run = no_data(experiment)
     quiet, paid, idle = idle_node(experiment, system_nodes=system_nodes)
     return (
-        *(error_rate(experiment, arm) for arm in experiment.arms),
-        *(alarm for arm in experiment.arms for alarm in slow_tokens(experiment, arm)),
+        *(error_rate(experiment, arm) for arm in experiment.served_arms),
+        *(alarm for arm in experiment.served_arms for alarm in slow_tokens(experiment, arm)),
         *silence,
         run,
         quiet,

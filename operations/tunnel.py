@@ -1,4 +1,5 @@
-"""A way to a private endpoint: port forwarding by Systems Manager through one of the cluster's own nodes.
+"""A way to a private endpoint: port forwarding by Systems Manager through the instance that the
+cluster stack keeps for it.
 
 https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-working-with-sessions-start.html, document
 AWS-StartPortForwardingSessionToRemoteHost. Not run on AWS.
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from experiment.naming import cluster_name
+from infra.naming import way_in_name
 from operations.errors import OutsideError
 
 if TYPE_CHECKING:
@@ -81,9 +83,9 @@ def _forwarding(
 
 
 def _node(experiment: Experiment, aws: Aws) -> str:
-    """A running node of the cluster that Systems Manager can reach."""
+    """The instance that the cluster stack keeps for sessions, when Systems Manager can reach it."""
     filters = [
-        {"Name": "tag:eks:cluster-name", "Values": [cluster_name(experiment)]},
+        {"Name": "tag:Name", "Values": [way_in_name(experiment)]},
         {"Name": "instance-state-name", "Values": ["running"]},
     ]
     instances = {
@@ -98,8 +100,9 @@ def _node(experiment: Experiment, aws: Aws) -> str:
     ]
     if not online:
         raise OutsideError(
-            f"cluster {cluster_name(experiment)}: its endpoint is private and none of its {len(instances)} running nodes "
-            "answers to Systems Manager; wait until the system nodes are up, or put your network into cluster.admin_cidrs"
+            f"cluster {cluster_name(experiment)}: its endpoint is private and {way_in_name(experiment)} "
+            f"({len(instances)} running) does not answer to Systems Manager; wait some minutes after a deployment, or put "
+            "your network into cluster.admin_cidrs and deploy"
         )
     return min(online)
 

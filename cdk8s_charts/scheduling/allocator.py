@@ -1,8 +1,8 @@
 """Which devices a claim gets: the allocator of Dynamic Resource Allocation, for the parts of it that claims here use.
 
 Requests with `exactly` (ExactCount or All), selectors of class and request, `matchAttribute` constraints, devices that
-others hold; depth first over the devices in the published order, as the real one goes. It was compared with a real
-kube-scheduler (tests/apiserver).
+others hold; depth first over the devices in the published order, as the real one goes. `tests/apiserver` compares it with a real
+kube-scheduler where there is one.
 https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/
 """
 

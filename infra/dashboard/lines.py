@@ -62,7 +62,7 @@ def arm_lines(
             concurrency=concurrency,
             label=f"{class_name} {arm.name}",
         )
-        for class_name, arm in product(classes, experiment.arms)
+        for class_name, arm in product(classes, experiment.served_arms)
     ]
 
 
@@ -73,7 +73,7 @@ def ratio_lines(
     shown: list[list[Any]] = []
     sources: list[list[Any]] = []
     for row, class_name in enumerate(classes):
-        for column, arm in enumerate(experiment.arms):
+        for column, arm in enumerate(experiment.served_arms):
             name, base = f"c{row}a{column}", f"c{row}a0"
             place: _Place = {"arm": arm, "class_name": class_name, "concurrency": concurrency}
             sources.append(cell_line(experiment, metric, **place, id=name, visible=False))
@@ -100,7 +100,7 @@ def cost_lines(
     shown: list[list[Any]] = []
     sources: list[list[Any]] = []
     for row, class_name in enumerate(classes):
-        for column, (arm, price) in enumerate(zip(experiment.arms, prices, strict=True)):
+        for column, (arm, price) in enumerate(zip(experiment.served_arms, prices, strict=True)):
             name = f"c{row}a{column}"
             place: _Place = {"arm": arm, "class_name": class_name, "concurrency": concurrency}
             sources.append(cell_line(experiment, throughput, **place, id=name, visible=False))

@@ -68,7 +68,7 @@ def metric_rows(experiment: Experiment, detail: Detail) -> Iterator[Row]:
 
 def cost_and_error_rows(experiment: Experiment) -> Iterator[Row]:
     """Dollars per million output tokens, share of requests that failed, how many failed."""
-    prices = [arm_usd_per_hour(experiment, arm) for arm in experiment.arms]
+    prices = [arm_usd_per_hour(experiment, arm) for arm in experiment.served_arms]
     region = experiment.cluster.region
     for concurrency, classes in product(experiment.benchmark.concurrency, _portions(experiment)):
         costs = cost_lines(
@@ -126,14 +126,14 @@ def node_rows(experiment: Experiment) -> Iterator[Row]:
         (metric,) = insights.NEURON_POD_METRICS
         lines = [
             insights.insights_line(metric, {**values, "PodName": arm.name}, label=arm.name)
-            for arm in experiment.arms
+            for arm in experiment.served_arms
         ]
         yield _full_row(experiment, metric.title, lines)
 
 
 def _portions(experiment: Experiment) -> list[tuple[str, ...]]:
     """The classes, as many together as a graph can show."""
-    size = max(1, LINES_IN_GRAPH // len(experiment.arms))
+    size = max(1, LINES_IN_GRAPH // max(1, len(experiment.served_arms)))
     classes = experiment.classes
     return [tuple(classes[start : start + size]) for start in range(0, len(classes), size)]
 

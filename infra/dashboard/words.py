@@ -40,7 +40,7 @@ def node_words(experiment: Experiment) -> str:
 
 
 def _others(experiment: Experiment) -> str:
-    names = [arm.name for arm in experiment.arms[1:]]
+    names = [arm.name for arm in experiment.served_arms if arm is not experiment.baseline]
     if not names:
         return "no other arm"
     left = len(names) - _MOST_NAMES

@@ -155,7 +155,7 @@ class DeliveryStack(ExperimentStack):
 
     def _outwards(self, cluster: eks.ICluster, vpc: ec2.Vpc) -> ec2.SecurityGroup:
         group = ec2.SecurityGroup(
-            self, "Outwards", vpc=vpc, description="from the delivery's builds", allow_all_outbound=False
+            self, "Outwards", vpc=vpc, description="builds of the delivery", allow_all_outbound=False
         )
         group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(443), "AWS, registries, the cluster")
         ec2.CfnSecurityGroupIngress(

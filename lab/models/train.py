@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from lab.models import manifest
 from lab.models.corpus import SEQUENCE, Document, documents
 from lab.models.optimizer import MuonAndAdam
 from lab.models.shapes import CONTEXT, HEAD_DIM, SHAPES, VOCABULARY, Shape
@@ -50,6 +51,8 @@ def main(argv: list[str] | None = None) -> int:
             model = train(shape, tokenizer, log=folder / "training.jsonl")
             model.to(torch.bfloat16).save_pretrained(folder)
             save_vocabulary(tokenizer, folder, context=CONTEXT)
+            folder.joinpath("model.safetensors").chmod(0o644)
+    manifest.write(options.out)
     return 0
 
 

@@ -6,20 +6,14 @@ functions that write them into the Deployments of the other runtimes.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from cdk8s_charts.command import serve_argv, serve_environment, weights_path
 from experiment import Experiment
 from experiment.arms import Arm
 from lab.engine.argv import OFFLINE, THREADS, local_argv
 from lab.engine.servers import Command
-from lab.errors import LabError
-
-CHECKPOINTS = Path(__file__).resolve().parent.parent / "models" / "checkpoints"
-MANIFEST = "sha256.json"
+from lab.models.manifest import CHECKPOINTS
 
 
 def commands(
@@ -55,21 +49,3 @@ def mounted_folders(experiment: Experiment, given: Mapping[str, str]) -> dict[st
         or str(CHECKPOINTS / weights.model.name.rpartition("/")[2])
         for weights in experiment.weights
     }
-
-
-def check_checkpoints(folder: Path = CHECKPOINTS) -> int:
-    """Compare every shipped file with the manifest of hashes; how many there are. Raises LabError."""
-    try:
-        wanted: dict[str, str] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise LabError(
-            f"{folder / MANIFEST}: cannot be read ({error}); restore it from the repository"
-        ) from None
-    for name, digest in wanted.items():
-        path = folder / name
-        found = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "absent"
-        if found != digest:
-            raise LabError(
-                f"{path}: sha256 is {found[:12]}, not {digest[:12]}; restore it from the repository"
-            )
-    return len(wanted)

@@ -60,8 +60,15 @@ class Agreement:
 
 
 def agreement(arm: str, url: str, bodies: Sequence[dict[str, Any]], *, per_step: int) -> Agreement:
-    """Ask one speculating arm's server each of `bodies`; a step yields `per_step` tokens at most."""
-    shown = [_whole_steps(arm, url, body, per_step) for body in bodies]
+    """Ask one speculating arm's server each of `bodies`; a step yields `per_step` tokens at most.
+
+    Raises LabError where no answer shows its steps.
+    """
+    shown = [one for body in bodies if (one := _whole_steps(url, body, per_step))]
+    if not shown:
+        raise LabError(
+            f"arm {arm}: no answer came with one step in each chunk; the machine may be too busy, run this again"
+        )
     steps = sum(int(one.counted[_DRAFTS]) for one in shown)
     accepted = sum(one.counted[_ACCEPTED] for one in shown)
     streamed = [tokens for one in shown for tokens in (one.output.chunk_tokens or ())[1:]]
@@ -113,8 +120,8 @@ def bodies(plan: Mapping[str, Any], *, each: int = 1) -> Iterator[dict[str, Any]
             }
 
 
-def _whole_steps(arm: str, url: str, body: dict[str, Any], per_step: int) -> Asked:
-    """An answer that ends where a step does, each of its chunks being one step."""
+def _whole_steps(url: str, body: dict[str, Any], per_step: int) -> Asked | None:
+    """An answer that ends where a step does, each of its chunks being one step; None where none comes."""
     for _ in range(TRIES):
         first = ask(url, body).output.chunk_tokens
         if first is None or len(first) < 3 or not _plausible(first, per_step):
@@ -122,9 +129,7 @@ def _whole_steps(arm: str, url: str, body: dict[str, Any], per_step: int) -> Ask
         second = ask(url, {**body, "max_tokens": sum(first[:-1])})
         if second.output.chunk_tokens == first[:-1]:
             return second
-    raise LabError(
-        f"arm {arm}: no answer of {TRIES} came with one step in each chunk; the machine may be too busy, run this again"
-    )
+    return None
 
 
 def _plausible(tokens: Sequence[int], per_step: int) -> bool:

@@ -17,7 +17,8 @@ from lab.engine import machine as machines
 from lab.engine.install import install
 from lab.engine.servers import Command, running
 from lab.errors import LabError
-from lab.real.arms import check_checkpoints, commands
+from lab.models import manifest
+from lab.real.arms import commands
 from lab.real.claims import Sweep, judge
 from lab.real.loading import advise, measure
 from lab.real.probe import Agreement, agreement, bodies
@@ -69,7 +70,7 @@ def execute(wishes: Wishes, *, say: Say) -> Results:
     sweep = sweep_of(experiment, wishes.arms, short=wishes.short)
     names = _arms(experiment, sweep, wishes)
     if not wishes.weights:
-        check_checkpoints()
+        manifest.check()
     machine = machines.look(wishes.home)
     machines.refuse_run(machine, servers=len(names))
     step(2, "the engine")

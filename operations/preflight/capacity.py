@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from experiment import Experiment
     from operations.aws import Aws
 
-EARLY = timedelta(minutes=30)
-"""EC2 begins to terminate the instances of a capacity block 30 minutes before its end
-(https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html)."""
+EARLY = timedelta(minutes=60)
+"""The nodes stack sets the group to 0 an hour before a capacity block ends; EKS would 40 minutes before, and EC2 takes
+the instances at 30 (https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html)."""
 
 
 def offered(experiment: Experiment, aws: Aws) -> Finding:

@@ -86,19 +86,23 @@ class Context:
 
     def need_nodes(self) -> nodegroup.Group:
         """The Trn2 group. Raises `StepError` when its nodes were taken away, or are about to be."""
+        self._refuse_ending_block()
         group = nodegroup.read(self.experiment, self.aws)
         if group.desired < self.state.nodes:
             raise StepError(
                 f"{group.name}: somebody or its schedule (off at {self.state.off_at or 'the daily hour'}) set it to "
                 f"{group.desired} nodes; run this again, with more --hours where the time was too short"
             )
-        ends = self.experiment.cluster.capacity.ends_at
-        if ends is not None and moment(ends) - EARLY <= self.clock.now():
-            raise StepError(
-                f"capacity block {self.experiment.cluster.capacity.reservation_id} ends at {ends} and EC2 begins to stop its "
-                "instances; what was measured is kept: buy or extend a block, set cluster.capacity, deploy and run this again"
-            )
         return group
+
+    def _refuse_ending_block(self) -> None:
+        capacity = self.experiment.cluster.capacity
+        if capacity.ends_at is not None and moment(capacity.ends_at) - EARLY <= self.clock.now():
+            raise StepError(
+                f"capacity block {capacity.reservation_id} ends at {capacity.ends_at}, and its nodes are taken away from an "
+                "hour before; what was measured is kept: buy or extend a block, set cluster.capacity, deploy and run this "
+                "again"
+            )
 
     def refuse_issues(self, group: nodegroup.Group) -> None:
         """`StepError` for what EKS says keeps nodes away, once it has had the time to forget what it said before."""

@@ -3,17 +3,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmark.metrics import BY_NAME, COMPARED, PUBLISHED, TOKENS_PER_STEP, TPOT
-from experiment import Experiment, Prompt
+from experiment import Experiment, Prompt, load
 from experiment.cost import arm_usd_per_hour
 from infra.alarms import alarms
 from infra.dashboard import dashboard_pages
 from infra.dashboard.container_insights import INSIGHTS_METRICS, NAMESPACE
 from infra.errors import InfraError
+from tests.conftest import ROOT
 from tests.infra.cloudwatch_rules import expanded, violations
 from tests.infra.templates import Deployment, resolved
 
@@ -73,6 +75,14 @@ def test_cloudwatch_takes_every_page(experiment: Experiment, arms: int, concurre
     settings = replace(experiment.benchmark, concurrency=concurrency)
     for body in bodies(replace(sweep(experiment, arms), benchmark=settings)):
         assert violations(body) == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: path.stem)
+def test_cloudwatch_takes_the_dashboards_of_every_experiment(path: Path) -> None:
+    example = load(path)
+    assert [violations(body) for body in bodies(example)] == [[]] * len(bodies(example))
+    shown = {names[names.index("Arm") + 1] for names, _ in metric_lines(example) if "Arm" in names}
+    assert shown == {arm.name for arm in example.served_arms}
 
 
 def test_a_sweep_of_16_arms_takes_several_pages_and_loses_no_arm(experiment: Experiment) -> None:

@@ -29,7 +29,14 @@ class Account:
         self.clients: dict[str, Any] = {name: boto3.client(name, **keys) for name in ("ec2", "ssm")}
         stubs = {name: Stubber(client) for name, client in self.clients.items()}
         stubs["ec2"].add_response(
-            "describe_instances", {"Reservations": [{"Instances": [{"InstanceId": "i-0123456789abcdef0"}]}]}
+            "describe_instances",
+            {"Reservations": [{"Instances": [{"InstanceId": "i-0123456789abcdef0"}]}]},
+            {
+                "Filters": [
+                    {"Name": "tag:Name", "Values": ["qwen3-32b-way-in"]},
+                    {"Name": "instance-state-name", "Values": ["running"]},
+                ]
+            },
         )
         status = "Online" if online else "ConnectionLost"
         known = [
@@ -67,7 +74,7 @@ def _plugin(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     return log
 
 
-def test_a_session_is_opened_through_a_node_and_ended(
+def test_a_session_is_opened_through_the_way_in_and_ended(
     experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, credentials: None
 ) -> None:
     log = _plugin(tmp_path, OPENS, monkeypatch)
@@ -93,12 +100,12 @@ def test_a_session_that_does_not_open_is_one_line_and_ended(
     account.stubs["ssm"].assert_no_pending_responses()
 
 
-def test_without_a_node_that_answers_there_is_no_way_in(
+def test_without_an_instance_that_answers_there_is_no_way_in(
     experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, credentials: None
 ) -> None:
     _plugin(tmp_path, OPENS, monkeypatch)
     with (
-        pytest.raises(OutsideError, match="none of its 1 running nodes answers to Systems Manager"),
+        pytest.raises(OutsideError, match=r"qwen3-32b-way-in .* does not answer to Systems Manager"),
         tunnel.into(experiment, Account(online=False).aws(), host=HOST),
     ):
         pass

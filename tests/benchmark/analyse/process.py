@@ -33,6 +33,10 @@ class Process:
     seed: int = 1
     spread: float = 0.02
     """Of the logarithm of a step's time."""
+    fixed_s: float = 0.0
+    """What drafting costs whatever the window."""
+    narrow_k: int | None = None
+    """Window of a third arm, `narrow`."""
 
     @property
     def ceiling(self) -> int:
@@ -45,11 +49,15 @@ class Process:
     def speed_up(self, k: int) -> float:
         """The truth, for answers without an end."""
         tokens = 1 + sum(self.survival(k))
-        return tokens * PLAIN_S / (VERIFY_S + k * DRAFT_S)
+        return tokens * PLAIN_S / self.step_s(k)
+
+    def step_s(self, k: int) -> float:
+        """Of a speculative step."""
+        return VERIFY_S + self.fixed_s + k * DRAFT_S
 
     def measured_speed_up(self, k: int) -> float:
         """By brute force, for answers of `tokens`: what a run at `k` would find."""
-        return (self.tokens - 1) * PLAIN_S / (_mean_steps(replace(self, k=k)) * (VERIFY_S + k * DRAFT_S))
+        return (self.tokens - 1) * PLAIN_S / (_mean_steps(replace(self, k=k)) * self.step_s(k))
 
     def steps(self, dice: random.Random) -> list[int]:
         """Tokens of each decode step of one answer, the last one cut where the answer ends."""
@@ -70,18 +78,25 @@ class Process:
             for pair in range(self.requests)
             for record in (self._plain(dice, pair), self._spec(dice, pair))
         ]
+        if self.narrow_k:
+            narrow = replace(self, k=self.narrow_k)
+            records += [narrow._spec(dice, pair, "narrow") for pair in range(self.requests)]
         ids = [{"id": f"chat-{i}", "class": "chat", "prompt": f"p{i}"} for i in range(self.prompts)]
         return raw_run(*records, prompts=ids, arms=self.arms(), requests=self.requests, **plan_changes)
 
     def arms(self) -> list[dict[str, Any]]:
         spec = {"speculative_tokens": self.k, "max_tokens_per_step": self.ceiling}
-        return [{"name": "steady", "url": "http://a/v1"}, {"name": "spec", "url": "http://b/v1", **spec}]
+        arms = [{"name": "steady", "url": "http://a/v1"}, {"name": "spec", "url": "http://b/v1", **spec}]
+        if not self.narrow_k:
+            return arms
+        spec = {"speculative_tokens": self.narrow_k, "max_tokens_per_step": self.narrow_k + 1 - self.unused}
+        return [*arms, {"name": "narrow", "url": "http://c/v1", **spec}]
 
     def _plain(self, dice: random.Random, pair: int) -> RequestRecord:
         return self._record("steady", dice, pair, [1] * (self.tokens - 1), PLAIN_S)
 
-    def _spec(self, dice: random.Random, pair: int) -> RequestRecord:
-        return self._record("spec", dice, pair, self.steps(dice), VERIFY_S + self.k * DRAFT_S)
+    def _spec(self, dice: random.Random, pair: int, arm: str = "spec") -> RequestRecord:
+        return self._record(arm, dice, pair, self.steps(dice), self.step_s(self.k))
 
     def _record(
         self, arm: str, dice: random.Random, pair: int, steps: Sequence[int], step_s: float

@@ -56,6 +56,34 @@ def test_a_fitted_acceptance_would_have_been_wrong() -> None:
     assert flat / (1 + sum(UPSTREAM.survival(7))) > 1.15
 
 
+def test_a_second_window_tells_what_drafting_costs_at_all() -> None:
+    engine = replace(UPSTREAM, fixed_s=0.6 * PLAIN_S, narrow_k=1)
+    run = engine.run()
+    small = engine.measured_speed_up(2)
+    assert cell(run)["by_k"][1]["speed_up"] > 1.2 * small
+    found = cell(run, timed_with="narrow")
+    for row in found["by_k"]:
+        assert row["speed_up"] == pytest.approx(engine.measured_speed_up(row["k"]), rel=0.03)
+    assert found["draft_s"] == pytest.approx(DRAFT_S, rel=0.05)
+    assert found["verify_s"] == pytest.approx(VERIFY_S + engine.fixed_s, rel=0.03)
+
+
+def test_an_arm_is_never_timed_with_itself() -> None:
+    run = UPSTREAM.run()
+    assert cell(run, timed_with="spec") == cell(run)
+
+
+@pytest.mark.parametrize("name", ["steady", "no-such-arm"])
+def test_only_a_speculating_arm_can_be_timed_beside(name: str) -> None:
+    with pytest.raises(ResultsError, match=f"--timed-with: '{name}' is no speculating arm .* those are spec"):
+        advise(UPSTREAM.run(), Wishes(timed_with=name))
+
+
+def test_timing_beside_goes_with_the_runs_own_times_only(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", "x", "--timed-with", "narrow", "--step-times", "0=1,7=2"]) == 2
+    assert "--timed-with: takes step times from the run" in capsys.readouterr().err
+
+
 def test_the_recommended_window_is_the_true_best_or_as_good() -> None:
     found = cell(UPSTREAM.run())
     best = max(range(1, 8), key=UPSTREAM.measured_speed_up)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 from infra.acknowledged import Acknowledged
 from infra.pipeline.acknowledged import ACKNOWLEDGED
 from tests.infra.findings import Finding
+from tests.infra.pipeline.bootstrap import FILE
 
 _EXPERIMENT = re.compile(
     r"pipeline/(dev|prod)/(network|storage|cluster|nodes|identity|workloads|observability)\b.*"
@@ -32,3 +37,31 @@ def test_every_finding_is_acknowledged_once_with_a_reason(rule_findings: list[Fi
 def test_every_acknowledgement_matches_a_finding(rule_findings: list[Finding]) -> None:
     used = {entry for finding in ours(rule_findings) for entry in covering(finding)}
     assert [entry for entry in ACKNOWLEDGED if entry not in used] == []
+
+
+def test_cfn_lint_finds_no_error_in_the_pipeline_the_delivery_and_the_bootstrap(assembly: Path) -> None:
+    templates = [
+        assembly / "pipeline.template.json",
+        *sorted(assembly.glob("assembly-*/*delivery*.template.json")),
+        FILE,
+    ]
+    assert len(templates) == 6
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "cfnlint",
+            "--format",
+            "json",
+            "--regions",
+            "us-east-2",
+            "--",
+            *map(str, templates),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    errors = [one for one in json.loads(ended.stdout) if one["Level"] == "Error"]
+    assert errors == []

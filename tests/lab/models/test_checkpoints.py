@@ -11,16 +11,18 @@ import pytest
 from experiment import load
 from experiment.catalogue.models import MODELS
 from lab.errors import LabError
+from lab.models import manifest
+from lab.models.manifest import CHECKPOINTS
 from lab.models.shapes import CONTEXT, HEAD_DIM, SHAPES, VOCABULARY, Shape
-from lab.real.arms import CHECKPOINTS, MANIFEST, check_checkpoints, commands
+from lab.real.arms import commands
 
 ROOT = Path(__file__).parents[3]
 LARGEST_MB = 12
 
 
 def test_every_file_is_as_its_hash_says() -> None:
-    shipped = [path for path in CHECKPOINTS.rglob("*") if path.is_file() and path.name != MANIFEST]
-    assert check_checkpoints() == len(shipped) > 0
+    shipped = [path for path in CHECKPOINTS.rglob("*") if path.is_file() and path.name != manifest.NAME]
+    assert manifest.check() == len(shipped) > 0
 
 
 def test_they_are_small() -> None:
@@ -56,10 +58,21 @@ def test_the_log_of_each_training_goes_to_its_last_step(shape: Shape) -> None:
     assert json.loads(lines[-1])["step"] == shape.steps
 
 
+def test_the_manifest_names_every_file_but_itself(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "config.json").write_text("{}", encoding="utf-8")
+    for _ in range(2):
+        manifest.write(tmp_path)
+        assert manifest.check(tmp_path) == 1
+    (tmp_path / "target" / "config.json").write_text("{ }", encoding="utf-8")
+    with pytest.raises(LabError, match="restore it"):
+        manifest.check(tmp_path)
+
+
 def test_a_changed_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / MANIFEST).write_text(json.dumps({"target/config.json": "0" * 64}), encoding="utf-8")
+    (tmp_path / manifest.NAME).write_text(json.dumps({"target/config.json": "0" * 64}), encoding="utf-8")
     with pytest.raises(LabError, match=r"config\.json: sha256 is absent, not 000000000000; restore it"):
-        check_checkpoints(tmp_path)
+        manifest.check(tmp_path)
 
 
 def test_the_arms_of_the_experiment_are_started_on_them() -> None:

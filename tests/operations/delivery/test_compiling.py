@@ -43,6 +43,7 @@ class Recorder:
         self.state = SimpleNamespace(nodes=0)
         self.store, self.held = self, "held"
         self.events: list[str] = []
+        self.faked: list[SimpleNamespace] = []
 
     def say(self, line: str) -> None:
         pass
@@ -73,10 +74,10 @@ def recorder(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> Recorde
         context.events.append("off")
         context.state.nodes = 0
 
-    faked = [
+    made.faked = [
         SimpleNamespace(name=step.name, title=step.title, act=act(step.name)) for step in steps(experiment)
     ]
-    monkeypatch.setattr(compiling, "steps", lambda _: faked)
+    monkeypatch.setattr(compiling, "steps", lambda _: made.faked)
     monkeypatch.setattr(compiling, "stop_paying", off)
     return made
 
@@ -91,14 +92,11 @@ def test_the_steps_up_to_the_artifacts_are_taken_and_no_other(recorder: Recorder
 
 
 @pytest.mark.parametrize("error", [OperationsError("out of memory"), KeyboardInterrupt()])
-def test_whatever_ends_it_the_nodes_go(
-    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
+def test_whatever_ends_it_the_nodes_go(recorder: Recorder, error: BaseException) -> None:
     def fail(_: Recorder) -> None:
         raise error
 
-    faked = compiling.steps(recorder.experiment)
-    next(step for step in faked if step.name == "compile").__dict__["act"] = fail
+    next(step for step in recorder.faked if step.name == "compile").act = fail
     with pytest.raises(type(error)):
         run(recorder, fresh=True)
     assert recorder.events[-1] == "off"

@@ -310,7 +310,7 @@ def test_nodes_that_their_schedule_took_away_are_one_line_and_come_back(driver: 
 def test_a_block_that_ends_in_the_middle_is_told_before_ec2_takes_the_nodes(
     driver: Driver, variation: Callable[..., Path]
 ) -> None:
-    ends = START + timedelta(minutes=32)
+    ends = START + timedelta(minutes=62)
 
     def buy(data: dict[str, dict[str, object]]) -> None:
         data["cluster"]["capacity"] = {

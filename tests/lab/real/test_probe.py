@@ -1,0 +1,116 @@
+"""Counters and chunks are compared on answers that end where a step ends, and a merged chunk is never taken for one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from benchmark.measure.counters import NAMES
+from benchmark.measure.stream import StreamTally
+from lab.errors import LabError
+from lab.real import probe
+from lab.real.probe import agreement, bodies
+
+K = 3
+
+
+class Server:
+    """Stands for a server whose every answer has the same steps; counts as vLLM does, the last step whole."""
+
+    def __init__(self, steps: tuple[int, ...], *, merging: int = 0, miscounting: int = 0) -> None:
+        self.steps = steps
+        self.merging = merging
+        """How many answers come with two steps in one chunk."""
+        self.miscounting = miscounting
+        self.drafts = self.accepted = 0
+
+    def ask(self, _url: str, body: dict[str, Any]) -> probe.Asked:
+        before = self._metrics()
+        left, tokens = body["max_tokens"], []
+        for step in self.steps:
+            if left > 0:
+                tokens.append(min(step, left))
+                left -= step
+                if len(tokens) > 1:
+                    self.drafts += 1
+                    self.accepted += step - 1 + self.miscounting
+        if self.merging:
+            self.merging -= 1
+            tokens = [*tokens[:-2], tokens[-2] + tokens[-1]]
+        lines = tuple(_stream(tokens))
+        tally = StreamTally()
+        for line in lines:
+            tally.take(line, 0.0)
+        return probe.Asked(
+            request=body, lines=lines, output=tally.output(), before=before, after=self._metrics()
+        )
+
+    def _metrics(self) -> str:
+        values = (self.drafts, self.drafts * K, self.accepted)
+        return "".join(
+            f'{name}{{model_name="m"}} {value}\n' for name, value in zip(NAMES, values, strict=True)
+        )
+
+
+def _stream(tokens: list[int]) -> Iterator[str]:
+    total = 0
+    for count in tokens:
+        total += count
+        yield json.dumps(
+            {"choices": [{"delta": {"content": "x" * count}}], "usage": {"completion_tokens": total}}
+        )
+    yield json.dumps({"choices": [], "usage": {"completion_tokens": total}})
+    yield "[DONE]"
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def put(server: Server) -> Server:
+        monkeypatch.setattr(probe, "ask", server.ask)
+        return server
+
+    return put
+
+
+def _found(**body: Any) -> probe.Agreement:
+    return agreement("arm", "http://x/v1", [{"max_tokens": 9, **body}], per_step=K + 1)
+
+
+def test_both_witnesses_agree_although_an_answer_may_end_within_a_step(serve: Any) -> None:
+    serve(Server((1, 4, 3, 4)))
+    found = _found()
+    assert (found.steps_counted, found.steps_streamed) == (2, 2)
+    assert found.counted == found.streamed == 3.5
+    assert found.difference == pytest.approx(0)
+
+
+def test_merged_chunks_are_asked_again(serve: Any) -> None:
+    server = serve(Server((1, 2, 1, 4, 4), merging=2))
+    assert _found(max_tokens=10).difference == pytest.approx(0)
+    assert server.merging == 0
+
+
+def test_a_server_that_counts_otherwise_is_noticed(serve: Any) -> None:
+    serve(Server((1, 3, 3, 3), miscounting=1))
+    assert _found(max_tokens=9).difference > 0.2
+
+
+def test_answers_that_never_show_their_steps_are_an_error(serve: Any) -> None:
+    serve(Server((1, 4, 4, 4), merging=1000))
+    with pytest.raises(LabError, match="arm arm: no answer came with one step in each chunk"):
+        _found()
+
+
+def test_the_first_prompts_of_each_class_are_asked() -> None:
+    prompts = [
+        {"class": name, "messages": [{"role": "user", "content": f"{name} {number}"}]}
+        for name in ("a", "b")
+        for number in range(3)
+    ]
+    plan = {"model": "m", "max_tokens": 96, "seed": 1, "prompts": prompts, "extra_body": {"x": 1}}
+    asked = list(bodies(plan))
+    assert [one["messages"][0]["content"] for one in asked] == ["a 0", "b 0"]
+    assert all(one["temperature"] == 0 and one["x"] == 1 for one in asked)
