@@ -19,6 +19,8 @@ RUNNABLE = {path: [block for block in blocks if block.marker is None] for path, 
 @pytest.mark.parametrize("block", [block for blocks in BLOCKS.values() for block in blocks], ids=str)
 def test_every_command_exists_and_takes_its_options(block: Block) -> None:
     assert block.commands, f"{block}: no command under its marker"
+    first = block.text.strip().partition("\n")[0]
+    assert block.marker or not first.startswith(("# needs", "# takes")), f"{block}: markers are {MARKERS}"
     for command in block.commands:
         try:
             judge(command)
@@ -48,9 +50,11 @@ def test_what_needs_nothing_is_executed_in_order(
     monkeypatch.setenv("HOME", str(tmp_path))
     for block in RUNNABLE[path]:
         for line in filter(None, block.text.replace("\\\n", " ").splitlines()):
-            (command,) = commands_of(line) or [()]
-            if not command:
+            commands = commands_of(line)
+            if not commands:
                 continue
+            assert len(commands) == 1, f"{block}: one command a line where a test executes it: {line}"
+            (command,) = commands
             module = module_of(command)
             if module is not None:
                 code = run(*module)

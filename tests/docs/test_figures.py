@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
+
+import pytest
 
 from experiment import Experiment
 from experiment.catalogue.abilities import MODES, Mode
@@ -11,6 +15,7 @@ from experiment.cost import idle, per_hour, running
 from operations import estimate
 from tests.conftest import ROOT
 from tests.docs.blocks import command_blocks
+from tests.docs.programs import run
 
 DOCS = ROOT / "docs"
 
@@ -63,3 +68,22 @@ def test_from_account_to_answer_takes_ten_commands_and_two_trn2_hours(reference:
     (block,) = [block for block in command_blocks(DOCS / "operations.md") if block.text in text]
     assert len(block.commands) <= 10
     assert estimate.hours(reference, to_compile=0) <= 2
+
+
+def test_the_windows_shown_are_those_advised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (block,) = [block for block in command_blocks(DOCS / "tuning.md") if "shares.json" in block.text]
+    (_, shares), (_, _, _, *advise) = block.commands
+    monkeypatch.chdir(tmp_path)
+    Path("shares.json").write_text(shares, encoding="utf-8")
+    assert run("benchmark", [*advise, "--json"]) == 0
+    cells = {cell["class"]: cell for cell in json.loads(capsys.readouterr().out)["cells"]}
+    heading, _, *rows = _between("tuning.md", "windows").splitlines()
+    windows = [int(name.removeprefix("k = ")) for name in _cells(heading)[1:-1]]
+    assert {_cells(row)[0] for row in rows} == set(cells)
+    for row in rows:
+        name, *shown, recommended = _cells(row)
+        by_k = {entry["k"]: entry["speed_up"] for entry in cells[name]["by_k"]}
+        assert shown == [f"{by_k[k]:.2f}" for k in windows]
+        assert int(recommended) == cells[name]["recommended_k"]
