@@ -26,7 +26,6 @@ CODE = (
     "store",
     "images",
     "operations",
-    "images",
     "cdk.json",
     "requirements.txt",
 )

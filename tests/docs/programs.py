@@ -1,0 +1,135 @@
+"""The programs that guides name, asked in this process: nothing is started for it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from unittest import mock
+
+from tests.conftest import ROOT
+
+CDK = {"bootstrap", "deploy", "destroy", "diff", "synth", "list"}
+OUTSIDE = {"aws", "kind", "go", "export", "git", "vllm", "echo", "cp", "kubectl", "docker", "setup-envtest"}
+"""What this repository does not bring; options of these are not judged."""
+_EXEC = re.compile(
+    r'^exec \.venv/bin/python -m (?P<words>[\w. ]+|"measurements\.\$subject") "\$@"$', re.MULTILINE
+)
+
+
+class Parsed(Exception):
+    """The program took its command line."""
+
+
+class Wrong(Exception):
+    """It did not; the message is what it said."""
+
+
+def judge(command: Sequence[str]) -> None:
+    """Raises `Wrong` for a program that is not there, or a command line that it does not take."""
+    program, *arguments = command
+    name = program.removeprefix("./")
+    if name.startswith("scripts/"):
+        _judge_script(name, arguments)
+    elif name in ("python", ".venv/bin/python") and arguments[:1] == ["-m"]:
+        _judge_module(arguments[1], arguments[2:])
+    elif name == ".venv/bin/npx":
+        _judge_cdk(arguments)
+    elif name == "make":
+        targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+        if not set(arguments) <= set(targets):
+            raise Wrong(f"make has no target {arguments}")
+    elif name not in OUTSIDE:
+        raise Wrong(f"{name}: no program that guides may name")
+
+
+def module_of(command: Sequence[str]) -> tuple[str, list[str]] | None:
+    """Module and arguments that a command comes to; `None` where no Python of ours is behind it."""
+    program, *arguments = command
+    name = program.removeprefix("./")
+    if name.startswith("scripts/"):
+        path = ROOT / name
+        match = _EXEC.search(path.read_text(encoding="utf-8")) if path.is_file() else None
+        if match is None or ("$subject" in match["words"] and not arguments):
+            return None
+        if "$subject" in match["words"]:
+            return f"measurements.{arguments[0]}", list(arguments[1:])
+        module, *verb = match["words"].split()
+        return module, [*verb, *arguments]
+    if name in ("python", ".venv/bin/python") and arguments[:1] == ["-m"]:
+        return arguments[1], list(arguments[2:])
+    return None
+
+
+def run(module: str, arguments: Sequence[str]) -> int:
+    """What `python -m module arguments` does, in this process. Raises whatever the program lets out."""
+    package = importlib.util.find_spec(module)
+    name = f"{module}.__main__" if package and package.submodule_search_locations else module
+    main = importlib.import_module(name).main
+    with mock.patch.object(sys, "argv", [module, *arguments]), mock.patch("signal.signal"):
+        code: int = main()
+    return code
+
+
+def _judge_script(name: str, arguments: Sequence[str]) -> None:
+    path = ROOT / name
+    if not path.is_file() or not path.stat().st_mode & 0o100:
+        raise Wrong(f"{name}: no such script")
+    module = module_of([name, *arguments])
+    if module is not None:
+        _judge_module(*module)
+
+
+def _judge_module(module: str, arguments: Sequence[str]) -> None:
+    if module == "pytest":
+        return
+    if module.partition(".")[0] not in {path.name for path in ROOT.iterdir()}:
+        raise Wrong(f"python -m {module}: no such module")
+    said: list[str] = []
+    try:
+        with _stop_after_parsing(said):
+            run(module, arguments)
+    except Parsed:
+        return
+    except SystemExit as end:
+        if end.code in (0, None):
+            return  # --help
+    raise Wrong(f"{module} {' '.join(arguments)}: {' '.join(said) or 'takes no command line'}")
+
+
+@contextmanager
+def _stop_after_parsing(said: list[str]) -> Iterator[None]:
+    """The real parser reads the real words; then the program ends before it does anything."""
+    real = argparse.ArgumentParser.parse_args
+
+    def parse(self: argparse.ArgumentParser, args: Sequence[str] | None = None) -> argparse.Namespace:
+        real(self, args)
+        raise Parsed
+
+    def error(_self: argparse.ArgumentParser, message: str) -> None:
+        said.append(message)
+        raise SystemExit(2)
+
+    with (
+        mock.patch.object(argparse.ArgumentParser, "parse_args", parse),
+        mock.patch.object(argparse.ArgumentParser, "error", error),
+        mock.patch.object(argparse.ArgumentParser, "print_help"),
+    ):
+        yield
+
+
+def _judge_cdk(arguments: Sequence[str]) -> None:
+    """The command line of cdk is not Python; its verbs and the context that this app reads are judged."""
+    tool, verb, *rest = arguments
+    if tool != "cdk" or verb not in CDK:
+        raise Wrong(f"npx {tool} {verb}: not what the project's npx is for")
+    known = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
+    for flag, value in pairwise(rest):
+        if flag == "-c" and value.partition("=")[0] not in known:
+            raise Wrong(f"cdk -c {value}: the app reads no such key")

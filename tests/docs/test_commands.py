@@ -1,0 +1,93 @@
+"""Each command in a guide exists and takes what the guide gives it; what can run here is run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.docs.blocks import MARKERS, Block, command_blocks, commands_of, documents, inline_commands
+from tests.docs.programs import Wrong, judge, module_of, run
+
+BLOCKS = {path: command_blocks(path) for path in documents()}
+RUNNABLE = {path: [block for block in blocks if block.marker is None] for path, blocks in BLOCKS.items()}
+
+
+@pytest.mark.parametrize("block", [block for blocks in BLOCKS.values() for block in blocks], ids=str)
+def test_every_command_exists_and_takes_its_options(block: Block) -> None:
+    assert block.commands, f"{block}: no command under its marker"
+    first = block.text.strip().partition("\n")[0]
+    assert block.marker or not first.startswith(("# needs", "# takes")), f"{block}: markers are {MARKERS}"
+    for command in block.commands:
+        try:
+            judge(command)
+        except Wrong as wrong:
+            pytest.fail(f"{block}: {wrong}")
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
+def test_scripts_that_sentences_name_exist_and_know_the_options_named(path: Path) -> None:
+    for words in inline_commands(path):
+        try:
+            judge(words)
+        except Wrong as wrong:  # a sentence may leave out what the command needs besides
+            if "arguments are required" not in str(wrong):
+                pytest.fail(f"{path.name}: `{' '.join(words)}`: {wrong}")
+
+
+@pytest.mark.parametrize(
+    "path", [path for path, blocks in RUNNABLE.items() if blocks], ids=lambda path: path.name
+)
+def test_what_needs_nothing_is_executed_in_order(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(ROOT / "experiments", tmp_path / "experiments")
+    (tmp_path / "manifests").symlink_to(ROOT / "manifests")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for block in RUNNABLE[path]:
+        for line in filter(None, block.text.replace("\\\n", " ").splitlines()):
+            commands = commands_of(line)
+            if not commands:
+                continue
+            assert len(commands) == 1, f"{block}: one command a line where a test executes it: {line}"
+            (command,) = commands
+            module = module_of(command)
+            if module is not None:
+                code = run(*module)
+            else:
+                assert command[0] in ("echo", "cp"), f"{block}: mark it with one of {MARKERS}: {line}"
+                code = subprocess.run(["bash", "-c", line], check=False).returncode
+            assert code == 0, f"{block}: {line}\n{capsys.readouterr()}"
+
+
+def test_commands_stand_in_fenced_blocks() -> None:
+    for path in documents():
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            indented = line.startswith("    ") and line.lstrip().startswith(("./scripts/", ".venv/bin/"))
+            inside = any(
+                block.number < number <= block.number + block.text.count("\n") for block in BLOCKS[path]
+            )
+            assert inside or not indented, f"{path.name}:{number}: put it between fences"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "./scripts/nothing",
+        "./scripts/cost --experimant experiments/qwen3-32b.yaml",
+        ".venv/bin/python -m benchmark advice results/x",
+        ".venv/bin/python -m benchmark advise --yields k+2 results/x",
+        "./scripts/scale one",
+        ".venv/bin/npx cdk deploy --all -c adminz=arn:aws:iam::111122223333:role/you",
+        "make everything",
+        "pip install llmperf",
+    ],
+)
+def test_a_wrong_command_is_found(line: str) -> None:
+    (command,) = commands_of(line)
+    with pytest.raises(Wrong):
+        judge(command)

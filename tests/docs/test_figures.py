@@ -1,0 +1,89 @@
+"""Tables of the guides that the code can make: they say what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from experiment import Experiment
+from experiment.catalogue.abilities import MODES, Mode
+from experiment.catalogue.runtimes import RUNTIMES
+from experiment.cost import idle, per_hour, running
+from operations import estimate
+from tests.conftest import ROOT
+from tests.docs.blocks import command_blocks
+from tests.docs.programs import run
+
+DOCS = ROOT / "docs"
+
+
+def _between(name: str, block: str) -> str:
+    text = (DOCS / name).read_text(encoding="utf-8")
+    match = re.search(rf"<!-- {block}: begin -->\n(.*?)<!-- {block}: end -->", text, re.DOTALL)
+    assert match, f"{name} has no block {block}"
+    return match[1]
+
+
+def _cells(row: str) -> list[str]:
+    return [cell.strip().strip("`") for cell in row.strip().strip("|").split("|")]
+
+
+def _ability(mode: Mode) -> str:
+    if not mode.works:
+        return "-"
+    families = {"LlamaForCausalLM": "Llama", "Qwen3ForCausalLM": "Qwen3"}
+    (only,) = mode.architectures if len(mode.architectures) == 1 else ("",)
+    said = ("head" if mode.head else "", "Job" if mode.batch_only else "", families.get(only, ""))
+    return ", ".join(filter(None, ("k + 1" if mode.bonus_token else "k", *said)))
+
+
+def test_the_table_of_modes_is_the_catalogue() -> None:
+    heading, _, *rows = _between("speculation.md", "modes").splitlines()
+    runtimes = _cells(heading)[1:]
+    assert set(runtimes) == set(RUNTIMES)
+    assert {_cells(row)[0] for row in rows} == set(MODES)
+    for row in rows:
+        name, *cells = _cells(row)
+        for runtime, cell in zip(runtimes, cells, strict=True):
+            family = len(RUNTIMES[runtime].architectures) > 1
+            expected = _ability(RUNTIMES[runtime].modes[name])
+            assert cell == (expected if family else expected.removesuffix(", Qwen3")), (name, runtime)
+
+
+def test_the_costs_shown_are_those_computed(reference: Experiment) -> None:
+    shown = _between("operations.md", "cost")
+    trn2 = running(reference)[0].usd_per_hour
+    first, later = (estimate.hours(reference, to_compile=number) for number in (2, 0))
+    for figure in (trn2, per_hour(idle(reference)), per_hour(running(reference))):
+        assert f"| {figure:.2f} an hour |" in shown
+    for hours in (first, later):
+        assert f"{hours:.2f} Trn2 hours | {hours * per_hour(running(reference)):.2f} |" in shown
+
+
+def test_from_account_to_answer_takes_ten_commands_and_two_trn2_hours(reference: Experiment) -> None:
+    text = _between("operations.md", "ten")
+    (block,) = [block for block in command_blocks(DOCS / "operations.md") if block.text in text]
+    assert len(block.commands) <= 10
+    assert estimate.hours(reference, to_compile=0) <= 2
+
+
+def test_the_windows_shown_are_those_advised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (block,) = [block for block in command_blocks(DOCS / "tuning.md") if "shares.json" in block.text]
+    (_, shares), (_, _, _, *advise) = block.commands
+    monkeypatch.chdir(tmp_path)
+    Path("shares.json").write_text(shares, encoding="utf-8")
+    assert run("benchmark", [*advise, "--json"]) == 0
+    cells = {cell["class"]: cell for cell in json.loads(capsys.readouterr().out)["cells"]}
+    heading, _, *rows = _between("tuning.md", "windows").splitlines()
+    windows = [int(name.removeprefix("k = ")) for name in _cells(heading)[1:-1]]
+    assert {_cells(row)[0] for row in rows} == set(cells)
+    for row in rows:
+        name, *shown, recommended = _cells(row)
+        by_k = {entry["k"]: entry["speed_up"] for entry in cells[name]["by_k"]}
+        assert shown == [f"{by_k[k]:.2f}" for k in windows]
+        assert int(recommended) == cells[name]["recommended_k"]

@@ -1,0 +1,40 @@
+"""Links between the guides, and their index."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+GUIDES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "benchmark" / "README.md",
+    *GUIDES,
+    *sorted((ROOT / "docs/decisions").glob("*.md")),
+]
+_LINK = re.compile(r"\]\((?!https?://|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target, anchor in _LINK.findall(page.read_text(encoding="utf-8")):
+        found = (page.parent / target).resolve() if target else page
+        assert found.exists(), f"{page.name}: {target}"
+        if anchor:
+            assert anchor in _anchors(found.read_text(encoding="utf-8")), f"{page.name}: {target}#{anchor}"
+
+
+def test_every_guide_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"\]\(([\w-]+\.md)\)", index))
+    assert {path.name for path in GUIDES} - {"README.md"} == listed
+
+
+def _anchors(text: str) -> set[str]:
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
