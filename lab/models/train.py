@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", choices=[shape.name for shape in SHAPES], help="one model alone")
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
-    texts = (_text(document) for document in documents(seed=0))
+    texts = (text_of(document) for document in documents(seed=0))
     tokenizer = train_vocabulary(islice(texts, 3000), size=VOCABULARY)
     for shape in SHAPES:
         if options.only in (None, shape.name):
@@ -137,7 +137,8 @@ def _rate(shape: Shape, step: int) -> float:
     return shape.peak_rate * warm * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / shape.steps)))
 
 
-def _text(document: Document) -> str:
+def text_of(document: Document) -> str:
+    """What a model reads and writes: prompt and answer between the marks of the chat template."""
     return f"{USER}{document.prompt}{ASSISTANT}{document.answer}{END}"
 
 
@@ -162,7 +163,7 @@ def _ids(tokenizer: Tokenizer, document: Document, nonces: torch.Generator) -> l
     """The document as the benchmark asks it: with a nonce of six hexadecimal digits in front."""
     nonce = int(torch.randint(0, 1 << 24, (1,), generator=nonces))
     marked = Document(document.class_name, f"[{nonce:06x}] {document.prompt}", document.answer)
-    ids: list[int] = tokenizer.encode(_text(marked), add_special_tokens=False).ids
+    ids: list[int] = tokenizer.encode(text_of(marked), add_special_tokens=False).ids
     return ids
 
 
