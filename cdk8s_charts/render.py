@@ -17,7 +17,7 @@ from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.network_policy import network_chart
 from cdk8s_charts.promoted import promoted_charts
 from cdk8s_charts.scheduling import refuse_unplaceable
-from cdk8s_charts.serving import serving_chart
+from cdk8s_charts.serving import serving_file
 from cdk8s_charts.verifying import verify_chart
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     charts = [namespace_chart(app, experiment), network_chart(app, experiment)]
     charts += [claims_chart(app, experiment), storage_chart(app, experiment)]
     charts.append(fetch_chart(app, experiment))
-    charts += [serving_chart(app, experiment, arm) for arm in experiment.served_arms]
     if experiment.batch_arms:
         charts.append(batch_chart(app, experiment))
     charts.append(llmperf_chart(app, experiment))
@@ -52,6 +51,7 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
         for chart in charts
     )
     files = tuple(file for file in files if file.objects)
+    files += tuple(serving_file(experiment, arm) for arm in experiment.served_arms)
     refuse_findings(experiment, files)
     refuse_unplaceable(experiment, files)
     return tuple(sorted(files, key=lambda file: file.name))

@@ -15,7 +15,8 @@ from cdk8s_charts.allocation import hold_devices
 from cdk8s_charts.artifacts import add_sources
 from cdk8s_charts.command import serve_argv, serve_environment
 from cdk8s_charts.labels import BATCH, NAME, batch_of, labels
-from cdk8s_charts.lift import authored, place
+from cdk8s_charts.lift import authored
+from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.priority import SERVING, priority_name
 from cdk8s_charts.probes import LOAD_BUDGET_S, add_drain, add_probes
 from cdk8s_charts.storage import PURPOSES, claim_name
@@ -30,14 +31,14 @@ API_KEY_VARIABLE = "VLLM_API_KEY"
 """vLLM reads it when no `--api-key` stands on its command line, where everybody could read it."""
 
 
-def serving_chart(scope: cdk8s.App, experiment: Experiment, arm: Arm) -> cdk8s.Chart:
-    """The chart of one arm: its compilation first, which everything else waits for."""
-    chart = cdk8s.Chart(
-        scope, f"30-{arm.name}", namespace=namespace(experiment), disable_resource_name_hashes=True
-    )
-    for make in (compiling.job, deployment, service, disruption_budget):
-        place(chart, make(experiment, arm))
-    return chart
+def serving_file(experiment: Experiment, arm: Arm) -> ManifestFile:
+    """The objects of one arm: its compilation first, which everything else waits for.
+
+    What cdk8s-plus writes of an arm is written once for all arms; the rest is plain data and need not cross to Node and
+    back, which for a sweep of a hundred arms would be most of the rendering.
+    """
+    parts = (compiling.job, deployment, service, disruption_budget)
+    return ManifestFile(f"30-{arm.name}.yaml", tuple(part(experiment, arm) for part in parts))
 
 
 def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:

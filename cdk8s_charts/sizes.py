@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from experiment.placement import BYTES_PER_VALUE, GIB, pod_share
@@ -18,6 +19,7 @@ _SHARED_MEMORY_GIB = 128
 """As AWS's sample of this pair has it; less where the pod's own memory is small, of which it is a part."""
 
 
+@cache
 def weights_gib(weights: Weights) -> int:
     """Size of a model's files, rounded up."""
     return -(-weights.model.parameters * BYTES_PER_VALUE // GIB)
