@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cdk8s
 import cdk8s_plus_27 as kplus
@@ -17,6 +17,7 @@ from experiment.naming import (
     FETCH_ACCOUNT,
     SERVING_ACCOUNT,
     namespace,
+    watchers_group,
 )
 
 if TYPE_CHECKING:
@@ -44,9 +45,40 @@ def namespace_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
             metadata=cdk8s.ApiObjectMetadata(name=account, namespace=name),
             automount_token=False,
         )
-    for manifest in priority_classes(experiment):
+    for manifest in (*priority_classes(experiment), *watching(experiment)):
         place(chart, manifest)
     return chart
+
+
+def watching(experiment: Experiment) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a run waits for and `verify` reads beyond the namespace, for a group that a pipeline's role is put into.
+
+    EKS' own `AmazonEKSAdminViewPolicy` would show every Secret of the cluster with it.
+    """
+    name = watchers_group(experiment)
+    can = {"verbs": ["get", "list", "watch"]}
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": name},
+        "rules": [
+            {"apiGroups": [""], "resources": ["nodes"], **can},
+            {"apiGroups": ["apps"], "resources": ["daemonsets"], **can},
+            {
+                "apiGroups": ["resource.k8s.io"],
+                "resources": ["deviceclasses", "resourceclaims", "resourceslices"],
+                **can,
+            },
+        ],
+    }
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": name}],
+    }
+    return role, binding
 
 
 def claims_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:

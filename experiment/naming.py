@@ -74,6 +74,11 @@ def compile_job(arm: Arm, content: str = "") -> str:
     return _hashed("compile", f"{arm.target.model.name}{draft}", f"{artifact_path(arm)}\n{content}")
 
 
+def watchers_group(experiment: Experiment) -> str:
+    """Kubernetes group of those who may look at nodes and devices, Secrets excepted."""
+    return f"{experiment.name}-watchers"
+
+
 def neuron_nodegroup(experiment: Experiment) -> str:
     """EKS managed node group of Trn2 nodes."""
     return f"{experiment.name}-trn2"

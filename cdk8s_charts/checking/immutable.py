@@ -31,6 +31,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
         "spec.selector",
     ),
     "PriorityClass": ("value", "preemptionPolicy"),
+    "ClusterRoleBinding": ("roleRef",),
     "Service": ("spec.clusterIP",),
 }
 """https://github.com/kubernetes/kubernetes: the update validations of each kind."""

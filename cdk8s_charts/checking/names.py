@@ -13,7 +13,14 @@ from experiment.naming import namespace
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CLUSTER_SCOPED = {"Namespace", "PersistentVolume", "DeviceClass", "PriorityClass"}
+CLUSTER_SCOPED = {
+    "Namespace",
+    "PersistentVolume",
+    "DeviceClass",
+    "PriorityClass",
+    "ClusterRole",
+    "ClusterRoleBinding",
+}
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DNS_SUBDOMAIN = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")

@@ -9,7 +9,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_kms as kms
 
-from experiment.naming import cluster_name, namespace
+from experiment.naming import cluster_name, namespace, watchers_group
 from infra.constructs.kept_logs import log_group
 from infra.constructs.managed_addons import ManagedAddons
 from infra.constructs.system_nodes import SystemNodes
@@ -99,8 +99,9 @@ class ClusterStack(ExperimentStack):
         )
 
     def _admit_pipeline(self, role: str, experiment: Experiment) -> None:
-        """It starts Jobs and scales Deployments in the experiment's namespace, and sees the rest of the cluster."""
-        eks.AccessEntry(
+        """It starts Jobs and scales Deployments in the experiment's namespace. What it sees beyond, nodes and devices,
+        is given by the rendered ClusterRole to its group."""
+        entry = eks.AccessEntry(
             self,
             "Pipeline",
             cluster=self.cluster,
@@ -111,13 +112,11 @@ class ClusterStack(ExperimentStack):
                     access_scope_type=eks.AccessScopeType.NAMESPACE,
                     namespaces=[namespace(experiment)],
                 ),
-                eks.AccessPolicy.from_access_policy_name(
-                    # The ordinary view leaves out nodes, device classes and resource slices, which a run waits for.
-                    "AmazonEKSAdminViewPolicy",
-                    access_scope_type=eks.AccessScopeType.CLUSTER,
-                ),
             ],
         )
+        template = entry.node.default_child
+        assert isinstance(template, eks.CfnAccessEntry)
+        template.kubernetes_groups = [watchers_group(experiment)]
 
     def _say_how_to_connect(self, experiment: Experiment) -> None:
         cdk.CfnOutput(self, "ClusterName", value=self.cluster.cluster_name)

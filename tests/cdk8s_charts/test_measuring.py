@@ -27,7 +27,7 @@ def _body(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_runs_are_made_by_somebody_one_at_a_time_and_end(files: tuple[ManifestFile, ...]) -> None:
-    jobs = of_kind(files, "CronJob")
+    jobs = {name: job for name, job in of_kind(files, "CronJob").items() if not name.startswith("verify-")}
     assert jobs.keys() == {"qwen-llmperf", "qwen-lmeval"}
     for job in jobs.values():
         assert job["spec"]["suspend"] is True
