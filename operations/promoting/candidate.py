@@ -35,8 +35,9 @@ class Candidate:
 
     def diff(self) -> str:
         """What would change in the file, as a unified diff."""
-        lines = (text.splitlines(keepends=True) for text in (self.before, self.after))
-        return "".join(difflib.unified_diff(*lines, fromfile=self.path.name, tofile=self.path.name, n=1))
+        before, after = (text.splitlines(keepends=True) for text in (self.before, self.after))
+        name = self.path.name
+        return "".join(difflib.unified_diff(before, after, fromfile=name, tofile=name, n=1))
 
     def write(self) -> None:
         """In one step: the file is the old one or the new one, never half of it."""
