@@ -53,8 +53,8 @@ def llmperf_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
 def cron_job(experiment: Experiment, *, plan_name: str | None) -> dict[str, Any]:
     """Suspended for good: a run is a Job made from it, one at a time.
 
-    The measuring is an init container and the publishing the main one, so that neither needs a shell: a run that fails
-    publishes nothing, a publication that fails is repeated without measuring again.
+    The measuring is an init container and the publishing the main one, so that neither needs a shell: a publication
+    that fails is repeated without measuring again. What a run that fails had measured is published by then.
     """
     if experiment.benchmark.harness == "llmperf":
         body = harness_containers(experiment)
@@ -64,7 +64,7 @@ def cron_job(experiment: Experiment, *, plan_name: str | None) -> dict[str, Any]
 
 
 def _native(experiment: Experiment, plan_name: str | None) -> pod.PodSpec:
-    """Bring back what an earlier pod of this Job kept, keep what is measured, measure, publish."""
+    """Bring back what an earlier pod of this Job kept, keep and publish what is measured, measure, publish the rest."""
     body: pod.PodSpec = authored(lambda chart: _author(chart, experiment))["spec"]["template"]["spec"]
     publish = body["containers"][0]
     publish["securityContext"] = pod.container_security(writable_root=False)
@@ -83,7 +83,20 @@ def _native(experiment: Experiment, plan_name: str | None) -> pod.PodSpec:
     for tool in (restore, keep):
         tool["env"] = [JOB_UID]
         pod.mount(tool, "results", RESULTS, writable=True)
-    body["initContainers"] = [restore, keep, *_plan_source(experiment, body, plan_name), run]
+    # Alarms need the requests while the run is on. In a process of its own, so that measuring shares nothing with it.
+    follow = {
+        **publish,
+        "name": "follow",
+        "args": ["publish", RESULTS, "--follow", "--namespace", metrics_namespace(experiment)],
+        # It works for a second in each minute; the request is what a system node has left beside the run.
+        "resources": {
+            "requests": {"cpu": "20m", "memory": "256Mi"},
+            "limits": {"cpu": "500m", "memory": "256Mi"},
+        },
+        "volumeMounts": [*publish["volumeMounts"]],
+        "restartPolicy": "Always",
+    }
+    body["initContainers"] = [restore, keep, follow, *_plan_source(experiment, body, plan_name), run]
     pod.mount(run, "plan", _PLAN_MOUNT)
     return body
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_codebuild as codebuild
@@ -85,7 +85,7 @@ class DeliveryRoleStack(ExperimentStack):
             purpose: f"arn:{cdk.Aws.PARTITION}:s3:::{bucket(experiment, purpose, cdk.Aws.ACCOUNT_ID)}"
             for purpose in ("results", "checkpoints", "artifacts")
         }
-        statements = (
+        statements: tuple[tuple[str, list[str], list[str], dict[str, dict[str, Any]]], ...] = (
             ("Nodes", ["eks:DescribeNodegroup", "eks:UpdateNodegroupConfig"], [group], {}),
             (
                 "TurnOff",

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from operations.review.objects import Key, Object
+from operations.review.objects import Key, Object, lasting_name
 
 _POLICIES = {
     "AWS::IAM::Policy": "PolicyDocument",
@@ -52,8 +52,9 @@ def template_grants(templates: Mapping[str, Mapping[str, Any]]) -> set[str]:
 def object_grants(objects: Mapping[Key, Object]) -> set[str]:
     """The same inside the cluster: RBAC, service accounts, network policies, what pods may do on their node."""
     found = set()
-    for (kind, namespace, name), item in objects.items():
-        where = f"{namespace or 'cluster'}: {kind} {name}"
+    for key, item in objects.items():
+        kind, namespace, _ = key
+        where = f"{namespace or 'cluster'}: {kind} {lasting_name(key, item)}"
         if kind in _RBAC:
             body = {
                 key: value for key, value in item.items() if key not in ("apiVersion", "kind", "metadata")

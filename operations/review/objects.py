@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from cdk8s_charts.labels import NAME, STEP
 from operations.review.changes import Change, changes
 
 Object = dict[str, Any]
@@ -104,6 +105,12 @@ def without_hash(name: str) -> str:
     return re.sub(r"-[0-9a-f]{8}$", "", name)
 
 
-def named(keys: Iterable[Key]) -> set[tuple[str, str]]:
+def lasting_name(key: Key, item: Object) -> str:
+    """What an object is called through all its versions. Jobs of a step change their whole name with what they do."""
+    labels = item.get("metadata", {}).get("labels", {})
+    return str(labels[NAME]) if STEP in labels else without_hash(key[2])
+
+
+def named(keys: Iterable[Key], objects: Mapping[Key, Object]) -> set[tuple[str, str]]:
     """Kind and lasting name."""
-    return {(kind, without_hash(name)) for kind, _, name in keys}
+    return {(key[0], lasting_name(key, objects[key])) for key in keys}

@@ -188,9 +188,9 @@ def _objects(
     """Objects that nobody's row speaks of; what an arm brings or leaves is in its row."""
     names = {row.name for row in arms}
     came, went = kubernetes.came_and_went(before, after)
-    lasting = kubernetes.named(came) & kubernetes.named(went)
-    for keys, text in ((came, "new"), (went, "no longer rendered, and not deleted by applying")):
-        for kind, name in sorted(kubernetes.named(keys) - lasting):
+    new, gone = kubernetes.named(came, after), kubernetes.named(went, before)
+    for named, text in ((new, "new"), (gone, "no longer rendered, and not deleted by applying")):
+        for kind, name in sorted(named - (new & gone)):
             if name not in names:
                 yield Note("apply", f"{kind} {name}: {text}", needs_human=text != "new")
 

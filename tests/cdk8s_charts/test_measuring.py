@@ -38,7 +38,7 @@ def test_runs_are_made_by_somebody_one_at_a_time_and_end(files: tuple[ManifestFi
 
 def test_a_lost_pods_run_goes_on_in_the_next(reference: Experiment) -> None:
     body = _body(llmperf.cron_job(reference, plan_name="plan"))
-    assert [entry["name"] for entry in containers(body)] == ["restore", "keep", "run", "publish"]
+    assert [entry["name"] for entry in containers(body)] == ["restore", "keep", "follow", "run", "publish"]
     restore, keep = body["initContainers"][:2]
     assert restore["args"][1] == keep["args"][keep["args"].index("--to") + 1]
     assert restore["args"][1].endswith("/runs/unfinished/$(JOB_UID)")

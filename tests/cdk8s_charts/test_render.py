@@ -180,7 +180,7 @@ def test_the_benchmark_is_suspended_and_runs_one_at_a_time(files: tuple[Manifest
 def test_the_plan_has_every_prompt_and_the_urls_of_the_services(
     reference: Experiment, files: tuple[ManifestFile, ...]
 ) -> None:
-    (config,) = of_kind(files, "ConfigMap").values()
+    (config,) = (one for one in of_kind(files, "ConfigMap").values() if "plan.json" in one["data"])
     plan = json.loads(config["data"]["plan.json"])
     assert [prompt["id"] for prompt in plan["prompts"]] == [prompt.id for prompt in reference.prompts]
     for arm in plan["arms"]:
@@ -207,9 +207,8 @@ def test_what_a_prompt_says_is_never_taken_for_a_placeholder(reference: Experime
     said = "Explain ${HOME} and ${AWS_ACCOUNT}."
     prompts = (replace(reference.prompts[0], messages=(("user", said),)), *reference.prompts[1:])
     objects = [item for file in render(replace(reference, prompts=prompts)) for item in file.objects]
-    (config,) = (
-        item for item in fill(objects, dict.fromkeys(PLACEHOLDERS, "x")) if item["kind"] == "ConfigMap"
-    )
+    filled = fill(objects, dict.fromkeys(PLACEHOLDERS, "x"))
+    (config,) = (item for item in filled if "plan.json" in item.get("data", {}))
     assert said in config["data"]["plan.json"]
 
 

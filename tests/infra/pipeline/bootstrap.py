@@ -18,8 +18,11 @@ class _Loader(yaml.SafeLoader):
     """YAML with CloudFormation's short forms."""
 
 
-for _tag in ("Ref", "Sub"):
-    _Loader.add_constructor(f"!{_tag}", lambda loader, node, tag=_tag: {tag: loader.construct_scalar(node)})
+def _short_form(loader: yaml.SafeLoader, suffix: str, node: yaml.ScalarNode) -> dict[str, Any]:
+    return {suffix: loader.construct_scalar(node)}
+
+
+_Loader.add_multi_constructor("!", _short_form)
 
 
 def statements(name: str) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ CODE = (
     "infra",
     "benchmark",
     "store",
+    "images",
     "operations",
     "cdk.json",
     "requirements.txt",
