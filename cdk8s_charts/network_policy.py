@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import cdk8s
 
-from cdk8s_charts.labels import PART_OF, ROLE
+from cdk8s_charts.labels import NAME, PART_OF, ROLE
 from cdk8s_charts.lift import place
-from experiment.naming import SERVICE_PORT, namespace
+from experiment.naming import AUTOSCALER_NAMESPACE, AUTOSCALER_OPERATOR, SERVICE_PORT, namespace
 
 if TYPE_CHECKING:
     from experiment.arms import Experiment
@@ -42,9 +42,27 @@ def policies(experiment: Experiment) -> list[dict[str, Any]]:
     return [
         _policy(experiment, "default-deny", {}, ingress=[], egress=[]),
         _policy(experiment, "servers", _pods("server"), ingress=[from_clients], egress=[]),
+        *_promoted(experiment),
         _policy(experiment, "clients", _pods("client"), ingress=[], egress=[to_servers, *_outside()]),
         _policy(experiment, "jobs", _pods("job"), ingress=[], egress=_outside()),
     ]
+
+
+def _promoted(experiment: Experiment) -> list[dict[str, Any]]:
+    """Who else may call the promoted arm: its callers beyond the cluster, and KEDA, which reads its metrics."""
+    serve = experiment.serve
+    if serve is None:
+        return []
+    peers: list[dict[str, Any]] = [{"ipBlock": {"cidr": cidr}} for cidr in serve.client_cidrs]
+    if serve.scales:
+        operator = {"matchLabels": {"app.kubernetes.io/name": AUTOSCALER_OPERATOR}}
+        where = {"matchLabels": {"kubernetes.io/metadata.name": AUTOSCALER_NAMESPACE}}
+        peers.append({"namespaceSelector": where, "podSelector": operator})
+    if not peers:
+        return []
+    chosen = {"matchLabels": {NAME: serve.arm, ROLE: "server"}}
+    ingress = [{"from": peers, "ports": [_port(SERVICE_PORT)]}]
+    return [_policy(experiment, "promoted", chosen, ingress=ingress, egress=[])]
 
 
 def _outside() -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from cdk8s_charts.llmperf import llmperf_chart
 from cdk8s_charts.lmeval import lmeval_chart
 from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.network_policy import network_chart
+from cdk8s_charts.promoted import promoted_charts
 from cdk8s_charts.scheduling import refuse_unplaceable
 from cdk8s_charts.serving import serving_chart
 from cdk8s_charts.verifying import verify_chart
@@ -45,6 +46,7 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     if experiment.benchmark.lm_eval is not None:
         charts.append(lmeval_chart(app, experiment))
     charts.append(verify_chart(app, experiment))
+    charts += promoted_charts(app, experiment)
     files = tuple(
         ManifestFile(f"{chart.node.id}.yaml", tuple(dict(entry) for entry in chart.to_json()))
         for chart in charts

@@ -179,6 +179,20 @@ class Serve:
 
     arm: str
     replicas: int
+    """At least so many."""
+    max_replicas: int
+    """At most so many; as many as `replicas` where nothing scales."""
+    waiting_per_replica: int = 4
+    """Waiting requests of a replica on average, above which another is added."""
+    certificate_arn: str | None = None
+    """Of the internal load balancer's TLS; `None`: the service is reached inside the cluster only."""
+    client_cidrs: tuple[str, ...] = ()
+    """Networks that may call the load balancer."""
+
+    @property
+    def scales(self) -> bool:
+        """Whether replicas come and go with the waiting requests."""
+        return self.max_replicas > self.replicas
 
 
 @dataclass(frozen=True, kw_only=True)

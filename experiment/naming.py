@@ -22,6 +22,9 @@ LMEVAL_NAME = "qwen-lmeval"
 SERVICE_PORT = 8000
 RESULTS_PREFIX = "runs/"
 """Under which the benchmark stores its runs in the bucket of results."""
+AUTOSCALER_NAMESPACE = "keda"
+AUTOSCALER_OPERATOR = "keda-operator"
+"""What KEDA's chart labels the pods of that reads metrics (`app.kubernetes.io/name`)."""
 NEURON_TAINT_KEY = "aws.amazon.com/neuron"
 NODE_ROLE_LABEL = "speculation.trn2/role"
 """On every node: `neuron` or `system`."""
@@ -89,6 +92,16 @@ def schedule_group(experiment: Experiment) -> str:
 def off_role_name(experiment: Experiment) -> str:
     """Role that EventBridge Scheduler assumes to set the Trn2 group to 0."""
     return f"{experiment.name}-trn2-off"
+
+
+def promoted_service(experiment_name: str) -> str:
+    """Service of the promoted arm: the name stays when another arm is promoted."""
+    return f"{experiment_name}-service"
+
+
+def promoted_load_balancer(experiment_name: str) -> str:
+    """Service through which callers beyond the cluster reach the promoted arm."""
+    return f"{experiment_name}-service-tls"
 
 
 def slug(text: str) -> str:

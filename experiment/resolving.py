@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         DraftReference,
         ExpandedFile,
         ModelReference,
+        ServeSection,
         ServingSection,
         SingleArmSection,
     )
@@ -44,7 +45,18 @@ def resolve(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Experiment:
         benchmark=_benchmark(file.benchmark),
         cluster=_cluster(file.cluster),
         token_secret=file.weights.token_secret,
-        serve=Serve(arm=file.serve.arm, replicas=file.serve.replicas) if file.serve else None,
+        serve=_serve(file.serve) if file.serve else None,
+    )
+
+
+def _serve(section: ServeSection) -> Serve:
+    return Serve(
+        arm=section.arm,
+        replicas=section.replicas,
+        max_replicas=section.max_replicas or section.replicas,
+        waiting_per_replica=section.waiting_per_replica,
+        certificate_arn=section.certificate_arn,
+        client_cidrs=tuple(section.client_cidrs),
     )
 
 

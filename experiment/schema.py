@@ -177,10 +177,18 @@ class ClusterSection(Section):
 
 
 class ServeSection(Section):
-    """The arm that was chosen to stay up after the comparison."""
+    """The arm that was chosen to stay up after the comparison, and who may call it."""
 
     arm: str
-    replicas: Annotated[int, Field(ge=1, le=16)] = 1
+    replicas: Annotated[int, Field(ge=1, le=256)] = 1
+    max_replicas: Annotated[int, Field(ge=1, le=256)] | None = None
+    """Above `replicas`, replicas are added while requests wait."""
+    waiting_per_replica: Positive = 4
+    """Waiting requests of a replica on average, above which another is added."""
+    certificate_arn: str | None = None
+    """Certificate in ACM; with one there is an internal load balancer that ends TLS."""
+    client_cidrs: list[str] = []
+    """Networks that may call the load balancer."""
 
 
 class Sections(Section):

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True)
 class HelmChart:
-    """A Helm chart in an OCI registry, at a version."""
+    """A Helm chart at a version."""
 
     release: str
     repository: str
+    """In an OCI registry (`oci://...`, the chart itself), or an index of charts (`https://...`)."""
     version: str
+    name: str = ""
+    """Of the chart in an index."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,3 +62,11 @@ class Settings:
         )
     )
     """Named by the Neuron Observer page of the SDK 2.33 documentation; that it installs is not tried: not run on AWS."""
+
+    autoscaler_chart: HelmChart = field(
+        default_factory=lambda: HelmChart(
+            release="keda", name="keda", repository="https://kedacore.github.io/charts", version="2.20.2"
+        )
+    )
+    """Of 31 July 2026, the newest in the index of that repository; tested by its makers on the three newest versions of
+    Kubernetes (https://keda.sh/docs/2.20/operate/cluster/#kubernetes-compatibility). Not run on AWS."""

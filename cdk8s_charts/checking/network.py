@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.checking.finding import Fault
 from cdk8s_charts.checking.rendered import Rendered, label, selects
+from experiment.naming import promoted_load_balancer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cdk8s_charts.scheduling.workloads import Workload
+    from cdk8s_charts.scheduling.workloads import Object, Workload
 
 
 def service_without_pods(rendered: Rendered) -> Iterator[Fault]:
@@ -62,11 +63,52 @@ def target_port_of_nobody(rendered: Rendered) -> Iterator[Fault]:
 
 
 def exposed_service(rendered: Rendered) -> Iterator[Fault]:
-    """The endpoints ask nobody who he is; outside the cluster they have no business."""
+    """An endpoint that asks nobody who he is has no business outside the cluster; the promoted arm has, with a load
+    balancer that is internal, ends TLS and names its callers, before a server that asks for a key."""
+    promoted = promoted_load_balancer(rendered.experiment.name)
     for service in rendered.named("Service").values():
-        kind = service["spec"].get("type", "ClusterIP")
-        if kind != "ClusterIP":
+        kind, name = service["spec"].get("type", "ClusterIP"), service["metadata"]["name"]
+        if kind == "LoadBalancer" and name == promoted:
+            yield from _open_balancer(rendered, service)
+        elif kind != "ClusterIP":
             yield Fault(label(service), "spec.type", f"{kind} opens it beyond the cluster", "use ClusterIP")
+
+
+def _open_balancer(rendered: Rendered, service: Object) -> Iterator[Fault]:
+    prefix, owner = "service.beta.kubernetes.io/aws-load-balancer-", label(service)
+    annotations = service["metadata"].get("annotations") or {}
+    for name, value in (("type", "nlb"), ("internal", "true")):
+        if annotations.get(prefix + name) != value:
+            yield Fault(
+                owner,
+                f"metadata.annotations.{prefix}{name}",
+                "without it the balancer faces the internet",
+                f"write {value!r}",
+            )
+    if not annotations.get(f"{prefix}ssl-cert"):
+        yield Fault(
+            owner,
+            f"metadata.annotations.{prefix}ssl-cert",
+            "requests and keys would cross the network in the clear",
+            "name a certificate: serve.certificate_arn",
+        )
+    ranges = service["spec"].get("loadBalancerSourceRanges") or ["0.0.0.0/0"]
+    if "0.0.0.0/0" in ranges:
+        yield Fault(
+            owner,
+            "spec.loadBalancerSourceRanges",
+            "it lets everybody in",
+            "name networks: serve.client_cidrs",
+        )
+    for pod in _chosen(rendered, {"matchLabels": service["spec"].get("selector") or {}}):
+        variables = [entry["name"] for _, one in pod.containers() for entry in one.get("env") or ()]
+        if "VLLM_API_KEY" not in variables:
+            yield Fault(
+                owner,
+                "spec.selector",
+                f"it reaches {pod.label}, which asks for no key",
+                "set serving.api_key_secret",
+            )
 
 
 def policy_without_pods(rendered: Rendered) -> Iterator[Fault]:

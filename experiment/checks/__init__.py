@@ -15,6 +15,7 @@ from experiment.checks import (
     names,
     pairing,
     placing,
+    serve,
     speculation,
     weights,
     workload,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 def problems(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
     """Every reason for which `file` cannot work."""
-    for subject in (names, weights, pairing, speculation, placing, cluster, capacity, benchmark):
+    for subject in (names, weights, pairing, speculation, placing, cluster, capacity, serve, benchmark):
         for rule in subject.RULES:
             yield from rule(file)
     for workload_rule in workload.RULES:

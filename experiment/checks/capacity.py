@@ -106,20 +106,4 @@ def counts(file: ExpandedFile) -> Iterator[Problem]:
         )
 
 
-def replicas(file: ExpandedFile) -> Iterator[Problem]:
-    """What stays up after the comparison stands alone, and must fit all the same."""
-    instance, devices = INSTANCES.get(file.cluster.instance), file.serving.devices
-    if file.serve is None or instance is None or not instance.neuron or not devices:
-        return
-    most = instance.devices // devices * file.cluster.max_nodes
-    if file.serve.replicas > most:
-        yield Problem(
-            "serve.replicas",
-            file.serve.replicas,
-            f"{file.cluster.max_nodes} x {instance.name} hold {most} arms of {devices} devices",
-            f"use {most} or less, or raise cluster.max_nodes",
-            ("cluster.max_nodes", "cluster.instance", "serving.devices"),
-        )
-
-
-RULES = (purchase, end, reserved_zone, counts, replicas)
+RULES = (purchase, end, reserved_zone, counts)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import TYPE_CHECKING
 
 from experiment.catalogue.instances import INSTANCES
+from experiment.checks.networks import own_networks
 from experiment.errors import Problem
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ OLDEST_KUBERNETES = (1, 35)
 """DRA is generally available from 1.34, whose standard support on EKS ends on 2026-12-02."""
 NEWEST_KUBERNETES = (1, 36)
 """The newest for which EKS publishes Neuron AMIs (amazon-eks-ami v20260714)."""
-WIDEST_PREFIX = 8
-"""No organisation's own networks are wider."""
 TRN2_REGIONS = {name: seen for instance in INSTANCES.values() for name, seen in instance.regions.items()}
 
 
@@ -76,22 +74,7 @@ def zones(file: ExpandedFile) -> Iterator[Problem]:
 
 def admin_access(file: ExpandedFile) -> Iterator[Problem]:
     """The public endpoint is for named networks only."""
-    for number, cidr in enumerate(file.cluster.admin_cidrs):
-        path = f"cluster.admin_cidrs[{number}]"
-        try:
-            network = ipaddress.IPv4Network(cidr)
-        except ValueError as error:
-            yield Problem(path, cidr, f"is no IPv4 network ({error})", "write it as 203.0.113.7/32")
-            continue
-        if str(network) != cidr:
-            yield Problem(path, cidr, "is not how EKS takes a network", f"write it as {network}")
-        if network.prefixlen < WIDEST_PREFIX:
-            yield Problem(
-                path,
-                cidr,
-                f"opens the cluster's endpoint to everybody, or to more than a /{WIDEST_PREFIX}",
-                "list your own networks, or none for a private endpoint",
-            )
+    return own_networks("cluster.admin_cidrs", file.cluster.admin_cidrs, opens="the cluster's endpoint")
 
 
 RULES = (kubernetes_version, zones, admin_access)

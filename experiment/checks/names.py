@@ -10,12 +10,12 @@ from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.errors import Problem
-from experiment.naming import BENCHMARK_NAME, LMEVAL_NAME
+from experiment.naming import BENCHMARK_NAME, LMEVAL_NAME, promoted_load_balancer, promoted_service
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from experiment.schema import ExpandedFile, SingleArmSection
+    from experiment.schema import ExpandedFile
 
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 """RFC 1035 label, what Kubernetes asks of a Service's name."""
@@ -53,25 +53,6 @@ def repositories(file: ExpandedFile) -> Iterator[Problem]:
             )
 
 
-def served_arm(file: ExpandedFile) -> Iterator[Problem]:
-    """What stays up must be an arm that answers requests."""
-    if file.serve is None:
-        return
-    served = [arm.name for arm in file.arms if not _batch_only(file, arm)]
-    if file.serve.arm not in served:
-        close = difflib.get_close_matches(file.serve.arm, served, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(served[:8])}"
-        yield Problem(
-            "serve.arm", file.serve.arm, "is no arm of this experiment that serves requests", hint, ("arms",)
-        )
-
-
-def _batch_only(file: ExpandedFile, arm: SingleArmSection) -> bool:
-    runtime = RUNTIMES.get(arm.runtime or file.runtime)
-    mode = runtime.modes.get(arm.speculation.mode) if runtime and arm.speculation else None
-    return mode is not None and mode.batch_only
-
-
 def dns_labels(file: ExpandedFile) -> Iterator[Problem]:
     """Names become Kubernetes names."""
     for path, name in [
@@ -106,7 +87,13 @@ def distinct_arms(file: ExpandedFile) -> Iterator[Problem]:
                 "give each arm its own name; a sweep adds its values to the arm's",
             )
         seen.setdefault(arm.name, number)
-    for taken, what in ((BENCHMARK_NAME, "benchmark"), (LMEVAL_NAME, "quality check")):
+    reserved = (
+        (BENCHMARK_NAME, "benchmark"),
+        (LMEVAL_NAME, "quality check"),
+        (promoted_service(file.name), "promoted service"),
+        (promoted_load_balancer(file.name), "promoted service's load balancer"),
+    )
+    for taken, what in reserved:
         if taken in seen:
             yield Problem(f"arms[{seen[taken]}].name", taken, f"is the {what}'s name", "choose another")
 
@@ -125,4 +112,4 @@ def _known(path: str, name: str, catalogue: Iterable[str], what: str) -> Iterato
         yield Problem(path, name, f"is no {what} of the catalogue", hint)
 
 
-RULES = (catalogue_names, repositories, served_arm, dns_labels, distinct_arms, own_namespace)
+RULES = (catalogue_names, repositories, dns_labels, distinct_arms, own_namespace)

@@ -54,7 +54,13 @@ NEURON_POD_METRICS = (
 )
 """Only where the device plugin hands out the devices: the agent learns from the kubelet which pod holds which extended
 resource (`awsdevicepodcorrelation` in the agent's configuration), and a resource claim is none."""
-INSIGHTS_METRICS = (*NODE_METRICS, *NEURON_NODE_METRICS, *NEURON_POD_METRICS)
+SERVICE_PODS = InsightsMetric(
+    name="service_number_of_running_pods",
+    title="running replicas",
+    statistic="Maximum",
+    dimensions=("Service", "Namespace", "ClusterName"),
+)
+INSIGHTS_METRICS = (*NODE_METRICS, *NEURON_NODE_METRICS, *NEURON_POD_METRICS, SERVICE_PODS)
 
 
 def insights_line(metric: InsightsMetric, values: dict[str, str], **rendering: Any) -> list[Any]:

@@ -23,7 +23,7 @@ PERIOD_S = 300
 class Widget:
     """One widget without its place."""
 
-    kind: Literal["metric", "text", "alarm"]
+    kind: Literal["metric", "text", "alarm", "log"]
     width: int
     properties: Mapping[str, Any]
 

@@ -8,7 +8,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 
 from infra.constructs.experiment_alarms import ExperimentAlarms
-from infra.dashboard import dashboard_pages
+from infra.dashboard import dashboard_pages, service_page
 from infra.stacks.experiment_stack import ExperimentStack
 
 if TYPE_CHECKING:
@@ -40,5 +40,9 @@ class ObservabilityStack(ExperimentStack):
                 "Dashboard" if number == 1 else f"Dashboard{number}",
                 dashboard_name=page.name,
                 dashboard_body=page.body,
+            )
+        if (service := service_page(experiment)) is not None:
+            cloudwatch.CfnDashboard(
+                self, "ServiceDashboard", dashboard_name=service.name, dashboard_body=service.body
             )
         cdk.CfnOutput(self, "NoticesTopic", value=alarms.topic.topic_arn)

@@ -10,6 +10,7 @@ from aws_cdk import aws_eks_v2 as eks
 
 from cdk8s_charts.placeholders import PLACEHOLDERS, fill
 from infra.configuration import ROOT
+from infra.constructs.autoscaling import Autoscaling
 from infra.constructs.kubectl_access import KubectlAccess
 from infra.constructs.neuron_software import NeuronSoftware
 from infra.images import images_in
@@ -50,6 +51,13 @@ class WorkloadsStack(ExperimentStack):
             allocation=experiment.baseline.serving.allocation,
         )
         access.admit(previous)
+        if experiment.serve is not None and experiment.serve.scales:
+            autoscaling = Autoscaling(
+                self, "Autoscaling", experiment=experiment, cluster=access.cluster, settings=settings
+            )
+            access.admit(autoscaling)
+            autoscaling.node.add_dependency(previous)
+            previous = autoscaling
         # What no object of this experiment names may stay empty.
         values = dict.fromkeys(PLACEHOLDERS, "") | self._images(files, build_images, settings)
         values["AWS_ACCOUNT"] = cdk.Aws.ACCOUNT_ID

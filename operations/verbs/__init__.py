@@ -5,7 +5,19 @@ from __future__ import annotations
 import argparse
 from typing import Protocol
 
-from operations.verbs import cost, forecast, kubectl, preflight, render, run, scale, status, teardown, verify
+from operations.verbs import (
+    cost,
+    forecast,
+    kubectl,
+    preflight,
+    promote,
+    render,
+    run,
+    scale,
+    status,
+    teardown,
+    verify,
+)
 
 
 class Verb(Protocol):
@@ -28,6 +40,7 @@ VERBS: dict[str, Verb] = {
     "verify": verify,
     "cost": cost,
     "run": run,
+    "promote": promote,
     "render": render,
     "kubectl": kubectl,
     "teardown": teardown,

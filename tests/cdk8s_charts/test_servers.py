@@ -168,7 +168,7 @@ def test_a_busy_engine_has_minutes_to_answer_and_costs_no_slot(reference: Experi
 
 
 def test_an_arm_that_was_chosen_stands_and_no_other(reference: Experiment) -> None:
-    chosen = replace(reference, serve=Serve(arm="qwen-sd-vllm", replicas=2))
+    chosen = replace(reference, serve=Serve(arm="qwen-sd-vllm", replicas=2, max_replicas=2))
     assert [deployment(chosen, arm)["spec"]["replicas"] for arm in chosen.arms] == [0, 2]
 
 

@@ -51,6 +51,18 @@ MEDUSA = both(
         }
     ),
 )
+BALANCED = both(
+    put("serving.api_key_secret", "vllm-key"),
+    put(
+        "serve",
+        {
+            "arm": "qwen-sd-vllm",
+            "certificate_arn": "arn:aws:acm:us-east-2:123456789012:certificate/"
+            "0a1b2c3d-0000-4444-8888-0123456789ab",
+            "client_cidrs": ["10.20.0.0/16"],
+        },
+    ),
+)
 LAB = both(
     put("target.model", "lab/target"),
     put("runtime", "vllm-cpu-0.32"),
@@ -405,6 +417,60 @@ TWINS: dict[str, tuple[Edit, Edit, str, str]] = {
         put("serve.replicas", 3),
         "serve.replicas",
         "hold 2 arms",
+    ),
+    "more replicas in the end than fit": (
+        put("serve", {"arm": "qwen-sd-vllm", "replicas": 1, "max_replicas": 2}),
+        put("serve.max_replicas", 3),
+        "serve.max_replicas",
+        "hold 2 arms",
+    ),
+    "fewer replicas in the end than at first": (
+        put("serve", {"arm": "qwen-sd-vllm", "replicas": 2, "max_replicas": 2}),
+        put("serve.max_replicas", 1),
+        "serve.max_replicas",
+        "below serve.replicas 2",
+    ),
+    "load balancer without a key": (
+        BALANCED,
+        remove("serving.api_key_secret"),
+        "serving.api_key_secret",
+        "anybody on those networks",
+    ),
+    "load balancer for nobody": (
+        BALANCED,
+        remove("serve.client_cidrs"),
+        "serve.client_cidrs",
+        "would let nobody in",
+    ),
+    "load balancer for everybody": (
+        BALANCED,
+        put("serve.client_cidrs", ["0.0.0.0/0"]),
+        "serve.client_cidrs[0]",
+        "opens the load balancer to everybody",
+    ),
+    "callers without a load balancer": (
+        BALANCED,
+        remove("serve.certificate_arn"),
+        "serve.client_cidrs",
+        "no load balancer for them",
+    ),
+    "certificate of another region": (
+        BALANCED,
+        put("serve.certificate_arn", "arn:aws:acm:us-east-1:123456789012:certificate/a-b"),
+        "serve.certificate_arn",
+        "takes certificates of us-east-2 only",
+    ),
+    "certificate of another service": (
+        BALANCED,
+        put("serve.certificate_arn", "arn:aws:iam::123456789012:server-certificate/x"),
+        "serve.certificate_arn",
+        "is no ARN of a certificate in ACM",
+    ),
+    "arm with the service's name": (
+        put("arms.1.name", "qwen3-32b-servic"),
+        put("arms.1.name", "qwen3-32b-service"),
+        "arms[1].name",
+        "is the promoted service's name",
     ),
     "llmperf without an image": (
         both(put("benchmark.harness", "llmperf"), put("benchmark.llmperf_image", DIGEST)),

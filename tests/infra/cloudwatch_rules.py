@@ -15,6 +15,7 @@ WIDGET_FIELDS = {"type", "x", "y", "width", "height", "properties"}
 PROPERTIES: dict[str, tuple[set[str], set[str]]] = {
     "text": ({"markdown"}, {"background"}),
     "alarm": ({"alarms"}, {"sortBy", "states", "title", "accountId"}),
+    "log": ({"query", "region"}, {"accountId", "stacked", "title", "view", "queryLanguage"}),
     "metric": (
         {"metrics", "region"},
         {
@@ -80,6 +81,8 @@ def _widget(widget: dict[str, Any]) -> Iterator[str]:
     yield from (f"unknown property {name}" for name in properties.keys() - required - optional)
     if widget["type"] == "alarm" and not 1 <= len(properties["alarms"]) <= 100:
         yield f"{len(properties['alarms'])} alarms, 1 to 100 are allowed"
+    if widget["type"] == "log" and not properties.get("query", "").startswith("SOURCE '"):
+        yield "a query without SOURCE"
     if widget["type"] == "metric":
         yield from _graph(properties)
 

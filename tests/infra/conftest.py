@@ -13,7 +13,7 @@ import pytest
 
 from cdk8s_charts.render import render
 from experiment import Experiment, load
-from experiment.arms import Capacity, Network
+from experiment.arms import Capacity, Network, Serve
 from infra.app import build_app
 from tests.infra.findings import Finding, findings
 from tests.infra.templates import Deployment
@@ -49,7 +49,7 @@ def opened(experiment: Experiment) -> Experiment:
 
 @pytest.fixture(scope="session")
 def rented(experiment: Experiment) -> Experiment:
-    """The same on a capacity block in the second zone, devices by the device plugin."""
+    """The same on a capacity block in the second zone, devices by the device plugin, an arm promoted that scales."""
     cluster = replace(
         experiment.cluster,
         off_at_utc="23:45",
@@ -62,7 +62,8 @@ def rented(experiment: Experiment) -> Experiment:
     )
     serving = replace(experiment.baseline.serving, allocation="device-plugin", logical_nc_config=1)
     arms = tuple(replace(arm, serving=serving) for arm in experiment.arms)
-    return replace(experiment, name="rented", cluster=cluster, arms=arms)
+    serve = Serve(arm="qwen-sd-vllm", replicas=1, max_replicas=2)
+    return replace(experiment, name="rented", cluster=cluster, arms=arms, serve=serve)
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,14 @@ def test_no_subnet_gives_out_public_addresses(deployment: Deployment) -> None:
     assert not any(subnet.properties.get("MapPublicIpOnLaunch") for subnet in subnets)
 
 
+def test_internal_load_balancers_stand_in_the_private_subnets(deployment: Deployment) -> None:
+    """Where the cloud provider looks: https://docs.aws.amazon.com/eks/latest/userguide/network-load-balancing.html."""
+    for subnet in deployment.resources("AWS::EC2::Subnet"):
+        tags = {tag["Key"]: tag["Value"] for tag in subnet.properties["Tags"]}
+        private = tags["aws-cdk:subnet-type"] == "Private"
+        assert tags.get("kubernetes.io/role/internal-elb") == ("1" if private else None)
+
+
 def test_there_are_as_many_nat_gateways_as_the_experiment_asks_for(
     deployment: Deployment, open_deployment: Deployment
 ) -> None:

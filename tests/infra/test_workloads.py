@@ -95,7 +95,8 @@ def test_nothing_is_added_to_the_objects_and_a_broken_deployment_can_be_repeated
 
 @pytest.mark.parametrize("which", ["deployment", "rented_deployment"])
 def test_devices_are_handed_out_in_one_way_only(request: pytest.FixtureRequest, which: str) -> None:
-    chart = request.getfixturevalue(which).only(HELM).properties
+    charts = [one.properties for one in request.getfixturevalue(which).resources(HELM)]
+    (chart,) = [one for one in charts if one["Release"] == "neuron"]
     assert chart["Repository"] == "oci://public.ecr.aws/neuron/neuron-helm-chart"
     assert chart["Version"] == "1.10.0"
     values = {name: part["enabled"] for name, part in json.loads(chart["Values"]).items()}

@@ -1,0 +1,134 @@
+"""The winner as a service: a name that stays, an internal load balancer with TLS, replicas by waiting requests.
+
+The load balancer is made by the cloud provider that EKS runs in the control plane with the cluster's own role: no
+controller to install, no further rights. What a Network Load Balancer takes from annotations there:
+https://cloud-provider-aws.sigs.k8s.io/service_controller/. Not run on AWS.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import cdk8s
+
+from cdk8s_charts.labels import NAME, labels
+from cdk8s_charts.lift import place
+from experiment.naming import SERVICE_PORT, namespace, promoted_load_balancer, promoted_service
+
+if TYPE_CHECKING:
+    from experiment.arms import Experiment, Serve
+
+ANNOTATION = "service.beta.kubernetes.io/aws-load-balancer-"
+TLS_PORT = 443
+TLS_POLICY = "ELBSecurityPolicy-TLS13-1-2-2021-06"
+"""TLS 1.2 and 1.3; without it the provider chooses one of 2016
+(https://docs.aws.amazon.com/elasticloadbalancing/latest/network/describe-ssl-policies.html)."""
+WAITING = "vllm:num_requests_waiting"
+"""Gauge of requests that no step has taken up yet, on the server's own `/metrics`, which asks for no key: vLLM checks
+it below `/v1` only."""
+POLLING_S = 15
+SCALE_DOWN_AFTER_S = 900
+"""A replica loads for minutes: whoever lets it go at each pause pays for its loading again."""
+
+
+def promoted_charts(scope: cdk8s.App, experiment: Experiment) -> list[cdk8s.Chart]:
+    """Each object in a file of its own: a file that is no longer rendered takes its objects with it."""
+    serve = experiment.serve
+    if serve is None:
+        return []
+    found = [("60-service", service(experiment, serve))]
+    if serve.certificate_arn is not None:
+        found.append(("62-load-balancer", load_balancer(experiment, serve, serve.certificate_arn)))
+    if serve.scales:
+        found.append(("65-autoscaling", scaled_object(experiment, serve)))
+    charts = []
+    for name, manifest in found:
+        chart = cdk8s.Chart(scope, name, namespace=namespace(experiment), disable_resource_name_hashes=True)
+        place(chart, manifest)
+        charts.append(chart)
+    return charts
+
+
+def service(experiment: Experiment, serve: Serve) -> dict[str, Any]:
+    """In front of the promoted arm's pods; promoting another arm changes the selector and nothing for the callers."""
+    port = {"name": "http", "port": SERVICE_PORT, "targetPort": "http", "protocol": "TCP"}
+    spec = {"type": "ClusterIP", "selector": {NAME: serve.arm}, "ports": [port]}
+    return _object(experiment, serve, promoted_service(experiment.name), "v1", "Service", spec)
+
+
+def load_balancer(experiment: Experiment, serve: Serve, certificate_arn: str) -> dict[str, Any]:
+    """The same for callers beyond the cluster: a Network Load Balancer inside the VPC that ends TLS."""
+    spec = {
+        "type": "LoadBalancer",
+        "selector": {NAME: serve.arm},
+        # The caller's own address arrives at the pod, where the network policy judges it, and only nodes with a pod
+        # pass the balancer's health check.
+        "externalTrafficPolicy": "Local",
+        "loadBalancerSourceRanges": list(serve.client_cidrs),
+        "ports": [{"name": "https", "port": TLS_PORT, "targetPort": "http", "protocol": "TCP"}],
+    }
+    name = promoted_load_balancer(experiment.name)
+    manifest = _object(experiment, serve, name, "v1", "Service", spec)
+    manifest["metadata"]["annotations"] = _annotations(experiment, certificate_arn)
+    return manifest
+
+
+def scaled_object(experiment: Experiment, serve: Serve) -> dict[str, Any]:
+    """KEDA reads the waiting requests of every pod itself, so that no Prometheus is needed, and a HorizontalPodAutoscaler
+    of its making divides their sum by the replicas.
+
+    Fields: https://keda.sh/docs/2.20/scalers/metrics-api/ and https://keda.sh/docs/2.20/reference/scaledobject-spec/.
+    Not run on AWS.
+    """
+    name = promoted_service(experiment.name)
+    # The pods behind the Service are asked one by one, on the port that this address names.
+    address = f"http://{name}.{namespace(experiment)}.svc.cluster.local:{SERVICE_PORT}/metrics"
+    waiting = {
+        "type": "metrics-api",
+        "metricType": "AverageValue",
+        "metadata": {
+            "url": address,
+            "format": "prometheus",
+            "valueLocation": WAITING,
+            "targetValue": str(serve.waiting_per_replica),
+            "aggregateFromKubeServiceEndpoints": "true",
+            "aggregationType": "sum",
+        },
+    }
+    behavior = {"scaleDown": {"stabilizationWindowSeconds": SCALE_DOWN_AFTER_S}}
+    spec = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": serve.arm},
+        "pollingInterval": POLLING_S,
+        "minReplicaCount": serve.replicas,
+        "maxReplicaCount": serve.max_replicas,
+        # Pods that are still loading answer nothing; the replicas stay what they are meanwhile.
+        "fallback": {"failureThreshold": 4, "replicas": serve.replicas, "behavior": "currentReplicas"},
+        "advanced": {"horizontalPodAutoscalerConfig": {"behavior": behavior}},
+        "triggers": [waiting],
+    }
+    return _object(experiment, serve, name, "keda.sh/v1alpha1", "ScaledObject", spec)
+
+
+def _object(
+    experiment: Experiment, serve: Serve, name: str, api_version: str, kind: str, spec: dict[str, Any]
+) -> dict[str, Any]:
+    metadata = {
+        "name": name,
+        "namespace": namespace(experiment),
+        "labels": labels(experiment, serve.arm, "server"),
+    }
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _annotations(experiment: Experiment, certificate_arn: str) -> dict[str, str]:
+    given = {
+        "type": "nlb",
+        "internal": "true",
+        "ssl-cert": certificate_arn,
+        "ssl-ports": str(TLS_PORT),
+        "ssl-negotiation-policy": TLS_POLICY,
+        "backend-protocol": "tcp",
+        "cross-zone-load-balancing-enabled": "true",  # nodes may all stand in the zone of a capacity block
+        "additional-resource-tags": f"experiment={experiment.name}",
+    }
+    return {ANNOTATION + name: value for name, value in given.items()}

@@ -1,0 +1,163 @@
+"""One promoted variant of the reference experiment, rendered: the winner stands, scales and is called; the loser waits."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cdk8s_charts.checking import findings
+from cdk8s_charts.manifest_file import ManifestFile
+from cdk8s_charts.promoted import ANNOTATION, scaled_object
+from cdk8s_charts.render import render
+from experiment import Experiment, load
+from experiment.arms import Serve
+from tests.cdk8s_charts.conftest import of_kind
+from tests.conftest import REFERENCE
+
+CERTIFICATE = "arn:aws:acm:us-east-2:123456789012:certificate/0a1b2c3d-0000-4444-8888-0123456789ab"
+SERVE = Serve(
+    arm="qwen-sd-vllm",
+    replicas=1,
+    max_replicas=2,
+    certificate_arn=CERTIFICATE,
+    client_cidrs=("10.20.0.0/16", "10.30.0.0/16"),
+)
+SERVICE, BALANCER = "qwen3-32b-service", "qwen3-32b-service-tls"
+
+
+def promoted_from(reference: Experiment, serve: Serve) -> Experiment:
+    serving = replace(reference.baseline.serving, api_key_secret="vllm-key")
+    arms = tuple(replace(arm, serving=serving) for arm in reference.arms)
+    return replace(reference, arms=arms, serve=serve)
+
+
+@pytest.fixture(scope="module")
+def experiment() -> Experiment:
+    return promoted_from(load(REFERENCE), SERVE)
+
+
+@pytest.fixture(scope="module")
+def promoted(experiment: Experiment) -> tuple[ManifestFile, ...]:
+    return render(experiment)
+
+
+def objects(files: tuple[ManifestFile, ...]) -> list[dict[str, Any]]:
+    return [copy.deepcopy(item) for file in files for item in file.objects]
+
+
+def test_the_winner_stands_and_the_loser_waits_at_zero(promoted: tuple[ManifestFile, ...]) -> None:
+    replicas = {name: item["spec"]["replicas"] for name, item in of_kind(promoted, "Deployment").items()}
+    assert replicas == {"qwen-sd-vllm": 1, "qwen-vllm": 0}
+
+
+def test_the_stable_name_leads_to_the_winner_and_only_within_the_cluster(
+    promoted: tuple[ManifestFile, ...],
+) -> None:
+    spec = of_kind(promoted, "Service")[SERVICE]["spec"]
+    assert spec["selector"] == {"app.kubernetes.io/name": "qwen-sd-vllm"}
+    assert spec["type"] == "ClusterIP"
+    assert [port["port"] for port in spec["ports"]] == [8000]
+
+
+def test_the_load_balancer_is_internal_ends_tls_and_names_its_callers(
+    promoted: tuple[ManifestFile, ...],
+) -> None:
+    balancer = of_kind(promoted, "Service")[BALANCER]
+    annotations = balancer["metadata"]["annotations"]
+    assert annotations[f"{ANNOTATION}type"] == "nlb"
+    assert annotations[f"{ANNOTATION}internal"] == "true"
+    assert annotations[f"{ANNOTATION}ssl-cert"] == CERTIFICATE
+    assert annotations[f"{ANNOTATION}additional-resource-tags"] == "experiment=qwen3-32b"
+    assert all(isinstance(value, str) for value in annotations.values())
+    assert balancer["spec"]["loadBalancerSourceRanges"] == ["10.20.0.0/16", "10.30.0.0/16"]
+    assert balancer["spec"]["externalTrafficPolicy"] == "Local"
+    assert [port["port"] for port in balancer["spec"]["ports"]] == [443]
+
+
+def test_replicas_follow_the_waiting_requests_of_all_pods(promoted: tuple[ManifestFile, ...]) -> None:
+    spec = of_kind(promoted, "ScaledObject")[SERVICE]["spec"]
+    assert spec["scaleTargetRef"]["name"] == "qwen-sd-vllm"
+    assert (spec["minReplicaCount"], spec["maxReplicaCount"]) == (1, 2)
+    (trigger,) = spec["triggers"]
+    assert trigger["type"] == "metrics-api"
+    metadata = trigger["metadata"]
+    assert metadata["url"] == "http://qwen3-32b-service.qwen3-32b.svc.cluster.local:8000/metrics"
+    assert metadata["format"] == "prometheus"
+    assert metadata["aggregationType"] == "sum"
+    assert metadata["targetValue"] == "4"
+    assert all(isinstance(value, str) for value in metadata.values())
+
+
+def test_the_metric_that_scales_is_one_that_the_runtime_publishes(experiment: Experiment) -> None:
+    (trigger,) = scaled_object(experiment, SERVE)["spec"]["triggers"]
+    runtime = experiment.baseline.runtime
+    assert trigger["metadata"]["valueLocation"] in runtime.metrics
+
+
+def test_callers_and_the_autoscaler_alone_are_let_in_beside_the_benchmark(
+    promoted: tuple[ManifestFile, ...],
+) -> None:
+    policy = of_kind(promoted, "NetworkPolicy")["promoted"]["spec"]
+    assert policy["podSelector"]["matchLabels"]["app.kubernetes.io/name"] == "qwen-sd-vllm"
+    (rule,) = policy["ingress"]
+    assert [peer["ipBlock"]["cidr"] for peer in rule["from"][:2]] == ["10.20.0.0/16", "10.30.0.0/16"]
+    (keda,) = rule["from"][2:]
+    assert keda["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "keda"}
+    assert rule["ports"] == [{"port": 8000, "protocol": "TCP"}]
+    assert policy["egress"] == []
+
+
+def test_what_is_not_asked_for_is_not_rendered() -> None:
+    plain = promoted_from(load(REFERENCE), Serve(arm="qwen-vllm", replicas=2, max_replicas=2))
+    files = render(plain)
+    assert {file.name for file in files if file.name >= "6"} == {"60-service.yaml"}
+    assert "promoted" not in of_kind(files, "NetworkPolicy")
+    assert of_kind(files, "Deployment")["qwen-vllm"]["spec"]["replicas"] == 2
+
+
+def test_without_a_promoted_arm_there_is_no_service_of_it() -> None:
+    assert not [file.name for file in render(load(REFERENCE)) if file.name >= "6"]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("internal", lambda o: o["metadata"]["annotations"].pop(f"{ANNOTATION}internal")),
+        ("ssl-cert", lambda o: o["metadata"]["annotations"].pop(f"{ANNOTATION}ssl-cert")),
+        ("SourceRanges", lambda o: o["spec"].pop("loadBalancerSourceRanges")),
+        ("SourceRanges", lambda o: o["spec"].update(loadBalancerSourceRanges=["0.0.0.0/0"])),
+    ],
+)
+def test_a_load_balancer_that_is_open_is_found(
+    experiment: Experiment, promoted: tuple[ManifestFile, ...], name: str, damage: Any
+) -> None:
+    broken = objects(promoted)
+    damage(next(item for item in broken if item["metadata"]["name"] == BALANCER))
+    (found,) = [one for one in findings(experiment, broken) if one.check == "exposed-service"]
+    assert name in found.line()
+
+
+def test_a_load_balancer_before_a_server_without_a_key_is_found(
+    experiment: Experiment, promoted: tuple[ManifestFile, ...]
+) -> None:
+    broken = objects(promoted)
+    for item in broken:
+        if item["kind"] == "Deployment":
+            (server,) = item["spec"]["template"]["spec"]["containers"]
+            server["env"] = [entry for entry in server["env"] if entry["name"] != "VLLM_API_KEY"]
+    (found,) = [one for one in findings(experiment, broken) if one.check == "exposed-service"]
+    assert "asks for no key" in found.line()
+
+
+def test_any_other_service_stays_within_the_cluster(
+    experiment: Experiment, promoted: tuple[ManifestFile, ...]
+) -> None:
+    broken = objects(promoted)
+    next(item for item in broken if item["kind"] == "Service" and item["metadata"]["name"] == SERVICE)[
+        "spec"
+    ].update(type="LoadBalancer")
+    (found,) = [one for one in findings(experiment, broken) if one.check == "exposed-service"]
+    assert "opens it beyond the cluster" in found.line()

@@ -1,0 +1,197 @@
+"""The verb as it is called: files, refusals, and what it does to a running cluster."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cdk8s_charts.manifest_file import read
+from experiment import Experiment, load
+from experiment.naming import artifact_path
+from operations.__main__ import main
+from operations.aws import Aws
+from tests.conftest import REFERENCE, ROOT
+from tests.operations.api_server import ApiServer
+from tests.operations.clients import shared_client
+from tests.operations.world import World
+
+Promote = Callable[..., tuple[int, str, str]]
+BALANCED = (
+    "--certificate",
+    "arn:aws:acm:us-east-2:123456789012:certificate/0a1b2c3d",
+    "--client-cidr",
+    "10.20.0.0/16",
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """The reference experiment, to be edited, with its manifests beside it."""
+    shutil.copytree(ROOT / "manifests" / "qwen3-32b", tmp_path / "manifests" / "qwen3-32b")
+    return Path(shutil.copy(REFERENCE, tmp_path / "mine.yaml"))
+
+
+@pytest.fixture
+def promote(file: Path, capfd: pytest.CaptureFixture[str]) -> Promote:
+    """Exit code, stdout and stderr."""
+
+    def called(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        places = ("--experiment", str(file), "--manifests", str(file.parent / "manifests"))
+        code = main(["promote", *arguments, *places])
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return called
+
+
+@pytest.fixture
+def world(experiment: Experiment, api: ApiServer, account: None, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A deployed experiment, both of whose arms stand as a run with --keep-nodes leaves them."""
+    monkeypatch.setattr(Aws, "_boto_client", lambda _self, service: shared_client(service))
+    world = World(experiment, api)
+    world.deploy()
+    deployment(world, "qwen-vllm")["spec"]["replicas"] = 1
+    return world
+
+
+def deployment(world: World, name: str) -> dict[str, dict[str, int]]:
+    return world.api.objects[("deployments", "qwen3-32b", name)]
+
+
+def compiled(world: World, name: str) -> None:
+    arm = next(arm for arm in world.experiment.arms if arm.name == name)
+    world.store("artifacts", f"{artifact_path(arm)}/COMPLETE", {"key": artifact_path(arm)})
+
+
+def replicas(world: World) -> dict[str, int]:
+    return {name: deployment(world, name)["spec"]["replicas"] for name in ("qwen-vllm", "qwen-sd-vllm")}
+
+
+def with_key(file: Path) -> None:
+    text = file.read_text()
+    file.write_text(text.replace("  allocation: dra ", "  api_key_secret: vllm-key\n  allocation: dra ", 1))
+
+
+def test_the_file_and_the_manifests_change_together_and_the_next_steps_are_said(
+    file: Path, promote: Promote
+) -> None:
+    code, out, err = promote("qwen-sd-vllm")
+    assert (code, err) == (0, "")
+    promoted = load(file)
+    assert promoted.serve is not None
+    assert (promoted.serve.arm, promoted.serve.replicas, promoted.serve.scales) == ("qwen-sd-vllm", 1, False)
+    names = {
+        one.name for one in read(promoted, file.parent / "manifests")
+    }  # refuses what does not belong together
+    assert "60-service.yaml" in names
+    assert "qwen-vllm at 0" in out
+    assert "+serve:" in out
+    assert "$35.76 an hour" in out
+    assert "every day at 22:00 UTC" in out
+    assert "cdk deploy --all" in out
+    assert "scripts/scale 1" in out
+    assert [path.name for path in file.parent.iterdir() if path.name.startswith(".")] == []
+    again = promote("qwen-sd-vllm")
+    assert again[0] == 0
+    assert "the manifests are up to date" in again[1]
+
+
+def test_a_load_balancer_and_scaling_in_one_go_and_a_dry_run_changes_nothing(
+    file: Path, promote: Promote
+) -> None:
+    with_key(file)
+    before = file.read_text()
+    code, out, _ = promote("qwen-sd-vllm", "--max-replicas", "2", *BALANCED, "--dry-run", "--json")
+    told = json.loads(out)
+    assert code == 0
+    assert {Path(path).name for path in told["files"]} >= {
+        "60-service.yaml",
+        "62-load-balancer.yaml",
+        "65-autoscaling.yaml",
+        "05-network.yaml",
+    }
+    assert (told["load_balancer"], told["max_replicas"], told["at_zero"]) == (True, 2, ["qwen-vllm"])
+    assert file.read_text() == before
+    assert not (file.parent / "manifests" / "qwen3-32b" / "60-service.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("qwen-sd-vlm",), "qwen-sd-vlm: is no arm of qwen3-32b; did you mean qwen-sd-vllm?"),
+        (("qwen-sd-vllm", "--replicas", "3"), "serve.replicas = 3: 1 x trn2.48xlarge hold 2 arms"),
+        (("qwen-sd-vllm", *BALANCED), "serving.api_key_secret: is missing"),
+        (("qwen-sd-vllm", "--client-cidr", "10.20.0.0/16"), "no load balancer for them"),
+    ],
+)
+def test_what_cannot_be_promoted_is_one_line_and_changes_nothing(
+    file: Path, promote: Promote, arguments: tuple[str, ...], why: str
+) -> None:
+    before = file.read_text()
+    code, out, err = promote(*arguments)
+    assert (code, out) == (2, "")
+    assert why in err
+    assert err.count("\n") == 1
+    assert ".tmp" not in err
+    assert file.read_text() == before
+    assert [path for path in file.parent.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_batch_job_is_not_promoted(capfd: pytest.CaptureFixture[str]) -> None:
+    path = next(path for path in (ROOT / "experiments").glob("*.yaml") if load(path).batch_arms)
+    name = load(path).batch_arms[0].name
+    assert main(["promote", name, "--experiment", str(path), "--dry-run"]) == 2
+    err = capfd.readouterr().err
+    assert "runs as a batch Job and answers no requests" in err
+    assert err.count("\n") == 1
+
+
+def test_now_lowers_the_losers_first_then_raises_the_winner(world: World, promote: Promote) -> None:
+    compiled(world, "qwen-sd-vllm")
+    code, out, err = promote("qwen-sd-vllm", "--now", "--json")
+    assert code == 0
+    assert replicas(world) == {"qwen-vllm": 0, "qwen-sd-vllm": 1}
+    changes = [request for request in world.api.requests if request.startswith("PATCH")]
+    assert [change.rsplit("/", 1)[1] for change in changes] == ["qwen-vllm", "qwen-sd-vllm"]
+    told = json.loads(out)
+    assert told["trn2_nodes_now"] == 0
+    assert any("scripts/scale 1" in command for command in told["next"])  # nodes are never started by the way
+    assert world.nodes == 0
+    assert "qwen-vllm from 1 to 0 replicas" in err
+
+
+def test_now_tried_only_touches_nothing(file: Path, world: World, promote: Promote) -> None:
+    compiled(world, "qwen-sd-vllm")
+    before = file.read_text()
+    assert promote("qwen-sd-vllm", "--now", "--dry-run")[0] == 0
+    assert replicas(world) == {"qwen-vllm": 1, "qwen-sd-vllm": 0}
+    assert file.read_text() == before
+
+
+def test_an_arm_that_was_never_compiled_is_not_raised(file: Path, world: World, promote: Promote) -> None:
+    before = file.read_text()
+    code, _, err = promote("qwen-sd-vllm", "--now")
+    assert code == 1
+    assert "has no compiled artifact" in err
+    assert err.count("\n") == 1
+    assert replicas(world) == {"qwen-vllm": 1, "qwen-sd-vllm": 0}
+    assert file.read_text() == before
+
+
+def test_a_cluster_that_answers_nobody_leaves_the_files_ready_and_can_be_asked_again(
+    file: Path, world: World, promote: Promote
+) -> None:
+    compiled(world, "qwen-sd-vllm")
+    world.api.refusal = (403, "Forbidden", 'deployments.apps "qwen-vllm" is forbidden')
+    code, _, err = promote("qwen-sd-vllm", "--now")
+    assert code == 3
+    assert err.count("\n") == 1
+    assert load(file).serve is not None
+    world.api.refusal = None
+    assert promote("qwen-sd-vllm", "--now")[0] == 0
+    assert replicas(world) == {"qwen-vllm": 0, "qwen-sd-vllm": 1}
