@@ -113,7 +113,7 @@ def callers(file: ExpandedFile) -> Iterator[Problem]:
         yield Problem(
             "serving.api_key_secret",
             None,
-            "is missing: behind a load balancer anybody on those networks could use the model",
+            "is missing: behind a load balancer `/v1` would answer anybody on those networks",
             "name a Secret of the namespace whose key `api-key` holds the key",
             related,
         )

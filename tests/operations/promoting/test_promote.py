@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from cdk8s_charts.manifest_file import read
 from experiment import Experiment, load
 from experiment.naming import artifact_path
 from operations.__main__ import main
 from operations.aws import Aws
+from operations.verbs import promote as verb
 from tests.conftest import REFERENCE, ROOT
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import shared_client
@@ -195,3 +199,18 @@ def test_a_cluster_that_answers_nobody_leaves_the_files_ready_and_can_be_asked_a
     world.api.refusal = None
     assert promote("qwen-sd-vllm", "--now")[0] == 0
     assert replicas(world) == {"qwen-vllm": 0, "qwen-sd-vllm": 1}
+
+
+def test_the_guide_names_every_option_and_its_example_is_a_valid_experiment(file: Path) -> None:
+    guide = (ROOT / "docs" / "promote.md").read_text(encoding="utf-8")
+    parser = argparse.ArgumentParser()
+    verb.configure(parser)
+    own = {action.option_strings[-1] for action in parser._actions if action.option_strings}
+    shared = {"--help", "--experiment", "--account", "--manifests"}
+    assert {option for option in own - shared if f"`{option}" not in guide} == set()
+    (example,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    written = yaml.safe_load(example)
+    text = yaml.safe_load(file.read_text())
+    text["serving"] |= written["serving"]
+    file.write_text(yaml.safe_dump({**text, "serve": written["serve"]}))
+    assert load(file).serve is not None
