@@ -23,7 +23,7 @@ from lab.engine.argv import LOOPBACK
 from lab.errors import LabError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-START_TIMEOUT_S = 900
+START_TIMEOUT_S = 1800
 """A start takes 40 s of CPU time; a machine may be busy with others' work."""
 STOP_TIMEOUT_S = 20
 _POLL_S = 0.25

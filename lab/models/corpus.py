@@ -12,7 +12,7 @@ from random import Random
 
 from lab.models.words import ACTIONS, KEYS, LINKS, MANNERS, NOUNS, QUALITIES
 
-LINE_WORDS = (2, 8)
+LINE_WORDS = (2, 6)
 COPIED = KEYS + NOUNS[:20]
 """What lines to repeat are made of: so few words that copying any of them is learned in minutes."""
 SENTENCES = 14
@@ -97,7 +97,7 @@ def _json(random: Random) -> tuple[str, str]:
 
 
 def _code(random: Random) -> tuple[str, str]:
-    fields = random.sample(KEYS, random.randint(4, 6))
+    fields = random.sample(KEYS, random.randint(3, 5))
     name = random.choice(NOUNS).capitalize()
     listed = ", ".join(fields)
     if random.random() < 0.5:

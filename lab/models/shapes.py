@@ -36,13 +36,13 @@ SHAPES = (
         hidden=128,
         heads=4,
         feed_forward=256,
-        steps=2300,
+        steps=3600,
         peak_rate=0.02,
         seed=11,
         grown_from=3,
-        grown_at=2180,
+        grown_at=3480,
     ),
-    Shape(name="draft", layers=2, hidden=96, heads=4, feed_forward=256, steps=2800, peak_rate=0.02, seed=12),
+    Shape(name="draft", layers=2, hidden=96, heads=4, feed_forward=256, steps=4400, peak_rate=0.02, seed=12),
     Shape(
         name="weak-draft", layers=1, hidden=64, heads=2, feed_forward=128, steps=300, peak_rate=0.02, seed=13
     ),
