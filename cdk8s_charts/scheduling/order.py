@@ -116,7 +116,10 @@ def _waits_for(pod: Workload, jobs: Sequence[Workload]) -> frozenset[str]:
     """Jobs that an init container names, and the Job that makes the artifact which one checks."""
     words = " ".join(_init_words(pod))
     found = {
-        job.name for job in jobs if job.label != pod.label and re.search(rf"\b{re.escape(job.name)}\b", words)
+        job.name
+        for job in jobs
+        # The plain look first: a sweep has hundreds of Jobs, and next to none is named.
+        if job.name in words and job.label != pod.label and re.search(rf"\b{re.escape(job.name)}\b", words)
     }
     key = pod.annotations.get(ARTIFACT_ANNOTATION)
     if key and key in words and pod.kind != "Job":
