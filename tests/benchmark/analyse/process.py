@@ -85,8 +85,11 @@ class Process:
         return raw_run(*records, prompts=ids, arms=self.arms(), requests=self.requests, **plan_changes)
 
     def arms(self) -> list[dict[str, Any]]:
-        spec = {"speculative_tokens": self.k, "max_tokens_per_step": self.ceiling}
-        arms = [{"name": "steady", "url": "http://a/v1"}, {"name": "spec", "url": "http://b/v1", **spec}]
+        spec: dict[str, Any] = {"speculative_tokens": self.k, "max_tokens_per_step": self.ceiling}
+        arms: list[dict[str, Any]] = [
+            {"name": "steady", "url": "http://a/v1"},
+            {"name": "spec", "url": "http://b/v1", **spec},
+        ]
         if not self.narrow_k:
             return arms
         spec = {"speculative_tokens": self.narrow_k, "max_tokens_per_step": self.narrow_k + 1 - self.unused}
