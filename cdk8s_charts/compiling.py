@@ -39,9 +39,11 @@ if [ -e {_DONE} ]; then echo "compiled already"; exit 0; fi
 # An attempt that was cut short leaves files that the loader would take for an artifact.
 artifact=$1; shift; rm -rf "$artifact" "$artifact.work"
 export HOME={SCRATCH_MOUNT}/home
-mkdir -p "$artifact" "$HOME"
+mkdir -p "$artifact" "$artifact.work" "$HOME"
 cd "$HOME"
-exec "$@"
+"$@" || exit
+# The compiler's temporary folders are its user's alone; the copy to S3 has another user, of the volume's group.
+chmod -R g+rX "$artifact"
 """
 TREATED_KEYS = (
     "enable_fused_speculation",

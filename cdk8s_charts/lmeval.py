@@ -23,6 +23,12 @@ _SHOTS = 5
 _ROOM_FOR_SHOTS = 2048
 _LONGEST_ANSWER = 512
 _S_PER_TOKEN = 0.2
+_CACHE = "/tmp/datasets"
+_WITH_QUESTIONS = f"""\
+mkdir -p {_CACHE} && cp -R /opt/questions/datasets/. {_CACHE}/ && exec lm_eval "$@"
+"""
+"""Reading the questions makes lock files beside them, which the image's folder does not take; and offline `datasets` looks
+for them in the folder of HF_DATASETS_CACHE alone (datasets 5.2.0, load.py, CachedDatasetModuleFactory)."""
 
 
 def lmeval_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
@@ -94,12 +100,11 @@ def _check(experiment: Experiment, arm: Arm) -> pod.Container:
         "name": f"check-{arm.name}",
         "image": IMAGE,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["lm_eval"],
+        "command": ["/bin/sh", "-c", _WITH_QUESTIONS, "lm_eval"],
         "args": arguments(experiment, arm),
         "env": [
             {"name": "HOME", "value": "/tmp"},
-            # Reading the questions makes lock files beside them, which the image's folder does not take.
-            {"name": "HF_DATASETS_CACHE", "value": "/tmp/datasets"},
+            {"name": "HF_DATASETS_CACHE", "value": _CACHE},
             *api_key(experiment, "OPENAI_API_KEY"),
         ],
         "resources": pod.amounts(cpu="1", memory="2Gi"),

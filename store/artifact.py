@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from store import FILES, MARKER
 from store.bucket import BucketFolder
-from store.errors import Incomplete
+from store.errors import Incomplete, one_line
 from store.files import described, of_text, to_json
 
 INPUTS = "artifact_inputs.json"
@@ -101,8 +102,16 @@ def _differences(folder: Path, baseline: BucketFolder | None, declared: Collecti
 
 
 def _files(folder: Path) -> list[Path]:
-    return [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in (MARKER, FILES, INPUTS, DIFFERENCES)
-    ]
+    """Every file. Raises Incomplete for a folder that may not be read, which `Path.rglob` leaves out in silence."""
+    return sorted(
+        Path(parent, name)
+        for parent, _, names in os.walk(folder, onerror=_refuse)
+        for name in names
+        if name not in (MARKER, FILES, INPUTS, DIFFERENCES) and Path(parent, name).is_file()
+    )
+
+
+def _refuse(error: OSError) -> None:
+    raise Incomplete(
+        f"{error.filename}: {one_line(error)}; the artifact would lack it, give the group read access"
+    ) from error

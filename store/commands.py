@@ -143,6 +143,7 @@ def _read(option: str, file: Path) -> str:
 
 def _pull(options: argparse.Namespace) -> int:
     folder = source(options.source, endpoint_url=options.endpoint_url, region=options.region)
+    os.umask(0o002)  # a server of another user, in the volume's group, writes and takes locks in the copy
     pull(folder, options.to, key=options.key, report=_report)
     print(f"{options.to}: complete")
     return 0

@@ -118,6 +118,7 @@ def _waits_for(pod: Workload, jobs: Sequence[Workload]) -> frozenset[str]:
     found = {
         job.name
         for job in jobs
+        # The plain look first: a sweep has hundreds of Jobs, and next to none is named.
         if job.name in words and job.label != pod.label and re.search(rf"\b{re.escape(job.name)}\b", words)
     }
     key = pod.annotations.get(ARTIFACT_ANNOTATION)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.scheduling.quantities import Amounts
@@ -23,16 +24,16 @@ _TEMPLATES = {
 
 @dataclass(frozen=True)
 class Workload:
-    """An object that makes pods; `owner` is the object itself."""
+    """An object that makes pods; `owner` is the object itself, which nobody changes once it is looked at."""
 
     owner: Object
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """Kind of the object."""
         return str(self.owner["kind"])
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Name of the object."""
         return str(self.owner["metadata"]["name"])
@@ -42,7 +43,7 @@ class Workload:
         """Namespace of the object and its pods."""
         return str(self.owner["metadata"].get("namespace", "default"))
 
-    @property
+    @cached_property
     def label(self) -> str:
         """How messages name it."""
         return f"{self.kind}/{self.name}"
@@ -57,7 +58,7 @@ class Workload:
         """Where in the object its pod's specification stands."""
         return ".".join((*_TEMPLATES[self.kind], "spec"))
 
-    @property
+    @cached_property
     def template(self) -> Object:
         """Pod template, or the pod itself."""
         found = self.owner
@@ -71,12 +72,12 @@ class Workload:
         found: Object = self.template["spec"]
         return found
 
-    @property
+    @cached_property
     def labels(self) -> dict[str, str]:
         """Labels of the pod."""
         return dict(self.template.get("metadata", {}).get("labels") or {})
 
-    @property
+    @cached_property
     def annotations(self) -> dict[str, str]:
         """Annotations of the pod."""
         return dict(self.template.get("metadata", {}).get("annotations") or {})

@@ -105,6 +105,20 @@ def test_a_compilation_never_starts_from_half_of_another(reference: Experiment, 
     assert (half / "model.pt").read_text() == ""
 
 
+def test_the_copy_to_s3_may_read_what_the_compiler_kept_for_itself(
+    reference: Experiment, tmp_path: Path
+) -> None:
+    folder = tmp_path / "artifacts" / artifact_key(reference.arms[1])
+    done = _compile(
+        reference,
+        tmp_path,
+        ["/bin/sh", "-c", f"umask 077; mkdir {folder}/inner; touch {folder}/inner/graph.neff"],
+    )
+    assert done.returncode == 0, done.stderr
+    for path, wanted in ((folder / "inner", 0o050), (folder / "inner" / "graph.neff", 0o040)):
+        assert path.stat().st_mode & wanted == wanted
+
+
 def test_what_is_compiled_already_is_not_compiled_again(reference: Experiment, tmp_path: Path) -> None:
     (tmp_path / "already-complete").touch()
     assert _compile(reference, tmp_path, ["false"]).returncode == 0

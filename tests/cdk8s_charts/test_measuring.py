@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from experiment import Experiment
 from experiment.arms import LmEval
 from tests.cdk8s_charts.conftest import containers, of_kind
 from tests.cdk8s_charts.variations import with_benchmark, with_serving
+from tests.conftest import ROOT
 
 DIGEST = "registry.example.com/llmperf:1.0.0@sha256:" + "0" * 64
 
@@ -27,13 +30,14 @@ def _body(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_runs_are_made_by_somebody_one_at_a_time_and_end(files: tuple[ManifestFile, ...]) -> None:
-    jobs = {name: job for name, job in of_kind(files, "CronJob").items() if not name.startswith("verify-")}
-    assert jobs.keys() == {"qwen-llmperf", "qwen-lmeval"}
-    for job in jobs.values():
+    jobs = of_kind(files, "CronJob")
+    assert {name for name in jobs if not name.startswith("verify-")} == {"qwen-llmperf", "qwen-lmeval"}
+    for name, job in jobs.items():
         assert job["spec"]["suspend"] is True
         assert job["spec"]["concurrencyPolicy"] == "Forbid"
         assert 0 < job["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] <= 48 * 3600
-        assert _body(job)["nodeSelector"] == {"speculation.trn2/role": "system"}
+        role = "neuron" if name.startswith("verify-") else "system"
+        assert _body(job)["nodeSelector"] == {"speculation.trn2/role": role}
 
 
 def test_a_lost_pods_run_goes_on_in_the_next(reference: Experiment) -> None:
@@ -58,7 +62,7 @@ def test_a_plan_that_is_too_large_comes_from_s3_by_its_hash(reference: Experimen
     assert content.decode() == plan_text(experiment)
     assert key == f"plans/{hashlib.sha256(content).hexdigest()}.json"
     files = render(experiment)
-    assert of_kind(files, "ConfigMap") == {}
+    assert not any("plan" in name for name in of_kind(files, "ConfigMap"))
     (get,) = (e for e in containers(_body(of_kind(files, "CronJob")["qwen-llmperf"])) if e["name"] == "plan")
     assert get["args"][:4] == [
         "get",
@@ -116,6 +120,31 @@ def test_quality_is_asked_of_every_arm_alike(reference: Experiment, endpoint: st
         for arm, words in zip(experiment.arms, told, strict=True)
     )
     assert one == two
+
+
+def test_the_questions_lie_where_lm_eval_looks_and_may_write(reference: Experiment, tmp_path: Path) -> None:
+    pod = _body(lmeval.cron_job(with_benchmark(reference, lm_eval=LmEval(limit=50))))
+    check = pod["initContainers"][0]
+    image, bin_folder = tmp_path / "questions" / "datasets", tmp_path / "bin"
+    for folder in (image / "openai___gsm8k", bin_folder):
+        folder.mkdir(parents=True)
+    (bin_folder / "lm_eval").write_text('#!/bin/sh\nls "$HF_DATASETS_CACHE"; echo "$@"\n')
+    (bin_folder / "lm_eval").chmod(0o755)
+    script = check["command"][2].replace("/opt/questions", str(tmp_path / "questions"))
+    script = script.replace("/tmp/datasets", str(tmp_path / "datasets"))
+    (cache,) = (entry["value"] for entry in check["env"] if entry["name"] == "HF_DATASETS_CACHE")
+    assert cache == "/tmp/datasets"
+    environment = {"PATH": f"{bin_folder}:/usr/bin:/bin", "HF_DATASETS_CACHE": str(tmp_path / "datasets")}
+    for _arm in reference.arms:  # one after the other in the same volume
+        said = subprocess.run(
+            [*check["command"][:2], script, check["command"][3], *check["args"][:2]],
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        assert said.split() == ["openai___gsm8k", *check["args"][:2]]
+    assert "HF_HOME=/opt/questions" in (ROOT / "images" / "lmeval" / "Dockerfile").read_text()
 
 
 def test_worked_examples_are_given_where_they_fit(reference: Experiment) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,6 +106,22 @@ def test_half_a_compilation_is_not_stored(folder: Any, store: Any, compiled: Pat
     assert target.sizes() == {}
 
 
+def test_a_folder_that_may_not_be_read_is_never_left_out(
+    folder: Any, store: Any, compiled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listed(path: Any) -> Any:
+        if Path(path).name == "weights":
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    real = os.scandir
+    monkeypatch.setattr(os, "scandir", listed)
+    target = folder()
+    with pytest.raises(Incomplete, match=r"weights: .*Permission denied.*give the group read access"):
+        store(target)
+    assert target.text(MARKER) is None
+
+
 def test_what_differs_from_the_baseline_is_stored_declared_or_not(
     folder: Any, store: Any, compiled: Path
 ) -> None:
@@ -191,6 +209,8 @@ def test_the_commands_end_with_their_exit_codes(
     assert note.exists()
     assert main(["pull", address, "--key", KEY, "--to", str(tmp_path / "down"), *where]) == 0
     assert main(["check", str(tmp_path / "down"), "--key", KEY]) == 0
+    for path in (tmp_path / "down", *(tmp_path / "down").rglob("*")):
+        assert path.stat().st_mode & stat.S_IWGRP, f"{path}: the server's user could not write"
     assert (
         main(["get", f"{address}/model.pt", "--sha256", "0" * 64, "--to", str(tmp_path / "m"), *where]) == 1
     )
