@@ -12,6 +12,7 @@ MAY_IMPORT = {
     "experiment": set[str](),
     "benchmark": set[str](),
     "store": set[str](),
+    "policy": set[str](),
     "cdk8s_charts": {"experiment"},
     "infra": {"cdk8s_charts", "experiment", "benchmark"},
     "operations": {"infra", "cdk8s_charts", "experiment", "benchmark"},
