@@ -22,6 +22,10 @@ LMEVAL_NAME = "qwen-lmeval"
 SERVICE_PORT = 8000
 RESULTS_PREFIX = "runs/"
 """Under which the benchmark stores its runs in the bucket of results."""
+PLANS_PREFIX = "plans/"
+"""Under which plans lie in the bucket of results that are too large for a ConfigMap."""
+STALE_TAG = ("lifecycle", "stale")
+"""Key and value of the tag on objects of an artifact that no arm has any more."""
 NEURON_TAINT_KEY = "aws.amazon.com/neuron"
 NODE_ROLE_LABEL = "speculation.trn2/role"
 """On every node: `neuron` or `system`."""

@@ -127,6 +127,31 @@ def test_only_prods_steps_may_start_trn2_nodes(of_stages: dict[str, dict[str, li
     assert may == {("prod", "qwen3-32b-delivery")}
 
 
+@pytest.mark.parametrize(
+    ("action", "resource"),
+    [
+        ("s3:PutObject", f"qwen3-32b-results-{PROD}-us-east-2/runs/active.json"),
+        ("s3:DeleteObject", f"qwen3-32b-results-{PROD}-us-east-2/runs/active.json"),
+        ("s3:PutObject", f"qwen3-32b-results-{PROD}-us-east-2/plans/0a.json"),
+        ("s3:ListBucket", f"qwen3-32b-results-{PROD}-us-east-2"),
+        ("s3:GetObject", f"qwen3-32b-artifacts-{PROD}-us-east-2/key/COMPLETE"),
+        ("s3:PutObjectTagging", f"qwen3-32b-artifacts-{PROD}-us-east-2/key/model.pt"),
+        ("s3:DeleteObjectTagging", f"qwen3-32b-artifacts-{PROD}-us-east-2/key/model.pt"),
+    ],
+)
+def test_prods_steps_may_do_what_a_run_does_in_the_buckets(
+    of_stages: dict[str, dict[str, list[dict[str, Any]]]], action: str, resource: str
+) -> None:
+    request = Request(action, f"arn:aws:s3:::{resource}")
+    assert allows(request, of_stages["prod"]["qwen3-32b-delivery"])
+    assert not allows(request, of_stages["dev"]["qwen3-32b-delivery"])
+
+
+def test_a_run_is_not_to_remove_results(of_stages: dict[str, dict[str, list[dict[str, Any]]]]) -> None:
+    request = Request("s3:DeleteObject", f"arn:aws:s3:::qwen3-32b-results-{PROD}-us-east-2/runs/a/run.json")
+    assert not allows(request, of_stages["prod"]["qwen3-32b-delivery"])
+
+
 def test_the_system_nodes_are_nobodys_business(of_stages: dict[str, dict[str, list[dict[str, Any]]]]) -> None:
     request = Request(
         "eks:UpdateNodegroupConfig", f"arn:aws:eks:us-east-2:{PROD}:nodegroup/qwen3-32b/qwen3-32b-system/0a"
