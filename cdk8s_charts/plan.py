@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.serving import service_url
 from experiment.cost import arm_usd_per_hour
+from experiment.naming import PLANS_PREFIX
 
 if TYPE_CHECKING:
     from experiment.arms import Experiment, Prompt
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 LARGEST_CONFIG_MAP = 200_000
 """Bytes of a plan that travels as a ConfigMap. Kubernetes would take 1 MiB, but `cdk deploy` hands objects to a Lambda,
 whose event was limited to 256 KB for long (https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html)."""
-PREFIX = "plans/"
-"""Under which large plans lie in the bucket of results."""
 
 
 def plan(experiment: Experiment) -> dict[str, Any]:
@@ -59,12 +58,12 @@ def plan_text(experiment: Experiment) -> str:
 def plan_object(experiment: Experiment) -> tuple[str, bytes] | None:
     """Key in the bucket of results and content of a plan that no ConfigMap takes; `None` for all others.
 
-    Whoever deploys the experiment puts it there; the key is its hash, so it never has to be replaced.
+    `scripts/run` puts it there before it loads the arms; the key is its hash, so it never has to be replaced.
     """
     content = plan_text(experiment).encode()
     if len(content) <= LARGEST_CONFIG_MAP:
         return None
-    return f"{PREFIX}{hashlib.sha256(content).hexdigest()}.json", content
+    return f"{PLANS_PREFIX}{hashlib.sha256(content).hexdigest()}.json", content
 
 
 def _prompt(prompt: Prompt) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def no_data(experiment: Experiment) -> tuple[tuple[MetricAlarm, MetricAlarm], Co
         name=_name(experiment, "no-data"),
         message="A benchmark run is on, and no request has finished for "
         f"{QUIET_PERIODS * PERIOD_S // 60} minutes: the pod is gone, an arm hangs, or nothing is published. When the "
-        "run is over, publish RunActive 0.",
+        "run is over, scripts/scale 0 says so.",
         parts=(active.name, silence.name),
     )
     return (active, silence), both

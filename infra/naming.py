@@ -40,9 +40,3 @@ def container_insights_log_groups(experiment: Experiment) -> tuple[str, ...]:
 def way_in_name(experiment: Experiment) -> str:
     """Tag `Name` of the instance through which a private endpoint is reached, and its Auto Scaling group."""
     return f"{experiment.name}-way-in"
-
-
-STALE_TAG = ("lifecycle", "stale")
-"""Key and value of the tag on objects of an artifact that no arm has any more."""
-PLANS_PREFIX = "plans/"
-"""Under which plans lie that are too large for a mounted file."""

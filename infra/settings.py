@@ -47,7 +47,8 @@ class Settings:
     noncurrent_version_days: int = 30
     """Overwritten weights and artifacts can be had back that long; one set of the reference weights is 66 GB."""
     stale_artifact_days: int = 30
-    """How long an artifact stays after it was marked stale."""
+    """How old an artifact must be to go once it is marked stale: S3 counts from the upload, not from the mark. Until
+    `noncurrent_version_days` later it can be had back by removing the delete markers."""
     cool_after_days: int = 30
     """Then weights and artifacts that nobody reads get cheaper, and stay as quick to read."""
 

@@ -9,8 +9,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from experiment.naming import bucket
-from infra.naming import STALE_TAG
+from experiment.naming import STALE_TAG, bucket
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -63,10 +62,10 @@ class ModelStore(Construct):
                 )
             ]
         )
-        # Age says nothing: a serving arm reads the same artifact for a year. So only what was marked goes.
-        key, value = STALE_TAG
+        # Age says nothing: a serving arm reads the same artifact for a year. So only what was marked goes, which every
+        # run does (operations/stale.py).
         stale = s3.LifecycleRule(
-            tag_filters={key: value}, expiration=cdk.Duration.days(settings.stale_artifact_days)
+            tag_filters=dict([STALE_TAG]), expiration=cdk.Duration.days(settings.stale_artifact_days)
         )
         self.checkpoints = self._store(experiment, "checkpoints", [*kept, cooling])
         """Model weights as downloaded."""

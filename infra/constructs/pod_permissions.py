@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from aws_cdk import aws_iam as iam
 
-from experiment.naming import RESULTS_PREFIX
-from infra.naming import PLANS_PREFIX
+from experiment.naming import PLANS_PREFIX, RESULTS_PREFIX
 
 if TYPE_CHECKING:
     from aws_cdk import aws_s3 as s3

@@ -10,7 +10,16 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as s3_assets
 
-from experiment.naming import bucket, cluster_name, neuron_nodegroup, off_role_name, schedule_group
+from experiment.naming import (
+    PLANS_PREFIX,
+    RESULTS_PREFIX,
+    bucket,
+    cluster_name,
+    metrics_namespace,
+    neuron_nodegroup,
+    off_role_name,
+    schedule_group,
+)
 from infra.configuration import ROOT
 from infra.constructs.kept_logs import log_group
 from infra.pipeline.steps import (
@@ -99,12 +108,32 @@ class DeliveryRoleStack(ExperimentStack):
                 [off],
                 {"StringEquals": {"iam:PassedToService": "scheduler.amazonaws.com"}},
             ),
-            ("Results", ["s3:GetObject", "s3:PutObject"], [f"{buckets['results']}/runs/*"], {}),
             (
-                "ListResults",
-                ["s3:ListBucket"],
-                [buckets["results"]],
-                {"StringLike": {"s3:prefix": ["runs/*"]}},
+                "Results",
+                ["s3:GetObject", "s3:PutObject"],
+                [f"{buckets['results']}/{prefix}*" for prefix in (RESULTS_PREFIX, PLANS_PREFIX)],
+                {},
+            ),
+            (
+                "LetGoOfTheRun",
+                ["s3:DeleteObject"],
+                [f"{buckets['results']}/{RESULTS_PREFIX}active.json"],
+                {},
+            ),
+            # The whole bucket: whether an object is absent is told only to who may list without a prefix
+            # (https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html, "Permissions").
+            ("ListResults", ["s3:ListBucket"], [buckets["results"]], {}),
+            (
+                "TagStaleArtifacts",
+                ["s3:GetObjectTagging", "s3:PutObjectTagging", "s3:DeleteObjectTagging"],
+                [f"{buckets['artifacts']}/*"],
+                {},
+            ),
+            (
+                "SayThatNoRunIsOn",
+                ["cloudwatch:PutMetricData"],
+                ["*"],  # the action knows no resource; the condition confines it
+                {"StringEquals": {"cloudwatch:namespace": metrics_namespace(experiment)}},
             ),
             (
                 "Markers",

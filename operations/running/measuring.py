@@ -66,6 +66,7 @@ def load_arms(context: Context, number: int, arms: Sequence[Arm]) -> None:
     """One Job from the suspended CronJob; what it measures is in S3 when it is complete."""
     name = f"{BENCHMARK_NAME}-{context.state.id}-{number}"
     job = jobs.from_cron_job(context, BENCHMARK_NAME, name)
+    plans.provide(context, job)
     if len(arms) < len(context.experiment.served_arms):
         plans.restrict(context, job, arms)
     jobs.release(context, job)

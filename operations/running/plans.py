@@ -1,4 +1,4 @@
-"""The plan of a round in which not all arms stand: the reviewed one with fewer arms."""
+"""The plan of a round: in S3 where it is too large for a ConfigMap, with fewer arms where not all stand."""
 
 from __future__ import annotations
 
@@ -22,6 +22,26 @@ if TYPE_CHECKING:
 FILE = "plan.json"
 VOLUME = "plan"
 """Of the CronJob: a ConfigMap, or an empty folder that an init container of the same name fills from S3."""
+
+
+def provide(context: Context, job: dict[str, Any]) -> None:
+    """Put a plan that is too large for a ConfigMap where the Job fetches it from.
+
+    Raises `StepError` when the Job fetches another plan than this experiment's.
+    """
+    source = next((one for one in jobs.containers(job["spec"]) if one["name"] == VOLUME), None)
+    if source is None:
+        return
+    from cdk8s_charts.plan import plan_object  # starts jsii, which only a large plan is worth
+
+    store = bucket(context.experiment, "results", context.aws.account)
+    key, content = plan_object(context.experiment) or ("", b"")
+    if f"s3://{store}/{key}" not in source["args"]:
+        raise StepError(
+            f"cronjob {BENCHMARK_NAME}: fetches another plan than that of {context.experiment.name}; run make manifests and "
+            "deploy the workloads (cdk deploy --all)"
+        )
+    context.aws.client("s3").put_object(Bucket=store, Key=key, Body=content, ContentType="application/json")
 
 
 def restrict(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> None:
@@ -75,9 +95,7 @@ def _object(context: Context, arguments: Sequence[str], names: Sequence[str]) ->
     except AwsError as error:
         if error.code != "NoSuchKey":
             raise
-        raise StepError(
-            f"{address}: the plan is not there; deploy the workloads (cdk deploy --all)"
-        ) from None
+        raise StepError(f"{address}: the plan is not there; run this again, which puts it there") from None
     content = json.dumps(reduced(whole, names)).encode()
     digest = hashlib.sha256(content).hexdigest()
     other = f"{key.rpartition('/')[0]}/{digest}.json"

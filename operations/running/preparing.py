@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from experiment.artifact import artifact_key
 from experiment.naming import weights_path
-from operations import nodegroup, storage
+from operations import nodegroup, stale, storage
 from operations.clock import stamp
 from operations.cluster_view import NEURON, is_ready
+from operations.errors import OperationsError
 from operations.running import jobs
 from operations.running.context import StepError
 from operations.running.rounds import nodes_for
 
 if TYPE_CHECKING:
-    from experiment import Arm
+    from experiment import Arm, Experiment
+    from operations.aws import Aws
     from operations.running.context import Context
 
 FETCH_S = 3 * 3600
@@ -88,6 +91,7 @@ def verify_nodes(context: Context) -> None:
 def compile_arms(context: Context) -> None:
     """All missing artifacts at once; the scheduler gives devices to as many Jobs as fit. One failure does not stop
     the others: what they compile is kept, and all failures are told together."""
+    _tags(context, stale.free, "is some arm's again and stays")
     missing = [arm for arm in context.experiment.served_arms if not _has_artifact(context, arm)]
     waiting: dict[str, Arm] = {}
     for arm in missing:
@@ -113,6 +117,16 @@ def compile_arms(context: Context) -> None:
                 f"arm {arm.name}: the Job is complete and the bucket has no marker with key {artifact_key(arm)}; "
                 "run this again, or look into the bucket of artifacts"
             )
+    _tags(context, stale.mark, "is no arm's any more and goes by the bucket's lifecycle rule")
+
+
+def _tags(context: Context, act: Callable[[Experiment, Aws], list[str]], what: str) -> None:
+    """Tidying up; a run does not end because of it."""
+    try:
+        for key in act(context.experiment, context.aws):
+            context.say(f"    artifact {key}: {what}")
+    except OperationsError as error:
+        context.say(f"    artifacts are not tidied up: {error}")
 
 
 def _compiling(context: Context, waiting: dict[str, Arm], failed: dict[str, StepError]) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from operations import nodegroup
+from operations import nodegroup, run_active
 from operations.errors import OperationsError
 from operations.running import measuring, preparing
 from operations.running.rounds import rounds
@@ -120,4 +120,8 @@ def stop_paying(context: Context) -> None:
         nodegroup.set_size(context.experiment, context.aws, nodes=0, group=group)
     context.asked_for(0)
     nodegroup.forget_schedule(context.experiment, context.aws)
+    try:
+        run_active.say_over(context.experiment, context.aws)
+    except OperationsError as error:
+        context.say(f"    the alarms still think that a run is on: {error}")
     context.say(f"    {group.name}: 0 nodes; nothing of this run bills by the hour any more")

@@ -7,7 +7,7 @@ import sys
 from datetime import UTC, datetime
 
 from experiment.catalogue.prices import TRN2_ON_DEMAND
-from operations import nodegroup
+from operations import nodegroup, run_active
 from operations.clock import stamp
 from operations.options import add_experiment, as_json, aws_of, experiment_of, whole
 from operations.options import hours as hours_option
@@ -48,6 +48,7 @@ def execute(options: argparse.Namespace) -> int:
         nodegroup.set_size(experiment, aws, nodes=wanted, group=group)
         if not wanted:
             nodegroup.forget_schedule(experiment, aws)
+            run_active.say_over(experiment, aws)  # nothing can be measured without nodes
     told = {
         "experiment": experiment.name,
         "nodegroup": group.name,

@@ -119,8 +119,14 @@ def _artifacts(experiment: Experiment, aws: Aws) -> dict[str, Any]:
 
 
 def _alarms(experiment: Experiment, aws: Aws) -> list[dict[str, str]]:
-    found = aws.client("cloudwatch").every("describe_alarms", "MetricAlarms", AlarmNamePrefix=experiment.name)
-    return [{"name": alarm["AlarmName"], "state": alarm["StateValue"]} for alarm in found]
+    """Composite ones as well, which CloudWatch leaves out unless it is asked for them: they are those that send mail."""
+    return [
+        {"name": alarm["AlarmName"], "state": alarm["StateValue"]}
+        for kind in ("MetricAlarm", "CompositeAlarm")
+        for alarm in aws.client("cloudwatch").every(
+            "describe_alarms", f"{kind}s", AlarmNamePrefix=f"{experiment.name}-", AlarmTypes=[kind]
+        )
+    ]
 
 
 def _run(experiment: Experiment, aws: Aws) -> dict[str, Any] | None:

@@ -8,8 +8,7 @@ import pytest
 
 from cdk8s_charts.render import render
 from experiment import Experiment
-from experiment.naming import ACCOUNT_PLACEHOLDER, bucket
-from infra.naming import STALE_TAG
+from experiment.naming import ACCOUNT_PLACEHOLDER, STALE_TAG, bucket
 from tests.infra.templates import ACCOUNT, Deployment, Resource, resolved
 
 PURPOSES = ("checkpoints", "artifacts", "results")

@@ -17,11 +17,13 @@ from botocore.stub import Stubber
 
 from experiment import Experiment
 from experiment.arms import Capacity
+from operations.__main__ import main
 from operations.aws import Aws
 from operations.errors import OutsideError
 from operations.preflight import State, account, capacity, images, judge, network
 from operations.preflight.finding import Finding
 from operations.preflight.web import Web
+from tests.operations.clients import shared_client
 from tests.operations.clock import START
 
 RESERVATION = "cr-0123456789abcdef0"
@@ -287,6 +289,33 @@ def test_one_refused_check_does_not_hide_the_others(
     assert findings["quota"].remedy == "use another AWS_PROFILE"
     assert findings["bootstrap"].state is State.FINDING
     assert findings["credentials"].state is State.FINE
+
+
+def test_preflight_as_it_is_called(
+    account: None, registry: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On an account in which nobody did anything yet; EKS's versions, which moto does not list, are refused."""
+    eks = boto3.client("eks", region_name="us-east-2")
+    monkeypatch.setattr(Aws, "_boto_client", lambda _, name: eks if name == "eks" else shared_client(name))
+    monkeypatch.setattr(Web, "address_service", f"http://{registry}/ip")
+    monkeypatch.setattr(
+        images, "reachable", lambda image, _: Finding(check="image", state=State.FINE, detail=image)
+    )
+    with Stubber(eks) as stub:
+        stub.add_client_error("describe_cluster_versions", "AccessDeniedException")
+        assert main(["preflight", "--json"]) == 1
+    checks = {one["check"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
+    assert next(iter(checks)) == "credentials"
+    assert checks["credentials"]["state"] == "fine"
+    assert checks["bootstrap"]["state"] == "finding"
+    assert checks["bootstrap"]["remedy"] == ".venv/bin/npx cdk bootstrap aws://123456789012/us-east-2"
+    assert checks["kubernetes"]["state"] == "unknown"
+    assert "eks:DescribeClusterVersions" in checks["kubernetes"]["detail"]
+    assert all(one["remedy"] for one in checks.values() if one["state"] != "fine")
+    assert main(["preflight", "--account", "111122223333"]) == 1
+    out = capsys.readouterr().out
+    assert "these credentials are not of 111122223333" in " ".join(out.split())
+    assert max(len(line) for line in out.splitlines()) <= 100
 
 
 def test_without_credentials_only_what_needs_none_is_checked(

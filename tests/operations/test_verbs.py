@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from experiment.naming import artifact_path, neuron_nodegroup
 from operations import billing, nodegroup, stacks
 from operations.__main__ import main
 from operations.aws import Aws
-from operations.verbs import VERBS, teardown
+from operations.verbs import VERBS, status, teardown
 from tests.conftest import ROOT
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import shared_client
@@ -157,6 +158,40 @@ def test_status_shows_what_there_is(world: World, say: Say) -> None:
     _, text, _ = say("status")
     assert "1 of 1 ready" in text
     assert max(len(line) for line in text.splitlines()) <= 100
+
+
+def test_status_shows_the_composite_alarms_too(experiment: Experiment) -> None:
+    """CloudWatch answers with them only when asked for them; moto does not know them."""
+    cloudwatch = boto3.client(
+        "cloudwatch", region_name="us-east-2", aws_access_key_id="a", aws_secret_access_key="b"
+    )
+    with Stubber(cloudwatch) as stub:
+        for kind, name in (("MetricAlarm", "run-is-on"), ("CompositeAlarm", "no-data")):
+            stub.add_response(
+                "describe_alarms",
+                {f"{kind}s": [{"AlarmName": f"qwen3-32b-{name}", "StateValue": "OK"}]},
+                {"AlarmNamePrefix": "qwen3-32b-", "AlarmTypes": [kind]},
+            )
+        found = status._alarms(experiment, Aws("us-east-2", make_client=lambda _: cloudwatch))
+    assert [one["name"] for one in found] == ["qwen3-32b-run-is-on", "qwen3-32b-no-data"]
+
+
+def test_no_nodes_means_that_no_run_is_on(world: World, say: Say) -> None:
+    assert say("scale", "0")[0] == 0
+    assert _active(world) == [0.0]
+
+
+def _active(world: World) -> list[float]:
+    found = world.client("cloudwatch").get_metric_statistics(
+        Namespace="SpeculativeDecoding/qwen3-32b",
+        MetricName="RunActive",
+        Dimensions=[{"Name": "Experiment", "Value": "qwen3-32b"}],
+        StartTime=datetime.now(UTC) - timedelta(hours=1),
+        EndTime=datetime.now(UTC) + timedelta(hours=1),
+        Period=7200,
+        Statistics=["Minimum"],
+    )
+    return [point["Minimum"] for point in found["Datapoints"]]
 
 
 def test_status_shows_the_rest_when_the_cluster_does_not_answer(world: World, say: Say) -> None:

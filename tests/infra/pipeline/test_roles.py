@@ -93,7 +93,14 @@ def of_pipeline(pipeline: Template) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def of_stages(stages: dict[str, dict[str, Template]]) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    return {name: policies(stage["deliveryrole"], stage["delivery"]) for name, stage in stages.items()}
+    """Each as deployed in its own account: taken for the pipeline's, no request about a stage's bucket would match."""
+    return {
+        name: {
+            role: _in_account(statements, {"dev": DEV, "prod": PROD}[name])
+            for role, statements in policies(stage["deliveryrole"], stage["delivery"]).items()
+        }
+        for name, stage in stages.items()
+    }
 
 
 @pytest.mark.parametrize("request_", FORBIDDEN, ids=lambda one: f"{one.action}@{one.resource}")
@@ -125,6 +132,31 @@ def test_only_prods_steps_may_start_trn2_nodes(of_stages: dict[str, dict[str, li
         )
     }
     assert may == {("prod", "qwen3-32b-delivery")}
+
+
+@pytest.mark.parametrize(
+    ("action", "resource"),
+    [
+        ("s3:PutObject", f"qwen3-32b-results-{PROD}-us-east-2/runs/active.json"),
+        ("s3:DeleteObject", f"qwen3-32b-results-{PROD}-us-east-2/runs/active.json"),
+        ("s3:PutObject", f"qwen3-32b-results-{PROD}-us-east-2/plans/0a.json"),
+        ("s3:ListBucket", f"qwen3-32b-results-{PROD}-us-east-2"),
+        ("s3:GetObject", f"qwen3-32b-artifacts-{PROD}-us-east-2/key/COMPLETE"),
+        ("s3:PutObjectTagging", f"qwen3-32b-artifacts-{PROD}-us-east-2/key/model.pt"),
+        ("s3:DeleteObjectTagging", f"qwen3-32b-artifacts-{PROD}-us-east-2/key/model.pt"),
+    ],
+)
+def test_prods_steps_may_do_what_a_run_does_in_the_buckets(
+    of_stages: dict[str, dict[str, list[dict[str, Any]]]], action: str, resource: str
+) -> None:
+    request = Request(action, f"arn:aws:s3:::{resource}")
+    assert allows(request, of_stages["prod"]["qwen3-32b-delivery"])
+    assert not allows(request, of_stages["dev"]["qwen3-32b-delivery"])
+
+
+def test_a_run_is_not_to_remove_results(of_stages: dict[str, dict[str, list[dict[str, Any]]]]) -> None:
+    request = Request("s3:DeleteObject", f"arn:aws:s3:::qwen3-32b-results-{PROD}-us-east-2/runs/a/run.json")
+    assert not allows(request, of_stages["prod"]["qwen3-32b-delivery"])
 
 
 def test_the_system_nodes_are_nobodys_business(of_stages: dict[str, dict[str, list[dict[str, Any]]]]) -> None:
@@ -178,3 +210,13 @@ def test_self_mutation_reaches_the_bootstraps_roles(of_pipeline: dict[str, list[
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
+
+
+def _in_account(value: Any, account: str) -> Any:
+    if isinstance(value, list):
+        return [_in_account(item, account) for item in value]
+    if value == {"Ref": "AWS::AccountId"}:
+        return account
+    return (
+        {key: _in_account(item, account) for key, item in value.items()} if isinstance(value, dict) else value
+    )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from cdk8s_charts.plan import LARGEST_CONFIG_MAP, plan_object
 from experiment import Experiment, load
 from operations.aws import Aws
 from operations.clock import moment, stamp
@@ -138,6 +140,41 @@ def test_a_second_run_compiles_and_fetches_nothing(driver: Driver) -> None:
     driver.run()
     suspended = [job for job in driver.world.api.of("jobs") if job["spec"]["suspend"]]
     assert len(suspended) == len(driver.world.experiment.weights) + 2
+
+
+def test_a_run_tidies_up_artifacts_and_tells_the_alarms_that_it_is_over(driver: Driver) -> None:
+    driver.world.store("artifacts", "0ld/COMPLETE", {"key": "0ld"})
+    told = driver.world.client("cloudwatch").list_metrics
+    assert told(MetricName="RunActive")["Metrics"] == []
+    driver.run()
+    assert any("artifact 0ld: is no arm's any more" in line for line in driver.said)
+    (metric,) = told(MetricName="RunActive")["Metrics"]
+    assert metric["Namespace"] == "SpeculativeDecoding/qwen3-32b"
+
+
+def test_a_large_plan_is_in_the_bucket_before_the_job_fetches_it(driver: Driver) -> None:
+    long = replace(driver.world.experiment.prompts[0], messages=(("user", "x" * LARGEST_CONFIG_MAP),))
+    experiment = replace(driver.world.experiment, prompts=(long, *driver.world.experiment.prompts[1:]))
+    driver.world.experiment = experiment
+    key, content = plan_object(experiment) or ("", b"")
+    results = "s3://qwen3-32b-results-123456789012-us-east-2"
+    get = {"name": "plan", "args": ["get", f"{results}/{key}", "--sha256", "0a", "--to", "/plan/plan.json"]}
+    cron_job = driver.world.api.objects[("cronjobs", "qwen3-32b", "qwen-llmperf")]
+    pod = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    pod["initContainers"] = [{**get, "args": ["get", f"{results}/plans/other.json"]}]
+    assert "fetches another plan than that of qwen3-32b; run make manifests" in driver.line()
+    pod["initContainers"] = [get]
+    there: list[bool] = []
+    driver.world.on_tick.append(
+        lambda: there.extend(
+            driver.world.stored("results").get(key) == content
+            for job in driver.world.api.of("jobs")
+            if job["metadata"]["name"].startswith("qwen-llmperf")
+        )
+    )
+    driver.run()
+    assert there
+    assert all(there)
 
 
 def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_end(
