@@ -23,21 +23,20 @@ def moto_url() -> Iterator[str]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     server.start()
     host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            patch.setenv(name, "testing")
-        client = boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name=REGION)
-        client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
     yield f"http://{host}:{port}"
     server.stop()
 
 
 @pytest.fixture
 def s3(moto_url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A client for looking at what was stored."""
+    """A client for looking at what was stored. All servers of moto in a process share what they hold, and other tests
+    empty theirs, so the bucket is seen to before each test."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
-    return boto3.client("s3", endpoint_url=moto_url, region_name=REGION)
+    client = boto3.client("s3", endpoint_url=moto_url, region_name=REGION)
+    if BUCKET not in [bucket["Name"] for bucket in client.list_buckets()["Buckets"]]:
+        client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+    return client
 
 
 @pytest.fixture
