@@ -35,7 +35,10 @@ def serving_commands(files: Sequence[ManifestFile]) -> Mapping[str, list[str]]:
 def mounted_plan(files: Sequence[ManifestFile]) -> dict[str, Any]:
     """The plan that the benchmark pod mounts, out of the rendered ConfigMap."""
     (text,) = (
-        item["data"]["plan.json"] for file in files for item in file.objects if item["kind"] == "ConfigMap"
+        item["data"]["plan.json"]
+        for file in files
+        for item in file.objects
+        if "plan.json" in item.get("data", {})
     )
     plan: dict[str, Any] = json.loads(text)
     return plan
