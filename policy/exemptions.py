@@ -1,5 +1,5 @@
-"""Where checkov is not followed, and why. What it never looks at twice (it stops at the first container that fails a
-check) is held for every container by the render's own checks, `cdk8s_charts/checking`."""
+"""Where checkov is not followed, and why. It stops at the first container of a pod that fails a check; privilege,
+escalation and capabilities of every container are held by the render's own checks, `cdk8s_charts/checking`."""
 
 from __future__ import annotations
 
