@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         "--at-once", type=_positive, default=2, metavar="N", help="servers that start at a time (default 2)"
     )
     parser.add_argument(
-        "--record", type=Path, metavar="DIR", help="write down what the first two arms send, as test data"
+        "--record", type=Path, metavar="DIR", help="write down what two of the arms send, as test data"
     )
     engine = parser.add_argument_group("engine")
     home = ROOT / ".lab"

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,7 @@ class Wishes:
     at_once: int = 2
     """Servers that start at a time."""
     record: Path | None = None
-    """Where to write down what the first two arms send."""
+    """Where to write down what the baseline and the main arm send."""
 
 
 def execute(wishes: Wishes, *, say: Say) -> Results:
@@ -80,7 +79,7 @@ def execute(wishes: Wishes, *, say: Say) -> Results:
     plan.write_text(json.dumps(_plan(wishes.experiment, names), indent=1), encoding="utf-8")
     servers = commands(experiment, arms=names, engine=engine, options=wishes.options, weights=wishes.weights)
     step(4, f"starting {len(names)} servers, {wishes.at_once} at a time: {', '.join(names)}")
-    agreements = _serve(servers, experiment, plan, wishes, step, say)
+    agreements = _serve(servers, experiment, sweep, plan, wishes, step, say)
     step(6, "judging")
     found = _judged(experiment, sweep, names, agreements, wishes, described(machine, _version(engine)))
     save(found, wishes.out)
@@ -129,6 +128,7 @@ def _plan(path: Path, names: Sequence[str]) -> dict[str, Any]:
 def _serve(
     servers: Sequence[Command],
     experiment: Experiment,
+    sweep: Sweep,
     plan: Path,
     wishes: Wishes,
     step: Callable[[int, str], None],
@@ -144,7 +144,11 @@ def _serve(
         ]
         say(f"  counters and streams compared on {len(found)} arms")
         if wishes.record:
-            record(dict(islice(urls.items(), 2)), [asked[0], asked[-1]], wishes.record)
+            record(
+                {name: urls[name] for name in (sweep.baseline, sweep.main)},
+                [asked[0], asked[-1]],
+                wishes.record,
+            )
         measure(plan, urls, out=wishes.out, requests=wishes.requests)
     return found
 
