@@ -30,6 +30,7 @@ CODE = (
     "requirements.txt",
 )
 FILE = "experiments/qwen3-32b.yaml"
+LAB = "experiments/lab-tiny.yaml"
 
 
 def git(tree: Path, *arguments: str) -> None:
@@ -66,7 +67,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
         elif source.exists():
             shutil.copy(source, tree / name)
     (tree / "experiments").mkdir()
-    shutil.copy(ROOT / FILE, tree / FILE)
+    for file in (FILE, LAB):
+        shutil.copy(ROOT / file, tree / file)
     rendered(tree)
     git(tree, "init", "--quiet")
     git(tree, "add", "--all")
@@ -97,6 +99,14 @@ def test_a_change_of_k_is_told_from_yaml_to_template(changed: Path) -> None:
     assert "| `qwen-vllm` | nothing | no | no |" in ended.stdout
     assert "template qwen3-32b-workloads" in ended.stdout
     assert "### Access" not in ended.stdout
+
+
+def test_nothing_changed_is_exit_0_beside_an_experiment_of_the_lab_which_is_never_rendered(
+    repository: Path,
+) -> None:
+    ended = review(repository, "HEAD", "--without-templates")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "Could not be compared" not in ended.stdout
 
 
 def test_stale_manifests_are_told_with_the_command_that_mends_them(changed: Path) -> None:
