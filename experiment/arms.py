@@ -161,6 +161,7 @@ class ClusterSettings:
     kubernetes: str
     region: str
     availability_zones: tuple[str, ...]
+    """Where nodes may stand. The network has subnets in every zone of the region."""
     admin_cidrs: tuple[str, ...]
     instance: Instance
     nodes: int
@@ -171,6 +172,11 @@ class ClusterSettings:
     network: Network = Network()
     off_at_utc: str = "22:00"
     """Every day at this hour the Trn2 group is set to 0."""
+
+    @property
+    def trn2_zone(self) -> str:
+        """Where the Trn2 nodes stand: in the reservation's zone where there is one, else in the first."""
+        return self.capacity.availability_zone or self.availability_zones[0]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,18 @@ MOST = 1_000_000
 Positive = Annotated[int, Field(gt=0, le=MOST)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[int, Field(ge=0, le=MOST)]
-SecretName = Annotated[str, Field(pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$")]
+_SECRET = r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$"
+_COMMIT = r"^[0-9a-f]{40}$"
+_RESERVATION = r"^cr-[0-9a-f]{8,32}$"
+_HOUR = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
+FORMS = {
+    _SECRET: "a Secret's name: lower-case letters, digits, hyphens and dots",
+    _COMMIT: "the 40 hex digits of a commit",
+    _RESERVATION: "the id that EC2 gave the reservation or block, as in cr-0123456789abcdef0",
+    _HOUR: 'hour and minute in UTC, as in "22:00"',
+}
+"""What the patterns of this schema ask for, for who reads a refusal."""
+SecretName = Annotated[str, Field(pattern=_SECRET)]
 UNION_TAGS = ("<one>", "<several>")
 """What pydantic puts into an error's location for the two branches of `OneOrSeveral`."""
 _T = TypeVar("_T")
@@ -32,7 +43,7 @@ class ModelReference(Section):
     """A model and, where it is known, the commit to take it from."""
 
     model: str
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
+    revision: Annotated[str, Field(pattern=_COMMIT)] | None = None
 
 
 class DraftReference(ModelReference):
@@ -149,7 +160,7 @@ class CapacitySection(Section):
     """How Trn2 nodes are bought."""
 
     kind: Literal["on-demand", "capacity-block", "reservation"] = "on-demand"
-    reservation_id: Annotated[str, Field(pattern=r"^cr-[0-9a-f]{8,32}$")] | None = None
+    reservation_id: Annotated[str, Field(pattern=_RESERVATION)] | None = None
     availability_zone: str | None = None
     ends_at: str | None = None
 
@@ -173,7 +184,7 @@ class ClusterSection(Section):
     max_nodes: Annotated[int, Field(ge=1, le=16)] = 1
     capacity: CapacitySection = CapacitySection()
     network: NetworkSection = NetworkSection()
-    off_at_utc: Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")] = "22:00"
+    off_at_utc: Annotated[str, Field(pattern=_HOUR)] = "22:00"
 
 
 class ServeSection(Section):

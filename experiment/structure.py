@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from experiment.errors import Problem
-from experiment.schema import UNION_TAGS, ExperimentFile, known_keys, leaf_type
+from experiment.schema import FORMS, UNION_TAGS, ExperimentFile, known_keys, leaf_type
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -127,6 +127,11 @@ def _stand_in(data: Any, location: Location) -> bool:
     return True
 
 
+def _listed(value: object) -> str:
+    """How the author would write the list."""
+    return "[] for none" if value is None or isinstance(value, dict) else f"[{value!s:.40}]"
+
+
 def _problem(detail: ErrorDetails, location: Location, path: str) -> Problem:
     kind = detail["type"]
     if kind == "extra_forbidden":
@@ -168,5 +173,10 @@ def _problem(detail: ErrorDetails, location: Location, path: str) -> Problem:
             "must be a mapping",
             f"write its keys: {', '.join(keys)}" if keys else "write keys",
         )
+    if kind == "list_type":
+        return Problem(path, detail["input"], "must be a list", f"write {_listed(detail['input'])}")
+    if kind == "string_pattern_mismatch":
+        return Problem(path, detail["input"], "has another form", f"write {FORMS[detail['ctx']['pattern']]}")
     message = detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
+    message = message.replace(" after validation", "")
     return Problem(path, detail["input"], message[0].lower() + message[1:], "write such a value")

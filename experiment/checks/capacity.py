@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import re
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     from experiment.schema import ExpandedFile
 
 _CAPACITY = "cluster.capacity"
-_INSTANT = re.compile(r"20\d\d-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?Z")
+_INSTANT = re.compile(
+    r"(20\d\d)-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?Z", re.ASCII
+)
 _NEEDS = {
     "on-demand": (),
     "reservation": ("reservation_id", "availability_zone"),
@@ -50,7 +53,7 @@ def purchase(file: ExpandedFile) -> Iterator[Problem]:
                 path,
                 value,
                 _FORBIDDEN_WHY[capacity.kind],
-                "remove it, or say `kind: capacity-block`",
+                f"remove it, or say `kind: {' or '.join(kind for kind in _NEEDS if name in _NEEDS[kind])}`",
                 (f"{_CAPACITY}.kind",),
             )
 
@@ -58,23 +61,15 @@ def purchase(file: ExpandedFile) -> Iterator[Problem]:
 def end(file: ExpandedFile) -> Iterator[Problem]:
     """The end of a block is an instant in UTC."""
     value = file.cluster.capacity.ends_at
-    if value is not None and not _INSTANT.fullmatch(value):
+    if value is not None and not _is_instant(value):
         yield Problem(
             f"{_CAPACITY}.ends_at", value, "is no instant in UTC", 'write it as "2026-12-05T11:30:00Z"'
         )
 
 
-def reserved_zone(file: ExpandedFile) -> Iterator[Problem]:
-    """Nodes of a reservation start in its zone only, so the network must reach there."""
-    zone, zones = file.cluster.capacity.availability_zone, file.cluster.availability_zones
-    if zone is not None and zone not in zones:
-        yield Problem(
-            f"{_CAPACITY}.availability_zone",
-            zone,
-            "is not among cluster.availability_zones, so there would be no subnet for the nodes",
-            f"use one of {', '.join(zones)}, or add it there",
-            ("cluster.availability_zones",),
-        )
+def _is_instant(text: str) -> bool:
+    found = _INSTANT.fullmatch(text)
+    return found is not None and int(found[3]) <= calendar.monthrange(int(found[1]), int(found[2]))[1]
 
 
 def counts(file: ExpandedFile) -> Iterator[Problem]:
@@ -106,4 +101,4 @@ def counts(file: ExpandedFile) -> Iterator[Problem]:
         )
 
 
-RULES = (purchase, end, reserved_zone, counts)
+RULES = (purchase, end, counts)

@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from experiment.catalogue.instances import INSTANCES
-from experiment.checks.networks import own_networks
+from experiment.catalogue.regions import ZONES
+from experiment.checks.networks import own_networks, public_networks
 from experiment.errors import Problem
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ TRN2_REGIONS = {name: seen for instance in INSTANCES.values() for name, seen in 
 def kubernetes_version(file: ExpandedFile) -> Iterator[Problem]:
     """Resource claims need a version that EKS still supports."""
     version = file.cluster.kubernetes
-    match = re.fullmatch(r"(\d+)\.(\d+)", version)
+    match = re.fullmatch(r"([1-9]\d?)\.(0|[1-9]\d{0,2})", version, re.ASCII)
     floor, top = (".".join(map(str, pair)) for pair in (OLDEST_KUBERNETES, NEWEST_KUBERNETES))
     if match is None:
         yield Problem("cluster.kubernetes", version, "is no Kubernetes version", f'use "{floor}" or "{top}"')
@@ -60,21 +61,26 @@ def zones(file: ExpandedFile) -> Iterator[Problem]:
     names = file.cluster.availability_zones
     for number, zone in enumerate(names):
         path = f"cluster.availability_zones[{number}]"
-        if not re.fullmatch(re.escape(region) + "[a-f]", zone):
-            yield Problem(
-                path,
-                zone,
-                f"is no zone of {region}",
-                f"use {region}a, {region}b or {region}c",
-                ("cluster.region",),
-            )
+        if zone not in ZONES[region]:
+            yield _foreign(path, zone, region)
         elif zone in names[:number]:
             yield Problem(path, zone, "stands twice", "EKS needs two different zones")
+    reserved = file.cluster.capacity.availability_zone
+    if reserved is not None and reserved not in ZONES[region]:
+        yield _foreign("cluster.capacity.availability_zone", reserved, region)
+
+
+def _foreign(path: str, zone: str, region: str) -> Problem:
+    return Problem(
+        path, zone, f"is no zone of {region}", f"use one of {', '.join(ZONES[region])}", ("cluster.region",)
+    )
 
 
 def admin_access(file: ExpandedFile) -> Iterator[Problem]:
-    """The public endpoint is for named networks only."""
-    return own_networks("cluster.admin_cidrs", file.cluster.admin_cidrs, opens="the cluster's endpoint")
+    """The public endpoint is for named networks only, and only for such as EKS takes."""
+    path, cidrs = "cluster.admin_cidrs", file.cluster.admin_cidrs
+    yield from own_networks(path, cidrs, opens="the cluster's endpoint")
+    yield from public_networks(path, cidrs)
 
 
 RULES = (kubernetes_version, zones, admin_access)

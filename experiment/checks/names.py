@@ -21,7 +21,7 @@ DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 """RFC 1035 label, what Kubernetes asks of a Service's name."""
 REPOSITORY = re.compile(r"[A-Za-z0-9][-.\w]{0,95}/[A-Za-z0-9][-.\w]{0,95}", re.ASCII)
 MAX_EXPERIMENT_NAME = 25
-"""Bucket names carry the experiment's name beside a purpose, the account and the region, in 63 characters."""
+"""Names made from it stay within what AWS and Kubernetes take; in some regions less, see `longest_name`."""
 
 
 def catalogue_names(file: ExpandedFile) -> Iterator[Problem]:
@@ -66,13 +66,20 @@ def dns_labels(file: ExpandedFile) -> Iterator[Problem]:
                 "is no DNS label, which Kubernetes asks of a Service's name",
                 "use lower-case letters, digits and hyphens, starting with a letter, 63 at most",
             )
-    if len(file.name) > MAX_EXPERIMENT_NAME:
+    if len(file.name) > (most := longest_name(file.cluster.region)):
         yield Problem(
             "name",
             file.name,
             f"has {len(file.name)} characters, and S3 bucket names made from it would pass 63",
-            f"use {MAX_EXPERIMENT_NAME} at most",
+            f"use {most} at most in {file.cluster.region}",
+            ("cluster.region",),
         )
+
+
+def longest_name(region: str) -> int:
+    """Characters that an experiment's name may have there: a bucket's name carries it beside the longest purpose, the
+    account's 12 digits and the region, in 63 characters."""
+    return min(MAX_EXPERIMENT_NAME, 63 - len(f"-checkpoints-{0:012}-{region}"))
 
 
 def distinct_arms(file: ExpandedFile) -> Iterator[Problem]:

@@ -145,9 +145,9 @@ REFUSED: dict[str, tuple[Edit, str, str]] = {
     "a section that is no mapping": (put("target", "Qwen/Qwen3-32B"), "target", "must be a mapping"),
     "reserved namespace": (put("name", "kube-system"), "name", "is reserved"),
     "network without a mask": (
-        put("cluster.admin_cidrs", ["203.0.113.7"]),
+        put("cluster.admin_cidrs", ["8.8.8.8"]),
         "cluster.admin_cidrs[0]",
-        "203.0.113.7/32",
+        "8.8.8.8/32",
     ),
     "half the internet": (
         put("cluster.admin_cidrs", ["0.0.0.0/1"]),

@@ -140,17 +140,23 @@ TWINS: dict[str, tuple[Edit, Edit, str, str]] = {
         "cluster.capacity.ends_at",
         "no instant in UTC",
     ),
-    "reserved zone without a subnet": (
-        put("cluster.capacity", RESERVATION),
-        put("cluster.capacity.availability_zone", "us-east-2c"),
+    "reserved zone of another region": (
+        both(put("cluster.capacity", RESERVATION), put("cluster.capacity.availability_zone", "us-east-2c")),
+        put("cluster.capacity.availability_zone", "us-west-2a"),
         "cluster.capacity.availability_zone",
-        "no subnet",
+        "no zone of us-east-2; use one of us-east-2a, us-east-2b, us-east-2c",
+    ),
+    "a zone that its region lacks": (
+        put("cluster.availability_zones", ["us-east-2c", "us-east-2a"]),
+        put("cluster.availability_zones", ["us-east-2a", "us-east-2f"]),
+        "cluster.availability_zones[1]",
+        "is no zone of us-east-2",
     ),
     "malformed reservation": (
         put("cluster.capacity", RESERVATION),
         put("cluster.capacity.reservation_id", "r-1"),
         "cluster.capacity.reservation_id",
-        "pattern",
+        "has another form; write the id that EC2 gave the reservation or block, as in cr-0123456789abcdef0",
     ),
     "more nodes than the most": (
         both(put("cluster.nodes", 2), put("cluster.max_nodes", 2)),
@@ -174,7 +180,7 @@ TWINS: dict[str, tuple[Edit, Edit, str, str]] = {
         put("cluster.off_at_utc", "23:59"),
         put("cluster.off_at_utc", "24:00"),
         "cluster.off_at_utc",
-        "pattern",
+        'has another form; write hour and minute in UTC, as in "22:00"',
     ),
     "small instance where it was not seen": (
         SMALL,
@@ -207,7 +213,7 @@ TWINS: dict[str, tuple[Edit, Edit, str, str]] = {
         put("weights", {"token_secret": "hf-token"}),
         put("weights.token_secret", "HF_TOKEN"),
         "weights.token_secret",
-        "pattern",
+        "has another form; write a Secret's name",
     ),
     "lab runtime on a Neuron instance": (
         LAB,
