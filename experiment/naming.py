@@ -84,8 +84,16 @@ def watchers_group(experiment: Experiment) -> str:
 
 
 def neuron_nodegroup(experiment: Experiment) -> str:
-    """EKS managed node group of Trn2 nodes."""
-    return f"{experiment.name}-trn2"
+    """EKS managed node group of Trn2 nodes, e.g. `qwen3-32b-trn2-a-on-demand`.
+
+    EKS gives a group that exists neither another zone nor another way of buying, and CloudFormation replaces one only
+    under another name: so each has its own, and so has each reservation.
+    """
+    cluster = experiment.cluster
+    bought = [cluster.capacity.kind]
+    if cluster.capacity.reservation_id is not None:
+        bought.append(cluster.capacity.reservation_id[-8:])
+    return "-".join([experiment.name, "trn2", cluster.trn2_zone[-1], *bought])
 
 
 def system_nodegroup(experiment: Experiment) -> str:

@@ -87,7 +87,7 @@ ACKNOWLEDGED = (
     Acknowledged(
         rule="IAM5",
         place="nodes/TimeToLive/Off",
-        what=r".*:nodegroup/.*-trn2/\*",
+        what=r".*:nodegroup/.*-trn2-[a-z0-9-]+/\*",
         reason="EKS ends the ARN of a node group with an id of its own; cluster and name are exact",
     ),
     Acknowledged(rule="IAM5", place="identity/Serving/Role", what=r".*Checkpoints.*/\*", reason=_OBJECTS),

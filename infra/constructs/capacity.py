@@ -44,7 +44,9 @@ def launch_options(scope: Construct, experiment: Experiment) -> dict[str, Any]:
 
 
 def needs_placement_group(experiment: Experiment) -> bool:
-    """Several nodes on demand profit from standing close together. A capacity block is close already, and a
-    reservation that was not made inside the same placement group could not be used from it
+    """Several nodes on demand profit from standing close together where EFA joins them. A capacity block is close
+    already, and a reservation that was not made inside the same placement group could not be used from it
     (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/cr-cpg.html)."""
-    return experiment.cluster.max_nodes > 1 and experiment.cluster.capacity.kind == "on-demand"
+    cluster = experiment.cluster
+    joined = cluster.max_nodes > 1 and cluster.instance.efa_interfaces > 0
+    return joined and cluster.capacity.kind == "on-demand"

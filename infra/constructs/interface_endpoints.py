@@ -30,7 +30,8 @@ the session manager, and `ec2` for the network plugin
 
 
 class InterfaceEndpoints(Construct):
-    """An endpoint a service in every private subnet, open to the network's own addresses.
+    """An endpoint a service in the private subnets of the zones that the experiment names, open to the network's own
+    addresses; other zones reach them there.
 
     They keep calls to AWS off the NAT gateway, at a price an hour for each and each zone. The NAT gateway stays:
     weights come from Hugging Face, images also from public.ecr.aws, which has no endpoint in these regions.
@@ -40,6 +41,7 @@ class InterfaceEndpoints(Construct):
         self, scope: Construct, construct_id: str, *, experiment: Experiment, settings: Settings, vpc: ec2.Vpc
     ) -> None:
         super().__init__(scope, construct_id)
+        cluster = experiment.cluster
         group = ec2.SecurityGroup(
             self,
             "Callers",
@@ -50,13 +52,17 @@ class InterfaceEndpoints(Construct):
         group.add_ingress_rule(
             ec2.Peer.ipv4(settings.network_cidr), ec2.Port.tcp(443), "HTTPS from the network"
         )
-        subnets = [subnet.subnet_id for subnet in vpc.private_subnets]
+        subnets = [
+            subnet.subnet_id
+            for subnet in vpc.private_subnets
+            if subnet.availability_zone in (*cluster.availability_zones, cluster.trn2_zone)
+        ]
         for service in SERVICES:
             ec2.CfnVPCEndpoint(
                 self,
                 service,
                 vpc_endpoint_type="Interface",
-                service_name=f"com.amazonaws.{experiment.cluster.region}.{service}",
+                service_name=f"com.amazonaws.{cluster.region}.{service}",
                 vpc_id=vpc.vpc_id,
                 subnet_ids=subnets,
                 security_group_ids=[group.security_group_id],

@@ -8,13 +8,13 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
+from experiment.catalogue.regions import ZONES
 from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL, neuron_nodegroup
 from infra.constructs.capacity import capacity_type, launch_options
-from infra.constructs.node_launch import metadata_options, named, network, root_volume
+from infra.constructs.node_launch import group_resource, metadata_options, named, network, root_volume
 from infra.constructs.node_role import node_role
 from infra.node_boot import encoded, user_data
 from infra.node_images import node_image
-from infra.zones import trn2_zone
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -43,8 +43,8 @@ class NeuronNodes(Construct):
         super().__init__(scope, construct_id)
         wanted = experiment.cluster.nodes
         template = self._template(experiment, settings, cluster, vpc)
-        zone = experiment.cluster.availability_zones.index(trn2_zone(experiment))
-        eks.Nodegroup(
+        zone = ZONES[experiment.cluster.region].index(experiment.cluster.trn2_zone)
+        self.group = eks.Nodegroup(
             self,
             "Group",
             nodegroup_name=neuron_nodegroup(experiment),
@@ -63,6 +63,12 @@ class NeuronNodes(Construct):
             subnets=ec2.SubnetSelection(subnets=[vpc.private_subnets[zone]]),
             labels={NODE_ROLE_LABEL: "neuron"},
             taints=[eks.TaintSpec(key=NEURON_TAINT_KEY, value="true", effect=eks.TaintEffect.NO_SCHEDULE)],
+        )
+        # A changed template replaces running nodes: the old one goes first, because EC2 seldom has a second, and a
+        # reservation may hold one only.
+        resource = group_resource(self.group, experiment.cluster.kubernetes)
+        resource.update_config = eks.CfnNodegroup.UpdateConfigProperty(
+            max_unavailable=1, update_strategy="MINIMAL"
         )
 
     def _template(

@@ -1,4 +1,4 @@
-"""What the launch templates of all nodes say alike."""
+"""What the launch templates and groups of all nodes say alike."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aws_cdk import CfnTag
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks_v2 as eks
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -40,6 +41,15 @@ def root_volume(
             delete_on_termination=True,
         ),
     )
+
+
+def group_resource(group: eks.Nodegroup, kubernetes: str) -> eks.CfnNodegroup:
+    """What CloudFormation sees of a group, told its version beside its release: by the release alone EKS would refuse
+    to follow the cluster to the next version (https://github.com/eksctl-io/eksctl/issues/7976)."""
+    resource = group.node.default_child
+    assert isinstance(resource, eks.CfnNodegroup)
+    resource.version = kubernetes
+    return resource
 
 
 def network(efa_interfaces: int, groups: list[str]) -> dict[str, Any]:

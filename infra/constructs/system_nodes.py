@@ -9,7 +9,7 @@ from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
 from experiment.naming import NODE_ROLE_LABEL, system_nodegroup
-from infra.constructs.node_launch import metadata_options, named, root_volume
+from infra.constructs.node_launch import group_resource, metadata_options, named, root_volume
 from infra.constructs.node_role import node_role
 from infra.node_images import node_image
 
@@ -40,7 +40,7 @@ class SystemNodes(Construct):
                 tag_specifications=named(experiment, system_nodegroup(experiment)),
             ),
         )
-        eks.Nodegroup(
+        group = eks.Nodegroup(
             self,
             "Group",
             nodegroup_name=system_nodegroup(experiment),
@@ -58,3 +58,4 @@ class SystemNodes(Construct):
             subnets=ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS),
             labels={NODE_ROLE_LABEL: "system"},
         )
+        group_resource(group, experiment.cluster.kubernetes)

@@ -100,7 +100,7 @@ ACKNOWLEDGED = (
     Acknowledged(
         rule="IAM5",
         place="prod/delivery-role/Role",
-        what=r"Resource::arn:.*:nodegroup/.*-trn2/\*",
+        what=r"Resource::arn:.*:nodegroup/.*-trn2-[a-z0-9-]+/\*",
         reason="EKS ends the ARN of a node group with an id of its own; cluster and name are exact",
     ),
     Acknowledged(

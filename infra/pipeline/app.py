@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from experiment.catalogue.regions import ZONES
 from infra.configuration import ROOT
 from infra.pipeline.configuration import PipelineConfiguration, read_pipeline
 
@@ -41,12 +42,7 @@ def _zones(configuration: PipelineConfiguration) -> dict[str, list[str]]:
     """What CDK would look up: where a stack has an account, it compares a network's zones with those of the account."""
     return {
         f"availability-zones:account={stage.account}:region={stage.experiment.cluster.region}": list(
-            dict.fromkeys(
-                zone
-                for other in (configuration.dev, configuration.prod)
-                if other.account == stage.account
-                for zone in other.experiment.cluster.availability_zones
-            )
+            ZONES[stage.experiment.cluster.region]
         )
         for stage in (configuration.dev, configuration.prod)
     }

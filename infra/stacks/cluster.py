@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, cast
 
 import aws_cdk as cdk
@@ -46,8 +47,10 @@ class ClusterStack(ExperimentStack):
         )
         control_plane = self._control_plane(experiment, vpc)
         control_plane.node.add_dependency(control_plane_logs)
-        for number, principal in enumerate(admins):
-            control_plane.grant_cluster_admin(f"Admin{number}", principal)
+        for principal in admins:
+            # Named after whom it admits: EKS knows one entry a principal, and a place in a list moves.
+            digest = hashlib.sha256(principal.encode()).hexdigest()[:8]
+            control_plane.grant_cluster_admin(f"Admin{digest}", principal)
         # It is one; the Python types of aws-cdk-lib 2.275 lack a property that the interface demands.
         self.cluster = cast("eks.ICluster", control_plane)
         if pipeline_role is not None:

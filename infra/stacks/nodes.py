@@ -31,5 +31,9 @@ class NodesStack(ExperimentStack):
         vpc: ec2.Vpc,
     ) -> None:
         super().__init__(scope, part, experiment=experiment, description="Trainium2 nodes")
-        NeuronNodes(self, "NeuronNodes", experiment=experiment, settings=settings, cluster=cluster, vpc=vpc)
-        TimeToLive(self, "TimeToLive", experiment=experiment)
+        end = TimeToLive(self, "TimeToLive", experiment=experiment)
+        nodes = NeuronNodes(
+            self, "NeuronNodes", experiment=experiment, settings=settings, cluster=cluster, vpc=vpc
+        )
+        # A group that waits for its first node may take hours to be made, and what ends it is there before.
+        nodes.group.node.add_dependency(end)

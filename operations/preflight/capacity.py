@@ -20,7 +20,7 @@ the instances at 30 (https://docs.aws.amazon.com/eks/latest/userguide/capacity-b
 
 def offered(experiment: Experiment, aws: Aws) -> Finding:
     """Whether EC2 has the instance type in the zone."""
-    instance, zone = experiment.cluster.instance.name, zone_of(experiment)
+    instance, zone = experiment.cluster.instance.name, experiment.cluster.trn2_zone
     zones = sorted(
         entry["Location"]
         for entry in aws.client("ec2").every(
@@ -44,12 +44,6 @@ def offered(experiment: Experiment, aws: Aws) -> Finding:
         "change cluster.region and cluster.availability_zones; "
         f"`aws ec2 describe-instance-type-offerings --filters Name=instance-type,Values={instance} --region ...` tells where",
     )
-
-
-def zone_of(experiment: Experiment) -> str:
-    """The zone of the Trn2 nodes: the reservation's, else the first."""
-    cluster = experiment.cluster
-    return cluster.capacity.availability_zone or cluster.availability_zones[0]
 
 
 def reserved(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
@@ -85,8 +79,8 @@ def judge_reservation(experiment: Experiment, found: dict[str, Any], *, now: dat
     if found["InstanceType"] != cluster.instance.name:
         what = f"{name} reserves {found['InstanceType']}, the experiment wants {cluster.instance.name}"
         return finding("capacity", what, "name another reservation in cluster.capacity.reservation_id")
-    if found["AvailabilityZone"] != zone_of(experiment):
-        what = f"{name} lies in {found['AvailabilityZone']}, the experiment in {zone_of(experiment)}"
+    if found["AvailabilityZone"] != cluster.trn2_zone:
+        what = f"{name} lies in {found['AvailabilityZone']}, the experiment in {cluster.trn2_zone}"
         return finding(
             "capacity", what, f"set cluster.capacity.availability_zone to {found['AvailabilityZone']}"
         )

@@ -133,7 +133,7 @@ def _capacity(experiment: Experiment, group: nodegroup.Group) -> str:
     ):
         remedy = (
             f"EC2 has no {cluster.instance.name} here now: try again later, begin cluster.availability_zones with another "
-            "zone, or buy a capacity block (cluster.capacity)"
+            "zone and deploy, or buy a capacity block (cluster.capacity)"
         )
     elif "LimitExceeded" in issue:
         remedy = "the quota is too small: scripts/preflight prints the command that asks for more"

@@ -1,4 +1,4 @@
-"""One synth for all tests of the stacks: the reference experiment, and beside it two variants."""
+"""One synth for all tests of the stacks: the reference experiment, beside it two variants, and what may become of it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,11 +19,15 @@ from infra.app import build_app
 from tests.infra.findings import Finding, findings
 from tests.infra.templates import Deployment
 
+if TYPE_CHECKING:
+    from constructs import Construct
+
 os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "1")
 os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
 
 ROOT = Path(__file__).resolve().parents[2]
 ADMIN = "arn:aws:iam::111122223333:role/platform/admin"
+SECOND_ADMIN = "arn:aws:iam::111122223333:role/platform/second"
 PIPELINE = "arn:aws:iam::111122223333:role/platform/pipeline"
 
 
@@ -67,7 +72,29 @@ def rented(experiment: Experiment) -> Experiment:
 
 
 @pytest.fixture(scope="session")
-def _synthesized(opened: Experiment, rented: Experiment) -> Iterator[Path]:
+def later(experiment: Experiment) -> Experiment:
+    """The reference, changed under what is deployed: another first zone, a block there, and whatever else may move."""
+    cluster = replace(
+        experiment.cluster,
+        kubernetes="1.36",
+        admin_cidrs=("203.0.113.7/32",),
+        availability_zones=("us-east-2c", "us-east-2a"),
+        nodes=1,
+        max_nodes=3,
+        capacity=Capacity(
+            kind="capacity-block",
+            reservation_id="cr-0123456789abcdef0",
+            availability_zone="us-east-2c",
+            ends_at="2026-12-01T11:30:00Z",
+        ),
+        network=Network(nat_gateways=3, interface_endpoints=True),
+        off_at_utc="05:00",
+    )
+    return replace(experiment, cluster=cluster)
+
+
+@pytest.fixture(scope="session")
+def _synthesized(opened: Experiment, rented: Experiment, later: Experiment) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="cdk-out-") as outdir:
         # CloudFormation validation triples the time; one test of its own has it on.
         app = build_app(outdir=outdir, validation=False)
@@ -87,10 +114,26 @@ def _synthesized(opened: Experiment, rented: Experiment) -> Iterator[Path]:
             alarm_email="team@example.com",
         )
         add_stacks(cdk.Stage(app, "rented"), experiment=rented, files=(), admins=())
+        _add_what_is_changed(cdk.Stage(app, "later"), later)
         cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
         with pytest.raises(RuntimeError, match="ValidationFailed"):  # there are findings, see test_rules
             app.synth()
         yield Path(outdir)
+
+
+def _add_what_is_changed(scope: Construct, experiment: Experiment) -> None:
+    """The stacks that AWS would have to change in place; as `add_stacks` makes them."""
+    from infra.settings import Settings
+    from infra.stacks.cluster import ClusterStack
+    from infra.stacks.network import NetworkStack
+    from infra.stacks.nodes import NodesStack
+    from infra.stacks.storage import StorageStack
+
+    common: dict[str, Any] = {"experiment": experiment, "settings": Settings()}
+    network = NetworkStack(scope, "network", **common)
+    StorageStack(scope, "storage", **common)
+    cluster = ClusterStack(scope, "cluster", **common, vpc=network.vpc, admins=(SECOND_ADMIN, ADMIN))
+    NodesStack(scope, "nodes", **common, cluster=cluster.cluster, vpc=network.vpc)
 
 
 @pytest.fixture(scope="session")
@@ -109,6 +152,12 @@ def open_deployment(_synthesized: Path) -> Deployment:
 def rented_deployment(_synthesized: Path) -> Deployment:
     """What the rented variant deploys."""
     return Deployment.read(_synthesized / "assembly-rented", prefix="rented")
+
+
+@pytest.fixture(scope="session")
+def later_deployment(_synthesized: Path) -> Deployment:
+    """What the reference deploys once it was changed: network, storage, cluster and nodes."""
+    return Deployment.read(_synthesized / "assembly-later", prefix="later")
 
 
 @pytest.fixture(scope="session")

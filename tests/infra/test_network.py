@@ -1,14 +1,30 @@
 from __future__ import annotations
 
+from ipaddress import IPv4Network
+
 from experiment import Experiment
+from experiment.catalogue.regions import ZONES
 from tests.infra.templates import Deployment, resolved
 
 
-def test_subnets_stand_in_the_zones_that_the_experiment_names(
+def test_every_zone_of_the_region_has_a_private_and_a_public_subnet(
     deployment: Deployment, experiment: Experiment
 ) -> None:
     zones = [subnet.properties["AvailabilityZone"] for subnet in deployment.resources("AWS::EC2::Subnet")]
-    assert sorted(zones) == sorted(experiment.cluster.availability_zones * 2)
+    assert sorted(zones) == sorted(ZONES[experiment.cluster.region] * 2)
+
+
+def test_addresses_are_put_by_for_zones_to_come(deployment: Deployment) -> None:
+    """A seventh of anything would move subnets; six are the most that a region has."""
+    public = [
+        IPv4Network(subnet.properties["CidrBlock"])
+        for subnet in deployment.resources("AWS::EC2::Subnet")
+        if "public" in subnet.logical_id
+    ]
+    assert min(public) == IPv4Network("10.0.192.0/24")
+    assert (
+        IPv4Network("10.0.192.0/24").network_address == IPv4Network("10.0.0.0/19").network_address + 6 * 2**13
+    )
 
 
 def test_no_subnet_gives_out_public_addresses(deployment: Deployment) -> None:
@@ -35,11 +51,29 @@ def test_s3_is_reached_without_the_nat_gateway(deployment: Deployment) -> None:
     endpoint = deployment.only("AWS::EC2::VPCEndpoint").properties
     assert endpoint["VpcEndpointType"] == "Gateway"
     assert resolved(endpoint["ServiceName"]) == "com.amazonaws.us-east-2.s3"
-    assert len(endpoint["RouteTableIds"]) == 4
+    assert len(endpoint["RouteTableIds"]) == 6
 
 
 def test_all_traffic_is_logged(deployment: Deployment) -> None:
     assert deployment.only("AWS::EC2::FlowLog").properties["TrafficType"] == "ALL"
+
+
+def test_nodes_find_the_private_endpoint_by_name(deployment: Deployment) -> None:
+    network = deployment.only("AWS::EC2::VPC").properties
+    assert network["EnableDnsHostnames"] is True
+    assert network["EnableDnsSupport"] is True
+
+
+def test_every_private_subnet_has_a_way_out_and_none_in(deployment: Deployment) -> None:
+    ways = {
+        route.properties["RouteTableId"]["Ref"]: route.properties
+        for route in deployment.resources("AWS::EC2::Route")
+    }
+    for joined in deployment.resources("AWS::EC2::SubnetRouteTableAssociation"):
+        way = ways[joined.properties["RouteTableId"]["Ref"]]
+        assert way["DestinationCidrBlock"] == "0.0.0.0/0"
+        private = "private" in joined.properties["SubnetId"]["Ref"]
+        assert ("NatGatewayId" in way, "GatewayId" in way) == (private, not private)
 
 
 def test_the_network_brings_no_lambda(deployment: Deployment) -> None:

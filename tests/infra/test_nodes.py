@@ -45,7 +45,7 @@ def test_the_instance_type_stands_in_the_launch_template_only(deployment: Deploy
 def test_nodes_run_the_neuron_image_in_one_zone(deployment: Deployment) -> None:
     group = _group(deployment)
     assert group["AmiType"] == "AL2023_x86_64_NEURON"
-    assert group["NodegroupName"] == "qwen3-32b-trn2"
+    assert group["NodegroupName"] == "qwen3-32b-trn2-a-on-demand"
     assert group["ReleaseVersion"] == "1.35.6-20260714"
     assert len(group["Subnets"]) == 1
 
@@ -141,6 +141,7 @@ def test_a_capacity_block_is_bought_in_the_launch_template_and_lives_in_its_zone
     rented_deployment: Deployment,
 ) -> None:
     launch, group = _launch(rented_deployment), _group(rented_deployment)
+    assert group["NodegroupName"] == "rented-trn2-b-capacity-block-9abcdef0"
     assert group["CapacityType"] == "CAPACITY_BLOCK"
     assert launch["InstanceMarketOptions"] == {"MarketType": "capacity-block"}
     target = launch["CapacityReservationSpecification"]["CapacityReservationTarget"]
@@ -172,3 +173,5 @@ def test_only_several_nodes_on_demand_stand_close_together(
     several = replace(experiment.cluster, max_nodes=2)
     assert needs_placement_group(replace(experiment, cluster=several))
     assert not needs_placement_group(replace(experiment, cluster=replace(several, capacity=reserved)))
+    apart = replace(several, instance=INSTANCES["trn2.3xlarge"])
+    assert not needs_placement_group(replace(experiment, cluster=apart)), "nothing joins what has no EFA"

@@ -111,7 +111,10 @@ def test_devices_are_handed_out_in_one_way_only(request: pytest.FixtureRequest, 
 
 def test_the_provider_reaches_a_private_endpoint(deployment: Deployment) -> None:
     for function in deployment.resources("AWS::Lambda::Function", stack="workloads"):
-        assert len(function.properties["VpcConfig"]["SubnetIds"]) == 2
+        inside = function.properties["VpcConfig"]
+        assert len(inside["SubnetIds"]) == 3
+        # The endpoint lets members of the cluster's own group in.
+        assert ["ClusterSecurityGroupId" in str(group) for group in inside["SecurityGroupIds"]] == [True]
 
 
 def test_images_are_built_for_the_system_nodes(deployment: Deployment) -> None:

@@ -1,0 +1,116 @@
+"""What a second `cdk deploy` changes in place, replaces, or would break on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
+
+from tests.infra.conftest import ADMIN, SECOND_ADMIN
+from tests.infra.templates import REGION, Deployment, Resource, resolved
+
+
+def _fixed(type_: str) -> list[list[str]]:
+    """Paths of the properties that CloudFormation's own schema says cannot be changed."""
+    schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema(REGION, type_).schema
+    return [path.split("/")[2:] for path in schema.get("createOnlyProperties", [])]
+
+
+def _at(properties: Any, path: list[str]) -> Any:
+    for step in path:
+        properties = properties.get(step) if isinstance(properties, dict) else None
+    return resolved(properties)
+
+
+def _pairs(before: Deployment, after: Deployment) -> Iterator[tuple[Resource, Resource]]:
+    there = {(resource.stack, resource.logical_id): resource for resource in after.resources()}
+    for resource in before.resources():
+        if (resource.stack, resource.logical_id) in there:
+            yield resource, there[resource.stack, resource.logical_id]
+
+
+@pytest.fixture(scope="module")
+def replaced(deployment: Deployment, later_deployment: Deployment) -> list[tuple[Resource, Resource]]:
+    """Resources that stand in both, and that CloudFormation cannot change into the other."""
+    return [
+        (before, after)
+        for before, after in _pairs(deployment, later_deployment)
+        if any(_at(before.properties, path) != _at(after.properties, path) for path in _fixed(before.type))
+    ]
+
+
+def test_zones_purchase_and_version_change_and_only_the_trn2_group_is_made_anew(
+    replaced: list[tuple[Resource, Resource]],
+) -> None:
+    assert [(before.stack, before.type) for before, _ in replaced] == [("nodes", "AWS::EKS::Nodegroup")]
+
+
+def test_what_is_made_anew_has_another_name(replaced: list[tuple[Resource, Resource]]) -> None:
+    """The new one comes before the old one goes, and of one name there cannot be two."""
+    for before, after in replaced:
+        names = [
+            path for path in _fixed(before.type) if path[-1].endswith("Name") and path != ["ClusterName"]
+        ]
+        given = [path for path in names if _at(before.properties, path) is not None]
+        assert given
+        assert all(_at(before.properties, path) != _at(after.properties, path) for path in given)
+
+
+def test_no_subnet_moves_and_none_is_lost(deployment: Deployment, later_deployment: Deployment) -> None:
+    first, second = (
+        {
+            one.logical_id: (one.properties["AvailabilityZone"], one.properties["CidrBlock"])
+            for one in found.resources("AWS::EC2::Subnet")
+        }
+        for found in (deployment, later_deployment)
+    )
+    assert first == second
+
+
+def test_the_control_plane_keeps_to_its_zones(deployment: Deployment, later_deployment: Deployment) -> None:
+    """EKS refuses any others: https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html."""
+    subnets = [
+        found.only("AWS::EKS::Cluster").properties["ResourcesVpcConfig"]["SubnetIds"]
+        for found in (deployment, later_deployment)
+    ]
+    assert subnets[0] == subnets[1]
+    assert len(subnets[0]) == 3
+
+
+def test_whoever_administers_keeps_the_entry_when_others_come(
+    open_deployment: Deployment, later_deployment: Deployment
+) -> None:
+    first, second = (
+        {
+            str(entry.properties["PrincipalArn"]): entry.logical_id
+            for entry in found.resources("AWS::EKS::AccessEntry", stack="cluster")
+        }
+        for found in (open_deployment, later_deployment)
+    )
+    assert second.keys() == {SECOND_ADMIN, ADMIN}
+    assert first[ADMIN] == second[ADMIN]
+
+
+def test_nodes_follow_the_cluster_to_the_next_version(
+    deployment: Deployment, later_deployment: Deployment
+) -> None:
+    """By the release alone EKS refuses: https://github.com/eksctl-io/eksctl/issues/7976."""
+    for found, version in ((deployment, "1.35"), (later_deployment, "1.36")):
+        groups = found.resources("AWS::EKS::Nodegroup")
+        assert len(groups) == 2
+        for group in groups:
+            assert group.properties["Version"] == version
+            assert group.properties["ReleaseVersion"].startswith(f"{version}.")
+
+
+def test_a_changed_template_takes_the_old_trn2_node_away_first(deployment: Deployment) -> None:
+    group = deployment.only("AWS::EKS::Nodegroup", stack="nodes").properties
+    assert group["UpdateConfig"] == {"MaxUnavailable": 1, "UpdateStrategy": "MINIMAL"}
+
+
+def test_the_end_of_a_rental_stands_before_its_first_node(deployment: Deployment) -> None:
+    group = deployment.only("AWS::EKS::Nodegroup", stack="nodes")
+    ends = deployment.resources("AWS::Scheduler::Schedule")
+    assert {end.logical_id for end in ends} <= set(group.waits_for)
