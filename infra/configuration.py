@@ -20,7 +20,10 @@ from infra.node_images import check_driver
 ROOT = Path(__file__).resolve().parent.parent
 _ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+")
 BUILDERS = ("docker", "codebuild")
-_PRINCIPAL = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/[\w+=,.@/-]+")
+_PRINCIPAL = re.compile(
+    r"arn:aws[a-z-]*:iam::\d{12}:(role(?!/aws-service-role/)|user)/[\w+=,.@/-]+", re.ASCII
+)
+"""EKS admits no service-linked role (https://docs.aws.amazon.com/eks/latest/userguide/access-entries.html)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +58,13 @@ def configure(context: Mapping[str, object]) -> Configuration:
     except ChartError as error:
         raise InfraError(str(error)) from None
     check_driver(experiment)
+    admins = _principals("admins", merged["admins"])
     return Configuration(
         experiment=experiment,
         files=files,
         alarm_email=_address(merged["alarm_email"]),
-        admins=_principals("admins", merged["admins"]),
-        pipeline_role=_pipeline_role(merged["pipeline_role"]),
+        admins=admins,
+        pipeline_role=_pipeline_role(merged["pipeline_role"], admins),
         build_images=_builder(merged["build_images"]),
         context=merged,
     )
@@ -95,11 +99,17 @@ def _address(value: object) -> str:
     return text
 
 
-def _pipeline_role(value: object) -> str | None:
+def _pipeline_role(value: object, admins: tuple[str, ...]) -> str | None:
     roles = _principals("pipeline_role", value)
     if len(roles) > 1:
         raise InfraError(f"context pipeline_role = {value!r}: names {len(roles)} roles; a pipeline has one")
-    return roles[0] if roles else None
+    role = roles[0] if roles else None
+    if role in admins:
+        raise InfraError(
+            f"context pipeline_role = {role!r}: is among the admins too, and EKS keeps one access entry a principal; "
+            "leave it out of one of the two"
+        )
+    return role
 
 
 def _builder(value: object) -> str:

@@ -24,7 +24,14 @@ def test_the_command_line_overrides_cdk_json() -> None:
 
 
 @pytest.mark.parametrize(
-    "admins", ["me", "arn:aws:iam::1:role/x", "arn:aws:sts::111122223333:assumed-role/x/y"]
+    "admins",
+    [
+        "me",
+        "arn:aws:iam::1:role/x",
+        "arn:aws:sts::111122223333:assumed-role/x/y",
+        "arn:aws:iam::111122223333:role/aws-service-role/eks.amazonaws.com/AWSServiceRoleForAmazonEKS",
+        "arn:aws:iam::１１１１２２２２３３３３:role/x",
+    ],
 )
 def test_an_administrator_that_is_no_principal_is_refused(admins: str) -> None:
     with pytest.raises(InfraError, match="is no ARN of an IAM role or user; use -c admins="):
@@ -45,6 +52,14 @@ def test_a_pipeline_has_one_role_or_none() -> None:
         configure({"pipeline_role": f"{role},{role}-2"})
     with pytest.raises(InfraError, match="context pipeline_role = 'me': is no ARN"):
         configure({"pipeline_role": "me"})
+
+
+def test_nobody_is_admitted_twice() -> None:
+    role = "arn:aws:iam::111122223333:role/pipeline"
+    with pytest.raises(
+        InfraError, match="is among the admins too, and EKS keeps one access entry a principal"
+    ):
+        configure({"pipeline_role": role, "admins": f"arn:aws:iam::111122223333:role/ops,{role}"})
 
 
 def test_images_are_built_on_this_machine_or_by_codebuild() -> None:
