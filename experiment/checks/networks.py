@@ -51,7 +51,8 @@ def own_networks(path: str, cidrs: Sequence[str], *, opens: str) -> Iterator[Pro
             continue
         if network.prefixlen < WIDEST_PREFIX:
             yield _too_wide(where, cidr, opens)
-        elif str(network) != cidr:
+            continue
+        if str(network) != cidr:
             yield Problem(where, cidr, "is not how EKS takes a network", f"write it as {network}")
         elif (other := next((one for one in seen if one.overlaps(network)), None)) is not None:
             yield Problem(
@@ -59,7 +60,7 @@ def own_networks(path: str, cidrs: Sequence[str], *, opens: str) -> Iterator[Pro
             )
         seen.append(network)
     together = sum(network.num_addresses for network in ipaddress.collapse_addresses(seen))
-    if together > 2 ** (32 - WIDEST_PREFIX) >= max(network.num_addresses for network in seen):
+    if together > 2 ** (32 - WIDEST_PREFIX):
         yield _too_wide(path, list(cidrs), opens)
 
 

@@ -73,7 +73,8 @@ def rented(experiment: Experiment) -> Experiment:
 
 @pytest.fixture(scope="session")
 def later(experiment: Experiment) -> Experiment:
-    """The reference, changed under what is deployed: another first zone, a block there, and whatever else may move."""
+    """The reference, changed under what is deployed: another first zone, a reservation there, and whatever else may
+    move."""
     cluster = replace(
         experiment.cluster,
         kubernetes="1.36",
@@ -82,10 +83,9 @@ def later(experiment: Experiment) -> Experiment:
         nodes=1,
         max_nodes=3,
         capacity=Capacity(
-            kind="capacity-block",
+            kind="reservation",
             reservation_id="cr-0123456789abcdef0",
             availability_zone="us-east-2c",
-            ends_at="2026-12-01T11:30:00Z",
         ),
         network=Network(nat_gateways=3, interface_endpoints=True),
         off_at_utc="05:00",

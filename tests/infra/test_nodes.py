@@ -147,14 +147,28 @@ def test_a_capacity_block_is_bought_in_the_launch_template_and_lives_in_its_zone
     target = launch["CapacityReservationSpecification"]["CapacityReservationTarget"]
     assert target == {"CapacityReservationId": "cr-0123456789abcdef0"}
     assert "Placement" not in launch
-    (subnet,) = group["Subnets"]
+    assert _zone(rented_deployment) == "us-east-2b"
+
+
+def _zone(deployment: Deployment) -> str:
+    """Where the group's one subnet lies."""
+    (subnet,) = _group(deployment)["Subnets"]
     (export,) = [
         output
-        for output in rented_deployment.templates["network"]["Outputs"].values()
+        for output in deployment.templates["network"]["Outputs"].values()
         if output["Export"]["Name"] == subnet["Fn::ImportValue"]
     ]
-    network = rented_deployment.templates["network"]["Resources"]
-    assert network[export["Value"]["Ref"]]["Properties"]["AvailabilityZone"] == "us-east-2b"
+    found = deployment.templates["network"]["Resources"][export["Value"]["Ref"]]
+    return str(found["Properties"]["AvailabilityZone"])
+
+
+def test_a_reservation_is_used_on_demand_in_its_zone(later_deployment: Deployment) -> None:
+    launch, group = _launch(later_deployment), _group(later_deployment)
+    assert group["CapacityType"] == "ON_DEMAND"
+    target = launch["CapacityReservationSpecification"]["CapacityReservationTarget"]
+    assert target == {"CapacityReservationId": "cr-0123456789abcdef0"}
+    assert not {"InstanceMarketOptions", "Placement"} & launch.keys()
+    assert _zone(later_deployment) == "us-east-2c"
 
 
 def test_nodes_on_demand_reserve_nothing(deployment: Deployment) -> None:

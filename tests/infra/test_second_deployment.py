@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
+from experiment import Experiment
+from experiment.arms import Capacity
+from experiment.catalogue.regions import ZONES
+from experiment.checks.names import MAX_EXPERIMENT_NAME
+from experiment.naming import neuron_nodegroup
 from tests.infra.conftest import ADMIN, SECOND_ADMIN
 from tests.infra.templates import REGION, Deployment, Resource, resolved
 
@@ -103,6 +109,28 @@ def test_nodes_follow_the_cluster_to_the_next_version(
         for group in groups:
             assert group.properties["Version"] == version
             assert group.properties["ReleaseVersion"].startswith(f"{version}.")
+
+
+def test_each_purchase_is_a_group_of_its_own(experiment: Experiment) -> None:
+    """Capacity type, subnet and reservation are what EKS does not change; see `neuron_nodegroup`."""
+    first, second = "cr-0123456789abcdef0", "cr-0123456789abcdef1"
+    bought = [
+        Capacity(),
+        *(
+            Capacity(kind=kind, reservation_id=found, availability_zone=zone)
+            for kind in ("reservation", "capacity-block")
+            for found in (first, second)
+            for zone in ZONES["us-east-2"]
+        ),
+    ]
+    names = {
+        neuron_nodegroup(replace(experiment, cluster=replace(experiment.cluster, capacity=one)))
+        for one in bought
+    }
+    assert len(names) == len(bought)
+    longest = replace(experiment, name="x" * MAX_EXPERIMENT_NAME)
+    block = replace(experiment.cluster, capacity=bought[-1])
+    assert len(neuron_nodegroup(replace(longest, cluster=block))) <= 63
 
 
 def test_a_changed_template_takes_the_old_trn2_node_away_first(deployment: Deployment) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,6 +72,15 @@ def test_manifests_come_one_after_another_behind_the_driver(deployment: Deployme
     chain: list[Resource] = [deployment.only(HELM), *deployment.resources(MANIFEST)]
     for earlier, later in pairwise(chain):
         assert earlier.logical_id in later.waits_for
+
+
+def test_roles_nodes_and_buckets_stand_before_the_first_pod(assembly: Path) -> None:
+    """A pod is given its role when it starts; and what goes first on the way down comes last on the way up."""
+    artifacts = json.loads((assembly / "manifest.json").read_text(encoding="utf-8"))["artifacts"]
+    assert {"storage", "identity", "nodes", "cluster", "network"} <= set(
+        artifacts["workloads"]["dependencies"]
+    )
+    assert "cluster" in artifacts["nodes"]["dependencies"], "add-ons come before the Trn2 nodes"
 
 
 def test_nothing_is_applied_before_the_provider_may_enter_the_cluster(deployment: Deployment) -> None:
