@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 from ipaddress import IPv4Network
+from pathlib import Path
 
 from experiment import Experiment
 from experiment.catalogue.regions import ZONES
@@ -15,7 +17,7 @@ def test_every_zone_of_the_region_has_a_private_and_a_public_subnet(
 
 
 def test_addresses_are_put_by_for_zones_to_come(deployment: Deployment) -> None:
-    """A seventh of anything would move subnets; six are the most that a region has."""
+    """Public subnets begin behind six private ones, the most zones that a region has."""
     public = [
         IPv4Network(subnet.properties["CidrBlock"])
         for subnet in deployment.resources("AWS::EC2::Subnet")
@@ -76,6 +78,25 @@ def test_every_private_subnet_has_a_way_out_and_none_in(deployment: Deployment) 
         assert ("NatGatewayId" in way, "GatewayId" in way) == (private, not private)
 
 
+def test_nothing_is_looked_up_at_synth(assembly: Path) -> None:
+    """A lookup would stand in the manifest as missing context, and want credentials."""
+    manifest = json.loads((assembly / "manifest.json").read_text(encoding="utf-8"))
+    assert "missing" not in manifest
+    environments = {one["environment"] for one in manifest["artifacts"].values() if "environment" in one}
+    assert environments == {"aws://unknown-account/us-east-2"}
+
+
+def test_flow_logs_may_be_written_to_their_group_alone(deployment: Deployment) -> None:
+    (policy,) = deployment.resources("AWS::IAM::Policy", stack="network")
+    (group,) = deployment.resources("AWS::Logs::LogGroup", stack="network")
+    allowed = {
+        str(statement["Resource"]): statement["Action"]
+        for statement in policy.properties["PolicyDocument"]["Statement"]
+    }
+    assert any(group.logical_id in resource for resource in allowed)
+    assert "*" not in allowed
+
+
 def test_the_network_brings_no_lambda(deployment: Deployment) -> None:
     types = {resource.type for resource in deployment.resources(stack="network")}
     assert not {name for name in types if "Lambda" in name or name.startswith("Custom::")}
@@ -102,6 +123,7 @@ def test_services_of_aws_are_reached_inside_the_network_on_request(open_deployme
         "sts",
     }
     assert all(endpoint["PrivateDnsEnabled"] is True for endpoint in endpoints)
+    # In the two zones that the experiment names: an endpoint bills by zone.
     assert all(len(endpoint["SubnetIds"]) == 2 for endpoint in endpoints)
 
 
