@@ -93,7 +93,12 @@ def neuron_nodegroup(experiment: Experiment) -> str:
     bought = [cluster.capacity.kind]
     if cluster.capacity.reservation_id is not None:
         bought.append(cluster.capacity.reservation_id[-8:])
-    return "-".join([experiment.name, "trn2", cluster.trn2_zone[-1], *bought])
+    return neuron_nodegroups(experiment) + "-".join([cluster.trn2_zone[-1], *bought])
+
+
+def neuron_nodegroups(experiment: Experiment) -> str:
+    """How the names of all such groups begin."""
+    return f"{experiment.name}-trn2-"
 
 
 def system_nodegroup(experiment: Experiment) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from experiment.naming import cluster_name, neuron_nodegroup, off_role_name, schedule_group
+from experiment.naming import cluster_name, neuron_nodegroup, neuron_nodegroups, off_role_name, schedule_group
 from operations.aws_errors import AwsError
 from operations.clock import stamp
 from operations.errors import OperationsError, UsageError
@@ -34,19 +34,16 @@ class Group:
 
 
 def read(experiment: Experiment, aws: Aws) -> Group:
-    """The Trn2 group. Raises `OperationsError` when it is not deployed."""
+    """The Trn2 group; where the file was changed and not deployed, the one that still stands, so that it can be turned
+    off. Raises `OperationsError` when there is none."""
     name = neuron_nodegroup(experiment)
-    try:
-        found: dict[str, Any] = aws.client("eks").describe_nodegroup(
-            clusterName=cluster_name(experiment), nodegroupName=name
-        )["nodegroup"]
-    except AwsError as error:
-        if error.code != "ResourceNotFoundException":
-            raise
+    found = _described(experiment, aws, name) or _standing(experiment, aws)
+    if found is None:
         raise OperationsError(
             f"node group {name}: none in account {aws.account}, {aws.region}; deploy it (cdk deploy --all), or check "
             "AWS_PROFILE and cluster.region"
-        ) from None
+        )
+    name = found["nodegroupName"]
     scaling = found.get("scalingConfig", {})
     issues = found.get("health", {}).get("issues", ())
     return Group(
@@ -56,6 +53,46 @@ def read(experiment: Experiment, aws: Aws) -> Group:
         largest=scaling.get("maxSize", 0),
         issues=tuple(f"{issue['code']}: {' '.join(issue.get('message', '').split())}" for issue in issues),
     )
+
+
+def _described(experiment: Experiment, aws: Aws, name: str) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = aws.client("eks").describe_nodegroup(
+            clusterName=cluster_name(experiment), nodegroupName=name
+        )["nodegroup"]
+    except AwsError as error:
+        if error.code == "ResourceNotFoundException":
+            return None
+        raise
+    return found
+
+
+def _standing(experiment: Experiment, aws: Aws) -> dict[str, Any] | None:
+    """A Trn2 group of this cluster by whatever zone and purchase; while one replaces another, that which has nodes."""
+    eks, cluster = aws.client("eks"), cluster_name(experiment)
+    try:
+        eks.describe_cluster(name=cluster)
+    except AwsError as error:
+        if error.code == "ResourceNotFoundException":
+            return None
+        raise
+    names = [
+        name
+        for name in eks.every("list_nodegroups", "nodegroups", clusterName=cluster)
+        if name.startswith(neuron_nodegroups(experiment))
+    ]
+    found = [one for name in names if (one := _described(experiment, aws, name)) is not None]
+    return max(found, key=lambda one: one.get("scalingConfig", {}).get("desiredSize", 0), default=None)
+
+
+def refuse_another(experiment: Experiment, group: Group) -> None:
+    """`OperationsError` where the group is not the one that the file describes: it may go down, not up."""
+    wanted = neuron_nodegroup(experiment)
+    if group.name != wanted:
+        raise OperationsError(
+            f"node group {group.name}: stands, and the experiment now describes {wanted}; deploy that (cdk deploy --all), "
+            "or take the change of cluster.capacity and cluster.availability_zones back"
+        )
 
 
 def set_size(experiment: Experiment, aws: Aws, *, nodes: int, group: Group) -> None:
@@ -87,8 +124,9 @@ def refuse_too_many(experiment: Experiment, nodes: int) -> None:
         )
 
 
-def schedule_off(experiment: Experiment, aws: Aws, *, now: datetime, hours: float, largest: int) -> datetime:
+def schedule_off(experiment: Experiment, aws: Aws, *, now: datetime, hours: float, group: Group) -> datetime:
     """Let EventBridge Scheduler set the group to 0 once, `hours` from now; replaces an earlier such schedule."""
+    refuse_another(experiment, group)
     at = (now + timedelta(hours=hours)).replace(microsecond=0)
     schedule: dict[str, Any] = {
         "Name": schedule_name(experiment),
@@ -102,7 +140,7 @@ def schedule_off(experiment: Experiment, aws: Aws, *, now: datetime, hours: floa
         "Target": {
             "Arn": SET_NODEGROUP,
             "RoleArn": f"arn:aws:iam::{aws.account}:role/{off_role_name(experiment)}",
-            "Input": json.dumps(off_input(experiment, largest=largest)),
+            "Input": json.dumps(off_input(experiment, largest=group.largest)),
             "RetryPolicy": {"MaximumRetryAttempts": 10, "MaximumEventAgeInSeconds": 3600},
         },
     }

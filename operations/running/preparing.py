@@ -53,7 +53,7 @@ def start_nodes(context: Context) -> None:
     experiment, wanted = context.experiment, nodes_for(context.experiment)
     group = nodegroup.read(experiment, context.aws)
     at = nodegroup.schedule_off(
-        experiment, context.aws, now=context.clock.now(), hours=context.hours, largest=group.largest
+        experiment, context.aws, now=context.clock.now(), hours=context.hours, group=group
     )
     # Remembered first: a kill between the two must not leave nodes that nobody knows of.
     context.asked_for(max(wanted, group.desired), off_at=stamp(at))

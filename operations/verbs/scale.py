@@ -37,12 +37,14 @@ def execute(options: argparse.Namespace) -> int:
     nodegroup.refuse_too_many(experiment, wanted)
     aws = aws_of(experiment, options)
     group = nodegroup.read(experiment, aws)
+    if wanted:
+        nodegroup.refuse_another(experiment, group)
     usd_per_hour = wanted * TRN2_ON_DEMAND[experiment.cluster.instance.name].usd_per_hour
     until: str | None = None
     if not options.dry_run:
         if wanted:
             at = nodegroup.schedule_off(
-                experiment, aws, now=datetime.now(UTC), hours=options.hours, largest=group.largest
+                experiment, aws, now=datetime.now(UTC), hours=options.hours, group=group
             )
             until = stamp(at)
         nodegroup.set_size(experiment, aws, nodes=wanted, group=group)

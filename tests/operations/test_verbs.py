@@ -99,6 +99,32 @@ def test_scale_beyond_what_the_experiment_allows_is_refused(world: World, say: S
     )
 
 
+def test_a_group_that_the_file_no_longer_describes_can_be_turned_off_and_not_on(
+    world: World, say: Say
+) -> None:
+    """The file was changed and not deployed: what stands must not bill on because its name is another."""
+    eks, standing = world.client("eks"), "qwen3-32b-trn2-b-reservation-9abcdef0"
+    role, subnets = "arn:aws:iam::123456789012:role/nodes", ["subnet-0a"]
+    sizes = {"minSize": 0, "desiredSize": 1, "maxSize": 1}
+    eks.delete_nodegroup(clusterName="qwen3-32b", nodegroupName=neuron_nodegroup(world.experiment))
+    for name in (standing, "qwen3-32b-system"):
+        eks.create_nodegroup(
+            clusterName="qwen3-32b", nodegroupName=name, scalingConfig=sizes, subnets=subnets, nodeRole=role
+        )
+    for dry in ((), ("--dry-run",)):
+        code, _, err = say("scale", "1", *dry)
+        assert code == 1
+        assert err.startswith(f"scale: node group {standing}: stands, and the experiment now describes ")
+        assert "take the change of cluster.capacity and cluster.availability_zones back" in err
+    assert world.client("scheduler").list_schedules()["Schedules"] == []
+    code, out, _ = say("scale", "0")
+    assert (code, f"{standing}: set from 1 to 0 nodes" in out) == (0, True)
+    found = eks.describe_nodegroup(clusterName="qwen3-32b", nodegroupName=standing)["nodegroup"]
+    assert found["scalingConfig"]["desiredSize"] == 0
+    system = eks.describe_nodegroup(clusterName="qwen3-32b", nodegroupName="qwen3-32b-system")["nodegroup"]
+    assert system["scalingConfig"]["desiredSize"] == 1
+
+
 def test_no_node_starts_where_nothing_would_stop_it(
     world: World, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
