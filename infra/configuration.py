@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from cdk8s_charts.errors import ChartError
 from cdk8s_charts.manifest_file import ManifestFile, read
@@ -20,6 +21,7 @@ from infra.node_images import check_driver
 ROOT = Path(__file__).resolve().parent.parent
 _ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+")
 BUILDERS = ("docker", "codebuild")
+_T = TypeVar("_T")
 _PRINCIPAL = re.compile(
     r"arn:aws[a-z-]*:iam::\d{12}:(role(?!/aws-service-role/)|user)/[\w+=,.@/-]+", re.ASCII
 )
@@ -49,25 +51,33 @@ def configure(context: Mapping[str, object]) -> Configuration:
     """Read cdk.json, let `context` override it, load the experiment that it names (relative to the repository) and the
     manifests that were rendered from it.
 
-    Raises `experiment.InvalidExperiment` and `InfraError`.
+    Raises `experiment.InvalidExperiment`, and `InfraError` with a line for everything else that is wrong.
     """
     merged = {**json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"], **context}
     experiment = load(_experiment_file(merged["experiment"]))
-    try:
-        files = read(experiment, ROOT / str(merged["manifests"]))
-    except ChartError as error:
-        raise InfraError(str(error)) from None
-    check_driver(experiment)
-    admins = _principals("admins", merged["admins"])
-    return Configuration(
+    problems: list[str] = []
+
+    def judged(judge: Callable[[], _T], otherwise: _T) -> _T:
+        try:
+            return judge()
+        except (ChartError, InfraError) as error:
+            problems.append(str(error))
+            return otherwise
+
+    admins = judged(lambda: _principals("admins", merged["admins"]), ())
+    configuration = Configuration(
         experiment=experiment,
-        files=files,
-        alarm_email=_address(merged["alarm_email"]),
+        files=judged(lambda: read(experiment, ROOT / str(merged["manifests"])), ()),
+        alarm_email=judged(lambda: _address(merged["alarm_email"]), ""),
         admins=admins,
-        pipeline_role=_pipeline_role(merged["pipeline_role"], admins),
-        build_images=_builder(merged["build_images"]),
+        pipeline_role=judged(lambda: _pipeline_role(merged["pipeline_role"], admins), None),
+        build_images=judged(lambda: _builder(merged["build_images"]), ""),
         context=merged,
     )
+    judged(lambda: check_driver(experiment), None)
+    if problems:
+        raise InfraError("\n".join(problems))
+    return configuration
 
 
 def _experiment_file(value: object) -> Path:

@@ -2,4 +2,4 @@
 
 
 class InfraError(Exception):
-    """Something that the stacks are told cannot be deployed; the message is one line."""
+    """Something that the stacks are told cannot be deployed; the message is a line for each such thing."""

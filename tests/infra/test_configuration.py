@@ -54,6 +54,16 @@ def test_a_pipeline_has_one_role_or_none() -> None:
         configure({"pipeline_role": "me"})
 
 
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    wrong = {"admins": "me", "alarm_email": "me", "build_images": "podman", "manifests": "nowhere"}
+    with pytest.raises(InfraError) as caught:
+        configure(wrong)
+    lines = str(caught.value).splitlines()
+    said = ("context admins", "nowhere", "context alarm_email", "context build_images")
+    assert len(lines) == len(said)
+    assert all(what in line for what, line in zip(said, lines, strict=True))
+
+
 def test_nobody_is_admitted_twice() -> None:
     role = "arn:aws:iam::111122223333:role/pipeline"
     with pytest.raises(
