@@ -17,10 +17,12 @@ from cdk8s_charts.plan import LARGEST_CONFIG_MAP, plan_object, plan_text
 from cdk8s_charts.render import render
 from experiment import Experiment
 from experiment.arms import LmEval
+from images.lmeval import questions
 from tests.cdk8s_charts.conftest import containers, of_kind
 from tests.cdk8s_charts.variations import with_benchmark, with_serving
 from tests.conftest import ROOT
 
+Case = tuple[Experiment, tuple[ManifestFile, ...]]
 DIGEST = "registry.example.com/llmperf:1.0.0@sha256:" + "0" * 64
 
 
@@ -126,12 +128,14 @@ def test_the_questions_lie_where_lm_eval_looks_and_may_write(reference: Experime
     pod = _body(lmeval.cron_job(with_benchmark(reference, lm_eval=LmEval(limit=50))))
     check = pod["initContainers"][0]
     image, bin_folder = tmp_path / "questions" / "datasets", tmp_path / "bin"
-    for folder in (image / "openai___gsm8k", bin_folder):
+    for folder in (image / "openai___gsm8k", bin_folder, tmp_path / "results"):
         folder.mkdir(parents=True)
+    (image.parent / "questions.json").write_text(questions.record())
     (bin_folder / "lm_eval").write_text('#!/bin/sh\nls "$HF_DATASETS_CACHE"; echo "$@"\n')
     (bin_folder / "lm_eval").chmod(0o755)
     script = check["command"][2].replace("/opt/questions", str(tmp_path / "questions"))
     script = script.replace("/tmp/datasets", str(tmp_path / "datasets"))
+    script = script.replace("/results/", f"{tmp_path}/results/")
     (cache,) = (entry["value"] for entry in check["env"] if entry["name"] == "HF_DATASETS_CACHE")
     assert cache == "/tmp/datasets"
     environment = {"PATH": f"{bin_folder}:/usr/bin:/bin", "HF_DATASETS_CACHE": str(tmp_path / "datasets")}
@@ -144,7 +148,28 @@ def test_the_questions_lie_where_lm_eval_looks_and_may_write(reference: Experime
             text=True,
         ).stdout
         assert said.split() == ["openai___gsm8k", *check["args"][:2]]
-    assert "HF_HOME=/opt/questions" in (ROOT / "images" / "lmeval" / "Dockerfile").read_text()
+    kept = json.loads((tmp_path / "results" / "questions.json").read_text())
+    assert kept["revision"] == questions.REVISION
+    dockerfile = (ROOT / "images" / "lmeval" / "Dockerfile").read_text()
+    assert "HF_HOME=/opt/questions" in dockerfile
+    assert "RUN python questions.py /opt/questions" in dockerfile
+
+
+def test_questions_that_are_not_those_of_the_pinned_commit_end_the_build(tmp_path: Path) -> None:
+    file = tmp_path / "test-00000-of-00001.parquet"
+    file.write_bytes(b"other questions")
+    digest = hashlib.sha256(b"other questions").hexdigest()
+    questions.refuse_other(file, digest)
+    with pytest.raises(SystemExit, match=f"test-00000-of-00001.parquet has sha256 {digest}, not 0000"):
+        questions.refuse_other(file, "0000")
+
+
+def test_every_arm_that_is_loaded_is_asked_in_whatever_batch_it_stands(case: Case) -> None:
+    experiment, _ = case
+    body = _body(lmeval.cron_job(with_benchmark(experiment, lm_eval=LmEval(limit=50))))
+    assert [entry["name"] for entry in body["initContainers"]] == [
+        f"check-{arm.name}" for arm in experiment.served_arms
+    ]
 
 
 def test_worked_examples_are_given_where_they_fit(reference: Experiment) -> None:
