@@ -18,7 +18,7 @@ from cdk8s_charts.render import render
 from experiment import Experiment
 from experiment.arms import LmEval
 from images.lmeval import questions
-from tests.cdk8s_charts.conftest import containers, of_kind
+from tests.cdk8s_charts.conftest import containers, of_kind, pods
 from tests.cdk8s_charts.variations import with_benchmark, with_serving
 from tests.conftest import ROOT
 
@@ -40,6 +40,19 @@ def test_runs_are_made_by_somebody_one_at_a_time_and_end(files: tuple[ManifestFi
         assert 0 < job["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] <= 48 * 3600
         role = "neuron" if name.startswith("verify-") else "system"
         assert _body(job)["nodeSelector"] == {"speculation.trn2/role": role}
+
+
+def test_the_api_server_lets_one_pod_measure_at_a_time(case: Case) -> None:
+    """`Forbid` binds the Jobs that the schedule makes; these are made by people."""
+    (quota,) = of_kind(case[1], "ResourceQuota").values()
+    assert quota["spec"]["hard"] == {"pods": "1"}
+    (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
+    (name,) = scope["values"]
+    assert name in of_kind(case[1], "PriorityClass")
+    counted = {owner for owner, pod in pods(case[1]).items() if pod["priorityClassName"] == name}
+    assert counted == {
+        owner for owner in pods(case[1]) if owner in ("CronJob/qwen-llmperf", "CronJob/qwen-lmeval")
+    }
 
 
 def test_a_lost_pods_run_goes_on_in_the_next(reference: Experiment) -> None:
