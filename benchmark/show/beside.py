@@ -34,9 +34,7 @@ def _engine(arm: str, found: Mapping[str, Any] | None) -> str:
         f"{one['path']} {_value(one['baseline'])} -> {_value(one['this'])}" for one in beyond[:_SHOWN]
     )
     rest = f"; and {len(beyond) - _SHOWN} more" if len(beyond) > _SHOWN else ""
-    return (
-        f"beyond the {found['declared']} values that speculation sets, {len(beyond)} differ: {named}{rest}."
-    )
+    return f"apart from the {found['declared']} values that speculation sets, these differ: {named}{rest}."
 
 
 def engine_table(summary: Mapping[str, Any]) -> Table | None:
@@ -75,7 +73,7 @@ def _difference(one: Mapping[str, Any]) -> str:
         if high < 0
         else "better"
         if low > 0
-        else f"no difference shown, a loss above {-low * 100:.1f} is excluded"
+        else f"no difference shown, a loss of more than {-low * 100:.1f} points is excluded at 95 %"
     )
     return (
         f"{one['difference'] * 100:+.1f} points [{low * 100:+.1f}, {high * 100:+.1f}] over {one['n']} questions, "

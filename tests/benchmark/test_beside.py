@@ -53,7 +53,7 @@ def test_what_engines_have_different_beyond_speculation_is_printed(
     _engine(folder, PLAIN_CONFIG, FUSED_CONFIG)
     table, page, summary = _reported(folder, capsys)
     line = (
-        "Engine of qwen-sd-vllm against qwen-vllm: beyond the 2 values that speculation sets, 1 differ: "
+        "Engine of qwen-sd-vllm against qwen-vllm: apart from the 2 values that speculation sets, these differ: "
         "neuron_config.kv_cache_tiling false -> true."
     )
     assert line in table
@@ -89,12 +89,13 @@ def test_answers_are_compared_question_by_question(folder: Path, capsys: pytest.
     table, page, summary = _reported(folder, capsys)
     line = (
         "Quality, gsm8k (flexible-extract): qwen-sd-vllm against qwen-vllm, -10.0 points [-40.7, +24.0] over 10 questions, "
-        "1 gained, 2 lost (McNemar p = 1.000): no difference shown, a loss above 40.7 is excluded."
+        "1 gained, 2 lost (McNemar p = 1.000): no difference shown, a loss of more than 40.7 points is excluded at 95 %."
     )
     for text in (table, page):
         assert line in text
         assert f"Questions: openai/gsm8k at commit {'0' * 40}." in text
     assert "9 of 10 90.0%" in page
+    assert "quoted right answers to gsm8k lm-eval's own files" in page
     scores = {(one["arm"], one["filter"]): one["correct"] for one in summary["quality"]["scores"]}
     assert scores["qwen-sd-vllm", "flexible-extract"] == 8
 
