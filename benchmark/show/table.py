@@ -39,7 +39,7 @@ def render(summary: Mapping[str, Any]) -> str:
         parts.append(f"\n{load_text(*load)}\n{_table(_HEADINGS, rows, words=(0, 1, 8))}")
         parts += [reasons] if (reasons := _reasons(summary, load)) else []
     blocks = (
-        *(_crossovers(summary), engine_lines(summary), quality_lines(summary), _notes(summary)),
+        *(_crossovers(summary), [*engine_lines(summary), *quality_lines(summary)], _notes(summary)),
         (f"! {remark}" for remark in remarks(summary)),
     )
     for block in blocks:
