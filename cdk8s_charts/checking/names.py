@@ -52,6 +52,15 @@ def invalid_name(rendered: Rendered) -> Iterator[Fault]:
                 f"{name!r} is no name of a {kind}",
                 "use a-z, 0-9 and -, and fewer of them",
             )
+    for pod in rendered.pods:
+        for path, container in pod.containers():
+            if not _DNS_LABEL.fullmatch(container["name"]):
+                yield Fault(
+                    pod.label,
+                    f"{path}.name",
+                    f"{container['name']!r} is no name of a container",
+                    "use up to 63 of a-z, 0-9 and -",
+                )
 
 
 def invalid_label(rendered: Rendered) -> Iterator[Fault]:

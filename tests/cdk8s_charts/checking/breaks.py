@@ -125,6 +125,7 @@ BREAKS: dict[str, tuple[str, Edit]] = {
         "invalid-name",
         lambda o: cron(o)["metadata"].update(name="x" * 53),
     ),
+    "a container name of 64 characters": ("invalid-name", lambda o: server(o).update(name="x" * 64)),
     "a label value of 64 characters": (
         "invalid-label",
         lambda o: arm(o)["metadata"]["labels"].update(x="y" * 64),

@@ -41,6 +41,22 @@ def test_every_check_has_a_render_that_it_catches() -> None:
     assert {check for check, _ in BREAKS.values()} == CHECKS.keys()
 
 
+def test_the_breaks_that_anybody_would_try_are_among_them() -> None:
+    """Two more need a second render or an order of pods: test_immutable.py and scheduling/test_order.py."""
+    wanted = {
+        "misspelt matchAttribute": "unpublished-attribute",
+        "attribute that no device has": "failing-selector",
+        "claim used but not declared": "undeclared-claim",
+        "check of another artifact": "stale-artifact-key",
+        "annotation of another artifact": "stale-artifact-key",
+        "no startup probe": "missing-probe",
+        "tag latest": "unpinned-image",
+        "an arm with more CPU": "undeclared-difference",
+    }
+    assert {name: BREAKS[name][0] for name in wanted} == wanted
+    assert len(BREAKS) >= 25
+
+
 def test_every_check_says_why_it_exists() -> None:
     assert all((check.__doc__ or "").strip() for check in CHECKS.values())
 

@@ -30,6 +30,10 @@ REFUSED: dict[str, tuple[str, Edit]] = {
         "spec.template",
         lambda o: pod_spec(the(o, "Job", "compile-x"))["containers"][0].update(image="a:2"),
     ),
+    "what ends a Job at once": (
+        "spec.podFailurePolicy",
+        lambda o: the(o, "Job", "compile-x")["spec"].update(podFailurePolicy={"rules": []}),
+    ),
     "a Deployment's selector": (
         "spec.selector",
         lambda o: the(o, "Deployment")["spec"]["selector"]["matchLabels"].update(x="y"),
