@@ -50,6 +50,11 @@ def configure(context: Mapping[str, object]) -> Configuration:
     """
     merged = {**json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"], **context}
     experiment = load(_experiment_file(merged["experiment"]))
+    if experiment.lab_only:
+        raise InfraError(
+            f"context experiment = {merged['experiment']!r}: {experiment.name} runs in the lab only, there is nothing to "
+            "deploy; run scripts/lab, or use -c experiment=experiments/qwen3-32b.yaml"
+        )
     try:
         files = read(experiment, ROOT / str(merged["manifests"]))
     except ChartError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,12 +16,13 @@ from lab.engine.install import install
 from lab.engine.servers import Command, running
 from lab.errors import LabError
 from lab.models import manifest
-from lab.real.arms import commands
+from lab.real.arms import commands, mounted_folders
 from lab.real.claims import Sweep, judge
 from lab.real.loading import advise, measure
 from lab.real.probe import Agreement, agreement, bodies
 from lab.real.recording import record
 from lab.real.results import Results, described, labelled, save
+from lab.rendered import containers, mounted_plan, rendered
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 STEPS = 6
@@ -74,16 +74,24 @@ def execute(wishes: Wishes, *, say: Say) -> Results:
     machines.refuse_run(machine, servers=len(names))
     step(2, "the engine")
     engine = wishes.engine or (str(install(wishes.home, machine=machine, python=wishes.python, say=say)),)
-    step(3, "writing the benchmark's plan")
+    step(3, "rendering the manifests, where arms and plan are read from")
+    files = rendered(wishes.experiment, experiment, wishes.out / "manifests")
     plan = wishes.out / "plan.json"
-    plan.write_text(json.dumps(_plan(wishes.experiment, names), indent=1), encoding="utf-8")
-    servers = commands(experiment, arms=names, engine=engine, options=wishes.options, weights=wishes.weights)
+    plan.write_text(json.dumps(_of_arms(mounted_plan(files), names), indent=1), encoding="utf-8")
+    found = containers(files)
+    servers = commands(
+        [found[name] for name in names],
+        folders=mounted_folders(experiment, wishes.weights),
+        engine=engine,
+        options=wishes.options,
+        online=bool(wishes.weights),
+    )
     step(4, f"starting {len(names)} servers, {wishes.at_once} at a time: {', '.join(names)}")
     agreements = _serve(servers, experiment, sweep, plan, wishes, step, say)
     step(6, "judging")
-    found = _judged(experiment, sweep, names, agreements, wishes, described(machine, _version(engine)))
-    save(found, wishes.out)
-    return found
+    results = _judged(experiment, sweep, names, agreements, wishes, described(machine, _version(engine)))
+    save(results, wishes.out)
+    return results
 
 
 def sweep_of(experiment: Experiment, chosen: Sequence[str] = (), *, short: bool = False) -> Sweep:
@@ -114,14 +122,8 @@ def _arms(experiment: Experiment, sweep: Sweep, wishes: Wishes) -> list[str]:
     return [name for name in names if not wishes.arms or name in wishes.arms or name == sweep.baseline]
 
 
-def _plan(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    """The pod's plan, of the chosen arms alone; a process of its own makes it, so that no jsii runs in this one."""
-    command = [sys.executable, "-m", "lab.real.plan", str(path.resolve())]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or ["no output"]
-        raise LabError(f"the plan could not be written: {said[-1]}")
-    plan = json.loads(done.stdout)
+def _of_arms(plan: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The pod's plan, of the chosen arms alone."""
     return {**plan, "arms": [arm for arm in plan["arms"] if arm["name"] in names]}
 
 
