@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from cdk8s_charts.command import weights_path
 from experiment import Experiment
+from experiment.catalogue.models import Model
 from lab.engine.argv import OFFLINE, THREADS, local_argv, local_probe
 from lab.engine.servers import Command
 from lab.errors import LabError
@@ -19,23 +21,31 @@ def commands(
     folders: Mapping[str, str],
     engine: Sequence[str],
     options: Sequence[str] = (),
-    online: bool = False,
 ) -> list[Command]:
     """How these containers are started by `engine`, with further `options` of it.
 
-    `folders` says what stands for each mounted one; `online`: some of them are models of a hub. Raises LabError for a
-    container that needs a Secret.
+    `folders` says what stands for each mounted one: a folder, or a model of a hub, which is then asked for it. Raises
+    LabError for a container that needs a Secret.
     """
+    online = any(not Path(place).is_dir() for place in folders.values())
     return [_command(container, folders, engine, options, online=online) for container in containers]
 
 
 def mounted_folders(experiment: Experiment, given: Mapping[str, str]) -> dict[str, str]:
-    """Where each model lies that a pod would find mounted; `given` names other places by model name."""
-    return {
-        weights_path(weights): given.get(weights.model.name)
-        or str(CHECKPOINTS / weights.model.name.rpartition("/")[2])
-        for weights in experiment.weights
-    }
+    """Where each model is that a pod would find mounted: the lab's own here, any other on its hub; `given` names other
+    places by model name. Raises LabError for a name that is no model of the experiment.
+    """
+    models = {weights_path(weights): weights.model for weights in experiment.weights}
+    known = [model.name for model in models.values()]
+    if unknown := [name for name in given if name not in known]:
+        raise LabError(
+            f"--weights: {unknown[0]!r} is no model of {experiment.name}; those are {', '.join(known)}"
+        )
+    return {path: given.get(model.name) or _place(model) for path, model in models.items()}
+
+
+def _place(model: Model) -> str:
+    return str(CHECKPOINTS / model.name.rpartition("/")[2]) if model.lab_only else model.name
 
 
 def _command(

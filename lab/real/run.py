@@ -17,11 +17,11 @@ from lab.engine.servers import Command, running
 from lab.errors import LabError
 from lab.models import manifest
 from lab.real.arms import commands, mounted_folders
-from lab.real.claims import Sweep, judge
+from lab.real.claims import Scope, Sweep, judge
 from lab.real.loading import advise, measure
 from lab.real.probe import Agreement, agreement, bodies
 from lab.real.recording import record
-from lab.real.results import Results, described, labelled, save
+from lab.real.results import Results, described, label_of, labelled, own_models, save
 from lab.rendered import containers, mounted_plan, rendered
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -68,8 +68,8 @@ def execute(wishes: Wishes, *, say: Say) -> Results:
     experiment = load(wishes.experiment)
     sweep = sweep_of(experiment, wishes.arms, short=wishes.short)
     names = _arms(experiment, sweep, wishes)
-    if not wishes.weights:
-        manifest.check()
+    folders = mounted_folders(experiment, wishes.weights)
+    manifest.check()
     machine = machines.look(wishes.home)
     machines.refuse_run(machine, servers=len(names))
     step(2, "the engine")
@@ -81,15 +81,15 @@ def execute(wishes: Wishes, *, say: Say) -> Results:
     found = containers(files)
     servers = commands(
         [found[name] for name in names],
-        folders=mounted_folders(experiment, wishes.weights),
+        folders=folders,
         engine=engine,
         options=wishes.options,
-        online=bool(wishes.weights),
     )
     step(4, f"starting {len(names)} servers, {wishes.at_once} at a time: {', '.join(names)}")
     agreements = _serve(servers, experiment, sweep, plan, wishes, step, say)
     step(6, "judging")
-    results = _judged(experiment, sweep, names, agreements, wishes, described(machine, _version(engine)))
+    about = described(machine, _version(engine), label_of(experiment, wishes.weights))
+    results = _judged(experiment, sweep, names, agreements, wishes, about)
     save(results, wishes.out)
     return results
 
@@ -175,9 +175,16 @@ def _judged(
         sweep=sweep,
         others=tuple(name for name in speculating if name not in sweep.arms.values()),
         agreements=tuple(agreements),
-        claims=tuple(judge(summary, sweep, agreements, advice, short=wishes.short)),
+        claims=tuple(judge(summary, sweep, agreements, advice, scope=_scope(experiment, wishes))),
         machine=machine,
     )
+
+
+def _scope(experiment: Experiment, wishes: Wishes) -> Scope:
+    """Only the whole run on the lab's own models must show everything."""
+    if not own_models(experiment, wishes.weights):
+        return "machinery"
+    return "short" if wishes.short else "whole"
 
 
 def _version(engine: Sequence[str]) -> str:

@@ -11,10 +11,12 @@ import pytest
 
 from cdk8s_charts.manifest_file import read
 from experiment import Experiment, load
+from experiment.catalogue.models import MODELS
 from lab.engine.servers import Command
 from lab.errors import LabError
 from lab.models.manifest import CHECKPOINTS
 from lab.real.arms import commands, mounted_folders
+from lab.real.results import TINY, label_of
 from lab.rendered import Container, containers
 
 ROOT = Path(__file__).parents[3]
@@ -77,9 +79,28 @@ def test_the_rendered_environment_stays_and_threads_are_pinned(started: dict[str
     assert environment["HF_HUB_OFFLINE"] == "1"
 
 
+def test_only_models_of_the_experiment_can_be_replaced(tiny: Experiment) -> None:
+    with pytest.raises(
+        LabError, match=r"--weights: 'lab/big' is no model of lab-tiny; those are lab/target, "
+    ):
+        mounted_folders(tiny, {"lab/big": "Qwen/Qwen3-32B"})
+
+
+def test_models_that_are_not_the_labs_come_from_their_hub(tiny: Experiment) -> None:
+    model = next(model for model in MODELS.values() if model.name == "Qwen/Qwen3-32B")
+    target = replace(tiny.baseline.target, model=model)
+    real = replace(tiny, arms=(replace(tiny.baseline, target=target),))
+    assert set(mounted_folders(real, {}).values()) == {"Qwen/Qwen3-32B"}
+    assert label_of(real, {}) == "measured on this machine, Qwen/Qwen3-32B"
+    assert label_of(tiny, {}) == TINY
+    assert label_of(tiny, {"lab/target": "Qwen/Qwen3-32B"}).startswith(
+        "measured on this machine, Qwen/Qwen3-32B"
+    )
+
+
 def test_models_of_a_hub_may_be_fetched(tiny: Experiment, servers: dict[str, Container]) -> None:
     folders = mounted_folders(tiny, {"lab/target": "Qwen/Qwen3-32B", "lab/draft": "Qwen/Qwen3-1.7B"})
-    (one,) = commands([servers["tiny-sd-k15"]], folders=folders, engine=["vllm"], online=True)
+    (one,) = commands([servers["tiny-sd-k15"]], folders=folders, engine=["vllm"])
     argv = list(one.argv(PORT))
     assert argv[2] == "Qwen/Qwen3-32B"
     assert '"model": "Qwen/Qwen3-1.7B"' in argv[argv.index("--speculative-config") + 1]
