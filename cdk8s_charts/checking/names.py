@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cdk8s_charts.checking.finding import Fault
 from cdk8s_charts.checking.rendered import Rendered, label, selects
+from cdk8s_charts.labels import LAB_ONLY
 from experiment.naming import namespace
 
 if TYPE_CHECKING:
@@ -86,6 +87,19 @@ def wrong_namespace(rendered: Rendered) -> Iterator[Fault]:
         right = None if item["kind"] in CLUSTER_SCOPED else wanted
         if given != right:
             yield Fault(label(item), "metadata.namespace", f"it is {given!r}", f"render {right!r}")
+
+
+def unmarked_lab_object(rendered: Rendered) -> Iterator[Fault]:
+    """What is the lab's says so on each object, and nothing that goes into a cluster does."""
+    wanted = rendered.experiment.lab_only
+    for item in rendered.objects:
+        if (LAB_ONLY in (item["metadata"].get("annotations") or {})) != wanted:
+            yield Fault(
+                label(item),
+                f"metadata.annotations.{LAB_ONLY}",
+                "it is missing" if wanted else "it is no object of the lab",
+                "render the mark on every object of an experiment of the lab, and on no other",
+            )
 
 
 def selector_beside_template(rendered: Rendered) -> Iterator[Fault]:

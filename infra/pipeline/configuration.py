@@ -138,7 +138,7 @@ def _stage(name: str, value: Any, path: Path, manifests: Path, region: str) -> S
             f"{where}.experiment = {file!r}: is no path in this repository; use experiments/qwen3-32b.yaml"
         )
     experiment = load(ROOT / file)
-    if any(arm.runtime.lab_only for arm in experiment.arms):
+    if experiment.lab_only:
         raise InfraError(f"{where}.experiment = {file!r}: runs in the lab only; name one for AWS")
     if experiment.cluster.region != region:
         raise InfraError(

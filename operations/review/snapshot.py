@@ -50,11 +50,11 @@ def _add(state: dict[str, Any], tree: Path, path: Path, *, templates: bool) -> N
     name = experiment.name
     state["objects"][name] = committed(tree / "manifests" / name)
     state["experiments"][name] = described(experiment, state["objects"][name], path.name)
-    if lab_only(experiment):
-        return  # it is never rendered
+    if lab_only(experiment) and not state["objects"][name]:
+        return  # a state from before the lab's experiments were rendered
     if stale := _staleness(experiment, tree):
         state["problems"].append(stale)
-    elif templates:
+    elif templates and not lab_only(experiment):
         try:
             state["templates"] |= synthesized(path)
         except Exception as error:  # of whatever kind: it is another state's code
