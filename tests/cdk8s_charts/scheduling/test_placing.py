@@ -68,7 +68,7 @@ def test_the_reference_arms_stand_on_the_halves_of_one_node() -> None:
     assert plain.devices == tuple(f"neuron-device-{number}" for number in range(8))
     assert treated.devices == tuple(f"neuron-device-{number}" for number in range(8, 16))
     assert by_pod["CronJob/qwen-llmperf"].node.startswith("system-")
-    assert {volume.split("-")[2] for volume, _ in plain.mounts} == {"checkpoints", "artifacts"}
+    assert {mount.volume.name.split("-")[2] for mount in plain.mounts} == {"checkpoints", "artifacts"}
 
 
 def test_a_verdict_is_one_line_for_people() -> None:
