@@ -6,6 +6,7 @@ it holds turn scheduling on. No kubelet: pods are bound and never started.
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from cdk8s_charts.scheduling.cluster import NEURON_SCHEDULER
 from operations import bundled_kubectl
+from tests.apiserver.eks_tokens import webhook
 from tests.apiserver.kubectl import Kubectl
 
 if TYPE_CHECKING:
@@ -39,6 +41,10 @@ class ControlPlane:
     kubectl: Kubectl
     schedulers: frozenset[str]
     """Schedulers that bind pods; without any, no controllers run either, and no pods are made from Deployments."""
+    endpoint: str = ""
+    """Address of a server that takes the tokens of EKS; empty for one that does not."""
+    authority: str = ""
+    """Its certificate, as EKS describes it: base64."""
 
 
 class DiedEarly(Exception):
@@ -99,11 +105,16 @@ def _start(stack: ExitStack, assets: Path, folder: Path) -> ControlPlane:
         f"--service-account-signing-key-file={key}",
         "--authorization-mode=Node,RBAC",
         "--service-cluster-ip-range=10.96.0.0/16",
+        f"--authentication-token-webhook-config-file={stack.enter_context(webhook(folder))}",
+        "--authentication-token-webhook-version=v1",
     )
-    config = _kubeconfig(folder, api_port)
+    endpoint = f"https://127.0.0.1:{api_port}"
+    config = _kubeconfig(folder, endpoint)
     kubectl = Kubectl(str(bundled_kubectl.kubectl()), str(config))
     wait_until(lambda: server.ready(kubectl), "kube-apiserver answers /readyz")
-    return ControlPlane(kubectl, _start_controllers(stack, assets, folder, config, key))
+    schedulers = _start_controllers(stack, assets, folder, config, key)
+    authority = base64.b64encode((folder / "certificates" / "apiserver.crt").read_bytes()).decode()
+    return ControlPlane(kubectl, schedulers, endpoint, authority)
 
 
 def _start_controllers(
@@ -190,9 +201,9 @@ def _key(folder: Path) -> Path:
     return path
 
 
-def _kubeconfig(folder: Path, port: int) -> Path:
+def _kubeconfig(folder: Path, endpoint: str) -> Path:
     path = folder / "kubeconfig"
-    cluster = {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True}
+    cluster = {"server": endpoint, "insecure-skip-tls-verify": True}
     content = {
         "apiVersion": "v1",
         "kind": "Config",
