@@ -90,6 +90,8 @@ def _request(dice: random.Random, name: str) -> Object:
                 f"{_OF_NEURON}.deviceId >= 4 && {_OF_NEURON}.deviceId < 12",
                 f"{_OF_NEURON}.instanceType in ['trn2.48xlarge']",
                 f"!({_OF_NEURON}.deviceId == 0)",
+                # Not every node publishes groups of sixteen: there the expression fails.
+                "device.attributes['resource.aws.com'].devicegroup16_id != ''",
             )
         )
         exactly["selectors"] = [{"cel": {"expression": expression}}]
