@@ -132,8 +132,8 @@ def _start_controllers(
         "--leader-elect=false",
         "--secure-port=0",
         f"--service-account-private-key-file={key}",
-        # Nodes here have no kubelet that would report; they must not be taken for dead.
-        "--controllers=*,-node-lifecycle-controller",
+        # Nodes here have no kubelet that would go on reporting; they must not be taken for dead.
+        "--node-monitor-grace-period=24h",
     )
     return frozenset(SCHEDULERS)
 

@@ -26,7 +26,8 @@ def filled(objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def make_namespace(kubectl: Kubectl, objects: Iterable[dict[str, Any]]) -> str:
     """Apply the namespace alone, without which nothing else can even be tried; returns its name."""
     (namespace,) = (item for item in objects if item["kind"] == "Namespace")
-    assert without_warnings(kubectl.feed([namespace], "apply")) == []
+    refused = without_warnings(kubectl.feed([namespace], "apply"))
+    assert not refused, refused
     return str(namespace["metadata"]["name"])
 
 
