@@ -199,8 +199,8 @@ def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_e
     assert driver.world.nodes == 0
     assert sorted(path.name for path in driver.out.rglob("*.json")) == [
         "a.json",
-        "qwen-sd-vllm.json",
         "questions.json",
+        "qwen-sd-vllm.json",
         "summary.json",
     ]
     measured = [key for key in driver.world.stored("results") if key.endswith("summary.json")]
