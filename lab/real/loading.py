@@ -10,6 +10,8 @@ from pathlib import Path
 from lab.errors import LabError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+INTERRUPTED = 130
+"""Ctrl-C reaches the benchmark too, which may end before this process hears of it."""
 
 
 def measure(
@@ -43,6 +45,8 @@ def _benchmark(words: Sequence[str], *, shown: bool = True) -> str:
         text=True,
         check=False,
     )
+    if done.returncode == INTERRUPTED:
+        raise KeyboardInterrupt
     if done.returncode:
         raise LabError(
             f"python -m benchmark {words[0]} ended with exit {done.returncode}; its message is above"
