@@ -35,16 +35,23 @@ def advise(out: Path, *words: str) -> str:
 
 
 def _benchmark(words: Sequence[str], *, shown: bool = True) -> str:
+    """Run under the guard of the servers, so that it too ends with the lab, however that ends."""
     sys.stdout.flush()
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmark", *words],
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lab.engine.guard", sys.executable, "-m", "benchmark", *words],
         cwd=ROOT,
+        stdin=subprocess.PIPE,
         stdout=None if shown else subprocess.PIPE,
         text=True,
-        check=False,
+        start_new_session=True,
     )
-    if done.returncode:
-        raise LabError(
-            f"python -m benchmark {words[0]} ended with exit {done.returncode}; its message is above"
-        )
-    return done.stdout or ""
+    try:
+        said = process.stdout.read() if process.stdout else ""
+        code = process.wait()
+    finally:
+        if process.stdin:
+            process.stdin.close()
+        process.wait()
+    if code:
+        raise LabError(f"python -m benchmark {words[0]} ended with exit {code}; its message is above")
+    return said

@@ -67,7 +67,7 @@ def _by_window(results: Results) -> Iterator[Iterator[str]]:
 
 def _windows(results: Results, name: str) -> Iterator[str]:
     cells = _cells(results)
-    yield f"Speed-up against k, class `{name}`; advised from {results.sweep.widest} alone, its steps timed with "
+    yield f"Speed-up against k, class `{name}`; advised from {results.sweep.widest} alone, its steps timed with"
     yield f"{results.sweep.narrowest}'s:"
     yield ""
     yield "| k | tokens a step | measured speed-up | n | advised | advised / measured |"
