@@ -22,9 +22,9 @@ def build_app(
 
     `context` overrides cdk.json: `experiment` names the file, `manifests` the folder of what was rendered from it,
     `admins` who administers the cluster, `alarm_email` who hears of alarms, `pipeline_role` which role a pipeline works
-    with inside it, `build_images` where images are built. Without `outdir` the CDK command line (or CDK_OUTDIR) decides
-    where the templates go. `validation` says whether the synth checks the templates against CloudFormation's schemas,
-    which takes most of its time; otherwise CDK_VALIDATION does.
+    with inside it, `permissions_boundary` which policy bounds every role, `build_images` where images are built. Without
+    `outdir` the CDK command line (or CDK_OUTDIR) decides where the templates go. `validation` says whether the synth
+    checks the templates against CloudFormation's schemas, which takes most of its time; otherwise CDK_VALIDATION does.
     Raises `experiment.InvalidExperiment` before jsii starts, and `infra.InfraError`.
     """
     configuration = configure(context or {})

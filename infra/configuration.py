@@ -20,6 +20,8 @@ from infra.node_images import check_driver
 ROOT = Path(__file__).resolve().parent.parent
 _ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+")
 BUILDERS = ("docker", "codebuild")
+_POLICY_NAME = re.compile(r"[\w+=,.@-]{1,128}", re.ASCII)
+_BOUNDARY = "@aws-cdk/core:permissionsBoundary"
 _PRINCIPAL = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/[\w+=,.@/-]+")
 
 
@@ -62,7 +64,7 @@ def configure(context: Mapping[str, object]) -> Configuration:
         admins=_principals("admins", merged["admins"]),
         pipeline_role=_pipeline_role(merged["pipeline_role"]),
         build_images=_builder(merged["build_images"]),
-        context=merged,
+        context=merged | _boundary(merged["permissions_boundary"]),
     )
 
 
@@ -108,3 +110,14 @@ def _builder(value: object) -> str:
             f"context build_images = {value!r}: nobody builds so; use -c build_images={' or '.join(BUILDERS)}"
         )
     return str(value)
+
+
+def _boundary(value: object) -> dict[str, object]:
+    """CDK's own key wants an object, which `-c` cannot say."""
+    name = str(value).strip()
+    if name and not _POLICY_NAME.fullmatch(name):
+        raise InfraError(
+            f"context permissions_boundary = {name!r}: is no name of an IAM policy; "
+            f"use -c permissions_boundary=speculation-boundary, or leave it out"
+        )
+    return {_BOUNDARY: {"name": name}} if name else {}
