@@ -1,10 +1,13 @@
 """The pipeline's CDK app: `.venv/bin/npx cdk deploy --app '.venv/bin/python pipeline.py' pipeline` (docs/pipeline.md)."""
 
+import gc
 import sys
 
-from experiment import InvalidExperiment
-from infra import InfraError
-from infra.pipeline.app import build_pipeline
+gc.disable()  # as in app.py
+
+from experiment import InvalidExperiment  # noqa: E402
+from infra import InfraError  # noqa: E402
+from infra.pipeline.app import build_pipeline  # noqa: E402
 
 
 def main() -> int:
@@ -13,6 +16,7 @@ def main() -> int:
     except (InvalidExperiment, InfraError) as error:
         print(error, file=sys.stderr)
         return 2
+    gc.freeze()
     return 0
 
 

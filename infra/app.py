@@ -22,27 +22,17 @@ def build_app(
 
     `context` overrides cdk.json: `experiment` names the file, `manifests` the folder of what was rendered from it,
     `admins` who administers the cluster, `alarm_email` who hears of alarms, `pipeline_role` which role a pipeline works
-    with inside it, `build_images` where images are built. Without `outdir` the CDK command line (or CDK_OUTDIR) decides
-    where the templates go. `validation` says whether the synth checks the templates against CloudFormation's schemas,
-    which takes most of its time; otherwise CDK_VALIDATION does.
+    with inside it, `permissions_boundary` which policy bounds every role, `build_images` where images are built. Without
+    `outdir` the CDK command line (or CDK_OUTDIR) decides where the templates go. `validation` says whether the synth
+    checks the templates against CloudFormation's schemas, which takes most of its time; otherwise CDK_VALIDATION does.
     Raises `experiment.InvalidExperiment` before jsii starts, and `infra.InfraError`.
     """
     configuration = configure(context or {})
 
-    import aws_cdk as cdk  # after the judgement: starting jsii takes a second
+    app = cdk_app(configuration.context, outdir=outdir, validation=validation)
 
-    from infra.deployment import add_stacks
+    from infra.deployment import add_stacks  # like all that imports the CDK, after the judgement
 
-    app = cdk.App(
-        context=dict(configuration.context),
-        outdir=outdir,
-        analytics_reporting=False,
-        # Of every construct CDK would note where in JavaScript it was made, and draw a tree for IDEs: a tenth of the
-        # synth, which says nothing of the Python here.
-        stack_traces=False,
-        tree_metadata=False,
-        builtin_cloud_formation_validation=validation,
-    )
     add_stacks(
         app,
         experiment=configuration.experiment,
@@ -53,3 +43,19 @@ def build_app(
         build_images=configuration.build_images,
     )
     return app
+
+
+def cdk_app(context: Mapping[str, object], *, outdir: str | None, validation: bool | None = None) -> cdk.App:
+    """An empty app, which starts jsii: that takes a second."""
+    import aws_cdk as cdk
+
+    return cdk.App(
+        context=dict(context),
+        outdir=outdir,
+        analytics_reporting=False,
+        # Of every construct CDK would note where in JavaScript it was made, and draw a tree for IDEs: a tenth of the
+        # synth, which says nothing of the Python here.
+        stack_traces=False,
+        tree_metadata=False,
+        builtin_cloud_formation_validation=validation,
+    )

@@ -21,6 +21,8 @@ from infra.node_images import check_driver
 ROOT = Path(__file__).resolve().parent.parent
 _ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+")
 BUILDERS = ("docker", "codebuild")
+_POLICY_NAME = re.compile(r"[\w+=,.@-]{1,128}", re.ASCII)
+_BOUNDARY = "@aws-cdk/core:permissionsBoundary"
 _T = TypeVar("_T")
 _PRINCIPAL = re.compile(
     r"arn:aws[a-z-]*:iam::\d{12}:(role(?!/aws-service-role/)|user)/[\w+=,.@/-]+", re.ASCII
@@ -70,6 +72,7 @@ def configure(context: Mapping[str, object]) -> Configuration:
             return otherwise
 
     admins: tuple[str, ...] = judged(lambda: _principals("admins", merged["admins"]), ())
+    boundary: Mapping[str, object] = judged(lambda: _boundary(merged["permissions_boundary"]), {})
     configuration = Configuration(
         experiment=experiment,
         files=judged(lambda: read(experiment, ROOT / str(merged["manifests"])), ()),
@@ -77,7 +80,7 @@ def configure(context: Mapping[str, object]) -> Configuration:
         admins=admins,
         pipeline_role=judged(lambda: _pipeline_role(merged["pipeline_role"], admins), None),
         build_images=judged(lambda: _builder(merged["build_images"]), ""),
-        context=merged,
+        context={**merged, **boundary},
     )
     judged(lambda: check_driver(experiment), None)
     if problems:
@@ -133,3 +136,14 @@ def _builder(value: object) -> str:
             f"context build_images = {value!r}: nobody builds so; use -c build_images={' or '.join(BUILDERS)}"
         )
     return str(value)
+
+
+def _boundary(value: object) -> dict[str, object]:
+    """CDK's own key wants an object, which `-c` cannot say."""
+    name = str(value).strip()
+    if name and not _POLICY_NAME.fullmatch(name):
+        raise InfraError(
+            f"context permissions_boundary = {name!r}: is no name of an IAM policy; "
+            f"use -c permissions_boundary=speculation-boundary, or leave it out"
+        )
+    return {_BOUNDARY: {"name": name}} if name else {}

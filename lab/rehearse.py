@@ -105,6 +105,7 @@ def _as_data(rehearsal: Rehearsal, changed: tuple[str, ...]) -> dict[str, Any]:
             }
             for one in rehearsal.resources
         ],
+        "bounded_roles": rehearsal.bounded_roles,
         "published_bytes": dict(rehearsal.published),
         "images_not_built": list(rehearsal.images),
         "unresolved": list(rehearsal.unresolved),

@@ -26,6 +26,8 @@ app = cdk.App()
 s3.Bucket(cdk.Stack(app, "One"), "Bucket")
 app.synth()
 """
+_TEMPLATE_TESTS = ("-m", "pytest", "-n", "0", "-m", "not slow", "tests/infra")
+"""Without those that run cfn-lint or CloudFormation's validation over the same templates."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Subject:
     limit_s: float | None = None
     limit_ratio: float | None = None
     """To the one-bucket app."""
+    once: bool = False
+    """Runs long enough to be told from the noise of one run; then n = 1."""
 
 
 def main() -> int:
@@ -51,14 +55,18 @@ def main() -> int:
         subjects = (
             Subject("empty app, one bucket", (python, "-c", ONE_BUCKET)),
             Subject("python app.py, all stacks", (python, "app.py"), limit_ratio=2.5),
+            Subject("python pipeline.py, two stages", (python, "pipeline.py"), limit_ratio=3.5),
             Subject(
                 "python -m experiment check", (python, "-m", "experiment", "check", EXPERIMENT), limit_s=0.5
             ),
             Subject("python -m cdk8s_charts", (python, "-m", "cdk8s_charts", "--out", scratch), limit_s=3.0),
+            Subject("tests of the templates, n = 1", (python, *_TEMPLATE_TESTS), limit_s=20.0, once=True),
         )
         times: dict[str, list[float]] = {subject.name: [] for subject in subjects}
         for run in range(runs + 1):
             for subject in subjects:
+                if subject.once and run != runs:
+                    continue
                 took = _run(subject.command, Path(scratch) / "cdk.out")
                 if run:
                     times[subject.name].append(took)
@@ -89,7 +97,7 @@ def _report(subjects: tuple[Subject, ...], times: dict[str, list[float]], runs: 
         if subject.limit_ratio is not None:
             verdict = f"{ratio:.2f} x the one-bucket app, limit {subject.limit_ratio:g}"
             passed += ratio > subject.limit_ratio
-        print(f"{subject.name:28} {median:5.2f} s ({min(taken):.2f} to {max(taken):.2f})  {verdict}")
+        print(f"{subject.name:30} {median:5.2f} s ({min(taken):.2f} to {max(taken):.2f})  {verdict}")
     return 1 if passed else 0
 
 

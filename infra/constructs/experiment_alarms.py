@@ -30,18 +30,18 @@ class ExperimentAlarms(Construct):
         self.topic = self._topic(experiment)
         if email:
             self.topic.add_subscription(subscriptions.EmailSubscription(email))
+        self._notices = [self.topic.topic_arn]
         self.arns: list[str] = []
         """Of every alarm, in the order of `infra.alarms`."""
+        stack = cdk.Stack.of(self)
+        arn_of_alarms = f"arn:{stack.partition}:cloudwatch:{stack.region}:{stack.account}:alarm"
         made: dict[str, cdk.CfnResource] = {}
         for alarm in alarms(experiment, system_nodes=system_nodes):
             if isinstance(alarm, CompositeAlarm):
                 made[alarm.name] = self._composite(alarm, made)
             else:
                 made[alarm.name] = self._metric(alarm)
-            stack = cdk.Stack.of(self)
-            self.arns.append(
-                f"arn:{stack.partition}:cloudwatch:{stack.region}:{stack.account}:alarm:{alarm.name}"
-            )
+            self.arns.append(f"{arn_of_alarms}:{alarm.name}")
 
     def _topic(self, experiment: Experiment) -> sns.Topic:
         """CloudWatch can publish only under a key whose policy lets it, so AWS's own key for SNS does not do.
@@ -82,20 +82,23 @@ class ExperimentAlarms(Construct):
         )
         return topic
 
-    def _metric(self, alarm: MetricAlarm) -> cloudwatch.CfnAlarm:
-        return cloudwatch.CfnAlarm(
+    def _metric(self, alarm: MetricAlarm) -> cdk.CfnResource:
+        # The queries are already in CloudFormation's own words, which are those of the dashboards.
+        return cdk.CfnResource(
             self,
             alarm.name,
-            alarm_name=alarm.name,
-            alarm_description=f"{alarm.message} Missing data: {alarm.missing}, {alarm.missing_because}.",
-            metrics=[_query(query) for query in alarm.queries],
-            comparison_operator=alarm.comparison,
-            threshold=alarm.threshold,
-            evaluation_periods=alarm.periods,
-            datapoints_to_alarm=alarm.breaching,
-            treat_missing_data=alarm.missing,
-            alarm_actions=[self.topic.topic_arn] if alarm.notifies else None,
-            ok_actions=[self.topic.topic_arn] if alarm.notifies else None,
+            type="AWS::CloudWatch::Alarm",
+            properties={
+                "AlarmName": alarm.name,
+                "AlarmDescription": f"{alarm.message} Missing data: {alarm.missing}, {alarm.missing_because}.",
+                "Metrics": [{"ReturnData": True, **query} for query in alarm.queries],
+                "ComparisonOperator": alarm.comparison,
+                "Threshold": alarm.threshold,
+                "EvaluationPeriods": alarm.periods,
+                "DatapointsToAlarm": alarm.breaching,
+                "TreatMissingData": alarm.missing,
+                **({"AlarmActions": self._notices, "OKActions": self._notices} if alarm.notifies else {}),
+            },
         )
 
     def _composite(
@@ -107,35 +110,11 @@ class ExperimentAlarms(Construct):
             alarm_name=alarm.name,
             alarm_description=alarm.message,
             alarm_rule=" AND ".join(f'ALARM("{part}")' for part in alarm.parts),
-            alarm_actions=[self.topic.topic_arn],
-            ok_actions=[self.topic.topic_arn],
+            alarm_actions=self._notices,
+            ok_actions=self._notices,
         )
         for part in alarm.parts:
             composite.add_resource_dependency(
                 made[part]
             )  # the rule names them, which CloudFormation does not see
         return composite
-
-
-def _query(query: dict[str, Any]) -> cloudwatch.CfnAlarm.MetricDataQueryProperty:
-    found = query.get("MetricStat")
-    stat = found and cloudwatch.CfnAlarm.MetricStatProperty(
-        metric=cloudwatch.CfnAlarm.MetricProperty(
-            namespace=found["Metric"]["Namespace"],
-            metric_name=found["Metric"]["MetricName"],
-            dimensions=[
-                cloudwatch.CfnAlarm.DimensionProperty(name=one["Name"], value=one["Value"])
-                for one in found["Metric"]["Dimensions"]
-            ],
-        ),
-        period=found["Period"],
-        stat=found["Stat"],
-    )
-    return cloudwatch.CfnAlarm.MetricDataQueryProperty(
-        id=query["Id"],
-        expression=query.get("Expression"),
-        label=query.get("Label"),
-        period=query.get("Period"),
-        metric_stat=stat,
-        return_data=query.get("ReturnData", True),
-    )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiment.catalogue.regions import ZONES
+from infra.app import cdk_app
 from infra.configuration import ROOT
 from infra.pipeline.configuration import PipelineConfiguration, read_pipeline
 
@@ -28,12 +29,11 @@ def build_pipeline(
 
 def app_of(configuration: PipelineConfiguration, *, outdir: str | None = None) -> cdk.App:
     """The app of a configuration."""
-    import aws_cdk as cdk  # after the judgement: starting jsii takes a second
-
-    from infra.stacks.pipeline import PipelineStack
-
     flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
-    app = cdk.App(context={**flags, **_zones(configuration)}, outdir=outdir, analytics_reporting=False)
+    app = cdk_app({**flags, **_zones(configuration)}, outdir=outdir)
+
+    from infra.stacks.pipeline import PipelineStack  # like all that imports the CDK, after the judgement
+
     PipelineStack(app, "pipeline", configuration=configuration)
     return app
 

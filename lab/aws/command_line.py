@@ -1,6 +1,6 @@
 """The pinned CDK command line, run against the loopback server: bootstrap, then deploy, exactly as a person would.
 
-    cdk bootstrap aws://ACCOUNT/REGION
+    cdk bootstrap aws://ACCOUNT/REGION --cloudformation-execution-policies ... --custom-permissions-boundary ...
     cdk deploy --all --method direct
 
 `--method direct`, because moto loses the exports of a stack that comes from a change set. Docker is stood in for.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from lab.aws.server import child_environment
 ROOT = Path(__file__).resolve().parents[2]
 CDK = ROOT / "node_modules" / ".bin" / "cdk"
 NPX = ROOT / ".venv" / "bin" / "npx"
-BOOTSTRAP_STACK = "CDKToolkit"
 _DOCKER = Path(__file__).resolve().with_name("docker_stand_in")
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _TOLD = 5
@@ -46,6 +45,7 @@ def bootstrap_and_deploy(
     endpoint: str,
     account: str,
     region: str,
+    bootstrap_flags: Sequence[str],
     report: Callable[[str], None],
 ) -> Deployed:
     """Run both commands; `folder` gets the assembly and the logs. `report` hears of each command.
@@ -64,7 +64,7 @@ def bootstrap_and_deploy(
         "NO_COLOR": "1",
     }
     told = [word for name, value in context.items() for word in ("-c", f"{name}={value}")]
-    bootstrap = ["bootstrap", f"aws://{account}/{region}"]
+    bootstrap = ["bootstrap", f"aws://{account}/{region}", *bootstrap_flags]
     deploy = [
         "deploy",
         "--all",
@@ -75,8 +75,8 @@ def bootstrap_and_deploy(
         "--output",
         str(assembly),
     ]
-    for command in (bootstrap, deploy):
-        report(f"cdk {' '.join(command[:4])}")
+    for command, words in ((bootstrap, len(bootstrap)), (deploy, 4)):
+        report(f"cdk {' '.join(command[:words])}")
         _run([*command, "--ci", "--no-notices", *told], folder / f"{command[0]}.log", environment)
     template = folder / "bootstrap.json"
     _run(["bootstrap", "--show-template", "--json", "--no-notices"], template, environment, errors=False)

@@ -37,3 +37,7 @@ class ServerError(RehearsalError):
 
 class CommandLineError(RehearsalError):
     """The CDK command line is not installed, or one of its commands failed."""
+
+
+class BootstrapError(RehearsalError):
+    """A role carries other policies, or another boundary, than the committed ones."""

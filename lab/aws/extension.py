@@ -10,6 +10,7 @@ from typing import Any
 from moto.cloudformation import models as cloudformation
 from moto.cloudformation import parsing
 from moto.cloudformation.exceptions import CloudFormationError
+from moto.core.config import default_user_config
 from moto.core.exceptions import ServiceException
 from werkzeug.exceptions import HTTPException
 
@@ -62,7 +63,8 @@ def _json_first(parse: Callable[[str], dict[str, Any]]) -> Callable[[str], dict[
 
 @contextmanager
 def extended_moto() -> Iterator[None]:
-    """Put the extension in place for a while."""
+    """Put the extension in place for a while, and AWS's own managed policies with it: moto knows them, and leaves them
+    out unless it is asked."""
     backend = cloudformation.CloudFormationBackend
     replaced = (
         (parsing, "resource_class_from_type", model_for),
@@ -75,10 +77,14 @@ def extended_moto() -> Iterator[None]:
         ),
     )
     originals = [(owner, name, vars(owner)[name]) for owner, name, _ in replaced]
+    iam = default_user_config["iam"]
+    policies_loaded = iam["load_aws_managed_policies"]
     try:
+        iam["load_aws_managed_policies"] = True
         for owner, name, replacement in replaced:
             setattr(owner, name, replacement)
         yield
     finally:
+        iam["load_aws_managed_policies"] = policies_loaded
         for owner, name, original in originals:
             setattr(owner, name, original)

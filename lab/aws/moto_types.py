@@ -4,6 +4,7 @@ Real, in moto's own backends and readable through the APIs afterwards:
     AWS::EKS::Cluster      in moto's `eks`, with a cluster security group in its `ec2` as EKS makes one
     AWS::EKS::Nodegroup    in moto's `eks`; what EKS would leave open (instance types, disk, release) stays open
     AWS::SSM::Parameter    as in moto, but a name is made up where the template gives none
+    AWS::IAM::Role         as in moto, which forgets the managed policies: they are attached, and must exist
     alarms, schedules, policies of topics, subscriptions, egress rules: through moto's APIs, see `api_models`
 
 Recorded only, because moto has no such API: resolved properties are kept and can be listed, nothing checks them and
@@ -30,7 +31,9 @@ from moto.cloudformation.exceptions import ValidationError
 from moto.cloudformation.models import cloudformation_backends
 from moto.cloudformation.parsing import ResourceMap, get_model_map
 from moto.core.common_models import CloudFormationModel
+from moto.iam.models import Role, iam_backends
 from moto.ssm.models import Parameter
+from moto.utilities.utils import get_partition
 
 from lab.aws.accounting import Outcome
 from lab.aws.api_models import API_MODELS
@@ -119,6 +122,27 @@ class SsmParameter(CloudFormationModel):
         )
 
 
+class IamRole(Role):
+    """moto's own role, with the managed policies that its template names: AWS's own, or made before."""
+
+    @classmethod
+    def create_from_cloudformation_json(
+        cls,
+        resource_name: str,
+        cloudformation_json: dict[str, Any],
+        account_id: str,
+        region_name: str,
+        **_: Any,
+    ) -> Role:
+        role: Role = Role.create_from_cloudformation_json(
+            resource_name, cloudformation_json, account_id, region_name
+        )
+        backend = iam_backends[account_id][get_partition(region_name)]
+        for arn in cloudformation_json["Properties"].get("ManagedPolicyArns", ()):
+            backend.attach_role_policy(arn, role.name)
+        return role
+
+
 class Recorded(CloudFormationModel):
     """A resource of which only the resolved properties are kept."""
 
@@ -156,7 +180,7 @@ class Recorded(CloudFormationModel):
 
 
 _MODELLED: Mapping[str, type[CloudFormationModel]] = {
-    **{model.cloudformation_type(): model for model in (EksCluster, EksNodegroup, SsmParameter)},
+    **{model.cloudformation_type(): model for model in (EksCluster, EksNodegroup, IamRole, SsmParameter)},
     **API_MODELS,
 }
 

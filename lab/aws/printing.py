@@ -25,6 +25,7 @@ def account_lines(rehearsal: Rehearsal) -> tuple[str, ...]:
         *_stack_lines(rehearsal),
         "Read back:",
         *_fact_lines(rehearsal.facts),
+        *_role_lines(rehearsal.bounded_roles),
         "What it cannot show:",
         *_limit_lines(rehearsal),
     )
@@ -61,11 +62,17 @@ def _fact_lines(facts: ReadBack) -> Iterator[str]:
     yield from _each("helm", [_helm_release(one) for one in facts.helm_releases], items=2)
 
 
+def _role_lines(asked: int) -> Iterator[str]:
+    if asked:
+        text = f"{asked} asked: the committed execution policy and boundary, where docs/pipeline.md puts them"
+        yield from _folded("roles", text, lines=1)
+
+
 def _limit_lines(rehearsal: Rehearsal) -> Iterator[str]:
     recorded = _counted(rehearsal.types(Outcome.RECORDED))
     absent = _counted(rehearsal.types(Outcome.NOT_MODELLED))
     yield from _folded("recorded only", recorded or "nothing", lines=3)
-    yield from _folded("not modelled", absent or "nothing", lines=4)
+    yield from _folded("not modelled", absent or "nothing", lines=3)
     if rehearsal.unresolved:
         yield from _folded("unresolved", "; ".join(rehearsal.unresolved), lines=2)
     code, images = len(rehearsal.placeholders), len(rehearsal.images)

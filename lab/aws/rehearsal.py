@@ -17,7 +17,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from lab.aws import moto_types
 from lab.aws.accounting import Outcome, Resource
 from lab.aws.assembly import Assembly, StackTemplate, read_assembly
-from lab.aws.command_line import BOOTSTRAP_STACK, bootstrap_and_deploy
+from lab.aws.bootstrap import BOOTSTRAP_STACK, check_roles, deploy_policies
+from lab.aws.command_line import bootstrap_and_deploy
 from lab.aws.errors import ServerError
 from lab.aws.facts import ReadBack
 from lab.aws.placeholder_assets import stand_in_for_bootstrap
@@ -46,6 +47,8 @@ class Rehearsal:
     """`bucket/key` of Lambda code that the command line published, and how many bytes of it are there."""
     images: tuple[str, ...]
     """`repository:tag` of container images that the stacks name and that were neither built nor pushed."""
+    bounded_roles: int
+    """Roles that were asked for their policies and their boundary, after the bootstrap with the command line."""
     unresolved: tuple[str, ...]
     """What moto said it cannot resolve; a property that holds such a reference holds nothing of use."""
 
@@ -95,15 +98,18 @@ def rehearse_with_cdk(
     endpoint: str | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Rehearsal:
-    """`cdk bootstrap` and `cdk deploy --all` with the pinned command line, then the same account, in which the stack of
-    the bootstrap comes first. `folder` gets assembly and logs.
+    """The committed policies, `cdk bootstrap` with them and `cdk deploy --all` with the pinned command line, then the same
+    account, in which the stacks of the policies and of the bootstrap come first. `folder` gets assembly and logs.
 
     Raises what `rehearse` raises, and `CommandLineError`.
     """
     check_place(account=account, region=region)
     with _listening(endpoint, account=account, region=region) as (client_of, complaints):
+        report("aws cloudformation deploy --stack-name speculation-policies")
+        policies = deploy_policies(client_of("cloudformation"))
         deployed = bootstrap_and_deploy(
-            context=context,
+            context={**context, "permissions_boundary": policies.boundary},
+            bootstrap_flags=policies.flags,
             folder=folder,
             endpoint=client_of("cloudformation").meta.endpoint_url,
             account=account,
@@ -117,7 +123,7 @@ def rehearse_with_cdk(
             template=json.loads(deployed.bootstrap_template),
             tags={},
         )
-        stacks = (toolkit, *read.stacks)
+        stacks = (policies.stack, toolkit, *read.stacks)
         resources = tuple(
             one
             for stack in stacks
@@ -132,6 +138,7 @@ def rehearse_with_cdk(
             account=account,
             region=region,
             placeholders=(),
+            bounded_roles=check_roles(resources, policies, client_of("iam")),
             published=_published(read, client_of, account=account, region=region),
             images=deployed.images,
         )
@@ -159,6 +166,7 @@ def _result(
     placeholders: tuple[str, ...],
     images: tuple[str, ...],
     published: tuple[tuple[str, int], ...] = (),
+    bounded_roles: int = 0,
 ) -> Rehearsal:
     return Rehearsal(
         region=region,
@@ -170,6 +178,7 @@ def _result(
         placeholders=placeholders,
         published=published,
         images=images,
+        bounded_roles=bounded_roles,
         unresolved=tuple(dict.fromkeys(complaints)),
     )
 

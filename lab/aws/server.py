@@ -47,8 +47,8 @@ def rehearsal_server() -> Iterator[str]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     try:
         requests.setLevel(logging.ERROR)
-        moto_api_backend.reset()
         with extended_moto():
+            moto_api_backend.reset()
             server.start()
             address = f"http://localhost:{server.get_host_and_port()[1]}"
 

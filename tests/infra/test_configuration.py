@@ -79,6 +79,14 @@ def test_nobody_is_admitted_twice() -> None:
         configure({"pipeline_role": role, "admins": f"arn:aws:iam::111122223333:role/ops,{role}"})
 
 
+def test_a_boundary_is_named_on_the_command_line_and_reaches_cdk_in_its_own_form() -> None:
+    key = "@aws-cdk/core:permissionsBoundary"
+    assert key not in configure({}).context
+    assert configure({"permissions_boundary": "bounds"}).context[key] == {"name": "bounds"}
+    with pytest.raises(InfraError, match=r"permissions_boundary = 'arn:.*is no name of an IAM policy"):
+        configure({"permissions_boundary": "arn:aws:iam::111122223333:policy/bounds"})
+
+
 def test_images_are_built_on_this_machine_or_by_codebuild() -> None:
     assert configure({}).build_images == "docker"
     assert configure({"build_images": "codebuild"}).build_images == "codebuild"

@@ -71,6 +71,7 @@ def linted(templates: list[Path]) -> list[dict[str, object]]:
     return found
 
 
+@pytest.mark.slow
 def test_cfn_lint_finds_nothing_for_the_region(
     templates: list[Path], linted: list[dict[str, object]]
 ) -> None:
@@ -79,6 +80,7 @@ def test_cfn_lint_finds_nothing_for_the_region(
     assert kept == []
 
 
+@pytest.mark.slow
 def test_each_warning_that_is_left_occurs(linted: list[dict[str, object]]) -> None:
     assert {_rule(match) for match in linted} == set(LEFT_TO_CDK)
     assert all(re.fullmatch(r"W\d{4}", rule) for rule in LEFT_TO_CDK)

@@ -50,6 +50,7 @@ def deploy(folder: Path, heard: list[str] | None = None) -> command_line.Deploye
         endpoint="http://localhost:1",
         account=ACCOUNT,
         region=REGION,
+        bootstrap_flags=("--custom-permissions-boundary", "bounds"),
         report=heard.append,
     )
 
@@ -68,8 +69,15 @@ def test_bootstrap_comes_first_then_all_stacks_without_change_sets(installed: Pa
     heard: list[str] = []
     deploy(installed, heard)
     assert heard == [
-        "cdk bootstrap aws://123456789012/us-east-2",
+        "cdk bootstrap aws://123456789012/us-east-2 --custom-permissions-boundary bounds",
         "cdk deploy --all --method direct",
+    ]
+    bootstrapped = (installed / "bootstrap.log").read_text(encoding="utf-8").split()
+    assert bootstrapped[1:5] == [
+        "bootstrap",
+        "aws://123456789012/us-east-2",
+        "--custom-permissions-boundary",
+        "bounds",
     ]
     called = (installed / "deploy.log").read_text(encoding="utf-8").split()
     assert called[:5] == ["cdk", "deploy", "--all", "--method", "direct"]

@@ -104,5 +104,6 @@ def huge() -> Rehearsal:
         placeholders=("b/k",) * 1000,
         published=(("b/k", 1),) * 1000,
         images=("r:t",) * 1000,
+        bounded_roles=1000,
         unresolved=(f"{long} could not be resolved",) * 9,
     )

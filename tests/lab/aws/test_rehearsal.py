@@ -22,8 +22,11 @@ from tests.lab.aws.assemblies import (
     NETWORK,
     REGION,
     WORKLOADS,
+    role,
     write_assembly,
 )
+
+AWS_OWN = "arn:aws:iam::aws:policy"
 
 
 def outcomes(rehearsal: Rehearsal, stack: str) -> dict[str, Outcome]:
@@ -155,6 +158,16 @@ def test_a_stack_that_fails_is_named_with_its_resource_and_the_reason(tmp_path: 
     with pytest.raises(StackError, match=r"stack one: Group \(AWS::EKS::Nodegroup\): .*nowhere") as caught:
         rehearse(single(tmp_path, resources), region=REGION)
     assert caught.value.exit_code == 1
+
+
+def test_a_role_with_a_managed_policy_that_does_not_exist_fails(tmp_path: Path) -> None:
+    properties = {
+        **role("ec2.amazonaws.com")["Properties"],
+        "ManagedPolicyArns": [f"{AWS_OWN}/AmazonEKSNothing"],
+    }
+    broken = {"Node": {"Type": "AWS::IAM::Role", "Properties": properties}}
+    with pytest.raises(StackError, match=r"stack one: Node \(AWS::IAM::Role\): .*AmazonEKSNothing"):
+        rehearse(single(tmp_path, broken), region=REGION)
 
 
 def test_an_error_inside_moto_is_one_line_and_no_traceback(
