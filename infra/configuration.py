@@ -56,6 +56,7 @@ def configure(context: Mapping[str, object]) -> Configuration:
     merged = {**json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"], **context}
     experiment = load(_experiment_file(merged["experiment"]))
     problems: list[str] = []
+    nobody: tuple[str, ...] = ()
 
     def judged(judge: Callable[[], _T], otherwise: _T) -> _T:
         try:
@@ -64,7 +65,7 @@ def configure(context: Mapping[str, object]) -> Configuration:
             problems.append(str(error))
             return otherwise
 
-    admins = judged(lambda: _principals("admins", merged["admins"]), ())
+    admins = judged(lambda: _principals("admins", merged["admins"]), nobody)
     configuration = Configuration(
         experiment=experiment,
         files=judged(lambda: read(experiment, ROOT / str(merged["manifests"])), ()),
