@@ -15,9 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def main(argv: list[str] | None = None) -> int:
     """Exit 0 when written (or, with --check, up to date), 1 when --check finds a difference, 2 for a wrong file."""
     parser = argparse.ArgumentParser(prog="python -m cdk8s_charts", description=__doc__)
-    parser.add_argument(
-        "experiments", nargs="*", type=Path, help="files; default: all of experiments/ that have a cluster"
-    )
+    parser.add_argument("experiments", nargs="*", type=Path, help="files; default: all of experiments/")
     parser.add_argument(
         "--out", type=Path, default=ROOT / "manifests", help="parent folder (default: manifests/)"
     )
@@ -32,9 +30,6 @@ def main(argv: list[str] | None = None) -> int:
     except InvalidExperiment as error:
         print(error, file=sys.stderr)
         return 2
-
-    if not arguments.experiments:
-        experiments = [experiment for experiment in experiments if experiment.cluster.instance.neuron]
 
     from cdk8s_charts.errors import ChartError
     from cdk8s_charts.render import render  # after the judgement: starting jsii takes a second

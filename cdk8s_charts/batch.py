@@ -6,6 +6,7 @@ to see those modes, as `experiment` marks them (`batch_only`).
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cdk8s
@@ -13,7 +14,6 @@ import cdk8s
 from cdk8s_charts import jobs, pod, sizes
 from cdk8s_charts.allocation import hold_devices
 from cdk8s_charts.batch_command import (
-    MEDUSA_HEADS,
     MEDUSA_MODEL,
     MEDUSA_TREE,
     batch_argv,
@@ -31,22 +31,27 @@ from experiment.naming import COMPILE_ACCOUNT, namespace
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
 
-_JOIN = f"""\
-mkdir -p {MEDUSA_MODEL}
-for file in "$1"/*; do ln -sf "$file" {MEDUSA_MODEL}/; done
-for file in "$2"/*.pt; do ln -sf "$file" {MEDUSA_MODEL}/{MEDUSA_HEADS}; done
-[ -e {MEDUSA_MODEL}/{MEDUSA_HEADS} ] || {{ echo "no heads (*.pt) in $2; fetch them first" >&2; exit 1; }}
-"""
+_PROGRAM = Path(__file__).parent / "heads" / "join_heads.py"
+"""Runs in the pod, from the ConfigMap that holds the tree too."""
+_JOIN_MEMORY_GIB = 8
+"""Five heads of a 7B target in single precision are 3 GB; they are held twice while they are written."""
 
 
 def batch_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
     """The Jobs of every such arm."""
     chart = cdk8s.Chart(scope, "35-batch", namespace=namespace(experiment), disable_resource_name_hashes=True)
-    for arm in experiment.batch_arms:
-        if _is_medusa(arm):
-            place(chart, _tree(experiment, arm))
-        place(chart, job(experiment, arm))
+    for manifest in batch_objects(experiment):
+        place(chart, manifest)
     return chart
+
+
+def batch_objects(experiment: Experiment) -> list[dict[str, Any]]:
+    """What the Jobs read before each Job that reads it."""
+    found = []
+    for arm in experiment.batch_arms:
+        found += [_tree(experiment, arm)] if _is_medusa(arm) else []
+        found.append(job(experiment, arm))
+    return found
 
 
 def job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
@@ -108,8 +113,11 @@ def _prompts(experiment: Experiment) -> tuple[str, ...]:
 
 
 def _tree(experiment: Experiment, arm: Arm) -> dict[str, Any]:
-    """Medusa's tree of candidates as a file."""
-    data = {MEDUSA_TREE.rpartition("/")[2]: medusa_tree_file(arm)}
+    """Medusa's tree of candidates, and the program that puts its heads where NxD Inference looks."""
+    data = {
+        MEDUSA_TREE.rpartition("/")[2]: medusa_tree_file(arm),
+        _PROGRAM.name: _PROGRAM.read_text(encoding="utf-8"),
+    }
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -124,14 +132,20 @@ def _tree(experiment: Experiment, arm: Arm) -> dict[str, Any]:
 
 
 def _add_heads(experiment: Experiment, body: pod.PodSpec, demo: pod.Container, arm: Arm) -> None:
-    """The script reads target and heads from one folder, which two repositories do not make: links do."""
+    """The script reads target and heads from one folder, which two repositories do not make, and by names of its own."""
+    assert arm.speculation is not None
     target, heads = (weights_path(weights) for weights in arm.weights)
+    plan = MEDUSA_TREE.rpartition("/")[0]
     join: pod.Container = {
         "name": "join-heads",
         "image": arm.runtime.image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["/bin/sh", "-c", _JOIN, "join-heads", target, heads],
-        "resources": pod.amounts(cpu="100m", memory="64Mi"),
+        "command": [
+            *("python3", f"{plan}/{_PROGRAM.name}", target, heads),
+            *(MEDUSA_MODEL, str(arm.speculation.num_speculative_tokens)),
+        ],
+        "env": [{"name": "HOME", "value": SCRATCH_MOUNT}],
+        "resources": pod.amounts(cpu="2", memory=f"{_JOIN_MEMORY_GIB}Gi"),
         "securityContext": pod.container_security(writable_root=False),
     }
     body["initContainers"].append(join)
@@ -139,4 +153,5 @@ def _add_heads(experiment: Experiment, body: pod.PodSpec, demo: pod.Container, a
     pod.mount(join, "scratch", SCRATCH_MOUNT, writable=True)
     tree = _tree(experiment, arm)
     body["volumes"].append({"name": "tree", "configMap": {"name": tree["metadata"]["name"]}})
-    pod.mount(demo, "tree", MEDUSA_TREE.rpartition("/")[0])
+    for holder in (join, demo):
+        pod.mount(holder, "tree", plan)

@@ -2,8 +2,8 @@
 
 Options as in `inference_demo.py` at tag v0.6.10598 of https://github.com/aws-neuron/neuronx-distributed-inference, the
 version inside the 2.26.1 image; a test compares them with a table read off that file. Unfused speculation compiles the
-draft beside the target; Medusa reads its heads from `medusa_heads.pt` inside the target's own folder, so target and heads
-must be put together first, under `MEDUSA_MODEL`. *Not run on AWS.*
+draft beside the target; Medusa reads its heads from `medusa_heads.pt` inside the target's own folder and under names of its
+own, so target and heads are put together first, under `MEDUSA_MODEL`. *Not run on AWS.*
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from experiment.arms import Arm
 
 MEDUSA_MODEL = f"{SCRATCH_MOUNT}/medusa"
-"""Target's files and `medusa_heads.pt` side by side (links will do)."""
-MEDUSA_HEADS = "medusa_heads.pt"
+"""Links to the target's files, and `medusa_heads.pt` as `heads/join_heads.py` writes it."""
 MEDUSA_TREE = "/plan/medusa-tree.json"
 _MODEL_TYPES = {"LlamaForCausalLM": "llama"}
 

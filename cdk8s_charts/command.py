@@ -36,20 +36,14 @@ _BUILD_AND_EXIT = "import json, sys; from vllm import LLM; LLM(**json.loads(sys.
 """No vLLM has a command that compiles and exits; building the offline engine compiles, and its end ends the process."""
 
 
-def serve_argv(
-    arm: Arm,
-    *,
-    checkpoints: str = CHECKPOINTS_MOUNT,
-    host: str = "0.0.0.0",
-    port: int = SERVICE_PORT,
-) -> list[str]:
-    """The command of a server that loads a compiled artifact; the lab gives its own folder, host and port.
+def serve_argv(arm: Arm) -> list[str]:
+    """The command of a server, which loads a compiled artifact where there is one.
 
     An API key is not in it: vLLM reads `VLLM_API_KEY` from its environment.
     """
     dialect = dialect_of(arm)
-    paths = Paths(checkpoints=checkpoints)
-    listening = {"served_model_name": arm.target.model.name, "host": host, "port": port}
+    paths = Paths()
+    listening = {"served_model_name": arm.target.model.name, "host": "0.0.0.0", "port": SERVICE_PORT}
     options = listening | dialect.engine_options(arm, paths, serving=True) | dialect.server_options()
     return ["vllm", "serve", paths.weights(arm.target), *_flags(options)]
 

@@ -27,6 +27,7 @@ from experiment.naming import (
     bucket,
     compile_job,
 )
+from experiment.neuron_config import TREATED_KEYS
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
@@ -45,13 +46,6 @@ cd "$HOME"
 # The compiler's temporary folders are its user's alone; the copy to S3 has another user, of the volume's group.
 chmod -R g+rX "$artifact"
 """
-TREATED_KEYS = (
-    "enable_fused_speculation",
-    "enable_eagle_speculation",
-    "speculation_length",
-    "fused_spec_config",
-)
-"""Keys of a saved configuration that differ because the arm speculates."""
 
 
 def artifact_address(experiment: Experiment, arm: Arm) -> str:

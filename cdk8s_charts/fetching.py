@@ -23,7 +23,7 @@ _SCRATCH = "/scratch"
 def fetch_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
     """The Jobs of every model that some arm on devices needs, each once."""
     chart = cdk8s.Chart(scope, "22-fetch", namespace=namespace(experiment), disable_resource_name_hashes=True)
-    for weights in experiment.weights:
+    for weights in dict.fromkeys(weights for arm in experiment.device_arms for weights in arm.weights):
         place(chart, job(experiment, weights))
     return chart
 

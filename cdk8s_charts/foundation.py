@@ -9,8 +9,8 @@ import cdk8s_plus_27 as kplus
 
 from cdk8s_charts.claims import claim_template
 from cdk8s_charts.lift import place
-from cdk8s_charts.priority import priority_classes
-from cdk8s_charts.storage import PURPOSES, volume_and_claim
+from cdk8s_charts.priority import one_run_at_a_time, priority_classes
+from cdk8s_charts.storage import stores, volume_and_claim
 from experiment.naming import (
     BENCHMARK_ACCOUNT,
     COMPILE_ACCOUNT,
@@ -27,7 +27,7 @@ ACCOUNTS = (SERVING_ACCOUNT, BENCHMARK_ACCOUNT, FETCH_ACCOUNT, COMPILE_ACCOUNT)
 
 
 def namespace_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
-    """Namespace, service accounts, priorities; which AWS role an account has is decided by Pod Identity, not here.
+    """Namespace, service accounts, priorities, one run at a time; which AWS role an account has is decided by Pod Identity, not here.
 
     `restricted` asks for a non-root user, which is unproven with Neuron devices; so by default it warns only.
     """
@@ -45,7 +45,7 @@ def namespace_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
             metadata=cdk8s.ApiObjectMetadata(name=account, namespace=name),
             automount_token=False,
         )
-    for manifest in (*priority_classes(experiment), *watching(experiment)):
+    for manifest in (*priority_classes(experiment), one_run_at_a_time(experiment), *watching(experiment)):
         place(chart, manifest)
     return chart
 
@@ -85,7 +85,7 @@ def claims_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
     """One claim template for each distinct demand; arms that ask alike share it. None with the device plugin."""
     chart = cdk8s.Chart(scope, "10-claims", disable_resource_name_hashes=True)
     templates = {}
-    for arm in experiment.arms:
+    for arm in experiment.device_arms:
         if arm.serving.allocation != "dra":
             continue
         template = claim_template(experiment, arm)
@@ -98,7 +98,7 @@ def claims_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
 def storage_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
     """Read-only volumes for checkpoints and artifacts."""
     chart = cdk8s.Chart(scope, "20-storage", disable_resource_name_hashes=True)
-    for purpose in PURPOSES:
+    for purpose in stores(experiment):
         for manifest in volume_and_claim(experiment, purpose):
             place(chart, manifest)
     return chart

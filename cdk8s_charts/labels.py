@@ -18,6 +18,10 @@ STEP = "speculation.trn2/step"
 BATCH = "speculation.trn2/batch"
 """Arms of one number stand at once."""
 
+LAB_ONLY = "speculation.trn2/lab-only"
+"""Annotation of every object of an experiment of the lab, which no tool applies."""
+LAB_ONLY_TEXT = "read by scripts/lab on one machine; never applied to a cluster"
+
 
 def labels(experiment: Experiment, name: str, role: str) -> dict[str, str]:
     """Labels of an object and its pods."""

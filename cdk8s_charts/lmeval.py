@@ -1,4 +1,4 @@
-"""The quality check: lm-eval's gsm8k against every arm of the first batch, to show that answers are no worse."""
+"""The quality check: lm-eval's gsm8k against every arm that is loaded, to show that answers are no worse."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from cdk8s_charts import measuring, pod
 from cdk8s_charts.lift import place
 from cdk8s_charts.measuring import RESULTS
 from cdk8s_charts.serving import api_key, service_url
-from experiment.naming import ACCOUNT_PLACEHOLDER, LMEVAL_NAME, RESULTS_PREFIX, bucket, namespace
-from experiment.placement import batches
+from experiment.naming import (
+    ACCOUNT_PLACEHOLDER,
+    LMEVAL_CHECK,
+    LMEVAL_NAME,
+    RESULTS_PREFIX,
+    bucket,
+    namespace,
+)
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
@@ -25,10 +31,11 @@ _LONGEST_ANSWER = 512
 _S_PER_TOKEN = 0.2
 _CACHE = "/tmp/datasets"
 _WITH_QUESTIONS = f"""\
-mkdir -p {_CACHE} && cp -R /opt/questions/datasets/. {_CACHE}/ && exec lm_eval "$@"
+mkdir -p {_CACHE} && cp -R /opt/questions/datasets/. {_CACHE}/ && cp /opt/questions/questions.json {RESULTS}/ && exec lm_eval "$@"
 """
 """Reading the questions makes lock files beside them, which the image's folder does not take; and offline `datasets` looks
-for them in the folder of HF_DATASETS_CACHE alone (datasets 5.2.0, load.py, CachedDatasetModuleFactory)."""
+for them in the folder of HF_DATASETS_CACHE alone (datasets 5.2.0, load.py, CachedDatasetModuleFactory). Which questions
+they were, by commit and hash, goes with the answers."""
 
 
 def lmeval_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
@@ -43,12 +50,11 @@ def lmeval_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
 def cron_job(experiment: Experiment) -> dict[str, Any]:
     """One init container an arm, in turn, then the upload.
 
-    Later batches stand at another time; a check of theirs is a Job made from this one with other arms.
+    As with the benchmark, all arms are asked that stand: where they stand in batches, a Job is made with those of one.
     """
     address = f"s3://{bucket(experiment, 'results', ACCOUNT_PLACEHOLDER)}/{RESULTS_PREFIX}lmeval-$(JOB_UID)"
     upload = measuring.uploader(experiment, address)
-    arms = [arm for arm in batches(experiment)[0] if not arm.batch_only]
-    checks = [_check(experiment, arm) for arm in arms]
+    checks = [_check(experiment, arm) for arm in experiment.served_arms]
     body: pod.PodSpec = {"initContainers": checks, "containers": [upload]}
     body["volumes"] = [
         {"name": "results", "emptyDir": {"sizeLimit": "2Gi"}},
@@ -58,7 +64,7 @@ def cron_job(experiment: Experiment) -> dict[str, Any]:
     for check in checks:
         pod.mount(check, "results", RESULTS, writable=True)
         pod.mount(check, "tmp", "/tmp", writable=True)
-    return measuring.cron_job(experiment, LMEVAL_NAME, body, deadline_s=_deadline_s(experiment, len(arms)))
+    return measuring.cron_job(experiment, LMEVAL_NAME, body, deadline_s=_deadline_s(experiment, len(checks)))
 
 
 def arguments(experiment: Experiment, arm: Arm) -> list[str]:
@@ -97,7 +103,7 @@ def arguments(experiment: Experiment, arm: Arm) -> list[str]:
 
 def _check(experiment: Experiment, arm: Arm) -> pod.Container:
     return {
-        "name": f"check-{arm.name}",
+        "name": f"{LMEVAL_CHECK}{arm.name}",
         "image": IMAGE,
         "imagePullPolicy": "IfNotPresent",
         "command": ["/bin/sh", "-c", _WITH_QUESTIONS, "lm_eval"],

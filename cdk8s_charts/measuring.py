@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import pod
 from cdk8s_charts.labels import labels
-from cdk8s_charts.priority import JOBS, priority_name
+from cdk8s_charts.priority import MEASURING, priority_name
 from experiment.naming import BENCHMARK_ACCOUNT, namespace
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def cron_job(experiment: Experiment, name: str, body: pod.PodSpec, *, deadline_s
     body["serviceAccountName"] = BENCHMARK_ACCOUNT
     body["restartPolicy"] = "OnFailure"  # in place, so that what was measured is still on the disk
     pod.on_system_nodes(body)
-    pod.settle(body, grace_s=60, priority=priority_name(experiment, JOBS), non_root=True)
+    pod.settle(body, grace_s=60, priority=priority_name(experiment, MEASURING), non_root=True)
     own = labels(experiment, name, "client")
     job = {
         "backoffLimit": 3,

@@ -33,18 +33,20 @@ def network_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
 
 
 def policies(experiment: Experiment) -> list[dict[str, Any]]:
-    """Default deny; servers answer clients and call nobody; clients and jobs reach names, AWS and the hub.
+    """Default deny; servers answer clients and call nobody; clients and jobs, where there are jobs, reach names, AWS
+    and the hub.
 
     Servers need no way out: the driver's own pods mount S3 for them, with credentials that they fetch themselves.
     """
     to_servers = {"to": [{"podSelector": _pods("server")}], "ports": [_port(SERVICE_PORT)]}
     from_clients = {"from": [{"podSelector": _pods("client")}], "ports": [_port(SERVICE_PORT)]}
+    jobs = [_policy(experiment, "jobs", _pods("job"), ingress=[], egress=_outside())]
     return [
         _policy(experiment, "default-deny", {}, ingress=[], egress=[]),
         _policy(experiment, "servers", _pods("server"), ingress=[from_clients], egress=[]),
         *_promoted(experiment),
         _policy(experiment, "clients", _pods("client"), ingress=[], egress=[to_servers, *_outside()]),
-        _policy(experiment, "jobs", _pods("job"), ingress=[], egress=_outside()),
+        *(jobs if experiment.device_arms else ()),
     ]
 
 

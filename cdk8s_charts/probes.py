@@ -69,7 +69,7 @@ def add_probes(server: dict[str, Any], arm: Arm) -> None:
 
 def add_drain(server: dict[str, Any], experiment: Experiment) -> int:
     """Before the server is told to stop it finishes what it has; returns the pod's grace period in seconds."""
-    drain_s = int(_SLOWEST_S_PER_TOKEN * max_tokens(experiment)) + 15
+    drain_s = int(_SLOWEST_S_PER_TOKEN * _longest_answer(experiment)) + 15
     server["lifecycle"] = {"preStop": {"exec": {"command": ["python3", "-c", _DRAIN, str(drain_s)]}}}
     return _DEREGISTRATION_S + drain_s + 40
 
@@ -77,6 +77,11 @@ def add_drain(server: dict[str, Any], experiment: Experiment) -> int:
 def max_tokens(experiment: Experiment) -> int:
     """The longest answer that the benchmark asks for."""
     return max(experiment.benchmark.max_tokens, *(prompt.max_tokens or 0 for prompt in experiment.prompts), 0)
+
+
+def _longest_answer(experiment: Experiment) -> int:
+    """Tokens; whoever calls a promoted arm may ask for all that a sequence holds."""
+    return experiment.baseline.serving.max_model_len if experiment.serve else max_tokens(experiment)
 
 
 def _health(*, period_s: int, timeout_s: int, failures: int) -> dict[str, Any]:

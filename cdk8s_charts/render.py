@@ -8,9 +8,9 @@ import cdk8s
 
 from cdk8s_charts.batch import batch_chart
 from cdk8s_charts.checking import refuse_findings
-from cdk8s_charts.errors import ChartError
 from cdk8s_charts.fetching import fetch_chart
 from cdk8s_charts.foundation import claims_chart, namespace_chart, storage_chart
+from cdk8s_charts.labels import LAB_ONLY, LAB_ONLY_TEXT
 from cdk8s_charts.llmperf import llmperf_chart
 from cdk8s_charts.lmeval import lmeval_chart
 from cdk8s_charts.manifest_file import ManifestFile
@@ -27,14 +27,10 @@ if TYPE_CHECKING:
 def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     """Files in apply order.
 
-    Raises `ChartError` for an experiment of the lab, which has no cluster; and, a line a problem, when two arms differ in
-    more than their declared treatment, when a check between objects finds something, or when a pod could never be placed.
+    An experiment of the lab is rendered by the same charts, without what stands on devices, and marked: the lab starts
+    what it reads there. Raises `ChartError`, a line a problem, when two arms differ in more than their declared
+    treatment, when a check between objects finds something, or when a pod could never be placed.
     """
-    if not experiment.cluster.instance.neuron:
-        raise ChartError(
-            f"{experiment.name}: cluster.instance {experiment.cluster.instance.name} is this machine, there is nothing to "
-            "render; run it with the lab"
-        )
     app = cdk8s.App()
     charts = [namespace_chart(app, experiment), network_chart(app, experiment)]
     charts += [claims_chart(app, experiment), storage_chart(app, experiment)]
@@ -52,6 +48,19 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     )
     files = tuple(file for file in files if file.objects)
     files += tuple(serving_file(experiment, arm) for arm in experiment.served_arms)
+    if experiment.lab_only:
+        files = tuple(_marked(file) for file in files)
     refuse_findings(experiment, files)
     refuse_unplaceable(experiment, files)
     return tuple(sorted(files, key=lambda file: file.name))
+
+
+def _marked(file: ManifestFile) -> ManifestFile:
+    """The same objects, each of which says that it is never applied."""
+    mark = {LAB_ONLY: LAB_ONLY_TEXT}
+    objects = []
+    for item in file.objects:
+        metadata = item["metadata"]
+        annotations = {**metadata.get("annotations", {}), **mark}
+        objects.append({**item, "metadata": {**metadata, "annotations": annotations}})
+    return ManifestFile(file.name, tuple(objects))

@@ -19,7 +19,7 @@ from cdk8s_charts.lift import authored
 from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.priority import SERVING, priority_name
 from cdk8s_charts.probes import LOAD_BUDGET_S, add_drain, add_probes
-from cdk8s_charts.storage import PURPOSES, claim_name
+from cdk8s_charts.storage import claim_name, stores
 from experiment.artifact import artifact_key
 from experiment.naming import SERVICE_PORT, SERVING_ACCOUNT, namespace
 
@@ -32,12 +32,13 @@ API_KEY_VARIABLE = "VLLM_API_KEY"
 
 
 def serving_file(experiment: Experiment, arm: Arm) -> ManifestFile:
-    """The objects of one arm: its compilation first, which everything else waits for.
+    """The objects of one arm: its compilation first, which everything else waits for where there is one.
 
     What cdk8s-plus writes of an arm is written once for all arms; the rest is plain data and need not cross to Node and
     back, which for a sweep of a hundred arms would be most of the rendering.
     """
-    parts = (compiling.job, deployment, service, disruption_budget)
+    compilation = (compiling.job,) if arm.serving.devices else ()
+    parts = (*compilation, deployment, service, disruption_budget)
     return ManifestFile(f"30-{arm.name}.yaml", tuple(part(experiment, arm) for part in parts))
 
 
@@ -65,10 +66,11 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     server = body["containers"][0]
     _fill_server(server, experiment, arm)
     template["metadata"]["annotations"] = {"speculation.trn2/artifact-key": artifact_key(arm)}
-    claims = {purpose: claim_name(experiment, purpose) for purpose in PURPOSES}
-    add_sources(body, server, claims, arm, gib=sizes.copies_gib(experiment))
-    hold_devices(body, CONTAINER, experiment, arm)
-    pod.on_neuron_nodes(body)
+    if arm.serving.devices:
+        claims = {purpose: claim_name(experiment, purpose) for purpose in stores(experiment)}
+        add_sources(body, server, claims, arm, gib=sizes.copies_gib(experiment))
+        hold_devices(body, CONTAINER, experiment, arm)
+        pod.on_neuron_nodes(body)
     pod.settle(
         body,
         grace_s=add_drain(server, experiment),

@@ -16,6 +16,11 @@ _CAPACITY = "1Ti"
 """Kubernetes wants a number; an S3 bucket has none."""
 
 
+def stores(experiment: Experiment) -> tuple[str, ...]:
+    """Buckets that pods mount: none where no arm stands on devices, whose weights lie on the machine itself."""
+    return PURPOSES if experiment.device_arms else ()
+
+
 def volume_and_claim(experiment: Experiment, purpose: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """A statically bound pair. The volume's name carries a hash of its source, because a source cannot be changed.
 

@@ -36,12 +36,14 @@ _UNUSED_SCHEDULE = "0 0 1 1 *"
 
 
 def verify_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
-    """The program and its CronJobs."""
+    """The program and its CronJobs; neither where no arm stands on devices."""
     chart = cdk8s.Chart(
         scope, "50-verify", namespace=namespace(experiment), disable_resource_name_hashes=True
     )
-    place(chart, _program(experiment))
-    for name, arm in {proof_name(experiment, arm): arm for arm in experiment.served_arms}.items():
+    proofs = {proof_name(experiment, arm): arm for arm in experiment.served_arms if arm.serving.devices}
+    if proofs:
+        place(chart, _program(experiment))
+    for name, arm in proofs.items():
         place(chart, _cron_job(experiment, arm, name))
     return chart
 

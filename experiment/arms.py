@@ -226,6 +226,16 @@ class Experiment:
         return tuple(arm for arm in self.arms if arm.batch_only)
 
     @property
+    def device_arms(self) -> tuple[Arm, ...]:
+        """The arms that stand on Neuron devices; buckets, compilations, claims and proofs are for them alone."""
+        return tuple(arm for arm in self.arms if arm.serving.devices)
+
+    @property
+    def lab_only(self) -> bool:
+        """Whether it runs on one machine by the lab; rendered like any other, it is applied to no cluster."""
+        return any(arm.runtime.lab_only for arm in self.arms)
+
+    @property
     def weights(self) -> tuple[Weights, ...]:
         """Every model at every revision that some arm needs, each once."""
         return tuple(dict.fromkeys(weights for arm in self.arms for weights in arm.weights))

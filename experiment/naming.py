@@ -19,6 +19,8 @@ FETCH_ACCOUNT = "fetch"
 COMPILE_ACCOUNT = "compile"
 BENCHMARK_NAME = "qwen-llmperf"
 LMEVAL_NAME = "qwen-lmeval"
+LMEVAL_CHECK = "check-"
+"""Before an arm's name: the container that asks it."""
 SERVICE_PORT = 8000
 RESULTS_PREFIX = "runs/"
 """Under which the benchmark stores its runs in the bucket of results."""

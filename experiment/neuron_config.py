@@ -15,6 +15,14 @@ from experiment.medusa import SPECULATION_LENGTH, tree
 if TYPE_CHECKING:
     from experiment.arms import Arm
 
+TREATED_KEYS = (
+    "enable_fused_speculation",
+    "enable_eagle_speculation",
+    "is_eagle3",
+    "speculation_length",
+    "fused_spec_config",
+)
+"""Keys of a saved configuration that differ because the arm speculates; `fused_spec_config` holds the draft's."""
 _OBJECTS = ("on_device_sampling_config", "torch_dtype")
 _GREEDY = {
     "deterministic": False,

@@ -37,6 +37,10 @@ def build_app(
         context=dict(configuration.context),
         outdir=outdir,
         analytics_reporting=False,
+        # Of every construct CDK would note where in JavaScript it was made, and draw a tree for IDEs: a tenth of the
+        # synth, which says nothing of the Python here.
+        stack_traces=False,
+        tree_metadata=False,
         builtin_cloud_formation_validation=validation,
     )
     add_stacks(

@@ -55,8 +55,12 @@ def configure(context: Mapping[str, object]) -> Configuration:
     """
     merged = {**json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"], **context}
     experiment = load(_experiment_file(merged["experiment"]))
+    if experiment.lab_only:
+        raise InfraError(
+            f"context experiment = {merged['experiment']!r}: {experiment.name} runs in the lab only, there is nothing to "
+            "deploy; run scripts/lab, or use -c experiment=experiments/qwen3-32b.yaml"
+        )
     problems: list[str] = []
-    nobody: tuple[str, ...] = ()
 
     def judged(judge: Callable[[], _T], otherwise: _T) -> _T:
         try:
@@ -65,7 +69,7 @@ def configure(context: Mapping[str, object]) -> Configuration:
             problems.append(str(error))
             return otherwise
 
-    admins = judged(lambda: _principals("admins", merged["admins"]), nobody)
+    admins: tuple[str, ...] = judged(lambda: _principals("admins", merged["admins"]), ())
     configuration = Configuration(
         experiment=experiment,
         files=judged(lambda: read(experiment, ROOT / str(merged["manifests"])), ()),

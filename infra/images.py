@@ -42,7 +42,7 @@ IMAGES = (
         placeholder="LMEVAL_IMAGE",
         construct_id="LmEvalImage",
         dockerfile="images/lmeval/Dockerfile",
-        sources=("images/lmeval/requirements.txt",),
+        sources=("images/lmeval/requirements.txt", "images/lmeval/questions.py"),
     ),
 )
 

@@ -10,49 +10,26 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
-from cdk8s_charts.manifest_file import ManifestFile
 from lab.errors import LabError
+from lab.rendered import Container
 
 START_TIMEOUT_S = 60
 _POLL_S = 0.05
 
 
-def serving_commands(files: Sequence[ManifestFile]) -> Mapping[str, list[str]]:
-    """Arm name to argv, in the order of the plan, out of the rendered Deployments."""
-    return {
-        item["metadata"]["name"]: item["spec"]["template"]["spec"]["containers"][0]["command"]
-        for file in files
-        for item in file.objects
-        if item["kind"] == "Deployment"
-    }
-
-
-def mounted_plan(files: Sequence[ManifestFile]) -> dict[str, Any]:
-    """The plan that the benchmark pod mounts, out of the rendered ConfigMap."""
-    (text,) = (
-        item["data"]["plan.json"]
-        for file in files
-        for item in file.objects
-        if "plan.json" in item.get("data", {})
-    )
-    plan: dict[str, Any] = json.loads(text)
-    return plan
-
-
 @contextmanager
-def endpoints(commands: Mapping[str, list[str]], *, plan: Path, folder: Path) -> Iterator[dict[str, str]]:
+def endpoints(containers: Mapping[str, Container], *, plan: Path, folder: Path) -> Iterator[dict[str, str]]:
     """Run one emulated server per arm; yields arm name to base URL, stops all of them whatever happens.
 
     Raises `LabError` when one does not start.
     """
     with ExitStack() as stack:
         started = {}
-        for arm, argv in commands.items():
+        for arm, container in containers.items():
             log = folder / f"{arm}.log"
             announcement = folder / f"{arm}.port"
             announcement.unlink(missing_ok=True)
@@ -67,7 +44,7 @@ def endpoints(commands: Mapping[str, list[str]], *, plan: Path, folder: Path) ->
             ]
             output = stack.enter_context(log.open("wb"))
             process = subprocess.Popen(
-                [*command, "--plan", str(plan), "--", *argv], stdout=output, stderr=output
+                [*command, "--plan", str(plan), "--", *container.command], stdout=output, stderr=output
             )
             stack.callback(_stop, process)
             started[arm] = (process, announcement, log)

@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.metrics import BY_NAME
-from cdk8s_charts.manifest_file import ManifestFile, read
+from cdk8s_charts.manifest_file import ManifestFile
 from experiment import Experiment, load
 from experiment.naming import metrics_namespace
-from lab.arms import endpoints, mounted_plan, serving_commands
+from lab.arms import endpoints
 from lab.aws import printing, rehearsal, server
 from lab.aws.errors import RehearsalError
 from lab.emulator.fit import cautions
 from lab.errors import LabError
+from lab.rendered import containers, mounted_plan, rendered
 
 ROOT = Path(__file__).resolve().parent.parent
 TPOT = BY_NAME["tpot_s"]
@@ -49,10 +50,7 @@ def demonstrate(path: Path, *, out: Path, shortening: Shortening) -> None:
     _step(2, "rendering the manifests and synthesizing the stacks")
     with tempfile.TemporaryDirectory() as scratch, server.rehearsal_server() as endpoint:
         manifests = Path(scratch) / "manifests"
-        _run(
-            [sys.executable, "-m", "cdk8s_charts", str(path.resolve()), "--out", str(manifests)], "rendering"
-        )
-        files = read(experiment, manifests)
+        files = rendered(path, experiment, manifests)
         assembly = _synthesize(path, manifests, Path(scratch) / "cdk.out")
         _step(3, "rehearsing the stacks against a local stand-in for AWS (moto)")
         _rehearse(assembly, endpoint=endpoint, region=experiment.cluster.region)
@@ -93,7 +91,7 @@ def _measure(files: Sequence[ManifestFile], *, out: Path, folder: Path, shorteni
     """Load both arms with the benchmark that the pod runs and the plan that the pod mounts."""
     plan = out / "plan.json"
     plan.write_text(json.dumps(mounted_plan(files), indent=1), encoding="utf-8")
-    with endpoints(serving_commands(files), plan=plan, folder=folder) as urls:
+    with endpoints(containers(files), plan=plan, folder=folder) as urls:
         for arm, url in urls.items():
             print(f"    {arm}: {url}", file=sys.stderr)
         _step(5, "benchmarking the arms in real time, one at a time")

@@ -56,7 +56,7 @@ BUSY = {
     "ServiceUnavailableException",
 }
 
-_ACTION = re.compile(r"not authorized to perform:? ([\w-]+:\w+)")
+_ACTION = re.compile(r"not authorized to perform:? ([\w-]+:\w+)(?: on resource:? ([^\s,]+))?")
 _NO_CREDENTIALS = (
     faults.NoCredentialsError,
     faults.PartialCredentialsError,
@@ -111,11 +111,14 @@ def _refusal(error: Any, *, action: str, region: str) -> AwsError:
         text = f"{where}: the credentials have expired; log in again (`aws sso login`), then run this again"
     elif code in UNKNOWN_KEYS:
         text = (
-            f"{where}: AWS does not know these credentials ({code}); check AWS_PROFILE and the keys behind it"
+            f"{where}: AWS does not know these credentials ({code}); check AWS_PROFILE, the keys behind it, and that the "
+            "account has this region enabled"
         )
     elif code in NOT_ALLOWED:
         named = _ACTION.search(message)
-        text = f"{where}: not allowed; let whoever runs this do {named[1] if named else action}, or use another AWS_PROFILE"
+        right = named[1] if named else action
+        resource = f" on {named[2]}" if named and named[2] and named[2] != "*" else ""
+        text = f"{where}: not allowed; let whoever runs this do {right}{resource}, or use another AWS_PROFILE"
     elif code in THROTTLED and (
         "hrottl" in code + message or "ate exceeded" in message or code != "LimitExceededException"
     ):
@@ -125,13 +128,17 @@ def _refusal(error: Any, *, action: str, region: str) -> AwsError:
     elif code in BUSY:
         text = f"{where}: AWS failed ({code}); wait a minute, then run this again"
     else:
-        text = f"{where}: {code}: {message}"
+        text = f"{where}: {code}: {_cut(message)}"
     return AwsError(text, code)
 
 
 def _short(error: Exception) -> str:
-    text = _flat(str(error))
-    return text if len(text) <= 120 else f"{text[:117]}..."
+    return _cut(_flat(str(error)), 120)
+
+
+def _cut(text: str, most: int = 300) -> str:
+    """A proxy between us and AWS may answer with a page."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _flat(text: str) -> str:

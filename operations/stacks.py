@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 PARTS = ("network", "storage", "observability", "cluster", "nodes", "identity", "workloads")
 """In the order in which they are deployed."""
+_STAGE_PARTS = {"delivery-role": PARTS.index("cluster") - 0.5, "delivery": float(len(PARTS))}
+"""What a stage of the pipeline has beside them, and where they come in that order: the cluster lets the role in, and the
+delivery's policies hang on it, so that it cannot be deleted before them."""
 TAG = "experiment"
 """On every stack, and by CloudFormation on what the stacks make."""
 
@@ -33,7 +36,8 @@ class Stack:
 
 def deployed(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
     """The experiment's stacks that exist, in the order of deployment; those of another name come last."""
-    order = {stack_name(experiment, part): number for number, part in enumerate(PARTS)}
+    places = {**{part: float(number) for number, part in enumerate(PARTS)}, **_STAGE_PARTS}
+    order = {stack_name(experiment, part): place for part, place in places.items()}
     found = [
         _stack(entry)
         for entry in aws.client("cloudformation").every("describe_stacks", "Stacks")
@@ -70,6 +74,31 @@ def failures(name: str, aws: Aws) -> list[str]:
         for event in events
         if event["ResourceStatus"] == "DELETE_FAILED" and event["LogicalResourceId"] != name
     ]
+
+
+_REMEDIES = {
+    "ROLLBACK_COMPLETE": "its first deployment failed: mend what its events name, then cdk deploy --all makes it anew",
+    "ROLLBACK_FAILED": "its first deployment failed and left something: aws cloudformation delete-stack --stack-name {name} "
+    "--region {region}, then cdk deploy --all",
+    "CREATE_FAILED": "its first deployment failed: cdk deploy --all goes on once what its events name is mended",
+    "UPDATE_FAILED": "its last update failed: mend what its events name, then cdk deploy --all",
+    "UPDATE_ROLLBACK_COMPLETE": "its last update failed and was taken back: mend what its events name, then cdk deploy --all",
+    "UPDATE_ROLLBACK_FAILED": "its last update could not be taken back: aws cloudformation continue-update-rollback "
+    "--stack-name {name} --region {region}, then cdk deploy --all",
+    "REVIEW_IN_PROGRESS": "a deployment ended before it began: cdk deploy --all goes on, scripts/teardown removes it",
+    "DELETE_FAILED": "its deletion broke off: scripts/teardown goes on",
+}
+"""By status (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html); an update that was taken
+back leaves what stood before, and says that the file and the account differ."""
+
+
+def halfway(stack: Stack, *, region: str) -> str | None:
+    """The line about a stack that a deployment or a teardown left halfway, with the remedy; nothing for any other."""
+    remedy = _REMEDIES.get(stack.status)
+    if remedy is None:
+        return None
+    why = f" ({stack.reason.rstrip('.')})" if stack.reason else ""
+    return f"stack {stack.name}: is {stack.status}{why}; {remedy.format(name=stack.name, region=region)}"
 
 
 def _stack(entry: dict[str, Any]) -> Stack:

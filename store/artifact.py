@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +47,16 @@ def push(
             raise Incomplete(
                 f"{folder / name}: missing or empty, so compilation did not finish; compile again"
             )
-    texts = {INPUTS: inputs, **_differences(folder, baseline, declared)}
+    if (compared := _comparison(folder, baseline, declared)) is not None:
+        # No part of the artifact, so not in its list: whoever finds it unfinished may write it again.
+        target.put_text(DIFFERENCES, compared)
     files = [described(folder, path) for path in _files(folder)]
     for file in files:
         if not target.has(file):
             target.upload(folder / file.path, file)
             report(f"{file.path}: {file.size / 1e6:,.1f} MB stored")
-    for name, text in texts.items():
-        target.put_text(name, text)
-        files.append(of_text(name, text))
+    target.put_text(INPUTS, inputs)
+    files.append(of_text(INPUTS, inputs))
     target.put_text(FILES, json.dumps({"files": to_json(files)}, indent=1) + "\n")
     target.put_text(MARKER, marker(key))
 
@@ -73,22 +74,16 @@ def differences(one: Any, other: Any, path: str = "") -> dict[str, tuple[Any, An
     return {} if one == other else {path: (one, other)}
 
 
-def _differences(folder: Path, baseline: BucketFolder | None, declared: Collection[str]) -> dict[str, str]:
-    """What the compiler set differently from the baseline, beyond the declared treatment or not.
+def comparison(
+    address: str, theirs: Mapping[str, Any] | None, ours: Mapping[str, Any], declared: Collection[str]
+) -> str:
+    """What is stored as `DIFFERENCES`: what the compiler set differently from the baseline, whose folder is `address`.
 
-    Equal requests are not yet an equal engine: the runtime fills defaults in by itself.
+    Equal requests are not yet an equal engine: the runtime fills defaults in by itself. A key of `declared` differs because
+    the arm is treated. `theirs` is `None` for a baseline that was not compiled yet; then nothing is compared.
     """
-    if baseline is None or not (folder / CONFIGURATION).is_file():
-        return {}
-    theirs = baseline.text(CONFIGURATION)
-    content: dict[str, Any] = {"baseline": baseline.address, "compared": theirs is not None}
+    content: dict[str, Any] = {"baseline": address, "compared": theirs is not None}
     if theirs is not None:
-        try:
-            found = differences(json.loads(theirs), json.loads((folder / CONFIGURATION).read_text()))
-        except ValueError as error:
-            raise Incomplete(
-                f"{folder / CONFIGURATION} or the baseline's: no JSON ({error}); compile again"
-            ) from None
         content["differences"] = [
             {
                 "path": path,
@@ -96,9 +91,23 @@ def _differences(folder: Path, baseline: BucketFolder | None, declared: Collecti
                 "this": pair[1],
                 "declared": not set(path.split(".")).isdisjoint(declared),
             }
-            for path, pair in found.items()
+            for path, pair in differences(theirs, ours).items()
         ]
-    return {DIFFERENCES: json.dumps(content, indent=1, sort_keys=True) + "\n"}
+    return json.dumps(content, indent=1, sort_keys=True) + "\n"
+
+
+def _comparison(folder: Path, baseline: BucketFolder | None, declared: Collection[str]) -> str | None:
+    """`None` for the baseline itself, and for a runtime whose compiler saves no configuration."""
+    if baseline is None or not (folder / CONFIGURATION).is_file():
+        return None
+    theirs = baseline.text(CONFIGURATION)
+    try:
+        ours = json.loads((folder / CONFIGURATION).read_text(encoding="utf-8"))
+        return comparison(baseline.address, None if theirs is None else json.loads(theirs), ours, declared)
+    except ValueError as error:
+        raise Incomplete(
+            f"{folder / CONFIGURATION} or the baseline's: no JSON ({error}); compile again"
+        ) from None
 
 
 def _files(folder: Path) -> list[Path]:

@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "policy": set[str](),
     "cdk8s_charts": {"experiment"},
     "infra": {"cdk8s_charts", "experiment", "benchmark"},
-    "operations": {"infra", "cdk8s_charts", "experiment", "benchmark"},
+    "operations": {"infra", "cdk8s_charts", "experiment", "benchmark", "store"},
     "lab": {"infra", "cdk8s_charts", "experiment", "benchmark"},
 }
 FORBIDDEN = {

@@ -27,6 +27,13 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   detectable_ratio, error_rates: [baseline, treatment], warning}]
 - `explanations`: [{class, concurrency, rate_per_s, baseline, treatment, tokens_per_step, step_time_ratio,
   break_even_tokens_per_step, predicted_speed_up, measured_speed_up, text}]
+
+Of what lies beside the records (`benchmark/analyse/beside.py`), the verb `report` adds:
+
+- `engines`: {arm: {compared, baseline_key, declared (values that differ because the arm speculates),
+  undeclared: [{path, baseline, this}]}}; an arm without a comparison is not in it
+- `quality`: {task, questions: {dataset, revision, sha256} | null, scores: [{arm, filter, n, correct}],
+  comparisons: [{filter, baseline, treatment, n, difference, ci_low, ci_high, gained, lost, p_value}]} | null
 """
 
 from __future__ import annotations

@@ -43,5 +43,13 @@ def origins(summary: Mapping[str, Any], *, predicts: bool) -> list[Origin]:
     if any(cell.get("cost") for cell in summary["cells"]):
         text = "usd_per_hour is what the plan says of each arm, not a bill"
         found.append(Origin("quoted", "cost per hour, and with it cost per token", text))
+    if summary.get("quality"):
+        text = "lm-eval's own files beside the records; differences, intervals and p-values are computed from them"
+        found.append(Origin("quoted", "right answers to gsm8k", text))
+    if summary.get("engines"):
+        text = (
+            "`neuron_config_differences.json` of each artifact: what the compiler saved of each arm, compared"
+        )
+        found.append(Origin("quoted", "compiled configurations", text))
     found += [Origin("quoted", f"{one.model} {one.text}", one.source) for one in results_for(run["model"])]
     return found

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.measure.journal import RawRun
 from benchmark.metrics import METRICS
-from benchmark.show import replay, view
+from benchmark.show import beside, replay, view
 from benchmark.show.origins import origins, sentence
 from benchmark.show.prediction import Curve, curves
 from benchmark.show.quoted import results_for
@@ -62,6 +62,10 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
         "cells": view.cell_tables(summary),
         "errors": view.error_table(summary, _messages(raw)),
         "equality": view.equality_table(summary),
+        "engines": list(beside.engine_lines(summary)),
+        "engine_table": beside.engine_table(summary),
+        "quality": list(beside.quality_lines(summary)),
+        "quality_table": beside.quality_table(summary),
         "cost": view.cost_table(summary),
         "crossover": summary["run"].get("crossover", ()),
         "explanations": summary.get("explanations", ()),

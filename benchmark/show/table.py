@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS
 from benchmark.metrics import E2E, TOKENS_PER_STEP, TPOT, TTFT
+from benchmark.show.beside import engine_lines, quality_lines
 from benchmark.show.origins import sentence
 from benchmark.show.remarks import remarks
 from benchmark.show.wording import (
@@ -37,7 +38,11 @@ def render(summary: Mapping[str, Any]) -> str:
         rows = [_row(cell, summary) for cell in summary["cells"] if load_of(cell) == load]
         parts.append(f"\n{load_text(*load)}\n{_table(_HEADINGS, rows, words=(0, 1, 8))}")
         parts += [reasons] if (reasons := _reasons(summary, load)) else []
-    for block in (_crossovers(summary), _notes(summary), (f"! {remark}" for remark in remarks(summary))):
+    blocks = (
+        *(_crossovers(summary), [*engine_lines(summary), *quality_lines(summary)], _notes(summary)),
+        (f"! {remark}" for remark in remarks(summary)),
+    )
+    for block in blocks:
         if lines := [_wrapped(line) for line in block]:
             parts.append("\n" + "\n".join(lines))
     return "\n".join(parts)

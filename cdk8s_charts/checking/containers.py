@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PORT_NAME = re.compile(r"(?=.{1,15}$)(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
 _PLACEHOLDER = re.compile(r"\$\{[A-Z_]+\}")
 _WHEEL = re.compile(r"[\w.-]+==\d+\.\d+\.\d+\S*")
-"""The lab's runtime is a wheel, not an image; its experiments are rendered and never applied."""
+"""The lab's runtime is a wheel, not an image: no kubelet could start it, and its experiments are never applied."""
 _HANDLERS = ("httpGet", "exec", "tcpSocket", "grpc")
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 

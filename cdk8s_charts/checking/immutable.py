@@ -16,19 +16,24 @@ if TYPE_CHECKING:
 
 CHECK = "immutable-field-changed"
 FIELDS: dict[str, tuple[str, ...]] = {
-    "Job": ("spec.template", "spec.selector", "spec.completions", "spec.completionMode"),
+    "Job": (
+        *("spec.template", "spec.selector", "spec.completions", "spec.completionMode"),
+        *("spec.podFailurePolicy", "spec.successPolicy", "spec.backoffLimitPerIndex", "spec.managedBy"),
+    ),
     "Deployment": ("spec.selector",),
     "StatefulSet": ("spec.selector", "spec.serviceName", "spec.volumeClaimTemplates"),
     "DaemonSet": ("spec.selector",),
     "ResourceClaimTemplate": ("spec",),
     "ResourceClaim": ("spec",),
-    "PersistentVolume": ("spec.csi",),
+    "PersistentVolume": ("spec.csi", "spec.volumeMode"),
     "PersistentVolumeClaim": (
         "spec.volumeName",
         "spec.accessModes",
         "spec.storageClassName",
         "spec.volumeMode",
         "spec.selector",
+        "spec.dataSource",
+        "spec.dataSourceRef",
     ),
     "PriorityClass": ("value", "preemptionPolicy"),
     "ClusterRoleBinding": ("roleRef",),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cdk8s_charts.checking.finding import Fault
 from cdk8s_charts.checking.rendered import Rendered, label, selects
+from cdk8s_charts.labels import LAB_ONLY
 from experiment.naming import namespace
 
 if TYPE_CHECKING:
@@ -52,6 +53,15 @@ def invalid_name(rendered: Rendered) -> Iterator[Fault]:
                 f"{name!r} is no name of a {kind}",
                 "use a-z, 0-9 and -, and fewer of them",
             )
+    for pod in rendered.pods:
+        for path, container in pod.containers():
+            if not _DNS_LABEL.fullmatch(container["name"]):
+                yield Fault(
+                    pod.label,
+                    f"{path}.name",
+                    f"{container['name']!r} is no name of a container",
+                    "use up to 63 of a-z, 0-9 and -",
+                )
 
 
 def invalid_label(rendered: Rendered) -> Iterator[Fault]:
@@ -77,6 +87,19 @@ def wrong_namespace(rendered: Rendered) -> Iterator[Fault]:
         right = None if item["kind"] in CLUSTER_SCOPED else wanted
         if given != right:
             yield Fault(label(item), "metadata.namespace", f"it is {given!r}", f"render {right!r}")
+
+
+def unmarked_lab_object(rendered: Rendered) -> Iterator[Fault]:
+    """What is the lab's says so on each object, and nothing that goes into a cluster does."""
+    wanted = rendered.experiment.lab_only
+    for item in rendered.objects:
+        if (LAB_ONLY in (item["metadata"].get("annotations") or {})) != wanted:
+            yield Fault(
+                label(item),
+                f"metadata.annotations.{LAB_ONLY}",
+                "it is missing" if wanted else "it is no object of the lab",
+                "render the mark on every object of an experiment of the lab, and on no other",
+            )
 
 
 def selector_beside_template(rendered: Rendered) -> Iterator[Fault]:

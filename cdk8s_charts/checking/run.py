@@ -21,6 +21,7 @@ _ALL: tuple[Callable[[Rendered], Iterator[Fault]], ...] = (
     names.invalid_name,
     names.invalid_label,
     names.wrong_namespace,
+    names.unmarked_lab_object,
     names.selector_beside_template,
     names.missing_priority_class,
     claims.undeclared_claim,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.scheduling.allocator import NEURON_CLASS, Demand, allocate, demand
 from cdk8s_charts.scheduling.errors import NeverSatisfied, NothingFree, NotModelled, SchedulingError
+from cdk8s_charts.scheduling.mounts import Mount, Volume, needed, s3_volumes, total
 from cdk8s_charts.scheduling.quantities import Amounts
 from cdk8s_charts.scheduling.workloads import named
 
@@ -27,24 +28,15 @@ class Surroundings:
 
     classes: Mapping[str, Object]
     templates: Mapping[str, Object]
-    volumes: Mapping[str, str]
-    """PersistentVolumeClaim -> PersistentVolume, those of the S3 CSI driver only."""
+    volumes: Mapping[str, Volume]
+    """By PersistentVolumeClaim, those of the S3 CSI driver only."""
 
     @classmethod
     def of(cls, objects: Iterable[Object]) -> Surroundings:
         """Those among rendered objects, and the class that the Neuron chart makes."""
         known = tuple(objects)
-        volumes = named(known, "PersistentVolume")
-        s3 = {
-            name: claim["spec"].get("volumeName", "")
-            for name, claim in named(known, "PersistentVolumeClaim").items()
-            if (volumes.get(claim["spec"].get("volumeName", ""), {}).get("spec", {}).get("csi") or {}).get(
-                "driver"
-            )
-            == "s3.csi.aws.com"
-        }
         classes = {NEURON_CLASS["metadata"]["name"]: NEURON_CLASS, **named(known, "DeviceClass")}
-        return cls(classes, named(known, "ResourceClaimTemplate"), s3)
+        return cls(classes, named(known, "ResourceClaimTemplate"), s3_volumes(known))
 
 
 @dataclass(frozen=True)
@@ -54,8 +46,8 @@ class Placement:
     node: str
     devices: tuple[str, ...]
     asks: Amounts
-    mounts: frozenset[tuple[str, str]]
-    """Mountpoint pods that it needs on the node: volume and service account."""
+    mounts: frozenset[Mount]
+    """Mountpoint pods that it needs on the node."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +62,13 @@ class Cluster:
         """Devices that pods hold on a node."""
         return frozenset(device for place in self.placed if place.node == node for device in place.devices)
 
-    def mounts(self, node: str) -> frozenset[tuple[str, str]]:
+    def mounts(self, node: str) -> frozenset[Mount]:
         """Mountpoint pods that run on a node."""
         return frozenset(mount for place in self.placed if place.node == node for mount in place.mounts)
 
     def free(self, node: Node) -> Amounts:
-        """What pods can still ask of a node; a Mountpoint pod requests nothing but takes a pod's place."""
-        left = node.free - Amounts(pods=len(self.mounts(node.name)))
+        """What pods can still ask of a node."""
+        left = node.free - total(self.mounts(node.name))
         for place in self.placed:
             if place.node == node.name:
                 left -= place.asks
@@ -113,11 +105,10 @@ class Cluster:
         raise next((error for error in errors if isinstance(error, NothingFree)), errors[0])
 
     def _fit(self, workload: Workload, wanted: tuple[Demand, ...], node: Node) -> Placement:
-        mounts = self._needed_mounts(workload)
+        mounts = needed(workload, self.surroundings.volumes)
         asks = workload.requests()
-        new = Amounts(pods=len(mounts - self.mounts(node.name)))
-        if short := self.free(node).short_of(asks + new):
-            kind = NeverSatisfied if node.free.short_of(asks + Amounts(pods=len(mounts))) else NothingFree
+        if short := self.free(node).short_of(asks + total(mounts - self.mounts(node.name))):
+            kind = NeverSatisfied if node.free.short_of(asks + total(mounts)) else NothingFree
             raise kind(f"node {node.name}: {'; '.join(short)}")
         taken = self.taken(node.name)
         devices: list[str] = []
@@ -126,16 +117,6 @@ class Cluster:
         if asks.neuron:
             devices += _contiguous(workload, asks.neuron, node, taken)
         return Placement(node.name, tuple(devices), asks, mounts)
-
-    def _needed_mounts(self, workload: Workload) -> frozenset[tuple[str, str]]:
-        """Mountpoint CSI driver 2.x runs one pod a volume, node and identity (docs/MOUNTPOINT_POD_SHARING.md)."""
-        account = workload.spec.get("serviceAccountName", "default")
-        known = self.surroundings.volumes
-        names = (
-            (volume.get("persistentVolumeClaim") or {}).get("claimName", "")
-            for volume in workload.spec.get("volumes") or ()
-        )
-        return frozenset((known[name], account) for name in names if name in known)
 
 
 def claims(workload: Workload, surroundings: Surroundings) -> tuple[Demand, ...]:

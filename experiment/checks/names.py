@@ -22,6 +22,8 @@ DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 REPOSITORY = re.compile(r"[A-Za-z0-9][-.\w]{0,95}/[A-Za-z0-9][-.\w]{0,95}", re.ASCII)
 MAX_EXPERIMENT_NAME = 25
 """Names made from it stay within what AWS and Kubernetes take; in some regions less, see `longest_name`."""
+MAX_ARM_NAME = 54
+"""Names of Jobs and containers are an arm's with at most nine characters more, and end at 63."""
 
 
 def catalogue_names(file: ExpandedFile) -> Iterator[Problem]:
@@ -65,6 +67,14 @@ def dns_labels(file: ExpandedFile) -> Iterator[Problem]:
                 name,
                 "is no DNS label, which Kubernetes asks of a Service's name",
                 "use lower-case letters, digits and hyphens, starting with a letter, 63 at most",
+            )
+    for number, arm in enumerate(file.arms):
+        if DNS_LABEL.fullmatch(arm.name) and len(arm.name) > MAX_ARM_NAME:
+            yield Problem(
+                f"arms[{number}].name",
+                arm.name,
+                f"has {len(arm.name)} characters, and names of Jobs made from it would pass 63",
+                f"use {MAX_ARM_NAME} at most, with what a sweep adds",
             )
     if len(file.name) > (most := longest_name(file.cluster.region)):
         yield Problem(

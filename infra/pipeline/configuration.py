@@ -17,6 +17,7 @@ from infra.configuration import ROOT
 from infra.errors import InfraError
 
 STAGES = ("dev", "prod")
+BOOTSTRAP = ROOT / "infra/bootstrap/policies.yaml"
 MOST_HOURS = 36
 """Of one build: https://docs.aws.amazon.com/codebuild/latest/userguide/limits.html"""
 _KEYS = {
@@ -138,17 +139,36 @@ def _stage(name: str, value: Any, path: Path, manifests: Path, region: str) -> S
             f"{where}.experiment = {file!r}: is no path in this repository; use experiments/qwen3-32b.yaml"
         )
     experiment = load(ROOT / file)
-    if any(arm.runtime.lab_only for arm in experiment.arms):
+    if experiment.lab_only:
         raise InfraError(f"{where}.experiment = {file!r}: runs in the lab only; name one for AWS")
     if experiment.cluster.region != region:
         raise InfraError(
             f"{where}: {file} is in {experiment.cluster.region}, the pipeline in {region}; use one region for both"
         )
+    refuse_unknown_roles(experiment, where)
     try:
         files = read(experiment, manifests)
     except ChartError as error:
         raise InfraError(str(error)) from None
     return StageConfiguration(name=name, account=account, experiment=experiment, files=files, path=file)
+
+
+def role_prefixes() -> tuple[str, ...]:
+    """Beginnings of the names of roles that the committed execution policy lets CloudFormation make."""
+    text = BOOTSTRAP.read_text(encoding="utf-8")
+    return tuple(re.findall(r":role/([\w-]+)\*(?=[,\s])", text.partition("Resources:")[0]))
+
+
+def refuse_unknown_roles(experiment: Experiment, where: str) -> None:
+    """`InfraError` for an experiment whose roles CloudFormation could not make: the deployment would end with that."""
+    known = role_prefixes()
+    if not f"{experiment.name}-".startswith(known):
+        prefix = f"{experiment.name.partition('-')[0]}-"
+        raise InfraError(
+            f"{where}: the roles of {experiment.name} begin with its name, and {BOOTSTRAP.relative_to(ROOT)} allows "
+            f"{', '.join(known)} only; add role/{prefix}* and instance-profile/{prefix}* to its Roles, and deploy it "
+            "again in every account (docs/pipeline.md)"
+        )
 
 
 def _refuse_collision(dev: StageConfiguration, prod: StageConfiguration, where: str) -> None:

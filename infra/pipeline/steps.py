@@ -14,6 +14,11 @@ from experiment.naming import bucket
 if TYPE_CHECKING:
     from infra.pipeline.configuration import PipelineConfiguration, StageConfiguration
 
+PREPARE = ("chmod +x .ci/run lab/aws/docker_stand_in scripts/*",)
+"""CodePipeline's archive of a GitHub repository keeps no permissions
+(https://docs.aws.amazon.com/codepipeline/latest/userguide/troubleshooting.html#troubleshooting-file-permissions)."""
+PREPARE_STAGE = ("chmod +x scripts/*",)
+"""The same for what a stage's projects get."""
 CHECKS = ("./scripts/test",)
 SYNTH = (
     "scripts/setup",
@@ -24,8 +29,9 @@ PULL_REQUEST = (
     # A finding of the review is for the people who read it; only a review that cannot be made fails the build.
     'scripts/review "origin/${CODEBUILD_WEBHOOK_BASE_REF#refs/heads/}" || test $? -eq 1',
 )
-RUNTIMES = {"phases": {"install": {"runtime-versions": {"python": "3.12"}}}}
-"""Of the image STANDARD_7_0; Node comes with pip."""
+RUNTIMES = {"phases": {"install": {"runtime-versions": {"python": "3.11", "nodejs": "22"}}}}
+"""Of the image STANDARD_7_0: the Python that the tests ran with, and Node for what CDK Pipelines does outside the
+repository; inside it Node comes with pip."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +50,10 @@ class ClusterStep:
         return {
             "version": "0.2",
             "phases": {
-                "install": {**RUNTIMES["phases"]["install"], "commands": ["bash scripts/setup"]},
+                "install": {
+                    **RUNTIMES["phases"]["install"],
+                    "commands": [*PREPARE_STAGE, "scripts/setup"],
+                },
                 "build": {"commands": list(self.commands)},
             },
         }

@@ -14,6 +14,7 @@ from aws_cdk import pipelines
 
 from infra.constructs.kept_logs import log_group
 from infra.pipeline import steps as plan
+from infra.pipeline.publishing import publish_with_library
 from infra.pipeline.pull_request import PullRequestChecks
 from infra.pipeline.stage import DeliveredStage
 from infra.settings import Settings
@@ -54,6 +55,7 @@ class PipelineStack(cdk.Stack):
         self._add_prod(pipeline)
         PullRequestChecks(self, "PullRequests", configuration=configuration, log_days=self._settings.log_days)
         pipeline.build_pipeline()
+        publish_with_library(self)
         self._narrow()
 
     def _narrow(self) -> None:
@@ -85,6 +87,7 @@ class PipelineStack(cdk.Stack):
         synth = pipelines.ShellStep(
             "Synth",
             input=self._source,
+            install_commands=list(plan.PREPARE),
             commands=list(plan.SYNTH),
             primary_output_directory="cdk.out",
         )
@@ -98,6 +101,7 @@ class PipelineStack(cdk.Stack):
             execution_mode=codepipeline.ExecutionMode.QUEUED,
             cli_version=CLI_VERSION,
             self_mutation=True,
+            publish_assets_in_parallel=False,
             cross_account_keys=True,
             artifact_bucket=self._artifacts(),
             synth=synth,
@@ -117,6 +121,7 @@ class PipelineStack(cdk.Stack):
         return pipelines.CodeBuildStep(
             "Checks",
             input=self._source,
+            install_commands=list(plan.PREPARE),
             commands=list(plan.CHECKS),
             timeout=cdk.Duration.hours(1),
             build_environment=codebuild.BuildEnvironment(compute_type=codebuild.ComputeType.MEDIUM),
@@ -180,6 +185,7 @@ class PipelineStack(cdk.Stack):
             made = pipelines.CodeBuildStep(
                 f"{stage.name.capitalize()}{step.name.capitalize()}",
                 input=self._source,
+                install_commands=list(plan.PREPARE),
                 commands=["scripts/setup", plan.start_command(stage, step)],
                 role=role,
                 timeout=cdk.Duration.minutes(step.minutes + 30),  # setting up, and a queue before the project

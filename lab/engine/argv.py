@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 
 from lab.errors import LabError
@@ -39,6 +40,19 @@ def local_argv(
         config["model"] = _folder(config["model"], folders)
         rest[at] = json.dumps(config)
     return [*engine, "serve", *rest]
+
+
+def local_probe(probe: Sequence[str], *, rendered_port: int, port: int) -> list[str]:
+    """The rendered startup probe, run by this Python and pointed at `port`.
+
+    Raises LabError where it asks anything but the server beside it on `rendered_port`.
+    """
+    here, there = f"{LOOPBACK}:{rendered_port}", f"{LOOPBACK}:{port}"
+    if probe[0] != "python3" or not any(here in word for word in probe):
+        raise LabError(
+            f"startup probe {probe[0]!r}: is no Python that asks {here}; the lab has no other way to point it at a server"
+        )
+    return [sys.executable, *(word.replace(here, there) for word in probe[1:])]
 
 
 def _with(argv: Sequence[str], option: str, value: str) -> list[str]:

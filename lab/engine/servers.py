@@ -23,8 +23,8 @@ from lab.engine.argv import LOOPBACK
 from lab.errors import LabError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-START_TIMEOUT_S = 1800
-"""A start takes 40 s of CPU time; a machine may be busy with others' work."""
+PROBE_TIMEOUT_S = 120
+PROBE_PERIOD_S = 2.0
 STOP_TIMEOUT_S = 20
 _POLL_S = 0.25
 
@@ -33,27 +33,39 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """One server to start; `argv` is made when its port is known."""
+    """One server to start, and how it is known to be up; what names the port is made when that is known."""
 
     name: str
     argv: Callable[[int], Sequence[str]]
     environment: Mapping[str, str] = field(default_factory=dict)
+    health: str = "/health"
+    """Path that answers 200 when the server is ready."""
+    startup: Callable[[int], Sequence[str]] | None = None
+    """Command that must succeed once thereafter; None: being ready is enough."""
+    startup_s: float = 1800
+    """How long both may take. A start takes 40 s of CPU time; a machine may be busy with others' work."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
     """One that was started."""
 
-    name: str
-    url: str
+    command: Command
+    port: int
     process: subprocess.Popen[bytes]
     log: Path
 
+    @property
+    def name(self) -> str:
+        return self.command.name
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
 
 @contextmanager
-def running(
-    commands: Sequence[Command], *, logs: Path, at_once: int, say: Say, timeout_s: float = START_TIMEOUT_S
-) -> Iterator[dict[str, str]]:
+def running(commands: Sequence[Command], *, logs: Path, at_once: int, say: Say) -> Iterator[dict[str, str]]:
     """Start the servers, `at_once` of them at a time; yields name to base URL. Raises LabError."""
     started: list[Server] = []
     begun = time.monotonic()
@@ -61,11 +73,11 @@ def running(
         waiting: list[Server] = []
         for command in commands:
             if len(waiting) >= at_once:
-                _wait(waiting.pop(0), timeout_s, begun, say)
+                _wait(waiting.pop(0), begun, say)
             server = _start(command, logs, started)
             waiting.append(server)
         for server in waiting:
-            _wait(server, timeout_s, begun, say)
+            _wait(server, begun, say)
         yield {server.name: f"{server.url}/v1" for server in started}
     finally:
         stop(started)
@@ -100,14 +112,15 @@ def _start(command: Command, logs: Path, started: list[Server]) -> Server:
             env={**os.environ, **command.environment},
             start_new_session=True,
         )
-    server = Server(name=command.name, url=f"http://{LOOPBACK}:{port}", process=process, log=log)
+    server = Server(command=command, port=port, process=process, log=log)
     started.append(server)
     return server
 
 
-def _wait(server: Server, timeout_s: float, begun: float, say: Say) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not _healthy(server.url):
+def _wait(server: Server, begun: float, say: Say) -> None:
+    deadline = time.monotonic() + server.command.startup_s
+    refusal = "its health was never good"
+    while not _healthy(f"{server.url}{server.command.health}") or (refusal := _startup(server)):
         if server.process.poll() is not None:
             raise LabError(
                 f"arm {server.name}: the server ended with exit {server.process.returncode}: {_last(server.log)}; "
@@ -115,15 +128,33 @@ def _wait(server: Server, timeout_s: float, begun: float, say: Say) -> None:
             )
         if time.monotonic() > deadline:
             raise LabError(
-                f"arm {server.name}: not healthy after {timeout_s:.0f} s; see {server.log}, then run this again"
+                f"arm {server.name}: not up after {server.command.startup_s:.0f} s, {refusal}; see {server.log}, "
+                "then run this again"
             )
         time.sleep(_POLL_S)
     say(f"  {server.name} is healthy ({time.monotonic() - begun:.0f} s)")
 
 
+def _startup(server: Server) -> str:
+    """What the startup probe says against the server; nothing where it has started."""
+    if server.command.startup is None:
+        return ""
+    probe = server.command.startup(server.port)
+    try:
+        done = subprocess.run(
+            probe, cwd=ROOT, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"its startup probe took longer than {PROBE_TIMEOUT_S} s"
+    if done.returncode == 0:
+        return ""
+    time.sleep(PROBE_PERIOD_S)
+    return f"its startup probe says {(done.stderr.strip().splitlines() or ['nothing'])[-1]!r}"
+
+
 def _healthy(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=5) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False

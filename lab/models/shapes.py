@@ -36,11 +36,11 @@ SHAPES = (
         hidden=128,
         heads=4,
         feed_forward=256,
-        steps=3600,
+        steps=2900,
         peak_rate=0.02,
         seed=11,
         grown_from=3,
-        grown_at=3480,
+        grown_at=2800,
     ),
     Shape(name="draft", layers=2, hidden=96, heads=4, feed_forward=256, steps=4400, peak_rate=0.02, seed=12),
     Shape(

@@ -1,7 +1,7 @@
 """`python -m lab.models.train`: make the three models anew. Needs the engine's environment, not the project's.
 
-Same seeds and versions give the same text and the same order of it; sums of floats over another number of threads
-may differ in the last bit, and so may the weights.
+Same seeds and versions give the same text and the same order of it, and with one thread the same weights; sums of
+floats over another number of threads may differ in the last bit, and so may the weights.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import math
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -36,28 +38,37 @@ EVALUATED_EVERY = 100
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write one folder for each model into --out."""
+    """Write one folder for each model into --out, `--at-once` of them side by side in processes of their own."""
     parser = argparse.ArgumentParser(prog="python -m lab.models.train", description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1, help="of each process (default 1)")
+    parser.add_argument(
+        "--at-once", type=int, default=2, help="models that are trained at a time (default 2)"
+    )
     parser.add_argument("--only", choices=[shape.name for shape in SHAPES], help="one model alone")
     options = parser.parse_args(argv)
-    torch.set_num_threads(options.threads)
-    texts = (text_of(document) for document in documents(seed=0))
-    tokenizer = train_vocabulary(islice(texts, 3000), size=VOCABULARY)
-    for shape in SHAPES:
-        if options.only in (None, shape.name):
-            folder = options.out / shape.name
-            model = train(shape, tokenizer, log=folder / "training.jsonl")
-            model.to(torch.bfloat16).save_pretrained(folder)
-            save_vocabulary(tokenizer, folder, context=CONTEXT)
-            folder.joinpath("model.safetensors").chmod(0o644)
+    chosen = [shape for shape in SHAPES if options.only in (None, shape.name)]
+    with ProcessPoolExecutor(options.at_once, mp_context=get_context("spawn")) as processes:
+        made = [processes.submit(_make, shape, options.out, options.threads) for shape in chosen]
+        for one in made:
+            one.result()
     manifest.write(options.out)
     return 0
 
 
+def _make(shape: Shape, out: Path, threads: int) -> None:
+    torch.set_num_threads(threads)
+    texts = (text_of(document) for document in documents(seed=0))
+    tokenizer = train_vocabulary(islice(texts, 3000), size=VOCABULARY)
+    folder = out / shape.name
+    model = train(shape, tokenizer, log=folder / "training.jsonl")
+    model.to(torch.bfloat16).save_pretrained(folder)
+    save_vocabulary(tokenizer, folder, context=CONTEXT)
+    folder.joinpath("model.safetensors").chmod(0o644)
+
+
 def train(shape: Shape, tokenizer: Tokenizer, *, log: Path) -> Qwen3ForCausalLM:
-    """The trained model; a line of the log every 50 steps."""
+    """The trained model; a line of the log every 100 steps."""
     torch.manual_seed(shape.seed)
     model = Qwen3ForCausalLM(_config(shape, shape.grown_from or shape.layers))
     optimizer = MuonAndAdam(model, adam_share=ADAM_SHARE)

@@ -52,7 +52,7 @@ def _do(options: argparse.Namespace) -> int:
     found = results.load(options.from_) if options.from_ else execute(_wishes(options), say=_say)
     if options.markdown:
         markdown.write(found, options.markdown)
-    print(f"\n{results.LABEL}")
+    print(f"\n{found.label}")
     for claim in found.claims:
         print(f"{'met    ' if claim.met else 'NOT MET'} {claim.text}\n        {claim.found}")
     missed = [claim for claim in found.claims if not claim.met]

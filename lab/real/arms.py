@@ -1,51 +1,75 @@
-"""How the arms are started here: with the command that a pod would run, and folders of this machine for its mounts.
-
-No Deployment is rendered, because this runtime never goes into a cluster; command and environment come from the very
-functions that write them into the Deployments of the other runtimes.
-"""
+"""How the arms are started here: what their rendered Deployments say, with folders of this machine for the mounts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from cdk8s_charts.command import serve_argv, serve_environment, weights_path
+from cdk8s_charts.command import weights_path
 from experiment import Experiment
-from experiment.arms import Arm
-from lab.engine.argv import OFFLINE, THREADS, local_argv
+from experiment.catalogue.models import Model
+from lab.engine.argv import OFFLINE, THREADS, local_argv, local_probe
 from lab.engine.servers import Command
+from lab.errors import LabError
 from lab.models.manifest import CHECKPOINTS
+from lab.rendered import Container
 
 
 def commands(
-    experiment: Experiment,
+    containers: Sequence[Container],
     *,
-    arms: Sequence[str],
+    folders: Mapping[str, str],
     engine: Sequence[str],
     options: Sequence[str] = (),
-    weights: Mapping[str, str] | None = None,
 ) -> list[Command]:
-    """How the named arms are started. `weights` names other folders, or models of a hub, by model name."""
-    folders = mounted_folders(experiment, weights or {})
-    own = {**THREADS, **({} if weights else OFFLINE)}
+    """How these containers are started by `engine`, with further `options` of it.
 
-    def command(arm: Arm) -> Command:
-        return Command(
-            name=arm.name,
-            argv=lambda port: [
-                *local_argv(serve_argv(arm), engine=engine, folders=folders, port=port),
-                *options,
-            ],
-            environment={**serve_environment(arm), **own} if not weights else own,
-        )
-
-    by_name = {arm.name: arm for arm in experiment.arms}
-    return [command(by_name[name]) for name in arms]
+    `folders` says what stands for each mounted one: a folder, or a model of a hub, which is then asked for it. Raises
+    LabError for a container that needs a Secret.
+    """
+    online = any(not Path(place).is_dir() for place in folders.values())
+    return [_command(container, folders, engine, options, online=online) for container in containers]
 
 
 def mounted_folders(experiment: Experiment, given: Mapping[str, str]) -> dict[str, str]:
-    """Where each model lies that a pod would find mounted."""
-    return {
-        weights_path(weights): given.get(weights.model.name)
-        or str(CHECKPOINTS / weights.model.name.rpartition("/")[2])
-        for weights in experiment.weights
-    }
+    """Where each model is that a pod would find mounted: the lab's own here, any other on its hub; `given` names other
+    places by model name. Raises LabError for a name that is no model of the experiment.
+    """
+    models = {weights_path(weights): weights.model for weights in experiment.weights}
+    known = [model.name for model in models.values()]
+    if unknown := [name for name in given if name not in known]:
+        raise LabError(
+            f"--weights: {unknown[0]!r} is no model of {experiment.name}; those are {', '.join(known)}"
+        )
+    return {path: given.get(model.name) or _place(model) for path, model in models.items()}
+
+
+def _place(model: Model) -> str:
+    return str(CHECKPOINTS / model.name.rpartition("/")[2]) if model.lab_only else model.name
+
+
+def _command(
+    container: Container,
+    folders: Mapping[str, str],
+    engine: Sequence[str],
+    options: Sequence[str],
+    *,
+    online: bool,
+) -> Command:
+    if container.secrets:
+        raise LabError(
+            f"arm {container.arm}: {container.secrets[0]} comes from a Secret, and there is no cluster here; "
+            "leave serving.api_key_secret out"
+        )
+    environment = {**container.environment, **OFFLINE, **THREADS}
+    if online:
+        del environment["HF_HUB_OFFLINE"]
+    argv, probe, rendered_port = container.command, container.startup, container.port
+    return Command(
+        name=container.arm,
+        argv=lambda port: [*local_argv(argv, engine=engine, folders=folders, port=port), *options],
+        environment=environment,
+        health=container.health,
+        startup=lambda port: local_probe(probe, rendered_port=rendered_port, port=port),
+        startup_s=container.startup_s,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from lab.real.probe import Agreement
 
@@ -21,6 +21,7 @@ EQUAL_PAIRS_SHORT = 40
 AGREEMENT = 0.01
 ADVICE = 0.10
 ADVISED = (3, 5, 7)
+Scope = Literal["whole", "short", "machinery"]
 NOT_BROKEN = 0.3
 """A speed-up below which something is wrong, however busy the machine."""
 
@@ -63,12 +64,15 @@ def judge(
     agreements: Sequence[Agreement],
     advice: Mapping[str, Any] | None,
     *,
-    short: bool,
+    scope: Scope,
 ) -> list[Claim]:
-    """Every claim of a whole run, or of a short one, which judges nothing that a busy machine decides."""
-    claims = [_answered(summary), _accepted(summary, sweep), _equal(summary, sweep, short=short)]
-    claims += [_agree(agreements)]
-    if short:
+    """Every claim of a whole run; of a `short` one, which judges nothing that a busy machine decides; or of the
+    `machinery` alone, where the models are not the lab's and nobody knows what they would accept."""
+    claims = [_answered(summary), _agree(agreements)]
+    if scope == "machinery":
+        return claims
+    claims[1:1] = [_accepted(summary, sweep), _equal(summary, sweep, short=scope == "short")]
+    if scope == "short":
         return [*claims, _not_broken(summary, sweep)]
     return [*claims, _faster(summary, sweep), _open_ended(summary, sweep), *_advised(summary, sweep, advice)]
 

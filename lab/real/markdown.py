@@ -8,7 +8,7 @@ from typing import Any
 
 from lab.errors import LabError
 from lab.real.claims import ADVISED, OPEN_ENDED, mean, measured, predicted
-from lab.real.results import LABEL, Results
+from lab.real.results import Results
 
 BEGIN, END = "<!-- lab: begin -->", "<!-- lab: end -->"
 
@@ -35,7 +35,7 @@ def tables(results: Results) -> str:
 def _head(results: Results) -> Iterator[str]:
     run, machine = results.summary["run"], results.machine
     yield (
-        f"*{LABEL[0].upper()}{LABEL[1:]}*: {machine['cpu']}, {machine['cores']} cores, {machine['engine']}, "
+        f"*{results.label[0].upper()}{results.label[1:]}*: {machine['cpu']}, {machine['cores']} cores, {machine['engine']}, "
         f"{run['started'][:10]}; {run['requests_per_cell']} requests for each arm and class, one at a time, "
         f"{run['max_tokens']} tokens at most, temperature {run['temperature']:g}. Intervals are of 95 %, over prompts."
     )

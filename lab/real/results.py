@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from experiment import Experiment
 from lab.engine.machine import Machine
 from lab.errors import LabError
 from lab.real.claims import Claim, Sweep
 from lab.real.probe import Agreement
 
-LABEL = "measured on this CPU, tiny models"
+TINY = "measured on this CPU, tiny models"
 FILE_NAME = "lab.json"
 
 
@@ -31,11 +32,29 @@ class Results:
     claims: tuple[Claim, ...]
     machine: Mapping[str, Any]
 
+    @property
+    def label(self) -> str:
+        """What kind of numbers these are."""
+        return str(self.machine["label"])
 
-def described(machine: Machine, engine: str) -> dict[str, Any]:
-    """The machine as a report names it."""
+
+def own_models(experiment: Experiment, given: Mapping[str, str]) -> bool:
+    """Whether it ran on the models that ship with the lab; `given` names others by model name."""
+    return not given and all(weights.model.lab_only for weights in experiment.weights)
+
+
+def label_of(experiment: Experiment, given: Mapping[str, str]) -> str:
+    """What every table of the run says about its numbers."""
+    if own_models(experiment, given):
+        return TINY
+    names = [given.get(weights.model.name, weights.model.name) for weights in experiment.weights]
+    return f"measured on this machine, {' and '.join(names)}"
+
+
+def described(machine: Machine, engine: str, label: str) -> dict[str, Any]:
+    """The machine as a report names it, and what kind of numbers it gave."""
     return {
-        "label": LABEL,
+        "label": label,
         "cpu": _cpu(),
         "cores": machine.cores,
         "engine": engine,
@@ -47,7 +66,7 @@ def labelled(folder: Path, machine: Mapping[str, Any]) -> dict[str, Any]:
     """The summary in `folder`, which from now on says what it was measured on."""
     path = folder / "summary.json"
     summary = _read(path)
-    summary["run"] |= {"label": LABEL, "machine": dict(machine)}
+    summary["run"] |= {"label": machine["label"], "machine": dict(machine)}
     path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     return summary
 
@@ -57,7 +76,7 @@ def save(results: Results, folder: Path) -> Path:
     path = folder / FILE_NAME
     content = {
         "schema": 1,
-        "label": LABEL,
+        "label": results.label,
         "machine": dict(results.machine),
         "sweep": {"baseline": results.sweep.baseline, "arms": results.sweep.arms},
         "others": results.others,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,12 +16,13 @@ from lab.engine.install import install
 from lab.engine.servers import Command, running
 from lab.errors import LabError
 from lab.models import manifest
-from lab.real.arms import commands
-from lab.real.claims import Sweep, judge
+from lab.real.arms import commands, mounted_folders
+from lab.real.claims import Scope, Sweep, judge
 from lab.real.loading import advise, measure
 from lab.real.probe import Agreement, agreement, bodies
 from lab.real.recording import record
-from lab.real.results import Results, described, labelled, save
+from lab.real.results import Results, described, label_of, labelled, own_models, save
+from lab.rendered import containers, mounted_plan, rendered
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 STEPS = 6
@@ -68,22 +68,30 @@ def execute(wishes: Wishes, *, say: Say) -> Results:
     experiment = load(wishes.experiment)
     sweep = sweep_of(experiment, wishes.arms, short=wishes.short)
     names = _arms(experiment, sweep, wishes)
-    if not wishes.weights:
-        manifest.check()
+    folders = mounted_folders(experiment, wishes.weights)
+    manifest.check()
     machine = machines.look(wishes.home)
     machines.refuse_run(machine, servers=len(names))
     step(2, "the engine")
     engine = wishes.engine or (str(install(wishes.home, machine=machine, python=wishes.python, say=say)),)
-    step(3, "writing the benchmark's plan")
+    step(3, "rendering the manifests, where arms and plan are read from")
+    files = rendered(wishes.experiment, experiment, wishes.out / "manifests")
     plan = wishes.out / "plan.json"
-    plan.write_text(json.dumps(_plan(wishes.experiment, names), indent=1), encoding="utf-8")
-    servers = commands(experiment, arms=names, engine=engine, options=wishes.options, weights=wishes.weights)
+    plan.write_text(json.dumps(_of_arms(mounted_plan(files), names), indent=1), encoding="utf-8")
+    found = containers(files)
+    servers = commands(
+        [found[name] for name in names],
+        folders=folders,
+        engine=engine,
+        options=wishes.options,
+    )
     step(4, f"starting {len(names)} servers, {wishes.at_once} at a time: {', '.join(names)}")
     agreements = _serve(servers, experiment, sweep, plan, wishes, step, say)
     step(6, "judging")
-    found = _judged(experiment, sweep, names, agreements, wishes, described(machine, _version(engine)))
-    save(found, wishes.out)
-    return found
+    about = described(machine, _version(engine), label_of(experiment, wishes.weights))
+    results = _judged(experiment, sweep, names, agreements, wishes, about)
+    save(results, wishes.out)
+    return results
 
 
 def sweep_of(experiment: Experiment, chosen: Sequence[str] = (), *, short: bool = False) -> Sweep:
@@ -114,14 +122,8 @@ def _arms(experiment: Experiment, sweep: Sweep, wishes: Wishes) -> list[str]:
     return [name for name in names if not wishes.arms or name in wishes.arms or name == sweep.baseline]
 
 
-def _plan(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    """The pod's plan, of the chosen arms alone; a process of its own makes it, so that no jsii runs in this one."""
-    command = [sys.executable, "-m", "lab.real.plan", str(path.resolve())]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or ["no output"]
-        raise LabError(f"the plan could not be written: {said[-1]}")
-    plan = json.loads(done.stdout)
+def _of_arms(plan: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The pod's plan, of the chosen arms alone."""
     return {**plan, "arms": [arm for arm in plan["arms"] if arm["name"] in names]}
 
 
@@ -173,9 +175,16 @@ def _judged(
         sweep=sweep,
         others=tuple(name for name in speculating if name not in sweep.arms.values()),
         agreements=tuple(agreements),
-        claims=tuple(judge(summary, sweep, agreements, advice, short=wishes.short)),
+        claims=tuple(judge(summary, sweep, agreements, advice, scope=_scope(experiment, wishes))),
         machine=machine,
     )
+
+
+def _scope(experiment: Experiment, wishes: Wishes) -> Scope:
+    """Only the whole run on the lab's own models must show everything."""
+    if not own_models(experiment, wishes.weights):
+        return "machinery"
+    return "short" if wishes.short else "whole"
 
 
 def _version(engine: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from operations import stacks
 from operations.aws_errors import AwsError
 from operations.preflight.finding import Finding, finding, fine
 
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
 TRN_QUOTA = "L-2C3B7624"
 """`Running On-Demand Trn instances`, in vCPUs: the code that `aws service-quotas list-service-quotas --service-code ec2`
 prints for it, as recorded in several public listings of accounts."""
+STANDARD_QUOTA = "L-1216C47A"
+"""`Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances`, in vCPUs; new accounts begin with 5
+(https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html)."""
+STANDARD_VCPUS = 2 * 4 + 2
+"""Two system nodes of four, and the way in."""
 BOOTSTRAP_PARAMETER = "/cdk-bootstrap/hnb659fds/version"
 BOOTSTRAP_VERSION = 6
 """The least that the default synthesizer takes (https://docs.aws.amazon.com/cdk/v2/guide/bootstrapping-env.html)."""
@@ -32,20 +38,43 @@ def quota(experiment: Experiment, aws: Aws) -> Finding:
     if cluster.capacity.kind == "capacity-block":
         return fine("quota", "a capacity block does not count against the on-demand quota")
     need = cluster.instance.vcpus * cluster.max_nodes
+    return _vcpus(
+        "quota",
+        aws,
+        code=TRN_QUOTA,
+        need=need,
+        what="Trn",
+        of=f"{cluster.max_nodes} x {cluster.instance.name} need",
+    )
+
+
+def system_quota(aws: Aws) -> Finding:
+    """vCPUs of the instances beside the Trn2 nodes, whatever else of the account runs."""
+    return _vcpus(
+        "system quota",
+        aws,
+        code=STANDARD_QUOTA,
+        need=STANDARD_VCPUS,
+        what="standard",
+        of="system nodes and the way in need",
+    )
+
+
+def _vcpus(check: str, aws: Aws, *, code: str, need: int, what: str, of: str) -> Finding:
     try:
-        found = aws.client("service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode=TRN_QUOTA)
+        found = aws.client("service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode=code)
         have = float(found["Quota"]["Value"])
     except AwsError as error:
         if error.code != "NoSuchResourceException":
             raise
         have = 0.0  # an account that never had a value applied
-    told = f"{have:g} vCPUs for running on-demand Trn instances, {cluster.max_nodes} x {cluster.instance.name} need {need}"
+    told = f"{have:g} vCPUs for running on-demand {what} instances, {of} {need}"
     if have >= need:
-        return fine("quota", told)
+        return fine(check, told)
     return finding(
-        "quota",
+        check,
         told,
-        f"aws service-quotas request-service-quota-increase --service-code ec2 --quota-code {TRN_QUOTA} "
+        f"aws service-quotas request-service-quota-increase --service-code ec2 --quota-code {code} "
         f"--desired-value {need} --region {aws.region}",
     )
 
@@ -75,6 +104,17 @@ def kubernetes_version(experiment: Experiment, aws: Aws) -> Finding:
     return fine(
         "kubernetes", f"EKS {version}, standard support" + (f" until {ends:%Y-%m-%d}" if ends else "")
     )
+
+
+def halfway_stacks(experiment: Experiment, aws: Aws) -> Finding:
+    """Whether an earlier deployment or teardown left something that stands in the way of the next."""
+    lines = [stacks.halfway(stack, region=aws.region) for stack in stacks.deployed(experiment, aws)]
+    found = [line for line in lines if line]
+    if not found:
+        return fine("stacks", "none stands halfway")
+    what, _, remedy = found[0].partition("; ")
+    more = f" ({len(found) - 1} more: scripts/status)" if len(found) > 1 else ""
+    return finding("stacks", f"{what}{more}", remedy)
 
 
 def bootstrap(aws: Aws) -> Finding:

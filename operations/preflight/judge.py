@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from operations.errors import OperationsError, OutsideError
-from operations.preflight import account, capacity, images, network
+from operations.preflight import account, capacity, images, network, versions
 from operations.preflight.finding import Finding, State
 
 if TYPE_CHECKING:
@@ -17,19 +17,30 @@ if TYPE_CHECKING:
 
 
 def judge(experiment: Experiment, aws: Aws, web: Web, *, now: datetime) -> Iterator[Finding]:
-    """Findings in the order in which they are made. Without credentials the checks that need them are left out."""
+    """Findings in the order in which they are made; without credentials one stands for all that need them."""
     first = _made("credentials", lambda: account.credentials(aws))
     yield first
     if first.state is State.FINE:
         asked: tuple[tuple[str, Callable[[], Finding]], ...] = (
             ("quota", lambda: account.quota(experiment, aws)),
+            ("system quota", lambda: account.system_quota(aws)),
             ("instance", lambda: capacity.offered(experiment, aws)),
             ("capacity", lambda: capacity.reserved(experiment, aws, now=now)),
             ("kubernetes", lambda: account.kubernetes_version(experiment, aws)),
+            ("node images", lambda: versions.node_images(experiment, aws)),
+            ("add-ons", lambda: versions.addons(experiment, aws)),
             ("bootstrap", lambda: account.bootstrap(aws)),
+            ("stacks", lambda: account.halfway_stacks(experiment, aws)),
         )
         yield from (_made(name, check) for name, check in asked)
-    for image in images.of(experiment):
+    else:
+        yield Finding(
+            check="account",
+            state=State.UNKNOWN,
+            detail="quotas, instance, capacity, versions, bootstrap and stacks were not asked about",
+            remedy="mend the credentials, then run this again",
+        )
+    for image in (*images.of(experiment), *versions.charts()):
         yield _made("image", lambda image=image: images.reachable(image, web))  # type: ignore[misc] # mypy cannot see a default argument in a lambda
     yield _made("admin_cidrs", lambda: network.admin_cidrs(experiment, web))
 

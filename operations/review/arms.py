@@ -11,6 +11,7 @@ from operations.review.changes import fact_changes
 from operations.review.objects import Key, Object
 
 MOST_OTHERS = 3
+_REMOVED = "removed: `cdk deploy` deletes its Deployment and its pods end; its artifact stays until a run marks it stale"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +25,12 @@ class ArmReview:
     reuses: str | None = None
     """The arm of the base whose artifact has the new key."""
     restarts: bool = False
+    removed: bool = False
 
     @property
     def needs_human(self) -> bool:
         """Whether it costs somebody time, money or a comparison."""
-        return bool(self.compiles or self.restarts or self.reuses)
+        return bool(self.compiles or self.restarts or self.reuses or self.removed)
 
 
 def review_arms(
@@ -36,10 +38,10 @@ def review_arms(
     new: Mapping[str, Any],
     before: Mapping[Key, Object],
     after: Mapping[Key, Object],
-    known_keys: Mapping[str, str],
 ) -> tuple[ArmReview, ...]:
-    """The arms of one experiment, those that are gone last; `known_keys` has the base's arms by artifact key."""
+    """The arms of one experiment, those that are gone last. Artifacts are found in the experiment's own bucket only."""
     here = {**new["arms"]}
+    known_keys = {arm["key"]: name for name, arm in old["arms"].items()}
     rows = []
     for name, arm in here.items():
         if name in old["arms"]:
@@ -48,12 +50,7 @@ def review_arms(
             compiles, reuses = _artifact(None, arm["key"], known_keys)
             rows.append(ArmReview(name=name, changes=(_added(arm),), compiles=compiles, reuses=reuses))
     gone = [name for name in old["arms"] if name not in here]
-    rows += [
-        ArmReview(
-            name=name, changes=("removed; its Deployment and its artifact stay until someone deletes them",)
-        )
-        for name in gone
-    ]
+    rows += [ArmReview(name=name, changes=(_REMOVED,), removed=True) for name in gone]
     return tuple(rows)
 
 
@@ -65,7 +62,7 @@ def _changed(
     after: Mapping[Key, Object],
     known_keys: Mapping[str, str],
 ) -> ArmReview:
-    texts = fact_changes(old["facts"], new["facts"])
+    texts = [*fact_changes(old["facts"], new["facts"]), *_cost(old["usd_per_hour"], new["usd_per_hour"])]
     one, other = kubernetes.deployment(before, name), kubernetes.deployment(after, name)
     if one and other:
         image_said = any(text.startswith(("image ", "runtime ")) for text in texts)
@@ -93,12 +90,20 @@ def _artifact(old: str | None, new: str, known_keys: Mapping[str, str]) -> tuple
 def _added(arm: Mapping[str, Any]) -> str:
     facts = arm["facts"]
     mode = facts.get("speculation.mode")
+    costs = "" if arm["usd_per_hour"] is None else f"; ${arm['usd_per_hour']:.2f} an hour while it stands"
     if not mode:
-        return f"added: {facts.get('target.model.name')} without speculation"
+        return f"added: {facts.get('target.model.name')} without speculation{costs}"
     return (
         f"added: {mode} with {facts.get('speculation.draft.model.name')}, "
-        f"k {facts.get('speculation.num_speculative_tokens')}"
+        f"k {facts.get('speculation.num_speculative_tokens')}{costs}"
     )
+
+
+def _cost(old: float | None, new: float | None) -> list[str]:
+    """Of its share of a node's devices, at list price."""
+    if old is None or new is None or round(old, 2) == round(new, 2):
+        return []
+    return [f"while it stands ${old:.2f} -> ${new:.2f} an hour"]
 
 
 def _others(old: Object, new: Object) -> list[str]:

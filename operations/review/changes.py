@@ -93,7 +93,7 @@ def _unknown(path: str, facts: Mapping[str, Any]) -> bool:
 
 def shown(value: Any) -> str:
     """A value in a sentence."""
-    if value is ABSENT or value is None:
+    if value is ABSENT or value is None or value == "":
         return "none"
     text = " ".join((value if isinstance(value, str) else repr(value)).split())
     return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."

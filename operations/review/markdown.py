@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from operations.review.arms import ArmReview
 from operations.review.report import Diff, ExperimentReview, Review
 
+MOST_GRANTS = 12
+"""That are shown unfolded."""
 MOST_LINES = 400
 """Of one diff; GitHub takes 65,536 characters in a comment."""
 MOST_CHARACTERS = 60_000
+MOST_QUIET = 3
+"""Arms to which nothing happens that have rows of their own."""
 
 
 def markdown(review: Review, *, base: str) -> str:
@@ -31,9 +35,24 @@ def _findings(review: Review, base: str) -> Iterator[str]:
         yield from _experiment(experiment)
     if review.granted or review.withdrawn:
         yield "### Access (IAM, network, cluster)"
-        yield from (f"- **new** `{_code(grant)}`" for grant in review.granted)
-        yield from (f"- gone `{_code(grant)}`" for grant in review.withdrawn)
+        yield from _access("**new**", review.granted)
+        yield from _access("gone", review.withdrawn)
         yield ""
+
+
+def _access(what: str, grants: tuple[str, ...]) -> Iterator[str]:
+    """A new experiment brings a hundred: who has to read those opens the fold."""
+    lines = [f"- {what} `{_code(grant)}`" for grant in grants]
+    if len(lines) <= MOST_GRANTS:
+        yield from lines
+        return
+    yield f"<details><summary>{len(lines)} x {what.strip('*')}</summary>"
+    yield ""
+    yield from lines[:MOST_LINES]
+    if len(lines) > MOST_LINES:
+        yield f"- ... {len(lines) - MOST_LINES} more: `scripts/review --json` has all"
+    yield ""
+    yield "</details>"
 
 
 def _verdict(review: Review) -> str:
@@ -52,6 +71,8 @@ def _reasons(review: Review) -> Iterator[str]:
         yield f"{len(compiling)} arm{'s' * (len(compiling) > 1)} to compile"
     if restarting:
         yield f"{len(restarting)} arm{'s' * (len(restarting) > 1)} restarted"
+    if removed := [row for row in rows if row.removed]:
+        yield f"{len(removed)} arm{'s' * (len(removed) > 1)} removed"
     if not compiling and not restarting and any(row.reuses for row in rows):
         yield "an arm takes another artifact"
     words = {
@@ -61,6 +82,7 @@ def _reasons(review: Review) -> Iterator[str]:
         "comparability": "comparability with earlier runs",
         "apply": "objects that applying does not settle",
         "cluster": "cluster",
+        "delivery": "the pipeline itself",
     }
     kinds = {note.kind for note in notes}
     yield from (text for kind, text in words.items() if kind in kinds)
@@ -76,7 +98,11 @@ def _experiment(experiment: ExperimentReview) -> Iterator[str]:
     if experiment.arms:
         yield "| arm | what changes | recompiles | restarts |"
         yield "|---|---|---|---|"
-        yield from (_row(row) for row in experiment.arms)
+        quiet = [row for row in experiment.arms if not row.changes and not row.needs_human]
+        fold = len(quiet) > MOST_QUIET
+        yield from (_row(row) for row in experiment.arms if not fold or row not in quiet)
+        if fold:
+            yield f"| {len(quiet)} other arms | nothing | no | no |"
         yield ""
     for note in experiment.notes:
         strength = f"**{note.kind}**" if note.needs_human else note.kind

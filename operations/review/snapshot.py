@@ -24,17 +24,31 @@ import yaml
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+class _TemplateLoader(yaml.SafeLoader):
+    """CloudFormation's YAML, whose `!Ref` and `!Sub` stay as JSON has them."""
+
+
+_TemplateLoader.add_constructor("!Ref", lambda loader, node: {"Ref": loader.construct_scalar(node)})
+_TemplateLoader.add_constructor("!Sub", lambda loader, node: {"Fn::Sub": loader.construct_scalar(node)})
+
+
 def snapshot(tree: Path, *, templates: bool) -> dict[str, Any]:
     """What `report.compare` takes:
 
     - `experiments`: by name {file, facts, arms: {name: {facts, key, usd_per_hour}}, cost, undeclared}
     - `objects`: by experiment and file, the committed objects
     - `templates`: by name of stack; without `templates` and where synthesis was refused, of none
+    - `delivery`: the templates of the pipeline, of its stages' own stacks and of the bootstrap's policies
+    - `refused`: files of experiments that this state does not accept
     - `problems`: what kept something from being read, a line each
     """
-    state: dict[str, Any] = {"experiments": {}, "objects": {}, "templates": {}, "problems": []}
+    state: dict[str, Any] = {
+        "experiments": {}, "objects": {}, "templates": {}, "delivery": {}, "refused": [], "problems": [],
+    }  # fmt: skip
     for path in sorted((tree / "experiments").glob("*.yaml")):
         _add(state, tree, path, templates=templates)
+    if templates:
+        _add_delivery(state, tree)
     return state
 
 
@@ -46,15 +60,16 @@ def _add(state: dict[str, Any], tree: Path, path: Path, *, templates: bool) -> N
     except InvalidExperiment as error:
         first = str(error).splitlines()[0].replace(f"{tree}/", "")
         state["problems"].append(f"{path.name}: is refused ({first})")
+        state["refused"].append(path.name)
         return
     name = experiment.name
     state["objects"][name] = committed(tree / "manifests" / name)
     state["experiments"][name] = described(experiment, state["objects"][name], path.name)
-    if lab_only(experiment):
-        return  # it is never rendered
+    if lab_only(experiment) and not state["objects"][name]:
+        return  # a state from before the lab's experiments were rendered
     if stale := _staleness(experiment, tree):
         state["problems"].append(stale)
-    elif templates:
+    elif templates and not lab_only(experiment):
         try:
             state["templates"] |= synthesized(path)
         except Exception as error:  # of whatever kind: it is another state's code
@@ -105,6 +120,32 @@ def synthesized(path: Path) -> dict[str, Any]:
         return {stack.stack_name: stack.template for stack in assembly.stacks_recursively}
 
 
+def _add_delivery(state: dict[str, Any], tree: Path) -> None:
+    if not (tree / "pipeline.yaml").exists():
+        return
+    bootstrap = tree / "infra" / "bootstrap" / "policies.yaml"
+    try:
+        state["delivery"]["infra/bootstrap/policies.yaml"] = yaml.load(
+            bootstrap.read_text(encoding="utf-8"), Loader=_TemplateLoader
+        )
+        state["delivery"] |= _pipeline(tree / "pipeline.yaml")
+    except Exception as error:  # of whatever kind: it is another state's code
+        state["problems"].append(f"pipeline.yaml: no templates ({str(error).splitlines()[0]})")
+
+
+def _pipeline(file: Path) -> dict[str, Any]:
+    """The pipeline's stack, and what its stages have beside the experiment's stacks, which are described already."""
+    from infra.pipeline.app import build_pipeline
+
+    with tempfile.TemporaryDirectory(prefix="review-") as outdir:
+        assembly = build_pipeline(file=file, outdir=outdir).synth()
+        return {
+            stack.hierarchical_id: stack.template
+            for stack in assembly.stacks_recursively
+            if "/" not in stack.hierarchical_id or "/delivery" in stack.hierarchical_id
+        }
+
+
 def flat(value: Any, path: str = "") -> dict[str, Any]:
     """Nested data as one level, `a.b.c: leaf`; lists and what JSON lacks as text."""
     if dataclasses.is_dataclass(value):
@@ -140,8 +181,11 @@ def _prompt_facts(experiment: Any) -> dict[str, Any]:
 
 def _cost(experiment: Any) -> dict[str, float]:
     from experiment import cost
+    from experiment.catalogue.prices import TRN2_ON_DEMAND
 
+    node = TRN2_ON_DEMAND.get(experiment.cluster.instance.name)
     return {
+        "node": node.usd_per_hour if node else 0.0,
         "idle": cost.per_hour(cost.idle(experiment)),
         "running": cost.per_hour(cost.running(experiment)),
     }

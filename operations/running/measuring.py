@@ -1,19 +1,16 @@
-"""Steps that measure: raise a round of arms, load them, bring the records here."""
+"""Steps that measure: raise a round of arms, load them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiment.naming import BENCHMARK_NAME, LMEVAL_NAME, RESULTS_PREFIX, bucket
+from experiment.naming import BENCHMARK_NAME, RESULTS_PREFIX, bucket
 from operations.cluster_view import pods_of, replicas, trouble
-from operations.errors import OperationsError
 from operations.running import jobs, plans
 from operations.running.context import StepError
-from operations.running.rounds import rounds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from experiment import Arm
     from operations.running.context import Context
@@ -71,13 +68,14 @@ def load_arms(context: Context, number: int, arms: Sequence[Arm]) -> None:
         plans.restrict(context, job, arms)
     jobs.release(context, job)
     context.wait(
-        lambda: _measuring(context, name, arms),
+        lambda: under_load(context, name, arms),
         patience_s=BENCHMARK_S,
         remedy="read its log (scripts/kubectl logs); what is recorded is kept, run this again to go on",
     )
 
 
-def _measuring(context: Context, name: str, arms: Sequence[Arm]) -> str | None:
+def under_load(context: Context, name: str, arms: Sequence[Arm]) -> str | None:
+    """What a Job that loads arms still does. Raises `StepError` when it failed, or an arm under it did."""
     told = jobs.progress(context, name)
     if told is None:
         return None
@@ -93,19 +91,6 @@ def _measuring(context: Context, name: str, arms: Sequence[Arm]) -> str | None:
                 f"arm {arm.name} died under load: {died[0]}; what was measured is kept, run this again to go on"
             )
     return told
-
-
-def check_quality(context: Context) -> None:
-    """lm-eval against the arms that stand, where the experiment asks for it."""
-    name = f"{LMEVAL_NAME}-{context.state.id}"
-    jobs.release(context, jobs.from_cron_job(context, LMEVAL_NAME, name))
-    context.wait(
-        lambda: _measuring(context, name, rounds(context.experiment)[0]),
-        patience_s=BENCHMARK_S,
-        remedy="read its log (scripts/kubectl logs), then run this again",
-    )
-    prefix = f"{RESULTS_PREFIX}lmeval-{name}/"
-    context.save(results={**context.state.results, "quality": prefix})
 
 
 def run_batches(context: Context) -> None:
@@ -139,41 +124,3 @@ def stored(context: Context) -> set[str]:
         Delimiter="/",
     )
     return {entry["Prefix"] for entry in found if not entry["Prefix"].startswith(_BESIDE)}
-
-
-def bring_home(context: Context) -> None:
-    """The records of every round from S3, and the report that is made of them."""
-    name, s3 = bucket(context.experiment, "results", context.aws.account), context.aws.client("s3")
-    for number, prefix in sorted(context.state.results.items()):
-        folder = _folder(context, number)
-        keys = [entry["Key"] for entry in s3.every("list_objects_v2", "Contents", Bucket=name, Prefix=prefix)]
-        if not keys:
-            raise StepError(
-                f"s3://{name}/{prefix}: is empty; read scripts/kubectl logs of the benchmark's Job"
-            )
-        for key in keys:
-            target = folder / key.removeprefix(prefix)
-            if not target.resolve().is_relative_to(folder.resolve()):
-                raise StepError(f"s3://{name}/{key}: is no name for a file; remove it, then run this again")
-            _download(s3.get_object(Bucket=name, Key=key)["Body"].read(), target)
-        context.say(f"    {len(keys)} files in {folder}")
-        if context.report is not None and number != "quality":
-            context.report(folder)
-
-
-def _folder(context: Context, number: str) -> Path:
-    """One round lies in the folder itself, several beside each other."""
-    if number == "quality":
-        return context.out / number
-    alone = len(context.state.results.keys() - {"quality"}) == 1
-    return context.out if alone else context.out / f"round-{number}"
-
-
-def _download(content: bytes, target: Path) -> None:
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
-    except OSError as error:
-        raise OperationsError(
-            f"{target}: cannot be written ({error.strerror}); choose another --out"
-        ) from None

@@ -11,7 +11,7 @@ from operations import nodegroup, stale, storage
 from operations.clock import stamp
 from operations.cluster_view import NEURON, is_ready
 from operations.errors import OperationsError
-from operations.running import jobs
+from operations.running import engines, jobs
 from operations.running.context import StepError
 from operations.running.rounds import nodes_for
 
@@ -117,6 +117,7 @@ def compile_arms(context: Context) -> None:
                 f"arm {arm.name}: the Job is complete and the bucket has no marker with key {artifact_key(arm)}; "
                 "run this again, or look into the bucket of artifacts"
             )
+    engines.compare(context)
     _tags(context, stale.mark, "is no arm's any more and goes by the bucket's lifecycle rule")
 
 

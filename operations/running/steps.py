@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from operations import nodegroup, run_active
 from operations.errors import OperationsError
-from operations.running import measuring, preparing
+from operations.running import measuring, preparing, quality, results
 from operations.running.rounds import rounds
 
 if TYPE_CHECKING:
@@ -35,19 +35,19 @@ def steps(experiment: Experiment) -> tuple[Step, ...]:
         Step(name="verify", title="prove the nodes", act=preparing.verify_nodes),
         Step(name="compile", title="compile the arms", act=preparing.compile_arms),
     ]
+    asked: set[str] = set()
     for number, arms in enumerate(rounds(experiment), start=1):
         found += _round(number, arms)
-        if number == 1 and experiment.benchmark.lm_eval:
-            found.append(
-                Step(name="quality", title="ask the arms the questions of gsm8k", act=measuring.check_quality)
-            )
+        if experiment.benchmark.lm_eval:
+            found.append(_quality(number, tuple(arm for arm in arms if arm.name not in asked)))
+            asked |= {arm.name for arm in arms}
     if experiment.batch_arms:
         names = ", ".join(arm.name for arm in experiment.batch_arms)
         found.append(Step(name="batch", title=f"run {names} without a server", act=measuring.run_batches))
     return (
         *found,
         Step(name="off", title="set the Trn2 nodes to 0", act=stop_paying),
-        Step(name="report", title="fetch results and report", act=measuring.bring_home),
+        Step(name="report", title="fetch results and report", act=results.bring_home),
     )
 
 
@@ -66,6 +66,14 @@ def _round(number: int, arms: tuple[Arm, ...]) -> list[Step]:
             act=lambda context: _measured(context, number, arms),
         ),
     ]
+
+
+def _quality(number: int, arms: tuple[Arm, ...]) -> Step:
+    return Step(
+        name=f"quality-{number}",
+        title=f"ask {', '.join(arm.name for arm in arms)} the questions of gsm8k",
+        act=lambda context: quality.check_quality(context, number, arms),
+    )
 
 
 def _measured(context: Context, number: int, arms: tuple[Arm, ...]) -> None:
@@ -100,13 +108,11 @@ def remaining(all_steps: tuple[Step, ...], done: tuple[str, ...]) -> list[Step]:
 
 
 def _needed(standing: Step, by: Step) -> bool:
-    """Nodes by everything until they are let go; arms by their own benchmark."""
+    """Nodes by everything until they are let go; arms by their own benchmark and the questions after it."""
     if standing.name == "nodes":
         return True
-    return by.name == standing.name.replace("arms-", "benchmark-") or (by.name, standing.name) == (
-        "quality",
-        "arms-1",
-    )
+    number = standing.name.removeprefix("arms-")
+    return by.name in (f"benchmark-{number}", f"quality-{number}")
 
 
 def stop_paying(context: Context) -> None:

@@ -11,7 +11,10 @@ from operations.preflight import State, judge
 from operations.preflight.web import Web
 from operations.table import table
 
-HELP = "is everything there that an experiment needs? each finding with its remedy; changes nothing"
+HELP = (
+    "is everything there that an experiment needs? each finding with its remedy; changes nothing. Exit 1 with a finding, "
+    "3 with none when something could not be asked"
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Exit 0 when everything could be read, 1 when some part is not there, 3 when it could not be reached."""
+    """Exit 0 when everything could be read, 1 when a part is not there or stands halfway, 3 when it was not reached."""
     experiment = experiment_of(options.experiment, verb="look at")
     aws = aws_of(experiment, options)
     page: dict[str, Any] = {"experiment": experiment.name, "account": aws.account, "region": aws.region}
@@ -48,6 +48,7 @@ def execute(options: argparse.Namespace) -> int:
         except OperationsError as error:
             page[name] = None
             problems.append(error)
+    problems += _halfway(page)
     page["problems"] = [str(problem) for problem in problems]
     print(as_json(page) if options.json else _text(page))
     for problem in problems:
@@ -60,6 +61,13 @@ def execute(options: argparse.Namespace) -> int:
 def _stacks(experiment: Experiment, aws: Aws) -> list[dict[str, str]]:
     found = stacks.expected(experiment, aws)
     return [{"name": stack.name, "status": stack.status, "reason": stack.reason} for stack in found]
+
+
+def _halfway(page: dict[str, Any]) -> list[OperationsError]:
+    """What a deployment or a teardown that broke off left behind."""
+    found = [stacks.Stack(**one) for one in page["stacks"] or ()]
+    lines = (stacks.halfway(stack, region=page["region"]) for stack in found)
+    return [OperationsError(line) for line in lines if line]
 
 
 def _group(experiment: Experiment, aws: Aws) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from operations import billing, nodegroup, stacks
-from operations.aws_errors import AwsError
+from operations.aws_errors import NOT_ALLOWED, AwsError
 from operations.clock import Clock, SystemClock
 from operations.errors import OperationsError, UsageError
 from operations.options import add_experiment, as_json, aws_of, experiment_of
@@ -41,17 +41,27 @@ def execute(options: argparse.Namespace) -> int:
     if not options.dry_run and there:
         _confirm(experiment, aws, options.confirm)
     kept = [] if options.dry_run else take_down(experiment, aws, SystemClock())
-    bills = billing.tagged(experiment, aws)
+    bills, untold = _what_bills(experiment, aws)
     told = {
         "experiment": experiment.name,
         "account": aws.account,
         "dry_run": options.dry_run,
         "stacks": [stack.name for stack in reversed(there)],
         "left": [{"name": name, "why": why} for name, why in kept],
-        "bills": [{"arn": one.arn, "what": one.what} for one in bills],
+        "bills": None if untold else [{"arn": one.arn, "what": one.what} for one in bills],
     }
     print(as_json(told) if options.json else _text(told))
-    return 1 if kept else 0
+    if untold is not None:
+        print(f"teardown: {untold}", file=sys.stderr)
+    return 1 if kept else 3 if untold else 0
+
+
+def _what_bills(experiment: Experiment, aws: Aws) -> tuple[list[billing.Resource], AwsError | None]:
+    """Without the list, what was deleted is told all the same."""
+    try:
+        return billing.tagged(experiment, aws), None
+    except AwsError as error:
+        return [], error
 
 
 def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str, str]]:
@@ -83,20 +93,29 @@ def _delete(stack: Stack, aws: Aws, clock: Clock) -> str | None:
     """Why a stack is still there, with the remedy; nothing when it is gone."""
     try:
         aws.client("cloudformation").delete_stack(StackName=stack.name)
-        return _await(stack.name, aws, clock)
+        return _await(stack, aws, clock)
     except AwsError as error:
+        if "TerminationProtection" in str(error):
+            return (
+                f"is protected from deletion; aws cloudformation update-termination-protection --stack-name {stack.name} "
+                f"--no-enable-termination-protection --region {aws.region}, then run scripts/teardown again"
+            )
         if error.code == "ValidationError":  # e.g. while another change of it is under way
             return f"{error}; wait for that to end, then run scripts/teardown again"
+        if error.code in NOT_ALLOWED:
+            return str(error)
         raise
 
 
-def _await(name: str, aws: Aws, clock: Clock) -> str | None:
-    waited = 0
+def _await(stack: Stack, aws: Aws, clock: Clock) -> str | None:
+    waited, name = 0, stack.name
     while (now := stacks.one(name, aws)).status not in ("absent", "DELETE_COMPLETE"):
-        if now.status == "DELETE_FAILED":
+        if now.status == "DELETE_FAILED" and (
+            waited or stack.status != now.status
+        ):  # not the failure of last time
             why = (stacks.failures(name, aws) or [now.reason or "no reason given"])[0]
             return f"not deleted: {why}; remove what it names, then run scripts/teardown again"
-        if not now.status.startswith("DELETE") and now.status.endswith("_IN_PROGRESS"):
+        if now.status.endswith("_IN_PROGRESS") and not now.status.startswith(("DELETE", "REVIEW")):
             return f"is {now.status}; wait for that to end, then run scripts/teardown again"
         if waited >= PATIENCE_S:
             return f"still {now.status} after {PATIENCE_S // 60} minutes; run scripts/teardown again later"
@@ -128,6 +147,8 @@ def _text(told: dict[str, Any]) -> str:
     else:
         lines = [f"{len(names) - len(told['left'])} of {len(names)} stacks deleted"]
         lines += [f"left: {one['name']}: {one['why']}" for one in told["left"]]
+    if told["bills"] is None:
+        return "\n".join([*lines, "", "what still bills is not known, the list could not be read"])
     rows = [(one["arn"].split(":", 5)[2], one["arn"].split(":", 5)[5], one["what"]) for one in told["bills"]]
     lines += [
         "",

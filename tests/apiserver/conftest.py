@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from operations import bundled_kubectl
 from tests.apiserver.control_plane import ControlPlane, started
+from tests.apiserver.fake_nodes import register, remove
 from tests.apiserver.kubectl import Kubectl
+from tests.apiserver.objects import erase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from cdk8s_charts.scheduling.nodes import Node
 
 HOW = "see docs/api-server.md"
 
@@ -24,7 +29,8 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
         config = os.environ.get("KUBECONFIG")
         if not config:
             pytest.skip(f"USE_EXISTING_CLUSTER is true but KUBECONFIG is not set; {HOW}")
-        yield ControlPlane(Kubectl("kubectl", config), schedules=True)
+        kubectl = Kubectl(str(bundled_kubectl.kubectl()), config)
+        yield ControlPlane(kubectl, frozenset({"default-scheduler"}))
         return
     assets = Path(os.environ.get("KUBEBUILDER_ASSETS", ""))
     missing = [name for name in ("etcd", "kube-apiserver") if not (assets / name).exists()]
@@ -37,6 +43,30 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 @pytest.fixture(scope="session")
 def scheduling(control_plane: ControlPlane) -> ControlPlane:
     """The same, where pods are scheduled."""
-    if not control_plane.schedules:
+    if not control_plane.schedulers:
         pytest.skip(f"no kube-scheduler and kube-controller-manager beside kube-apiserver; {HOW}")
     return control_plane
+
+
+@pytest.fixture
+def nodes_of(scheduling: ControlPlane) -> Iterator[Callable[[Sequence[Node]], None]]:
+    """Registers fake nodes; they are gone after the test."""
+    registered: list[Node] = []
+
+    def make(nodes: Sequence[Node]) -> None:
+        registered.extend(nodes)
+        register(scheduling.kubectl, nodes)
+
+    yield make
+    remove(scheduling.kubectl, registered)
+
+
+@pytest.fixture
+def erased(control_plane: ControlPlane) -> Iterator[Callable[[Sequence[dict[str, Any]]], None]]:
+    """Remembers objects; they, their namespace and everything in it are gone after the test."""
+    known: list[Sequence[dict[str, Any]]] = []
+    yield known.append
+    for objects in known:
+        (namespace,) = (item["metadata"]["name"] for item in objects if item["kind"] == "Namespace")
+        if control_plane.schedulers:  # a server alone never ends a namespace, and is thrown away
+            erase(control_plane.kubectl, namespace, objects)

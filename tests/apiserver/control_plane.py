@@ -1,11 +1,12 @@
 """etcd, kube-apiserver and, where they are, kube-scheduler and kube-controller-manager on loopback, for one session.
 
-The folder is what `setup-envtest use` fills (etcd, kube-apiserver, kubectl); scheduler and controller manager of the
-same version beside them turn scheduling on. No kubelet: pods are bound and never started.
+The folder is what `setup-envtest use` fills; kube-scheduler and kube-controller-manager of the same version beside what
+it holds turn scheduling on. No kubelet: pods are bound and never started.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import subprocess
@@ -17,6 +18,9 @@ from typing import TYPE_CHECKING
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from cdk8s_charts.scheduling.cluster import NEURON_SCHEDULER
+from operations import bundled_kubectl
+from tests.apiserver.eks_tokens import webhook
 from tests.apiserver.kubectl import Kubectl
 
 if TYPE_CHECKING:
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEADLINE_S = 180
+SCHEDULERS = ("default-scheduler", NEURON_SCHEDULER)
 _TOKEN = "test-only"
 _ATTEMPTS = 3
 """A free port may be gone by the time it is used."""
@@ -34,8 +39,12 @@ class ControlPlane:
     """A server to talk to, and what it can do."""
 
     kubectl: Kubectl
-    schedules: bool
-    """Whether pods are made from Deployments and bound to nodes."""
+    schedulers: frozenset[str]
+    """Schedulers that bind pods; without any, no controllers run either, and no pods are made from Deployments."""
+    endpoint: str = ""
+    """Address of a server that takes the tokens of EKS; empty for one that does not."""
+    authority: str = ""
+    """Its certificate, as EKS describes it: base64."""
 
 
 class DiedEarly(Exception):
@@ -96,30 +105,51 @@ def _start(stack: ExitStack, assets: Path, folder: Path) -> ControlPlane:
         f"--service-account-signing-key-file={key}",
         "--authorization-mode=Node,RBAC",
         "--service-cluster-ip-range=10.96.0.0/16",
+        f"--authentication-token-webhook-config-file={stack.enter_context(webhook(folder))}",
+        "--authentication-token-webhook-version=v1",
     )
-    config = _kubeconfig(folder, api_port)
-    program = assets / "kubectl"
-    kubectl = Kubectl(str(program) if program.exists() else "kubectl", str(config))
+    endpoint = f"https://127.0.0.1:{api_port}"
+    config = _kubeconfig(folder, endpoint)
+    kubectl = Kubectl(str(bundled_kubectl.kubectl()), str(config))
     wait_until(lambda: server.ready(kubectl), "kube-apiserver answers /readyz")
-    return ControlPlane(kubectl, _start_controllers(stack, assets, folder, config, key))
+    schedulers = _start_controllers(stack, assets, folder, config, key)
+    authority = base64.b64encode((folder / "certificates" / "apiserver.crt").read_bytes()).decode()
+    return ControlPlane(kubectl, schedulers, endpoint, authority)
 
 
-def _start_controllers(stack: ExitStack, assets: Path, folder: Path, config: Path, key: Path) -> bool:
+def _start_controllers(
+    stack: ExitStack, assets: Path, folder: Path, config: Path, key: Path
+) -> frozenset[str]:
     programs = [assets / "kube-scheduler", assets / "kube-controller-manager"]
     if not all(program.exists() for program in programs):
-        return False
-    alike = [f"--kubeconfig={config}", "--leader-elect=false", "--secure-port=0"]
-    _run(stack, folder, str(programs[0]), *alike)
+        return frozenset()
+    _run(stack, folder, str(programs[0]), f"--config={_scheduler_config(folder, config)}", "--secure-port=0")
     _run(
         stack,
         folder,
         str(programs[1]),
-        *alike,
+        f"--kubeconfig={config}",
+        "--leader-elect=false",
+        "--secure-port=0",
         f"--service-account-private-key-file={key}",
-        # Nodes here have no kubelet that would report; they must not be taken for dead.
-        "--controllers=*,-node-lifecycle-controller",
+        # Nodes here have no kubelet that would go on reporting; they must not be taken for dead.
+        "--node-monitor-grace-period=24h",
     )
-    return True
+    return frozenset(SCHEDULERS)
+
+
+def _scheduler_config(folder: Path, config: Path) -> Path:
+    """One scheduler under both names. The Neuron extension, which the second one asks on EKS, is not here."""
+    path = folder / "scheduler.yaml"
+    content = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": str(config), "qps": 500, "burst": 500},
+        "leaderElection": {"leaderElect": False},
+        "profiles": [{"schedulerName": name} for name in SCHEDULERS],
+    }
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
 
 
 @dataclass(frozen=True)
@@ -171,9 +201,9 @@ def _key(folder: Path) -> Path:
     return path
 
 
-def _kubeconfig(folder: Path, port: int) -> Path:
+def _kubeconfig(folder: Path, endpoint: str) -> Path:
     path = folder / "kubeconfig"
-    cluster = {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True}
+    cluster = {"server": endpoint, "insecure-skip-tls-verify": True}
     content = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.scheduling.allocator import NEURON_CLASS
 from cdk8s_charts.scheduling.devices import DRIVER
+from cdk8s_charts.scheduling.quantities import NEURON_RESOURCE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cdk8s_charts.scheduling.devices import Device, Value
     from cdk8s_charts.scheduling.nodes import Node
     from tests.apiserver.kubectl import Kubectl
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 _VERSIONS = {"draDriverVersion"}
 
 
-def register(kubectl: Kubectl, nodes: tuple[Node, ...]) -> None:
+def register(kubectl: Kubectl, nodes: Sequence[Node]) -> None:
     """Make the nodes, ready, with what the model leaves free on them, and publish their devices."""
     objects: list[dict[str, Any]] = [NEURON_CLASS]
     for node in nodes:
@@ -34,29 +37,38 @@ def register(kubectl: Kubectl, nodes: tuple[Node, ...]) -> None:
         if node.devices:
             objects.append(_slice(node))
     assert kubectl.apply(objects) == []
-    for node in nodes:
-        report(kubectl, node)
+    report(kubectl, nodes)
 
 
-def report(kubectl: Kubectl, node: Node) -> None:
-    """What a kubelet would say."""
+def report(kubectl: Kubectl, nodes: Sequence[Node]) -> None:
+    """What kubelets would say of their nodes."""
+    statuses = [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name}, "status": _status(node)}
+        for node in nodes
+    ]
+    assert kubectl.apply(statuses, status=True) == []
+
+
+def remove(kubectl: Kubectl, nodes: Sequence[Node]) -> None:
+    """Take everything back."""
+    names = [node.name for node in nodes]
+    slices = [f"{node.name}-neuron" for node in nodes if node.devices]
+    for kind, found in (("node", names), ("resourceslice", slices), ("deviceclass", [DRIVER])):
+        if found:
+            kubectl.run("delete", kind, *found, "--ignore-not-found", "--wait=false")
+
+
+def _status(node: Node) -> dict[str, Any]:
     offered = {
         "cpu": f"{node.free.cpu_m}m",
         "memory": str(node.free.memory),
         "ephemeral-storage": str(node.free.ephemeral),
         "pods": str(node.free.pods),
     }
+    if node.plugin_devices:
+        offered[NEURON_RESOURCE] = str(node.plugin_devices)
     ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "no machine behind it"}
-    kubectl.patch_status(
-        "node", node.name, {"capacity": offered, "allocatable": offered, "conditions": [ready]}
-    )
-
-
-def remove(kubectl: Kubectl, nodes: tuple[Node, ...]) -> None:
-    """Take everything back."""
-    for node in nodes:
-        kubectl.run("delete", "node", node.name, "--ignore-not-found", "--wait=false")
-        kubectl.run("delete", "resourceslice", f"{node.name}-neuron", "--ignore-not-found", "--wait=false")
+    return {"capacity": offered, "allocatable": offered, "conditions": [ready]}
 
 
 def _slice(node: Node) -> dict[str, Any]:

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-APPLY = (
-    "apply",
-    "--server-side",
-    "--field-manager=tests",
-    "--force-conflicts",
-    "--validate=strict",
-    "-f",
-    "-",
-)
+SERVER_SIDE = ("--server-side", "--field-manager=tests", "--force-conflicts", "--validate=strict")
 
 
 @dataclass(frozen=True)
@@ -39,10 +31,20 @@ class Kubectl:
             timeout=300,
         )
 
-    def apply(self, objects: Iterable[dict[str, Any]], *, dry_run: bool = False) -> list[str]:
+    def apply(
+        self, objects: Iterable[dict[str, Any]], *, dry_run: bool = False, status: bool = False
+    ) -> list[str]:
         """Apply on the server's side with strict field validation; returns what was refused or warned of."""
+        options = [
+            *(["--dry-run=server"] if dry_run else []),
+            *(["--subresource=status"] if status else []),
+        ]
+        return self.feed(objects, "apply", *SERVER_SIDE, *options)
+
+    def feed(self, objects: Iterable[dict[str, Any]], verb: str, *options: str) -> list[str]:
+        """`kubectl VERB -f -`; returns its complaints."""
         items = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-        result = self.run(*APPLY, *(["--dry-run=server"] if dry_run else []), text=json.dumps(items))
+        result = self.run(verb, *options, "-f", "-", text=json.dumps(items))
         complaints = [line for line in result.stderr.splitlines() if line.strip()]
         return complaints or (["kubectl failed without a word"] if result.returncode else [])
 
@@ -53,9 +55,15 @@ class Kubectl:
         found: dict[str, Any] = json.loads(result.stdout)
         return found
 
-    def patch_status(self, kind: str, name: str, status: dict[str, Any]) -> None:
-        """Set an object's status."""
+    def items(self, kind: str, namespace: str) -> list[dict[str, Any]]:
+        """All objects of a kind in a namespace."""
+        found: list[dict[str, Any]] = self.get(kind, "-n", namespace)["items"]
+        return found
+
+    def patch_status(self, kind: str, name: str, status: dict[str, Any], *, namespace: str) -> None:
+        """Merge into an object's status; an object that has just gone is fine."""
+        patch = json.dumps({"status": status})
         result = self.run(
-            "patch", kind, name, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status})
+            "patch", kind, name, "-n", namespace, "--subresource=status", "--type=merge", "-p", patch
         )
-        assert result.returncode == 0, result.stderr
+        assert result.returncode == 0 or "NotFound" in result.stderr, result.stderr

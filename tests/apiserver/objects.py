@@ -1,18 +1,21 @@
-"""Rendered objects as a server can take them."""
+"""Rendered objects as a server can take them, and the way to make them go away again."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.placeholders import PLACEHOLDERS, fill
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from tests.apiserver.kubectl import Kubectl
 
 ACCOUNT = "111122223333"
 IMAGE = f"{ACCOUNT}.dkr.ecr.us-east-2.amazonaws.com/tools:0123456789abcdef"
+_DEADLINE_S = 180
+_CLUSTER_SCOPED = ("PersistentVolume", "PriorityClass", "ClusterRole", "ClusterRoleBinding")
 
 
 def filled(objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -23,6 +26,28 @@ def filled(objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def make_namespace(kubectl: Kubectl, objects: Iterable[dict[str, Any]]) -> str:
     """Apply the namespace alone, without which nothing else can even be tried; returns its name."""
     (namespace,) = (item for item in objects if item["kind"] == "Namespace")
-    refused = [line for line in kubectl.apply([namespace]) if not line.startswith("Warning")]
-    assert refused == []
+    refused = without_warnings(kubectl.feed([namespace], "apply"))
+    assert not refused, refused
     return str(namespace["metadata"]["name"])
+
+
+def without_warnings(complaints: Iterable[str]) -> list[str]:
+    """What was refused."""
+    return [line for line in complaints if not line.startswith("Warning")]
+
+
+def erase(kubectl: Kubectl, namespace: str, objects: Sequence[dict[str, Any]] = ()) -> None:
+    """Everything in a namespace, it itself, and the cluster-scoped among `objects`; back when all are gone.
+
+    Pods are taken away as their kubelets would, and claims with them, whose devices the next test may want.
+    """
+    kubectl.run("delete", "namespace", namespace, "--ignore-not-found", "--wait=false")
+    for kind in _CLUSTER_SCOPED:
+        names = [item["metadata"]["name"] for item in objects if item["kind"] == kind]
+        if names:
+            kubectl.run("delete", kind, *names, "--ignore-not-found", "--wait=false")
+    end = time.monotonic() + _DEADLINE_S
+    while kubectl.run("get", "namespace", namespace).returncode == 0:
+        kubectl.run("delete", "pods", "--all", "-n", namespace, "--force", "--grace-period=0", "--wait=false")
+        assert time.monotonic() < end, f"namespace {namespace} does not go away"
+        time.sleep(0.3)

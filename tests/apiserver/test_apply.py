@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cdk8s_charts.checking.immutable import changed_in_place
 from cdk8s_charts.render import render
-from experiment import load
-from tests.apiserver.objects import filled, make_namespace
+from tests.apiserver.objects import erase, filled, make_namespace, without_warnings
 from tests.cdk8s_charts.checking.test_immutable import REFUSED
 from tests.cdk8s_charts.committed import EXPERIMENTS, objects_of, the
-from tests.conftest import REFERENCE
+from tests.cdk8s_charts.test_promoted import SERVE, promoted_from
+from tests.cdk8s_charts.test_second_deploy import CHANGES
+from tests.cdk8s_charts.variations import with_serving
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from experiment import Experiment
     from tests.apiserver.control_plane import ControlPlane
+
+    Objects = list[dict[str, Any]]
+    Remember = Callable[[Sequence[dict[str, Any]]], None]
+
+OTHERWISE: dict[str, Callable[[Experiment], Experiment]] = {
+    "device-plugin": lambda e: with_serving(e, allocation="device-plugin"),
+    "restricted": lambda e: with_serving(e, pod_security="restricted"),
+    "scratch": lambda e: with_serving(e, artifact_source="scratch"),
+    "promoted": lambda e: promoted_from(e, replace(SERVE, max_replicas=1)),
+}
+"""Choices of the file that no committed experiment makes."""
 
 
 def _errors(complaints: list[str]) -> list[str]:
@@ -26,61 +40,117 @@ def _errors(complaints: list[str]) -> list[str]:
     return [line for line in complaints if not line.startswith("Warning: would violate PodSecurity")]
 
 
-@pytest.fixture
-def cleanup(control_plane: ControlPlane) -> Iterator[list[str]]:
-    """Namespaces to delete when the test has ended, with their volumes."""
-    names: list[str] = []
-    yield names
-    for name in names:
-        control_plane.kubectl.run("delete", "namespace", name, "--wait=false")
-        volumes = control_plane.kubectl.get("persistentvolumes")["items"]
-        for volume in volumes:
-            if (volume["spec"].get("claimRef") or {}).get("namespace") == name:
-                control_plane.kubectl.run(
-                    "delete", "persistentvolume", volume["metadata"]["name"], "--wait=false"
-                )
+def _rendered(experiment: Experiment, name: str) -> Objects:
+    """Under a name of its own: a server without controllers never ends a namespace."""
+    return filled(item for file in render(replace(experiment, name=name)) for item in file.objects)
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_every_object_passes_strict_validation_on_the_server(
-    control_plane: ControlPlane, cleanup: list[str], path: Path
+    control_plane: ControlPlane, erased: Remember, path: Path
 ) -> None:
     objects = filled(objects_of(path))
-    cleanup.append(make_namespace(control_plane.kubectl, objects))
+    erased(objects)
+    make_namespace(control_plane.kubectl, objects)
     assert _errors(control_plane.kubectl.apply(objects, dry_run=True)) == []
 
 
-def _version(variation: Callable[..., Path], k: int) -> list[dict[str, Any]]:
-    def edit(data: dict[str, Any]) -> None:
-        data["name"] = "api-server-test"
-        data["arms"][1]["speculation"]["num_speculative_tokens"] = k
-        data["serving"]["max_num_seqs"] = 2 if k == 5 else 4
+@pytest.mark.parametrize("choice", OTHERWISE)
+def test_so_does_what_other_choices_render(
+    control_plane: ControlPlane, erased: Remember, reference: Experiment, choice: str
+) -> None:
+    objects = _rendered(OTHERWISE[choice](reference), f"chosen-{choice}")
+    erased(objects)
+    make_namespace(control_plane.kubectl, objects)
+    assert _errors(control_plane.kubectl.apply(objects, dry_run=True)) == []
 
-    objects = [item for file in render(load(variation(edit))) for item in file.objects]
-    return filled(objects)
+
+@pytest.fixture(scope="module")
+def first(control_plane: ControlPlane, reference: Experiment) -> Iterator[Objects]:
+    """Version 1 in the cluster, applied as the workloads stack does it: `kubectl apply` on the client's side."""
+    objects = _rendered(reference, "versions")
+    make_namespace(control_plane.kubectl, objects)
+    assert _errors(control_plane.kubectl.feed(objects, "apply")) == []
+    yield objects
+    if control_plane.schedulers:
+        erase(control_plane.kubectl, "versions", objects)
 
 
+@pytest.mark.parametrize("change", CHANGES)
 def test_version_2_applies_over_version_1(
-    control_plane: ControlPlane, cleanup: list[str], variation: Callable[..., Path]
+    control_plane: ControlPlane, reference: Experiment, first: Objects, change: str
 ) -> None:
-    first, second = _version(variation, 7), _version(variation, 5)
+    second = _rendered(CHANGES[change](reference), "versions")
     assert changed_in_place(first, second) == []
-    cleanup.append(make_namespace(control_plane.kubectl, first))
-    assert _errors(control_plane.kubectl.apply(first)) == []
-    assert _errors(control_plane.kubectl.apply(second)) == []
+    changed = [item for item in second if item not in first]
+    assert changed
+    assert _errors(control_plane.kubectl.feed(changed, "apply", "--dry-run=server")) == []
+    assert _errors(control_plane.kubectl.apply(changed, dry_run=True)) == []
 
 
-@pytest.mark.parametrize(
-    "what", ["a Deployment's selector", "the count of a claim template", "the bucket of a volume"]
-)
-def test_the_server_refuses_what_the_comparison_of_renders_finds(
-    control_plane: ControlPlane, cleanup: list[str], what: str
+def _with_window(experiment: Experiment, tokens: int) -> Experiment:
+    plain, treated = experiment.arms
+    assert treated.speculation is not None
+    speculation = replace(treated.speculation, num_speculative_tokens=tokens)
+    return replace(experiment, arms=(plain, replace(treated, speculation=speculation)))
+
+
+def test_what_version_2_changes_is_what_the_cluster_then_has(
+    control_plane: ControlPlane, erased: Remember, reference: Experiment
 ) -> None:
-    before, after = filled(objects_of(REFERENCE)), filled(objects_of(REFERENCE))
+    kubectl, where = control_plane.kubectl, ["-n", "second-version"]
+    before = _rendered(reference, "second-version")
+    after = _rendered(
+        with_serving(_with_window(reference, 5), devices=4, tensor_parallel=16), "second-version"
+    )
+    erased([*before, *(item for item in after if item["kind"] != "Namespace")])
+    make_namespace(kubectl, before)
+    for objects in (before, after):
+        assert _errors(kubectl.feed(objects, "apply")) == []
+    wanted, stands = the(after, "Deployment", "qwen-sd"), kubectl.get("deployment", "qwen-sd-vllm", *where)
+    server, standing = (item["spec"]["template"]["spec"]["containers"][0] for item in (wanted, stands))
+    assert standing["command"] == server["command"]
+    assert '"speculation_length": 5' in " ".join(standing["command"])
+    assert standing["resources"]["limits"].keys() == server["resources"]["limits"].keys()
+    assert standing["resources"]["limits"]["cpu"] == server["resources"]["limits"]["cpu"]
+    claims = {item["metadata"]["name"] for item in kubectl.items("resourceclaimtemplates", "second-version")}
+    assert {
+        the(objects, "ResourceClaimTemplate")["metadata"]["name"] for objects in (before, after)
+    } == claims
+
+
+@pytest.mark.parametrize("what", sorted(set(REFUSED) - {"the image of a Job"}))
+def test_the_server_refuses_what_the_comparison_of_renders_finds(
+    control_plane: ControlPlane, first: Objects, what: str
+) -> None:
+    after = filled(first)
     REFUSED[what][1](after)
-    cleanup.append(make_namespace(control_plane.kubectl, before))
-    assert _errors(control_plane.kubectl.apply(before)) == []
-    (found,) = changed_in_place(before, after)
+    (found,) = changed_in_place(first, after)
     kind, _, name = found.object.partition("/")
-    complaints = " ".join(control_plane.kubectl.apply([the(after, kind, name)]))
+    complaints = " ".join(
+        without_warnings(control_plane.kubectl.apply([the(after, kind, name)], dry_run=True))
+    )
     assert "immutable" in complaints or "Forbidden" in complaints or "cannot be changed" in complaints
+
+
+def test_the_server_refuses_another_image_in_a_job_that_was_released(
+    control_plane: ControlPlane, erased: Remember, reference: Experiment
+) -> None:
+    objects = _rendered(reference, "released")
+    erased(objects)
+    make_namespace(control_plane.kubectl, objects)
+    assert _errors(control_plane.kubectl.feed(objects, "apply")) == []
+    job, after = the(objects, "Job", "compile-"), filled(objects)
+    name = job["metadata"]["name"]
+    assert (
+        control_plane.kubectl.run(
+            "patch", "job", name, "-n", "released", "-p", '{"spec":{"suspend":false}}'
+        ).returncode
+        == 0
+    )
+    changed = the(after, "Job", name)
+    changed["spec"]["suspend"] = False
+    changed["spec"]["template"]["spec"]["containers"][0]["image"] = "a:2"
+    (found,) = changed_in_place(objects, after)
+    assert found.path == "spec.template"
+    assert "immutable" in " ".join(control_plane.kubectl.apply([changed], dry_run=True))

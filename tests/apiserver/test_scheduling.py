@@ -2,132 +2,242 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cdk8s_charts.render import render
 from cdk8s_charts.scheduling import verdicts
+from cdk8s_charts.scheduling.cluster import NEURON_SCHEDULER
 from cdk8s_charts.scheduling.nodes import nodes
-from experiment import load
+from experiment.naming import NODE_ROLE_LABEL
+from experiment.placement import batches
 from tests.apiserver.control_plane import wait_until
-from tests.apiserver.fake_nodes import register, remove, report
-from tests.apiserver.objects import filled, make_namespace
-from tests.cdk8s_charts.committed import pod_spec
+from tests.apiserver.objects import filled, without_warnings
+from tests.apiserver.standing import Standing, unplaced
+from tests.cdk8s_charts.committed import EXPERIMENTS, experiment_at, objects_of, pod_spec, the
+from tests.cdk8s_charts.variations import with_serving
+from tests.conftest import REFERENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from cdk8s_charts.scheduling import Verdict
     from cdk8s_charts.scheduling.nodes import Node
     from experiment import Experiment
     from tests.apiserver.control_plane import ControlPlane
-    from tests.apiserver.kubectl import Kubectl
 
-NAME = "scheduling-test"
-
-
-@pytest.fixture
-def rendered(variation: Callable[..., Path]) -> tuple[Experiment, list[dict[str, Any]]]:
-    """The reference experiment under a name of its own."""
-    experiment = load(variation(lambda data: data.update(name=NAME)))
-    return experiment, filled([item for file in render(experiment) for item in file.objects])
+    Objects = list[dict[str, Any]]
+    Stand = Callable[[Experiment, Objects], Standing]
 
 
 @pytest.fixture
-def cluster(
-    scheduling: ControlPlane, rendered: tuple[Experiment, list[dict[str, Any]]]
-) -> Iterator[tuple[Kubectl, tuple[Node, ...]]]:
-    """One fake Trn2 node and the fake system nodes; gone afterwards with everything that was applied."""
-    kubectl, fakes = scheduling.kubectl, nodes(rendered[0], neuron_nodes=1)
-    register(kubectl, fakes)
-    yield kubectl, fakes
-    for item in rendered[1]:
-        scope = ["-n", NAME] if "namespace" in item["metadata"] else []
-        kubectl.run(
-            "delete", item["kind"], item["metadata"]["name"], *scope, "--ignore-not-found", "--wait=false"
-        )
-    kubectl.run("delete", "pods", "--all", "-n", NAME, "--force", "--grace-period=0", "--wait=false")
-    remove(kubectl, fakes)
+def stand(
+    scheduling: ControlPlane,
+    nodes_of: Callable[[Sequence[Node]], None],
+    erased: Callable[[Sequence[dict[str, Any]]], None],
+) -> Stand:
+    """Puts an experiment on as many fake nodes as it may have."""
+
+    def stood(experiment: Experiment, objects: Objects) -> Standing:
+        fakes = nodes(experiment, neuron_nodes=experiment.cluster.max_nodes)
+        nodes_of(fakes)
+        erased(objects)
+        standing = Standing(scheduling.kubectl, experiment.name, fakes)
+        standing.apply(objects)
+        return standing
+
+    return stood
 
 
-def _apply_and_raise(kubectl: Kubectl, objects: list[dict[str, Any]], arms: set[str]) -> None:
-    make_namespace(kubectl, objects)
-    errors = [line for line in kubectl.apply(objects) if not line.startswith("Warning")]
-    assert errors == []
-    for arm in sorted(arms):
-        assert kubectl.run("scale", "deployment", arm, "-n", NAME, "--replicas=1").returncode == 0
+def _role(standing: Standing, node: str) -> str:
+    return next(each.labels[NODE_ROLE_LABEL] for each in standing.nodes if each.name == node)
 
 
-def _pods(kubectl: Kubectl, arms: set[str]) -> list[dict[str, Any]]:
-    items = kubectl.get("pods", "-n", NAME)["items"]
-    return [pod for pod in items if pod["metadata"]["labels"].get("app.kubernetes.io/name") in arms]
+def _predicted(found: Sequence[Verdict], batch: int) -> dict[str, Verdict]:
+    return {verdict.pod.partition("/")[2]: verdict for verdict in found if verdict.batch == batch}
 
 
-def _allocated(kubectl: Kubectl) -> list[tuple[str, ...]]:
-    """Devices of every claim of the namespace, in the order of their numbers."""
-    found = []
-    for claim in kubectl.get("resourceclaims", "-n", NAME)["items"]:
-        results = ((claim.get("status") or {}).get("allocation") or {}).get("devices", {}).get("results", [])
-        found.append(tuple(sorted((entry["device"] for entry in results), key=_number)))
-    return sorted(found, key=lambda names: [_number(name) for name in names])
+def _compare(standing: Standing, pods: Objects, wanted: dict[str, Verdict]) -> None:
+    """Nodes and groups of devices are the predicted ones; which arm has which group is the scheduler's to choose."""
+    places = [verdict.placement for verdict in wanted.values()]
+    assert sorted(pod["spec"]["nodeName"] for pod in pods) == sorted(place.node for place in places)
+    if not any(place.asks.neuron for place in places):
+        held = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
+        taken = [(held[name], devices) for name, devices in standing.held().items() if name in held]
+        assert sorted(taken) == sorted((place.node, place.devices) for place in places)
 
 
-def _number(device: str) -> int:
-    return int(device.rpartition("-")[2])
-
-
-def test_the_reference_arms_get_the_devices_that_the_check_predicts(
-    cluster: tuple[Kubectl, tuple[Node, ...]], rendered: tuple[Experiment, list[dict[str, Any]]]
-) -> None:
-    (kubectl, fakes), (experiment, objects) = cluster, rendered
-    arms = {arm.name for arm in experiment.arms}
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_arms_get_the_nodes_and_devices_that_the_check_predicts(path: Path, stand: Stand) -> None:
+    experiment, objects = experiment_at(path), filled(objects_of(path))
     predicted, problems = verdicts(experiment, objects)
     assert problems == []
-    _apply_and_raise(kubectl, objects, arms)
+    standing = stand(experiment, objects)
+    for number in range(len(batches(experiment))):
+        wanted = _predicted(predicted, number)
+        if not wanted:  # arms without a server
+            continue
+        standing.scale(wanted, 1)
+        _compare(standing, standing.wait_bound(wanted), wanted)
+        standing.scale(wanted, 0)
+        standing.wait_gone()
 
-    def bound() -> bool:
-        for node in fakes:
-            report(kubectl, node)
-        pods = _pods(kubectl, arms)
-        return len(pods) == len(arms) and all(pod["spec"].get("nodeName") for pod in pods)
 
-    wait_until(bound, "every arm has a node")
-    wanted = [verdict.placement for verdict in predicted if verdict.batch == 0]
-    assert {pod["spec"]["nodeName"] for pod in _pods(kubectl, arms)} == {place.node for place in wanted}
-    held = [names for names in _allocated(kubectl) if names]
-    assert held == sorted(
-        (place.devices for place in wanted), key=lambda names: [_number(name) for name in names]
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_all_jobs_released_at_once_end_whatever_their_order(path: Path, stand: Stand) -> None:
+    experiment, objects = experiment_at(path), filled(objects_of(path))
+    predicted = {verdict.pod: verdict.placement for verdict in verdicts(experiment, objects)[0]}
+    standing = stand(experiment, objects)
+    jobs = [item["metadata"]["name"] for item in objects if item["kind"] == "Job"]
+    standing.suspend(jobs, so=False)
+    where: dict[str, str] = {}
+
+    def ended() -> bool:
+        for pod in standing.look(ended=jobs):
+            where[pod["metadata"]["labels"]["batch.kubernetes.io/job-name"]] = pod["spec"].get("nodeName", "")
+        complete = standing.kubectl.items("jobs", experiment.name)
+        return all(job.get("status", {}).get("completionTime") for job in complete)
+
+    wait_until(ended, f"{len(jobs)} Jobs are complete")
+    assert {name: _role(standing, node) for name, node in where.items()} == {
+        name: _role(standing, predicted[f"Job/{name}"].node) for name in jobs
+    }
+
+
+def test_the_benchmark_stands_beside_the_servers_and_not_on_their_node(stand: Stand) -> None:
+    experiment, objects = experiment_at(REFERENCE), filled(objects_of(REFERENCE))
+    standing = stand(experiment, objects)
+    arms = {arm.name for arm in experiment.arms}
+    standing.scale(arms, 1)
+    standing.wait_bound(arms)
+    kubectl = standing.kubectl
+    made = kubectl.run("create", "job", "loading", "--from=cronjob/qwen-llmperf", "-n", experiment.name)
+    assert made.returncode == 0, made.stderr
+    (pod,) = standing.wait_bound({"loading"})
+    assert _role(standing, pod["spec"]["nodeName"]) == "system"
+
+
+def test_a_server_waits_for_the_devices_of_a_job_and_gets_them_afterwards(stand: Stand) -> None:
+    """Neither pushes the other out, and nobody has to delete anything."""
+    experiment, objects = experiment_at(REFERENCE), filled(objects_of(REFERENCE))
+    standing = stand(experiment, objects)
+    compiling = [
+        item["metadata"]["name"]
+        for item in objects
+        if item["kind"] == "Job" and item["metadata"]["name"].startswith("compile-")
+    ]
+    standing.suspend(compiling, so=False)
+    before = {pod["metadata"]["uid"] for pod in standing.wait_bound(compiling)}
+    arm = experiment.baseline.name
+    standing.scale({arm}, 1)
+    standing.wait_pending(arm, "cannot allocate all claims")
+    assert before <= {pod["metadata"]["uid"] for pod in standing.look()}
+
+    def raised() -> bool:
+        standing.look(ended=compiling)
+        return any(pod["spec"].get("nodeName") for pod in standing.pods_of({arm}))
+
+    wait_until(raised, "the server has the devices")
+
+
+def test_with_the_device_plugin_arms_are_counted_onto_one_node(
+    scheduling: ControlPlane, reference: Experiment, stand: Stand
+) -> None:
+    if NEURON_SCHEDULER not in scheduling.schedulers:
+        pytest.skip(f"no scheduler of the name {NEURON_SCHEDULER} in this cluster")
+    experiment = replace(with_serving(reference, allocation="device-plugin"), name="by-count")
+    objects = filled(item for file in render(experiment) for item in file.objects)
+    predicted, problems = verdicts(experiment, objects)
+    assert problems == []
+    standing = stand(experiment, objects)
+    wanted = _predicted(predicted, 0)
+    standing.scale(wanted, 1)
+    _compare(standing, standing.wait_bound(wanted), wanted)
+    third = copy.deepcopy(the(objects, "Deployment"))
+    third["metadata"]["name"] = "third"
+    for labels in (third["spec"]["selector"]["matchLabels"], third["spec"]["template"]["metadata"]["labels"]):
+        labels["app.kubernetes.io/name"] = "third"
+    third["spec"]["replicas"] = 1
+    assert without_warnings(standing.kubectl.apply([third])) == []
+    standing.wait_pending("third", "Insufficient aws.amazon.com/neuron")
+
+
+def _constraint(objects: Objects, attribute: str) -> None:
+    the(objects, "ResourceClaimTemplate")["spec"]["spec"]["devices"]["constraints"][0]["matchAttribute"] = (
+        attribute
     )
 
 
-def test_a_misspelt_attribute_leaves_the_pod_pending_as_the_check_says(
-    cluster: tuple[Kubectl, tuple[Node, ...]], rendered: tuple[Experiment, list[dict[str, Any]]]
-) -> None:
-    (kubectl, fakes), (experiment, objects) = cluster, rendered
-    template = next(item for item in objects if item["kind"] == "ResourceClaimTemplate")
-    template["metadata"]["name"] = "misspelt"
-    template["spec"]["spec"]["devices"]["constraints"][0]["matchAttribute"] = "resource.aws.com/devicegroup_8"
-    for item in objects:
-        if item["kind"] in ("Deployment", "Job") and "resourceClaims" in pod_spec(item):
-            pod_spec(item)["resourceClaims"][0]["resourceClaimTemplateName"] = "misspelt"
-    problems = verdicts(experiment, objects)[1]
-    assert any("is published by no device" in line for line in problems)
+def _selector(objects: Objects, expression: str) -> None:
+    exactly = the(objects, "ResourceClaimTemplate")["spec"]["spec"]["devices"]["requests"][0]["exactly"]
+    exactly["selectors"] = [{"cel": {"expression": expression}}]
+
+
+WAITING: dict[str, tuple[Callable[[Objects], object], str, str]] = {
+    "a misspelt group": (
+        lambda o: _constraint(o, "resource.aws.com/devicegroup_8"),
+        "is published by no device",
+        "cannot allocate all claims",
+    ),
+    "a misspelt attribute": (
+        lambda o: _selector(o, "device.attributes['neuron.aws.com'].instance == 'trn2.48xlarge'"),
+        "fails on",
+        "CEL",
+    ),
+    "another instance type": (
+        lambda o: _selector(o, "device.attributes['neuron.aws.com'].instanceType == 'trn1.32xlarge'"),
+        "of the node's 16 match",
+        "cannot allocate all claims",
+    ),
+    "more memory than a node has": (
+        lambda o: pod_spec(the(o, "Deployment", "qwen-vllm"))["containers"][0]["resources"].update(
+            requests={"memory": "2000Gi"}, limits={"memory": "2000Gi"}
+        ),
+        "memory 2000",
+        "Insufficient memory",
+    ),
+    "no toleration": (
+        lambda o: pod_spec(the(o, "Deployment", "qwen-vllm")).pop("tolerations"),
+        "no node has the labels",
+        "untolerated taint",
+    ),
+    "a role that no node has": (
+        lambda o: pod_spec(the(o, "Deployment", "qwen-vllm")).update(nodeSelector={NODE_ROLE_LABEL: "gpu"}),
+        "no node has the labels",
+        "didn't match Pod's node affinity/selector",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WAITING)
+def test_a_pod_that_the_check_refuses_is_one_that_waits_for_ever(what: str, stand: Stand) -> None:
+    damage, check_says, scheduler_says = WAITING[what]
+    experiment, objects = experiment_at(REFERENCE), filled(objects_of(REFERENCE))
+    damage(objects)
+    assert any(check_says in line for line in verdicts(experiment, objects)[1])
+    standing = stand(experiment, objects)
     arm = experiment.baseline.name
-    _apply_and_raise(kubectl, objects, {arm})
+    standing.scale({arm}, 1)
+    standing.wait_pending(arm, scheduler_says)
 
-    def refused() -> bool:
-        for node in fakes:
-            report(kubectl, node)
-        conditions = [
-            condition
-            for pod in _pods(kubectl, {arm})
-            for condition in (pod.get("status") or {}).get("conditions") or ()
-            if condition["type"] == "PodScheduled"
-        ]
-        return any(
-            condition["status"] == "False" and "cannot allocate all claims" in condition.get("message", "")
-            for condition in conditions
-        )
 
-    wait_until(refused, "the scheduler says that it cannot allocate all claims")
+def test_a_template_that_nobody_rendered_leaves_the_pod_without_a_word_of_the_scheduler(stand: Stand) -> None:
+    experiment, objects = experiment_at(REFERENCE), filled(objects_of(REFERENCE))
+    objects.remove(the(objects, "ResourceClaimTemplate"))
+    assert any("is not rendered" in line for line in verdicts(experiment, objects)[1])
+    standing = stand(experiment, objects)
+    arm = experiment.baseline.name
+    standing.scale({arm}, 1)
+    wait_until(
+        lambda: any(
+            event["reason"] == "FailedResourceClaimCreation"
+            for event in standing.kubectl.items("events", experiment.name)
+        ),
+        "an event says that the claim cannot be made",
+    )
+    assert not any(pod["spec"].get("nodeName") for pod in standing.pods_of({arm}))
+    assert "cannot allocate" not in " ".join(why for pod in standing.pods_of({arm}) for why in unplaced(pod))

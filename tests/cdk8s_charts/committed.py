@@ -24,12 +24,11 @@ def experiment_at(path: Path) -> Experiment:
     return load(path)
 
 
-EXPERIMENTS = [
-    path
-    for path in sorted((ROOT / "experiments").glob("*.yaml"))
-    if experiment_at(path).cluster.instance.neuron
-]
-"""Those of the lab have no cluster and are not rendered."""
+RENDERED = sorted((ROOT / "experiments").glob("*.yaml"))
+"""All of them."""
+EXPERIMENTS = [path for path in RENDERED if not experiment_at(path).lab_only]
+"""Those that have a cluster to be applied to."""
+LAB = ROOT / "experiments" / "lab-tiny.yaml"
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The check before a server, the compilation's wrapper and the start of Medusa, as a shell runs them."""
+"""The check before a server and the compilation's wrapper, as a shell runs them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cdk8s_charts import batch, compiling
+from cdk8s_charts import compiling
 from cdk8s_charts.artifacts import MARKER, marker_check, marker_text
 from cdk8s_charts.command import artifact_files
-from experiment import Experiment, load
+from experiment import Experiment
 from experiment.artifact import artifact_key
 from store import artifact
-from tests.conftest import ROOT
 
 FILES = ("neuron_config.json", "model.pt")
 WEIGHTS = ("target", "draft")
@@ -124,26 +123,3 @@ def test_what_is_compiled_already_is_not_compiled_again(reference: Experiment, t
     assert _compile(reference, tmp_path, ["false"]).returncode == 0
     (tmp_path / "already-complete").unlink()
     assert _compile(reference, tmp_path, ["false"]).returncode == 1
-
-
-def test_medusas_heads_are_linked_beside_the_targets_files(tmp_path: Path) -> None:
-    experiment = load(ROOT / "experiments" / "llama-medusa-batch.yaml")
-    job = batch.job(experiment, experiment.arms[3])
-    *_, join = job["spec"]["template"]["spec"]["initContainers"]
-    shell, flag, script, name, *folders = join["command"]
-    assert [folder.split("/")[2] for folder in folders] == ["lmsys", "FasterDecoding"]
-    target, heads = tmp_path / "target", tmp_path / "heads"
-    for folder, file in ((target, "config.json"), (heads, "medusa_lm_head.pt")):
-        folder.mkdir()
-        (folder / file).write_text(file)
-    script = script.replace("/scratch", str(tmp_path))
-    command = [shell, flag, script, name, str(target), str(heads)]
-    assert subprocess.run(command, check=False).returncode == 0
-    joined = tmp_path / "medusa"
-    assert (joined / "medusa_heads.pt").read_text() == "medusa_lm_head.pt"
-    assert (joined / "config.json").read_text() == "config.json"
-    (joined / "medusa_heads.pt").unlink()
-    (heads / "medusa_lm_head.pt").unlink()
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "no heads" in done.stderr

@@ -169,11 +169,3 @@ def test_a_native_server_fails_rather_than_compile() -> None:
     (today,) = (arm for arm in map(_arm, ALL_ARMS) if arm.name == "qwen-today")
     assert serve_environment(today)["VLLM_NEURON_DISABLE_WARMUP_COMPILE"] == "1"
     assert "VLLM_NEURON_DISABLE_WARMUP_COMPILE" not in compile_environment(today)
-
-
-def test_the_lab_serves_from_its_own_folder_on_its_own_port() -> None:
-    (tiny,) = (arm for arm in map(_arm, ALL_ARMS) if arm.name == "tiny")
-    argv = serve_argv(tiny, checkpoints="/models", host="127.0.0.1", port=0)
-    assert argv[2] == "/models/lab/target/unpinned"
-    assert options(argv)["--host"] == "127.0.0.1"
-    assert options(argv)["--port"] == "0"

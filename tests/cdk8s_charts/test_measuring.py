@@ -17,10 +17,12 @@ from cdk8s_charts.plan import LARGEST_CONFIG_MAP, plan_object, plan_text
 from cdk8s_charts.render import render
 from experiment import Experiment
 from experiment.arms import LmEval
-from tests.cdk8s_charts.conftest import containers, of_kind
+from images.lmeval import questions
+from tests.cdk8s_charts.conftest import containers, of_kind, pods
 from tests.cdk8s_charts.variations import with_benchmark, with_serving
 from tests.conftest import ROOT
 
+Case = tuple[Experiment, tuple[ManifestFile, ...]]
 DIGEST = "registry.example.com/llmperf:1.0.0@sha256:" + "0" * 64
 
 
@@ -38,6 +40,19 @@ def test_runs_are_made_by_somebody_one_at_a_time_and_end(files: tuple[ManifestFi
         assert 0 < job["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] <= 48 * 3600
         role = "neuron" if name.startswith("verify-") else "system"
         assert _body(job)["nodeSelector"] == {"speculation.trn2/role": role}
+
+
+def test_the_api_server_lets_one_pod_measure_at_a_time(case: Case) -> None:
+    """`Forbid` binds the Jobs that the schedule makes; these are made by people."""
+    (quota,) = of_kind(case[1], "ResourceQuota").values()
+    assert quota["spec"]["hard"] == {"pods": "1"}
+    (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
+    (name,) = scope["values"]
+    assert name in of_kind(case[1], "PriorityClass")
+    counted = {owner for owner, pod in pods(case[1]).items() if pod["priorityClassName"] == name}
+    assert counted == {
+        owner for owner in pods(case[1]) if owner in ("CronJob/qwen-llmperf", "CronJob/qwen-lmeval")
+    }
 
 
 def test_a_lost_pods_run_goes_on_in_the_next(reference: Experiment) -> None:
@@ -126,12 +141,14 @@ def test_the_questions_lie_where_lm_eval_looks_and_may_write(reference: Experime
     pod = _body(lmeval.cron_job(with_benchmark(reference, lm_eval=LmEval(limit=50))))
     check = pod["initContainers"][0]
     image, bin_folder = tmp_path / "questions" / "datasets", tmp_path / "bin"
-    for folder in (image / "openai___gsm8k", bin_folder):
+    for folder in (image / "openai___gsm8k", bin_folder, tmp_path / "results"):
         folder.mkdir(parents=True)
+    (image.parent / "questions.json").write_text(questions.record())
     (bin_folder / "lm_eval").write_text('#!/bin/sh\nls "$HF_DATASETS_CACHE"; echo "$@"\n')
     (bin_folder / "lm_eval").chmod(0o755)
     script = check["command"][2].replace("/opt/questions", str(tmp_path / "questions"))
     script = script.replace("/tmp/datasets", str(tmp_path / "datasets"))
+    script = script.replace("/results/", f"{tmp_path}/results/")
     (cache,) = (entry["value"] for entry in check["env"] if entry["name"] == "HF_DATASETS_CACHE")
     assert cache == "/tmp/datasets"
     environment = {"PATH": f"{bin_folder}:/usr/bin:/bin", "HF_DATASETS_CACHE": str(tmp_path / "datasets")}
@@ -144,7 +161,28 @@ def test_the_questions_lie_where_lm_eval_looks_and_may_write(reference: Experime
             text=True,
         ).stdout
         assert said.split() == ["openai___gsm8k", *check["args"][:2]]
-    assert "HF_HOME=/opt/questions" in (ROOT / "images" / "lmeval" / "Dockerfile").read_text()
+    kept = json.loads((tmp_path / "results" / "questions.json").read_text())
+    assert kept["revision"] == questions.REVISION
+    dockerfile = (ROOT / "images" / "lmeval" / "Dockerfile").read_text()
+    assert "HF_HOME=/opt/questions" in dockerfile
+    assert "RUN python questions.py /opt/questions" in dockerfile
+
+
+def test_questions_that_are_not_those_of_the_pinned_commit_end_the_build(tmp_path: Path) -> None:
+    file = tmp_path / "test-00000-of-00001.parquet"
+    file.write_bytes(b"other questions")
+    digest = hashlib.sha256(b"other questions").hexdigest()
+    questions.refuse_other(file, digest)
+    with pytest.raises(SystemExit, match=f"test-00000-of-00001.parquet has sha256 {digest}, not 0000"):
+        questions.refuse_other(file, "0000")
+
+
+def test_every_arm_that_is_loaded_is_asked_in_whatever_batch_it_stands(case: Case) -> None:
+    experiment, _ = case
+    body = _body(lmeval.cron_job(with_benchmark(experiment, lm_eval=LmEval(limit=50))))
+    assert [entry["name"] for entry in body["initContainers"]] == [
+        f"check-{arm.name}" for arm in experiment.served_arms
+    ]
 
 
 def test_worked_examples_are_given_where_they_fit(reference: Experiment) -> None:

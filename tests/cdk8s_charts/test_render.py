@@ -239,7 +239,7 @@ def test_images_are_pinned_by_full_tag(case: Case) -> None:
     placeholders = {"${BENCHMARK_IMAGE}", "${LMEVAL_IMAGE}"}
     for image in images - placeholders:
         assert image in {arm.runtime.image for arm in case[0].arms}
-        assert "sdk" in image.rpartition(":")[2]
+        assert "sdk" in image.rpartition(":")[2] or case[0].lab_only
 
 
 def test_writing_removes_what_an_earlier_render_left(

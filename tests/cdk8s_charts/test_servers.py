@@ -157,6 +157,16 @@ def test_the_grace_period_outlasts_the_drain(reference: Experiment) -> None:
     assert drain >= reference.benchmark.max_tokens * 0.1
 
 
+def test_a_promoted_arm_finishes_answers_longer_than_the_benchmarks(reference: Experiment) -> None:
+    chosen = replace(reference, serve=Serve(arm="qwen-sd-vllm", replicas=1, max_replicas=1))
+    graces = {
+        deployment(chosen, arm)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+        for arm in chosen.arms
+    }
+    assert len(graces) == 1, "arms differ in their speculation only"
+    assert graces.pop() > reference.baseline.serving.max_model_len * probes._SLOWEST_S_PER_TOKEN
+
+
 def test_a_busy_engine_has_minutes_to_answer_and_costs_no_slot(reference: Experiment) -> None:
     server = _server(reference)
     for probe in (server["livenessProbe"], server["readinessProbe"]):

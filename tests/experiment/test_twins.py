@@ -406,6 +406,12 @@ TWINS: dict[str, tuple[Edit, Edit, str, str]] = {
         "arms[2].speculation.mode",
         "documented unfused for Llama",
     ),
+    "arm's name too long for its Jobs": (
+        put("arms.1.name", "a" * 54),
+        put("arms.1.name", "a" * 55),
+        "arms[1].name",
+        "use 54 at most",
+    ),
     "served arm unknown": (
         put("serve", {"arm": "qwen-sd-vllm"}),
         put("serve.arm", "qwen-sd-vlm"),

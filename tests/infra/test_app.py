@@ -31,6 +31,10 @@ def _run(environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     [
         ({"experiment": "nowhere.yaml"}, "nowhere.yaml: cannot be read"),
         ({"admins": "root"}, "context admins = 'root': is no ARN"),
+        (
+            {"experiment": "experiments/lab-tiny.yaml"},
+            "context experiment = 'experiments/lab-tiny.yaml': lab-tiny",
+        ),
     ],
 )
 def test_wrong_input_ends_in_one_line_and_exit_2_before_jsii_starts(

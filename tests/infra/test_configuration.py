@@ -44,6 +44,13 @@ def test_an_experiment_that_is_no_path_is_refused(path: object) -> None:
         configure({"experiment": path})
 
 
+def test_an_experiment_of_the_lab_is_not_deployed_although_it_is_rendered() -> None:
+    with pytest.raises(
+        InfraError, match=r"lab-tiny runs in the lab only, .*; run scripts/lab, or use -c experiment="
+    ):
+        configure({"experiment": "experiments/lab-tiny.yaml"})
+
+
 def test_a_pipeline_has_one_role_or_none() -> None:
     role = "arn:aws:iam::111122223333:role/pipeline"
     assert configure({}).pipeline_role is None

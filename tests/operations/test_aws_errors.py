@@ -40,7 +40,9 @@ def test_a_refusal_says_what_to_do(code: str) -> None:
 
 def test_a_missing_permission_is_named_as_the_policy_spells_it() -> None:
     message = "User: arn:aws:iam::111122223333:user/me is not authorized to perform: iam:PassRole on resource: role/x\nbecause"
-    assert "let whoever runs this do iam:PassRole" in str(_refused("AccessDeniedException", message))
+    assert "let whoever runs this do iam:PassRole on role/x, or use" in str(
+        _refused("AccessDeniedException", message)
+    )
     assert "let whoever runs this do eks:DescribeCluster" in str(_refused("AccessDenied", "Access Denied"))
 
 

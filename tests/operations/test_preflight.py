@@ -17,10 +17,12 @@ from botocore.stub import Stubber
 
 from experiment import Experiment
 from experiment.arms import Capacity
+from infra.addon_versions import ADDON_VERSIONS
+from infra.settings import Settings
 from operations.__main__ import main
 from operations.aws import Aws
 from operations.errors import OutsideError
-from operations.preflight import State, account, capacity, images, judge, network
+from operations.preflight import State, account, capacity, images, judge, network, versions
 from operations.preflight.finding import Finding
 from operations.preflight.web import Web
 from tests.operations.clients import shared_client
@@ -60,6 +62,87 @@ def test_a_quota_below_one_node_is_a_finding_with_the_command_that_asks_for_more
     )
     none = account.quota(experiment, stubbed("service-quotas", get_service_quota="NoSuchResourceException"))
     assert "0 vCPUs" in none.detail
+
+
+def test_the_system_nodes_need_more_than_a_new_account_has() -> None:
+    found = account.system_quota(stubbed("service-quotas", get_service_quota=quota(5)))
+    assert found.state is State.FINDING
+    assert (
+        "5 vCPUs for running on-demand standard instances, system nodes and the way in need 10"
+        in found.detail
+    )
+    assert "--quota-code L-1216C47A --desired-value 10" in found.remedy
+
+
+def test_the_system_nodes_of_the_quota_are_those_of_the_stacks() -> None:
+    settings = Settings()
+    assert (settings.system_nodes, settings.system_instance_type) == (2, "m7i.xlarge")
+    assert settings.system_nodes * 4 + 2 == account.STANDARD_VCPUS
+
+
+def _images(*names: str) -> dict[str, Any]:
+    return {"Images": [{"Name": name} for name in names]}
+
+
+def test_a_node_image_that_the_region_lacks_is_found_before_a_cluster_is_made(experiment: Experiment) -> None:
+    names = [f"amazon-eks-node-al2023-x86_64-{kind}-1.35-v20260714" for kind in ("neuron", "standard")]
+    found = versions.node_images(experiment, stubbed("ec2", describe_images=_images(*names)))
+    assert (found.state, found.detail) == (State.FINE, "release 1.35.6-20260714")
+    found = versions.node_images(experiment, stubbed("ec2", describe_images=_images(names[1])))
+    assert found.state is State.FINDING
+    assert found.detail == f"us-east-2 has no {names[0]}"
+    assert "infra/node_images.py" in found.remedy
+
+
+class Addons:
+    """EKS that offers one version of every add-on."""
+
+    def __init__(self, offered: dict[str, str]) -> None:
+        self.offered = offered
+
+    def get_paginator(self, operation: str) -> Addons:
+        assert operation == "describe_addon_versions"
+        return self
+
+    def paginate(self, *, kubernetesVersion: str, addonName: str) -> list[dict[str, Any]]:
+        offered = [{"addonVersion": self.offered[addonName]}] if addonName in self.offered else []
+        return [{"addons": [{"addonName": addonName, "addonVersions": offered}]}]
+
+
+def test_an_add_on_that_is_no_longer_offered_is_found_before_a_cluster_is_made(
+    experiment: Experiment,
+) -> None:
+    pinned = dict(ADDON_VERSIONS["1.35"])
+    assert (
+        versions.addons(experiment, Aws("us-east-2", make_client=lambda _: Addons(pinned))).state
+        is State.FINE
+    )
+    gone = {**pinned, "coredns": "v9"}
+    found = versions.addons(experiment, Aws("us-east-2", make_client=lambda _: Addons(gone)))
+    assert found.state is State.FINDING
+    assert f"does not offer coredns {pinned['coredns']} (newest: v9)" in found.detail
+
+
+def test_the_chart_is_asked_for_as_images_are() -> None:
+    assert versions.charts() == ("public.ecr.aws/neuron/neuron-helm-chart:1.10.0",)
+
+
+def test_a_stack_that_stands_halfway_is_a_finding_with_what_to_do(experiment: Experiment) -> None:
+    stack = {
+        "StackName": "qwen3-32b-cluster",
+        "StackStatus": "UPDATE_ROLLBACK_FAILED",
+        "StackStatusReason": "The following resource(s) failed: [Group]. ",
+        "CreationTime": START,
+    }
+    found = account.halfway_stacks(experiment, stubbed("cloudformation", describe_stacks={"Stacks": [stack]}))
+    assert found.state is State.FINDING
+    assert found.detail == (
+        "stack qwen3-32b-cluster: is UPDATE_ROLLBACK_FAILED (The following resource(s) failed: [Group])"
+    )
+    assert "continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2" in found.remedy
+    fine = {**stack, "StackStatus": "UPDATE_COMPLETE"}
+    aws = stubbed("cloudformation", describe_stacks={"Stacks": [fine]})
+    assert account.halfway_stacks(experiment, aws).state is State.FINE
 
 
 def test_a_capacity_block_needs_no_quota(experiment: Experiment, aws: Aws) -> None:
@@ -326,5 +409,10 @@ def test_without_credentials_only_what_needs_none_is_checked(
     reachable: Callable[..., Finding] = lambda *_: Finding(check="image", state=State.FINE, detail="")  # noqa: E731 # shorter than a function of its own
     monkeypatch.setattr(images, "reachable", reachable)
     findings = list(judge(experiment, Aws("us-east-2"), Web(), now=START))
-    assert {one.check for one in findings} == {"credentials", "image", "admin_cidrs"}
-    assert findings[0].state is State.UNKNOWN
+    assert [one.check for one in findings if one.check != "image"] == [
+        "credentials",
+        "account",
+        "admin_cidrs",
+    ]
+    assert {one.state for one in findings[:2]} == {State.UNKNOWN}
+    assert "versions, bootstrap and stacks were not asked about" in findings[1].detail

@@ -18,6 +18,7 @@ from experiment.naming import artifact_path, neuron_nodegroup
 from operations import billing, nodegroup, stacks
 from operations.__main__ import main
 from operations.aws import Aws
+from operations.aws_errors import AwsError
 from operations.verbs import VERBS, status, teardown
 from tests.conftest import ROOT
 from tests.operations.api_server import ApiServer
@@ -378,6 +379,121 @@ def test_teardown_goes_on_past_a_refused_and_a_failed_stack(
     assert "qwen3-32b-network" not in deletions.left()
 
 
+HALFWAY = {
+    "ROLLBACK_COMPLETE": "its first deployment failed: mend what its events name, then cdk deploy --all makes it anew",
+    "UPDATE_ROLLBACK_FAILED": "aws cloudformation continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2",
+    "REVIEW_IN_PROGRESS": "cdk deploy --all goes on, scripts/teardown removes it",
+    "DELETE_FAILED": "scripts/teardown goes on",
+}
+
+
+@pytest.mark.parametrize("status", HALFWAY)
+def test_status_says_what_to_do_about_a_deployment_that_broke_off(
+    world: World, say: Say, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    cluster = stacks.Stack(name="qwen3-32b-cluster", status=status, reason="Subnet is full.")
+    monkeypatch.setattr(stacks, "deployed", lambda *_: (cluster,))
+    code, out, err = say("status", "--json")
+    assert code == 1
+    (problem,) = json.loads(out)["problems"]
+    assert problem.startswith(f"stack qwen3-32b-cluster: is {status} (Subnet is full); ")
+    assert HALFWAY[status] in problem
+    assert err == f"status: {problem}\n"
+
+
+@pytest.mark.parametrize("status", ["CREATE_COMPLETE", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "absent"])
+def test_what_is_well_or_under_way_is_not_halfway(status: str) -> None:
+    assert stacks.halfway(stacks.Stack(name="a", status=status), region="us-east-2") is None
+
+
+def test_a_stage_of_the_pipeline_is_taken_down_in_an_order_that_works(world: World, aws: Aws) -> None:
+    """The delivery's policies hang on the role of the stack beside it, and the cluster lets that role in."""
+    Deletions(world, ("delivery", "delivery-role", "cluster", "nodes", "workloads", "network"))
+    names = [
+        stack.name.removeprefix("qwen3-32b-") for stack in reversed(stacks.deployed(world.experiment, aws))
+    ]
+    assert names == ["delivery", "workloads", "nodes", "cluster", "delivery-role", "network"]
+
+
+def test_teardown_goes_on_with_what_failed_last_time(
+    world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CloudFormation may still name the old failure when it is asked at once."""
+    failed = stacks.Stack(name="qwen3-32b-cluster", status="DELETE_FAILED")
+    answers = iter(["DELETE_FAILED", "DELETE_IN_PROGRESS", "absent"])
+    monkeypatch.setattr(stacks, "deployed", lambda *_: (failed,))
+    monkeypatch.setattr(stacks, "one", lambda name, _aws: stacks.Stack(name=name, status=next(answers)))
+    Deletions(world, ("cluster",))
+    assert teardown.take_down(world.experiment, aws, FakeClock()) == []
+
+
+def test_teardown_removes_a_deployment_that_never_began(
+    world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(["REVIEW_IN_PROGRESS", "absent"])
+    Deletions(world, ("cluster",))
+    monkeypatch.setattr(stacks, "one", lambda name, _aws: stacks.Stack(name=name, status=next(answers)))
+    assert teardown.take_down(world.experiment, aws, FakeClock()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "says"),
+    [
+        (
+            "AccessDenied",
+            "User: arn:aws:iam::1:user/me is not authorized to perform: cloudformation:DeleteStack on resource: arn:x",
+            "let whoever runs this do cloudformation:DeleteStack on arn:x",
+        ),
+        (
+            "ValidationError",
+            "Stack [x] cannot be deleted while TerminationProtection is enabled",
+            "update-termination-protection --stack-name qwen3-32b-network --no-enable-termination-protection",
+        ),
+    ],
+)
+def test_a_stack_that_may_not_be_deleted_keeps_no_other(
+    world: World, monkeypatch: pytest.MonkeyPatch, code: str, message: str, says: str
+) -> None:
+    from botocore.exceptions import ClientError
+
+    deletions = Deletions(world, ("network", "cluster"))
+    real = world.client("cloudformation")
+
+    class Refusing:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def delete_stack(self, StackName: str) -> Any:
+            if StackName.endswith("network"):
+                raise ClientError({"Error": {"Code": code, "Message": message}}, "DeleteStack")
+            return real.delete_stack(StackName=StackName)
+
+    refusing = Aws(
+        "us-east-2", make_client=lambda name: Refusing() if name == "cloudformation" else shared_client(name)
+    )
+    kept = dict(teardown.take_down(world.experiment, refusing, FakeClock()))
+    assert says in kept["qwen3-32b-network"]
+    assert deletions.left() == ["qwen3-32b-network"]
+
+
+def test_what_was_deleted_is_told_even_when_the_bill_cannot_be_read(
+    world: World, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Deletions(world, ("network",))
+
+    def refused(*_: object) -> list[billing.Resource]:
+        raise AwsError(
+            "tag:GetResources in us-east-2: not allowed; let whoever runs this do tag:GetResources"
+        )
+
+    monkeypatch.setattr(billing, "tagged", refused)
+    code, out, err = say("teardown", "--confirm", "qwen3-32b")
+    assert code == 3
+    assert "1 of 1 stacks deleted" in out
+    assert "what still bills is not known" in out
+    assert "let whoever runs this do tag:GetResources" in err
+
+
 def test_teardown_does_not_wait_for_ever(world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     Deletions(world, ("network",))
     monkeypatch.setattr(
@@ -393,6 +509,11 @@ def test_what_still_bills_is_found_by_its_tag(world: World, aws: Aws) -> None:
     world.client("s3").put_bucket_tagging(Bucket=name, Tagging=tags)
     assert [one.arn for one in billing.tagged(world.experiment, aws)] == [f"arn:aws:s3:::{name}"]
     assert billing.bills("arn:aws:ec2:us-east-2:1:natgateway/nat-1") == "by the hour, and traffic"
+    ec2 = world.client("ec2")
+    volume = ec2.create_volume(AvailabilityZone="us-east-2a", Size=1)["VolumeId"]
+    ec2.create_tags(Resources=[volume], Tags=[{"Key": "kubernetes.io/cluster/qwen3-32b", "Value": "owned"}])
+    found = {one.arn.rpartition("/")[2]: one.what for one in billing.tagged(world.experiment, aws)}
+    assert found[volume] == "by size", "made by a controller of the cluster, unknown to every stack"
     assert billing.bills("arn:aws:iam::1:role/x") == ""
 
 

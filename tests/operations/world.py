@@ -12,10 +12,11 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
 from cdk8s_charts.manifest_file import ManifestFile
-from experiment import Experiment
+from experiment import Arm, Experiment
 from experiment.artifact import artifact_key
 from experiment.naming import (
     BENCHMARK_NAME,
+    LMEVAL_CHECK,
     LMEVAL_NAME,
     NODE_ROLE_LABEL,
     artifact_path,
@@ -183,14 +184,33 @@ class World:
                 self.store("checkpoints", f"{weights_path(weights)}/COMPLETE", {"model": weights.model.name})
         for arm in self.experiment.served_arms:
             if name == compile_job(arm):
-                self.store("artifacts", f"{artifact_path(arm)}/COMPLETE", {"key": artifact_key(arm)})
+                self._compiled(arm)
         if name.startswith(LMEVAL_NAME):
-            self.store("results", f"runs/lmeval-{name}/results.json", {})
+            self._asked(name)
         if name.startswith(BENCHMARK_NAME):
             folder = f"runs/measured-{name.removeprefix(BENCHMARK_NAME)}"
             self.store("results", f"runs/unfinished/{name}/requests.jsonl", {})
             self.store("results", f"{folder}/summary.json", {"by": name})
             self.store("results", f"{folder}/llmperf/a.json", {})
+
+    def _compiled(self, arm: Arm) -> None:
+        """What the compiler saves first, the marker last."""
+        config = {"speculation_length": arm.tokens_per_step, "async_mode": arm.speculation is not None}
+        self.store("artifacts", f"{artifact_path(arm)}/neuron_config.json", {"neuron_config": config})
+        self.store("artifacts", f"{artifact_path(arm)}/COMPLETE", {"key": artifact_key(arm)})
+
+    def _asked(self, name: str) -> None:
+        """lm-eval's answers of every arm that the Job has a container for, and that stands."""
+        pod = self.api.objects[("jobs", self.experiment.name, name)]["spec"]["template"]["spec"]
+        standing = {one["metadata"]["name"] for one in self.api.of("deployments") if one["spec"]["replicas"]}
+        for container in pod["initContainers"]:
+            arm = container["name"].removeprefix(LMEVAL_CHECK)
+            assert arm in standing
+            answer = {"filter": "flexible-extract", "doc_hash": "q1", "exact_match": 1.0}
+            self.store("results", f"runs/lmeval-{name}/{arm}/m/samples_gsm8k_2026-04-01.jsonl", answer)
+        self.store(
+            "results", f"runs/lmeval-{name}/questions.json", {"dataset": "gsm8k", "revision": "0" * 40}
+        )
 
     def _move_deployment(self, deployment: dict[str, Any]) -> None:
         name = deployment["metadata"]["name"]
@@ -248,7 +268,9 @@ def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
         "baseline": experiment.baseline.name,
     }
     config = {"kind": "ConfigMap", "metadata": {"name": "the-plan"}, "data": {"plan.json": json.dumps(plan)}}
+    asking = [{"name": f"{LMEVAL_CHECK}{arm.name}"} for arm in experiment.served_arms]
     pod = {
+        "initContainers": asking,
         "containers": [{"name": "publish", "image": "${BENCHMARK_IMAGE}"}],
         "volumes": [{"name": "plan", "configMap": {"name": "the-plan"}}],
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+from cdk8s_charts.labels import LAB_ONLY
 from tests.cdk8s_charts.committed import Object, pod_spec, the
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ BREAKS: dict[str, tuple[str, Edit]] = {
         "invalid-name",
         lambda o: cron(o)["metadata"].update(name="x" * 53),
     ),
+    "a container name of 64 characters": ("invalid-name", lambda o: server(o).update(name="x" * 64)),
     "a label value of 64 characters": (
         "invalid-label",
         lambda o: arm(o)["metadata"]["labels"].update(x="y" * 64),
@@ -136,6 +138,10 @@ BREAKS: dict[str, tuple[str, Edit]] = {
     "a volume in a namespace": (
         "wrong-namespace",
         lambda o: the(o, "PersistentVolume")["metadata"].update(namespace=NAMESPACE),
+    ),
+    "the mark of the lab on an object of a cluster": (
+        "unmarked-lab-object",
+        lambda o: service(o)["metadata"].update(annotations={LAB_ONLY: "x"}),
     ),
     "selector beside the template's labels": (
         "selector-beside-template",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cdk8s_charts.checking.immutable import CHECK, changed_in_place
-from tests.cdk8s_charts.committed import EXPERIMENTS, objects_of, pod_spec, the
+from tests.cdk8s_charts.committed import RENDERED, objects_of, pod_spec, the
 from tests.conftest import REFERENCE
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ REFUSED: dict[str, tuple[str, Edit]] = {
     "the image of a Job": (
         "spec.template",
         lambda o: pod_spec(the(o, "Job", "compile-x"))["containers"][0].update(image="a:2"),
+    ),
+    "what ends a Job at once": (
+        "spec.podFailurePolicy",
+        lambda o: the(o, "Job", "compile-x")["spec"].update(podFailurePolicy={"rules": []}),
     ),
     "a Deployment's selector": (
         "spec.selector",
@@ -91,6 +95,6 @@ def test_a_change_that_it_accepts_is_not(what: str) -> None:
     assert changed_in_place(*_versions(ACCEPTED[what])) == []
 
 
-@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
 def test_every_render_can_be_applied_over_itself(path: Path) -> None:
     assert changed_in_place(objects_of(path), objects_of(path)) == []

@@ -13,6 +13,7 @@ from cdk8s_charts.errors import ChartError
 from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.scheduling import allocator, refuse_unplaceable, verdicts
 from cdk8s_charts.scheduling.cluster import NEURON_SCHEDULER
+from cdk8s_charts.scheduling.mounts import needed, s3_volumes, total
 from cdk8s_charts.scheduling.nodes import (
     RESIDENTS,
     SYSTEM_INSTANCE,
@@ -68,7 +69,18 @@ def test_the_reference_arms_stand_on_the_halves_of_one_node() -> None:
     assert plain.devices == tuple(f"neuron-device-{number}" for number in range(8))
     assert treated.devices == tuple(f"neuron-device-{number}" for number in range(8, 16))
     assert by_pod["CronJob/qwen-llmperf"].node.startswith("system-")
-    assert {volume.split("-")[2] for volume, _ in plain.mounts} == {"checkpoints", "artifacts"}
+    assert {mount.volume.name.split("-")[2] for mount in plain.mounts} == {"checkpoints", "artifacts"}
+
+
+def test_pods_of_one_account_share_a_mount_and_another_account_has_its_own() -> None:
+    objects = objects_of(REFERENCE)
+    volumes = s3_volumes(objects)
+    serving, plain = (
+        needed(Workload(the(objects, "Deployment", name)), volumes) for name in (ARM, "qwen-vllm")
+    )
+    assert serving == plain
+    compiling = needed(Workload(the(objects, "Job", "compile-")), volumes)
+    assert total(serving | compiling) == Amounts(cpu_m=3000, memory=12 * 2**30, pods=3)
 
 
 def test_a_verdict_is_one_line_for_people() -> None:
@@ -110,6 +122,12 @@ UNPLACEABLE: dict[str, tuple[str, Edit]] = {
         ),
     ),
     "a bad quantity": ("'8 GB' is no quantity", lambda o: _resources(o, memory="8 GB")),
+    "a mount that leaves no memory": (
+        "node trn2-0: memory",
+        lambda o: the(o, "PersistentVolume")["spec"]["csi"]["volumeAttributes"].update(
+            mountpointContainerResourcesRequestsMemory="1100Gi"
+        ),
+    ),
     "a benchmark larger than a system node": (
         "node system-0: cpu 6",
         lambda o: pod_spec(the(o, "CronJob"))["containers"][0]["resources"].update(

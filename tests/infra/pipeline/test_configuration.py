@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
+from experiment import load
 from infra.configuration import ROOT
 from infra.errors import InfraError
 from infra.pipeline.app import FILE
-from infra.pipeline.configuration import PipelineConfiguration, read_pipeline
+from infra.pipeline.configuration import PipelineConfiguration, read_pipeline, refuse_unknown_roles
 
 Edit = Callable[[dict[str, Any]], object]
 
@@ -80,6 +81,24 @@ def test_a_wrong_file_is_refused_in_one_line(
 ) -> None:
     with pytest.raises(InfraError, match=line) as caught:
         reading(edit)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: path.stem)
+def test_cloudformation_may_make_the_roles_of_every_experiment_that_is_here(file: Path) -> None:
+    experiment = load(file)
+    if not any(arm.runtime.lab_only for arm in experiment.arms):
+        refuse_unknown_roles(experiment, file.name)
+
+
+def test_an_experiment_whose_roles_nobody_allowed_is_refused_in_one_line(
+    variation: Callable[[Edit], Path],
+) -> None:
+    mine = load(variation(lambda data: data.update(name="mistral-7b")))
+    with pytest.raises(
+        InfraError, match=r"add role/mistral-\* and instance-profile/mistral-\* to its Roles"
+    ) as caught:
+        refuse_unknown_roles(mine, "pipeline.yaml: stages.dev")
     assert "\n" not in str(caught.value)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 from infra.configuration import ROOT
 from infra.pipeline.configuration import PipelineConfiguration
+from infra.pipeline.publishing import PROGRAM
 from infra.stacks.pipeline import CLI_VERSION
 from tests.infra.pipeline.conftest import Template, of_type
 
@@ -63,6 +66,81 @@ def test_the_command_line_that_changes_the_pipeline_is_the_pinned_one(pipeline: 
     pinned = json.loads((ROOT / "package.json").read_text(encoding="utf-8"))["devDependencies"]["aws-cdk"]
     assert pinned == CLI_VERSION
     assert commands(project(pipeline, "SelfMutation"), "install") == [f"npm install -g aws-cdk@{pinned}"]
+
+
+def build_specs(pipeline: Template, stages: Stages) -> list[dict[str, Any]]:
+    """Of every build, in the pipeline and in its stages."""
+    templates = [pipeline, stages["dev"]["delivery"], stages["prod"]["delivery"]]
+    found = [
+        one["Source"]["BuildSpec"]
+        for template in templates
+        for one in of_type(template, "AWS::CodeBuild::Project").values()
+    ]
+    assert len(found) > 8
+    return [json.loads(text) for text in found]
+
+
+def test_no_build_installs_what_nobody_pinned(pipeline: Template, stages: Stages) -> None:
+    for spec in build_specs(pipeline, stages):
+        for line in spec["phases"]["install"].get("commands", ()):
+            for word in line.split():
+                assert "latest" not in word
+            if line.startswith("npm install"):
+                assert re.search(r" @?[\w/-]+@\d+\.\d+\.\d+$", line), line
+
+
+def test_every_build_names_its_runtimes(pipeline: Template, stages: Stages) -> None:
+    for spec in build_specs(pipeline, stages):
+        assert spec["phases"]["install"]["runtime-versions"] == {"python": "3.11", "nodejs": "22"}
+
+
+def test_assets_are_published_in_one_build_by_the_library(pipeline: Template) -> None:
+    assert actions(pipeline)["Assets"] == ["FileAssets"]
+    found = project(pipeline, "Assets")
+    written, run = commands(found)
+    assert written == f"printf '%s' '{PROGRAM.read_text(encoding='utf-8')}' > /tmp/publish/publish_assets.js"
+    assert run == "node /tmp/publish/publish_assets.js ."
+    assert not found["Environment"].get("PrivilegedMode")
+
+
+def test_the_publishing_program_survives_the_shell_and_is_javascript(tmp_path: Path) -> None:
+    text = PROGRAM.read_text(encoding="utf-8")
+    assert "'" not in text
+    file = tmp_path / "program.js"
+    subprocess.run(["sh", "-c", f"printf '%s' '{text}' > {file}"], check=True)
+    assert file.read_text(encoding="utf-8") == text
+    node = ROOT / "node_modules/.bin/node"
+    subprocess.run([str(node), "--check", str(file)], check=True, timeout=60)
+
+
+def test_what_git_has_as_a_program_is_made_one_again_after_the_archive_lost_it(
+    pipeline: Template, stages: Stages, tmp_path: Path
+) -> None:
+    programs = [
+        path.relative_to(ROOT)
+        for folder in (".ci", "lab", "scripts")
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and path.stat().st_mode & 0o100
+    ]
+    assert len(programs) > 15
+    for program in programs:
+        (tmp_path / program).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / program).write_text("")
+    for part in ("Checks", "Synth", "DevSmoke", "ProdCompile"):
+        for line in commands(project(pipeline, part), "install"):
+            subprocess.run(["sh", "-c", line], cwd=tmp_path, check=True)
+        assert [one for one in programs if not (tmp_path / one).stat().st_mode & 0o100] == []
+        for program in programs:
+            (tmp_path / program).chmod(0o644)
+    for one in of_type(stages["prod"]["delivery"], "AWS::CodeBuild::Project").values():
+        assert commands(one, "install")[0] == "chmod +x scripts/*"
+
+
+def test_every_line_of_every_build_is_shell(pipeline: Template, stages: Stages) -> None:
+    for spec in build_specs(pipeline, stages):
+        for phase in spec["phases"].values():
+            for line in phase.get("commands", ()):
+                subprocess.run(["sh", "-n", "-c", line], check=True)
 
 
 def test_in_dev_everything_is_deployed_then_tried(pipeline: Template) -> None:
@@ -153,18 +231,18 @@ def test_a_pull_request_is_tested_and_reviewed_and_one_from_a_fork_waits(
 
 
 def test_every_script_that_a_build_calls_is_there(pipeline: Template, stages: Stages) -> None:
-    templates = [pipeline, stages["dev"]["delivery"], stages["prod"]["delivery"]]
     lines = [
         line
-        for template in templates
-        for one in of_type(template, "AWS::CodeBuild::Project").values()
-        if "BuildSpec" in one["Source"]
-        and isinstance(one["Source"]["BuildSpec"], str)
-        and one["Source"]["BuildSpec"][0] == "{"
-        for phase in json.loads(one["Source"]["BuildSpec"])["phases"].values()
+        for spec in build_specs(pipeline, stages)
+        for phase in spec["phases"].values()
         for line in phase.get("commands", ())
     ]
-    scripts = {word.removeprefix("./") for line in lines for word in line.split() if "scripts/" in word}
+    scripts = {
+        word.removeprefix("./")
+        for line in lines
+        for word in line.split()
+        if "scripts/" in word and "*" not in word
+    }
     assert {"scripts/test", "scripts/review", "scripts/deliver", "scripts/run", "scripts/setup"} <= scripts
     assert all((ROOT / script).stat().st_mode & 0o100 for script in scripts)
 

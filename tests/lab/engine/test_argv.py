@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
-from lab.engine.argv import local_argv
+from lab.engine.argv import local_argv, local_probe
 from lab.errors import LabError
 
 SPECULATIVE = json.dumps(
@@ -51,3 +52,18 @@ def test_another_program_is_refused() -> None:
 def test_weights_without_a_folder_are_refused() -> None:
     with pytest.raises(LabError, match=r"/checkpoints/target: no folder .* known are /checkpoints/draft"):
         local_argv(POD, engine=["vllm"], folders={"/checkpoints/draft": "/here/draft"}, port=1)
+
+
+def test_a_probe_asks_the_same_server_on_its_port_here() -> None:
+    probe = ["python3", "-c", "urlopen('http://127.0.0.1:8000/health')", "model:8000"]
+    assert local_probe(probe, rendered_port=8000, port=4711) == [
+        *(sys.executable, "-c", "urlopen('http://127.0.0.1:4711/health')", "model:8000")
+    ]
+
+
+@pytest.mark.parametrize(
+    "probe", [["curl", "http://127.0.0.1:8000/health"], ["python3", "-c", "urlopen('http://127.0.0.1:9000')"]]
+)
+def test_a_probe_that_cannot_be_pointed_at_a_server_is_refused(probe: list[str]) -> None:
+    with pytest.raises(LabError, match=r"is no Python that asks 127\.0\.0\.1:8000"):
+        local_probe(probe, rendered_port=8000, port=4711)

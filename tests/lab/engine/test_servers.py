@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,28 @@ def test_an_error_inside_stops_them_too(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
+    assert _gone(_child(tmp_path / "arm.log"))
+
+
+def test_a_server_is_up_when_its_startup_probe_succeeded(tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    script = f"open({str(asked)!r}, 'a').write(__import__('sys').argv[1])"
+    probed = replace(_server(), startup=lambda port: [sys.executable, "-c", script, f"{port} "])
+    with running([probed], logs=tmp_path, at_once=1, say=lambda _: None) as urls:
+        assert asked.read_text(encoding="utf-8") == f"{urls['arm'].split(':')[2].removesuffix('/v1')} "
+
+
+def test_a_server_that_never_passes_its_startup_probe_is_reported_and_gone(tmp_path: Path) -> None:
+    refusing = replace(
+        _server(),
+        startup=lambda _: [sys.executable, "-c", "raise SystemExit('the completion is empty')"],
+        startup_s=1.0,
+    )
+    with (
+        pytest.raises(LabError, match=r"arm arm: not up after 1 s, .* says 'the completion is empty'"),
+        running([refusing], logs=tmp_path, at_once=1, say=lambda _: None),
+    ):
+        pass
     assert _gone(_child(tmp_path / "arm.log"))
 
 

@@ -8,15 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from experiment import load
 from experiment.catalogue.models import MODELS
 from lab.errors import LabError
 from lab.models import manifest
 from lab.models.manifest import CHECKPOINTS
 from lab.models.shapes import CONTEXT, HEAD_DIM, SHAPES, VOCABULARY, Shape
-from lab.real.arms import commands
 
-ROOT = Path(__file__).parents[3]
 LARGEST_MB = 12
 
 
@@ -73,18 +70,3 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / manifest.NAME).write_text(json.dumps({"target/config.json": "0" * 64}), encoding="utf-8")
     with pytest.raises(LabError, match=r"config\.json: sha256 is absent, not 000000000000; restore it"):
         manifest.check(tmp_path)
-
-
-def test_the_arms_of_the_experiment_are_started_on_them() -> None:
-    experiment = load(ROOT / "experiments" / "lab-tiny.yaml")
-    names = [arm.name for arm in experiment.arms]
-    started = {one.name: one.argv(4711) for one in commands(experiment, arms=names, engine=["vllm"])}
-    assert started["tiny"][2] == str(CHECKPOINTS / "target")
-    weak = started["tiny-weak"]
-    config = json.loads(weak[weak.index("--speculative-config") + 1])
-    assert config["model"] == str(CHECKPOINTS / "weak-draft")
-    assert config["num_speculative_tokens"] == 7
-    assert "--speculative-config" not in started["tiny"]
-    assert [name for name in started if name.startswith("tiny-sd-k")] == [
-        f"tiny-sd-k{k}" for k in (1, 3, 5, 7, 10, 15)
-    ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from lab.real.claims import Sweep, judge
 from lab.real.probe import Agreement
-from lab.real.results import Results
+from lab.real.results import TINY, Results
 
 WINDOWS = (1, 3, 5, 7, 15)
 SWEEP = Sweep(baseline="tiny", arms={k: f"tiny-sd-k{k}" for k in WINDOWS})
@@ -67,8 +67,8 @@ def results() -> Results:
         sweep=SWEEP,
         others=(),
         agreements=AGREEMENTS,
-        claims=tuple(judge(summary(), SWEEP, AGREEMENTS, advice(), short=False)),
-        machine={"label": "measured", "cpu": "A CPU", "cores": 2, "engine": "vLLM 0.32.0", "python": "3.11"},
+        claims=tuple(judge(summary(), SWEEP, AGREEMENTS, advice(), scope="whole")),
+        machine={"label": TINY, "cpu": "A CPU", "cores": 2, "engine": "vLLM 0.32.0", "python": "3.11"},
     )
 
 

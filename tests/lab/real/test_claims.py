@@ -7,20 +7,26 @@ from typing import Any
 
 import pytest
 
-from lab.real.claims import Sweep, judge
+from lab.real.claims import Scope, Sweep, judge
 
 from .results import AGREEMENTS, SPEED_UP, SWEEP, TOKENS_PER_STEP, advice, summary
 
 
 def _missed(*, short: bool = False, found: dict[str, Any] | None = None, **others: Any) -> list[str]:
     given: dict[str, Any] = {"agreements": AGREEMENTS, "advice": advice()} | others
-    claims = judge(found or summary(), SWEEP, given["agreements"], given["advice"], short=short)
+    scope: Scope = "short" if short else "whole"
+    claims = judge(found or summary(), SWEEP, given["agreements"], given["advice"], scope=scope)
     return [claim.text for claim in claims if not claim.met]
 
 
 def test_a_good_run_meets_every_claim() -> None:
     assert _missed() == []
     assert _missed(short=True, advice=None) == []
+
+
+def test_of_other_models_only_the_machinery_is_judged() -> None:
+    claims = judge(summary(), SWEEP, AGREEMENTS, None, scope="machinery")
+    assert [claim.text.partition(" ")[0] for claim in claims] == ["every", "vLLM's"]
 
 
 def test_the_window_of_7_is_judged_the_widest_advises_and_the_narrowest_times() -> None:

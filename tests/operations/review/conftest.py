@@ -30,6 +30,7 @@ ROLE = {
         },
     },
 }
+PIPELINE = {"Type": "AWS::CodePipeline::Pipeline", "Properties": {"Stages": [{"Name": "Approve"}]}}
 
 
 def state_of(experiment: Experiment) -> State:
@@ -44,9 +45,11 @@ def state_of(experiment: Experiment) -> State:
         },
     }
     state = {
-        "experiments": {name: described(experiment, objects)},
+        "experiments": {name: described(experiment, objects, f"{name}.yaml")},
         "objects": {name: objects},
         "templates": templates,
+        "delivery": {"pipeline": {"Resources": {"Pipeline": PIPELINE}}},
+        "refused": [],
         "problems": [],
     }
     return copy.deepcopy(state)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from operations.review.access import object_grants, template_grants
+import pytest
+
+from operations.review.access import template_grants
+from operations.review.cluster_rights import object_grants
 from operations.review.objects import key
 
 
@@ -66,7 +69,77 @@ def test_rights_inside_the_cluster_and_on_the_node_are_grants() -> None:
         "metadata": {"name": "p", "namespace": "n"},
         "spec": {"containers": [{"name": "c", "securityContext": {"privileged": True}}]},
     }
-    assert object_grants({key(item): item for item in (role, pod)}) == {
-        'n: Role r {"rules": [{"verbs": ["get"]}]}',
-        "n: Pod p spec.containers[c].securityContext.privileged = true",
+    found = object_grants({key(item): item for item in (role, pod)})
+    assert 'n: Role r {"verbs": ["get"]}' in found
+    assert "n: Pod p are privileged (container c)" in found
+
+
+HARDENED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def rights(security: dict[str, Any], **spec: Any) -> set[str]:
+    """Of a hardened pod with such a container, without the account that every pod has."""
+    pod = {
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "n"},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "containers": [{"name": "c", "securityContext": security}],
+            **spec,
+        },
+    }
+    return {grant.removeprefix("n: Pod p ") for grant in object_grants({key(pod): pod})} - {
+        "run as service account default"
+    }
+
+
+def test_a_hardened_pod_has_no_rights_to_speak_of() -> None:
+    assert rights(HARDENED) == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "right"),
+    [
+        ({"privileged": True}, "are privileged (container c)"),
+        ({"allowPrivilegeEscalation": None}, "may gain privileges (container c)"),
+        ({"capabilities": {}}, "keep the container runtime's capabilities (container c)"),
+        (
+            {"capabilities": {"drop": ["ALL"], "add": ["SYS_ADMIN"]}},
+            "have capability SYS_ADMIN (container c)",
+        ),
+        ({"runAsNonRoot": False}, "may run as root (container c)"),
+        ({"readOnlyRootFilesystem": False}, "may write their root file system (container c)"),
+        ({"seccompProfile": {"type": "Unconfined"}}, "have no seccomp profile (container c)"),
+    ],
+)
+def test_a_restriction_that_is_lost_is_a_right(change: dict[str, Any], right: str) -> None:
+    assert rights({**HARDENED, **change}) == {right}
+
+
+def test_what_a_pod_may_do_to_its_node_is_a_right() -> None:
+    volumes = [{"name": "dev", "hostPath": {"path": "/dev"}}]
+    assert rights(HARDENED, hostNetwork=True, volumes=volumes, automountServiceAccountToken=True) == {
+        "stand in the network of their node",
+        "mount /dev of their node",
+        "hold a token of the API server",
+    }
+
+
+def test_every_rule_of_a_network_policy_is_a_right_of_its_own() -> None:
+    rules = [{"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}, {"ports": [{"port": 53}]}]
+    policy = {
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "w", "namespace": "n"},
+        "spec": {"podSelector": {}, "policyTypes": ["Egress"], "egress": rules},
+    }
+    assert object_grants({key(policy): policy}) == {
+        "n: NetworkPolicy w governs Egress of pods {}",
+        'n: NetworkPolicy w lets egress through: {"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}',
+        'n: NetworkPolicy w lets egress through: {"ports": [{"port": 53}]}',
     }

@@ -168,10 +168,26 @@ def test_arm_added(base: State, edited: Callable[[Edit], State]) -> None:
         )
 
     experiment = only(base, edited(add))
-    assert told(experiment)["qwen-sd-five"] == ["added: fused with Qwen/Qwen3-1.7B, k 5"]
+    assert told(experiment)["qwen-sd-five"] == [
+        "added: fused with Qwen/Qwen3-1.7B, k 5; $17.88 an hour while it stands"
+    ]
     assert marks(experiment, "compiles") == {"qwen-sd-five"}
     assert marks(experiment, "restarts") == set()
     assert told(experiment)[SPEC] == []
+    review = compare(base, edited(add))
+    assert (review.granted, review.withdrawn) == ((), ()), "its pods may do what the other arms' may"
+
+
+def test_an_arm_that_may_do_more_than_the_others_opens_access(base: State, head: State) -> None:
+    vllm(deployments(head, SPEC)[0])["securityContext"]["privileged"] = True
+    review = compare(base, head)
+    assert review.granted == ("qwen3-32b: servers are privileged (container vllm)",)
+    assert review.needs_human
+
+
+def test_devices_change_what_an_arm_costs(base: State, edited: Callable[[Edit], State]) -> None:
+    head = edited(lambda data: data["serving"].update(devices=4, tensor_parallel=16))
+    assert "while it stands $17.88 -> $8.94 an hour" in told(only(base, head))[PLAIN]
 
 
 def test_arm_removed(base: State, edited: Callable[[Edit], State]) -> None:
@@ -182,8 +198,74 @@ def test_arm_removed(base: State, edited: Callable[[Edit], State]) -> None:
 
     experiment = only(edited(add), base)
     (text,) = told(experiment)["qwen-sd-five"]
-    assert text.startswith("removed; its Deployment and its artifact stay")
+    assert text.startswith("removed: `cdk deploy` deletes its Deployment and its pods end")
     assert marks(experiment, "compiles") == set()
+    assert marks(experiment, "removed") == {"qwen-sd-five"}
+    assert experiment.needs_human
+    assert not any("Job" in note.text for note in experiment.notes), "its Job goes with the arm's file"
+
+
+def test_an_object_that_leaves_its_file_stays_and_one_whose_file_goes_does_not(
+    base: State, head: State
+) -> None:
+    (files,) = head["objects"].values()
+    files["05-network.yaml"] = files["05-network.yaml"][1:]
+    del files["50-verify.yaml"]
+    texts = [note.text for note in only(base, head).notes]
+    assert "CronJob verify-8-lnc2: deleted with its file" in texts
+    assert [text for text in texts if text.startswith("NetworkPolicy") and "not deleted by applying" in text]
+
+
+def test_an_experiment_that_is_refused_is_neither_gone_nor_new(base: State, head: State) -> None:
+    head |= {"experiments": {}, "objects": {}, "templates": {}, "refused": ["qwen3-32b.yaml"]}
+    head["problems"].append("qwen3-32b.yaml: is refused (serving.devices = 3)")
+    for one, other in ((base, head), (head, base)):
+        review = compare(one, other)
+        assert (review.experiments, review.granted, review.withdrawn, review.diffs) == ((), (), (), ())
+        assert review.needs_human
+
+
+def test_a_new_experiment_compiles_into_its_own_bucket(
+    base: State, head: State, edited: Callable[[Edit], State]
+) -> None:
+    other = edited(lambda data: data.update(name="qwen3-other"))
+    for part in ("experiments", "objects", "templates"):
+        head[part] |= other[part]
+    experiment = only(base, head)
+    assert experiment.name == "qwen3-other"
+    assert marks(experiment, "compiles") == {PLAIN, SPEC}
+
+
+def test_a_change_of_the_pipeline_needs_a_human(base: State, head: State) -> None:
+    head["delivery"]["pipeline"]["Resources"]["Pipeline"]["Properties"]["Stages"].clear()
+    review = compare(base, head)
+    assert review.needs_human
+    text = markdown(review, base="main")
+    assert "**Needs a human**: the pipeline itself." in text
+    assert "pipeline changes: Resources.Pipeline.Properties.Stages" in text
+    assert [diff.title for diff in review.diffs] == ["template pipeline"]
+
+
+def test_a_long_list_of_grants_is_folded(base: State, head: State) -> None:
+    document = head["templates"]["qwen3-32b-identity"]["Resources"]["Serving"]["Properties"]["PolicyDocument"]
+    document["Statement"][0]["Action"] = [f"s3:Get{number}" for number in range(40)]
+    text = markdown(compare(base, head), base="main")
+    assert "<details><summary>40 x new</summary>" in text
+    assert "- gone `qwen3-32b-identity: <ServingRole>: Allow s3:GetObject on <B>/*`" in text
+
+
+def test_arms_to_which_nothing_happens_share_a_line(edited: Callable[[Edit], State]) -> None:
+    def with_windows(*windows: int) -> Callable[[dict[str, Any]], None]:
+        def edit(data: dict[str, Any]) -> None:
+            data["cluster"]["max_nodes"] = 4
+            spec(data).update(num_speculative_tokens=list(windows))
+
+        return edit
+
+    text = markdown(
+        compare(edited(with_windows(3, 4, 5, 7)), edited(with_windows(3, 4, 5, 7, 9))), base="main"
+    )
+    assert "| 5 other arms | nothing | no | no |" in text
 
 
 def test_prompts(base: State, edited: Callable[[Edit], State]) -> None:
@@ -218,7 +300,9 @@ def test_runtime_of_one_arm_is_part_of_the_treatment_and_said_to_be(base: State,
 
 def test_nodes_cost(base: State, edited: Callable[[Edit], State]) -> None:
     experiment = only(base, edited(lambda data: data["cluster"].update(nodes=1)))
-    assert "Trn2 nodes that a deploy starts: 0 -> 1" in [note.text for note in experiment.notes]
+    assert "Trn2 nodes that a deploy starts: 0 -> 1, $35.76 an hour from then on" in [
+        note.text for note in experiment.notes
+    ]
     assert kinds(experiment) >= {"cost"}
 
 

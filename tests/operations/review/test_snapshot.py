@@ -39,8 +39,9 @@ def git(tree: Path, *arguments: str) -> None:
 
 
 def rendered(tree: Path) -> None:
-    experiment = load(tree / FILE)
-    write(texts(experiment, render(experiment), tree / "manifests"))
+    for file in (FILE, LAB):
+        experiment = load(tree / file)
+        write(texts(experiment, render(experiment), tree / "manifests"))
 
 
 def review(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -101,12 +102,36 @@ def test_a_change_of_k_is_told_from_yaml_to_template(changed: Path) -> None:
     assert "### Access" not in ended.stdout
 
 
-def test_nothing_changed_is_exit_0_beside_an_experiment_of_the_lab_which_is_never_rendered(
-    repository: Path,
+@pytest.mark.parametrize("templates", [["--without-templates"], pytest.param([], marks=pytest.mark.slow)])
+def test_nothing_changed_is_exit_0_beside_an_experiment_of_the_lab_which_is_never_deployed(
+    repository: Path, templates: list[str]
 ) -> None:
-    ended = review(repository, "HEAD", "--without-templates")
+    ended = review(repository, "HEAD", *templates)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "Could not be compared" not in ended.stdout
+
+
+def test_a_base_that_did_not_render_the_lab_yet_can_be_compared_with(repository: Path) -> None:
+    git(repository, "rm", "-r", "--quiet", "manifests/lab-tiny")
+    git(repository, "commit", "--quiet", "--message", "before")
+    try:
+        git(repository, "checkout", "--quiet", "HEAD~1", "--", "manifests/lab-tiny")
+        ended = review(repository, "HEAD", "--without-templates")
+    finally:
+        git(repository, "reset", "--quiet", "--hard", "HEAD~1")
+    assert "Could not be compared" not in ended.stdout, ended.stdout
+
+
+def test_a_stale_render_of_the_lab_is_told_too(repository: Path) -> None:
+    path = repository / LAB
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("max_num_seqs: 4", "max_num_seqs: 2"), encoding="utf-8")
+    try:
+        ended = review(repository, "HEAD", "--without-templates")
+    finally:
+        path.write_text(text, encoding="utf-8")
+    assert ended.returncode == 1
+    assert "lab-tiny: rendered from another state" in ended.stdout
 
 
 def test_stale_manifests_are_told_with_the_command_that_mends_them(changed: Path) -> None:

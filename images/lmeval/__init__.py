@@ -1,0 +1,1 @@
+"""The image of the quality check."""

@@ -1,0 +1,106 @@
+"""What the rendered objects say: which servers there are, how each is started and known to be up, and the benchmark's plan.
+
+Both labs start from here, the emulated one and the one with a real engine, so that what runs is what was reviewed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cdk8s_charts.errors import ChartError
+from cdk8s_charts.manifest_file import ManifestFile, read
+from experiment import Experiment
+from lab.errors import LabError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Container:
+    """The server of one arm, as its Deployment has it."""
+
+    arm: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    secrets: tuple[str, ...]
+    """Variables whose values come from Secrets, which only a cluster has."""
+    port: int
+    """Where it listens in the pod, and where the arm's Service leads."""
+    health: str
+    """Path that answers 200 when the server is ready."""
+    startup: tuple[str, ...]
+    """Command that succeeds once the server has started."""
+    startup_s: int
+    """How long that may take."""
+
+
+def rendered(path: Path, experiment: Experiment, parent: Path) -> tuple[ManifestFile, ...]:
+    """Render the experiment at `path` into `parent`, in a process of its own, so that no jsii runs in this one.
+
+    Raises LabError.
+    """
+    command = [sys.executable, "-m", "cdk8s_charts", str(path.resolve()), "--out", str(parent.resolve())]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["no output"]
+        raise LabError(f"rendering failed: {said[-1]}")
+    try:
+        return read(experiment, parent)
+    except ChartError as error:
+        raise LabError(str(error)) from None
+
+
+def containers(files: Sequence[ManifestFile]) -> dict[str, Container]:
+    """The servers by arm, out of the Deployments. Raises LabError where a Service leads to none of its server's ports."""
+    services = {item["metadata"]["name"]: item for item in _of_kind(files, "Service")}
+    return {
+        (arm := item["metadata"]["name"]): _container(arm, item, services.get(arm))
+        for item in _of_kind(files, "Deployment")
+    }
+
+
+def mounted_plan(files: Sequence[ManifestFile]) -> dict[str, Any]:
+    """The plan that the benchmark pod mounts, out of the rendered ConfigMap."""
+    (text,) = (
+        item["data"]["plan.json"]
+        for item in _of_kind(files, "ConfigMap")
+        if "plan.json" in item.get("data", {})
+    )
+    plan: dict[str, Any] = json.loads(text)
+    return plan
+
+
+def _of_kind(files: Sequence[ManifestFile], kind: str) -> Iterator[dict[str, Any]]:
+    return (item for file in files for item in file.objects if item["kind"] == kind)
+
+
+def _container(arm: str, deployment: Mapping[str, Any], service: Mapping[str, Any] | None) -> Container:
+    (server,) = deployment["spec"]["template"]["spec"]["containers"]
+    startup = server["startupProbe"]
+    return Container(
+        arm=arm,
+        command=tuple(server["command"]),
+        environment={entry["name"]: entry["value"] for entry in server["env"] if "value" in entry},
+        secrets=tuple(entry["name"] for entry in server["env"] if "value" not in entry),
+        port=_port(arm, server, service),
+        health=server["readinessProbe"]["httpGet"]["path"],
+        startup=tuple(startup["exec"]["command"]),
+        startup_s=startup["failureThreshold"] * startup["periodSeconds"],
+    )
+
+
+def _port(arm: str, server: Mapping[str, Any], service: Mapping[str, Any] | None) -> int:
+    """The port that the Service leads to; LabError where it leads nowhere, as in a cluster."""
+    targets = [entry["targetPort"] for entry in service["spec"]["ports"]] if service else []
+    for port in server["ports"]:
+        if {port["name"], port["containerPort"]} & set(targets):
+            return int(port["containerPort"])
+    raise LabError(
+        f"arm {arm}: its Service leads to {targets or 'nothing'}, which its container does not open"
+    )

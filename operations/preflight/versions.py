@@ -1,0 +1,73 @@
+"""Whether the region offers what this release pins: node images, add-ons, charts. A pin that is gone fails a deployment
+after half an hour of making a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infra.addon_versions import ADDON_VERSIONS
+from infra.node_images import NODE_IMAGES
+from infra.settings import Settings
+from operations.preflight.finding import Finding, finding, fine
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+    from operations.aws import Aws
+
+_VARIANTS = ("neuron", "standard")
+
+
+def node_images(experiment: Experiment, aws: Aws) -> Finding:
+    """The images of both node groups, by the names that Amazon publishes them under
+    (https://github.com/awslabs/amazon-eks-ami/releases)."""
+    version = experiment.cluster.kubernetes
+    pinned = NODE_IMAGES.get(version)
+    if pinned is None:
+        return finding(
+            "node images",
+            f"none is pinned for {version}",
+            f"set cluster.kubernetes to {' or '.join(NODE_IMAGES)}",
+        )
+    date = pinned.release.rpartition("-")[2]
+    names = {f"amazon-eks-node-al2023-x86_64-{variant}-{version}-v{date}" for variant in _VARIANTS}
+    answer = aws.client("ec2").describe_images(
+        Owners=["amazon"], Filters=[{"Name": "name", "Values": sorted(names)}]
+    )
+    missing = names - {image["Name"] for image in answer["Images"]}
+    if not missing:
+        return fine("node images", f"release {pinned.release}")
+    return finding(
+        "node images",
+        f"{aws.region} has no {', '.join(sorted(missing))}",
+        f"pin a release in infra/node_images.py that `aws ssm get-parameter --name /aws/service/eks/optimized-ami/{version}/"
+        f"amazon-linux-2023/x86_64/neuron/recommended/release_version --region {aws.region}` names",
+    )
+
+
+def addons(experiment: Experiment, aws: Aws) -> Finding:
+    """The pinned versions of the managed add-ons."""
+    version = experiment.cluster.kubernetes
+    wrong = []
+    for name, pinned in sorted(ADDON_VERSIONS.get(version, {}).items()):
+        offered = [
+            one["addonVersion"]
+            for entry in aws.client("eks").every(
+                "describe_addon_versions", "addons", kubernetesVersion=version, addonName=name
+            )
+            for one in entry.get("addonVersions", ())
+        ]
+        if pinned not in offered:
+            wrong.append(f"{name} {pinned} (newest: {offered[0] if offered else 'none at all'})")
+    if not wrong:
+        return fine("add-ons", f"all pinned versions are offered for {version}")
+    return finding(
+        "add-ons",
+        f"EKS {version} in {aws.region} does not offer {', '.join(wrong)}",
+        "pin an offered version in infra/addon_versions.py, test, review",
+    )
+
+
+def charts() -> tuple[str, ...]:
+    """Charts in OCI registries, which are asked for as images are."""
+    chart = Settings().neuron_chart
+    return (f"{chart.repository.removeprefix('oci://')}:{chart.version}",)

@@ -1,0 +1,134 @@
+"""What is said of a whole experiment: cost, fairness, comparability, what applying leaves behind. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from operations.review import objects as kubernetes
+from operations.review.arms import ArmReview
+from operations.review.changes import changes, flat_changes
+
+Kind = Literal["arms", "cost", "fairness", "comparability", "apply", "cluster", "delivery", "other"]
+_STATEFUL = ("AWS::S3::Bucket", "AWS::KMS::Key", "AWS::EKS::Cluster", "AWS::EC2::VPC", "AWS::DynamoDB::Table")
+_NODES = ("AWS::EKS::Nodegroup", "AWS::EC2::LaunchTemplate")
+_HARMLESS = ("description", "cluster.off_at_utc")
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something about a whole experiment."""
+
+    kind: Kind
+    text: str
+    needs_human: bool = True
+
+
+def cost(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Note]:
+    """What bills by the hour, by itself or when nodes stand."""
+    words = {"running": "while all arms stand", "idle": "while no Trn2 node runs"}
+    for name, when in words.items():
+        ends = [side.get("cost", {}).get(name) for side in (old, new)]
+        if ends[0] != ends[1]:
+            texts = ["nothing known" if end is None else f"${end:.2f}" for end in ends]
+            yield Note("cost", f"an hour {when}: {texts[0]} -> {texts[1]} (list prices)")
+    nodes = [side.get("facts", {}).get("cluster.nodes", 0) for side in (old, new)]
+    if nodes[0] != nodes[1]:
+        price = new.get("cost", {}).get("node")
+        bill = f", ${nodes[1] * price:.2f} an hour from then on" if price and nodes[1] else ""
+        yield Note("cost", f"Trn2 nodes that a deploy starts: {nodes[0]} -> {nodes[1]}{bill}")
+
+
+def fairness(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Note]:
+    """Whether arms still differ in their treatment and in nothing else."""
+    for arm, paths in new["undeclared"].items():
+        extra = [path for path in paths if path not in old["undeclared"].get(arm, [])]
+        if extra:
+            yield Note(
+                "fairness", f"{arm} differs from the baseline beyond its treatment: {'; '.join(extra)}"
+            )
+    if old["facts"]["baseline"] != new["facts"]["baseline"]:
+        yield Note("fairness", f"another baseline: {old['facts']['baseline']} -> {new['facts']['baseline']}")
+    treatments = [_runtimes(side) for side in (old, new)]
+    if len(treatments[1]) > 1 and treatments[0] != treatments[1]:
+        yield Note(
+            "fairness",
+            f"arms of different runtimes ({', '.join(sorted(treatments[1]))}): a difference between them is the "
+            "runtime's as much as the speculation's",
+        )
+
+
+def _runtimes(side: Mapping[str, Any]) -> set[str]:
+    return {str(arm["facts"].get("runtime.name")) for arm in side["arms"].values()}
+
+
+def facts(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Note]:
+    """What the file says of benchmark, prompts and cluster."""
+    measured = []
+    for change in flat_changes(old["facts"], new["facts"]):
+        if change.path == "baseline" or change.path == "cluster.nodes":
+            continue
+        if change.path.startswith(("benchmark.", "prompts.")):
+            measured.append(change.text())
+        elif change.path.startswith("cluster.instance."):
+            if change.path == "cluster.instance.name":
+                yield Note("cluster", change.text("instance"))
+        elif change.path.startswith(("cluster.", "serve", "token_secret")):
+            yield Note("cluster", change.text(), needs_human=change.path not in _HARMLESS)
+        else:
+            yield Note("other", change.text(), needs_human=False)
+    if measured:
+        yield Note(
+            "comparability", f"runs of before and after answer different questions: {'; '.join(measured)}"
+        )
+
+
+def objects(
+    arms: tuple[ArmReview, ...],
+    before: Mapping[str, Sequence[kubernetes.Object]],
+    after: Mapping[str, Sequence[kubernetes.Object]],
+) -> Iterator[Note]:
+    """Objects by file that nobody's row speaks of; what an arm brings or leaves is in its row.
+
+    A file is one resource of the workloads stack: its objects go with it, one that leaves a file stays in the cluster.
+    """
+    rows = {row.name for row in arms}
+    old, new = kubernetes.by_key(before), kubernetes.by_key(after)
+    came, went = kubernetes.came_and_went(old, new)
+    deleted = kubernetes.by_key({file: items for file, items in before.items() if file not in after})
+    texts = {
+        **dict.fromkeys(kubernetes.named(came, new), "new"),
+        **dict.fromkeys(
+            kubernetes.named((key for key in went if key in deleted), old), "deleted with its file"
+        ),
+        **dict.fromkeys(
+            kubernetes.named((key for key in went if key not in deleted), old),
+            "no longer rendered, and not deleted by applying",
+        ),
+    }
+    renewed = kubernetes.named(came, new) & kubernetes.named(went, old)
+    for kind, name in sorted(texts.keys() - renewed):
+        # A Job of an arm's file goes with the arm, whose row says so.
+        if name not in rows and not (texts[kind, name].startswith("deleted") and kind == "Job"):
+            yield Note("apply", f"{kind} {name}: {texts[kind, name]}", needs_human=texts[kind, name] != "new")
+
+
+def resources(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Note]:
+    """Of the stacks of this experiment: what is lost, and what replaces nodes."""
+    for stack in sorted(before.keys() | after.keys()):
+        if not stack.startswith(f"{name}-"):
+            continue
+        resources = [side.get(stack, {}).get("Resources", {}) for side in (before, after)]
+        for logical_id, old in resources[0].items():
+            new = resources[1].get(logical_id)
+            if new is None and old["Type"] in _STATEFUL:
+                yield Note(
+                    "apply", f"{stack} no longer has {old['Type']} {logical_id}: what it holds is at stake"
+                )
+            elif new is not None and new != old and old["Type"] in _NODES:
+                paths = [change.path for change in changes(old, new)]
+                yield Note(
+                    "cluster",
+                    f"{stack}: {logical_id} changes ({', '.join(paths[:3])}); its nodes are replaced",
+                )

@@ -1,0 +1,103 @@
+"""A deployed experiment in moto and on the real control plane: its controllers and scheduler do what they do, kubelets
+and Jobs' programs are played."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.eks.models import eks_backends
+
+from cdk8s_charts.manifest_file import ManifestFile
+from cdk8s_charts.scheduling.nodes import nodes
+from experiment.artifact import artifact_key
+from experiment.naming import artifact_path, schedule_group, weights_path
+from operations.running import jobs
+from tests.apiserver import kubelet
+from tests.apiserver.control_plane import ControlPlane
+from tests.apiserver.fake_nodes import register, remove, report
+from tests.apiserver.objects import erase, filled, make_namespace, without_warnings
+from tests.operations.world import World
+
+if TYPE_CHECKING:
+    from cdk8s_charts.scheduling.nodes import Node
+
+_BREATH_S = 0.3
+"""For controllers and scheduler to do their part before the clock of a run is looked at again."""
+
+
+@dataclass(kw_only=True)
+class RealWorld(World):
+    """`api` is not asked; objects are in the control plane."""
+
+    plane: ControlPlane
+    files: tuple[ManifestFile, ...]
+    failing_jobs: dict[str, int] = field(default_factory=dict)
+    """Exit codes of the Jobs that fail, by name."""
+    standing: tuple[Node, ...] = ()
+
+    def deploy(self) -> tuple[ManifestFile, ...]:
+        """What `cdk deploy` leaves: the reviewed files, applied one after the other."""
+        self._buckets()
+        self._cluster()
+        described = eks_backends[DEFAULT_ACCOUNT_ID][self.region].clusters[self.experiment.name]
+        described.endpoint = self.plane.endpoint
+        described.certificate_authority = {"data": self.plane.authority}
+        self.client("scheduler").create_schedule_group(Name=schedule_group(self.experiment))
+        make_namespace(self.plane.kubectl, [item for file in self.files for item in file.objects])
+        for file in self.files:
+            assert without_warnings(self.plane.kubectl.feed(filled(file.objects), "apply")) == []
+        self._make(*self._modelled()[1:])
+        return self.files
+
+    def leave(self) -> None:
+        """Nothing stays in the control plane."""
+        erase(
+            self.plane.kubectl, self.experiment.name, [item for file in self.files for item in file.objects]
+        )
+        remove(self.plane.kubectl, self.standing)
+
+    def tick(self) -> None:
+        """Kubelets do their work, the node group its own."""
+        self._set_nodes()
+        kubelet.work(self.plane.kubectl, self.experiment.name, ended=self._ended, exit_code=self._exit_code)
+        time.sleep(_BREATH_S)
+        for act in self.on_tick:
+            act()
+
+    def _modelled(self) -> tuple[Node, ...]:
+        """A Trn2 node, then the system nodes."""
+        return nodes(self.experiment, neuron_nodes=1)
+
+    def _set_nodes(self) -> None:
+        trn2, *_ = self._modelled()
+        if self.nodes and trn2 not in self.standing:
+            self._make(trn2)
+        if not self.nodes and trn2 in self.standing:
+            remove(self.plane.kubectl, [trn2])
+            self.standing = tuple(node for node in self.standing if node != trn2)
+        report(self.plane.kubectl, self.standing)
+
+    def _make(self, *found: Node) -> None:
+        register(self.plane.kubectl, found)
+        self.standing = (*self.standing, *found)
+
+    def _exit_code(self, job: str) -> int:
+        return self.failing_jobs.get(job, 0)
+
+    def _ended(self, job: str) -> bool:
+        """Every Job's program ends as soon as it runs, and what it leaves is in S3."""
+        if not self._exit_code(job):
+            self._finish(job)
+        return True
+
+    def _finish(self, name: str) -> None:
+        for weights in self.experiment.weights:
+            if name == jobs.fetching(self.files, weights)["metadata"]["name"]:
+                self.store("checkpoints", f"{weights_path(weights)}/COMPLETE", {"model": weights.model.name})
+        for arm in self.experiment.served_arms:
+            if name == jobs.compiling(self.files, arm)["metadata"]["name"]:
+                self.store("artifacts", f"{artifact_path(arm)}/COMPLETE", {"key": artifact_key(arm)})
+        super()._finish(name)

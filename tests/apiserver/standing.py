@@ -1,0 +1,106 @@
+"""An experiment in a cluster of fake nodes, worked on as `scripts/run` does it, and what became of its pods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tests.apiserver import kubelet
+from tests.apiserver.control_plane import wait_until
+from tests.apiserver.fake_nodes import report
+from tests.apiserver.objects import make_namespace, without_warnings
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from cdk8s_charts.scheduling.nodes import Node
+    from cdk8s_charts.scheduling.workloads import Object
+    from tests.apiserver.kubectl import Kubectl
+
+NAME = "app.kubernetes.io/name"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One experiment's namespace."""
+
+    kubectl: Kubectl
+    namespace: str
+    nodes: Sequence[Node]
+
+    def apply(self, objects: Sequence[Object]) -> None:
+        """All rendered objects, as a deployment leaves them."""
+        make_namespace(self.kubectl, objects)
+        assert without_warnings(self.kubectl.feed(objects, "apply")) == []
+
+    def scale(self, arms: Collection[str], replicas: int) -> None:
+        """Raise or lower arms."""
+        names = [f"deployment/{arm}" for arm in sorted(arms)]
+        assert self._run("scale", *names, f"--replicas={replicas}") == 0
+
+    def suspend(self, jobs: Collection[str], *, so: bool) -> None:
+        """Release Jobs, or hold them back."""
+        for job in jobs:
+            assert self._run("patch", "job", job, "-p", f'{{"spec":{{"suspend":{str(so).lower()}}}}}') == 0
+
+    def look(self, ended: Collection[str] = ()) -> list[Object]:
+        """The pods, after kubelets had a moment; the pods of the Jobs `ended` end well."""
+        report(self.kubectl, self.nodes)
+        return kubelet.work(self.kubectl, self.namespace, ended=lambda job: job in ended)
+
+    def pods_of(self, owners: Collection[str]) -> list[Object]:
+        """Pods of Deployments and Jobs."""
+        return [pod for pod in self.look() if {_label(pod, NAME), _label(pod, kubelet.JOB_LABEL)} & {*owners}]
+
+    def wait_bound(self, owners: Collection[str]) -> list[Object]:
+        """The pods, once each owner's has a node."""
+        found: list[Object] = []
+
+        def bound() -> bool:
+            found[:] = self.pods_of(owners)
+            return len(found) == len(owners) and all(pod["spec"].get("nodeName") for pod in found)
+
+        wait_until(bound, f"{', '.join(sorted(owners))} have a node each")
+        return found
+
+    def wait_gone(self) -> None:
+        """No pods, and no claims that hold devices."""
+        wait_until(
+            lambda: not self.look() and not self.kubectl.items("resourceclaims", self.namespace),
+            "pods and claims are gone",
+        )
+
+    def wait_pending(self, owner: str, words: str) -> None:
+        """The scheduler has said of an owner's pod that it cannot be placed, in these words."""
+        wait_until(
+            lambda: any(words in why for pod in self.pods_of({owner}) for why in unplaced(pod)),
+            f"the scheduler says {words!r} of {owner}",
+        )
+
+    def held(self) -> dict[str, tuple[str, ...]]:
+        """Devices of every claim, by the name of its pod."""
+        claims = self.kubectl.items("resourceclaims", self.namespace)
+        return {claim["metadata"]["ownerReferences"][0]["name"]: devices_of(claim) for claim in claims}
+
+    def _run(self, *arguments: str) -> int:
+        return self.kubectl.run(*arguments, "-n", self.namespace).returncode
+
+
+def devices_of(claim: Object) -> tuple[str, ...]:
+    """Allocated devices of a claim, by number."""
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    names = [entry["device"] for entry in allocation.get("devices", {}).get("results", ())]
+    return tuple(sorted(names, key=lambda name: int(name.rpartition("-")[2])))
+
+
+def unplaced(pod: Object) -> list[str]:
+    """What the scheduler said when it did not place a pod."""
+    return [
+        str(condition.get("message", ""))
+        for condition in pod["status"].get("conditions", ())
+        if condition["type"] == "PodScheduled" and condition["status"] == "False"
+    ]
+
+
+def _label(pod: Object, name: str) -> Any:
+    return pod["metadata"].get("labels", {}).get(name)

@@ -1,0 +1,192 @@
+"""What a server decides when pods are made: Pod Security, priorities, and the claims that it refuses."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cdk8s_charts.errors import ChartError
+from cdk8s_charts.render import render
+from cdk8s_charts.scheduling.allocator import NEURON_CLASS, allocate, demand
+from cdk8s_charts.scheduling.devices import published
+from cdk8s_charts.scheduling.workloads import workloads
+from tests.apiserver.objects import filled, make_namespace, without_warnings
+from tests.cdk8s_charts.committed import EXPERIMENTS, objects_of, the
+from tests.cdk8s_charts.variations import with_serving
+from tests.conftest import REFERENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from experiment import Experiment
+    from tests.apiserver.control_plane import ControlPlane
+    from tests.apiserver.kubectl import Kubectl
+
+    Objects = list[dict[str, Any]]
+    Remember = Callable[[Sequence[dict[str, Any]]], None]
+
+ENFORCE = "pod-security.kubernetes.io/enforce"
+OF_NEURON = "device.attributes['neuron.aws.com']"
+
+
+def _pods(objects: Objects) -> Objects:
+    """What the objects' controllers would make."""
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{workload.kind.lower()}-{workload.name}",
+                "namespace": workload.namespace,
+                "labels": workload.labels,
+            },
+            "spec": workload.spec,
+        }
+        for workload in workloads(objects)
+    ]
+
+
+def _prepared(kubectl: Kubectl, objects: Objects, *, level: str, name: str) -> Objects:
+    """Pods, after what they refer to stands in a namespace of that level and name."""
+    moved = copy.deepcopy(objects)
+    for item in moved:
+        if item["kind"] == "Namespace":
+            item["metadata"].update(name=name, labels={ENFORCE: level})
+        elif "namespace" in item["metadata"]:
+            item["metadata"]["namespace"] = name
+    make_namespace(kubectl, moved)
+    needed = [item for item in moved if item["kind"] in ("ServiceAccount", "PriorityClass")]
+    assert without_warnings(kubectl.apply(needed)) == []
+    return _pods(moved)
+
+
+def _refused(kubectl: Kubectl, pods: Objects) -> set[str]:
+    """Names of the pods that Pod Security refuses; nothing else may be wrong with any."""
+    complaints = without_warnings(kubectl.feed(pods, "create", "--dry-run=server"))
+    assert all("violates PodSecurity" in line for line in complaints), complaints
+    return {
+        pod["metadata"]["name"]
+        for pod in pods
+        if any(f'"{pod["metadata"]["name"]}"' in line for line in complaints)
+    }
+
+
+def _holds_devices(pod: dict[str, Any]) -> bool:
+    return "resourceClaims" in pod["spec"] or "aws.amazon.com/neuron" in str(pod["spec"])
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_pods_that_hold_devices_are_the_only_ones_that_restricted_refuses(
+    control_plane: ControlPlane, erased: Remember, path: Path
+) -> None:
+    objects = filled(objects_of(path))
+    for level in ("baseline", "restricted"):
+        name = f"{level}-{path.stem.replace('.', '-')}"
+        pods = _prepared(control_plane.kubectl, objects, level=level, name=name)
+        erased([{"kind": "Namespace", "metadata": {"name": name}}])
+        keep_their_user = {pod["metadata"]["name"] for pod in pods if _holds_devices(pod)}
+        assert keep_their_user
+        expected = keep_their_user if level == "restricted" else set()
+        assert _refused(control_plane.kubectl, pods) == expected
+
+
+def test_with_pod_security_restricted_every_pod_may_enter(
+    control_plane: ControlPlane, erased: Remember, reference: Experiment
+) -> None:
+    experiment = replace(with_serving(reference, pod_security="restricted"), name="restricted")
+    objects = filled(item for file in render(experiment) for item in file.objects)
+    (namespace,) = (item for item in objects if item["kind"] == "Namespace")
+    assert namespace["metadata"]["labels"][ENFORCE] == "restricted"
+    erased(objects)
+    pods = _prepared(control_plane.kubectl, objects, level="restricted", name="restricted")
+    assert control_plane.kubectl.feed(pods, "create", "--dry-run=server") == []
+
+
+def test_baseline_keeps_a_pod_of_the_hosts_network_out(control_plane: ControlPlane, erased: Remember) -> None:
+    objects = filled(objects_of(REFERENCE))
+    erased([{"kind": "Namespace", "metadata": {"name": "intruder"}}])
+    (pod, *_) = _prepared(control_plane.kubectl, objects, level="baseline", name="intruder")
+    pod["spec"]["hostNetwork"] = True
+    assert _refused(control_plane.kubectl, [pod]) == {pod["metadata"]["name"]}
+
+
+def test_servers_come_before_jobs_and_push_nobody_out(control_plane: ControlPlane, erased: Remember) -> None:
+    objects = filled(objects_of(REFERENCE))
+    erased([{"kind": "Namespace", "metadata": {"name": "ordered"}}])
+    pods = _prepared(control_plane.kubectl, objects, level="baseline", name="ordered")
+    for pod in pods:
+        result = control_plane.kubectl.run(
+            "create",
+            "--dry-run=server",
+            "-f",
+            "-",
+            "-o",
+            "jsonpath={.spec.priority} {.spec.preemptionPolicy}",
+            text=json.dumps(pod),
+        )
+        server = pod["metadata"]["name"].startswith("deployment-")
+        assert result.stdout == f"{10000 if server else 1000} Never"
+
+
+def _claim(edit: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    template: dict[str, Any] = copy.deepcopy(the(filled(objects_of(REFERENCE)), "ResourceClaimTemplate"))
+    template["metadata"]["namespace"] = "default"
+    edit(template["spec"]["spec"]["devices"])
+    return template
+
+
+def _select(devices: dict[str, Any], expression: str) -> None:
+    devices["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": expression}}]
+
+
+WRONG_CLAIMS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a selector that is no CEL": lambda d: _select(d, "device.driver = 'x'"),
+    "an unknown variable": lambda d: _select(d, "claim.count == 8"),
+    "a selector that is no yes or no": lambda d: _select(d, "device.driver"),
+    "an unknown mode": lambda d: d["requests"][0]["exactly"].update(allocationMode="Exact"),
+    "a constraint on a request that is not there": lambda d: d["constraints"][0].update(requests=["gpus"]),
+    "no class": lambda d: d["requests"][0]["exactly"].pop("deviceClassName"),
+    "the flat form of an earlier version": lambda d: d.update(
+        requests=[{"name": "neurons", "deviceClassName": "neuron.aws.com", "count": 8}]
+    ),
+}
+SILENT_CLAIMS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "an attribute that no device has": lambda d: _select(d, f"{OF_NEURON}.instance == 'trn2.48xlarge'"),
+    "a group that no device has": lambda d: d["constraints"][0].update(
+        matchAttribute="resource.aws.com/group_8"
+    ),
+    "a class that is not there": lambda d: d["requests"][0]["exactly"].update(deviceClassName="neuron"),
+    "nine devices of a group of eight": lambda d: d["requests"][0]["exactly"].update(count=9),
+    "seventeen devices": lambda d: d["requests"][0]["exactly"].update(count=17),
+}
+"""The server takes these, and the pod then waits for ever."""
+
+
+def _refused_offline(template: dict[str, Any]) -> bool:
+    devices = published("trn2.48xlarge", node="n", devices=16, efa=True)
+    try:
+        wanted = demand(template["spec"]["spec"], {"neuron.aws.com": NEURON_CLASS})
+        allocate(wanted, devices, frozenset())
+    except (ChartError, KeyError):
+        return True
+    return False
+
+
+@pytest.mark.parametrize("what", [*WRONG_CLAIMS, *SILENT_CLAIMS])
+def test_the_placement_check_refuses_what_the_server_refuses_and_what_it_takes_in_silence(
+    control_plane: ControlPlane, what: str
+) -> None:
+    template = _claim((WRONG_CLAIMS | SILENT_CLAIMS)[what])
+    assert (control_plane.kubectl.apply([template], dry_run=True) != []) == (what in WRONG_CLAIMS)
+    assert _refused_offline(template)
+
+
+def test_the_claim_as_it_is_rendered_passes_both(control_plane: ControlPlane) -> None:
+    template = _claim(lambda devices: None)
+    assert control_plane.kubectl.apply([template], dry_run=True) == []
+    assert not _refused_offline(template)

@@ -1,0 +1,86 @@
+"""The rendered ScaledObject against KEDA's own definition, where a file of it is given (docs/api-server.md)."""
+
+from __future__ import annotations
+
+import copy
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from cdk8s_charts.render import render
+from tests.apiserver.control_plane import wait_until
+from tests.apiserver.objects import filled, make_namespace
+from tests.cdk8s_charts.committed import the
+from tests.cdk8s_charts.test_promoted import SERVE, promoted_from
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from experiment import Experiment
+    from tests.apiserver.control_plane import ControlPlane
+    from tests.apiserver.kubectl import Kubectl
+
+_CRD = "scaledobjects.keda.sh"
+
+
+@pytest.fixture(scope="module")
+def kubectl(control_plane: ControlPlane) -> Iterator[Kubectl]:
+    """A server that knows ScaledObjects."""
+    given = os.environ.get("KEDA_CRDS")
+    if not given:
+        pytest.skip("KEDA_CRDS names no file of KEDA's definitions; see docs/api-server.md")
+    definitions = [
+        item
+        for item in yaml.safe_load_all(Path(given).read_text(encoding="utf-8"))
+        if item and item["metadata"]["name"] == _CRD
+    ]
+    kubectl = control_plane.kubectl
+    assert kubectl.apply(definitions) == []
+    wait_until(lambda: kubectl.run("get", _CRD).returncode == 0, "the server knows ScaledObjects")
+    yield kubectl
+    kubectl.run("delete", "crd", _CRD, "--wait=false")
+
+
+@pytest.fixture
+def scaled_object(
+    kubectl: Kubectl, reference: Experiment, erased: Callable[[Sequence[dict[str, Any]]], None]
+) -> dict[str, Any]:
+    experiment = replace(promoted_from(reference, SERVE), name="autoscaled")
+    objects = filled(item for file in render(experiment) for item in file.objects)
+    erased(objects)
+    make_namespace(kubectl, objects)
+    return copy.deepcopy(the(objects, "ScaledObject"))
+
+
+def test_keda_takes_the_rendered_object(kubectl: Kubectl, scaled_object: dict[str, Any]) -> None:
+    assert kubectl.apply([scaled_object], dry_run=True) == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda spec: spec.update(minReplicaCount=3),
+        lambda spec: spec.update(maxReplicas=2),
+        lambda spec: spec["fallback"].update(behavior="stay"),
+        lambda spec: spec["triggers"][0]["metadata"].update(targetValue=4),
+        lambda spec: spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleDown"].update(
+            after=1
+        ),
+    ],
+    ids=[
+        "more at least than at most",
+        "a field of another object",
+        "a behavior",
+        "a number",
+        "a field of the HPA",
+    ],
+)
+def test_and_none_that_is_wrong(
+    kubectl: Kubectl, scaled_object: dict[str, Any], damage: Callable[[dict[str, Any]], object]
+) -> None:
+    damage(scaled_object["spec"])
+    assert kubectl.apply([scaled_object], dry_run=True) != []

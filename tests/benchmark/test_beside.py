@@ -1,0 +1,137 @@
+"""What lies beside the records reaches summary, page and table; what does not is said to be absent.
+
+The answers are what lm-eval 0.4.13 itself wrote, the comparison of engines what `store` writes.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark.__main__ import main
+from store.artifact import comparison
+from tests.benchmark.records import store
+from tests.benchmark.show.runs import run_of
+from tests.benchmark.show.test_page import text_of
+from tests.conftest import ROOT
+
+ANSWERS = ROOT / "tests" / "data" / "lmeval"
+PLAIN_CONFIG = {"neuron_config": {"speculation_length": 0, "kv_cache_tiling": False, "tp_degree": 32}}
+FUSED_CONFIG = {
+    "fused_spec_config": {"draft_model_path": "/checkpoints/x"},
+    "neuron_config": {"speculation_length": 7, "kv_cache_tiling": True, "tp_degree": 32},
+}
+DECLARED = ("speculation_length", "fused_spec_config")
+ADDRESS = "s3://x-artifacts-123456789012-us-east-2/0123456789abcdef"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return store(run_of(classes=("json",)), tmp_path)
+
+
+def _engine(folder: Path, theirs: dict[str, Any] | None, ours: dict[str, Any]) -> None:
+    path = folder / "engines" / "qwen-sd-vllm.json"
+    path.parent.mkdir()
+    path.write_text(comparison(ADDRESS, theirs, ours, DECLARED))
+
+
+def _reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, str, dict[str, Any]]:
+    assert main(["report", str(folder)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    page = " ".join(text_of((folder / "report.html").read_text()).split())
+    return shown, page, json.loads((folder / "summary.json").read_text())
+
+
+def test_what_engines_have_different_beyond_speculation_is_printed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _engine(folder, PLAIN_CONFIG, FUSED_CONFIG)
+    table, page, summary = _reported(folder, capsys)
+    line = (
+        "Engine of qwen-sd-vllm against qwen-vllm: apart from the 2 values that speculation sets, these differ: "
+        "neuron_config.kv_cache_tiling false -> true."
+    )
+    assert line in table
+    assert line in page
+    assert summary["engines"]["qwen-sd-vllm"]["baseline_key"] == "0123456789abcdef"
+    assert "123456789012" not in page + table + json.dumps(summary)
+
+
+def test_equal_engines_are_called_equal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _engine(folder, {"a": 1, "speculation_length": 0}, {"a": 1, "speculation_length": 7})
+    for text in _reported(folder, capsys)[:2]:
+        assert "against qwen-vllm: equal but for the 1 values that speculation sets." in text
+
+
+def test_what_is_absent_is_said_to_be(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text in _reported(folder, capsys)[:2]:
+        assert "not compared, engines/qwen-sd-vllm.json is not beside the records." in text
+        assert "Quality: not asked, no answers to gsm8k are beside the records." in text
+
+
+def test_a_comparison_without_baseline_is_said_to_be_none(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _engine(folder, None, FUSED_CONFIG)
+    for text in _reported(folder, capsys)[:2]:
+        assert "not compared, the baseline's compiled configuration was not there." in text
+
+
+def test_answers_are_compared_question_by_question(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(ANSWERS, folder / "lmeval")
+    questions = {"dataset": "openai/gsm8k", "revision": "0" * 40, "sha256": {}}
+    (folder / "lmeval" / "questions.json").write_text(json.dumps(questions))
+    table, page, summary = _reported(folder, capsys)
+    line = (
+        "Quality, gsm8k (flexible-extract): qwen-sd-vllm against qwen-vllm, -10.0 points [-40.7, +24.0] over 10 questions, "
+        "1 gained, 2 lost (McNemar p = 1.000): no difference shown, a loss of more than 40.7 points is excluded at 95 %."
+    )
+    for text in (table, page):
+        assert line in text
+        assert f"Questions: openai/gsm8k at commit {'0' * 40}." in text
+    assert "9 of 10 90.0%" in page
+    assert "quoted right answers to gsm8k lm-eval's own files" in page
+    scores = {(one["arm"], one["filter"]): one["correct"] for one in summary["quality"]["scores"]}
+    assert scores["qwen-sd-vllm", "flexible-extract"] == 8
+
+
+def test_of_two_tries_the_later_counts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(ANSWERS, folder / "lmeval")
+    (earlier,) = (folder / "lmeval" / "qwen-vllm").rglob("*.jsonl")
+    earlier.with_name("samples_gsm8k_2026-01-01T00-00-00.jsonl").write_text("")
+    assert _reported(folder, capsys)[2]["quality"]["scores"][0]["n"] == 10
+
+
+def test_an_arm_that_was_asked_alone_is_compared_with_nobody(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(ANSWERS / "qwen-vllm", folder / "lmeval" / "qwen-vllm")
+    assert "Quality: only qwen-vllm was asked, nothing is compared." in _reported(folder, capsys)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("engines/qwen-sd-vllm.json", "{"),
+        ("engines/qwen-sd-vllm.json", '{"differences": []}'),
+        ("engines/qwen-sd-vllm.json", "[]"),
+        ("lmeval/qwen-vllm/samples_gsm8k_1.jsonl", "no"),
+        ("lmeval/qwen-vllm/samples_gsm8k_1.jsonl", '{"filter": "x"}'),
+        ("lmeval/qwen-vllm/samples_gsm8k_1.jsonl", "3"),
+    ],
+)
+def test_a_file_that_is_something_else_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], name: str, content: str
+) -> None:
+    path = folder / name
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    assert main(["report", str(folder)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert name in line
+    assert "bring it again, or remove it" in line

@@ -1,0 +1,141 @@
+"""Medusa's heads: published under one set of names, read by NxD Inference under another."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cdk8s_charts import batch
+from cdk8s_charts.heads import join_heads
+from experiment import load
+from tests.conftest import ROOT
+
+ENGINE = ROOT / ".lab" / "venv" / "bin" / "python"
+"""The lab's environment, which has torch."""
+PUBLISHED = [f"{head}.{part}" for head in range(5) for part in join_heads.PARTS]
+"""As in `medusa_lm_head.pt` of FasterDecoding/medusa-vicuna-7b-v1.3: five heads, whatever its configuration says."""
+NETWORKS = """
+import sys, torch
+from pathlib import Path
+from torch import nn
+sys.path.insert(0, sys.argv[1])
+from cdk8s_charts.heads.join_heads import join
+
+class Block(nn.Module):  # of Medusa and of NxD Inference alike
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return x + nn.functional.silu(self.linear(x))
+
+def head():
+    return nn.Sequential(Block(), nn.Linear(8, 12, bias=False))
+
+class Reader(nn.Module):  # NxD Inference's names
+    def __init__(self, count):
+        super().__init__()
+        for number in range(count):
+            setattr(self, f"medusa_head_{number}", head())
+
+base = Path(sys.argv[2])
+(base / "target").mkdir()
+(base / "target" / "config.json").write_text("{}")
+(base / "heads").mkdir()
+torch.manual_seed(1)
+published = nn.ModuleList([head() for _ in range(5)])
+if sys.argv[3] == "pt":
+    torch.save(published.state_dict(), base / "heads" / "medusa_lm_head.pt")
+else:
+    from safetensors.torch import save_file
+    save_file(published.state_dict(), base / "heads" / "medusa_lm_head.safetensors")
+for _ in range(2):  # a pod that was cut off begins again
+    join(base / "target", base / "heads", base / "out", 4)
+reader = Reader(4)
+reader.load_state_dict(torch.load(base / "out" / "medusa_heads.pt", map_location="cpu"), strict=True)
+x = torch.randn(3, 8)
+for number in range(4):
+    assert torch.equal(getattr(reader, f"medusa_head_{number}")(x), published[number](x))
+assert (base / "out" / "config.json").read_text() == "{}"
+assert sorted(path.name for path in (base / "out").iterdir()) == ["config.json", "medusa_heads.pt"]
+"""
+
+
+def test_each_tensor_gets_the_name_under_which_it_is_read() -> None:
+    names = join_heads.renamed(PUBLISHED, 4)
+    assert len(names) == 12
+    assert names["3.0.linear.bias"] == "medusa_head_3.0.linear.bias"
+    assert names["0.1.weight"] == "medusa_head_0.1.weight"
+
+
+@pytest.mark.parametrize("prefix", ["medusa_head.", "medusa_head_"])
+def test_other_spellings_are_understood(prefix: str) -> None:
+    names = join_heads.renamed([prefix + name for name in PUBLISHED], 1)
+    assert sorted(names.values()) == sorted(f"medusa_head_0.{part}" for part in join_heads.PARTS)
+
+
+@pytest.mark.parametrize(
+    ("names", "count", "words"),
+    [
+        (
+            ["0.0.linear.weight", "0.0.linear.bias"],
+            1,
+            "head 0 has 0.linear.bias, 0.linear.weight; NxD Inference",
+        ),
+        (["0.0.linear.weight", "0.0.linear.bias", "0.1.linear.weight", "0.2.weight"], 1, "and nothing else"),
+        (PUBLISHED[:6], 4, "holds heads 0, 1, and 4 are asked for"),
+        (PUBLISHED[3:], 4, "holds heads 1, 2, 3, 4, and 4 are asked for"),
+        (
+            ["model.embed_tokens.weight"],
+            4,
+            "holds model.embed_tokens.weight, which is no part of a Medusa head",
+        ),
+        ([], 1, "holds heads none"),
+    ],
+)
+def test_heads_that_would_be_left_out_are_refused(names: list[str], count: int, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        join_heads.renamed(names, count)
+
+
+def test_a_folder_without_heads_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="has no heads"):
+        join_heads.published(tmp_path)
+    for name in ("a.pt", "b.pt"):
+        (tmp_path / name).touch()
+    with pytest.raises(ValueError, match=r"several files of heads: a.pt, b.pt"):
+        join_heads.published(tmp_path)
+
+
+def test_the_job_runs_the_program_with_its_arms_own_folders() -> None:
+    experiment = load(ROOT / "experiments" / "llama-medusa-batch.yaml")
+    arm = experiment.arms[3]
+    spec = batch.job(experiment, arm)["spec"]["template"]["spec"]
+    *_, join = spec["initContainers"]
+    program, target, heads, out, count = join["command"][1:]
+    assert [folder.split("/")[2] for folder in (target, heads)] == ["lmsys", "FasterDecoding"]
+    assert out == "/scratch/medusa"
+    assert count == "4"
+    demo = spec["containers"][0]["command"]
+    assert demo[demo.index("--model-path") + 1] == out
+    (volume,) = (one["configMap"]["name"] for one in spec["volumes"] if one["name"] == "tree")
+    (config,) = (one for one in batch.batch_objects(experiment) if one["metadata"]["name"] == volume)
+    mounted = {one["name"]: one["mountPath"] for one in join["volumeMounts"]}
+    assert program == f"{mounted['tree']}/join_heads.py"
+    assert config["data"]["join_heads.py"] == Path(join_heads.__file__).read_text()
+
+
+@pytest.mark.skipif(
+    not ENGINE.exists(), reason="no torch: the lab's engine is not installed (scripts/lab does it)"
+)
+@pytest.mark.parametrize("form", ["pt", "safetensors"])
+def test_rewritten_heads_compute_what_the_published_ones_do(tmp_path: Path, form: str) -> None:
+    done = subprocess.run(
+        [str(ENGINE), "-c", NETWORKS, str(ROOT), str(tmp_path), form],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

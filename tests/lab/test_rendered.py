@@ -1,0 +1,102 @@
+"""What the labs start is what the rendered Deployments say, read from the committed manifests."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdk8s_charts.command import serve_argv, serve_environment
+from cdk8s_charts.manifest_file import ManifestFile, read
+from experiment import Experiment, load
+from lab.errors import LabError
+from lab.rendered import containers, mounted_plan, rendered
+
+ROOT = Path(__file__).parents[2]
+TINY = ROOT / "experiments" / "lab-tiny.yaml"
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Experiment:
+    return load(TINY)
+
+
+@pytest.fixture(scope="module")
+def files(tiny: Experiment) -> tuple[ManifestFile, ...]:
+    return read(tiny, ROOT / "manifests")
+
+
+def broken(
+    files: tuple[ManifestFile, ...], kind: str, edit: Callable[[dict[str, Any]], object]
+) -> tuple[ManifestFile, ...]:
+    """The files after one edit of the baseline's object of that kind."""
+    changed = copy.deepcopy(files)
+    (found,) = (
+        item
+        for file in changed
+        for item in file.objects
+        if (item["kind"], item["metadata"]["name"]) == (kind, "tiny")
+    )
+    edit(found)
+    return changed
+
+
+def test_every_arm_is_there_with_command_environment_and_port(
+    tiny: Experiment, files: tuple[ManifestFile, ...]
+) -> None:
+    found = containers(files)
+    assert found.keys() == {arm.name for arm in tiny.arms}
+    for arm in tiny.arms:
+        assert found[arm.name].command == tuple(serve_argv(arm))
+        assert found[arm.name].environment == serve_environment(arm)
+        assert found[arm.name].port == 8000
+        assert found[arm.name].secrets == ()
+
+
+def test_the_probes_are_those_of_the_deployment(files: tuple[ManifestFile, ...]) -> None:
+    server = containers(files)["tiny"]
+    assert server.health == "/health"
+    assert server.startup[:2] == ("python3", "-c")
+    assert server.startup[-1] == "lab/target"
+    assert server.startup_s == 1800
+
+
+def test_an_edited_deployment_is_what_would_be_started(files: tuple[ManifestFile, ...]) -> None:
+    def edit(deployment: dict[str, Any]) -> None:
+        (server,) = deployment["spec"]["template"]["spec"]["containers"]
+        server["command"].append("--disable-log-stats")
+        server["env"].append({"name": "VLLM_API_KEY", "valueFrom": {"secretKeyRef": {"name": "keys"}}})
+        server["readinessProbe"]["httpGet"]["path"] = "/ready"
+
+    server = containers(broken(files, "Deployment", edit))["tiny"]
+    assert server.command[-1] == "--disable-log-stats"
+    assert server.secrets == ("VLLM_API_KEY",)
+    assert server.health == "/ready"
+
+
+def test_a_service_that_leads_nowhere_is_refused(files: tuple[ManifestFile, ...]) -> None:
+    edited = broken(files, "Service", lambda item: item["spec"]["ports"][0].update(targetPort="web"))
+    with pytest.raises(LabError, match=r"arm tiny: its Service leads to \['web'\], which its container does"):
+        containers(edited)
+
+
+def test_the_plan_is_the_one_that_the_pod_mounts(tiny: Experiment, files: tuple[ManifestFile, ...]) -> None:
+    plan = mounted_plan(files)
+    assert [arm["name"] for arm in plan["arms"]] == [arm.name for arm in tiny.arms]
+    assert [prompt["id"] for prompt in plan["prompts"]] == [prompt.id for prompt in tiny.prompts]
+
+
+def test_rendering_anew_gives_what_is_committed(
+    tiny: Experiment, files: tuple[ManifestFile, ...], tmp_path: Path
+) -> None:
+    assert rendered(TINY, tiny, tmp_path) == files
+
+
+def test_an_experiment_that_cannot_be_rendered_is_one_line(tiny: Experiment, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("", encoding="utf-8")
+    with pytest.raises(LabError, match=r"^rendering failed: .+"):
+        rendered(TINY, tiny, blocked)
