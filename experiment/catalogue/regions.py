@@ -1,8 +1,8 @@
 """Zones of the regions in which Trn2 was seen.
 
-Letters are the account's own names for them; how many there are is AWS's
-(https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-availability-zones.html, read 2026-11). Local zones
-are left out: EKS places no control plane there.
+us-east-2: https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-availability-zones.html, which also says
+that every region has three at least; ap-southeast-4: as moto 5.2.5 records what EC2 answers. `scripts/preflight` asks
+in which of them the account is offered Trn2. Local zones are left out: EKS places no control plane there.
 """
 
 from __future__ import annotations
