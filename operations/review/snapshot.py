@@ -28,8 +28,15 @@ class _TemplateLoader(yaml.SafeLoader):
     """CloudFormation's YAML, whose `!Ref` and `!Sub` stay as JSON has them."""
 
 
-_TemplateLoader.add_constructor("!Ref", lambda loader, node: {"Ref": loader.construct_scalar(node)})
-_TemplateLoader.add_constructor("!Sub", lambda loader, node: {"Fn::Sub": loader.construct_scalar(node)})
+def _function(key: str) -> Any:
+    def construct(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> dict[str, Any]:
+        return {key: loader.construct_scalar(node)}
+
+    return construct
+
+
+_TemplateLoader.add_constructor("!Ref", _function("Ref"))
+_TemplateLoader.add_constructor("!Sub", _function("Fn::Sub"))
 
 
 def snapshot(tree: Path, *, templates: bool) -> dict[str, Any]:
