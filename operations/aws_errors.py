@@ -127,6 +127,8 @@ def _refusal(error: Any, *, action: str, region: str) -> AwsError:
         text = f"{where}: the account does not have this region; enable it, or change cluster.region of the experiment"
     elif code in BUSY:
         text = f"{where}: AWS failed ({code}); wait a minute, then run this again"
+    elif message.startswith("<"):
+        text = f"{where}: a page answers with HTTP {code}, not AWS; check AWS_ENDPOINT_URL, network and proxy"
     else:
         text = f"{where}: {code}: {_cut(message)}"
     return AwsError(text, code)

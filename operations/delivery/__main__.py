@@ -103,13 +103,15 @@ def _smoke(options: argparse.Namespace) -> int:
 def _compile(options: argparse.Namespace) -> int:
     from operations.access import cluster_of
     from operations.clock import SystemClock
-    from operations.delivery.compiling import compile_artifacts, prove
+    from operations.delivery.compiling import compile_artifacts, nothing_to_compile, prove
     from operations.running.context import Context
     from operations.running.lease import claimed, unfinished
     from operations.running.state import RunStore
 
     experiment, files = _reviewed(options)
     aws, clock = aws_of(experiment, options), SystemClock()
+    if nothing_to_compile(experiment, aws, _say):
+        return _compiled(experiment, options, nodes_started=False)
     store = RunStore(experiment, aws)
     held = unfinished(experiment, store, now=clock.now(), take_over=False)
     with cluster_of(experiment, aws) as cluster:
@@ -127,11 +129,13 @@ def _compile(options: argparse.Namespace) -> int:
             verify=prove,
         )
         compile_artifacts(context, fresh=held is None)
-    print(
-        as_json({"experiment": experiment.name})
-        if options.json
-        else f"{experiment.name}: every artifact is complete"
-    )
+    return _compiled(experiment, options, nodes_started=True)
+
+
+def _compiled(experiment: Experiment, options: argparse.Namespace, *, nodes_started: bool) -> int:
+    told = {"experiment": experiment.name, "nodes_started": nodes_started}
+    before = "" if nodes_started else " already, so no Trn2 node was started"
+    print(as_json(told) if options.json else f"{experiment.name}: every artifact is complete{before}")
     return 0
 
 

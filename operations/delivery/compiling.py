@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from operations import stale, storage
 from operations.errors import OperationsError
 from operations.running.steps import steps, stop_paying
 from operations.verify.verifying import verify
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from experiment import Experiment
+    from operations.aws import Aws
     from operations.running.context import Context
 
 PREPARING = ("weights", "nodes", "verify", "compile")
+
+
+def nothing_to_compile(experiment: Experiment, aws: Aws, say: Callable[[str], None]) -> bool:
+    """Whether every arm has its artifact, so that no node has to start for one; those that were marked stale stay."""
+    if not all(storage.has_artifact(experiment, aws, arm) for arm in experiment.served_arms):
+        return False
+    for key in stale.free(experiment, aws):
+        say(f"    artifact {key}: is some arm's again and stays")
+    return True
 
 
 def compile_artifacts(context: Context, *, fresh: bool) -> None:

@@ -13,6 +13,9 @@ from operations.review.changes import changes, flat_changes
 Kind = Literal["arms", "cost", "fairness", "comparability", "apply", "cluster", "delivery", "other"]
 _STATEFUL = ("AWS::S3::Bucket", "AWS::KMS::Key", "AWS::EKS::Cluster", "AWS::EC2::VPC", "AWS::DynamoDB::Table")
 _NODES = ("AWS::EKS::Nodegroup", "AWS::EC2::LaunchTemplate")
+_IN_PLACE = ("Properties.ScalingConfig", "Properties.Tags", "Properties.UpdateConfig", "DependsOn")
+"""Of a node group (https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-eks-nodegroup.html):
+changed without touching a node."""
 _HARMLESS = ("description", "cluster.off_at_utc")
 
 
@@ -128,7 +131,6 @@ def resources(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) ->
                 )
             elif new is not None and new != old and old["Type"] in _NODES:
                 paths = [change.path for change in changes(old, new)]
-                yield Note(
-                    "cluster",
-                    f"{stack}: {logical_id} changes ({', '.join(paths[:3])}); its nodes are replaced",
-                )
+                kept = all(path.startswith(_IN_PLACE) for path in paths)
+                effect = "nodes that run are kept" if kept else "its nodes are replaced"
+                yield Note("cluster", f"{stack}: {logical_id} changes ({', '.join(paths[:3])}); {effect}")

@@ -50,7 +50,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.json:
         print(as_json(_document(experiment, items, quiet, parts, hours)))
     else:
-        print(_text(items, quiet, parts, hours, given=options.hours is not None))
+        print(_text(experiment, items, quiet, parts, hours, given=options.hours is not None))
     return 0
 
 
@@ -92,6 +92,7 @@ def _document(
 
 
 def _text(
+    experiment: Experiment,
     items: tuple[Item, ...],
     quiet: tuple[Item, ...],
     parts: tuple[estimate.Part, ...],
@@ -111,8 +112,9 @@ def _text(
     lines = [
         table(("component", "units", "$/hour", "quoted"), rows),
         "",
-        f"without Trn2 nodes: ${per_hour(quiet):.2f} an hour; with them: ${per_hour(items):.2f} an hour; storage and "
-        "traffic come on top",
+        f"without Trn2 nodes: ${per_hour(quiet):.2f} an hour; with them: ${per_hour(items):.2f} an hour",
+        f"on top: {_on_top(experiment)}",
+        *_reserved(experiment),
         "",
     ]
     if not given:
@@ -126,6 +128,28 @@ def _text(
     said = "as asked" if given else "predicted"
     lines.append(f"a run of {hours:.2f} Trn2 hours ({said}): ${hours * per_hour(items):.2f}")
     return "\n".join(lines)
+
+
+def _on_top(experiment: Experiment) -> str:
+    endpoints = "interface endpoints by the hour, " if experiment.cluster.network.interface_endpoints else ""
+    balancer = (
+        "the load balancer, " if experiment.serve and experiment.serve.certificate_arn is not None else ""
+    )
+    return (
+        f"{endpoints}{balancer}the way in (the smallest instance there is), keys, alarms, storage and traffic"
+    )
+
+
+def _reserved(experiment: Experiment) -> list[str]:
+    """What is reserved has another price than the list's."""
+    words = {
+        "capacity-block": "paid in advance at the price of its purchase, whether nodes run or not",
+        "reservation": "billed for all of its time, whether nodes run or not",
+    }
+    kind = experiment.cluster.capacity.kind
+    return (
+        [f"cluster.capacity is a {kind}: {words[kind]}; the Trn2 line is list price"] if kind in words else []
+    )
 
 
 def _shown_default() -> str:

@@ -90,6 +90,7 @@ def execute(options: argparse.Namespace) -> int:
         "trn2_nodes_now": ready.desired if ready is not None else None,
         "scaled": [],
         "next": _next(experiment, serve, options, nodes_now=ready.desired if ready is not None else None),
+        "off_at_utc": experiment.cluster.off_at_utc,
         "dry_run": options.dry_run,
     }
     if not options.dry_run:
@@ -170,6 +171,7 @@ def _text(experiment: Experiment, serve: Serve, told: dict[str, Any]) -> str:
         lines.append(f"Trn2 nodes now: {told['trn2_nodes_now']}")
     lines.append(
         f"ends: every day at {experiment.cluster.off_at_utc} UTC (cluster.off_at_utc) and after scripts/scale's hours the "
-        "Trn2 nodes\n      are set to 0, and the service with them"
+        "Trn2 nodes\n      are set to 0, and the service with them; another hour: change cluster.off_at_utc, render, deploy.\n"
+        "      Nothing starts them again by itself: scripts/scale does"
     )
     return "\n".join([*lines, "next:", *(f"    {command}" for command in told["next"])])

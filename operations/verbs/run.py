@@ -12,8 +12,9 @@ from cdk8s_charts.manifest_file import read
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 from operations import estimate, storage
 from operations.access import cluster_of
+from operations.aws_errors import AwsError
 from operations.clock import SystemClock
-from operations.errors import OperationsError, OutsideError
+from operations.errors import OperationsError, OutsideError, UsageError
 from operations.options import ROOT, add_account, as_json, aws_of, experiment_of
 from operations.options import hours as hours_option
 from operations.running.context import Context
@@ -26,6 +27,7 @@ from operations.verify.verifying import verify
 
 if TYPE_CHECKING:
     from experiment import Experiment
+    from operations.aws import Aws
     from operations.running.engine import Answer
     from operations.running.state import Held
 
@@ -55,17 +57,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Exit 0 with an answer, 1 when a step failed, 130 when interrupted."""
+    """Exit 0 with an answer, 1 when a step failed, 2 when the experiment serves, 130 when interrupted."""
     experiment = experiment_of(options.experiment, verb="run")
+    _refuse_service(experiment, options.experiment)
     files = read(experiment, options.manifests)
     aws, clock = aws_of(experiment, options), SystemClock()
-    store = RunStore(experiment, aws)
-    held = unfinished(experiment, store, now=clock.now(), take_over=options.take_over)
-    to_compile = sum(not storage.has_artifact(experiment, aws, arm) for arm in experiment.served_arms)
-    plan = _plan(experiment, held, to_compile, options.hours)
     if options.dry_run:
-        print(as_json(plan) if options.json else _plan_text(plan))
-        return 0
+        return _dry_run(experiment, aws, options)
+    store = RunStore(experiment, aws)
+    held, to_compile = _ahead(experiment, aws, store, options)
+    plan = _plan(experiment, held, to_compile, options.hours)
     print(_plan_text(plan), file=sys.stderr)
     with cluster_of(experiment, aws) as cluster:
         held = claimed(experiment, store, held, now=clock.now())
@@ -86,6 +87,39 @@ def execute(options: argparse.Namespace) -> int:
         answer = carry_out(context, keep_nodes=options.keep_nodes)
     print(as_json(vars(answer)) if options.json else _answer_text(answer, context.out))
     return 0
+
+
+def _refuse_service(experiment: Experiment, file: Path) -> None:
+    if experiment.serve is not None:
+        raise UsageError(
+            f"{file}: {experiment.serve.arm} is a service (serve), and a run ends with every arm and node at 0; remove the "
+            "serve section, make manifests, deploy, then run this again, and promote afterwards"
+        )
+
+
+def _ahead(
+    experiment: Experiment, aws: Aws, store: RunStore, options: argparse.Namespace
+) -> tuple[Held | None, int]:
+    """The run to go on with, and how many artifacts are missing."""
+    held = unfinished(experiment, store, now=SystemClock().now(), take_over=options.take_over)
+    return held, sum(not storage.has_artifact(experiment, aws, arm) for arm in experiment.served_arms)
+
+
+def _dry_run(experiment: Experiment, aws: Aws, options: argparse.Namespace) -> int:
+    """The plan; where AWS cannot be asked that of a new run, and exit 3."""
+    problem = None
+    try:
+        held, to_compile = _ahead(experiment, aws, RunStore(experiment, aws), options)
+    except AwsError as error:
+        held, to_compile, problem = None, len(experiment.served_arms), error
+    plan = {**_plan(experiment, held, to_compile, options.hours), "asked_aws": problem is None}
+    print(as_json(plan) if options.json else _plan_text(plan))
+    if problem is None:
+        return 0
+    print(
+        f"run: {problem}; until then the plan is that of a new run that compiles every arm", file=sys.stderr
+    )
+    return problem.exit_code
 
 
 def _plan(experiment: Experiment, held: Held | None, to_compile: int, hours: float | None) -> dict[str, Any]:

@@ -38,6 +38,12 @@ def test_a_refusal_says_what_to_do(code: str) -> None:
     assert error.exit_code == 3
 
 
+def test_a_page_of_a_proxy_is_not_taken_for_aws() -> None:
+    line = str(_refused("407", "<!doctype html> <html lang=en> <h1>Log in</h1>"))
+    assert line.endswith("a page answers with HTTP 407, not AWS; check AWS_ENDPOINT_URL, network and proxy")
+    assert len(str(_refused("SomeException", "x" * 5000))) < 400
+
+
 def test_a_missing_permission_is_named_as_the_policy_spells_it() -> None:
     message = "User: arn:aws:iam::111122223333:user/me is not authorized to perform: iam:PassRole on resource: role/x\nbecause"
     assert "let whoever runs this do iam:PassRole on role/x, or use" in str(

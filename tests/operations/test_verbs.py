@@ -273,6 +273,49 @@ def test_run_that_is_tried_only_tells_its_steps_and_the_dollars(
     assert world.stored("results") == {}
 
 
+def test_run_that_is_tried_without_aws_tells_the_plan_of_a_new_run_and_why(
+    say: Say, credentials: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    code, out, err = say("run", str(ROOT / "experiments/qwen3-32b.yaml"), "--dry-run", "--json")
+    plan = json.loads(out)
+    assert code == 3
+    assert (plan["asked_aws"], plan["resumes"], plan["to_compile"]) == (False, None, 2)
+    assert plan["most_usd"] > plan["predicted_usd"] > 0
+    assert "no AWS credentials on this machine" in err
+    assert err.endswith("the plan is that of a new run that compiles every arm\n")
+    assert len(err.splitlines()) == 1
+
+
+def test_run_does_not_take_a_service_down(say: Say, variation: Callable[[Any], Path]) -> None:
+    file = variation(lambda data: data.update(serve={"arm": "qwen-sd-vllm"}))
+    for more in ((), ("--dry-run",)):
+        code, out, err = say("run", str(file), *more)
+        assert (code, out) == (2, "")
+        assert (
+            "qwen-sd-vllm is a service (serve), and a run ends with every arm and node at 0; remove the"
+            in err
+        )
+        assert len(err.splitlines()) == 1
+
+
+def test_cost_says_that_what_is_reserved_is_paid_for_otherwise(
+    say: Say, variation: Callable[[Any], Path]
+) -> None:
+    block = {
+        "kind": "reservation",
+        "reservation_id": "cr-0123456789abcdef0",
+        "availability_zone": "us-east-2b",
+    }
+    file = variation(lambda data: data["cluster"].update(capacity=block))
+    code, out, _ = say("cost", "--experiment", str(file), "--prices", "/nonexistent/prices.json")
+    assert code == 0
+    assert "cluster.capacity is a reservation: billed for all of its time, whether nodes run or not" in out
+    file = variation(lambda data: data["cluster"].update(network={"interface_endpoints": True}))
+    assert "interface endpoints by the hour" in say("cost", "--experiment", str(file))[1]
+
+
 @pytest.mark.parametrize(
     "verb", ["preflight", "status", "scale", "cost", "teardown", "kubectl", "render", "run"]
 )

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from experiment import Experiment
+from experiment.naming import artifact_path
 from operations.aws import Aws
 from operations.delivery import compiling
-from operations.delivery.compiling import PREPARING, compile_artifacts
+from operations.delivery.compiling import PREPARING, compile_artifacts, nothing_to_compile
 from operations.errors import OperationsError
 from operations.kubernetes import Kubernetes
 from operations.running.steps import steps
@@ -33,6 +34,26 @@ def test_every_artifact_is_made_and_no_node_is_left(
     assert driver.verified == 1
     assert driver.store.current() is None
     assert [item["spec"]["replicas"] for item in driver.world.api.of("deployments")] == [0, 0]
+
+
+def test_where_every_artifact_is_there_no_node_starts_and_none_is_let_go(
+    experiment: Experiment, account: None, aws: Aws
+) -> None:
+    world = World(experiment, ApiServer())
+    world.deploy()
+    said: list[str] = []
+    assert not nothing_to_compile(experiment, aws, said.append)
+    for arm in experiment.served_arms:
+        world.store("artifacts", f"{artifact_path(arm)}/COMPLETE", {"key": artifact_path(arm)})
+    assert nothing_to_compile(experiment, aws, said.append)
+    assert world.stored("results") == {}, "no run was begun"
+    name = f"qwen3-32b-artifacts-{aws.account}-us-east-2"
+    stale_tag = {"TagSet": [{"Key": "lifecycle", "Value": "stale"}]}
+    key = f"{artifact_path(experiment.baseline)}/COMPLETE"
+    world.client("s3").put_object_tagging(Bucket=name, Key=key, Tagging=stale_tag)
+    assert nothing_to_compile(experiment, aws, said.append)
+    assert world.client("s3").get_object_tagging(Bucket=name, Key=key)["TagSet"] == []
+    assert len(said) == 1
 
 
 class Recorder:

@@ -322,6 +322,13 @@ def test_what_is_lost_or_replaced_in_a_stack_is_named(base: State, head: State) 
     ]
 
 
+def test_a_node_group_that_may_only_grow_keeps_its_nodes(base: State, head: State) -> None:
+    group = head["templates"]["qwen3-32b-nodes"]["Resources"]["Group"]["Properties"]
+    group["ScalingConfig"] = {"MaxSize": 2}
+    (text,) = [note.text for note in only(base, head).notes]
+    assert text.endswith("Group changes (Properties.ScalingConfig); nodes that run are kept")
+
+
 def test_an_experiment_that_is_gone_goes_on_billing_and_that_is_said(base: State, head: State) -> None:
     for part in ("experiments", "objects", "templates"):
         head[part] = {}

@@ -9,13 +9,15 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cdk8s_charts.manifest_file import texts, write
 from cdk8s_charts.render import render
 from experiment import Experiment, load
-from operations.review.snapshot import described, flat
+from operations.review import snapshot
+from operations.review.snapshot import described, flat, without_hashes
 from tests.conftest import ROOT
 
 CODE = (
@@ -164,3 +166,23 @@ def test_facts_are_flat_and_hold_what_json_can(reference: Experiment) -> None:
     assert facts["runtime.image"] == reference.arms[1].runtime.image
     assert {type(value) for value in facts.values()} <= {str, int, float, bool, type(None)}
     assert flat(replace(reference.arms[1], speculation=None))["speculation"] is None
+
+
+def test_the_archive_of_the_sources_is_no_change_of_the_pipeline() -> None:
+    def reading(digest: str) -> dict[str, object]:
+        return {"Action": "s3:GetObject", "Resource": f"arn:aws:s3:::assets/{digest}.zip", "Key": digest[:40]}
+
+    assert without_hashes(reading("0a" * 32))["Resource"] == without_hashes(reading("1b" * 32))["Resource"]
+    assert without_hashes(reading("0a" * 32))["Key"] == "0a" * 20, "what is shorter is a name"
+
+
+@pytest.mark.slow
+def test_the_pipeline_its_stages_and_the_bootstrap_are_described() -> None:
+    state: dict[str, Any] = {"delivery": {}, "problems": []}
+    snapshot._add_delivery(state, ROOT)
+    assert state["problems"] == []
+    assert state["delivery"].keys() == {
+        "infra/bootstrap/policies.yaml",
+        "pipeline",
+        *(f"pipeline/{stage}/{part}" for stage in ("dev", "prod") for part in ("delivery", "delivery-role")),
+    }
