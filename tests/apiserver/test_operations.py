@@ -21,9 +21,9 @@ from operations.promoting import raising
 from operations.running import jobs
 from operations.running.engine import carry_out
 from operations.verify import cluster_checks
-from tests.apiserver.control_plane import wait_until
 from tests.apiserver.real_world import RealWorld
 from tests.apiserver.standing import NAME
+from tests.apiserver.waiting import wait_until
 from tests.conftest import ROOT
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import shared_client
