@@ -7,6 +7,7 @@ are real.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,7 +33,6 @@ from tests.operations.running.test_run import Driver, _interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from experiment import Experiment
     from tests.apiserver.control_plane import ControlPlane

@@ -197,7 +197,7 @@ WAITING: dict[str, tuple[Callable[[Objects], object], str, str]] = {
         lambda o: pod_spec(the(o, "Deployment", "qwen-vllm"))["containers"][0]["resources"].update(
             requests={"memory": "2000Gi"}, limits={"memory": "2000Gi"}
         ),
-        "memory 2000",
+        "memory 2008Gi of",
         "Insufficient memory",
     ),
     "no toleration": (
