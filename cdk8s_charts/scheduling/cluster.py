@@ -107,9 +107,11 @@ class Cluster:
     def _fit(self, workload: Workload, wanted: tuple[Demand, ...], node: Node) -> Placement:
         mounts = needed(workload, self.surroundings.volumes)
         asks = workload.requests()
-        if short := self.free(node).short_of(asks + total(mounts - self.mounts(node.name))):
+        new = mounts - self.mounts(node.name)
+        if short := self.free(node).short_of(asks + total(new)):
             kind = NeverSatisfied if node.free.short_of(asks + total(mounts)) else NothingFree
-            raise kind(f"node {node.name}: {'; '.join(short)}")
+            counted = f" (with {len(new)} Mountpoint pods)" if new else ""
+            raise kind(f"node {node.name}: {'; '.join(short)}{counted}")
         taken = self.taken(node.name)
         devices: list[str] = []
         for claim in wanted:

@@ -10,7 +10,6 @@ import base64
 import json
 import socket
 import subprocess
-import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,12 +21,12 @@ from cdk8s_charts.scheduling.cluster import NEURON_SCHEDULER
 from operations import bundled_kubectl
 from tests.apiserver.eks_tokens import webhook
 from tests.apiserver.kubectl import Kubectl
+from tests.apiserver.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
-DEADLINE_S = 180
 SCHEDULERS = ("default-scheduler", NEURON_SCHEDULER)
 _TOKEN = "test-only"
 _ATTEMPTS = 3
@@ -64,15 +63,6 @@ def started(assets: Path, folder: Path) -> Iterator[ControlPlane]:
                 continue
             yield plane
             return
-
-
-def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Poll until `condition` holds; a generous deadline, because machines differ."""
-    end = time.monotonic() + deadline_s
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {deadline_s} s: {what}")
-        time.sleep(0.2)
 
 
 def _start(stack: ExitStack, assets: Path, folder: Path) -> ControlPlane:

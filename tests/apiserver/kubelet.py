@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 JOB_LABEL = "batch.kubernetes.io/job-name"
 _ADDRESS = "10.0.0.1"
+_KILLED = 143
 
 
 def work(
@@ -28,7 +29,7 @@ def work(
     for pod in pods:
         metadata, name = pod["metadata"], pod["metadata"]["name"]
         if "deletionTimestamp" in metadata:
-            kubectl.run("delete", "pod", name, "-n", namespace, "--force", "--grace-period=0", "--wait=false")
+            let_go(kubectl, pod)
         elif "nodeName" in pod["spec"] and pod["status"]["phase"] in ("Pending", "Running"):
             job = metadata.get("labels", {}).get(JOB_LABEL)
             if job is not None and ended(job):
@@ -36,6 +37,14 @@ def work(
             elif pod["status"]["phase"] == "Pending":
                 kubectl.patch_status("pod", name, _status(pod, None), namespace=namespace)
     return pods
+
+
+def let_go(kubectl: Kubectl, pod: dict[str, Any]) -> None:
+    """End a pod that is to be deleted: a Job keeps its pod until it has seen that it ended."""
+    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    if pod["status"]["phase"] in ("Pending", "Running"):
+        kubectl.patch_status("pod", name, _status(pod, _KILLED), namespace=namespace)
+    kubectl.run("delete", "pod", name, "-n", namespace, "--force", "--grace-period=0", "--wait=false")
 
 
 def _status(pod: dict[str, Any], exit_code: int | None) -> dict[str, Any]:

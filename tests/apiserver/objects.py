@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.placeholders import PLACEHOLDERS, fill
+from tests.apiserver import kubelet
+from tests.apiserver.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 ACCOUNT = "111122223333"
 IMAGE = f"{ACCOUNT}.dkr.ecr.us-east-2.amazonaws.com/tools:0123456789abcdef"
-_DEADLINE_S = 180
 _CLUSTER_SCOPED = ("PersistentVolume", "PriorityClass", "ClusterRole", "ClusterRoleBinding")
 
 
@@ -39,15 +39,23 @@ def without_warnings(complaints: Iterable[str]) -> list[str]:
 def erase(kubectl: Kubectl, namespace: str, objects: Sequence[dict[str, Any]] = ()) -> None:
     """Everything in a namespace, it itself, and the cluster-scoped among `objects`; back when all are gone.
 
-    Pods are taken away as their kubelets would, and claims with them, whose devices the next test may want.
+    Pods go first, as their kubelets would let them go: a namespace waits for their grace, and their claims hold devices
+    that the next test wants.
     """
+    kubectl.run("delete", "deployments,jobs,cronjobs", "--all", "-n", namespace, "--wait=false")
+    wait_until(lambda: _empty(kubectl, namespace), f"pods and claims of {namespace} are gone")
     kubectl.run("delete", "namespace", namespace, "--ignore-not-found", "--wait=false")
     for kind in _CLUSTER_SCOPED:
         names = [item["metadata"]["name"] for item in objects if item["kind"] == kind]
         if names:
             kubectl.run("delete", kind, *names, "--ignore-not-found", "--wait=false")
-    end = time.monotonic() + _DEADLINE_S
-    while kubectl.run("get", "namespace", namespace).returncode == 0:
-        kubectl.run("delete", "pods", "--all", "-n", namespace, "--force", "--grace-period=0", "--wait=false")
-        assert time.monotonic() < end, f"namespace {namespace} does not go away"
-        time.sleep(0.3)
+    wait_until(
+        lambda: kubectl.run("get", "namespace", namespace).returncode != 0, f"namespace {namespace} is gone"
+    )
+
+
+def _empty(kubectl: Kubectl, namespace: str) -> bool:
+    pods = kubectl.items("pods", namespace)
+    for pod in pods:
+        kubelet.let_go(kubectl, pod)
+    return not pods and not kubectl.items("resourceclaims", namespace)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.apiserver import kubelet
-from tests.apiserver.control_plane import wait_until
 from tests.apiserver.fake_nodes import report
 from tests.apiserver.objects import make_namespace, without_warnings
+from tests.apiserver.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -72,10 +72,16 @@ class Standing:
 
     def wait_pending(self, owner: str, words: str) -> None:
         """The scheduler has said of an owner's pod that it cannot be placed, in these words."""
-        wait_until(
-            lambda: any(words in why for pod in self.pods_of({owner}) for why in unplaced(pod)),
-            f"the scheduler says {words!r} of {owner}",
-        )
+        said: list[str] = []
+
+        def so() -> bool:
+            said[:] = [why for pod in self.pods_of({owner}) for why in unplaced(pod)]
+            return any(words in why for why in said)
+
+        try:
+            wait_until(so, f"the scheduler says {words!r} of {owner}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it says {said}") from None
 
     def held(self) -> dict[str, tuple[str, ...]]:
         """Devices of every claim, by the name of its pod."""

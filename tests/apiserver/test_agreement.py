@@ -10,10 +10,10 @@ import pytest
 from cdk8s_charts.scheduling.cluster import Cluster, Placement, Surroundings
 from cdk8s_charts.scheduling.errors import NotModelled, SchedulingError
 from cdk8s_charts.scheduling.workloads import Workload
-from tests.apiserver.control_plane import wait_until
 from tests.apiserver.objects import erase, make_namespace
 from tests.apiserver.standing import devices_of, unplaced
 from tests.apiserver.trials import trial
+from tests.apiserver.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,8 +34,10 @@ def kubectl(scheduling: ControlPlane) -> Iterator[Kubectl]:
     make_namespace(
         scheduling.kubectl, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}]
     )
-    accounts = lambda: scheduling.kubectl.run("get", "serviceaccount", "default", *WHERE).returncode == 0  # noqa: E731
-    wait_until(accounts, "the namespace has its service account")
+    wait_until(
+        lambda: scheduling.kubectl.run("get", "serviceaccount", "default", *WHERE).returncode == 0,
+        "the namespace has its service account",
+    )
     yield scheduling.kubectl
     erase(scheduling.kubectl, NAMESPACE)
 

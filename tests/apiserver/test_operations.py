@@ -7,6 +7,7 @@ are real.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,9 +22,9 @@ from operations.promoting import raising
 from operations.running import jobs
 from operations.running.engine import carry_out
 from operations.verify import cluster_checks
-from tests.apiserver.control_plane import wait_until
 from tests.apiserver.real_world import RealWorld
 from tests.apiserver.standing import NAME
+from tests.apiserver.waiting import wait_until
 from tests.conftest import ROOT
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import shared_client
@@ -32,7 +33,6 @@ from tests.operations.running.test_run import Driver, _interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from experiment import Experiment
     from tests.apiserver.control_plane import ControlPlane

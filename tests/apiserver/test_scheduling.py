@@ -14,9 +14,9 @@ from cdk8s_charts.scheduling.cluster import NEURON_SCHEDULER
 from cdk8s_charts.scheduling.nodes import nodes
 from experiment.naming import NODE_ROLE_LABEL
 from experiment.placement import batches
-from tests.apiserver.control_plane import wait_until
 from tests.apiserver.objects import filled, without_warnings
 from tests.apiserver.standing import Standing, unplaced
+from tests.apiserver.waiting import wait_until
 from tests.cdk8s_charts.committed import EXPERIMENTS, experiment_at, objects_of, pod_spec, the
 from tests.cdk8s_charts.variations import with_serving
 from tests.conftest import REFERENCE
@@ -134,7 +134,7 @@ def test_a_server_waits_for_the_devices_of_a_job_and_gets_them_afterwards(stand:
     before = {pod["metadata"]["uid"] for pod in standing.wait_bound(compiling)}
     arm = experiment.baseline.name
     standing.scale({arm}, 1)
-    standing.wait_pending(arm, "cannot allocate all claims")
+    standing.wait_pending(arm, "Insufficient cpu")
     assert before <= {pod["metadata"]["uid"] for pod in standing.look()}
 
     def raised() -> bool:
@@ -197,7 +197,7 @@ WAITING: dict[str, tuple[Callable[[Objects], object], str, str]] = {
         lambda o: pod_spec(the(o, "Deployment", "qwen-vllm"))["containers"][0]["resources"].update(
             requests={"memory": "2000Gi"}, limits={"memory": "2000Gi"}
         ),
-        "memory 2000",
+        "memory 2008Gi of",
         "Insufficient memory",
     ),
     "no toleration": (
