@@ -114,7 +114,9 @@ def test_the_rendered_pod_measures_both_emulated_arms(
         [r for r in journal.read(results).requests if r.arm == arm["name"]] for arm in plan["arms"]
     )
     assert max(r.started_unix_s for r in plain) < min(r.started_unix_s for r in fused)
-    assert {r.prompt_id for r in plain} == {r.prompt_id for r in fused}
+    # Eight prompts were made, the same for both; which of them a thread asks twice is a matter of its pace.
+    assert {r.prompt_id for r in plain} & {r.prompt_id for r in fused}
+    assert len({r.prompt_id for r in (*plain, *fused)}) <= 8
     assert {r.token_source for r in (*plain, *fused)} == {"final-usage"}
 
 
@@ -127,7 +129,7 @@ def known(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tupl
     with Endpoint(arms) as server:
         content = plan_content(
             baseline="plain",
-            arms=[{"name": name, "url": server.url(name)} for name in ("plain", "fused", "503")],
+            arms=[{"name": name, "url": server.url(name)} for name in ("plain", "fused", "429")],
             concurrency=[3],
             requests=8,
             max_tokens=TOKENS,
@@ -141,7 +143,7 @@ def known(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tupl
 
 def test_as_many_requests_arrive_as_are_counted(known: tuple[Path, RawRun, Endpoint]) -> None:
     _, raw, server = known
-    for arm in ("plain", "fused", "503"):
+    for arm in ("plain", "fused", "429"):
         assert sum(seen.arm == arm for seen in server.seen) == 8
         assert sum(record.arm == arm for record in raw.requests) == 8
 
@@ -174,9 +176,9 @@ def test_failures_are_counted_with_their_status_and_no_figure(
     known: tuple[Path, RawRun, Endpoint],
 ) -> None:
     out, raw, _ = known
-    failures = [record for record in raw.requests if record.arm == "503"]
-    assert {record.error for record in failures} == {"http_503"}
-    assert all("told to answer 503" in (record.message or "") for record in failures)
-    responses, summary = _own_files(out, "503", "sonnets-c3")
+    failures = [record for record in raw.requests if record.arm == "429"]
+    assert {record.error for record in failures} == {"http_429"}
+    assert all("told to answer 429" in (record.message or "") for record in failures)
+    responses, summary = _own_files(out, "429", "sonnets-c3")
     assert {response["ttft_s"] for response in responses} == {None}
     assert summary["results_number_errors"] == 8
