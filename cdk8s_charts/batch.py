@@ -29,7 +29,7 @@ from cdk8s_charts.storage import claim_name
 from experiment.naming import COMPILE_ACCOUNT, namespace
 
 if TYPE_CHECKING:
-    from experiment.arms import Arm, Experiment
+    from experiment.arms import Arm, Experiment, Prompt
 
 _PROGRAM = Path(__file__).parent / "heads" / "join_heads.py"
 """Runs in the pod, from the ConfigMap that holds the tree too."""
@@ -105,10 +105,11 @@ def _is_medusa(arm: Arm) -> bool:
 
 def _prompts(experiment: Experiment) -> tuple[str, ...]:
     """The first prompt of each class, as text: the script is an example, not the comparison."""
-    first = {prompt.class_name: prompt for prompt in reversed(experiment.prompts)}
+    first: dict[str, Prompt] = {}
+    for prompt in experiment.prompts:
+        first.setdefault(prompt.class_name, prompt)
     return tuple(
-        prompt.text if prompt.text is not None else prompt.messages[-1][1]
-        for prompt in (first[name] for name in experiment.classes)
+        prompt.text if prompt.text is not None else prompt.messages[-1][1] for prompt in first.values()
     )
 
 

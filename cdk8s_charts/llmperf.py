@@ -9,7 +9,7 @@ import cdk8s_plus_27 as kplus
 
 from cdk8s_charts import measuring, pod
 from cdk8s_charts.lift import authored, content_suffix, place
-from cdk8s_charts.llmperf_harness import harness_containers
+from cdk8s_charts.llmperf_harness import harness_container, harness_volumes
 from cdk8s_charts.measuring import JOB_UID, RESULTS
 from cdk8s_charts.plan import plan, plan_object, plan_text
 from cdk8s_charts.probes import max_tokens
@@ -32,6 +32,7 @@ __all__ = ["cron_job", "llmperf_chart", "plan", "plan_object"]
 PLAN_FILE = "plan.json"
 _PLAN_MOUNT = "/plan"
 _BENCHMARK = ["python", "-m", "benchmark"]
+_START_S = 120
 
 
 def llmperf_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
@@ -56,25 +57,26 @@ def cron_job(experiment: Experiment, *, plan_name: str | None) -> dict[str, Any]
     The measuring is an init container and the publishing the main one, so that neither needs a shell: a publication
     that fails is repeated without measuring again. What a run that fails had measured is published by then.
     """
-    if experiment.benchmark.harness == "llmperf":
-        body = harness_containers(experiment)
-    else:
-        body = _native(experiment, plan_name)
+    body = _body(experiment, plan_name)
     return measuring.cron_job(experiment, BENCHMARK_NAME, body, deadline_s=_deadline_s(experiment))
 
 
-def _native(experiment: Experiment, plan_name: str | None) -> pod.PodSpec:
+def _body(experiment: Experiment, plan_name: str | None) -> pod.PodSpec:
     """Bring back what an earlier pod of this Job kept, keep and publish what is measured, measure, publish the rest."""
     body: pod.PodSpec = authored(lambda chart: _author(chart, experiment))["spec"]["template"]["spec"]
     publish = body["containers"][0]
     publish["securityContext"] = pod.container_security(writable_root=False)
+    plan_file = f"{_PLAN_MOUNT}/{PLAN_FILE}"
     run = {
         **publish,
         "name": "run",
-        "args": ["run", "--plan", f"{_PLAN_MOUNT}/{PLAN_FILE}", "--out", RESULTS],
+        "args": ["run", "--plan", plan_file, "--out", RESULTS],
         "env": [*publish["env"], *api_key(experiment, "BENCHMARK_API_KEY")],
         "volumeMounts": [*publish["volumeMounts"]],
     }
+    if experiment.benchmark.llmperf is not None:
+        run = harness_container(experiment, experiment.benchmark.llmperf, plan_file)
+        body["volumes"] += harness_volumes()
     region = ["--region", experiment.cluster.region]
     kept = f"s3://{bucket(experiment, 'results', ACCOUNT_PLACEHOLDER)}/{RESULTS_PREFIX}unfinished/$(JOB_UID)"
     restore = pod.tool("restore", ["restore", kept, "--to", RESULTS, *region], cpu="100m", memory="256Mi")
@@ -124,11 +126,15 @@ def _plan_source(experiment: Experiment, body: pod.PodSpec, plan_name: str | Non
 
 
 def _deadline_s(experiment: Experiment) -> int:
-    """Far above what a run can take: every answer of full length at 0.2 s a token, an hour for the rest, 2 h at least."""
+    """Far above what a run can take: every answer of full length at 0.2 s a token, an hour for the rest, 2 h at least.
+
+    Each cell of llmperf starts Ray anew.
+    """
     settings = experiment.benchmark
+    starts_s = len(settings.concurrency) * _START_S if settings.llmperf else 0
     answers = sum(-(-settings.requests // concurrency) for concurrency in settings.concurrency)
     cells = len(experiment.classes) * len(experiment.served_arms)
-    return max(7200, int(answers * cells * max_tokens(experiment) * 0.2) + 3600)
+    return max(7200, cells * (int(answers * max_tokens(experiment) * 0.2) + starts_s) + 3600)
 
 
 def _author(chart: cdk8s.Chart, experiment: Experiment) -> kplus.Job:

@@ -1,77 +1,55 @@
-"""`harness: llmperf`: the user's own image of llmperf, for those who must compare with figures that it made.
+"""`harness: llmperf`: the container in which llmperf measures instead of this repository's client.
 
-Its prompts are its own sonnets, its figures are its own definitions, and the arms are loaded one after the other, so this
-is no paired comparison. The image is the user's, named by digest; nothing of it was read or run here. Its files are
-stored as they are: `*_summary.json` and `*_individual_responses.json` of
-https://github.com/ray-project/llmperf (`token_benchmark_ray.py`).
+The rest of the pod stays: the plan, what brings back and keeps unfinished results, and what publishes. llmperf is mended
+and driven by `benchmark llmperf` in an image of its own (images/llmperf), because Ray and the tokenizer weigh more than all
+else together.
 """
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cdk8s_charts import measuring, pod
+from cdk8s_charts import pod
 from cdk8s_charts.measuring import RESULTS
-from cdk8s_charts.serving import api_key, service_url
-from experiment.naming import ACCOUNT_PLACEHOLDER, RESULTS_PREFIX, bucket
+from cdk8s_charts.serving import api_key
 
 if TYPE_CHECKING:
-    from experiment.arms import Arm, Experiment
+    from experiment.arms import Experiment, Llmperf
 
-_MEAN_INPUT_TOKENS = 550
-"""llmperf's own default."""
-_RUN = """\
-for concurrency in $CONCURRENCY; do
-  python token_benchmark_ray.py --num-concurrent-requests "$concurrency" --results-dir "$0/concurrency-$concurrency" "$@" || exit 1
-done
-"""
+IMAGE = "${LLMPERF_IMAGE}"
+_OWN_MIB, _CLIENT_MIB = 1024, 64
+"""Ray with llmperf, and each request at once: 1.9 GiB were measured at 32 and 3.4 GiB at 64 (sum of PSS, Ray 2.60)."""
 
 
-def harness_containers(experiment: Experiment) -> pod.PodSpec:
-    """One init container an arm, in turn, then the upload."""
-    address = f"s3://{bucket(experiment, 'results', ACCOUNT_PLACEHOLDER)}/{RESULTS_PREFIX}llmperf-$(JOB_UID)"
-    upload = measuring.uploader(experiment, address)
-    runs = [_run(experiment, arm) for arm in experiment.served_arms]
-    body: pod.PodSpec = {"initContainers": runs, "containers": [upload]}
-    body["volumes"] = [
-        {"name": "results", "emptyDir": {"sizeLimit": "5Gi"}},
-        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "512Mi"}},
-    ]
-    pod.mount(upload, "results", RESULTS)
-    for run in runs:
-        pod.mount(run, "results", RESULTS, writable=True)
-        pod.mount(run, "shm", "/dev/shm", writable=True)
-    return body
-
-
-def _run(experiment: Experiment, arm: Arm) -> dict[str, Any]:
-    settings = experiment.benchmark
-    room = arm.serving.max_model_len - settings.max_tokens
-    arguments = {
-        "--model": arm.target.model.name,
-        "--llm-api": "openai",
-        "--mean-input-tokens": str(max(1, min(_MEAN_INPUT_TOKENS, room * 3 // 4))),
-        "--stddev-input-tokens": "0",
-        "--mean-output-tokens": str(settings.max_tokens),
-        "--stddev-output-tokens": "0",
-        "--max-num-completed-requests": str(settings.requests),
-        "--timeout": "3600",
-        "--additional-sampling-params": json.dumps({"temperature": settings.temperature}),
-    }
-    key = api_key(experiment, "OPENAI_API_KEY") or [{"name": "OPENAI_API_KEY", "value": "none"}]
-    return {
-        "name": f"run-{arm.name}",
-        "image": settings.llmperf_image,
+def harness_container(experiment: Experiment, asked: Llmperf, plan_file: str) -> pod.Container:
+    """Measures every arm of the plan, one after the other. Its volumes are `harness_volumes`."""
+    run: pod.Container = {
+        "name": "run",
+        "image": IMAGE,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["/bin/sh", "-c", _RUN, f"{RESULTS}/{arm.name}"],
-        "args": [word for pair in arguments.items() for word in pair],
-        "env": [
-            {"name": "OPENAI_API_BASE", "value": service_url(experiment, arm)},
-            {"name": "CONCURRENCY", "value": " ".join(map(str, settings.concurrency))},
-            {"name": "HOME", "value": "/tmp"},
-            *key,
+        "command": ["python", "-m", "benchmark"],
+        "args": [
+            "llmperf",
+            *("--plan", plan_file, "--out", RESULTS, "--text", asked.text),
+            *("--mean-input-tokens", str(asked.mean_input_tokens)),
+            *("--stddev-input-tokens", str(asked.stddev_input_tokens)),
+            *("--stddev-output-tokens", str(asked.stddev_output_tokens)),
         ],
-        "resources": pod.amounts(cpu="1", memory="2Gi"),
-        "securityContext": pod.container_security(writable_root=True),
+        "env": [{"name": "HOME", "value": "/tmp"}, *api_key(experiment, "BENCHMARK_API_KEY")],
+        "resources": pod.amounts(
+            cpu="1", memory=f"{_OWN_MIB + _CLIENT_MIB * max(experiment.benchmark.concurrency)}Mi"
+        ),
+        "securityContext": pod.container_security(writable_root=False),
     }
+    pod.mount(run, "results", RESULTS, writable=True)
+    pod.mount(run, "shm", "/dev/shm", writable=True)
+    pod.mount(run, "tmp", "/tmp", writable=True)
+    return run
+
+
+def harness_volumes() -> list[dict[str, object]]:
+    """Ray keeps its objects in shared memory, its sockets and logs in /tmp."""
+    return [
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": "2Gi"}},
+    ]

@@ -112,6 +112,17 @@ class LmEval:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Llmperf:
+    """What llmperf asks, in tokens of Llama's tokenizer."""
+
+    text: str = "sonnets"
+    """`sonnets` (its own) or `classes` (the prompts of each class)."""
+    mean_input_tokens: int = 550
+    stddev_input_tokens: int = 0
+    stddev_output_tokens: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class BenchmarkSettings:
     """How the arms are loaded; the plan of the benchmark pod is made from it."""
 
@@ -126,10 +137,8 @@ class BenchmarkSettings:
     seed: int
     slo: tuple[tuple[str, float], ...]
     """Service-level objectives by metric (`ttft_s`, `tpot_s`, `e2e_s`), in seconds; empty without any."""
-    harness: str = "native"
-    """`native` (this repository's client) or `llmperf`."""
-    llmperf_image: str | None = None
-    """The user's own image of llmperf, by digest; only with that harness."""
+    llmperf: Llmperf | None = None
+    """Set where the harness is llmperf and not this repository's client."""
     lm_eval: LmEval | None = None
 
 
@@ -247,5 +256,7 @@ class Experiment:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Prompt classes in the order of the file."""
+        """Classes of the requests: those of the prompts, in the order of the file, or llmperf's one."""
+        if self.benchmark.llmperf and self.benchmark.llmperf.text == "sonnets":
+            return ("sonnets",)
         return tuple(dict.fromkeys(prompt.class_name for prompt in self.prompts))

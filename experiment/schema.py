@@ -139,6 +139,17 @@ class LmEvalSection(Section):
     """Questions asked; gsm8k's test set has 1319."""
 
 
+class LlmperfSection(Section):
+    """What llmperf asks, in tokens of Llama's tokenizer, with which it counts."""
+
+    text: Literal["sonnets", "classes"] = "sonnets"
+    """Draw prompts from llmperf's own text, or from the prompts of each class, a line each."""
+    mean_input_tokens: Annotated[int, Field(ge=41, le=MOST)] = 550
+    """llmperf's instruction alone comes to 41."""
+    stddev_input_tokens: NotNegative = 0
+    stddev_output_tokens: NotNegative = 0
+
+
 class BenchmarkSection(Section):
     """How the arms are loaded."""
 
@@ -152,7 +163,7 @@ class BenchmarkSection(Section):
     seed: NotNegative = 1
     slo: ObjectivesSection | None = None
     harness: Literal["native", "llmperf"] = "native"
-    llmperf_image: str | None = None
+    llmperf: LlmperfSection | None = None
     lm_eval: LmEvalSection | None = None
 
 

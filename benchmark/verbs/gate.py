@@ -7,11 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmark.errors import ResultsError
 from benchmark.verbs.arguments import share
 
 HELP = "refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then"
-_LLMPERF = "llmperf"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -42,8 +40,6 @@ def execute(options: argparse.Namespace) -> int:
     from benchmark.analyse.gate import judge
     from benchmark.measure import journal
 
-    for folder in (options.baseline, options.run):
-        refuse_llmperf(folder)
     found = judge(
         journal.read(options.baseline),
         journal.read(options.run),
@@ -52,28 +48,6 @@ def execute(options: argparse.Namespace) -> int:
     )
     print(json.dumps(found, indent=1) if options.json else "\n".join(_text(found)))
     return 1 if found["regressions"] else 0
-
-
-def refuse_llmperf(folder: Path) -> None:
-    """llmperf divides by chunks, so that more tokens a chunk look like more time a token; it pairs nothing either.
-
-    Raises ResultsError where `folder` is a run of the llmperf harness: its files without ours.
-    """
-    if (folder / "requests.jsonl").exists():
-        return
-    if next(folder.glob("**/*_individual_responses.json"), None) or _says_llmperf(folder / "summary.json"):
-        raise ResultsError(
-            f"{folder}: is a run of harness llmperf, whose latency is per chunk and not per token; "
-            "gate on runs of `harness: native`"
-        )
-
-
-def _says_llmperf(path: Path) -> bool:
-    try:
-        run = json.loads(path.read_text(encoding="utf-8")).get("run", {})
-    except (OSError, ValueError, AttributeError):
-        return False
-    return isinstance(run, dict) and run.get("harness") == _LLMPERF
 
 
 def _text(found: dict[str, Any]) -> list[str]:

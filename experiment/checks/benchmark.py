@@ -1,47 +1,99 @@
-"""The benchmark's own image and extras."""
+"""The benchmark's other harness and its extras."""
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from experiment.catalogue.runtimes import RUNTIMES
+from experiment.checks.workload import CHAT_TEMPLATE_TOKENS
 from experiment.errors import Problem
+from experiment.schema import LlmperfSection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from experiment.schema import ExpandedFile
+    from experiment.schema import BenchmarkSection, ExpandedFile
 
-_BY_DIGEST = re.compile(r"[a-z0-9.:-]+(/[a-z0-9._-]+)+(:[\w.-]{1,128})?@sha256:[0-9a-f]{64}")
-_EXAMPLE = "111122223333.dkr.ecr.us-east-2.amazonaws.com/llmperf:2.0@sha256:<64 hex digits>"
+MOST_AT_ONCE = 64
+"""Requests at once that llmperf was seen to carry out; each is a process of Ray."""
+_TAIL = 3
+"""Standard deviations that lengths are given room for."""
 
 
-def llmperf_image(file: ExpandedFile) -> Iterator[Problem]:
-    """llmperf has no release and no image of its own: whoever wants its figures brings one, by digest."""
-    harness, image, path = file.benchmark.harness, file.benchmark.llmperf_image, "benchmark.llmperf_image"
-    if harness == "llmperf" and image is None:
+def llmperf_asked(file: ExpandedFile) -> Iterator[Problem]:
+    """Its settings without it."""
+    if file.benchmark.llmperf is not None and file.benchmark.harness != "llmperf":
         yield Problem(
-            path,
+            "benchmark.llmperf",
             None,
-            "is missing: harness llmperf runs in an image of yours",
-            f"build it and give its digest, as in {_EXAMPLE}",
-            ("benchmark.harness",),
-        )
-    elif harness != "llmperf" and image is not None:
-        yield Problem(
-            path,
-            image,
-            f"is never used by harness {harness}",
+            f"is never used by harness {file.benchmark.harness}",
             "remove it, or say `harness: llmperf`",
             ("benchmark.harness",),
         )
-    elif image is not None and not _BY_DIGEST.fullmatch(image):
+
+
+def llmperf_can(file: ExpandedFile) -> Iterator[Problem]:
+    """What llmperf's client cannot do, or would do otherwise than the file says."""
+    settings = file.benchmark
+    if settings.harness != "llmperf":
+        return
+    said = settings.model_fields_set
+    for key, wrong, why, remedy in (
+        ("endpoint", settings.endpoint != "chat", "llmperf asks for chat completions only", "use chat"),
+        (
+            "thinking",
+            settings.thinking,
+            "llmperf takes the first word after the reasoning for the first token",
+            "use false",
+        ),
+        (
+            "warmup",
+            "warmup" in said and settings.warmup > 0,
+            "llmperf asks nothing that it does not count",
+            "use 0",
+        ),
+        ("seed", "seed" in said, "llmperf has one of its own, 11111", "remove the key"),
+    ):
+        if wrong:
+            yield _problem(settings, key, why, remedy)
+    for number, level in enumerate(settings.concurrency):
+        if level > MOST_AT_ONCE:
+            yield Problem(
+                f"benchmark.concurrency[{number}]",
+                level,
+                f"llmperf starts a process for each request at once, and was tried with {MOST_AT_ONCE} at most",
+                f"use {MOST_AT_ONCE} or fewer, or `harness: native`",
+                ("benchmark.harness",),
+            )
+
+
+def _problem(settings: BenchmarkSection, key: str, why: str, remedy: str) -> Problem:
+    value: Any = getattr(settings, key)
+    return Problem(f"benchmark.{key}", value, why, f"{remedy}, or `harness: native`", ("benchmark.harness",))
+
+
+def llmperf_lengths(file: ExpandedFile) -> Iterator[Problem]:
+    """llmperf's prompts and answers must fit `max_model_len`, those far from the mean too."""
+    if file.benchmark.harness != "llmperf":
+        return
+    asked = file.benchmark.llmperf or LlmperfSection()
+    limit = file.serving.max_model_len
+    room = (
+        limit
+        - CHAT_TEMPLATE_TOKENS
+        - file.benchmark.max_tokens
+        - _TAIL * (asked.stddev_input_tokens + asked.stddev_output_tokens)
+    )
+    if asked.mean_input_tokens > room:
         yield Problem(
-            path,
-            image,
-            "does not pin an image by digest, so it may change under its name",
-            f"write {_EXAMPLE}",
+            "benchmark.llmperf.mean_input_tokens",
+            asked.mean_input_tokens,
+            f"with {file.benchmark.max_tokens} to generate, {_TAIL} deviations of both and {CHAT_TEMPLATE_TOKENS} for the "
+            f"template it is above max_model_len {limit}",
+            f"use {room} or less"
+            if room > 40
+            else "lower benchmark.max_tokens or raise serving.max_model_len",
+            ("serving.max_model_len", "benchmark.max_tokens", "benchmark.llmperf"),
         )
 
 
@@ -64,4 +116,4 @@ def in_a_cluster(file: ExpandedFile) -> Iterator[Problem]:
             )
 
 
-RULES = (llmperf_image, in_a_cluster)
+RULES = (llmperf_asked, llmperf_can, llmperf_lengths, in_a_cluster)

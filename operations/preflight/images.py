@@ -29,10 +29,7 @@ _KINDS = ", ".join(
 
 def of(experiment: Experiment) -> tuple[str, ...]:
     """Images that the experiment names; that of the benchmark is built at deploy time."""
-    named = [arm.runtime.image for arm in experiment.arms]
-    if experiment.benchmark.llmperf_image:
-        named.append(experiment.benchmark.llmperf_image)
-    return tuple(dict.fromkeys(named))
+    return tuple(dict.fromkeys(arm.runtime.image for arm in experiment.arms))
 
 
 def reachable(image: str, web: Web) -> Finding:

@@ -22,7 +22,12 @@ RESERVATION: dict[str, Any] = {
     "availability_zone": "us-east-2b",
 }
 BLOCK = RESERVATION | {"kind": "capacity-block", "ends_at": "2026-12-05T11:30:00Z"}
-DIGEST = "111122223333.dkr.ecr.us-east-2.amazonaws.com/llmperf:2.0@sha256:" + "a" * 64
+LLMPERF = both(
+    put("benchmark.harness", "llmperf"),
+    put("benchmark.llmperf", {"text": "classes", "mean_input_tokens": 64}),
+    remove("benchmark.warmup"),
+    remove("benchmark.seed"),
+)
 LLAMA = both(
     put("target.model", "meta-llama/Llama-3.3-70B-Instruct"),
     put(f"{SPECULATION}.draft.model", "meta-llama/Llama-3.2-1B-Instruct"),
@@ -484,22 +489,58 @@ TWINS: dict[str, tuple[Edit, Edit, str, str]] = {
         "arms[1].name",
         "is the promoted service's name",
     ),
-    "llmperf without an image": (
-        both(put("benchmark.harness", "llmperf"), put("benchmark.llmperf_image", DIGEST)),
-        remove("benchmark.llmperf_image"),
-        "benchmark.llmperf_image",
-        "an image of yours",
+    "llmperf and words that it does not send": (
+        LLMPERF,
+        put("benchmark.endpoint", "completions"),
+        "benchmark.endpoint",
+        "llmperf asks for chat completions only",
     ),
-    "llmperf's image by tag": (
-        both(put("benchmark.harness", "llmperf"), put("benchmark.llmperf_image", DIGEST)),
-        put("benchmark.llmperf_image", DIGEST.split("@")[0]),
-        "benchmark.llmperf_image",
-        "does not pin an image by digest",
+    "llmperf and reasoning": (
+        LLMPERF,
+        put("benchmark.thinking", True),
+        "benchmark.thinking",
+        "llmperf takes the first word after the reasoning",
     ),
-    "image without llmperf": (
-        NOTHING,
-        put("benchmark.llmperf_image", DIGEST),
-        "benchmark.llmperf_image",
+    "llmperf and a warm-up": (
+        LLMPERF,
+        put("benchmark.warmup", 4),
+        "benchmark.warmup",
+        "llmperf asks nothing that it does not count",
+    ),
+    "llmperf and a seed": (
+        LLMPERF,
+        put("benchmark.seed", 1),
+        "benchmark.seed",
+        "has one of its own, 11111",
+    ),
+    "llmperf and very many at once": (
+        both(LLMPERF, put("benchmark.concurrency", [4, 64])),
+        put("benchmark.concurrency", [4, 65]),
+        "benchmark.concurrency[1]",
+        "starts a process for each request",
+    ),
+    "llmperf's prompts beyond the context": (
+        LLMPERF,
+        put("benchmark.llmperf.mean_input_tokens", 393),
+        "benchmark.llmperf.mean_input_tokens",
+        "use 392 or less",
+    ),
+    "llmperf's prompts beyond the context at times": (
+        both(LLMPERF, put("benchmark.llmperf.mean_input_tokens", 300)),
+        put("benchmark.llmperf.stddev_input_tokens", 31),
+        "benchmark.llmperf.mean_input_tokens",
+        "use 299 or less",
+    ),
+    "llmperf's prompts shorter than its instruction": (
+        LLMPERF,
+        put("benchmark.llmperf.mean_input_tokens", 40),
+        "benchmark.llmperf.mean_input_tokens",
+        "greater than or equal to 41",
+    ),
+    "llmperf's settings without llmperf": (
+        LLMPERF,
+        put("benchmark.harness", "native"),
+        "benchmark.llmperf",
         "never used by harness native",
     ),
     "quality without a question": (

@@ -14,7 +14,7 @@ import pytest
 
 from cdk8s_charts.render import render
 from experiment import Experiment, load
-from experiment.arms import Capacity, Network, Serve
+from experiment.arms import Capacity, Llmperf, Network, Serve
 from infra.app import build_app
 from tests.infra.findings import Finding, findings
 from tests.infra.templates import Deployment
@@ -39,7 +39,7 @@ def experiment() -> Experiment:
 
 @pytest.fixture(scope="session")
 def opened(experiment: Experiment) -> Experiment:
-    """The same with nodes to start, room for two, a public endpoint and AWS reached inside the network."""
+    """The same with nodes to start, room for two, a public endpoint, AWS reached inside the network, llmperf."""
     cluster = replace(
         experiment.cluster,
         admin_cidrs=("203.0.113.7/32",),
@@ -48,7 +48,8 @@ def opened(experiment: Experiment) -> Experiment:
         kubernetes="1.36",
         network=Network(nat_gateways=2, interface_endpoints=True),
     )
-    settings = replace(experiment.benchmark, concurrency=(1, 4))
+    asked = Llmperf(text="classes", mean_input_tokens=64)
+    settings = replace(experiment.benchmark, concurrency=(1, 4), llmperf=asked)
     return replace(experiment, name="opened", cluster=cluster, benchmark=settings)
 
 
