@@ -38,7 +38,7 @@ def test_llmperf_is_pinned_by_its_commit_and_by_each_of_its_files() -> None:
     commits = set(re.findall(r"\b[0-9a-f]{40}\b", text))
     assert {commit[: len(COMMIT)] for commit in commits} == {COMMIT}
     lines = (ROOT / "images/llmperf/sources.sha256").read_text(encoding="utf-8").splitlines()
-    hashes = dict(reversed(line.split("  ")) for line in lines)
+    hashes = {name: value for value, _, name in (line.partition("  ") for line in lines)}
     assert {"token_benchmark_ray.py", "src/llmperf/sonnet.txt", "LICENSE.txt", "NOTICE.txt"} <= hashes.keys()
     assert all(re.fullmatch(r"[0-9a-f]{64}", value) for value in hashes.values())
     assert "sha256sum --check --strict" in text
