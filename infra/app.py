@@ -53,9 +53,6 @@ def cdk_app(context: Mapping[str, object], *, outdir: str | None, validation: bo
         context=dict(context),
         outdir=outdir,
         analytics_reporting=False,
-        # Of every construct CDK would note where in JavaScript it was made, and draw a tree for IDEs: a tenth of the
-        # synth, which says nothing of the Python here.
-        stack_traces=False,
-        tree_metadata=False,
+        tree_metadata=False,  # for IDEs; like the traces of where in JavaScript a construct was made, off in cdk.json
         builtin_cloud_formation_validation=validation,
     )

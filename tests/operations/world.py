@@ -102,16 +102,28 @@ class World:
         eks, role = self.client("eks"), f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/nodes"
         subnets = ["subnet-0a", "subnet-0b"]
         eks.create_cluster(name=self.experiment.name, roleArn=role, resourcesVpcConfig={"subnetIds": subnets})
-        eks.create_nodegroup(
+        self._add_group(role, subnets)
+        described = eks_backends[DEFAULT_ACCOUNT_ID][self.region].clusters[self.experiment.name]
+        described.endpoint = self.api.url
+        described.certificate_authority = {}
+
+    def _add_group(self, role: str, subnets: list[str]) -> None:
+        self.client("eks").create_nodegroup(
             clusterName=self.experiment.name,
             nodegroupName=neuron_nodegroup(self.experiment),
             scalingConfig={"minSize": 0, "desiredSize": 0, "maxSize": 1},
             subnets=subnets,
             nodeRole=role,
         )
-        described = eks_backends[DEFAULT_ACCOUNT_ID][self.region].clusters[self.experiment.name]
-        described.endpoint = self.api.url
-        described.certificate_authority = {}
+
+    def replace_group(self, experiment: Experiment) -> None:
+        """What `cdk deploy` does after nodes are bought another way: another group in place of the one that stood."""
+        standing = self.group
+        self.client("eks").delete_nodegroup(
+            clusterName=self.experiment.name, nodegroupName=standing.nodegroup_name
+        )
+        self.experiment = experiment
+        self._add_group(standing.node_role, standing.subnets)
 
     def stored(self, purpose: str) -> dict[str, bytes]:
         """Everything in a bucket."""

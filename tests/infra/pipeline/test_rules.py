@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from infra.acknowledged import Acknowledged
 from infra.pipeline.acknowledged import ACKNOWLEDGED
 from tests.infra.findings import Finding
@@ -41,6 +43,7 @@ def test_every_acknowledgement_matches_a_finding(rule_findings: list[Finding]) -
     assert [entry for entry in ACKNOWLEDGED if entry not in used] == []
 
 
+@pytest.mark.slow
 def test_cfn_lint_finds_no_error_in_the_pipeline_the_delivery_and_the_bootstrap(assembly: Path) -> None:
     templates = [
         assembly / "pipeline.template.json",

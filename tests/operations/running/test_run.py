@@ -357,7 +357,7 @@ def test_a_block_that_ends_in_the_middle_is_told_before_ec2_takes_the_nodes(
             "ends_at": stamp(ends),
         }
 
-    driver.world.experiment = load(variation(buy))
+    driver.world.replace_group(load(variation(buy)))
     driver.world.failing = {}
     context = driver.context()
     driver.clock.time = START + timedelta(minutes=1)
