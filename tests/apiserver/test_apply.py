@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +124,7 @@ def test_what_version_2_changes_is_what_the_cluster_then_has(
 def test_the_server_refuses_what_the_comparison_of_renders_finds(
     control_plane: ControlPlane, first: Objects, what: str
 ) -> None:
-    after = filled(first)
+    after = copy.deepcopy(first)
     REFUSED[what][1](after)
     (found,) = changed_in_place(first, after)
     kind, _, name = found.object.partition("/")
@@ -140,7 +141,7 @@ def test_the_server_refuses_another_image_in_a_job_that_was_released(
     erased(objects)
     make_namespace(control_plane.kubectl, objects)
     assert _errors(control_plane.kubectl.feed(objects, "apply")) == []
-    job, after = the(objects, "Job", "compile-"), filled(objects)
+    job, after = the(objects, "Job", "compile-"), copy.deepcopy(objects)
     name = job["metadata"]["name"]
     assert (
         control_plane.kubectl.run(
