@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LIBRARY = "@aws-cdk/cdk-assets-lib@1.5.0"
 PROGRAM = Path(__file__).with_name("publish_assets.js")
-_FOLDER = "/tmp/publish"
+_FOLDER = "publish"
 
 
 def publish_with_library(scope: Construct) -> None:

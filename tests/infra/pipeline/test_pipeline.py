@@ -98,8 +98,8 @@ def test_assets_are_published_in_one_build_by_the_library(pipeline: Template) ->
     assert actions(pipeline)["Assets"] == ["FileAssets"]
     found = project(pipeline, "Assets")
     written, run = commands(found)
-    assert written == f"printf '%s' '{PROGRAM.read_text(encoding='utf-8')}' > /tmp/publish/publish_assets.js"
-    assert run == "node /tmp/publish/publish_assets.js ."
+    assert written == f"printf '%s' '{PROGRAM.read_text(encoding='utf-8')}' > publish/publish_assets.js"
+    assert run == "node publish/publish_assets.js ."
     assert not found["Environment"].get("PrivilegedMode")
 
 
