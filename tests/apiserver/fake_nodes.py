@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from cdk8s_charts.scheduling.allocator import NEURON_CLASS
 from cdk8s_charts.scheduling.devices import DRIVER
 from cdk8s_charts.scheduling.quantities import NEURON_RESOURCE
+from tests.apiserver.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tests.apiserver.kubectl import Kubectl
 
 _VERSIONS = {"draDriverVersion"}
+_NOT_READY = "node.kubernetes.io/not-ready"
 
 
 def register(kubectl: Kubectl, nodes: Sequence[Node]) -> None:
@@ -38,6 +40,7 @@ def register(kubectl: Kubectl, nodes: Sequence[Node]) -> None:
             objects.append(_slice(node))
     assert kubectl.apply(objects) == []
     report(kubectl, nodes)
+    wait_until(lambda: not _tainted(kubectl, nodes), "the node controller has seen that the nodes are ready")
 
 
 def report(kubectl: Kubectl, nodes: Sequence[Node]) -> None:
@@ -56,6 +59,15 @@ def remove(kubectl: Kubectl, nodes: Sequence[Node]) -> None:
     for kind, found in (("node", names), ("resourceslice", slices), ("deviceclass", [DRIVER])):
         if found:
             kubectl.run("delete", kind, *found, "--ignore-not-found", "--wait=false")
+
+
+def _tainted(kubectl: Kubectl, nodes: Sequence[Node]) -> set[str]:
+    """Nodes that still have the taint with which every node begins."""
+    return {
+        node["metadata"]["name"]
+        for node in kubectl.get("nodes")["items"]
+        if any(taint["key"] == _NOT_READY for taint in node["spec"].get("taints", ()))
+    } & {node.name for node in nodes}
 
 
 def _status(node: Node) -> dict[str, Any]:

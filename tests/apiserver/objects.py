@@ -57,5 +57,8 @@ def erase(kubectl: Kubectl, namespace: str, objects: Sequence[dict[str, Any]] = 
 def _empty(kubectl: Kubectl, namespace: str) -> bool:
     pods = kubectl.items("pods", namespace)
     for pod in pods:
-        kubelet.let_go(kubectl, pod)
+        if pod["metadata"].get("finalizers"):
+            kubelet.let_go(kubectl, pod)
+    if pods:
+        kubectl.run("delete", "pods", "--all", "-n", namespace, "--force", "--grace-period=0", "--wait=false")
     return not pods and not kubectl.items("resourceclaims", namespace)
