@@ -1,0 +1,93 @@
+"""What is said about dollars before any is spent: `cost`, `run --dry-run`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.operations.verbs.conftest import Say
+from tests.operations.verbs.test_verbs import _rendered
+from tests.operations.world import World
+
+
+def test_cost_is_listed_by_component_with_its_dates(say: Say) -> None:
+    code, out, _ = say("cost", "--json", "--hours", "2", "--prices", "/nonexistent/prices.json")
+    bill = json.loads(out)
+    assert code == 0
+    assert bill["running_usd_per_hour"] == pytest.approx(
+        sum(item["usd_per_hour"] for item in bill["items"]), abs=0.001
+    )
+    assert bill["run"]["usd"] == pytest.approx(2 * bill["running_usd_per_hour"], abs=0.01)
+    assert all(item["as_of"] and item["source"] for item in bill["items"])
+    _, text, _ = say("cost", "--compiled", "--prices", "/nonexistent/prices.json")
+    assert "predicted" in text
+    assert max(len(line) for line in text.splitlines()) <= 100
+
+
+def test_a_damaged_file_of_prices_is_refused(say: Say, tmp_path: Path) -> None:
+    file = tmp_path / "prices.json"
+    for text in ("{", '{"us-east-2": {"x": {"usd_per_hour": -1}}}', '{"us-east-2": [1]}'):
+        file.write_text(text)
+        code, _, err = say("cost", "--prices", str(file))
+        assert (code, "is no file of prices; remove it" in err) == (2, True)
+
+
+def test_run_that_is_tried_only_tells_its_steps_and_the_dollars(
+    world: World, say: Say, tmp_path: Path
+) -> None:
+    written = _rendered(world.experiment, tmp_path)
+    code, out, _ = say(
+        "run", str(ROOT / "experiments/qwen3-32b.yaml"), "--dry-run", "--manifests", str(written)
+    )
+    assert (code, world.nodes) == (0, 0)
+    assert "set the Trn2 nodes to 0" in out
+    assert "for the answer at list price" in out
+    assert world.stored("results") == {}
+
+
+def test_run_that_is_tried_without_aws_tells_the_plan_of_a_new_run_and_why(
+    say: Say, credentials: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    code, out, err = say("run", str(ROOT / "experiments/qwen3-32b.yaml"), "--dry-run", "--json")
+    plan = json.loads(out)
+    assert code == 3
+    assert (plan["asked_aws"], plan["resumes"], plan["to_compile"]) == (False, None, 2)
+    assert plan["most_usd"] > plan["predicted_usd"] > 0
+    assert "no AWS credentials on this machine" in err
+    assert err.endswith("the plan is that of a new run that compiles every arm\n")
+    assert len(err.splitlines()) == 1
+
+
+def test_run_does_not_take_a_service_down(say: Say, variation: Callable[[Any], Path]) -> None:
+    file = variation(lambda data: data.update(serve={"arm": "qwen-sd-vllm"}))
+    for more in ((), ("--dry-run",)):
+        code, out, err = say("run", str(file), *more)
+        assert (code, out) == (2, "")
+        assert (
+            "qwen-sd-vllm is a service (serve), and a run ends with every arm and node at 0; remove the"
+            in err
+        )
+        assert len(err.splitlines()) == 1
+
+
+def test_cost_says_that_what_is_reserved_is_paid_for_otherwise(
+    say: Say, variation: Callable[[Any], Path]
+) -> None:
+    block = {
+        "kind": "reservation",
+        "reservation_id": "cr-0123456789abcdef0",
+        "availability_zone": "us-east-2b",
+    }
+    file = variation(lambda data: data["cluster"].update(capacity=block))
+    code, out, _ = say("cost", "--experiment", str(file), "--prices", "/nonexistent/prices.json")
+    assert code == 0
+    assert "cluster.capacity is a reservation: billed for all of its time, whether nodes run or not" in out
+    file = variation(lambda data: data["cluster"].update(network={"interface_endpoints": True}))
+    assert "interface endpoints by the hour" in say("cost", "--experiment", str(file))[1]

@@ -1,0 +1,132 @@
+"""`scale`: nodes up with a time to live, down whatever happens."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+from experiment.naming import neuron_nodegroup
+from operations import nodegroup
+from operations.aws import Aws
+from tests.operations.clients import shared_client
+from tests.operations.verbs.conftest import Say
+from tests.operations.world import World
+
+
+def test_scale_sets_nodes_with_a_time_to_live_and_back(world: World, say: Say) -> None:
+    code, out, _ = say("scale", "1", "--hours", "2")
+    assert code == 0
+    assert "set from 0 to 1 nodes; $35.76 an hour (list price) until they are set to 0 at 20" in out
+    assert world.nodes == 1
+    schedule = world.client("scheduler").get_schedule(
+        Name="qwen3-32b-scale-to-zero", GroupName="qwen3-32b-off"
+    )
+    assert schedule["ScheduleExpression"].startswith("at(20")
+    assert schedule["ActionAfterCompletion"] == "DELETE"
+    assert schedule["Target"]["RoleArn"] == world.off_role()
+    assert json.loads(schedule["Target"]["Input"]) == {
+        "ClusterName": "qwen3-32b",
+        "NodegroupName": "qwen3-32b-trn2-a-on-demand",
+        "ScalingConfig": {"MinSize": 0, "DesiredSize": 0, "MaxSize": 1},
+    }
+    assert say("scale", "1", "--hours", "1")[0] == 0  # replaces the schedule
+    code, out, _ = say("scale", "0", "--json")
+    assert (code, json.loads(out)["nodes"], world.nodes) == (0, 0, 0)
+    assert world.client("scheduler").list_schedules()["Schedules"] == []
+
+
+def test_scale_that_is_tried_only_changes_nothing(world: World, say: Say) -> None:
+    code, out, _ = say("scale", "1", "--dry-run")
+    assert (code, "would be set" in out, world.nodes) == (0, True, 0)
+    assert world.client("scheduler").list_schedules()["Schedules"] == []
+
+
+def test_scale_beyond_what_the_experiment_allows_is_refused(world: World, say: Say) -> None:
+    code, _, err = say("scale", "2")
+    assert (code, world.nodes) == (2, 0)
+    assert err == (
+        "scale: 2 nodes: qwen3-32b allows 1; raise cluster.max_nodes of the experiment and deploy, or ask for at most 1\n"
+    )
+
+
+def test_a_group_that_the_file_no_longer_describes_can_be_turned_off_and_not_on(
+    world: World, say: Say
+) -> None:
+    """The file was changed and not deployed: what stands must not bill on because its name is another."""
+    eks, standing = world.client("eks"), "qwen3-32b-trn2-b-reservation-9abcdef0"
+    role, subnets = "arn:aws:iam::123456789012:role/nodes", ["subnet-0a"]
+    sizes = {"minSize": 0, "desiredSize": 1, "maxSize": 1}
+    eks.delete_nodegroup(clusterName="qwen3-32b", nodegroupName=neuron_nodegroup(world.experiment))
+    for name in (standing, "qwen3-32b-system"):
+        eks.create_nodegroup(
+            clusterName="qwen3-32b", nodegroupName=name, scalingConfig=sizes, subnets=subnets, nodeRole=role
+        )
+    for dry in ((), ("--dry-run",)):
+        code, _, err = say("scale", "1", *dry)
+        assert code == 1
+        assert err.startswith(f"scale: node group {standing}: stands, and the experiment now describes ")
+        assert "take the change of cluster.capacity and cluster.availability_zones back" in err
+    assert world.client("scheduler").list_schedules()["Schedules"] == []
+    code, out, _ = say("scale", "0")
+    assert (code, f"{standing}: set from 1 to 0 nodes" in out) == (0, True)
+    found = eks.describe_nodegroup(clusterName="qwen3-32b", nodegroupName=standing)["nodegroup"]
+    assert found["scalingConfig"]["desiredSize"] == 0
+    system = eks.describe_nodegroup(clusterName="qwen3-32b", nodegroupName="qwen3-32b-system")["nodegroup"]
+    assert system["scalingConfig"]["desiredSize"] == 1
+
+
+def test_no_node_starts_where_nothing_would_stop_it(
+    world: World, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # moto answers a missing group with a fault of its own, so the refusal comes from the Stubber.
+    scheduler = boto3.client("scheduler", region_name="us-east-2")
+    with Stubber(scheduler) as stub:
+        stub.add_client_error("create_schedule", "ResourceNotFoundException")
+        made = {"scheduler": scheduler}
+        monkeypatch.setattr(
+            Aws, "_boto_client", lambda _self, service: made.get(service) or shared_client(service)
+        )
+        code, _, err = say("scale", "1")
+    assert (code, world.nodes) == (1, 0)
+    assert "nothing would set the nodes back to 0 and none are started" in err
+
+
+def test_scale_of_what_is_not_deployed_is_one_line(
+    say: Say, account: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Aws, "_boto_client", lambda _self, service: shared_client(service))
+    code, _, err = say("scale", "1")
+    assert code == 1
+    assert err.startswith(
+        "scale: node group qwen3-32b-trn2-a-on-demand: none in account 123456789012, us-east-2; deploy it"
+    )
+
+
+def test_a_wrong_account_is_refused_before_anything_is_changed(world: World, say: Say) -> None:
+    code, _, err = say("scale", "1", "--account", "111122223333")
+    assert (code, world.nodes) == (1, 0)
+    assert "these credentials are not of 111122223333" in err
+
+
+def test_a_group_that_eks_is_changing_is_one_line(world: World, aws: Aws) -> None:
+    from botocore.exceptions import ClientError
+
+    busy = ClientError(
+        {"Error": {"Code": "ResourceInUseException", "Message": "busy"}}, "UpdateNodegroupConfig"
+    )
+
+    class Busy:
+        def update_nodegroup_config(self, **_: Any) -> None:
+            raise busy
+
+    group = nodegroup.read(world.experiment, aws)
+    with pytest.raises(
+        Exception, match=f"{neuron_nodegroup(world.experiment)}: EKS is changing it .*run this again"
+    ):
+        nodegroup.set_size(
+            world.experiment, Aws("us-east-2", make_client=lambda _: Busy()), nodes=1, group=group
+        )

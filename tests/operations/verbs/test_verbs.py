@@ -1,0 +1,88 @@
+"""What all verbs share, `render` and `kubectl`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cdk8s_charts.manifest_file import ManifestFile, texts, write
+from experiment import Experiment
+from operations.__main__ import main
+from operations.verbs import VERBS
+from tests.conftest import ROOT
+from tests.operations.verbs.conftest import Say
+from tests.operations.world import World
+
+LAB = ROOT / "experiments" / "lab-tiny.yaml"
+
+
+def test_every_verb_has_its_script_and_its_help() -> None:
+    for name in VERBS:
+        script = ROOT / "scripts" / name
+        assert script.stat().st_mode & 0o100
+        assert f"operations {name}" in script.read_text() or name in ("forecast", "verify")
+        with pytest.raises(SystemExit) as ended:
+            main([name, "--help"])
+        assert ended.value.code == 0
+
+
+def test_kubectl_is_the_real_one_with_its_own_exit_code(world: World, say: Say) -> None:
+    code, out, _ = say("kubectl", "get", "deployments", "-o", "name")
+    assert (code, out.splitlines()) == (0, ["deployment.apps/qwen-vllm", "deployment.apps/qwen-sd-vllm"])
+    assert say("kubectl", "get", "deployment", "none")[0] == 1
+    assert say("kubectl")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "verb", ["preflight", "status", "scale", "cost", "teardown", "kubectl", "render", "run"]
+)
+def test_an_experiment_of_the_lab_is_none_of_their_business(verb: str, say: Say) -> None:
+    given = {
+        "scale": ["0", "--experiment", str(LAB)],
+        "run": [str(LAB)],
+        "kubectl": ["--experiment", str(LAB), "get"],
+    }
+    code, _, err = say(verb, *given.get(verb, ["--experiment", str(LAB)]))
+    assert code == 2
+    assert "exists in the lab only" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_wrong_experiment_is_refused_as_everywhere(say: Say, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("version: 9\n")
+    code, _, err = say("status", "--experiment", str(tmp_path / "mine.yaml"))
+    assert (code, "version" in err) == (2, True)
+
+
+def _rendered(experiment: Experiment, folder: Path) -> Path:
+    """Manifests with one placeholder of each kind, as the renderer writes files."""
+    pod = {
+        "kind": "Job",
+        "metadata": {"name": "j"},
+        "spec": {"image": "${BENCHMARK_IMAGE}", "bucket": "b-${AWS_ACCOUNT}"},
+    }
+    config = {"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"prompt": "say ${AWS_ACCOUNT}"}}
+    write(texts(experiment, (ManifestFile("00.yaml", (pod, config)),), folder))
+    return folder
+
+
+def test_render_fills_placeholders_and_leaves_the_users_texts(
+    say: Say, experiment: Experiment, tmp_path: Path
+) -> None:
+    folder = str(_rendered(experiment, tmp_path))
+    image = "111122223333.dkr.ecr.us-east-2.amazonaws.com/tools:0a1b"
+    given = ["--manifests", folder, "--account", "111122223333"]
+    code, out, _ = say("render", *given, "--json", "--set", f"BENCHMARK_IMAGE={image}")
+    job, config = json.loads(out)["items"]
+    assert code == 0
+    assert job["spec"] == {"image": image, "bucket": "b-111122223333"}
+    assert config["data"]["prompt"] == "say ${AWS_ACCOUNT}"
+    code, _, err = say("render", *given)
+    assert (code, "give it with --set BENCHMARK_IMAGE=..." in err) == (2, True)
+    code, _, err = say("render", *given, "--set", "BENCHMARK_IMAGE=tools:latest")
+    assert (code, "is no pinned image" in err) == (2, True)
+    (tmp_path / experiment.name / "00.yaml").write_text("edited: true\n")
+    code, _, err = say("render", *given, "--set", f"BENCHMARK_IMAGE={image}")
+    assert (code, "or edited since" in err) == (2, True)
