@@ -45,14 +45,19 @@ def build_app(
     return app
 
 
+_NO_TRACES = "aws:cdk:disable-creation-stack-traces"
+"""Where in JavaScript a construct was made; `cdk --debug` still asks for it. Not in cdk.json, where the command line warns
+of keys that begin with `aws:`."""
+
+
 def cdk_app(context: Mapping[str, object], *, outdir: str | None, validation: bool | None = None) -> cdk.App:
     """An empty app, which starts jsii: that takes a second."""
     import aws_cdk as cdk
 
     return cdk.App(
-        context=dict(context),
+        context={_NO_TRACES: True, **context},
         outdir=outdir,
         analytics_reporting=False,
-        tree_metadata=False,  # for IDEs; like the traces of where in JavaScript a construct was made, off in cdk.json
+        tree_metadata=False,  # for IDEs
         builtin_cloud_formation_validation=validation,
     )

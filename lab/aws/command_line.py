@@ -79,7 +79,9 @@ def bootstrap_and_deploy(
         report(f"cdk {' '.join(command[:words])}")
         _run([*command, "--ci", "--no-notices", *told], folder / f"{command[0]}.log", environment)
     template = folder / "bootstrap.json"
-    _run(["bootstrap", "--show-template", "--json", "--no-notices"], template, environment, errors=False)
+    # With CI set, warnings would go to stdout too, before the template.
+    quiet = environment | {"CI": "false"}
+    _run(["bootstrap", "--show-template", "--json", "--no-notices"], template, quiet, errors=False)
     return Deployed(
         assembly=assembly,
         bootstrap_template=template.read_text(encoding="utf-8"),

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from infra.configuration import configure
+from infra.configuration import ROOT, configure
 from infra.errors import InfraError
 
 
@@ -16,6 +18,13 @@ def test_feature_flags_of_cdk_json_are_part_of_the_context() -> None:
     context = configure({}).context
     assert context["@aws-cdk/core:defaultCrossStackReferences"] == "strong"
     assert context["@aws-cdk/aws-s3:serverAccessLogsUseBucketPolicy"] is True
+
+
+def test_the_command_line_has_nothing_to_warn_of_in_cdk_json() -> None:
+    context = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
+    assert not [
+        key for key in context if key.startswith("aws:")
+    ]  # reserved; the warning ends in what others read
 
 
 def test_the_command_line_overrides_cdk_json() -> None:
