@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
@@ -92,6 +92,9 @@ class RealWorld(World):
         if not self._exit_code(job):
             self._finish(job)
         return True
+
+    def _found(self, kind: str) -> list[dict[str, Any]]:
+        return self.plane.kubectl.items(kind, self.experiment.name)
 
     def _finish(self, name: str) -> None:
         for weights in self.experiment.weights:

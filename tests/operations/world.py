@@ -205,6 +205,10 @@ class World:
             self.store("results", f"{folder}/summary.json", {"by": name})
             self.store("results", f"{folder}/llmperf/a.json", {})
 
+    def _found(self, kind: str) -> list[dict[str, Any]]:
+        """The objects of a kind that the cluster has."""
+        return self.api.of(kind)
+
     def _compiled(self, arm: Arm) -> None:
         """What the compiler saves first, the marker last."""
         config = {"speculation_length": arm.tokens_per_step, "async_mode": arm.speculation is not None}
@@ -213,9 +217,9 @@ class World:
 
     def _asked(self, name: str) -> None:
         """lm-eval's answers of every arm that the Job has a container for, and that stands."""
-        pod = self.api.objects[("jobs", self.experiment.name, name)]["spec"]["template"]["spec"]
-        standing = {one["metadata"]["name"] for one in self.api.of("deployments") if one["spec"]["replicas"]}
-        for container in pod["initContainers"]:
+        standing = {one["metadata"]["name"] for one in self._found("deployments") if one["spec"]["replicas"]}
+        (job,) = (one for one in self._found("jobs") if one["metadata"]["name"] == name)
+        for container in job["spec"]["template"]["spec"]["initContainers"]:
             arm = container["name"].removeprefix(LMEVAL_CHECK)
             assert arm in standing
             answer = {"filter": "flexible-extract", "doc_hash": "q1", "exact_match": 1.0}

@@ -32,7 +32,7 @@ REFUSED: dict[str, tuple[str, Edit]] = {
     ),
     "what ends a Job at once": (
         "spec.podFailurePolicy",
-        lambda o: the(o, "Job", "compile-x")["spec"].update(podFailurePolicy={"rules": []}),
+        lambda o: the(o, "Job", "compile-")["spec"].update(podFailurePolicy={"rules": []}),
     ),
     "a Deployment's selector": (
         "spec.selector",
