@@ -26,12 +26,6 @@ class EndpointError(BenchmarkError):
     exit_code = 3
 
 
-class HarnessError(BenchmarkError):
-    """Another tool that was to measure did not come to its end; what it measured is kept."""
-
-    exit_code = 3
-
-
 class ErrorRateExceeded(BenchmarkError):
     """More requests to an arm failed than the user tolerates; what was measured is kept."""
 

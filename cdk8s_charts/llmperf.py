@@ -9,7 +9,6 @@ import cdk8s_plus_27 as kplus
 
 from cdk8s_charts import measuring, pod
 from cdk8s_charts.lift import authored, content_suffix, place
-from cdk8s_charts.llmperf_harness import harness_container, harness_volumes
 from cdk8s_charts.measuring import JOB_UID, RESULTS
 from cdk8s_charts.plan import plan, plan_object, plan_text
 from cdk8s_charts.probes import max_tokens
@@ -32,7 +31,6 @@ __all__ = ["cron_job", "llmperf_chart", "plan", "plan_object"]
 PLAN_FILE = "plan.json"
 _PLAN_MOUNT = "/plan"
 _BENCHMARK = ["python", "-m", "benchmark"]
-_START_S = 120
 
 
 def llmperf_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
@@ -74,9 +72,6 @@ def _body(experiment: Experiment, plan_name: str | None) -> pod.PodSpec:
         "env": [*publish["env"], *api_key(experiment, "BENCHMARK_API_KEY")],
         "volumeMounts": [*publish["volumeMounts"]],
     }
-    if experiment.benchmark.llmperf is not None:
-        run = harness_container(experiment, experiment.benchmark.llmperf, plan_file)
-        body["volumes"] += harness_volumes()
     region = ["--region", experiment.cluster.region]
     kept = f"s3://{bucket(experiment, 'results', ACCOUNT_PLACEHOLDER)}/{RESULTS_PREFIX}unfinished/$(JOB_UID)"
     restore = pod.tool("restore", ["restore", kept, "--to", RESULTS, *region], cpu="100m", memory="256Mi")
@@ -126,15 +121,11 @@ def _plan_source(experiment: Experiment, body: pod.PodSpec, plan_name: str | Non
 
 
 def _deadline_s(experiment: Experiment) -> int:
-    """Far above what a run can take: every answer of full length at 0.2 s a token, an hour for the rest, 2 h at least.
-
-    Each cell of llmperf starts Ray anew.
-    """
+    """Far above what a run can take: every answer of full length at 0.2 s a token, an hour for the rest, 2 h at least."""
     settings = experiment.benchmark
-    starts_s = len(settings.concurrency) * _START_S if settings.llmperf else 0
     answers = sum(-(-settings.requests // concurrency) for concurrency in settings.concurrency)
     cells = len(experiment.classes) * len(experiment.served_arms)
-    return max(7200, cells * (int(answers * max_tokens(experiment) * 0.2) + starts_s) + 3600)
+    return max(7200, cells * int(answers * max_tokens(experiment) * 0.2) + 3600)
 
 
 def _author(chart: cdk8s.Chart, experiment: Experiment) -> kplus.Job:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 PLACEHOLDERS = {
     "AWS_ACCOUNT": "id of the account, part of bucket names",
     "BENCHMARK_IMAGE": "image of benchmark and store, tagged with the hash of its content",
-    "LLMPERF_IMAGE": "image of the harness llmperf, tagged alike; only where an experiment has it",
     "LMEVAL_IMAGE": "image of the quality check, tagged alike; only where an experiment has one",
 }
 _PATTERN = re.compile(r"\$\{([A-Z_]+)\}")

@@ -40,7 +40,7 @@ def plan(experiment: Experiment) -> dict[str, Any]:
         ],
         "concurrency": list(settings.concurrency),
         "requests": settings.requests,
-        "warmup": 0 if settings.llmperf else settings.warmup,
+        "warmup": settings.warmup,
         "seed": settings.seed,
         "max_tokens": settings.max_tokens,
         "temperature": settings.temperature,

@@ -112,17 +112,6 @@ class LmEval:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Llmperf:
-    """What llmperf asks, in tokens of Llama's tokenizer."""
-
-    text: str = "sonnets"
-    """`sonnets` (its own) or `classes` (the prompts of each class)."""
-    mean_input_tokens: int = 550
-    stddev_input_tokens: int = 0
-    stddev_output_tokens: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
 class BenchmarkSettings:
     """How the arms are loaded; the plan of the benchmark pod is made from it."""
 
@@ -137,8 +126,6 @@ class BenchmarkSettings:
     seed: int
     slo: tuple[tuple[str, float], ...]
     """Service-level objectives by metric (`ttft_s`, `tpot_s`, `e2e_s`), in seconds; empty without any."""
-    llmperf: Llmperf | None = None
-    """Set where the harness is llmperf and not this repository's client."""
     lm_eval: LmEval | None = None
 
 
@@ -256,7 +243,5 @@ class Experiment:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Classes of the requests: those of the prompts, in the order of the file, or llmperf's one."""
-        if self.benchmark.llmperf and self.benchmark.llmperf.text == "sonnets":
-            return ("sonnets",)
+        """Classes of the prompts, in the order of the file."""
         return tuple(dict.fromkeys(prompt.class_name for prompt in self.prompts))

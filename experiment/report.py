@@ -83,7 +83,5 @@ def unknowns(experiment: Experiment) -> tuple[str, ...]:
 
 
 def prompts_of(experiment: Experiment, class_name: str) -> int:
-    """How many prompts a class has; llmperf makes as many as it sends."""
-    if experiment.benchmark.llmperf:
-        return experiment.benchmark.requests
+    """How many prompts a class has."""
     return sum(prompt.class_name == class_name for prompt in experiment.prompts)

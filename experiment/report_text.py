@@ -10,7 +10,7 @@ from experiment.placement import GIB, arm_memory_bytes, batches, nodes_needed, p
 from experiment.report import prompts_of, unknowns
 
 if TYPE_CHECKING:
-    from experiment.arms import Arm, BenchmarkSettings, ClusterSettings, Experiment
+    from experiment.arms import Arm, ClusterSettings, Experiment
     from experiment.placement import Place
 
 
@@ -27,7 +27,6 @@ def as_text(experiment: Experiment) -> str:
             f"  prompts     {classes}",
             f"  benchmark   {settings.endpoint}, temperature {settings.temperature:g}, {settings.max_tokens} tokens, "
             f"concurrency {', '.join(map(str, settings.concurrency))}, {settings.requests} requests a cell",
-            *_llmperf(settings),
             *(
                 [f"  quality     gsm8k, {settings.lm_eval.limit} questions an arm"]
                 if settings.lm_eval
@@ -40,16 +39,6 @@ def as_text(experiment: Experiment) -> str:
             *_cost(experiment),
         ]
     )
-
-
-def _llmperf(settings: BenchmarkSettings) -> list[str]:
-    if settings.llmperf is None:
-        return []
-    asked = settings.llmperf
-    return [
-        f"  harness     llmperf: prompts from {asked.text}, input {asked.mean_input_tokens} +- "
-        f"{asked.stddev_input_tokens}, output +- {asked.stddev_output_tokens} tokens of Llama's tokenizer"
-    ]
 
 
 def _heading(experiment: Experiment) -> list[str]:

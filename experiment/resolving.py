@@ -10,7 +10,6 @@ from experiment.arms import (
     Capacity,
     ClusterSettings,
     Experiment,
-    Llmperf,
     LmEval,
     Network,
     Prompt,
@@ -72,15 +71,8 @@ def _benchmark(section: BenchmarkSection) -> BenchmarkSettings:
         warmup=section.warmup,
         seed=section.seed,
         slo=tuple(section.slo.model_dump(exclude_none=True).items()) if section.slo else (),
-        llmperf=_llmperf(section),
         lm_eval=LmEval(limit=section.lm_eval.limit) if section.lm_eval else None,
     )
-
-
-def _llmperf(section: BenchmarkSection) -> Llmperf | None:
-    if section.harness != "llmperf":
-        return None
-    return Llmperf(**section.llmperf.model_dump() if section.llmperf else {})
 
 
 def _cluster(section: ClusterSection) -> ClusterSettings:

@@ -21,6 +21,17 @@ FORMS = {
     _HOUR: 'hour and minute in UTC, as in "22:00"',
 }
 """What the patterns of this schema ask for, for who reads a refusal."""
+REMOVED_KEYS = {
+    "benchmark.harness": (
+        "chose llmperf as the client, which this release no longer builds or runs",
+        "remove the key: llmperf's files and its own figure come with every run (docs/reproduce.md)",
+    ),
+    "benchmark.llmperf": (
+        "set what llmperf asks, which this release no longer builds or runs",
+        "remove the key",
+    ),
+}
+"""Keys that an earlier release read: what they did, and what to do now."""
 SecretName = Annotated[str, Field(pattern=_SECRET)]
 UNION_TAGS = ("<one>", "<several>")
 """What pydantic puts into an error's location for the two branches of `OneOrSeveral`."""
@@ -139,17 +150,6 @@ class LmEvalSection(Section):
     """Questions asked; gsm8k's test set has 1319."""
 
 
-class LlmperfSection(Section):
-    """What llmperf asks, in tokens of Llama's tokenizer, with which it counts."""
-
-    text: Literal["sonnets", "classes"] = "sonnets"
-    """Draw prompts from llmperf's own text, or from the prompts of each class, a line each."""
-    mean_input_tokens: Annotated[int, Field(ge=41, le=MOST)] = 550
-    """llmperf's instruction alone comes to 41."""
-    stddev_input_tokens: NotNegative = 0
-    stddev_output_tokens: NotNegative = 0
-
-
 class BenchmarkSection(Section):
     """How the arms are loaded."""
 
@@ -162,8 +162,6 @@ class BenchmarkSection(Section):
     warmup: Annotated[int, Field(ge=0, le=1000)] = 4
     seed: NotNegative = 1
     slo: ObjectivesSection | None = None
-    harness: Literal["native", "llmperf"] = "native"
-    llmperf: LlmperfSection | None = None
     lm_eval: LmEvalSection | None = None
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from experiment.errors import Problem
-from experiment.schema import FORMS, UNION_TAGS, ExperimentFile, known_keys, leaf_type
+from experiment.schema import FORMS, REMOVED_KEYS, UNION_TAGS, ExperimentFile, known_keys, leaf_type
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -134,6 +134,8 @@ def _listed(value: object) -> str:
 
 def _problem(detail: ErrorDetails, location: Location, path: str) -> Problem:
     kind = detail["type"]
+    if path in REMOVED_KEYS:
+        return Problem(path, detail["input"], *REMOVED_KEYS[path])
     if kind == "extra_forbidden":
         keys = known_keys(location[:-1])
         close = difflib.get_close_matches(str(location[-1]), keys, n=1)

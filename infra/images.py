@@ -44,17 +44,6 @@ IMAGES = (
         dockerfile="images/lmeval/Dockerfile",
         sources=("images/lmeval/requirements.txt", "images/lmeval/questions.py"),
     ),
-    Image(
-        placeholder="LLMPERF_IMAGE",
-        construct_id="LlmperfImage",
-        dockerfile="images/llmperf/Dockerfile",
-        sources=(
-            "images/llmperf/requirements.txt",
-            "images/llmperf/sources.sha256",
-            "images/llmperf/tokenizer.py",
-            "benchmark",
-        ),
-    ),
 )
 
 

@@ -20,8 +20,7 @@ def is_aa(plan: Plan) -> bool:
 
 def warnings(plan: Plan, raw: RawRun) -> list[str]:
     """One sentence each; empty for a run without reproach."""
-    of_plan = _of_llmperf(plan, raw) if raw.sittings[0].by_llmperf else _of_plan(plan)
-    return [*of_plan, *_of_records(raw)]
+    return [*_of_plan(plan), *_of_records(raw)]
 
 
 def _of_plan(plan: Plan) -> Iterator[str]:
@@ -42,20 +41,6 @@ def _of_plan(plan: Plan) -> Iterator[str]:
     ]
     if few:
         yield f"fewer than {MIN_PROMPTS} prompts in {', '.join(few)}: no verdict there"
-
-
-def _of_llmperf(plan: Plan, raw: RawRun) -> Iterator[str]:
-    """Its prompts are known only after it has asked them."""
-    yield (
-        "measured by llmperf: one arm after the other, without warm-up, prompts drawn from a text and equal from run to "
-        "run, so a prefix cache may serve them; for a comparison with llmperf's old figures"
-    )
-    asked: dict[str, set[str]] = {class_: set() for class_ in plan.classes}
-    for record in raw.requests:
-        asked.setdefault(record.class_, set()).add(record.prompt_id)
-    few = [f"{class_} ({len(prompts)})" for class_, prompts in asked.items() if len(prompts) < MIN_PROMPTS]
-    if few:
-        yield f"fewer than {MIN_PROMPTS} different prompts in {', '.join(few)}: no verdict there"
 
 
 def _of_records(raw: RawRun) -> Iterator[str]:

@@ -24,7 +24,6 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
 
     Raises ResultsError where the runs say nothing about each other.
     """
-    _refuse_llmperf(baseline, run)
     _refuse_other_origin(baseline, run)
     compared = compare_runs(baseline, run)
     errors = [
@@ -45,15 +44,6 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
         *_failing(errors, more_errors),
     ]
     return {**found, "regressions": regressions}
-
-
-def _refuse_llmperf(*runs: RawRun) -> None:
-    for opening in (raw.sittings[0] for raw in runs):
-        if opening.by_llmperf:
-            raise ResultsError(
-                f"run {opening.run}: was measured by llmperf, one arm after the other and not in turns; gate on runs of "
-                "`harness: native`"
-            )
 
 
 def _refuse_other_origin(baseline: RawRun, run: RawRun) -> None:

@@ -17,8 +17,6 @@ Phase = Literal["warmup", "measured"]
 Provenance = Literal["measured", "emulated"]
 Api = Literal["chat", "completions"]
 
-BY_LLMPERF = "llmperf "
-"""What the client of a run is called that llmperf measured."""
 _RENAMED = {"class_": "class"}
 _FORMER = {"spec_stats": "speculation"}
 """What a key was called in older journals."""
@@ -40,11 +38,6 @@ class RunRecord:
     timeout_s: float
     client: str
     python: str
-
-    @property
-    def by_llmperf(self) -> bool:
-        """Whether llmperf asked: with prompts of its own, one arm after the other."""
-        return self.client.startswith(BY_LLMPERF)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

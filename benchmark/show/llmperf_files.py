@@ -52,7 +52,7 @@ def write(raw: RawRun, folder: Path) -> list[Path]:
     plan = from_dict(raw.sittings[0].plan)
     written = []
     for (arm, class_, load), records in _cells(raw).items():
-        place = cell_folder(folder, arm, class_, load)
+        place = _cell_folder(folder, arm, class_, load)
         answers = [response(plan.arm(arm), record) for record in records]
         name = stem(plan, answers)
         about = {"arm": arm, "class": class_, "experiment": plan.experiment, "run": raw.sittings[0].run}
@@ -64,7 +64,7 @@ def write(raw: RawRun, folder: Path) -> list[Path]:
     return written
 
 
-def cell_folder(folder: Path, arm: str, class_: str, load: str) -> Path:
+def _cell_folder(folder: Path, arm: str, class_: str, load: str) -> Path:
     """Where the files of a cell lie; `load` is `c4` or `r2.5`."""
     return folder / FOLDER / _slug(arm) / f"{_slug(class_)}-{_slug(load)}"
 

@@ -21,10 +21,6 @@ def write(raw: RawRun, folder: Path) -> Path:
 def command(raw: RawRun) -> str:
     """The command that makes the same requests; each arm's address may be given anew."""
     opening = raw.sittings[0]
-    if opening.by_llmperf:
-        return (
-            f"python -m benchmark {opening.client.partition(' (')[0]} --plan {PLAN_FILE} --out results/again"
-        )
     return f"python -m benchmark run --plan {PLAN_FILE} --timeout {opening.timeout_s:g} --out results/again"
 
 

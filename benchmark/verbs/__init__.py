@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from benchmark.verbs import advise, compare, gate, importing, llmperf, publish, report, run, selftest
+from benchmark.verbs import advise, compare, gate, importing, publish, report, run, selftest
 
 VERBS: dict[str, ModuleType] = {
     "run": run,
@@ -18,5 +18,4 @@ VERBS: dict[str, ModuleType] = {
     "gate": gate,
     "selftest": selftest,
     "import": importing,
-    "llmperf": llmperf,
 }

@@ -55,8 +55,7 @@ def write_files(raw: RawRun, summary: dict[str, Any], folder: Path) -> list[str]
 
     written = [replay.write(raw, folder).name]
     written += [path.name for path in csv_files.write(raw, summary, folder)]
-    if not raw.sittings[0].by_llmperf:  # then its own are there
-        written.append(f"{llmperf_files.FOLDER}/ ({len(llmperf_files.write(raw, folder))} files)")
+    written.append(f"{llmperf_files.FOLDER}/ ({len(llmperf_files.write(raw, folder))} files)")
     if lacking := page.missing():
         print(
             f"{page.FILE_NAME}: not written, {' and '.join(lacking)} not installed; pip install {' '.join(lacking)}",

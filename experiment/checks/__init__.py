@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiment.checks import (
-    benchmark,
     capacity,
     cluster,
     names,
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 def problems(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
     """Every reason for which `file` cannot work."""
-    for subject in (names, weights, pairing, speculation, placing, cluster, capacity, serve, benchmark):
+    for subject in (names, weights, pairing, speculation, placing, cluster, capacity, serve):
         for rule in subject.RULES:
             yield from rule(file)
     for workload_rule in workload.RULES:

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from experiment.catalogue.models import MODELS
+from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.subjects import treated
 from experiment.errors import Problem
 
@@ -96,12 +97,7 @@ def thinking(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterator[Probl
 
 
 def every_prompt_asked(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
-    """A cell must be large enough for each prompt of its class; the same prompts are asked of every arm.
-
-    llmperf asks none of them: it draws prompts from a text.
-    """
-    if file.benchmark.harness == "llmperf":
-        return
+    """A cell must be large enough for each prompt of its class; the same prompts are asked of every arm."""
     sizes = Counter(prompt.class_name for prompt in prompts)
     largest = max(sizes.values(), default=0)
     if file.benchmark.requests < largest:
@@ -121,24 +117,17 @@ def distinct_levels(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterato
         yield Problem("benchmark.concurrency", levels, "names a level twice", "name each once")
 
 
-def drawn_from(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
-    """llmperf joins the prompts of a class to one text, and sends lines of it as one message with one limit."""
-    if not file.benchmark.llmperf or file.benchmark.llmperf.text != "classes":
-        return
-    for prompt in prompts:
-        roles = [role for role, _ in prompt.messages]
-        for wrong, why in (
-            (roles not in ([], ["user"]), "is a conversation, and llmperf sends one text"),
-            (prompt.max_tokens is not None, "has its own max_tokens, and llmperf has one for all"),
-        ):
-            if wrong:
-                yield Problem(
-                    "prompts.file" if file.prompts.file else f"prompts.classes.{prompt.class_name}",
-                    prompt.id,
-                    why,
-                    "leave one message of the user and no max_tokens, or use `text: sonnets`",
-                    ("benchmark.llmperf",),
-                )
+def quality_in_a_cluster(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+    """lm-eval runs as a pod."""
+    runtime = RUNTIMES.get(file.runtime)
+    if file.benchmark.lm_eval is not None and runtime is not None and runtime.lab_only:
+        yield Problem(
+            "benchmark.lm_eval",
+            None,
+            f"runs as a pod, and runtime {runtime.name} runs in the lab only",
+            "remove the section",
+            ("runtime",),
+        )
 
 
-RULES = (lengths, plan_size, sampling, thinking, every_prompt_asked, distinct_levels, drawn_from)
+RULES = (lengths, plan_size, sampling, thinking, every_prompt_asked, distinct_levels, quality_in_a_cluster)

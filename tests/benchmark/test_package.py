@@ -33,8 +33,7 @@ def test_the_package_travels_alone_with_two_libraries() -> None:
     allowed = {"benchmark", "aiohttp", "boto3", "botocore", *sys.stdlib_module_names}
     for path in PACKAGE.rglob("*.py"):
         of_the_page = {"jinja2", "matplotlib"} if path.is_relative_to(PACKAGE / "show") else set()
-        of_llmperf = {"ray", "requests"} if path.is_relative_to(PACKAGE / "llmperf") else set()
-        assert imported(path) <= allowed | of_the_page | of_llmperf, path
+        assert imported(path) <= allowed | of_the_page, path
 
 
 @pytest.mark.parametrize(

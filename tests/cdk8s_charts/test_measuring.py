@@ -1,4 +1,4 @@
-"""The benchmark, its other harness and the quality check, as they are rendered."""
+"""The benchmark and the quality check, as they are rendered."""
 
 from __future__ import annotations
 
@@ -9,25 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 
-from benchmark.__main__ import parser
 from cdk8s_charts import llmperf, lmeval
 from cdk8s_charts.manifest_file import ManifestFile
-from cdk8s_charts.placeholders import names_in
 from cdk8s_charts.plan import LARGEST_CONFIG_MAP, plan_object, plan_text
 from cdk8s_charts.render import render
 from experiment import Experiment
-from experiment.arms import Llmperf, LmEval
-from experiment.checks.benchmark import MOST_AT_ONCE
+from experiment.arms import LmEval
 from images.lmeval import questions
 from tests.cdk8s_charts.conftest import containers, of_kind, pods
 from tests.cdk8s_charts.variations import with_benchmark, with_serving
 from tests.conftest import ROOT
 
 Case = tuple[Experiment, tuple[ManifestFile, ...]]
-LLMPERF = Llmperf(text="classes", mean_input_tokens=64, stddev_input_tokens=5)
 
 
 def _body(job: dict[str, Any]) -> dict[str, Any]:
@@ -93,78 +88,13 @@ def test_a_plan_that_is_too_large_comes_from_s3_by_its_hash(reference: Experimen
 
 def test_a_key_reaches_every_client_from_its_secret(reference: Experiment) -> None:
     experiment = with_serving(reference, api_key_secret="key")
-    native = _body(llmperf.cron_job(experiment, plan_name="plan"))
-    other = with_benchmark(experiment, llmperf=LLMPERF)
+    client = _body(llmperf.cron_job(experiment, plan_name="plan"))
     for body, variable in (
-        (native, "BENCHMARK_API_KEY"),
-        (_body(llmperf.cron_job(other, plan_name="plan")), "BENCHMARK_API_KEY"),
+        (client, "BENCHMARK_API_KEY"),
         (_body(lmeval.cron_job(experiment)), "OPENAI_API_KEY"),
     ):
         text = json.dumps(body)
         assert f'{{"name": "{variable}", "valueFrom": {{"secretKeyRef": {{"name": "key"' in text
-
-
-def test_llmperf_takes_the_place_of_the_client_and_the_rest_of_the_pod_stays(reference: Experiment) -> None:
-    other = with_benchmark(reference, llmperf=LLMPERF)
-    native, body = (_body(llmperf.cron_job(one, plan_name="plan")) for one in (reference, other))
-    assert [entry["name"] for entry in containers(body)] == [entry["name"] for entry in containers(native)]
-    for one, two in zip(containers(native), containers(body), strict=True):
-        assert (one == two) == (one["name"] != "run")
-    (run,) = (entry for entry in containers(body) if entry["name"] == "run")
-    assert run["image"] == "${LLMPERF_IMAGE}"
-    assert [*run["command"], *run["args"]] == [
-        *("python", "-m", "benchmark", "llmperf", "--plan", "/plan/plan.json", "--out", "/results"),
-        *("--text", "classes", "--mean-input-tokens", "64"),
-        *("--stddev-input-tokens", "5", "--stddev-output-tokens", "0"),
-    ]
-
-
-def test_the_arguments_of_llmperf_are_those_that_the_benchmark_takes(reference: Experiment) -> None:
-    body = _body(llmperf.cron_job(with_benchmark(reference, llmperf=LLMPERF), plan_name="plan"))
-    (run,) = (entry for entry in containers(body) if entry["name"] == "run")
-    options = parser().parse_args(run["args"])
-    assert (options.verb, options.text, options.mean_input_tokens) == ("llmperf", "classes", 64)
-    assert (options.stddev_input_tokens, options.stddev_output_tokens) == (5, 0)
-
-
-def test_llmperf_writes_to_its_volumes_alone_and_has_memory_for_each_request(reference: Experiment) -> None:
-    several = with_benchmark(reference, llmperf=LLMPERF, concurrency=(1, 32))
-    body = _body(llmperf.cron_job(several, plan_name="plan"))
-    (run,) = (entry for entry in containers(body) if entry["name"] == "run")
-    assert run["securityContext"]["readOnlyRootFilesystem"]
-    writable = {entry["mountPath"] for entry in run["volumeMounts"] if not entry.get("readOnly")}
-    assert writable == {"/results", "/dev/shm", "/tmp"}
-    assert {entry["name"] for entry in run["volumeMounts"]} <= {entry["name"] for entry in body["volumes"]}
-    assert run["resources"]["limits"]["memory"] == "3072Mi"  # 1976 MiB were measured at 32
-
-
-def test_a_run_of_llmperf_is_given_the_time_that_its_starts_take(reference: Experiment) -> None:
-    native, other = (
-        llmperf.cron_job(one, plan_name="plan")["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"]
-        for one in (reference, with_benchmark(reference, llmperf=LLMPERF))
-    )
-    cells = len(reference.classes) * len(reference.served_arms)
-    assert other == native + cells * 120
-
-
-def test_sonnets_are_one_class(reference: Experiment) -> None:
-    experiment = with_benchmark(reference, llmperf=Llmperf(mean_input_tokens=300))
-    assert experiment.classes == ("sonnets",)
-    assert len(with_benchmark(reference, llmperf=LLMPERF).classes) == 5
-
-
-@pytest.mark.parametrize("version", ["1.35", "1.36"])
-@pytest.mark.parametrize("most", [4, MOST_AT_ONCE])
-def test_a_render_with_llmperf_passes_every_check_and_is_strictly_valid(
-    reference: Experiment, version: str, most: int
-) -> None:
-    """`render` itself refuses what a check between objects finds, or what no node takes."""
-    cluster = replace(reference.cluster, kubernetes=version)
-    experiment = with_benchmark(replace(reference, cluster=cluster), llmperf=LLMPERF, concurrency=(most,))
-    files = render(experiment)
-    job = of_kind(files, "CronJob")["qwen-llmperf"]
-    kubernetes_validate.validate(job, version, strict=True)
-    assert names_in(job) == {"AWS_ACCOUNT", "BENCHMARK_IMAGE", "LLMPERF_IMAGE"}
 
 
 @pytest.mark.parametrize(

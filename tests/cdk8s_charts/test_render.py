@@ -22,9 +22,7 @@ from cdk8s_charts.manifest_file import ManifestFile, read, stale, texts, write
 from cdk8s_charts.placeholders import PLACEHOLDERS, fill, names_in
 from cdk8s_charts.render import render
 from experiment import Experiment
-from experiment.arms import Llmperf
 from tests.cdk8s_charts.conftest import EXPERIMENTS, containers, of_kind, pods
-from tests.cdk8s_charts.variations import with_benchmark
 from tests.conftest import ROOT
 
 Case = tuple[Experiment, tuple[ManifestFile, ...]]
@@ -191,10 +189,8 @@ def test_the_plan_has_every_prompt_and_the_urls_of_the_services(
     assert [arm["max_tokens_per_step"] for arm in plan["arms"]] == [1, 7]
 
 
-def test_placeholders_are_a_closed_list(reference: Experiment, files: tuple[ManifestFile, ...]) -> None:
-    other = render(with_benchmark(reference, llmperf=Llmperf(mean_input_tokens=300)))
-    assert names_in([file.objects for file in (*files, *other)]) == PLACEHOLDERS.keys()
-    assert names_in([file.objects for file in files]) == PLACEHOLDERS.keys() - {"LLMPERF_IMAGE"}
+def test_placeholders_are_a_closed_list(files: tuple[ManifestFile, ...]) -> None:
+    assert names_in([file.objects for file in files]) == PLACEHOLDERS.keys()
 
 
 def test_filling_leaves_no_placeholder_and_refuses_wrong_names(files: tuple[ManifestFile, ...]) -> None:

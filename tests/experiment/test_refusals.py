@@ -20,6 +20,21 @@ SPECULATION = "arms.1.speculation"
 REFUSED: dict[str, tuple[Edit, str, str]] = {
     "unknown key": (put("serving.max_num_seq", 4), "serving.max_num_seq", "did you mean `max_num_seqs`?"),
     "unknown key at the top": (put("targets", {}), "targets", "did you mean `target`?"),
+    "another client": (
+        put("benchmark.harness", "llmperf"),
+        "benchmark.harness",
+        "no longer builds or runs; remove the key",
+    ),
+    "our client by its former name": (
+        put("benchmark.harness", "native"),
+        "benchmark.harness",
+        "remove the key",
+    ),
+    "settings of another client": (
+        put("benchmark.llmperf", {"text": "classes"}),
+        "benchmark.llmperf",
+        "remove the key",
+    ),
     "wrong type": (put("serving.max_model_len", "1024"), "serving.max_model_len", "valid integer"),
     "unquoted version": (put("cluster.kubernetes", 1.35), "cluster.kubernetes", "put it in quotes"),
     "version of the file": (put("version", 2), "version", "reads version 1"),

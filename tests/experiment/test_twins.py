@@ -22,12 +22,6 @@ RESERVATION: dict[str, Any] = {
     "availability_zone": "us-east-2b",
 }
 BLOCK = RESERVATION | {"kind": "capacity-block", "ends_at": "2026-12-05T11:30:00Z"}
-LLMPERF = both(
-    put("benchmark.harness", "llmperf"),
-    put("benchmark.llmperf", {"text": "classes", "mean_input_tokens": 64}),
-    remove("benchmark.warmup"),
-    remove("benchmark.seed"),
-)
 LLAMA = both(
     put("target.model", "meta-llama/Llama-3.3-70B-Instruct"),
     put(f"{SPECULATION}.draft.model", "meta-llama/Llama-3.2-1B-Instruct"),
@@ -488,60 +482,6 @@ TWINS: dict[str, tuple[Edit, Edit, str, str]] = {
         put("arms.1.name", "qwen3-32b-service"),
         "arms[1].name",
         "is the promoted service's name",
-    ),
-    "llmperf and words that it does not send": (
-        LLMPERF,
-        put("benchmark.endpoint", "completions"),
-        "benchmark.endpoint",
-        "llmperf asks for chat completions only",
-    ),
-    "llmperf and reasoning": (
-        LLMPERF,
-        put("benchmark.thinking", True),
-        "benchmark.thinking",
-        "llmperf takes the first word after the reasoning",
-    ),
-    "llmperf and a warm-up": (
-        LLMPERF,
-        put("benchmark.warmup", 4),
-        "benchmark.warmup",
-        "llmperf asks nothing that it does not count",
-    ),
-    "llmperf and a seed": (
-        LLMPERF,
-        put("benchmark.seed", 1),
-        "benchmark.seed",
-        "has one of its own, 11111",
-    ),
-    "llmperf and very many at once": (
-        both(LLMPERF, put("benchmark.concurrency", [4, 64])),
-        put("benchmark.concurrency", [4, 65]),
-        "benchmark.concurrency[1]",
-        "starts a process for each request",
-    ),
-    "llmperf's prompts beyond the context": (
-        LLMPERF,
-        put("benchmark.llmperf.mean_input_tokens", 393),
-        "benchmark.llmperf.mean_input_tokens",
-        "use 392 or less",
-    ),
-    "llmperf's prompts beyond the context at times": (
-        both(LLMPERF, put("benchmark.llmperf.mean_input_tokens", 300)),
-        put("benchmark.llmperf.stddev_input_tokens", 31),
-        "benchmark.llmperf.mean_input_tokens",
-        "use 299 or less",
-    ),
-    "llmperf's prompts shorter than its instruction": (
-        LLMPERF,
-        put("benchmark.llmperf.mean_input_tokens", 40),
-        "benchmark.llmperf.mean_input_tokens",
-        "greater than or equal to 41",
-    ),
-    "llmperf's settings without llmperf": (
-        LLMPERF,
-        put("benchmark.harness", "native"),
-        "benchmark.llmperf",
-        "never used by harness native",
     ),
     "quality without a question": (
         put("benchmark.lm_eval", {"limit": 1}),

@@ -19,7 +19,7 @@ import pytest
 
 from cdk8s_charts.render import render
 from experiment import Experiment, load
-from experiment.arms import Capacity, Llmperf, Network, Serve
+from experiment.arms import Capacity, Network, Serve
 from infra.app import build_app
 from tests.infra.findings import Finding, findings
 from tests.infra.templates import Deployment
@@ -46,7 +46,7 @@ def experiment() -> Experiment:
 
 @pytest.fixture(scope="session")
 def opened(experiment: Experiment) -> Experiment:
-    """The same with nodes to start, room for two, a public endpoint, AWS reached inside the network, llmperf."""
+    """The same with nodes to start, room for two, a public endpoint, AWS reached inside the network."""
     cluster = replace(
         experiment.cluster,
         admin_cidrs=("203.0.113.7/32",),
@@ -55,8 +55,7 @@ def opened(experiment: Experiment) -> Experiment:
         kubernetes="1.36",
         network=Network(nat_gateways=2, interface_endpoints=True),
     )
-    asked = Llmperf(text="classes", mean_input_tokens=64)
-    settings = replace(experiment.benchmark, concurrency=(1, 4), llmperf=asked)
+    settings = replace(experiment.benchmark, concurrency=(1, 4))
     return replace(experiment, name="opened", cluster=cluster, benchmark=settings)
 
 

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchmark.llmperf.asking import COMMIT
 from cdk8s_charts.placeholders import PLACEHOLDERS
 from cdk8s_charts.render import render
 from experiment import Experiment
-from experiment.arms import Llmperf
 from infra.images import IMAGES, images_in
 from tests.infra.templates import Deployment, resolved
 
@@ -25,23 +23,12 @@ def test_every_placeholder_of_an_image_is_built_here() -> None:
 
 
 def test_an_image_is_built_only_for_an_experiment_that_runs_it(experiment: Experiment) -> None:
-    other = replace(experiment.benchmark, llmperf=Llmperf(mean_input_tokens=300), lm_eval=None)
+    other = replace(experiment.benchmark, lm_eval=None)
     for one, wanted in (
         (experiment, {"BENCHMARK_IMAGE", "LMEVAL_IMAGE"}),
-        (replace(experiment, benchmark=other), {"BENCHMARK_IMAGE", "LLMPERF_IMAGE"}),
+        (replace(experiment, benchmark=other), {"BENCHMARK_IMAGE"}),
     ):
         assert {image.placeholder for image in images_in(render(one))} == wanted
-
-
-def test_llmperf_is_pinned_by_its_commit_and_by_each_of_its_files() -> None:
-    text = (ROOT / "images/llmperf/Dockerfile").read_text(encoding="utf-8")
-    commits = set(re.findall(r"\b[0-9a-f]{40}\b", text))
-    assert {commit[: len(COMMIT)] for commit in commits} == {COMMIT}
-    lines = (ROOT / "images/llmperf/sources.sha256").read_text(encoding="utf-8").splitlines()
-    hashes = {name: value for value, _, name in (line.partition("  ") for line in lines)}
-    assert {"token_benchmark_ray.py", "src/llmperf/sonnet.txt", "LICENSE.txt", "NOTICE.txt"} <= hashes.keys()
-    assert all(re.fullmatch(r"[0-9a-f]{64}", value) for value in hashes.values())
-    assert "sha256sum --check --strict" in text
 
 
 @pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.construct_id)
@@ -54,7 +41,6 @@ def test_what_an_image_installs_is_pinned_with_hashes(image: Any) -> None:
     requirements = (ROOT / image.dockerfile).with_name("requirements.txt").read_text(encoding="utf-8")
     pinned = re.findall(r"^[a-z0-9][\w.-]*==[^\n]*\\\n +--hash=sha256:", requirements, re.MULTILINE)
     assert len(pinned) == len(re.findall(r"^[a-z0-9]", requirements, re.MULTILINE)) > 0
-    assert not re.search(r"^llmperf\b", requirements, re.MULTILINE | re.IGNORECASE)  # somebody else's package
 
 
 @pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.construct_id)
