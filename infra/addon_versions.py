@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _ALIKE = {
     "vpc-cni": "v1.22.4-eksbuild.3",
     "eks-pod-identity-agent": "v1.3.10-eksbuild.3",
+    "eks-node-monitoring-agent": "v1.6.6-eksbuild.1",
     "aws-mountpoint-s3-csi-driver": "v2.7.0-eksbuild.1",
     # The last line of 5.x: 6.0.1 switches Container Insights to OpenTelemetry names, which the dashboard does not read
     # (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/container-insights-otel-metrics.html).

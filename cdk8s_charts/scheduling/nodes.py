@@ -131,6 +131,11 @@ RESIDENTS = (
         source="estimate",
     ),
     Resident(
+        name="eks-node-monitoring-agent",
+        asks=_asks(10, 30),
+        source="values.yaml of chart 1.7.0: 10m, 30Mi",
+    ),
+    Resident(
         name="coredns",
         asks=_asks(100, 70),
         roles=_SYSTEM,

@@ -53,6 +53,9 @@ AFTER_NODES: dict[str, dict[str, Any]] = {
         "containerLogs": {"enabled": True},
     },
     "metrics-server": {},
+    # Reads the kernel's log for faults of Neuron devices, which the repair of nodes cannot see by itself. It tolerates
+    # every taint (https://docs.aws.amazon.com/eks/latest/userguide/node-health-nma.html).
+    "eks-node-monitoring-agent": {},
 }
 """These wait for a place to run."""
 

@@ -67,7 +67,7 @@ class ClusterStack(ExperimentStack):
 
     def _control_plane(self, experiment: Experiment, vpc: ec2.Vpc) -> eks.Cluster:
         cidrs = experiment.cluster.admin_cidrs
-        return eks.Cluster(
+        control_plane = eks.Cluster(
             self,
             "Cluster",
             cluster_name=cluster_name(experiment),
@@ -100,6 +100,12 @@ class ClusterStack(ExperimentStack):
             # The add-ons come as managed ones, which would collide with copies that nobody manages.
             bootstrap_self_managed_addons=False,
         )
+        resource = control_plane.node.default_child
+        assert isinstance(resource, eks.CfnCluster)
+        # EKS's own choice is EXTENDED: a forgotten cluster then costs six times as much from the end of standard support.
+        # With STANDARD, EKS moves it to the next version (https://docs.aws.amazon.com/eks/latest/userguide/view-upgrade-policy.html).
+        resource.upgrade_policy = eks.CfnCluster.UpgradePolicyProperty(support_type="STANDARD")
+        return control_plane
 
     def _admit_pipeline(self, role: str, experiment: Experiment) -> None:
         """It starts Jobs and scales Deployments in the experiment's namespace. What it sees beyond, nodes and devices,

@@ -38,6 +38,10 @@ def test_the_control_plane_runs_the_version_of_the_experiment(
     assert open_deployment.only("AWS::EKS::Cluster").properties["Version"] == "1.36"
 
 
+def test_a_forgotten_cluster_does_not_enter_extended_support(deployment: Deployment) -> None:
+    assert deployment.only("AWS::EKS::Cluster").properties["UpgradePolicy"] == {"SupportType": "STANDARD"}
+
+
 def test_secrets_are_encrypted_with_a_key_that_rotates(deployment: Deployment) -> None:
     (encryption,) = deployment.only("AWS::EKS::Cluster").properties["EncryptionConfig"]
     assert encryption["Resources"] == ["secrets"]
@@ -106,10 +110,9 @@ def test_network_plugin_and_identity_agent_come_before_the_nodes_and_dns_after_t
     nodes = deployment.only("AWS::EKS::Nodegroup", stack="cluster")
     for name in ("vpc-cni", "kube-proxy", "eks-pod-identity-agent"):
         assert _addon(deployment, name).logical_id in nodes.waits_for
-    later = ("coredns", "aws-mountpoint-s3-csi-driver", "amazon-cloudwatch-observability", "metrics-server")
-    for name in later:
+    for name in AFTER_NODES:
         assert nodes.logical_id in _addon(deployment, name).waits_for
-    assert len(deployment.resources("AWS::EKS::Addon")) == 7
+    assert len(deployment.resources("AWS::EKS::Addon")) == len({*BEFORE_NODES, *AFTER_NODES}) == 8
     assert deployment.only("AWS::EKS::Cluster").properties["BootstrapSelfManagedAddons"] is False
 
 

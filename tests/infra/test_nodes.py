@@ -50,6 +50,12 @@ def test_nodes_run_the_neuron_image_in_one_zone(deployment: Deployment) -> None:
     assert len(group["Subnets"]) == 1
 
 
+def test_a_node_with_a_faulty_device_is_reported_and_replaced(deployment: Deployment) -> None:
+    assert _group(deployment)["NodeRepairConfig"] == {"Enabled": True}
+    reported = [addon.properties["AddonName"] for addon in deployment.resources("AWS::EKS::Addon")]
+    assert "eks-node-monitoring-agent" in reported, "without it repair sees the kubelet only"
+
+
 def test_nodes_are_tainted_and_labelled_as_the_pods_expect(deployment: Deployment) -> None:
     group = _group(deployment)
     assert group["Taints"] == [{"Key": "aws.amazon.com/neuron", "Value": "true", "Effect": "NO_SCHEDULE"}]
