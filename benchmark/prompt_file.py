@@ -8,6 +8,9 @@ from typing import Any
 
 from benchmark.errors import PlanError
 
+_KEYS = ("id", "class", "prompt", "messages", "max_tokens")
+"""What a line is read for; people's files have more."""
+
 
 def load(path: Path) -> list[dict[str, Any]]:
     """The lines of the file at `path` as a plan has them, yet unchecked. Raises PlanError."""
@@ -31,5 +34,5 @@ def _prompt(line: str, where: str) -> dict[str, Any]:
     except ValueError as error:
         raise PlanError(f"{where}: not JSON ({error}); a prompt is one JSON object a line") from error
     if not isinstance(content, dict):
-        raise PlanError(f"{where}: {line[:60]!r} is no JSON object; a prompt is one JSON object a line")
-    return content
+        raise PlanError(f"{where}: {line[:60]!r} is not a JSON object; a prompt is one JSON object a line")
+    return {key: value for key, value in content.items() if key in _KEYS}

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+MOST_PROBLEMS = 100
+"""As many as a person reads."""
+
 
 class ExperimentError(Exception):
     """Base of every error that this package raises on purpose; the message is one or more readable lines."""
@@ -27,11 +30,13 @@ class Problem:
 
     def line(self, file: str, line_number: int | None) -> str:
         """The problem as one line: file, line, path, value, reason, remedy."""
+        file = shortened(file, 1000)
         where = f"{file}:{line_number}" if line_number else file
         parts = [where]
         if self.path:
-            parts.append(self.path if self.value is None else f"{self.path} = {_short(self.value)}")
-        return ": ".join([*parts, f"{self.why}; {self.remedy}"])
+            path = shortened(self.path, 200)
+            parts.append(path if self.value is None else f"{path} = {_short(self.value)}")
+        return printable(": ".join([*parts, f"{shortened(self.why, 600)}; {shortened(self.remedy, 600)}"]))
 
 
 class InvalidExperiment(ExperimentError):
@@ -41,14 +46,34 @@ class InvalidExperiment(ExperimentError):
         self.file = file
         numbered = [(_nearest(problem.path, line_numbers), problem) for problem in problems]
         numbered.sort(key=lambda entry: entry[0] or 0)
+        if len(numbered) > MOST_PROBLEMS:
+            more = Problem("", None, f"has more problems than these {MOST_PROBLEMS}", "fix these first")
+            numbered = [*numbered[:MOST_PROBLEMS], (None, more)]
         self.problems = [problem for _, problem in numbered]
         self.lines = [problem.line(file, number) for number, problem in numbered]
         super().__init__("\n".join(self.lines))
 
 
+def printable(text: str) -> str:
+    """`text` as one line that a terminal shows and does not obey: control characters and line ends are escaped."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def shortened(text: str, most: int) -> str:
+    """At most `most` characters of `text`."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    try:
+        return shortened(repr(value), 60)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        return "a number of thousands of digits"
 
 
 def _nearest(path: str, line_numbers: dict[str, int]) -> int | None:

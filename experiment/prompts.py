@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections import Counter
@@ -9,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from experiment.arms import Prompt
-from experiment.errors import Problem
+from experiment.errors import Problem, shortened
+from experiment.files import UnreadableFile, whole_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +24,8 @@ MIN_PROMPTS_PER_CLASS = 8
 NAME = re.compile(r"[!-9;-~][ -~]{0,99}")
 """A class or an id: printable ASCII, because both become dimensions of CloudWatch metrics."""
 MOST_LINES = 20
-LINE_KEYS = {"id", "class", "prompt", "messages", "max_tokens"}
+LARGEST_BYTES = 16 * 2**20
+OPTIONAL_KEY = "max_tokens"
 
 
 @dataclass(frozen=True)
@@ -77,16 +80,10 @@ def _inline(classes: dict[str, list[str]], endpoint: str) -> PromptReading:
 
 def _from_file(name: str, endpoint: str, folder: Path) -> PromptReading:
     try:
-        lines = (folder / name).read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "is not UTF-8"
-        problem = Problem(
-            "prompts.file",
-            name,
-            f"cannot be read: {reason}",
-            "give a file of JSON lines, relative to the experiment file",
-        )
-        return PromptReading((), (problem,))
+        lines = whole_text(folder / name, most_bytes=LARGEST_BYTES).split("\n")
+    except UnreadableFile as error:
+        remedy = "give a file of JSON lines in UTF-8, relative to the experiment file"
+        return PromptReading((), (Problem("prompts.file", name, str(error), remedy),))
     prompts: list[Prompt] = []
     problems: list[Problem] = []
     for number, line in enumerate(lines, start=1):
@@ -97,6 +94,7 @@ def _from_file(name: str, endpoint: str, folder: Path) -> PromptReading:
             prompts.append(result)
         else:
             problems.append(result)
+    every_line_read = not problems
     problems += [
         Problem("prompts.file", name, f"id {id_!r} stands {count} times", "make ids distinct")
         for id_, count in Counter(prompt.id for prompt in prompts).items()
@@ -104,9 +102,8 @@ def _from_file(name: str, endpoint: str, folder: Path) -> PromptReading:
     ]
     distinct = {(prompt.class_name, prompt.text, prompt.messages) for prompt in prompts}
     counts = Counter(class_name for class_name, *_ in distinct)
-    return PromptReading(
-        tuple(prompts), (*_first(problems, name), *_too_few(dict(sorted(counts.items())), "prompts.file"))
-    )
+    few = _too_few(dict(sorted(counts.items())), "prompts.file") if every_line_read else ()
+    return PromptReading(tuple(prompts), (*_first(problems, name), *few))
 
 
 def _first(problems: list[Problem], name: str) -> list[Problem]:
@@ -114,11 +111,11 @@ def _first(problems: list[Problem], name: str) -> list[Problem]:
     if len(problems) <= MOST_LINES:
         return problems
     more = f"{len(problems) - MOST_LINES} more lines are wrong"
-    return [*problems[:MOST_LINES], Problem("prompts.file", name, more, "mend these first")]
+    return [*problems[:MOST_LINES], Problem("prompts.file", name, more, "fix these first")]
 
 
 def _line(line: str, where: str, endpoint: str) -> Prompt | Problem:
-    """One line of a prompts file: `{"id", "class", "prompt" | "messages", "max_tokens"?}`."""
+    """One line of a prompts file: `{"id", "class", "prompt" | "messages", "max_tokens"?}`; other keys are not read."""
 
     def wrong(why: str, remedy: str) -> Problem:
         return Problem("prompts.file", where, why, remedy)
@@ -129,18 +126,26 @@ def _line(line: str, where: str, endpoint: str) -> Prompt | Problem:
     except UnicodeEncodeError:
         return wrong("holds half a character (a lone surrogate)", "write whole characters")
     except (ValueError, RecursionError) as error:
-        return wrong(f"is no JSON ({error})", "write one JSON object a line")
-    if not isinstance(entry, dict) or not entry.keys() <= LINE_KEYS:
-        return wrong("is no object of known keys", f"known: {', '.join(sorted(LINE_KEYS))}")
-    if not all(isinstance(entry.get(key), str) and NAME.fullmatch(entry[key]) for key in ("id", "class")):
-        return wrong("`id` and `class` must be printable ASCII, 100 characters at most", "give both")
+        return wrong(f"is not JSON ({error})", "write one JSON object a line")
+    if not isinstance(entry, dict):
+        return wrong("is not a JSON object", 'write {"id": ..., "class": ..., "prompt": ...}')
+    for key in ("id", "class"):
+        if not isinstance(entry.get(key), str) or not NAME.fullmatch(entry[key]):
+            said = f"is {shortened(repr(entry[key]), 60)}" if key in entry else "is missing"
+            return wrong(f"`{key}` {said}", "give printable ASCII, 100 characters at most")
     if ("prompt" in entry) == ("messages" in entry):
-        return wrong("needs either `prompt` or `messages`", "keep one of them")
-    limit = entry.get("max_tokens")
+        keys = f"only {', '.join(f'`{key}`' for key in sorted(entry))}"
+        found = "both" if "prompt" in entry else shortened(keys, 200)
+        return wrong(f"needs either `prompt` or `messages` and has {found}", "give one of them")
+    for key in entry.keys() - {OPTIONAL_KEY}:
+        if difflib.get_close_matches(key, [OPTIONAL_KEY], cutoff=0.8):
+            return wrong(f"has the key {shortened(repr(key), 60)}", f"did you mean `{OPTIONAL_KEY}`?")
+    limit = entry.get(OPTIONAL_KEY)
     if limit is not None and (type(limit) is not int or limit < 1):
-        return wrong(f"`max_tokens` is {limit!r}", "give a whole number above 0")
+        return wrong(f"`max_tokens` is {shortened(repr(limit), 60)}", "give a whole number above 0")
+    key = "prompt" if "prompt" in entry else "messages"
     return _prompt(entry, endpoint) or wrong(
-        f"has an empty or malformed prompt for endpoint {endpoint}",
+        f"`{key}` is empty or malformed for endpoint {endpoint}: {shortened(repr(entry[key]), 60)}",
         '`messages` are [{"role": "user", "content": "..."}] and for chat only; `prompt` goes with both',
     )
 

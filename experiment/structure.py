@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from experiment.errors import Problem
+from experiment.errors import MOST_PROBLEMS, Problem
 from experiment.schema import FORMS, REMOVED_KEYS, UNION_TAGS, ExperimentFile, known_keys, leaf_type
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ def read(data: Any) -> Reading:
             return Reading(ExperimentFile.model_validate(rest), list(problems.values()), frozenset(broken))
         except ValidationError as error:
             details = [(detail, _location(detail["loc"], rest)) for detail in error.errors(include_url=False)]
+        if len(details) > MOST_PROBLEMS:
+            some = details[: MOST_PROBLEMS + 1]
+            return Reading(
+                None, [_problem(detail, where, dotted(where)) for detail, where in some], frozenset()
+            )
         if other_version := [detail for detail, location in details if location == ("version",)]:
             return Reading(None, [_problem(other_version[0], ("version",), "version")], frozenset())
         for detail, location in details:

@@ -42,21 +42,25 @@ def test_prompts_and_messages_are_read_with_their_own_limits(variation: Variatio
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("{", "line 9 of mine.jsonl.*is no JSON"),
-        ("[1]", "is no object of known keys"),
-        (_line(9, prompts="x"), "is no object of known keys"),
-        (json.dumps({"id": 1, "class": "mine", "prompt": "x"}), "must be printable ASCII"),
-        (json.dumps({"id": "x", "class": "mine"}), "needs either `prompt` or `messages`"),
+        ("{", "line 9 of mine.jsonl.*is not JSON"),
+        ("[1]", "is not a JSON object"),
+        (_line(9, max_token=9), "has the key 'max_token'; did you mean `max_tokens`"),
+        (json.dumps({"id": 1, "class": "mine", "prompt": "x"}), "`id` is 1; give printable ASCII"),
+        (json.dumps({"id": "x", "prompt": "x"}), "`class` is missing"),
+        (
+            json.dumps({"id": "x", "class": "mine"}),
+            "needs either `prompt` or `messages` and has only `class`, `id`",
+        ),
         (_line(9, messages=[]), "needs either `prompt` or `messages`"),
-        (json.dumps({"id": "x", "class": "mine", "messages": ["hi"]}), "malformed prompt"),
+        (json.dumps({"id": "x", "class": "mine", "messages": ["hi"]}), "`messages` is empty or malformed"),
         (_line(9, max_tokens=0), "`max_tokens` is 0"),
         (_line(9, max_tokens=True), "`max_tokens` is True"),
         ('{"id": "x", "class": "mine", "prompt": "\\ud800"}', "half a character"),
-        ("[" * 100_000, "is no JSON"),
-        (json.dumps({"id": "x", "class": "d\u00e9j\u00e0", "prompt": "x"}), "printable ASCII"),
+        ("[" * 100_000, "is not JSON"),
+        (json.dumps({"id": "x", "class": "d\u00e9j\u00e0", "prompt": "x"}), "`class` is .* printable ASCII"),
         (
             json.dumps({"id": "x", "class": "mine", "messages": [{"role": "system", "content": "x"}]}),
-            "malformed prompt",
+            "`messages` is empty or malformed",
         ),
         (_line(1), "id 'q1' stands 2 times"),
         (_line(9, prompt="y" * 500), "up to 500 prompt tokens"),
@@ -65,6 +69,25 @@ def test_prompts_and_messages_are_read_with_their_own_limits(variation: Variatio
 def test_a_wrong_line_is_refused_with_its_number(variation: Variation, line: str, words: str) -> None:
     with pytest.raises(InvalidExperiment, match=words):
         load(_with_file(variation, [*(_line(number) for number in range(8)), line]))
+
+
+def test_every_wrong_line_is_reported_and_nothing_that_follows_from_it(variation: Variation) -> None:
+    good = [_line(number) for number in range(7)]
+    broken = [
+        json.dumps({"id": "b1", "class": "mine", "text": "x"}),
+        _line(8, max_tokens="9"),
+        _line(9, max_tokens="9"),
+    ]
+    with pytest.raises(InvalidExperiment) as caught:
+        load(_with_file(variation, [*good, *broken]))
+    assert [problem.value for problem in caught.value.problems] == [
+        f"line {number} of mine.jsonl" for number in (8, 9, 10)
+    ]
+
+
+def test_further_keys_of_a_line_are_not_read(variation: Variation) -> None:
+    lines = [_line(number, source="ticket", note={"by": "me"}) for number in range(8)]
+    assert len(load(_with_file(variation, lines)).prompts) == 8
 
 
 def test_the_endpoint_of_the_experiment_decides_how_a_prompt_is_asked(variation: Variation) -> None:

@@ -2,35 +2,154 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
 from experiment import InvalidExperiment, load
 
-WHOLE_FILES = {
+REFERENCE = Path("experiments/qwen3-32b.yaml").read_text(encoding="utf-8")
+DRAFT = "Qwen/Qwen3-1.7B"
+HEAD = REFERENCE.partition("prompts:")[0]
+
+
+def _instead_of_draft(text: str) -> bytes:
+    return REFERENCE.replace(DRAFT, text).encode()
+
+
+FILES: dict[str, bytes] = {
     "empty": b"",
     "only a comment": b"# nothing\n",
+    "a MiB of comment": b"#" * (2**20 - 1),
     "not UTF-8": b"name: \xff\xfe\n",
+    "a NUL": b"name: \x00\n",
     "a scalar": b"42\n",
     "a list": b"- name: x\n",
-    "an alias that contains itself": b"a: &a [*a]\n",
-    "nested deeply": b"[" * 500 + b"]" * 500,
-    "many aliases": b"a: &a 1\nb: [" + b"*a," * 500 + b"]\n",
     "two documents": b"name: a\n---\nname: b\n",
-    "a Python object": b"name: !!python/object/apply:os.system [id]\n",
     "an open quote": b'name: "open\n',
+    "an open quote of a MiB": b'"' + b"\\n" * 500_000,
     "a tab as indentation": b"name:\n\t- x\n",
+    "an alias that contains itself": b"a: &a [*a]\n",
+    "a merge of itself": b"a: &a\n  <<: *a\n",
+    "a merge of a number": b"<<: 5\n",
+    "nested lists": b"[" * 500 + b"]" * 500,
+    "nested mappings": b"{a: " * 500 + b"}" * 500,
+    "many aliases": b"a: &a 1\nb: [" + b"*a," * 500 + b"]\n",
+    "few aliases that mean much": b"a: &a ["
+    + b"1," * 5000
+    + b"]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\nd: [*c,*c,*c,*c]\n",
+    "a Python object": b"name: !!python/object/apply:os.system [id]\n",
+    "a timestamp that is none": b"name: !!timestamp abc\n",
+    "an empty int": b"version: !!int ''\n",
+    "an int of a sign": b"version: !!int '-'\n",
+    "an empty float": b"version: !!float ''\n",
+    "a boolean that is none": b"version: !!bool maybe\n",
+    "bad base64": b"name: !!binary '*'\n",
+    "an ordered map that is none": b"name: !!omap 5\n",
+    "a set of nothing": b"name: !!set [1]\n",
+    "a tag of one's own": b"name: !secret x\n",
+    "a tagged mapping": b"!!map\nversion: 1\n",
+    "hexadecimal of 900,000 digits": b"version: 0x" + b"F" * 900_000,
+    "hexadecimal of 5,000 digits": b"version: 0x" + b"F" * 5_000,
+    "decimal of 5,000 digits": b"version: " + b"9" * 5_000,
+    "octal of 100,000 digits": b"version: 0" + b"7" * 100_000,
+    "sexagesimal of 300,000 places": b"version: 1" + b":59" * 300_000,
+    "sexagesimal float": b"version: 1" + b":59" * 300_000 + b".5",
+    "a date that does not exist": b"name: 2024-13-45\n",
+    "a key of many digits": b"? 0x" + b"F" * 5_000 + b"\n: 1\n",
+    "a list as a key": b"? [a, b]\n: 1\n",
+    "a mapping as a key": b"? {a: b}\n: 1\n",
+    "90,000 unknown keys": b"\n".join(b"k%d: 1" % number for number in range(90_000)),
+    "5,000 unknown keys": REFERENCE.encode() + b"\n".join(b"k%d: 1" % number for number in range(5_000)),
+    "400,000 items": b"arms: [" + b"1," * 400_000 + b"]",
+    "a key of 100,000 letters": b"? " + b"k" * 100_000 + b"\n: 1\n",
+    "a key with dots": b"version: 1\n" + b"a." * 5_000 + b": 1\n",
+    "keys that clear the screen": b'version: 1\n"\\e[2J\\r\\nforged: fine": 1\n',
+    "keys that turn the direction": "version: 1\n\u202eenif: 1\n".encode(),
+    "a class that forges a line": (HEAD + 'prompts:\n  classes: {"a\\nforged: fine": [b]}\n').encode(),
+    "6,000 classes": (
+        HEAD + "prompts:\n  classes:\n" + "".join(f"    c{number}: [a]\n" for number in range(6_000))
+    ).encode(),
+    "a model of 200,000 letters": _instead_of_draft("Q" * 200_000),
+    "a model that forges a line": _instead_of_draft('"Q\\e[31m\\nforged: fine"'),
+    "a model that is a number": _instead_of_draft("1.7"),
+    "a model that is a list": _instead_of_draft("[[[]]]"),
+    "a model that is null": _instead_of_draft("null"),
+    "a name of 500,000 letters": REFERENCE.replace("name: qwen3-32b", "name: " + "n" * 500_000).encode(),
+    "infinity": REFERENCE.replace("concurrency: [4]", "concurrency: [.inf]").encode(),
+    "not a number": REFERENCE.replace("temperature: 0", "temperature: .nan").encode(),
+    "larger than a MiB": b"description: " + b"x" * 2**20,
 }
 
 
-@pytest.mark.parametrize("case", WHOLE_FILES)
-def test_a_file_that_is_not_an_experiment_is_refused_in_one_clean_line(case: str, tmp_path: Path) -> None:
-    file = tmp_path / "hostile.yaml"
-    file.write_bytes(WHOLE_FILES[case])
+def _clean(path: Path) -> None:
+    began = time.process_time()
     with pytest.raises(InvalidExperiment) as refused:
-        load(file)
+        load(path)
+    # The bound is far above what any of them takes (0.3 s), and far below what the worst took before (17 s).
+    assert time.process_time() - began < 5
+    assert 1 <= len(refused.value.lines) <= 101
     for line in refused.value.lines:
-        assert line.startswith(str(file))
-        assert len(line) < 1000
+        assert len(line) < 2000
         assert line.isprintable()
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_a_hostile_file_is_refused_in_short_clean_lines(case: str, tmp_path: Path) -> None:
+    file = tmp_path / "hostile.yaml"
+    file.write_bytes(FILES[case])
+    _clean(file)
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", ".", "nowhere.yaml", "a\0b", "x" * 5000])
+def test_what_is_not_a_file_is_refused(path: str) -> None:
+    _clean(Path(path))
+
+
+def test_a_pipe_that_nobody_writes_to_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    _clean(tmp_path / "pipe")
+
+
+def test_a_file_name_that_forges_a_line_is_escaped(tmp_path: Path) -> None:
+    file = tmp_path / "a\nb: \x1b[2J.yaml"
+    file.write_bytes(b"version: 1")
+    _clean(file)
+
+
+PROMPTS: dict[str, bytes] = {
+    "empty": b"",
+    "not UTF-8": b"\xff",
+    "not JSON": b"{\n" * 5000,
+    "nested": b"[" * 100_000,
+    "a long line": b"x" * 5_000_000,
+    "an id that forges a line": b'{"id": "a\\nb", "class": "c", "prompt": "p"}',
+    "a key of 100,000 letters": b'{"id": "a", "class": "c", "' + b"k" * 100_000 + b'": "p"}',
+    "a number of 5,000 digits": b'{"id": "a", "class": "c", "prompt": "p", "max_tokens": '
+    + b"9" * 5_000
+    + b"}",
+    "a number of 400 digits": b'{"id": "a", "class": "c", "prompt": "p", "max_tokens": ' + b"9" * 400 + b"}",
+    "not a number": b'{"id": "a", "class": "c", "prompt": "p", "max_tokens": NaN}',
+    "half a character": b'{"id": "a", "class": "c", "prompt": "\\ud800"}',
+    "a prompt that is a list": b'{"id": "a", "class": "c", "prompt": ["p"]}',
+    "messages of nothing": b'{"id": "a", "class": "c", "messages": [{}]}',
+}
+
+
+def _with_prompts(folder: Path, name: str) -> Path:
+    file = folder / "hostile.yaml"
+    file.write_text(HEAD + f"prompts: {{file: {name}}}\n" + "benchmark: {requests: 32}\n")
+    return file
+
+
+@pytest.mark.parametrize("case", PROMPTS)
+def test_a_hostile_file_of_prompts_is_refused_in_short_clean_lines(case: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_bytes(PROMPTS[case])
+    _clean(_with_prompts(tmp_path, "mine.jsonl"))
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", ".", "nowhere.jsonl", "../nowhere", '"a\\0b"'])
+def test_prompts_that_are_not_in_a_file_are_refused(name: str, tmp_path: Path) -> None:
+    _clean(_with_prompts(tmp_path, name))
