@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import pod
 from cdk8s_charts.claims import REQUEST, claim_template
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from experiment.arms import Arm, Experiment
 
 EXTENDED_RESOURCE = "aws.amazon.com/neuron"
@@ -25,3 +27,9 @@ def hold_devices(spec: pod.PodSpec, holder: str, experiment: Experiment, arm: Ar
     for part in ("requests", "limits"):
         pod.container(spec, holder)["resources"][part][EXTENDED_RESOURCE] = str(arm.serving.devices)
     spec["schedulerName"] = SCHEDULER
+
+
+def holds_devices(container: Mapping[str, Any]) -> bool:
+    """Whether a container uses a claim of the pod, or asks the device plugin for devices."""
+    resources = container.get("resources") or {}
+    return bool(resources.get("claims")) or EXTENDED_RESOURCE in (resources.get("limits") or {})

@@ -69,7 +69,7 @@ def job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         "resources": pod.amounts(
             cpu=str(cpu), memory=f"{memory}Gi", ephemeral=f"{sizes.compile_ephemeral_gib(arm)}Gi"
         ),
-        "securityContext": pod.container_security(writable_root=True),
+        "securityContext": pod.container_security(writable_root=True, level=arm.serving.pod_security),
     }
     region = ["--region", experiment.cluster.region]
     needed = [

@@ -107,7 +107,7 @@ def _compiler(experiment: Experiment, arm: Arm) -> pod.Container:
         "resources": pod.amounts(
             cpu=str(cpu), memory=f"{memory}Gi", ephemeral=f"{sizes.compile_ephemeral_gib(arm)}Gi"
         ),
-        "securityContext": pod.container_security(writable_root=True),
+        "securityContext": pod.container_security(writable_root=True, level=arm.serving.pod_security),
     }
 
 

@@ -29,12 +29,14 @@ ACCOUNTS = (SERVING_ACCOUNT, BENCHMARK_ACCOUNT, FETCH_ACCOUNT, COMPILE_ACCOUNT)
 def namespace_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
     """Namespace, service accounts, priorities, one run at a time; which AWS role an account has is decided by Pod Identity, not here.
 
-    `restricted` asks for a non-root user, which is unproven with Neuron devices; so by default it warns only.
+    `restricted` asks for a non-root user, which is unproven with Neuron devices; so by default it warns only. The image's
+    defaults are within `baseline`.
     """
     chart = cdk8s.Chart(scope, "00-namespace", disable_resource_name_hashes=True)
     name = namespace(experiment)
+    level = experiment.baseline.serving.pod_security
     security = {
-        "pod-security.kubernetes.io/enforce": experiment.baseline.serving.pod_security,
+        "pod-security.kubernetes.io/enforce": "restricted" if level == "restricted" else "baseline",
         "pod-security.kubernetes.io/warn": "restricted",
     }
     kplus.Namespace(chart, "namespace", metadata=cdk8s.ApiObjectMetadata(name=name, labels=security))

@@ -77,8 +77,18 @@ def tool(name: str, arguments: list[str], *, cpu: str = "500m", memory: str = "5
     }
 
 
-def container_security(*, writable_root: bool) -> dict[str, Any]:
-    """No privilege, no capability. The user is the image's: what the Neuron devices ask of a user is unproven."""
+IMAGE_DEFAULTS = "image-defaults"
+"""Level of pod security at which a container that holds devices keeps the capabilities that a container has by default."""
+
+
+def container_security(*, writable_root: bool, level: str = "baseline") -> dict[str, Any]:
+    """No privilege, no capability. The user is the image's: what the Neuron devices ask of a user is unproven.
+
+    At `IMAGE_DEFAULTS` only privilege is refused: capabilities and escalation are what the container runtime gives, which
+    the Pod Security Standard `baseline` allows.
+    """
+    if level == IMAGE_DEFAULTS:
+        return {"privileged": False, "readOnlyRootFilesystem": not writable_root}
     return {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},

@@ -143,7 +143,7 @@ def _fill_server(server: pod.Container, experiment: Experiment, arm: Arm) -> Non
         memory=f"{sizes.serving_memory_gib(experiment, arm)}Gi",
         ephemeral=f"{sizes.serving_ephemeral_gib(experiment)}Gi",
     )
-    server["securityContext"] = pod.container_security(writable_root=True)
+    server["securityContext"] = pod.container_security(writable_root=True, level=arm.serving.pod_security)
     add_probes(server, arm)
 
 

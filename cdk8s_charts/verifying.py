@@ -1,7 +1,7 @@
 """The proof as pods: one suspended CronJob for each distinct demand of the arms, from which `scripts/verify` makes Jobs.
 
 A proof pod is what the arm's pod will be as far as the node can tell: the same image, claim, security context, service
-account, mounts and scratch; only the program is another one.
+account, mounts and scratch; only the program is another one, and no variable tells it what it must find out.
 """
 
 from __future__ import annotations
@@ -103,9 +103,8 @@ def _pod_spec(experiment: Experiment, arm: Arm) -> dict[str, Any]:
             f"{_PROOF_MOUNT}/{PROGRAM}",
             json.dumps(expected(experiment, arm), sort_keys=True),
         ],
-        "env": [{"name": "NEURON_LOGICAL_NC_CONFIG", "value": str(arm.serving.logical_nc_config)}],
         "resources": pod.amounts(cpu="2", memory="4Gi", ephemeral="20Gi"),
-        "securityContext": pod.container_security(writable_root=True),
+        "securityContext": pod.container_security(writable_root=True, level=arm.serving.pod_security),
     }
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
@@ -135,5 +134,6 @@ def expected(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         ),
         "scratch_gib": max(sizes.compile_scratch_gib(other) for other in experiment.served_arms),
         "mounts": [CHECKPOINTS_MOUNT, ARTIFACTS_MOUNT],
+        "pod_security": serving.pod_security,
         "driver_at_least": arm.runtime.oldest_driver or "",
     }

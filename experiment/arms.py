@@ -48,7 +48,7 @@ class Serving:
     artifact_source: str = "mount"
     """`mount` (read from the bucket's mount) or `scratch` (copied to local NVMe first)."""
     pod_security: str = "baseline"
-    """`baseline` or `restricted` (Pod Security Standards)."""
+    """`restricted` or `baseline` (Pod Security Standards), or `image-defaults`: baseline without dropping capabilities."""
     api_key_secret: str | None = None
     """Secret whose key `api-key` every request must carry; `None`: open inside the cluster."""
 

@@ -123,7 +123,8 @@ class ServingSection(Section):
     allocation: Literal["dra", "device-plugin"] = "dra"
     artifact_source: Literal["mount", "scratch"] = "mount"
     """Read artifacts from the bucket's mount, or copy them to local NVMe first."""
-    pod_security: Literal["baseline", "restricted"] = "baseline"
+    pod_security: Literal["image-defaults", "baseline", "restricted"] = "baseline"
+    """What containers that hold devices give up: nothing but privilege, all capabilities as well, the image's user too."""
     api_key_secret: SecretName | None = None
     """Kubernetes Secret whose key `api-key` every request must then carry."""
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from cdk8s_charts.allocation import holds_devices
 from cdk8s_charts.checking.finding import Fault
+from cdk8s_charts.pod import IMAGE_DEFAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,18 +34,22 @@ def host_access(rendered: Rendered) -> Iterator[Fault]:
 
 
 def privileged_container(rendered: Rendered) -> Iterator[Fault]:
-    """No privilege, no escalation, no capability."""
+    """No privilege, no escalation, no capability; the last two are left to a container that holds devices where the
+    experiment says so."""
+    level = rendered.experiment.baseline.serving.pod_security
     for pod, path, container in rendered.containers():
         context = container.get("securityContext") or {}
         where = f"{path}.securityContext"
+        spared = level == IMAGE_DEFAULTS and holds_devices(container)
         if context.get("privileged"):
             yield Fault(pod.label, f"{where}.privileged", "the container is privileged", "set it to false")
-        if context.get("allowPrivilegeEscalation", True):
+        if context.get("allowPrivilegeEscalation", True) and not spared:
             yield Fault(
                 pod.label, f"{where}.allowPrivilegeEscalation", "it is not switched off", "set it to false"
             )
         capabilities = context.get("capabilities") or {}
-        if "ALL" not in (capabilities.get("drop") or ()) or capabilities.get("add"):
+        kept = "ALL" not in (capabilities.get("drop") or ())
+        if (kept and not spared) or capabilities.get("add"):
             yield Fault(
                 pod.label,
                 f"{where}.capabilities",

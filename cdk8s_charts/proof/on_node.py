@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 GIB = 2**30
+_LOGICAL_CORES = "NEURON_LOGICAL_NC_CONFIG"
 NO_FRAMEWORK = 1
 """`NRT_FRAMEWORK_TYPE_NO_FW` of the Neuron runtime's nrt.h."""
 
@@ -36,6 +37,8 @@ class Expected:
     mounts: tuple[str, ...]
     driver_at_least: str
     """Empty where nothing is known."""
+    pod_security: str
+    """Level of the experiment: `restricted`, `baseline` or `image-defaults`."""
 
     @classmethod
     def read(cls, text: str) -> Expected:
@@ -73,33 +76,38 @@ def device_files(machine: Machine, expected: Expected) -> str:
     if closed:
         raise Failed(
             f"user {os.getuid()} may not open {', '.join(closed)}",
-            "set serving.pod_security: baseline, whose containers keep the image's user",
+            _less_security(expected),
         )
     return f"{len(devices)} devices, readable and writable for user {os.getuid()}"
 
 
 def logical_cores(machine: Machine, expected: Expected) -> str:
-    """The runtime sees as many logical NeuronCores as the arm shards over."""
+    """The runtime counts as many logical NeuronCores as the arm shards over, though the pod does not tell it how many.
+
+    A server's pod sets `NEURON_LOGICAL_NC_CONFIG`, by which the runtime then counts whatever claim and node say. This pod
+    sets no such variable, so the count is the claim's, the node's, or the runtime's own default: 2 to 1 on Trainium2.
+    """
     library = _runtime(machine)
     count = ctypes.c_uint32(0)
     status = library.nrt_get_visible_vnc_count(ctypes.byref(count))
     if status != 0:
-        raise Failed(f"nrt_get_visible_vnc_count ended with status {status}", _WRONG_PAIR)
+        raise Failed(f"nrt_get_visible_vnc_count ended with status {status}", _wrong_pair(expected))
+    found = f"{count.value} logical NeuronCores by {_teller(machine)}"
     if count.value != expected.logical_cores:
         raise Failed(
-            f"{count.value} logical NeuronCores, the arm shards over {expected.logical_cores}",
-            "serving.logical_nc_config and what the node does differ; with allocation: device-plugin the node's user "
-            "data sets it, with dra the claim",
+            f"{found}, the arm shards over {expected.logical_cores}",
+            "serving.logical_nc_config did not reach the devices; with allocation: device-plugin the node's user data "
+            "sets it, with dra the claim: kubectl describe resourceclaim, and the log of the DRA driver on the node",
         )
-    return f"{count.value} logical NeuronCores"
+    return found
 
 
-def runtime_starts(machine: Machine, _expected: Expected) -> str:
+def runtime_starts(machine: Machine, expected: Expected) -> str:
     """Driver and runtime agree, and the devices can be opened under this security context."""
     library = _runtime(machine)
     status = library.nrt_init(NO_FRAMEWORK, b"", b"")
     if status != 0:
-        raise Failed(f"nrt_init ended with status {status}", _WRONG_PAIR)
+        raise Failed(f"nrt_init ended with status {status}", _wrong_pair(expected))
     library.nrt_close()
     return "the runtime opened the devices and closed them"
 
@@ -136,8 +144,8 @@ def scratch_space(machine: Machine, expected: Expected) -> str:
 
 
 def mounts_readable(machine: Machine, expected: Expected) -> str:
-    """Mountpoint lists and reads with the pod's own identity."""
-    said = []
+    """Mountpoint lists and reads with the pod's own identity. A folder of the image is not a mount, however it reads."""
+    said, mounted = [], _mounted(machine)
     for mount in expected.mounts:
         folder = machine.root / mount.lstrip("/")
         try:
@@ -150,9 +158,14 @@ def mounts_readable(machine: Machine, expected: Expected) -> str:
                 f"{mount}: {error.strerror}",
                 "look at the Mountpoint pod in namespace mount-s3; most often the role of the service account",
             ) from None
-        if not folder.is_dir():
-            raise Failed(f"{mount} is no folder", "the volume is not mounted; kubectl describe the pod")
-        said.append(f"{mount}: {len(files)} files" if files else f"{mount}: empty")
+        if not mounted.get(mount, "").startswith("fuse"):
+            raise Failed(
+                f"{mount} is not mounted by Mountpoint ({mounted.get(mount, 'no mount there')})",
+                "kubectl describe the pod and its PersistentVolumeClaims; look at the Mountpoint pod in namespace mount-s3",
+            )
+        said.append(
+            f"{mount}: {len(files)} files" if files else f"{mount}: mounted, empty, so nothing was read"
+        )
     return ", ".join(said)
 
 
@@ -189,10 +202,6 @@ CHECKS: dict[str, Callable[[Machine, Expected], str]] = {
     "mounts-readable": mounts_readable,
     "pod-identity": pod_identity,
 }
-_WRONG_PAIR = (
-    "driver and runtime do not fit, or the security context forbids the devices; compare the AMI's driver with the "
-    "image's runtime, and try serving.pod_security: baseline"
-)
 
 
 def prove(machine: Machine, expected: Expected) -> Iterator[dict[str, Any]]:
@@ -220,6 +229,44 @@ def main(argv: list[str] | None = None) -> int:
         passed = passed and result["passed"]
         print(json.dumps(result), flush=True)
     return 0 if passed else 1
+
+
+def _less_security(expected: Expected) -> str:
+    """The next level of pod security, which takes less from a container."""
+    match expected.pod_security:
+        case "restricted":
+            return "set serving.pod_security: baseline, whose containers keep the image's user"
+        case "baseline":
+            return "set serving.pod_security: image-defaults, whose containers keep the container runtime's capabilities"
+        case _:
+            return "nothing but privilege is refused at this level, so look at the device plugin or the DRA driver"
+
+
+def _wrong_pair(expected: Expected) -> str:
+    return (
+        "driver and runtime do not fit (compare check driver-version), or the security context keeps the devices away: "
+        f"{_less_security(expected)}"
+    )
+
+
+def _teller(machine: Machine) -> str:
+    """Who told the runtime how many physical cores make a logical one, as far as a container can see."""
+    told = machine.environment.get(_LOGICAL_CORES)
+    if told:
+        return f"{_LOGICAL_CORES}={told}, which the claim brought"
+    path = machine.root / "opt/aws/neuron/logical_nc_config"
+    if path.is_file():
+        return f"{path.read_text(encoding='utf-8').strip()} in /{path.relative_to(machine.root)}"
+    return "the node, or the runtime's default: no variable and no file tells"
+
+
+def _mounted(machine: Machine) -> dict[str, str]:
+    """Type of the file system at each mount point, as the kernel lists them (proc(5), mountinfo)."""
+    found = {}
+    for line in (machine.root / "proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
+        place, _, source = line.partition(" - ")
+        found[place.split()[4]] = source.split()[0]
+    return found
 
 
 def _runtime(machine: Machine) -> ctypes.CDLL:

@@ -44,7 +44,7 @@ ASSUMPTIONS = (
     Assumption(
         check="daemons-ready",
         where="cluster",
-        text="the add-ons at their pinned versions run on every node",
+        text="the add-ons at their pinned versions are there and run on every node",
     ),
     Assumption(
         check="device-files",
@@ -54,7 +54,8 @@ ASSUMPTIONS = (
     Assumption(
         check="logical-cores",
         where="node",
-        text="the claim (or the node's user data) sets the logical NeuronCore configuration",
+        text="with no word from the pod, the claim (or the node's user data) makes the runtime count the logical NeuronCores "
+        "that the arm shards over",
     ),
     Assumption(
         check="driver-version", where="node", text="the AMI's Neuron driver fits the runtime in the image"
@@ -62,7 +63,7 @@ ASSUMPTIONS = (
     Assumption(
         check="runtime-starts",
         where="node",
-        text="the Neuron runtime starts without a capability or a privilege",
+        text="the Neuron runtime starts under the rendered security context: no capability, no privilege",
     ),
     Assumption(
         check="scratch-space",

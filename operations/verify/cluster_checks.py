@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cdk8s_charts import sizes
 from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL
 from operations.verify.findings import Checked, failed, passed
 
@@ -17,6 +18,9 @@ EXTENDED_RESOURCE = "aws.amazon.com/neuron"
 _FIRST_SOUND_KUBELET = (1, 34, 2)
 """https://github.com/kubernetes/kubernetes/issues/133920"""
 _UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+ON_EVERY_NODE = ("aws-node", "kube-proxy", "eks-pod-identity-agent", "s3-csi-node")
+"""DaemonSets of the add-ons that every pod here rests on; those of Neuron are proved by device-class and the proof."""
 
 Objects = Sequence[Mapping[str, Any]]
 
@@ -55,16 +59,32 @@ def node_size(experiment: Experiment, nodes: Objects) -> Iterator[Checked]:
     for node in neuron_nodes(nodes):
         name, has = node["metadata"]["name"], node["status"]["allocatable"]
         cpu, memory_gib = quantity(has["cpu"]), quantity(has["memory"]) / 2**30
-        text = f"{cpu:.1f} CPU and {memory_gib:.0f} GiB allocatable"
+        disk_gib, disk_asked = quantity(has.get("ephemeral-storage", "0")) / 2**30, disk_asked_gib(experiment)
+        text = f"{cpu:.1f} CPU, {memory_gib:.0f} GiB of memory and {disk_gib:.0f} GiB of disk allocatable"
         if cpu < instance.allocatable_cpu or memory_gib < instance.allocatable_memory_gib:
             yield failed(
                 "node-size",
                 name,
-                f"{text}; the catalogue has {instance.allocatable_cpu} and {instance.allocatable_memory_gib}",
-                "lower both in experiment/catalogue/instances.py and render the manifests anew",
+                f"{text}; the catalogue has {instance.allocatable_cpu} CPU and {instance.allocatable_memory_gib} GiB",
+                "lower both in experiment/catalogue/instances.py and render the manifests again",
+            )
+        elif disk_gib < disk_asked:
+            yield failed(
+                "node-size",
+                name,
+                f"{text}; the pods that stand at once ask for {disk_asked} GiB of disk",
+                "the node's NVMe is not its ephemeral storage: look for NodeConfig localStorage RAID0 in its user data",
             )
         else:
             yield passed("node-size", name, text)
+
+
+def disk_asked_gib(experiment: Experiment) -> int:
+    """Local disk that the arms of the largest batch ask for on a node, or one compilation where that is more."""
+    instance = experiment.cluster.instance
+    compiling = max(sizes.compile_ephemeral_gib(arm) for arm in experiment.served_arms)
+    at_once = instance.devices // experiment.baseline.serving.devices
+    return max(compiling, min(at_once, len(experiment.served_arms)) * sizes.serving_ephemeral_gib(experiment))
 
 
 def device_class(experiment: Experiment, classes: Objects, nodes: Objects) -> Iterator[Checked]:
@@ -131,8 +151,16 @@ def device_attributes(experiment: Experiment, slices: Objects, nodes: Objects) -
             yield passed("device-attributes", name, f"{len(devices)} devices with {', '.join(wanted)}")
 
 
-def daemons_ready(daemon_sets: Objects) -> Iterator[Checked]:
-    """Add-ons and drivers run wherever they are wanted."""
+def daemons_ready(daemon_sets: Objects, nodes: Objects) -> Iterator[Checked]:
+    """Add-ons and drivers run wherever they are wanted, and those of every node are wanted on every node."""
+    everywhere = {
+        one["metadata"]["name"]: one.get("status", {}).get("desiredNumberScheduled", 0) for one in daemon_sets
+    }
+    for name in ON_EVERY_NODE:
+        if everywhere.get(name, 0) < len(nodes):
+            wanted = f"wanted on {everywhere[name]}" if name in everywhere else "absent from the cluster"
+            remedy = "look at the add-on in the EKS console, or aws eks describe-addon"
+            yield failed("daemons-ready", name, f"{wanted}, there are {len(nodes)} nodes", remedy)
     for one in daemon_sets:
         name = f"{one['metadata']['namespace']}/{one['metadata']['name']}"
         status = one.get("status", {})
@@ -156,8 +184,11 @@ def _troubles(node: Mapping[str, Any]) -> Iterator[str]:
     conditions = {one["type"]: one["status"] for one in node["status"].get("conditions", [])}
     if conditions.get("Ready") != "True":
         yield "not ready"
-    if not any(taint["key"] == NEURON_TAINT_KEY for taint in node["spec"].get("taints", [])):
-        yield f"no taint {NEURON_TAINT_KEY}, other pods can land on it"
+    effects = [
+        taint["effect"] for taint in node["spec"].get("taints", []) if taint["key"] == NEURON_TAINT_KEY
+    ]
+    if effects != ["NoSchedule"]:
+        yield f"taint {NEURON_TAINT_KEY} is {', '.join(effects) or 'absent'}, pods are rendered for NoSchedule"
     version = node["status"]["nodeInfo"]["kubeletVersion"]
     if tuple(map(int, re.findall(r"\d+", version)[:3])) < _FIRST_SOUND_KUBELET:
         yield f"kubelet {version}, resource claims need 1.34.2 or later"

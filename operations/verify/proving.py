@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.labels import NAME
+from cdk8s_charts.proof import on_node
 from cdk8s_charts.verifying import CONTAINER, SECONDS, proof_name
 from experiment.placement import batches
 from operations.errors import OperationsError
@@ -100,10 +101,10 @@ def results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Checked]:
     if (why := _never_started(pod)) is not None:
         yield failed("proof-ran", arm, *why)
         return
-    seen = False
+    seen = set()
     for line in kubernetes.logs(name, container=CONTAINER, lines=100).splitlines():
         if (result := _result(line)) is not None:
-            seen = True
+            seen.add(result["check"])
             yield Checked(
                 check=result["check"],
                 subject=arm,
@@ -113,6 +114,22 @@ def results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Checked]:
             )
     if not seen:
         yield failed("proof-ran", arm, f"pod {name} printed no result", f"kubectl logs {name} -c {CONTAINER}")
+    elif silent := [check for check in on_node.CHECKS if check not in seen]:
+        yield failed(
+            "proof-ran",
+            arm,
+            f"pod {name} ended before {', '.join(silent)}{_end(pod)}",
+            f"kubectl logs {name} -c {CONTAINER}; the runtime most often ends a process whose driver does not fit",
+        )
+
+
+def _end(pod: Mapping[str, Any]) -> str:
+    """How the container of the proof ended, where the kubelet says it."""
+    for container in pod.get("status", {}).get("containerStatuses") or []:
+        ended = container.get("state", {}).get("terminated")
+        if ended:
+            return f" (exit code {ended.get('exitCode')}, {ended.get('reason', 'no reason given')})"
+    return ""
 
 
 def _result(line: str) -> dict[str, Any] | None:

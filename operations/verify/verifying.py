@@ -25,10 +25,10 @@ def verify(
         *cluster_checks.node_size(experiment, nodes),
         *cluster_checks.device_class(experiment, kubernetes.list("deviceclass"), nodes),
         *cluster_checks.device_attributes(experiment, kubernetes.list("resourceslice"), nodes),
-        *cluster_checks.daemons_ready(kubernetes.list("daemonset", everywhere=True)),
+        *cluster_checks.daemons_ready(kubernetes.list("daemonset", everywhere=True), nodes),
     ]
     stopping = {"nodes-ready", "device-class", "device-attributes"}
     if any(not one.passed and one.check in stopping for one in findings):
-        tell("no proof on the nodes: its pods could not start; mend what failed first")
+        tell("no proof on the nodes: its pods could not start; fix what failed first")
         return findings
     return findings + proving.prove(experiment, kubernetes, clock, tell=tell)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
@@ -14,11 +15,14 @@ from typing import Any
 import pytest
 
 from cdk8s_charts import probes
+from cdk8s_charts.checking import findings
 from cdk8s_charts.command import serve_environment
+from cdk8s_charts.render import render
 from cdk8s_charts.serving import deployment, disruption_budget
 from experiment import Experiment
 from experiment.arms import Serve
 from experiment.naming import SERVICE_PORT
+from tests.cdk8s_charts.conftest import containers, of_kind, pods
 from tests.cdk8s_charts.variations import with_serving
 
 
@@ -194,6 +198,40 @@ def test_restricted_names_a_user_for_every_container(reference: Experiment) -> N
     assert context["runAsUser"] == context["fsGroup"] == 65532
     plain = deployment(reference, reference.arms[1])["spec"]["template"]["spec"]["securityContext"]
     assert "runAsUser" not in plain
+
+
+def test_at_the_images_defaults_only_containers_that_hold_devices_keep_capabilities(
+    reference: Experiment,
+) -> None:
+    experiment = with_serving(reference, pod_security="image-defaults", artifact_source="scratch")
+    files = render(experiment)
+    kept = set()
+    for owner, pod in pods(files).items():
+        for container in containers(pod):
+            context = container["securityContext"]
+            assert context["privileged"] is False
+            if "capabilities" not in context:
+                assert "allowPrivilegeEscalation" not in context
+                kept.add((owner.partition("/")[0], container["name"]))
+    assert kept == {("Deployment", "vllm"), ("Job", "compile"), ("CronJob", "proof")}
+    (place,) = of_kind(files, "Namespace").values()
+    assert place["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "baseline"
+
+
+def test_what_the_images_defaults_leave_alone_is_refused_everywhere_else(reference: Experiment) -> None:
+    experiment = with_serving(reference, pod_security="image-defaults")
+    objects = [copy.deepcopy(item) for file in render(experiment) for item in file.objects]
+    (fetch, *_) = (item for item in objects if item["metadata"]["name"].startswith("fetch-"))
+    fetch["spec"]["template"]["spec"]["containers"][0]["securityContext"].pop("capabilities")
+    arm = next(item for item in objects if item["kind"] == "Deployment")
+    server = arm["spec"]["template"]["spec"]["containers"][0]
+    server["securityContext"]["capabilities"] = {"add": ["SYS_ADMIN"]}
+    found = {(one.object, one.check) for one in findings(experiment, objects)}
+    name = f"Job/{fetch['metadata']['name']}"
+    assert {
+        (name, "privileged-container"),
+        (f"Deployment/{arm['metadata']['name']}", "privileged-container"),
+    } <= found
 
 
 @pytest.mark.parametrize("source", ["mount", "scratch"])

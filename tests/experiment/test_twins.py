@@ -505,7 +505,7 @@ TWINS: dict[str, tuple[Edit, Edit, str, str]] = {
         put("serving.pod_security", "restricted"),
         put("serving.pod_security", "privileged"),
         "serving.pod_security",
-        "'baseline' or 'restricted'",
+        "'image-defaults', 'baseline' or 'restricted'",
     ),
     "a date without quotes": (
         put("cluster.capacity", BLOCK),

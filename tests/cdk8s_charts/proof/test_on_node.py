@@ -16,13 +16,21 @@ from typing import Any
 import pytest
 
 from cdk8s_charts.proof import on_node
+from tests.cdk8s_charts.committed import RENDERED, objects_of
 
 RUNTIME = """
 #include <stdint.h>
 #include <stdlib.h>
 static int said(const char *name) { const char *text = getenv(name); return text ? atoi(text) : 0; }
-int nrt_get_visible_vnc_count(uint32_t *count) { *count = said("CORES"); return said("COUNT_STATUS"); }
-int nrt_init(int framework, const char *version, const char *fal) { return said("INIT_STATUS"); }
+/* As on Trainium2: the variable of the container first, then what the node was told, then 2. */
+static int lnc(void) {
+  return said("NEURON_LOGICAL_NC_CONFIG") ? said("NEURON_LOGICAL_NC_CONFIG") : said("NODE_LNC") ? said("NODE_LNC") : 2;
+}
+int nrt_get_visible_vnc_count(uint32_t *count) { *count = 8 * 8 / lnc(); return said("COUNT_STATUS"); }
+int nrt_init(int framework, const char *version, const char *fal) {
+  if (said("INIT_STATUS") < 0) abort();
+  return said("INIT_STATUS");
+}
 void nrt_close(void) {}
 """
 EXPECTED: dict[str, Any] = {
@@ -31,6 +39,7 @@ EXPECTED: dict[str, Any] = {
     "scratch_gib": 0.001,
     "mounts": ["/checkpoints", "/artifacts"],
     "driver_at_least": "2.24",
+    "pod_security": "baseline",
 }
 
 
@@ -87,9 +96,9 @@ class Node:
         self.file("checkpoints/Qwen/Qwen3-32B/config.json", "{}")
         for folder in ("scratch", "artifacts"):
             (root / folder).mkdir()
+        self.mounts("/checkpoints", "/artifacts")
         token = self.file("token", "a-token\n")
         self.environment = {
-            "CORES": "32",
             "AWS_CONTAINER_CREDENTIALS_FULL_URI": agent,
             "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": str(token),
             "PATH": os.environ["PATH"],
@@ -100,6 +109,13 @@ class Node:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         return path
+
+    def mounts(self, *folders: str, kind: str = "fuse") -> None:
+        """The kernel's list of mounts, these of Mountpoint among them."""
+        lines = ["21 1 0:19 / / rw,relatime - overlay overlay rw", "22 21 0:20 / /proc rw - proc proc rw"]
+        for number, folder in enumerate(folders):
+            lines.append(f"{30 + number} 21 0:{40 + number} / {folder} ro shared:9 - {kind} mountpoint-s3 ro")
+        self.file("proc/self/mountinfo", "\n".join(lines) + "\n")
 
     def prove(self) -> tuple[int, dict[str, dict[str, Any]]]:
         """The program as the pod runs it, in a Python of its own without this project on its path."""
@@ -120,8 +136,12 @@ def test_a_node_as_assumed_passes_every_check(node: Node) -> None:
     assert [name for name, result in results.items() if not result["passed"]] == []
     assert code == 0
     assert list(results) == list(on_node.CHECKS)
-    assert results["logical-cores"]["found"] == "32 logical NeuronCores"
-    assert results["mounts-readable"]["found"] == "/checkpoints: 1 files, /artifacts: empty"
+    assert results["logical-cores"]["found"] == (
+        "32 logical NeuronCores by the node, or the runtime's default: no variable and no file tells"
+    )
+    assert results["mounts-readable"]["found"] == (
+        "/checkpoints: 1 files, /artifacts: mounted, empty, so nothing was read"
+    )
     assert not list((node.root / "scratch").iterdir()), "the proof leaves nothing behind"
 
 
@@ -134,8 +154,18 @@ def _closed_device(node: Node) -> None:
     (node.root / "dev/neuron3").symlink_to("nowhere")  # root may open anything that exists
 
 
-def _other_lnc(node: Node) -> None:
-    node.environment["CORES"] = "64"
+def _claim_of_another_lnc(node: Node) -> None:
+    node.environment["NEURON_LOGICAL_NC_CONFIG"] = "1"
+
+
+def _node_of_another_lnc(node: Node) -> None:
+    node.environment["NODE_LNC"] = "1"
+    node.file("opt/aws/neuron/logical_nc_config", "NEURON_LOGICAL_NC_CONFIG=1\n")
+
+
+def _claim_that_does_not_arrive(node: Node) -> None:
+    """The arm shards over physical cores one by one, and nobody told the runtime."""
+    node.expected["logical_cores"] = 64
 
 
 def _count_refused(node: Node) -> None:
@@ -167,7 +197,16 @@ def _no_scratch(node: Node) -> None:
 
 
 def _no_mount(node: Node) -> None:
-    shutil.rmtree(node.root / "artifacts")
+    """The folder is there and reads well: it is the image's."""
+    node.mounts("/checkpoints")
+
+
+def _mount_of_another_kind(node: Node) -> None:
+    node.mounts("/checkpoints", "/artifacts", kind="ext4")
+
+
+def _no_list_of_mounts(node: Node) -> None:
+    (node.root / "proc/self/mountinfo").unlink()
 
 
 def _no_identity(node: Node) -> None:
@@ -181,7 +220,13 @@ def _refused_identity(node: Node) -> None:
 CAUSES: list[tuple[Callable[[Node], None], str, str]] = [
     (_less_devices, "device-files", "7 devices in /dev, the claim asks for 8"),
     (_closed_device, "device-files", "may not open neuron3"),
-    (_other_lnc, "logical-cores", "64 logical NeuronCores, the arm shards over 32"),
+    (_claim_of_another_lnc, "logical-cores", "64 logical NeuronCores by NEURON_LOGICAL_NC_CONFIG=1, which"),
+    (
+        _node_of_another_lnc,
+        "logical-cores",
+        "=1 in /opt/aws/neuron/logical_nc_config, the arm shards over 32",
+    ),
+    (_claim_that_does_not_arrive, "logical-cores", "the arm shards over 64"),
     (_count_refused, "logical-cores", "ended with status 1"),
     (_runtime_refused, "runtime-starts", "nrt_init ended with status 2"),
     (_no_runtime, "runtime-starts", "in this image"),
@@ -189,7 +234,9 @@ CAUSES: list[tuple[Callable[[Node], None], str, str]] = [
     (_old_driver, "driver-version", "driver 2.9.1.0, the image's runtime wants 2.24 or later"),
     (_small_scratch, "scratch-space", "are needed"),
     (_no_scratch, "scratch-space", "No such file"),
-    (_no_mount, "mounts-readable", "/artifacts is no folder"),
+    (_no_mount, "mounts-readable", "/artifacts is not mounted by Mountpoint (no mount there)"),
+    (_mount_of_another_kind, "mounts-readable", "/checkpoints is not mounted by Mountpoint (ext4)"),
+    (_no_list_of_mounts, "mounts-readable", "mountinfo"),
     (_no_identity, "pod-identity", "no Pod Identity variables"),
     (_refused_identity, "pod-identity", "gives no credentials"),
 ]
@@ -206,6 +253,39 @@ def test_each_cause_fails_its_check_with_a_remedy(
     assert found in results[check]["found"]
     assert results[check]["remedy"]
     assert len(results) == len(on_node.CHECKS), "the other checks still ran"
+
+
+def test_every_check_of_a_node_has_a_cause_that_fails_it() -> None:
+    assert {check for _, check, _ in CAUSES} == on_node.CHECKS.keys()
+
+
+@pytest.mark.parametrize("level", ["restricted", "baseline", "image-defaults"])
+@pytest.mark.parametrize("spoil", [_closed_device, _runtime_refused])
+def test_what_the_security_context_keeps_away_is_given_by_the_next_level(
+    level: str, spoil: Callable[[Node], None], node: Node
+) -> None:
+    further = {"restricted": "pod_security: baseline", "baseline": "pod_security: image-defaults"}
+    node.expected["pod_security"] = level
+    spoil(node)
+    (failed,) = (result for result in node.prove()[1].values() if not result["passed"])
+    assert further.get(level, "nothing but privilege is refused at this level") in failed["remedy"]
+
+
+def test_a_runtime_that_ends_the_process_leaves_the_checks_before_it(node: Node) -> None:
+    """`operations/verify/proving.py` counts what is missing as failed."""
+    node.environment["INIT_STATUS"] = "-1"
+    code, results = node.prove()
+    assert code < 0
+    assert "runtime-starts" not in results
+    assert "driver-version" in results
+
+
+@pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
+def test_no_proof_is_told_what_it_must_find_out(path: Path) -> None:
+    for item in objects_of(path):
+        if item["kind"] == "CronJob" and item["metadata"]["name"].startswith("verify-"):
+            (container,) = item["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+            assert "env" not in container
 
 
 def test_what_no_check_foresaw_is_a_failure_and_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,14 +19,23 @@ NODE: dict[str, Any] = {
     "status": {
         "conditions": [{"type": "Ready", "status": "True"}],
         "nodeInfo": {"kubeletVersion": "v1.35.2-eks-113cf36"},
-        "allocatable": {"cpu": "191450m", "memory": "1938410Mi", "aws.amazon.com/neuron": "16"},
+        "allocatable": {
+            "cpu": "191450m",
+            "memory": "1938410Mi",
+            "ephemeral-storage": "6800000000000",
+            "aws.amazon.com/neuron": "16",
+        },
     },
 }
 DEVICE_CLASS = {"metadata": {"name": "neuron.aws.com"}}
-DAEMON = {
-    "metadata": {"name": "aws-node", "namespace": "kube-system"},
-    "status": {"desiredNumberScheduled": 3, "numberReady": 3},
-}
+DAEMONS: list[dict[str, Any]] = [
+    {
+        "metadata": {"name": name, "namespace": "kube-system"},
+        "status": {"desiredNumberScheduled": 3, "numberReady": 3},
+    }
+    for name in checks.ON_EVERY_NODE
+]
+DAEMON = DAEMONS[0]
 
 
 def published() -> dict[str, Any]:
@@ -62,9 +71,9 @@ def test_a_cluster_as_assumed_passes(reference: Experiment) -> None:
         *checks.node_size(reference, [NODE]),
         *checks.device_class(reference, [DEVICE_CLASS], [NODE]),
         *checks.device_attributes(reference, [published()], [NODE]),
-        *checks.daemons_ready([DAEMON]),
+        *checks.daemons_ready(DAEMONS, [NODE]),
     ]
-    assert len(found) == 5
+    assert len(found) == 4 + len(DAEMONS)
     assert all(one.passed for one in found), found
 
 
@@ -76,7 +85,8 @@ def test_missing_nodes_are_counted(reference: Experiment) -> None:
     ("edit", "found"),
     [
         (lambda n: n["status"]["conditions"][0].update(status="False"), "not ready"),
-        (lambda n: n["spec"].update(taints=[]), "no taint"),
+        (lambda n: n["spec"].update(taints=[]), "taint aws.amazon.com/neuron is absent"),
+        (lambda n: n["spec"]["taints"][0].update(effect="NoExecute"), "is NoExecute, pods are rendered for"),
         (
             lambda n: n["status"]["nodeInfo"].update(kubeletVersion="v1.34.1-eks-1"),
             "kubelet v1.34.1-eks-1, resource claims need 1.34.2",
@@ -95,7 +105,21 @@ def test_a_node_smaller_than_the_catalogue_fails(reference: Experiment) -> None:
     small = _edited(NODE, lambda n: n["status"]["allocatable"].update(memory="1800Gi"))
     one = _only(checks.node_size(reference, [small]))
     assert not one.passed
-    assert "1800 GiB allocatable; the catalogue has 191 and 1892" in one.found
+    assert (
+        "1800 GiB of memory and 6333 GiB of disk allocatable; the catalogue has 191 CPU and 1892" in one.found
+    )
+
+
+def test_a_node_whose_disk_is_not_its_nvme_fails(reference: Experiment) -> None:
+    """The root volume of 100 GB alone; then a kubelet that tells of no disk."""
+    for disk in ({"ephemeral-storage": "90000000000"}, {}):
+        small = copy.deepcopy(NODE)
+        del small["status"]["allocatable"]["ephemeral-storage"]
+        small["status"]["allocatable"].update(disk)
+        one = _only(checks.node_size(reference, [small]))
+        assert not one.passed
+        assert f"ask for {checks.disk_asked_gib(reference)} GiB of disk" in one.found
+        assert "localStorage RAID0" in one.remedy
 
 
 def test_a_missing_device_class_fails(reference: Experiment) -> None:
@@ -137,9 +161,17 @@ def test_another_drivers_slices_do_not_count(reference: Experiment) -> None:
 
 
 def test_a_daemon_that_is_not_everywhere_fails() -> None:
-    one = _only(checks.daemons_ready([_edited(DAEMON, lambda d: d["status"].update(numberReady=2))]))
-    assert not one.passed
+    spoilt = [_edited(DAEMON, lambda d: d["status"].update(numberReady=2)), *DAEMONS[1:]]
+    (one,) = (one for one in checks.daemons_ready(spoilt, [NODE]) if not one.passed)
     assert one.subject == "kube-system/aws-node"
+
+
+def test_an_add_on_that_is_absent_or_not_wanted_everywhere_fails() -> None:
+    bad = [one for one in checks.daemons_ready([], [NODE]) if not one.passed]
+    assert [one.subject for one in bad] == list(checks.ON_EVERY_NODE)
+    few = [_edited(DAEMON, lambda d: d["status"].update(desiredNumberScheduled=1)), *DAEMONS[1:]]
+    (one,) = (one for one in checks.daemons_ready(few, [NODE] * 3) if not one.passed)
+    assert (one.subject, one.found) == ("aws-node", "wanted on 1, there are 3 nodes")
 
 
 @pytest.mark.parametrize(

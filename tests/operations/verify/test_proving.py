@@ -20,7 +20,7 @@ from operations.kubernetes import Kubernetes
 from operations.verify.findings import Checked
 from operations.verify.verifying import verify
 from tests.operations.api_server import ApiServer, serving
-from tests.operations.verify.test_cluster_checks import DAEMON, DEVICE_CLASS, NODE, published
+from tests.operations.verify.test_cluster_checks import DAEMONS, DEVICE_CLASS, NODE, published
 
 Play = Callable[[ApiServer, dict[str, Any]], None]
 
@@ -46,7 +46,8 @@ def api(reference: Experiment) -> Iterator[ApiServer]:
     server.put("nodes", NODE["metadata"]["name"], NODE)
     server.put("deviceclasses", "neuron.aws.com", DEVICE_CLASS)
     server.put("resourceslices", "one", published())
-    server.put("daemonsets", "aws-node", DAEMON, namespace="kube-system")
+    for daemon in DAEMONS:
+        server.put("daemonsets", daemon["metadata"]["name"], daemon, namespace="kube-system")
     for arm in reference.arms:
         name = proof_name(reference, arm)
         pod = {"spec": {"containers": [{"name": CONTAINER}]}}
@@ -101,8 +102,20 @@ def _passing(api: ApiServer, job: dict[str, Any]) -> None:
 
 def _core_count_fails(api: ApiServer, job: dict[str, Any]) -> None:
     _pod(api, job, {})
-    line = {"check": "logical-cores", "passed": False, "found": "64", "remedy": "set it"}
-    api.logs[_pod_name(job)] = json.dumps(line)
+    failed = {"logical-cores": {"passed": False, "found": "64", "remedy": "set it"}}
+    fine = {"passed": True, "found": "fine", "remedy": ""}
+    lines = [{"check": name, **failed.get(name, fine)} for name in on_node.CHECKS]
+    api.logs[_pod_name(job)] = "\n".join(map(json.dumps, lines))
+    _end(job, "Failed")
+
+
+def _ended_by_the_runtime(api: ApiServer, job: dict[str, Any]) -> None:
+    """What `nrt_init` may do to the process: the checks before it passed, the others never spoke."""
+    ended = {"terminated": {"exitCode": 134, "reason": "Error"}}
+    _pod(api, job, {"containerStatuses": [{"name": CONTAINER, "state": ended}]})
+    said = [name for name in on_node.CHECKS if name not in ("runtime-starts", "scratch-space")]
+    lines = [{"check": name, "passed": True, "found": "fine", "remedy": ""} for name in said]
+    api.logs[_pod_name(job)] = "\n".join(map(json.dumps, lines))
     _end(job, "Failed")
 
 
@@ -144,6 +157,11 @@ def test_a_cluster_as_assumed_passes_and_no_job_is_left(
         (_never_scheduled, "proof-ran", "never scheduled: 0/3 nodes are available"),
         (_image_not_pulled, "proof-ran", "never started: ImagePullBackOff no such tag"),
         (_silent, "proof-ran", "printed no result"),
+        (
+            _ended_by_the_runtime,
+            "proof-ran",
+            "ended before runtime-starts, scratch-space (exit code 134, Error)",
+        ),
         (_no_pod, "proof-ran", "no pod was made"),
     ],
 )
