@@ -85,7 +85,7 @@ def job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     body["volumes"].append(
         {
             "name": "shm",
-            "emptyDir": {"medium": "Memory", "sizeLimit": f"{sizes.shared_memory_gib(experiment, arm)}Gi"},
+            "emptyDir": {"medium": "Memory", "sizeLimit": f"{sizes.shared_memory_gib(memory)}Gi"},
         }
     )
     pod.mount(demo, "shm", "/dev/shm", writable=True)

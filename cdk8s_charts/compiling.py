@@ -77,12 +77,8 @@ def job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     pod.add_claim_volume(body, "checkpoints", claim_name(experiment, "checkpoints"))
     pod.mount(compiler, "checkpoints", CHECKPOINTS_MOUNT)
     pod.add_scratch(body, "scratch", sizes.compile_scratch_gib(arm))
-    body["volumes"].append(
-        {
-            "name": "shm",
-            "emptyDir": {"medium": "Memory", "sizeLimit": f"{sizes.shared_memory_gib(experiment, arm)}Gi"},
-        }
-    )
+    shm = sizes.shared_memory_gib(sizes.compiling(experiment, arm).memory_gib)
+    body["volumes"].append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{shm}Gi"}})
     pod.mount(compiler, "shm", "/dev/shm", writable=True)
     for holder in (look, compiler):
         pod.mount(holder, "scratch", SCRATCH_MOUNT, writable=True)
@@ -97,7 +93,7 @@ def job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
 
 
 def _compiler(experiment: Experiment, arm: Arm) -> pod.Container:
-    memory, cpu = sizes.serving_memory_gib(experiment, arm), sizes.serving_cpu(experiment, arm)
+    share = sizes.compiling(experiment, arm)
     return {
         "name": "compile",
         "image": arm.runtime.image,
@@ -105,7 +101,9 @@ def _compiler(experiment: Experiment, arm: Arm) -> pod.Container:
         "command": ["/bin/sh", "-c", _COMPILE, "compile", compiled_path(arm), *compile_argv(arm)],
         "env": [{"name": name, "value": value} for name, value in compile_environment(arm).items()],
         "resources": pod.amounts(
-            cpu=str(cpu), memory=f"{memory}Gi", ephemeral=f"{sizes.compile_ephemeral_gib(arm)}Gi"
+            cpu=str(share.cpu),
+            memory=f"{share.memory_gib}Gi",
+            ephemeral=f"{sizes.compile_ephemeral_gib(arm)}Gi",
         ),
         "securityContext": pod.container_security(writable_root=True, level=arm.serving.pod_security),
     }

@@ -62,7 +62,9 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     template = spec["template"]
     template["metadata"] = {"labels": own}
     body = template["spec"]
-    body["volumes"][0]["emptyDir"]["sizeLimit"] = f"{sizes.shared_memory_gib(experiment, arm)}Gi"
+    body["volumes"][0]["emptyDir"]["sizeLimit"] = (
+        f"{sizes.shared_memory_gib(sizes.serving_memory_gib(experiment, arm))}Gi"
+    )
     server = body["containers"][0]
     _fill_server(server, experiment, arm)
     template["metadata"]["annotations"] = {"speculation.trn2/artifact-key": artifact_key(arm)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from experiment.placement import BYTES_PER_VALUE, GIB, pod_share
+from experiment.placement import BYTES_PER_VALUE, GIB, Share, compile_share, pod_share
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment, Weights
@@ -35,9 +35,14 @@ def serving_cpu(experiment: Experiment, arm: Arm) -> int:
     return pod_share(experiment.cluster.instance, devices=arm.serving.devices).cpu
 
 
-def shared_memory_gib(experiment: Experiment, arm: Arm) -> int:
-    """`/dev/shm`, which counts as memory of the pod."""
-    return max(1, min(_SHARED_MEMORY_GIB, serving_memory_gib(experiment, arm) // 4))
+def compiling(experiment: Experiment, arm: Arm) -> Share:
+    """Cores and host memory of a compilation: a few at once share a node, however many arms stand on it later."""
+    return compile_share(experiment.cluster.instance, devices=arm.serving.devices)
+
+
+def shared_memory_gib(memory_gib: int) -> int:
+    """`/dev/shm` of a pod with so much memory, of which it is a part."""
+    return max(1, min(_SHARED_MEMORY_GIB, memory_gib // 4))
 
 
 def copies_gib(experiment: Experiment) -> int:

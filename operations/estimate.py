@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from experiment.placement import batches
+from experiment.placement import batches, compilations_at_once
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -46,9 +46,14 @@ def parts(experiment: Experiment, *, to_compile: int) -> tuple[Part, ...]:
         ),
     ]
     if to_compile:
+        at_once = min(to_compile, compilations_at_once(experiment))
         found.insert(
             2,
-            Part("compile", COMPILE_H, f"assumed: {to_compile} artifacts in parallel; no time is published"),
+            Part(
+                "compile",
+                COMPILE_H * -(-to_compile // at_once),
+                f"assumed: {COMPILE_H:g} h for {at_once} artifacts at once, {to_compile} in all; no time is published",
+            ),
         )
     return tuple(found)
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdk8s_charts.errors import ChartError
+from cdk8s_charts.labels import STEP
 from cdk8s_charts.scheduling.cluster import Cluster, Placement, Surroundings
 from cdk8s_charts.scheduling.errors import SchedulingError
 from cdk8s_charts.scheduling.nodes import nodes
 from cdk8s_charts.scheduling.order import deadlock, started
 from cdk8s_charts.scheduling.quantities import readable
 from cdk8s_charts.scheduling.workloads import Object, Workload, workloads
-from experiment.placement import batches
+from experiment.placement import batches, compilations_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,8 +54,8 @@ def refuse_unplaceable(experiment: Experiment, files: Sequence[ManifestFile]) ->
 def verdicts(experiment: Experiment, objects: Iterable[Object]) -> tuple[list[Verdict], list[str]]:
     """Places of all pods, and what is wrong.
 
-    Arms stand together, batch by batch; of everything else one pod runs at a time beside the platform's own, because
-    that is how they are started.
+    Arms stand together, batch by batch; so do the compilations that `run` releases at once. Of everything else one pod runs
+    at a time beside the platform's own, because that is how they are started.
     """
     known = list(objects)
     pods = workloads(known)
@@ -79,9 +80,20 @@ def verdicts(experiment: Experiment, objects: Iterable[Object]) -> tuple[list[Ve
         except SchedulingError as error:
             problems.append(f"{pod.label}: {error}")
     possible = [pod for pod in pods if _fits_alone(empty, pod)]
+    problems += _compiling(empty, experiment, pods)
     if story := deadlock(empty, started(possible)):
         problems.append(story)
     return found, problems
+
+
+def _compiling(empty: Cluster, experiment: Experiment, pods: Sequence[Workload]) -> list[str]:
+    """What is wrong with the hungriest Jobs that may compile at once: any others of the same number fit where these do."""
+    compiling = [pod for pod in pods if pod.kind == "Job" and pod.labels.get(STEP) == "compile"]
+    alone = [pod for pod in compiling if _fits_alone(empty, pod)]
+    alone.sort(key=lambda pod: pod.requests().ephemeral, reverse=True)
+    at_once = compilations_at_once(experiment)
+    wrong = _together(empty, alone[:at_once], 0, spread=False)[1]
+    return [f"{line} (of {at_once} compilations at once)" for line in wrong]
 
 
 def _fits_alone(empty: Cluster, pod: Workload) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from experiment.artifact import artifact_key
 from experiment.naming import weights_path
+from experiment.placement import compilations_at_once
 from operations import nodegroup, stale, storage
 from operations.clock import stamp
 from operations.cluster_view import NEURON, is_ready
@@ -89,20 +90,20 @@ def verify_nodes(context: Context) -> None:
 
 
 def compile_arms(context: Context) -> None:
-    """All missing artifacts at once; the scheduler gives devices to as many Jobs as fit. One failure does not stop
-    the others: what they compile is kept, and all failures are told together."""
+    """All missing artifacts, as many at once as the nodes hold with their share of CPU and memory; the next begins when one
+    ends, so no Job's own deadline runs while it waits. One failure does not stop the others: what they compile is kept, and
+    all failures are told together."""
     _tags(context, stale.free, "is some arm's again and stays")
     missing = [arm for arm in context.experiment.served_arms if not _has_artifact(context, arm)]
-    waiting: dict[str, Arm] = {}
+    waiting: dict[str, jobs.Object] = {}
     for arm in missing:
         job = jobs.compiling(context.files, arm)
-        if job["metadata"]["name"] not in waiting:
-            jobs.release(context, job)
-            waiting[str(job["metadata"]["name"])] = arm
+        waiting.setdefault(str(job["metadata"]["name"]), job)
     failed: dict[str, StepError] = {}
+    at_once, released = compilations_at_once(context.experiment), set[str]()
     context.wait(
-        lambda: _compiling(context, waiting, failed),
-        patience_s=COMPILE_S,
+        lambda: _compiling(context, waiting, released, failed, at_once),
+        patience_s=COMPILE_S * -(-max(1, len(waiting)) // at_once),
         remedy="read its log (scripts/kubectl logs), then run this again: finished artifacts are kept",
     )
     if failed:
@@ -130,18 +131,31 @@ def _tags(context: Context, act: Callable[[Experiment, Aws], list[str]], what: s
         context.say(f"    artifacts are not tidied up: {error}")
 
 
-def _compiling(context: Context, waiting: dict[str, Arm], failed: dict[str, StepError]) -> str | None:
+def _compiling(
+    context: Context,
+    waiting: dict[str, jobs.Object],
+    released: set[str],
+    failed: dict[str, StepError],
+    at_once: int,
+) -> str | None:
+    """What the running Jobs do, and how many wait for their turn; those whose turn it is are released."""
     context.need_nodes()
-    told = []
-    for name in waiting:
+    told: list[str] = []
+    for name, job in waiting.items():
         if name in failed:
             continue
+        if name not in released:
+            if len(told) == at_once:
+                continue
+            jobs.release(context, job)
+            released.add(name)
         try:
             if (one := jobs.progress(context, name)) is not None:
                 told.append(one)
         except StepError as error:
             failed[name] = error
-    return "; ".join(told) or None
+    left = len(waiting.keys() - released)
+    return "; ".join([*told, *([f"{left} wait for their turn"] if left else [])]) or None
 
 
 def _has_artifact(context: Context, arm: Arm) -> bool:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from experiment import Experiment
+from experiment import Experiment, load
 from experiment.catalogue.abilities import MODES, Mode
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.cost import idle, per_hour, running
 from operations import estimate
-from tests.conftest import ROOT
+from tests.conftest import REFERENCE, ROOT
 from tests.docs.blocks import command_blocks
 from tests.docs.programs import run
 
@@ -61,6 +61,14 @@ def test_the_costs_shown_are_those_computed(reference: Experiment) -> None:
         assert f"| {figure:.2f} an hour |" in shown
     for hours in (first, later):
         assert f"{hours:.2f} Trn2 hours | {hours * per_hour(running(reference)):.2f} |" in shown
+
+
+def test_a_sweep_is_predicted_to_compile_in_turns() -> None:
+    sweep = load(REFERENCE.with_name("qwen3-32b-tp4-sweep.yaml"))
+    hours = {part.step: part.hours for part in estimate.parts(sweep, to_compile=16)}
+    assert hours["compile"] == 4 * estimate.COMPILE_H
+    fewer = {part.step: part.hours for part in estimate.parts(sweep, to_compile=3)}
+    assert fewer["compile"] == estimate.COMPILE_H
 
 
 def test_from_account_to_answer_takes_ten_commands_and_two_trn2_hours(reference: Experiment) -> None:

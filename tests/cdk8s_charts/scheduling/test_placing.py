@@ -12,7 +12,7 @@ from cdk8s_charts.allocation import SCHEDULER
 from cdk8s_charts.errors import ChartError
 from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.scheduling import allocator, refuse_unplaceable, verdicts
-from cdk8s_charts.scheduling.cluster import NEURON_SCHEDULER
+from cdk8s_charts.scheduling.cluster import NEURON_SCHEDULER, Cluster, Surroundings
 from cdk8s_charts.scheduling.mounts import needed, s3_volumes, total
 from cdk8s_charts.scheduling.nodes import (
     RESIDENTS,
@@ -27,6 +27,7 @@ from cdk8s_charts.scheduling.nodes import (
 from cdk8s_charts.scheduling.quantities import Amounts, quantity
 from cdk8s_charts.scheduling.workloads import Workload
 from experiment.catalogue.instances import INSTANCES
+from experiment.placement import compilations_at_once, nodes_needed
 from infra.settings import Settings
 from tests.cdk8s_charts.committed import EXPERIMENTS, experiment_at, objects_of, pod_spec, the
 from tests.conftest import REFERENCE
@@ -173,6 +174,55 @@ def test_arms_share_two_nodes_when_there_are_two() -> None:
         (verdict.placement.node, verdict.placement.devices[0]) for verdict in found if verdict.batch == 0
     ]
     assert places == [(node, f"neuron-device-{first}") for node in ("trn2-0", "trn2-1") for first in (0, 8)]
+
+
+SWEEP = REFERENCE.with_name("qwen3-32b-tp4-sweep.yaml")
+
+
+def _compilations(objects: list[dict[str, Any]]) -> list[Workload]:
+    return [Workload(item) for item in objects if item["metadata"]["name"].startswith("compile-")]
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_what_compiles_at_once_fits_the_nodes_with_its_mounts(path: Path) -> None:
+    experiment, objects = experiment_at(path), objects_of(path)
+    if not experiment.device_arms:
+        return
+    at_once = compilations_at_once(experiment)
+    state = Cluster(nodes(experiment, neuron_nodes=nodes_needed(experiment)), Surroundings.of(objects))
+    asks = Amounts()
+    for pod in _compilations(objects)[:at_once]:
+        state, place = state.schedule(pod)
+        asks += place.asks
+    (node, *_) = state.nodes
+    if nodes_needed(experiment) == 1:
+        assert asks.cpu_m <= node.free.cpu_m
+        assert asks.memory <= node.free.memory
+        assert asks.ephemeral <= node.free.ephemeral
+
+
+def test_a_sweep_of_single_chips_compiles_four_at_once_with_a_quarter_of_the_node_each() -> None:
+    experiment, objects = experiment_at(SWEEP), objects_of(SWEEP)
+    assert compilations_at_once(experiment) == 4
+    compilations = _compilations(objects)
+    assert len(compilations) == 16
+    for pod in compilations:
+        asks = pod.requests()
+        assert (asks.cpu_m, asks.memory // 2**30) == (42_000, 425)
+    halves = experiment_at(REFERENCE)
+    assert compilations_at_once(halves) == 2
+
+
+def test_compilations_that_do_not_fit_together_are_refused_though_each_fits_alone() -> None:
+    experiment, objects = experiment_at(SWEEP), objects_of(SWEEP)
+    for item in objects:
+        if item["metadata"]["name"].startswith("compile-"):
+            (compiler,) = (one for one in pod_spec(item)["initContainers"] if one["name"] == "compile")
+            compiler["resources"]["requests"]["memory"] = "600Gi"
+    problems = verdicts(experiment, objects)[1]
+    assert len(problems) == 1
+    assert problems[0].startswith("Job/compile-")
+    assert problems[0].endswith("(of 4 compilations at once)")
 
 
 def test_a_hundred_arms_are_placed_without_searching_again_for_each(monkeypatch: pytest.MonkeyPatch) -> None:

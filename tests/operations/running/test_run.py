@@ -21,6 +21,7 @@ from operations.running.context import Context, StepError
 from operations.running.engine import Answer, carry_out
 from operations.running.state import NotOursError, RunStore
 from operations.running.steps import steps
+from tests.conftest import REFERENCE
 from tests.operations.api_server import ApiServer
 from tests.operations.clock import START, FakeClock
 from tests.operations.direct import DirectKubernetes
@@ -299,6 +300,40 @@ def test_a_failed_compile_keeps_the_other_artifact_and_is_compiled_anew(driver: 
     driver.world.failing = {}
     driver.run()
     assert len(_finished(driver)) == 2
+
+
+@pytest.fixture
+def sweep(aws: Aws, tmp_path: Path) -> Driver:
+    """Sixteen arms of one chip each, on one node."""
+    experiment, api = load(REFERENCE.with_name("qwen3-32b-tp4-sweep.yaml")), ApiServer()
+    cluster = DirectKubernetes(api, experiment.name)
+    return Driver(World(experiment, api), aws, cluster, tmp_path / "results")
+
+
+def test_a_sweep_compiles_as_many_at_once_as_fit_the_node_and_a_failure_gives_its_place_away(
+    sweep: Driver,
+) -> None:
+    from experiment.naming import compile_job
+
+    seen: list[int] = []
+
+    def look() -> None:
+        running = [
+            job
+            for job in sweep.world.api.of("jobs")
+            if job["metadata"]["name"].startswith("compile-")
+            and not job["spec"]["suspend"]
+            and not job.get("status", {}).get("conditions")
+        ]
+        seen.append(len(running))
+
+    sweep.world.on_tick.append(look)
+    sweep.world.failing = {compile_job(sweep.world.experiment.arms[1]): "ERROR NCC_EVRF029"}
+    line = sweep.line()
+    assert "ERROR NCC_EVRF029" in line
+    assert len(_finished(sweep)) == 15
+    assert max(seen) == 4
+    assert any("12 wait for their turn" in said for said in sweep.said)
 
 
 def test_a_failed_run_keeps_its_nodes_when_asked_and_says_so(driver: Driver) -> None:
