@@ -113,6 +113,11 @@ def schedule_group(experiment: Experiment) -> str:
     return f"{experiment.name}-off"
 
 
+def daily_schedule(experiment: Experiment) -> str:
+    """The schedule of that group that ends every day; a rental's own is made after its model."""
+    return f"{experiment.name}-daily"
+
+
 def off_role_name(experiment: Experiment) -> str:
     """Role that EventBridge Scheduler assumes to set the Trn2 group to 0."""
     return f"{experiment.name}-trn2-off"

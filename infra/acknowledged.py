@@ -90,6 +90,11 @@ ACKNOWLEDGED = (
         what=r".*:nodegroup/.*-trn2-[a-z0-9-]+/\*",
         reason="EKS ends the ARN of a node group with an id of its own; cluster and name are exact",
     ),
+    Acknowledged(
+        rule="SQS3",
+        place="nodes/TimeToLive/Failures",
+        reason="it is the dead-letter queue, of schedules, which the rule does not know",
+    ),
     Acknowledged(rule="IAM5", place="identity/Serving/Role", what=r".*Checkpoints.*/\*", reason=_OBJECTS),
     Acknowledged(rule="IAM5", place="identity/Serving/Role", what=r".*Artifacts.*/\*", reason=_OBJECTS),
     Acknowledged(rule="IAM5", place="identity/Fetch/Role", what=r".*Checkpoints.*/\*", reason=_OBJECTS),

@@ -14,7 +14,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmark.metrics import ERRORS, RUN_ACTIVE, TPOT, Metric
-from experiment.naming import cluster_name, metrics_namespace
+from experiment.naming import cluster_name, metrics_namespace, schedule_group
 from infra.dashboard.container_insights import NAMESPACE as INSIGHTS
 from infra.dashboard.container_insights import NODE_COUNT
 from infra.dashboard.lines import cell_dimensions
@@ -86,6 +86,7 @@ def alarms(experiment: Experiment, *, system_nodes: int) -> tuple[Alarm, ...]:
         quiet,
         paid,
         idle,
+        failed_switch_off(experiment),
     )
 
 
@@ -208,6 +209,45 @@ def idle_node(
         parts=(paid.name, silence.name),
     )
     return silence, paid, both
+
+
+_SCHEDULES = "AWS/Scheduler"
+_FAILED = (
+    "InvocationsSentToDeadLetterCount",
+    "InvocationsFailedToBeSentToDeadLetterCount",
+    "InvocationDroppedCount",
+)
+"""Each says that a schedule has given up, in its own case: with its queue, with a queue that refuses, without one
+(https://docs.aws.amazon.com/scheduler/latest/UserGuide/monitoring-cloudwatch.html)."""
+
+
+def failed_switch_off(experiment: Experiment) -> MetricAlarm:
+    """A schedule that sets the nodes to 0 could not."""
+    group = (("ScheduleGroup", schedule_group(experiment)),)
+    counts = tuple(
+        {
+            "Id": f"m{place}",
+            "MetricStat": {"Metric": _names(_SCHEDULES, name, group), "Period": PERIOD_S, "Stat": "Sum"},
+            "ReturnData": False,
+        }
+        for place, name in enumerate(_FAILED)
+    )
+    return MetricAlarm(
+        name=_name(experiment, "switch-off-failed"),
+        message="A schedule could not set the Trn2 nodes to 0, and they may bill on: run scripts/scale 0, then read why in "
+        "the queue of the nodes stack.",
+        queries=(
+            *counts,
+            {"Id": "failed", "Expression": "MAX(METRICS())", "Label": "switch-offs that failed"},
+        ),
+        comparison="GreaterThanThreshold",
+        threshold=0,
+        periods=1,
+        breaching=1,
+        missing="notBreaching",
+        missing_because="nothing failed",
+        notifies=True,
+    )
 
 
 def _silence(experiment: Experiment, name: str, periods: int) -> MetricAlarm:

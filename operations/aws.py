@@ -29,6 +29,8 @@ class Aws:
 
     def client(self, service: str) -> Calls:
         """Calls to a service in the experiment's region."""
+        if self._expected and service != "sts":
+            _ = self.identity  # refused before anything else is asked
         if service not in self._clients:
             self._clients[service] = Calls(service, self.region, lambda: self._make(service))
         return self._clients[service]

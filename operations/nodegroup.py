@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from experiment.naming import cluster_name, neuron_nodegroup, neuron_nodegroups, off_role_name, schedule_group
+from experiment.naming import (
+    cluster_name,
+    daily_schedule,
+    neuron_nodegroup,
+    neuron_nodegroups,
+    schedule_group,
+)
 from operations.aws_errors import AwsError
 from operations.clock import stamp
 from operations.errors import OperationsError, UsageError
@@ -16,16 +22,13 @@ if TYPE_CHECKING:
     from experiment import Experiment
     from operations.aws import Aws
 
-SET_NODEGROUP = "arn:aws:scheduler:::aws-sdk:eks:updateNodegroupConfig"
-"""Universal target of EventBridge Scheduler; its input is written in PascalCase, unlike the API's own
-(https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-targets-universal.html)."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
     """The node group as EKS describes it."""
 
     name: str
+    arn: str
     status: str
     desired: int
     largest: int
@@ -48,6 +51,7 @@ def read(experiment: Experiment, aws: Aws) -> Group:
     issues = found.get("health", {}).get("issues", ())
     return Group(
         name=name,
+        arn=found["nodegroupArn"],
         status=found["status"],
         desired=scaling.get("desiredSize", 0),
         largest=scaling.get("maxSize", 0),
@@ -125,8 +129,13 @@ def refuse_too_many(experiment: Experiment, nodes: int) -> None:
 
 
 def schedule_off(experiment: Experiment, aws: Aws, *, now: datetime, hours: float, group: Group) -> datetime:
-    """Let EventBridge Scheduler set the group to 0 once, `hours` from now; replaces an earlier such schedule."""
+    """Let EventBridge Scheduler set the group to 0 once, `hours` from now; replaces an earlier such schedule.
+
+    Raises `OperationsError` where the schedule could not act, so that no node is started.
+    """
     refuse_another(experiment, group)
+    target = _daily_target(experiment, aws)
+    _prove_allowed(target["RoleArn"], group, aws)
     at = (now + timedelta(hours=hours)).replace(microsecond=0)
     schedule: dict[str, Any] = {
         "Name": schedule_name(experiment),
@@ -137,27 +146,73 @@ def schedule_off(experiment: Experiment, aws: Aws, *, now: datetime, hours: floa
         "FlexibleTimeWindow": {"Mode": "OFF"},
         "ActionAfterCompletion": "DELETE",
         "State": "ENABLED",
-        "Target": {
-            "Arn": SET_NODEGROUP,
-            "RoleArn": f"arn:aws:iam::{aws.account}:role/{off_role_name(experiment)}",
-            "Input": json.dumps(off_input(experiment, largest=group.largest)),
-            "RetryPolicy": {"MaximumRetryAttempts": 10, "MaximumEventAgeInSeconds": 3600},
-        },
+        "Target": {**target, "RetryPolicy": {"MaximumRetryAttempts": 10, "MaximumEventAgeInSeconds": 3600}},
     }
     scheduler = aws.client("scheduler")
     try:
+        # Refused where Scheduler may not take on the role
+        # (https://docs.aws.amazon.com/scheduler/latest/UserGuide/setting-up.html#setting-up-execution-role).
         scheduler.create_schedule(**schedule)
     except AwsError as error:
-        if error.code == "ConflictException":
-            scheduler.update_schedule(**schedule)
-        elif error.code == "ResourceNotFoundException":
-            raise OperationsError(
-                f"schedule group {schedule_group(experiment)}: none, so nothing would set the nodes back to 0 and none are "
-                "started; deploy the nodes stack (cdk deploy --all), then run this again"
-            ) from None
-        else:
+        if error.code != "ConflictException":
             raise
+        scheduler.update_schedule(**schedule)
     return at
+
+
+_NO_NODES = "so nothing would set the nodes back to 0 and none are started"
+
+
+def _daily_target(experiment: Experiment, aws: Aws) -> dict[str, Any]:
+    """What the deployed daily schedule tells EKS, with which role, and where a failure goes."""
+    name = daily_schedule(experiment)
+    try:
+        found = aws.client("scheduler").get_schedule(Name=name, GroupName=schedule_group(experiment))
+    except AwsError as error:
+        if error.code != "ResourceNotFoundException":
+            raise
+        raise OperationsError(
+            f"schedule {name}: does not exist, {_NO_NODES}; deploy the nodes stack "
+            "(cdk deploy --all), then run this again"
+        ) from None
+    if found["State"] != "ENABLED":
+        raise OperationsError(
+            f"schedule {name}: is {found['State']}, {_NO_NODES}; enable it in the console of EventBridge Scheduler, then "
+            "run this again"
+        )
+    target: dict[str, Any] = found["Target"]
+    told = json.loads(target["Input"])
+    if (told["ClusterName"], told["NodegroupName"]) != (
+        cluster_name(experiment),
+        neuron_nodegroup(experiment),
+    ):
+        raise OperationsError(
+            f"schedule {name}: is about node group {told['NodegroupName']} of {told['ClusterName']}, {_NO_NODES}; deploy the "
+            "nodes stack (cdk deploy --all), then run this again"
+        )
+    return target
+
+
+def _prove_allowed(role_arn: str, group: Group, aws: Aws) -> None:
+    """`OperationsError` unless IAM says that the schedules' role may change the group, boundaries included."""
+    action, role = "eks:UpdateNodegroupConfig", role_arn.rpartition("/")[2]
+    try:
+        answer = aws.client("iam").simulate_principal_policy(
+            PolicySourceArn=role_arn, ActionNames=[action], ResourceArns=[group.arn]
+        )
+    except AwsError as error:
+        if error.code not in ("NoSuchEntity", "NoSuchEntityException"):
+            raise
+        raise OperationsError(
+            f"role {role}: does not exist, {_NO_NODES}; delete the nodes stack and deploy it again (scripts/teardown, then "
+            "cdk deploy --all)"
+        ) from None
+    (result,) = answer["EvaluationResults"]
+    if result["EvalDecision"] != "allowed":
+        raise OperationsError(
+            f"role {role}: may not do {action} on {group.name} (IAM says {result['EvalDecision']}), {_NO_NODES}; give it "
+            "back what the nodes stack gave it, or change what denies it, then run this again"
+        )
 
 
 def scheduled_off(experiment: Experiment, aws: Aws) -> str | None:
@@ -182,15 +237,6 @@ def forget_schedule(experiment: Experiment, aws: Aws) -> None:
     except AwsError as error:
         if error.code != "ResourceNotFoundException":
             raise
-
-
-def off_input(experiment: Experiment, *, largest: int) -> dict[str, Any]:
-    """What the schedule tells EKS."""
-    return {
-        "ClusterName": cluster_name(experiment),
-        "NodegroupName": neuron_nodegroup(experiment),
-        "ScalingConfig": {"MinSize": 0, "DesiredSize": 0, "MaxSize": max(largest, 1)},
-    }
 
 
 def schedule_name(experiment: Experiment) -> str:

@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_scheduler as scheduler
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from experiment.naming import cluster_name, neuron_nodegroup, off_role_name, schedule_group
+from experiment.naming import (
+    cluster_name,
+    daily_schedule,
+    neuron_nodegroup,
+    off_role_name,
+    schedule_group,
+)
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -50,28 +57,36 @@ def block_expression(ends_at: str) -> str:
 
 class TimeToLive(Construct):
     """Schedules that set the group of Neuron nodes to zero: every day at the hour of the experiment, before a capacity
-    block ends, and whichever `scripts/scale` adds to the same group under the same role.
+    block ends, and whichever `run` and `scale` add after the model of the daily one.
 
-    An idle trn2.48xlarge costs about $36 an hour; nothing else here can be forgotten at that price. Not run on AWS.
+    What a schedule could not do, after its last attempt, lies in a queue and raises an alarm (`infra.alarms`). An idle trn2.48xlarge costs about $36 an hour; nothing else here can be forgotten at that price. Not run on AWS.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, experiment: Experiment) -> None:
         super().__init__(scope, construct_id)
         self._experiment = experiment
         self._group = scheduler.CfnScheduleGroup(self, "Group", name=schedule_group(experiment))
+        self._failures = sqs.Queue(
+            self,
+            "Failures",
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=cdk.Duration.days(14),
+        )
         self._role = self._off_role()
         off_at = experiment.cluster.off_at_utc
-        self._schedule("Daily", daily_expression(off_at))
+        self._schedule("Daily", daily_expression(off_at), name=daily_schedule(experiment))
         # EKS refuses a change of a group while another is under way; once more, and zero stays zero.
         self._schedule("DailyAgain", daily_expression(off_at, later=AGAIN_AFTER))
         ends_at = experiment.cluster.capacity.ends_at
         if ends_at is not None:
             self._schedule("BlockEnds", block_expression(ends_at))
 
-    def _schedule(self, construct_id: str, expression: str) -> None:
+    def _schedule(self, construct_id: str, expression: str, *, name: str | None = None) -> None:
         schedule = scheduler.CfnSchedule(
             self,
             construct_id,
+            name=name,
             group_name=schedule_group(self._experiment),
             schedule_expression=expression,
             schedule_expression_timezone="UTC",
@@ -80,6 +95,9 @@ class TimeToLive(Construct):
                 arn=TARGET,
                 role_arn=self._role.role_arn,
                 input=json.dumps(off_input(self._experiment), sort_keys=True),
+                dead_letter_config=scheduler.CfnSchedule.DeadLetterConfigProperty(
+                    arn=self._failures.queue_arn
+                ),
                 retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
                     maximum_retry_attempts=185, maximum_event_age_in_seconds=7200
                 ),
@@ -114,6 +132,11 @@ class TimeToLive(Construct):
                     # The last part is an id that EKS gives the group.
                     f"arn:aws:eks:{here}:nodegroup/{cluster_name(experiment)}/{neuron_nodegroup(experiment)}/*"
                 ],
+            )
+        )
+        role.add_to_policy(
+            iam.PolicyStatement(
+                sid="KeepWhatFailed", actions=["sqs:SendMessage"], resources=[self._failures.queue_arn]
             )
         )
         return role

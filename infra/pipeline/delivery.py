@@ -108,6 +108,7 @@ class DeliveryRoleStack(ExperimentStack):
                 [off],
                 {"StringEquals": {"iam:PassedToService": "scheduler.amazonaws.com"}},
             ),
+            ("ProveTurnOff", ["iam:SimulatePrincipalPolicy"], [off], {}),
             (
                 "Results",
                 ["s3:GetObject", "s3:PutObject"],

@@ -13,7 +13,7 @@ from moto.eks.models import eks_backends
 from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.scheduling.nodes import nodes
 from experiment.artifact import artifact_key
-from experiment.naming import artifact_path, schedule_group, weights_path
+from experiment.naming import artifact_path, weights_path
 from operations.running import jobs
 from tests.apiserver import kubelet
 from tests.apiserver.control_plane import ControlPlane
@@ -45,7 +45,7 @@ class RealWorld(World):
         described = eks_backends[DEFAULT_ACCOUNT_ID][self.region].clusters[self.experiment.name]
         described.endpoint = self.plane.endpoint
         described.certificate_authority = {"data": self.plane.authority}
-        self.client("scheduler").create_schedule_group(Name=schedule_group(self.experiment))
+        self._fuse()
         make_namespace(self.plane.kubectl, [item for file in self.files for item in file.objects])
         for file in self.files:
             assert without_warnings(self.plane.kubectl.feed(filled(file.objects), "apply")) == []

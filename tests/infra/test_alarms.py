@@ -24,6 +24,14 @@ https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch-metric
 """
 
 
+SCHEDULER_METRICS = {
+    "InvocationDroppedCount",
+    "InvocationsFailedToBeSentToDeadLetterCount",
+    "InvocationsSentToDeadLetterCount",
+}
+"""Of a schedule group (https://docs.aws.amazon.com/scheduler/latest/UserGuide/monitoring-cloudwatch.html)."""
+
+
 def made(experiment: Experiment) -> dict[str, Alarm]:
     found = alarms(experiment, system_nodes=2)
     assert len({alarm.name for alarm in found}) == len(found)
@@ -50,6 +58,7 @@ def test_the_alarms_of_the_reference_experiment(experiment: Experiment) -> None:
         "p99-tpot-qwen-sd-vllm",
         "no-data",
         "paid-node-idle",
+        "switch-off-failed",
     }
 
 
@@ -110,6 +119,9 @@ def test_every_metric_is_one_that_somebody_publishes(experiment: Experiment) -> 
             names = tuple(one["Name"] for one in named["Dimensions"])
             if named["Namespace"] == "ContainerInsights":
                 assert (named["MetricName"], names) == ("cluster_node_count", ("ClusterName",))
+            elif named["Namespace"] == "AWS/Scheduler":
+                assert named["MetricName"] in SCHEDULER_METRICS
+                assert (names, named["Dimensions"][0]["Value"]) == (("ScheduleGroup",), "qwen3-32b-off")
             else:
                 assert named["Namespace"] == "SpeculativeDecoding/qwen3-32b"
                 assert names == BY_CLOUDWATCH_NAME[named["MetricName"]].dimensions
@@ -179,6 +191,11 @@ def test_nothing_alarms_before_the_first_run(experiment: Experiment) -> None:
             assert (state == "ALARM") == name.startswith("no-requests"), name
     assert parts(experiment, "no-data")[0] == "run-is-on"
     assert parts(experiment, "paid-node-idle")[0] == "paid-nodes"
+
+
+def test_one_switch_off_that_failed_is_an_alarm(experiment: Experiment) -> None:
+    failed = State(metric(experiment, "switch-off-failed"))
+    assert (failed.after(None), failed.after(0), failed.after(1)) == ("OK", "OK", "ALARM")
 
 
 def templates(deployment: Deployment, type_: str) -> dict[str, Resource]:

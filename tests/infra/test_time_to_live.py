@@ -10,6 +10,8 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
+from experiment import Experiment
+from experiment.naming import daily_schedule
 from infra.constructs.time_to_live import TARGET, block_expression, daily_expression
 from tests.infra.templates import Deployment, resolved
 
@@ -86,12 +88,32 @@ def test_the_schedules_may_change_this_group_and_nothing_else(deployment: Deploy
         for policy in deployment.resources("AWS::IAM::Policy", stack="nodes")
         if {"Ref": role.logical_id} in policy.properties["Roles"]
     ]
-    (statement,) = policy
+    statement, kept = policy
+    queue = deployment.only("AWS::SQS::Queue")
+    assert (kept["Action"], kept["Resource"]) == (
+        "sqs:SendMessage",
+        {"Fn::GetAtt": [queue.logical_id, "Arn"]},
+    )
     assert statement["Action"] == "eks:UpdateNodegroupConfig"
     assert (
         resolved(statement["Resource"])
         == "arn:aws:eks:us-east-2:111122223333:nodegroup/qwen3-32b/qwen3-32b-trn2-a-on-demand/*"
     )
+
+
+def test_what_no_schedule_could_do_is_kept(rented_deployment: Deployment) -> None:
+    queue = rented_deployment.only("AWS::SQS::Queue")
+    assert queue.properties["MessageRetentionPeriod"] == 14 * 24 * 3600
+    for schedule in _schedules(rented_deployment):
+        arn = schedule["Target"]["DeadLetterConfig"]["Arn"]
+        assert arn == {"Fn::GetAtt": [queue.logical_id, "Arn"]}
+
+
+def test_the_daily_schedule_has_the_name_that_run_and_scale_look_for(
+    deployment: Deployment, experiment: Experiment
+) -> None:
+    named = [schedule["Name"] for schedule in _schedules(deployment) if "Name" in schedule]
+    assert named == [daily_schedule(experiment)]
 
 
 def test_only_schedules_of_this_group_and_account_use_the_role(deployment: Deployment) -> None:

@@ -22,12 +22,14 @@ from experiment.naming import (
     artifact_path,
     bucket,
     compile_job,
+    daily_schedule,
     fetch_job,
     neuron_nodegroup,
     off_role_name,
     schedule_group,
     weights_path,
 )
+from tests.operations import iam_simulation
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import shared_client
 
@@ -74,7 +76,7 @@ class World:
         """What `cdk deploy` leaves; returns the manifests."""
         self._buckets()
         self._cluster()
-        self.client("scheduler").create_schedule_group(Name=schedule_group(self.experiment))
+        self._fuse()
         files = manifests(self.experiment)
         for item in (item for file in files for item in file.objects):
             kind = {
@@ -90,6 +92,54 @@ class World:
             )
             self.api.put(kind, item["metadata"]["name"], body, namespace=self.experiment.name)
         return files
+
+    def _fuse(self) -> None:
+        """The role and the daily schedule of the nodes stack."""
+        iam_simulation.install()
+        self.client("iam").create_role(RoleName=off_role_name(self.experiment), AssumeRolePolicyDocument="{}")
+        self.client("scheduler").create_schedule_group(Name=schedule_group(self.experiment))
+        self._end_daily(self.client("scheduler").create_schedule)
+
+    def _end_daily(self, call: Callable[..., Any]) -> None:
+        """The daily schedule of the group that stands, by creating or updating it."""
+        self.allow_off("Allow")
+        told = {
+            "ClusterName": self.experiment.name,
+            "NodegroupName": neuron_nodegroup(self.experiment),
+            "ScalingConfig": {"MinSize": 0, "DesiredSize": 0},
+        }
+        call(
+            Name=daily_schedule(self.experiment),
+            GroupName=schedule_group(self.experiment),
+            ScheduleExpression="cron(0 22 * * ? *)",
+            FlexibleTimeWindow={"Mode": "OFF"},
+            State="ENABLED",
+            Target={
+                "Arn": "arn:aws:scheduler:::aws-sdk:eks:updateNodegroupConfig",
+                "RoleArn": self.off_role(),
+                "Input": json.dumps(told),
+                "DeadLetterConfig": {"Arn": f"arn:aws:sqs:{self.region}:{DEFAULT_ACCOUNT_ID}:failures"},
+            },
+        )
+
+    def allow_off(self, effect: str) -> None:
+        """What the policy of the schedules' role says of setting the Trn2 group to 0."""
+        name = f"{self.experiment.name}/{neuron_nodegroup(self.experiment)}"
+        statement = {
+            "Effect": effect,
+            "Action": "eks:UpdateNodegroupConfig",
+            "Resource": f"arn:aws:eks:{self.region}:{DEFAULT_ACCOUNT_ID}:nodegroup/{name}/*",
+        }
+        self.client("iam").put_role_policy(
+            RoleName=off_role_name(self.experiment),
+            PolicyName="off",
+            PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [statement]}),
+        )
+
+    def rentals(self) -> list[dict[str, Any]]:
+        """The schedules that `run` and `scale` made."""
+        found = self.client("scheduler").list_schedules()["Schedules"]
+        return [one for one in found if one["Name"] != daily_schedule(self.experiment)]
 
     def _buckets(self) -> None:
         for purpose in ("checkpoints", "artifacts", "results"):
@@ -124,6 +174,7 @@ class World:
         )
         self.experiment = experiment
         self._add_group(standing.node_role, standing.subnets)
+        self._end_daily(self.client("scheduler").update_schedule)
 
     def stored(self, purpose: str) -> dict[str, bytes]:
         """Everything in a bucket."""

@@ -59,6 +59,7 @@ def made_role(action: str, resource: str, **context: str | None) -> bool:
         ("organizations:LeaveOrganization", "*", {}),
         ("account:CloseAccount", "*", {}),
         ("cloudtrail:StopLogging", "*", {}),
+        ("sqs:DeleteQueue", f"arn:aws:sqs:us-east-2:{ACCOUNT}:orders", {}),
         ("ssm:SendCommand", "*", {}),
         ("ssm:StartSession", "*", {}),
     ],
@@ -79,6 +80,7 @@ def test_cloudformation_cannot(action: str, resource: str, context: dict[str, st
         ("iam:CreatePolicyVersion", BOUNDARY_ARN),
         ("iam:DeleteRolePermissionsBoundary", OWN),
         ("iam:PassRole", ADMIN),
+        ("sqs:SendMessage", f"arn:aws:sqs:us-east-2:{ACCOUNT}:orders"),
         ("sts:AssumeRole", ADMIN),
         ("organizations:LeaveOrganization", "*"),
         ("cloudtrail:StopLogging", "*"),
@@ -156,11 +158,24 @@ def test_cloudformation_can_make_every_type_of_resource_that_the_stacks_have(
 ) -> None:
     templates = [pipeline, *(template for stage in stages.values() for template in stage.values())]
     types = {one["Type"] for template in templates for one in template["Resources"].values()}
+    queues = {
+        name
+        for template in templates
+        for name, one in template["Resources"].items()
+        if one["Type"] == "AWS::SQS::Queue"
+    }
     types = {one for one in types if not one.startswith("Custom::")} - {"AWS::CloudFormation::CustomResource"}
     assert types - MAKES.keys() == set(), "say here what makes it"
     for type_ in types:
         resource = OWN if type_ != "AWS::IAM::InstanceProfile" else OWN.replace("role/", "instance-profile/")
-        assert deployer(MAKES[type_], resource, iam__PermissionsBoundary=BOUNDARY_ARN), type_
+        if not type_.startswith("AWS::SQS::"):
+            assert deployer(MAKES[type_], resource, iam__PermissionsBoundary=BOUNDARY_ARN), type_
+    for queue in queues:  # which CloudFormation names after stack and construct
+        arn = f"arn:aws:sqs:us-east-2:{ACCOUNT}:qwen3-32b-nodes-{queue}-1A2B3C"
+        assert deployer("sqs:CreateQueue", arn)
+        assert deployer("sqs:SetQueueAttributes", arn)
+        assert made_role("sqs:SendMessage", arn)
+    assert queues
 
 
 def test_every_role_and_profile_that_the_stacks_make_has_a_name_that_the_policy_knows(

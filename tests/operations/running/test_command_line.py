@@ -127,7 +127,7 @@ def test_the_same_command_goes_on_after_kill_9_and_ends_with_the_report_and_no_n
     killed.communicate()
     left = world.state()
     assert (world.nodes, left["nodes"]) == (1, 1)
-    (schedule,) = world.client("scheduler").list_schedules()["Schedules"]
+    (schedule,) = world.rentals()
     assert schedule["Name"] == "qwen3-32b-scale-to-zero", "what ends the rental when nobody comes back"
 
     planned = begin("--dry-run", "--json")
@@ -141,7 +141,7 @@ def test_the_same_command_goes_on_after_kill_9_and_ends_with_the_report_and_no_n
     answer = json.loads(out)
     assert answer["id"] == left["id"]
     assert world.nodes == 0
-    assert world.client("scheduler").list_schedules()["Schedules"] == []
+    assert world.rentals() == []
     assert world.state() == {}
     assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["comparisons"]

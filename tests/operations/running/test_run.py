@@ -121,14 +121,20 @@ def test_the_time_to_live_is_set_before_the_first_node_starts(driver: Driver) ->
     update = driver.aws.client("eks").update_nodegroup_config
 
     def looking(**parameters: object) -> object:
-        found = driver.world.client("scheduler").list_schedules()["Schedules"]
+        found = driver.world.rentals()
         schedules.extend(one["Name"] for one in found)
         return update(**parameters)
 
     driver.aws.client("eks").__dict__["update_nodegroup_config"] = looking
     driver.run()
     assert schedules[0] == "qwen3-32b-scale-to-zero"
-    assert driver.world.client("scheduler").list_schedules()["Schedules"] == []
+    assert driver.world.rentals() == []
+
+
+def test_no_node_starts_in_a_run_whose_end_is_not_sure(driver: Driver) -> None:
+    driver.world.allow_off("Deny")
+    assert "role qwen3-32b-trn2-off: may not do eks:UpdateNodegroupConfig" in driver.line()
+    assert (driver.world.nodes, driver.world.rentals()) == (0, [])
 
 
 def test_a_second_run_compiles_and_fetches_nothing(driver: Driver) -> None:
@@ -240,7 +246,7 @@ def test_a_process_that_was_killed_outright_leaves_a_run_that_another_takes_up(
         carry_out(context, keep_nodes=False)
     driver.world.on_tick.clear()
     assert driver.world.nodes == 1
-    assert driver.world.client("scheduler").list_schedules()["Schedules"]  # the nodes go away by themselves
+    assert driver.world.rentals()  # the nodes go away by themselves
     monkeypatch.setattr(lease, "myself", lambda: "elsewhere:1")
     monkeypatch.setattr(lease, "_is_dead", lambda _owner: False)
     assert "drives it (last heard" in driver.line()

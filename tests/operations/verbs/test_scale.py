@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
-import boto3
 import pytest
-from botocore.stub import Stubber
 
 from experiment.naming import neuron_nodegroup
 from operations import nodegroup
@@ -28,21 +27,22 @@ def test_scale_sets_nodes_with_a_time_to_live_and_back(world: World, say: Say) -
     assert schedule["ScheduleExpression"].startswith("at(20")
     assert schedule["ActionAfterCompletion"] == "DELETE"
     assert schedule["Target"]["RoleArn"] == world.off_role()
+    assert schedule["Target"]["DeadLetterConfig"]["Arn"].endswith(":failures")
     assert json.loads(schedule["Target"]["Input"]) == {
         "ClusterName": "qwen3-32b",
         "NodegroupName": "qwen3-32b-trn2-a-on-demand",
-        "ScalingConfig": {"MinSize": 0, "DesiredSize": 0, "MaxSize": 1},
+        "ScalingConfig": {"MinSize": 0, "DesiredSize": 0},
     }
     assert say("scale", "1", "--hours", "1")[0] == 0  # replaces the schedule
     code, out, _ = say("scale", "0", "--json")
     assert (code, json.loads(out)["nodes"], world.nodes) == (0, 0, 0)
-    assert world.client("scheduler").list_schedules()["Schedules"] == []
+    assert world.rentals() == []
 
 
 def test_scale_that_is_tried_only_changes_nothing(world: World, say: Say) -> None:
     code, out, _ = say("scale", "1", "--dry-run")
     assert (code, "would be set" in out, world.nodes) == (0, True, 0)
-    assert world.client("scheduler").list_schedules()["Schedules"] == []
+    assert world.rentals() == []
 
 
 def test_scale_beyond_what_the_experiment_allows_is_refused(world: World, say: Say) -> None:
@@ -70,7 +70,7 @@ def test_a_group_that_the_file_no_longer_describes_can_be_turned_off_and_not_on(
         assert code == 1
         assert err.startswith(f"scale: node group {standing}: stands, and the experiment now describes ")
         assert "take the change of cluster.capacity and cluster.availability_zones back" in err
-    assert world.client("scheduler").list_schedules()["Schedules"] == []
+    assert world.rentals() == []
     code, out, _ = say("scale", "0")
     assert (code, f"{standing}: set from 1 to 0 nodes" in out) == (0, True)
     found = eks.describe_nodegroup(clusterName="qwen3-32b", nodegroupName=standing)["nodegroup"]
@@ -79,20 +79,65 @@ def test_a_group_that_the_file_no_longer_describes_can_be_turned_off_and_not_on(
     assert system["scalingConfig"]["desiredSize"] == 1
 
 
-def test_no_node_starts_where_nothing_would_stop_it(
-    world: World, say: Say, monkeypatch: pytest.MonkeyPatch
+DAILY = {"Name": "qwen3-32b-daily", "GroupName": "qwen3-32b-off"}
+
+
+def _without_schedule(world: World) -> None:
+    world.client("scheduler").delete_schedule(**DAILY)
+
+
+def _with_schedule(**changes: Any) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        scheduler = world.client("scheduler")
+        kept = scheduler.get_schedule(**DAILY)
+        names = ("ScheduleExpression", "FlexibleTimeWindow", "State", "Target")
+        scheduler.update_schedule(**DAILY, **({name: kept[name] for name in names} | changes))
+
+    return change
+
+
+def _of_another_group(world: World) -> None:
+    target = world.client("scheduler").get_schedule(**DAILY)["Target"]
+    told = json.loads(target["Input"]) | {"NodegroupName": "qwen3-32b-trn2-b-on-demand"}
+    _with_schedule(Target={**target, "Input": json.dumps(told)})(world)
+
+
+def _without_role(world: World) -> None:
+    iam = world.client("iam")
+    iam.delete_role_policy(RoleName="qwen3-32b-trn2-off", PolicyName="off")
+    iam.delete_role(RoleName="qwen3-32b-trn2-off")
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (_without_schedule, "schedule qwen3-32b-daily: does not exist"),
+        (_with_schedule(State="DISABLED"), "schedule qwen3-32b-daily: is DISABLED"),
+        (_of_another_group, "schedule qwen3-32b-daily: is about node group qwen3-32b-trn2-b-on-demand"),
+        (_without_role, "role qwen3-32b-trn2-off: does not exist"),
+        (
+            lambda world: world.allow_off("Deny"),
+            "role qwen3-32b-trn2-off: may not do eks:UpdateNodegroupConfig",
+        ),
+    ],
+    ids=["no schedule", "disabled", "of another group", "no role", "denied"],
+)
+def test_no_node_starts_where_the_schedule_could_not_act(
+    broken: Callable[[World], None], words: str, world: World, say: Say
 ) -> None:
-    # moto answers a missing group with a fault of its own, so the refusal comes from the Stubber.
-    scheduler = boto3.client("scheduler", region_name="us-east-2")
-    with Stubber(scheduler) as stub:
-        stub.add_client_error("create_schedule", "ResourceNotFoundException")
-        made = {"scheduler": scheduler}
-        monkeypatch.setattr(
-            Aws, "_boto_client", lambda _self, service: made.get(service) or shared_client(service)
-        )
-        code, _, err = say("scale", "1")
-    assert (code, world.nodes) == (1, 0)
-    assert "nothing would set the nodes back to 0 and none are started" in err
+    broken(world)
+    code, _, err = say("scale", "1")
+    assert (code, world.nodes, world.rentals()) == (1, 0, [])
+    assert words in err
+    assert "so nothing would set the nodes back to 0 and none are started" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_node_goes_down_whatever_became_of_the_schedule(world: World, say: Say) -> None:
+    assert say("scale", "1")[0] == 0
+    _without_schedule(world)
+    assert say("scale", "0")[0] == 0
+    assert world.nodes == 0
 
 
 def test_scale_of_what_is_not_deployed_is_one_line(
