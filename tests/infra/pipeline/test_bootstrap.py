@@ -6,16 +6,21 @@ import json
 import re
 from typing import Any
 
+import botocore.session
 import pytest
+from moto.iam.aws_managed_policies import aws_managed_policies_data
 
 from tests.infra.pipeline.bootstrap import ACCOUNT, EXECUTOR, statements
-from tests.infra.pipeline.conftest import Template
+from tests.infra.pipeline.conftest import Template, of_type
 from tests.infra.pipeline.iam import Request, allows
+from tests.infra.templates import resolved
 
 BOUNDARY_ARN = f"arn:aws:iam::{ACCOUNT}:policy/speculation-boundary"
 OWN = f"arn:aws:iam::{ACCOUNT}:role/qwen3-32b-identity-ServingRole"
 ADMIN = f"arn:aws:iam::{ACCOUNT}:role/Admin"
 BOOTSTRAP = f"arn:aws:iam::{ACCOUNT}:role/cdk-hnb659fds-deploy-role-{ACCOUNT}-us-east-2"
+SERVICE_ROLES = f"arn:aws:iam::{ACCOUNT}:role/aws-service-role"
+BALANCERS_ROLE = f"{SERVICE_ROLES}/elasticloadbalancing.amazonaws.com/AWSServiceRoleForElasticLoadBalancing"
 EVERYTHING = [{"Effect": "Allow", "Action": "*", "Resource": "*"}]
 
 
@@ -78,6 +83,8 @@ def test_cloudformation_cannot(action: str, resource: str, context: dict[str, st
         ("iam:CreateUser", f"arn:aws:iam::{ACCOUNT}:user/x"),
         ("iam:CreateAccessKey", f"arn:aws:iam::{ACCOUNT}:user/x"),
         ("iam:CreatePolicyVersion", BOUNDARY_ARN),
+        ("iam:CreateServiceLinkedRole", f"{SERVICE_ROLES}/spot.amazonaws.com/AWSServiceRoleForEC2Spot"),
+        ("iam:DeleteServiceLinkedRole", BALANCERS_ROLE),
         ("iam:DeleteRolePermissionsBoundary", OWN),
         ("iam:PassRole", ADMIN),
         ("sqs:SendMessage", f"arn:aws:sqs:us-east-2:{ACCOUNT}:orders"),
@@ -95,6 +102,84 @@ def test_the_evaluation_is_of_the_boundary_and_not_of_nothing() -> None:
     assert made_role("sts:AssumeRole", "arn:aws:iam::444455556666:role/qwen3-32b-delivery-start")
     assert deployer("iam:CreateRole", OWN, iam__PermissionsBoundary=BOUNDARY_ARN)
     assert deployer("iam:PassRole", OWN, iam__PassedToService="pods.eks.amazonaws.com")
+
+
+def test_a_role_made_with_every_right_creates_nothing_else_in_iam() -> None:
+    operations = botocore.session.get_session().get_service_model("iam").operation_names
+    creating = [one for one in operations if one.startswith("Create")]
+    assert len(creating) > 10
+    for resource in ("*", OWN, ADMIN, f"arn:aws:iam::{ACCOUNT}:user/x"):
+        assert [one for one in creating if made_role(f"iam:{one}", resource)] == []
+
+
+def managed_policy(name: str) -> list[dict[str, Any]]:
+    """Statements of a policy that AWS keeps, as moto has copied it."""
+    found: list[dict[str, Any]] = json.loads(aws_managed_policies_data)[name]["Document"]["Statement"]
+    return found
+
+
+def test_the_clusters_role_can_make_network_load_balancers_inside_the_boundary() -> None:
+    """EKS runs Kubernetes' AWS cloud provider with the cluster's role, and `promote --certificate` asks it for one."""
+    cluster = managed_policy("AmazonEKSClusterPolicy")
+    known = {"aws:PrincipalArn": OWN, "iam:AWSServiceName": "elasticloadbalancing.amazonaws.com"}
+
+    def may(action: str, resource: str = "*") -> bool:
+        return allows(Request(action, resource, known), cluster, boundary=statements("Boundary"))
+
+    operations = set(botocore.session.get_session().get_service_model("elbv2").operation_names)
+    granted = {
+        action.removeprefix("elasticloadbalancing:")
+        for action in cluster[0]["Action"]
+        if action.startswith("elasticloadbalancing:")
+    }
+    assert {"CreateLoadBalancer", "CreateListener", "CreateTargetGroup", "RegisterTargets"} <= granted
+    assert {one for one in granted if may(f"elasticloadbalancing:{one}")} == granted & operations
+    assert may("iam:CreateServiceLinkedRole", BALANCERS_ROLE)
+
+
+def test_the_boundary_cuts_nothing_that_a_role_of_the_stacks_is_given(
+    pipeline: Template, stages: dict[str, dict[str, Template]]
+) -> None:
+    """But load balancers of the first kind, which nothing asks for, and a wildcard over roles, which it narrows on purpose."""
+    templates = (pipeline, *(one for stage in stages.values() for one in stage.values()))
+    granted = {
+        (action, str(resource))
+        for template in templates
+        for statement in granted_in(template)
+        for action in as_list(statement["Action"])
+        for one in as_list(statement["Resource"])
+        for resource in as_list(resolved(one))
+    }
+    assert len(granted) > 300
+    classic = botocore.session.get_session().get_service_model("elb").operation_names
+    known = {("sts:AssumeRole", f"arn:*:iam::{ACCOUNT}:role/*")}
+    known |= {(f"elasticloadbalancing:{operation}", "*") for operation in classic}
+    assert {one for one in granted if not made_role(one[0], meant(*one))} - known == set()
+
+
+def meant(action: str, resource: str) -> str:
+    """What stands for the resource: of a role that the pipeline's own template makes, a name as CloudFormation begins it."""
+    if action == "iam:CreateServiceLinkedRole":
+        return BALANCERS_ROLE
+    return f"arn:aws:iam::{ACCOUNT}:role/speculation-delivery-x" if resource.startswith("<") else resource
+
+
+def granted_in(template: Template) -> list[dict[str, Any]]:
+    """Every statement that allows something to a role, those of managed policies too."""
+    documents = [
+        policy["PolicyDocument"]
+        for properties in of_type(template, "AWS::IAM::Role").values()
+        for policy in properties.get("Policies", ())
+    ] + [properties["PolicyDocument"] for properties in of_type(template, "AWS::IAM::Policy").values()]
+    found = [statement for document in documents for statement in as_list(document["Statement"])]
+    for properties in of_type(template, "AWS::IAM::Role").values():
+        for arn in properties.get("ManagedPolicyArns", ()):
+            found += managed_policy(str(resolved(arn)).rpartition("/")[2])
+    return [statement for statement in found if statement["Effect"] == "Allow"]
+
+
+def as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 MAKES = {
