@@ -53,7 +53,8 @@ class Settings:
     """Then weights and artifacts that nobody reads get cheaper, and stay as quick to read."""
 
     kept_images: int = 10
-    """In the repository that CodeBuild fills; the newest is in use."""
+    """In the repository of each image that CodeBuild builds; the newest is in use. One that is gone is built again where a
+    deployment, or its way back, asks for it."""
 
     neuron_chart: HelmChart = field(
         default_factory=lambda: HelmChart(

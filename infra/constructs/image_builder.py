@@ -43,22 +43,15 @@ _BUILD = {
 
 
 class ImageBuilder(Construct):
-    """One CodeBuild project, one repository and one function for all images; an image is a custom resource.
+    """A repository, a CodeBuild project and a function for each image, which is a custom resource.
 
-    Sources travel as an asset; the image's tag is the hash of them, so unchanged sources build nothing. Not run on AWS.
+    Sources travel as an asset; the image's tag is the hash of them, so unchanged sources build nothing. A repository keeps
+    its newest images, and holds one image's versions alone: versions of another would count, and push out the one in use.
+    Not run on AWS.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, settings: Settings) -> None:
         super().__init__(scope, construct_id)
-        self._repository = ecr.Repository(
-            self,
-            "Repository",
-            image_scan_on_push=True,
-            image_tag_mutability=ecr.TagMutability.IMMUTABLE,
-            lifecycle_rules=[ecr.LifecycleRule(max_image_count=settings.kept_images)],
-            removal_policy=cdk.RemovalPolicy.DESTROY,
-            empty_on_delete=True,
-        )
         self._settings = settings
 
     def image(self, image: Image) -> str:
@@ -70,23 +63,37 @@ class ImageBuilder(Construct):
             exclude=image.exclude,
             ignore_mode=cdk.IgnoreMode.DOCKER,
         )
-        project = self._project(image, source)
+        repository = self._repository(image)
+        project = self._project(image, source, repository)
         resource = cdk.CustomResource(
             self,
             image.construct_id,
             resource_type="Custom::ContainerImage",
-            service_token=self._function(project, image).function_arn,
+            service_token=self._function(project, image, repository).function_arn,
             service_timeout=cdk.Duration.hours(1),
             properties={
                 "Project": project.project_name,
-                "Repository": self._repository.repository_name,
+                "Repository": repository.repository_name,
                 "Tag": source.asset_hash,
-                "Uri": self._repository.repository_uri_for_tag(source.asset_hash),
+                "Uri": repository.repository_uri_for_tag(source.asset_hash),
             },
         )
         return resource.get_att_string("Uri")
 
-    def _project(self, image: Image, source: s3_assets.Asset) -> codebuild.Project:
+    def _repository(self, image: Image) -> ecr.Repository:
+        return ecr.Repository(
+            self,
+            f"{image.construct_id}Repository",
+            image_scan_on_push=True,
+            image_tag_mutability=ecr.TagMutability.IMMUTABLE,
+            lifecycle_rules=[ecr.LifecycleRule(max_image_count=self._settings.kept_images)],
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+            empty_on_delete=True,
+        )
+
+    def _project(
+        self, image: Image, source: s3_assets.Asset, repository: ecr.Repository
+    ) -> codebuild.Project:
         logs = log_group(self, f"{image.construct_id}BuildLogs", days=self._settings.log_days)
         project = codebuild.Project(
             self,
@@ -105,10 +112,12 @@ class ImageBuilder(Construct):
             logging=codebuild.LoggingOptions(cloud_watch=codebuild.CloudWatchLoggingOptions(log_group=logs)),
             grant_report_group_permissions=False,
         )
-        self._repository.grant_pull_push(project)
+        repository.grant_pull_push(project)
         return project
 
-    def _function(self, project: codebuild.Project, image: Image) -> lambda_.Function:
+    def _function(
+        self, project: codebuild.Project, image: Image, repository: ecr.Repository
+    ) -> lambda_.Function:
         """A function a project, so that each may start and see its own builds only."""
         logs = log_group(self, f"{image.construct_id}StarterLogs", days=self._settings.log_days)
         function = lambda_.Function(
@@ -120,7 +129,7 @@ class ImageBuilder(Construct):
             code=lambda_.Code.from_asset(str(ROOT / "infra" / "handlers"), exclude=["__pycache__"]),
             timeout=cdk.Duration.seconds(30),
             log_group=logs,
-            role=self._starter_role(project, image, logs),
+            role=self._starter_role(project, image, repository, logs),
         )
         project.on_state_change(
             f"{image.construct_id}Ended",
@@ -129,11 +138,13 @@ class ImageBuilder(Construct):
         )
         return function
 
-    def _starter_role(self, project: codebuild.Project, image: Image, logs: logs_.LogGroup) -> iam.Role:
+    def _starter_role(
+        self, project: codebuild.Project, image: Image, repository: ecr.Repository, logs: logs_.LogGroup
+    ) -> iam.Role:
         rights = (
             (["logs:CreateLogStream", "logs:PutLogEvents"], logs.log_group_arn),
             (["codebuild:StartBuild", "codebuild:BatchGetBuilds"], project.project_arn),
-            (["ecr:DescribeImages"], self._repository.repository_arn),
+            (["ecr:DescribeImages"], repository.repository_arn),
         )
         return iam.Role(
             self,

@@ -107,8 +107,44 @@ def test_the_end_of_a_build_is_told_to_who_started_it(open_deployment: Deploymen
         assert "FAILED" in pattern["detail"]["build-status"]
 
 
-def test_the_repository_keeps_what_was_pushed_and_goes_with_its_stack(open_deployment: Deployment) -> None:
-    repository = open_deployment.only("AWS::ECR::Repository")
-    assert repository.properties["ImageTagMutability"] == "IMMUTABLE"
-    assert repository.properties["EmptyOnDelete"] is True
-    assert repository.properties["ImageScanningConfiguration"] == {"ScanOnPush": True}
+def test_a_repository_keeps_what_was_pushed_and_goes_with_its_stack(open_deployment: Deployment) -> None:
+    repositories = open_deployment.resources("AWS::ECR::Repository")
+    assert repositories
+    for repository in repositories:
+        assert repository.properties["ImageTagMutability"] == "IMMUTABLE"
+        assert repository.properties["EmptyOnDelete"] is True
+        assert repository.properties["ImageScanningConfiguration"] == {"ScanOnPush": True}
+
+
+def test_versions_of_one_image_never_push_out_another_that_is_in_use(open_deployment: Deployment) -> None:
+    """Each image has a first version; then one of them changes until its repository expires something."""
+    rules = {}
+    for one in open_deployment.resources("AWS::ECR::Repository"):
+        (rule,) = json.loads(one.properties["LifecyclePolicy"]["LifecyclePolicyText"])["rules"]
+        assert (rule["selection"]["tagStatus"], rule["selection"]["countType"]) == (
+            "any",
+            "imageCountMoreThan",
+        )
+        rules[one.logical_id] = rule["selection"]["countNumber"]
+    images = open_deployment.resources("Custom::ContainerImage")
+    repository_of = {one.logical_id: one.properties["Repository"]["Ref"] for one in images}
+    assert len(images) > 1
+    for changing in repository_of:
+        pushed: dict[str, list[str]] = {name: [] for name in rules}
+        in_use = {name: f"{name}:0" for name in repository_of}
+        for name, tag in in_use.items():
+            pushed[repository_of[name]].append(tag)
+        for version in range(1, 100):
+            in_use[changing] = f"{changing}:{version}"
+            pushed[repository_of[changing]].append(in_use[changing])
+        for name, tag in in_use.items():
+            kept = pushed[repository_of[name]][-rules[repository_of[name]] :]
+            assert tag in kept, f"{tag} expired while {changing} changed"
+
+
+def test_a_build_pushes_to_the_repository_of_its_own_image_only(open_deployment: Deployment) -> None:
+    repositories = {one.logical_id for one in open_deployment.resources("AWS::ECR::Repository")}
+    for policy in open_deployment.resources("AWS::IAM::Policy"):
+        actions = json.dumps(policy.properties)
+        if "ecr:PutImage" in actions:
+            assert len([name for name in repositories if f'"{name}"' in actions]) == 1
