@@ -59,7 +59,7 @@ ACKNOWLEDGED = (
         rule="IAM5",
         place="pipeline/Pipeline/Assets/FileRole",
         what=r"Resource::\*",
-        reason="CDK lets publishing start builds; a statement beside it denies just that",
+        reason="CDK lets publishing see, start and stop builds; a statement beside it denies the last two",
     ),
     Acknowledged(
         rule="IAM5",

@@ -15,11 +15,10 @@ from cdk8s_charts.manifest_file import ManifestFile, read
 from experiment import Experiment, load
 from infra.configuration import ROOT
 from infra.errors import InfraError
+from infra.pipeline.steps import MOST_HOURS, MOST_MINUTES
 
 STAGES = ("dev", "prod")
 BOOTSTRAP = ROOT / "infra/bootstrap/policies.yaml"
-MOST_HOURS = 36
-"""Of one build: https://docs.aws.amazon.com/codebuild/latest/userguide/limits.html"""
 _KEYS = {
     "name": (r"[a-z][a-z0-9-]{2,30}", "lower-case letters, digits and hyphens, e.g. speculation-delivery"),
     "account": (r"\d{12}", 'twelve digits in quotes, e.g. "111122223333"'),
@@ -27,6 +26,10 @@ _KEYS = {
     "connection": (
         r"arn:aws[a-z-]*:(codeconnections|codestar-connections):[a-z0-9-]+:\d{12}:connection/[0-9a-f-]{36}",
         "the ARN of a connection that somebody has authorised (console: Developer Tools, Connections)",
+    ),
+    "pull_request_connection": (
+        r"arn:aws[a-z-]*:codeconnections:[a-z0-9-]+:\d{12}:connection/[0-9a-f-]{36}",
+        "the ARN of a second connection, for the builds of pull requests alone (console: Developer Tools, Connections)",
     ),
     "repository": (r"[\w.-]+/[\w.-]+", "owner/name"),
     "branch": (r"[\w./-]+", "a branch, e.g. main"),
@@ -59,6 +62,8 @@ class PipelineConfiguration:
     account: str
     region: str
     connection: str
+    pull_request_connection: str
+    """Its token can be read by whatever a pull request runs."""
     repository: str
     branch: str
     boundary: str
@@ -78,6 +83,11 @@ def read_pipeline(path: Path, *, manifests: Path = ROOT / "manifests") -> Pipeli
     data = _mapping(_parse(path), path.name)
     _refuse_unknown(data, (*_KEYS, "stages", "compile_hours", "benchmark"), path.name)
     texts = {key: _text(data, key, path.name) for key in _KEYS}
+    if texts["pull_request_connection"] == texts["connection"]:
+        raise InfraError(
+            f"{path.name}: pull_request_connection = {texts['connection']!r}: is the pipeline's own connection, and what a "
+            "pull request runs can read its token; create a second connection for pull requests"
+        )
     sections = _mapping(data.get("stages"), f"{path.name}: stages")
     _refuse_unknown(sections, STAGES, f"{path.name}: stages")
     dev, prod = (_stage(name, sections.get(name), path, manifests, texts["region"]) for name in STAGES)
@@ -182,7 +192,8 @@ def _refuse_collision(dev: StageConfiguration, prod: StageConfiguration, where: 
 def _hours(value: Any, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_HOURS:
         raise InfraError(
-            f"{where}: compile_hours = {value!r}: is no whole number from 1 to {MOST_HOURS}; use 8"
+            f"{where}: compile_hours = {value!r}: is not a whole number from 1 to {MOST_HOURS} (CodeBuild ends a build after "
+            f"{MOST_MINUTES // 60} hours, and the pipeline's build waits longer than the compilation takes); use 8"
         )
     return value
 

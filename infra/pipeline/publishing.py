@@ -1,50 +1,53 @@
-"""How the pipeline publishes assets: with the library behind `cdk-assets`, pinned.
+"""What the pipeline's builds run that deploy or publish: installed with `npm ci` from lock files that travel in the assembly.
 
-CDK Pipelines installs whatever npm calls the latest `cdk-assets`, one build an asset. 4.7.3 refuses what the pinned library
-writes ("Maximum schema version supported is 54.x.x, but found 55.0.0"); `cdk publish-assets` reads it, but as the role that
-may deploy, which nothing before the approval should be. The library takes on the publishing roles alone.
+CDK Pipelines installs the command line by version alone, and whatever npm calls the latest `cdk-assets`, one build an asset.
+4.7.3 refuses what the pinned library writes ("Maximum schema version supported is 54.x.x, but found 55.0.0"); `cdk
+publish-assets` reads it, but as the role that may deploy, which nothing before the approval should be. The library behind
+`cdk-assets` takes on the publishing roles alone.
 """
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aws_cdk import aws_codebuild as codebuild
 
-from infra.pipeline.steps import RUNTIMES
+from infra.pipeline.steps import CLI_FOLDER, PUBLISH_FOLDER, RUNTIMES
 
 if TYPE_CHECKING:
     from constructs import Construct
 
-LIBRARY = "@aws-cdk/cdk-assets-lib@1.5.0"
-PROGRAM = Path(__file__).with_name("publish_assets.js")
-_FOLDER = "publish"
+_COMMANDS = {
+    "/UpdatePipeline/": (
+        CLI_FOLDER,
+        "cli/node_modules/.bin/cdk -a . deploy {stack} --require-approval=never --verbose",
+    ),
+    "/Assets/": (PUBLISH_FOLDER, "node publish/publish_assets.js ."),
+}
+"""By the place of a project below the pipeline: the folder of its lock file, and what it runs."""
 
 
-def publish_with_library(scope: Construct) -> None:
-    """Give the builds of the Assets stage below `scope` our commands, once the pipeline is built."""
-    for found in scope.node.find_all():
-        if isinstance(found, codebuild.CfnProject) and "/Assets/" in found.node.path:
-            found.add_property_override("Source.BuildSpec", json.dumps(build_spec(), indent=1))
+def install_from_locks(stack: Construct) -> None:
+    """Give the builds of these stages our commands, once the pipeline of this stack is built."""
+    for found in stack.node.find_all():
+        if not isinstance(found, codebuild.CfnProject):
+            continue
+        for place, (folder, command) in _COMMANDS.items():
+            if place in found.node.path:
+                spec = build_spec(folder, command.format(stack=stack.node.path))
+                found.add_property_override("Source.BuildSpec", json.dumps(spec, indent=1))
 
 
-def build_spec() -> dict[str, object]:
-    """Run in the folder of the cloud assembly."""
-    text = PROGRAM.read_text(encoding="utf-8")
+def build_spec(folder: str, command: str) -> dict[str, object]:
+    """Run in the folder of the cloud assembly. No package may run a program of its own while it is installed."""
     return {
         "version": "0.2",
         "phases": {
             "install": {
                 **RUNTIMES["phases"]["install"],
-                "commands": [f"npm install --no-audit --no-fund --prefix {_FOLDER} {LIBRARY}"],
+                "commands": [f"npm ci --ignore-scripts --no-audit --no-fund --prefix {folder}"],
             },
-            "build": {
-                "commands": [
-                    f"printf '%s' '{text}' > {_FOLDER}/publish_assets.js",
-                    f"node {_FOLDER}/publish_assets.js .",
-                ]
-            },
+            "build": {"commands": [command]},
         },
     }

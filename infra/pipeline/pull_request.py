@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 
 
 class PullRequestChecks(Construct):
-    """Runs what strangers propose, so its role can write a log and fetch the code, nothing else; and a pull request from a
-    fork waits for the comment of somebody with write access
-    (https://docs.aws.amazon.com/codebuild/latest/userguide/pull-request-build-policy.html)."""
+    """Runs code that nobody has reviewed, so its role can write a log and fetch the code, nothing else.
+
+    To fetch, the role may read the token of a connection, and so may the code. Therefore the connection is not the
+    pipeline's, and the build waits for an administrator of the repository, who could do all that the token can: a comment
+    names the commit that may be built. CodeBuild builds what an approver proposes without a comment
+    (https://docs.aws.amazon.com/codebuild/latest/userguide/pull-request-build-policy.html).
+    """
 
     def __init__(
         self, scope: Construct, construct_id: str, *, configuration: PipelineConfiguration, log_days: int
@@ -56,7 +60,7 @@ class PullRequestChecks(Construct):
             logging=codebuild.LoggingOptions(cloud_watch=codebuild.CloudWatchLoggingOptions(log_group=logs)),
             grant_report_group_permissions=False,
         )
-        self._connect(project, configuration.connection)
+        self._connect(project, configuration.pull_request_connection)
 
     def _connect(self, project: codebuild.Project, connection: str) -> None:
         """Through the connection, so that no token is stored
@@ -64,7 +68,7 @@ class PullRequestChecks(Construct):
         project.add_to_role_policy(
             iam.PolicyStatement(
                 sid="FetchCode",
-                actions=[f"{service}:GetConnection{what}" for service in _SERVICES for what in ("", "Token")],
+                actions=["codeconnections:GetConnection", "codeconnections:GetConnectionToken"],
                 resources=[connection],
             )
         )
@@ -72,9 +76,6 @@ class PullRequestChecks(Construct):
         assert isinstance(resource, codebuild.CfnProject)
         resource.add_property_override("Source.Auth", {"Type": "CODECONNECTIONS", "Resource": connection})
         resource.add_property_override(
-            "Triggers.PullRequestBuildPolicy", {"RequiresCommentApproval": "FORK_PULL_REQUESTS"}
+            "Triggers.PullRequestBuildPolicy",
+            {"RequiresCommentApproval": "ALL_PULL_REQUESTS", "ApproverRoles": ["GITHUB_ADMIN"]},
         )
-
-
-_SERVICES = ("codeconnections", "codestar-connections")
-"""The service was renamed; which prefix CodeBuild's call is checked by depends on the connection's ARN."""

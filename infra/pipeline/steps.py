@@ -20,9 +20,13 @@ PREPARE = ("chmod +x .ci/run lab/aws/docker_stand_in scripts/*",)
 PREPARE_STAGE = ("chmod +x scripts/*",)
 """The same for what a stage's projects get."""
 CHECKS = ("./scripts/test",)
+CLI_FOLDER, PUBLISH_FOLDER = "cli", "publish"
+"""In the cloud assembly: lock files of what later builds install, which get the assembly and nothing of the repository."""
 SYNTH = (
     "scripts/setup",
     ".venv/bin/npx cdk synth --quiet --app '.venv/bin/python pipeline.py'",
+    f"mkdir -p cdk.out/{CLI_FOLDER} && cp package.json package-lock.json cdk.out/{CLI_FOLDER}/",
+    f"cp -R infra/pipeline/publish cdk.out/{PUBLISH_FOLDER}",
 )
 PULL_REQUEST = (
     *CHECKS,
@@ -34,6 +38,14 @@ RUNTIMES = {"phases": {"install": {"runtime-versions": {"python": "3.11", "nodej
 repository; inside it Node comes with pip."""
 
 
+MOST_MINUTES = 2160
+"""Of one build: `TimeoutInMinutes` of https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-codebuild-project.html"""
+_AROUND_MINUTES = 30
+"""To set up, and for a queue before the project."""
+MOST_HOURS = (MOST_MINUTES - _AROUND_MINUTES) // 60
+"""Of a compilation: the build that waits for it lasts longer than the build that does it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClusterStep:
     """Something that a stage does inside its VPC."""
@@ -43,6 +55,11 @@ class ClusterStep:
     minutes: int
     starts_nodes: bool
     """Whether it may set the Trn2 group to more than 0."""
+
+    @property
+    def waiting_minutes(self) -> int:
+        """Of the pipeline's build that starts this one and waits for it."""
+        return self.minutes + _AROUND_MINUTES
 
     @property
     def build_spec(self) -> dict[str, Any]:

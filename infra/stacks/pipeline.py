@@ -14,7 +14,7 @@ from aws_cdk import pipelines
 
 from infra.constructs.kept_logs import log_group
 from infra.pipeline import steps as plan
-from infra.pipeline.publishing import publish_with_library
+from infra.pipeline.publishing import install_from_locks
 from infra.pipeline.pull_request import PullRequestChecks
 from infra.pipeline.stage import DeliveredStage
 from infra.settings import Settings
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from infra.pipeline.configuration import PipelineConfiguration, StageConfiguration
     from infra.pipeline.steps import ClusterStep
-
-CLI_VERSION = "2.1148.1"
-"""As in package.json. Without it the pipeline installs whatever npm calls latest, which once was older than the library."""
 
 
 class PipelineStack(cdk.Stack):
@@ -55,7 +52,7 @@ class PipelineStack(cdk.Stack):
         self._add_prod(pipeline)
         PullRequestChecks(self, "PullRequests", configuration=configuration, log_days=self._settings.log_days)
         pipeline.build_pipeline()
-        publish_with_library(self)
+        install_from_locks(self)
         self._narrow()
 
     def _narrow(self) -> None:
@@ -64,12 +61,13 @@ class PipelineStack(cdk.Stack):
             if not isinstance(role, iam.Role):
                 continue
             if "/Assets/" in role.node.path:
-                # Publishing starts no builds; with CDK's right to start any, it could start those behind the approval.
+                # Publishing starts and stops no builds; with CDK's right to any, it could start those behind the approval.
+                # The role of CDK Pipelines drops a statement, a denial too, with just the three actions of its own.
                 role.add_to_policy(
                     iam.PolicyStatement(
-                        sid="StartsNothing",
+                        sid="StartsAndStopsNothing",
                         effect=iam.Effect.DENY,
-                        actions=["codebuild:StartBuild"],
+                        actions=["codebuild:StartBuild", "codebuild:StopBuild"],
                         resources=["*"],
                     )
                 )
@@ -99,7 +97,6 @@ class PipelineStack(cdk.Stack):
             pipeline_type=codepipeline.PipelineType.V2,
             # A newer commit waits for the older one's compilation instead of overtaking it.
             execution_mode=codepipeline.ExecutionMode.QUEUED,
-            cli_version=CLI_VERSION,
             self_mutation=True,
             publish_assets_in_parallel=False,
             cross_account_keys=True,
@@ -188,7 +185,7 @@ class PipelineStack(cdk.Stack):
                 install_commands=list(plan.PREPARE),
                 commands=["scripts/setup", plan.start_command(stage, step)],
                 role=role,
-                timeout=cdk.Duration.minutes(step.minutes + 30),  # setting up, and a queue before the project
+                timeout=cdk.Duration.minutes(step.waiting_minutes),
             )
             if found:
                 made.add_step_dependency(found[-1])

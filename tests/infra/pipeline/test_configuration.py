@@ -53,6 +53,14 @@ def test_the_committed_file_is_read(reading: Callable[[Edit], PipelineConfigurat
             lambda data: data.update(connection="arn:aws:iam::1:x"),
             "connection = .* is not the ARN of a connection",
         ),
+        (
+            lambda data: data.update(pull_request_connection=data["connection"]),
+            "pull_request_connection = 'arn:.*': is the pipeline's own connection, and what a pull request runs can read",
+        ),
+        (
+            lambda data: data.pop("pull_request_connection"),
+            "pull_request_connection = None: is not the ARN of a second connection",
+        ),
         (lambda data: data.update(repository="name"), "repository = 'name': is not owner/name"),
         (lambda data: data.pop("branch"), "branch = None: is not a branch"),
         (lambda data: data.update(colour="red"), "'colour' is no key; use name, account"),
@@ -68,7 +76,10 @@ def test_the_committed_file_is_read(reading: Callable[[Edit], PipelineConfigurat
             lambda data: data.update(region="eu-west-1"),
             "is in us-east-2, the pipeline in eu-west-1; use one region",
         ),
-        (lambda data: data.update(compile_hours=40), "compile_hours = 40: is no whole number from 1 to 36"),
+        (
+            lambda data: data.update(compile_hours=36),
+            "compile_hours = 36: is not a whole number from 1 to 35 .CodeBuild ends a build after 36 hours",
+        ),
         (lambda data: data.update(compile_hours=True), "compile_hours = True"),
         (
             lambda data: data.update(benchmark="a/../b"),

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import botocore.session
+import pytest
+
 from infra.configuration import ROOT
 from infra.pipeline.configuration import PipelineConfiguration
-from infra.pipeline.publishing import PROGRAM
-from infra.stacks.pipeline import CLI_VERSION
+from infra.pipeline.steps import MOST_HOURS, prod_steps
 from tests.infra.pipeline.conftest import Template, of_type
 
 Stages = dict[str, dict[str, Template]]
@@ -62,10 +66,46 @@ def test_the_check_is_the_test_command_of_the_readme() -> None:
     assert "./scripts/test " in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_command_line_that_changes_the_pipeline_is_the_pinned_one(pipeline: Template) -> None:
-    pinned = json.loads((ROOT / "package.json").read_text(encoding="utf-8"))["devDependencies"]["aws-cdk"]
-    assert pinned == CLI_VERSION
-    assert commands(project(pipeline, "SelfMutation"), "install") == [f"npm install -g aws-cdk@{pinned}"]
+@pytest.fixture(scope="session")
+def synthesized(pipeline: Template, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the Synth build hands on beside the assembly itself, by its own commands."""
+    folder = tmp_path_factory.mktemp("synth")
+    shutil.copytree(ROOT / "infra/pipeline/publish", folder / "infra/pipeline/publish")
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(ROOT / name, folder)
+    (folder / "cdk.out").mkdir()
+    lines = commands(project(pipeline, "Synth"))
+    for line in lines[lines.index(next(one for one in lines if "cdk synth" in one)) + 1 :]:
+        subprocess.run(["sh", "-c", line], cwd=folder, check=True)
+    return folder / "cdk.out"
+
+
+@pytest.mark.parametrize(
+    ("build", "program"), [("SelfMutation", "aws-cdk"), ("Assets", "@aws-cdk/cdk-assets-lib")]
+)
+def test_what_deploys_and_publishes_is_installed_from_a_lock_file_with_a_hash_for_every_package(
+    pipeline: Template, synthesized: Path, build: str, program: str
+) -> None:
+    (line,) = commands(project(pipeline, build), "install")
+    found = re.fullmatch(r"npm ci --ignore-scripts --no-audit --no-fund --prefix (\w+)", line)
+    assert found, line
+    wanted = json.loads((synthesized / found[1] / "package.json").read_text(encoding="utf-8"))
+    lock = json.loads((synthesized / found[1] / "package-lock.json").read_text(encoding="utf-8"))["packages"]
+    for key in ("dependencies", "devDependencies"):
+        assert lock[""].get(key) == wanted.get(key), "the lock file is of another package.json"
+    assert re.fullmatch(r"\d+\.\d+\.\d+", lock[f"node_modules/{program}"]["version"])
+    assert [
+        name
+        for name, package in lock.items()
+        # a bundled package is part of the archive whose hash is checked
+        if name and not package.get("inBundle") and not package.get("integrity", "").startswith("sha512-")
+    ] == []
+
+
+def test_the_pipeline_is_changed_by_the_command_line_of_the_lock_file(pipeline: Template) -> None:
+    assert commands(project(pipeline, "SelfMutation")) == [
+        "cli/node_modules/.bin/cdk -a . deploy pipeline --require-approval=never --verbose"
+    ]
 
 
 def build_specs(pipeline: Template, stages: Stages) -> list[dict[str, Any]]:
@@ -83,10 +123,8 @@ def build_specs(pipeline: Template, stages: Stages) -> list[dict[str, Any]]:
 def test_no_build_installs_what_nobody_pinned(pipeline: Template, stages: Stages) -> None:
     for spec in build_specs(pipeline, stages):
         for line in spec["phases"]["install"].get("commands", ()):
-            for word in line.split():
-                assert "latest" not in word
-            if line.startswith("npm install"):
-                assert re.search(r" @?[\w/-]+@\d+\.\d+\.\d+$", line), line
+            assert "npm install" not in line
+            assert "latest" not in line
 
 
 def test_every_build_names_its_runtimes(pipeline: Template, stages: Stages) -> None:
@@ -97,20 +135,15 @@ def test_every_build_names_its_runtimes(pipeline: Template, stages: Stages) -> N
 def test_assets_are_published_in_one_build_by_the_library(pipeline: Template) -> None:
     assert actions(pipeline)["Assets"] == ["FileAssets"]
     found = project(pipeline, "Assets")
-    written, run = commands(found)
-    assert written == f"printf '%s' '{PROGRAM.read_text(encoding='utf-8')}' > publish/publish_assets.js"
-    assert run == "node publish/publish_assets.js ."
+    assert commands(found) == ["node publish/publish_assets.js ."]
     assert not found["Environment"].get("PrivilegedMode")
 
 
-def test_the_publishing_program_survives_the_shell_and_is_javascript(tmp_path: Path) -> None:
-    text = PROGRAM.read_text(encoding="utf-8")
-    assert "'" not in text
-    file = tmp_path / "program.js"
-    subprocess.run(["sh", "-c", f"printf '%s' '{text}' > {file}"], check=True)
-    assert file.read_text(encoding="utf-8") == text
+def test_the_publishing_program_reaches_its_build_and_is_javascript(synthesized: Path) -> None:
     node = ROOT / "node_modules/.bin/node"
-    subprocess.run([str(node), "--check", str(file)], check=True, timeout=60)
+    subprocess.run(
+        [str(node), "--check", str(synthesized / "publish/publish_assets.js")], check=True, timeout=60
+    )
 
 
 def test_what_git_has_as_a_program_is_made_one_again_after_the_archive_lost_it(
@@ -166,6 +199,17 @@ def test_compiling_may_take_hours_in_both_accounts(pipeline: Template, stages: S
     assert line.endswith("--minutes 480")
 
 
+@pytest.mark.parametrize("hours", [1, MOST_HOURS])
+def test_codebuild_takes_the_timeout_of_every_build_for_all_hours_that_are_accepted(
+    configuration: PipelineConfiguration, hours: int
+) -> None:
+    model = botocore.session.get_session().get_service_model("codebuild")
+    limits = model.shape_for("BuildTimeOut").metadata
+    for step in prod_steps(replace(configuration, compile_hours=hours)):
+        for minutes in (step.minutes, step.waiting_minutes):
+            assert limits["min"] <= minutes <= limits["max"], step.name
+
+
 def test_no_build_that_talks_to_a_cluster_stands_outside_its_private_subnets(stages: Stages) -> None:
     for stage, names in (("dev", {"smoke"}), ("prod", {"smoke", "compile", "benchmark"})):
         template = stages[stage]["delivery"]
@@ -218,15 +262,21 @@ def test_every_role_carries_the_boundary(pipeline: Template, stages: Stages) -> 
     assert all("policy/speculation-boundary" in json.dumps(role["PermissionsBoundary"]) for role in roles)
 
 
-def test_a_pull_request_is_tested_and_reviewed_and_one_from_a_fork_waits(
+def test_a_pull_request_waits_for_an_administrator_then_it_is_tested_and_reviewed(
     pipeline: Template, configuration: PipelineConfiguration
 ) -> None:
     found = project(pipeline, "PullRequests")
     assert commands(found)[0] == "./scripts/test"
     assert commands(found)[1].startswith('scripts/review "origin/${CODEBUILD_WEBHOOK_BASE_REF#refs/heads/}"')
-    assert found["Source"]["Auth"] == {"Type": "CODECONNECTIONS", "Resource": configuration.connection}
+    assert found["Source"]["Auth"] == {
+        "Type": "CODECONNECTIONS",
+        "Resource": configuration.pull_request_connection,
+    }
     assert "GitCloneDepth" not in found["Source"], "the review reads the base from git"
-    assert found["Triggers"]["PullRequestBuildPolicy"] == {"RequiresCommentApproval": "FORK_PULL_REQUESTS"}
+    assert found["Triggers"]["PullRequestBuildPolicy"] == {
+        "RequiresCommentApproval": "ALL_PULL_REQUESTS",
+        "ApproverRoles": ["GITHUB_ADMIN"],
+    }
     assert not found["Environment"].get("PrivilegedMode")
 
 

@@ -46,6 +46,7 @@ FORBIDDEN = (
     ),
     Request("codepipeline:UpdatePipeline", f"arn:aws:codepipeline:us-east-2:{PIPELINE}:speculation-delivery"),
     Request("codebuild:StartBuild", f"arn:aws:codebuild:us-east-2:{PIPELINE}:project/x"),
+    Request("codebuild:StopBuild", f"arn:aws:codebuild:us-east-2:{PIPELINE}:project/x"),
     Request("codebuild:UpdateProject", f"arn:aws:codebuild:us-east-2:{PIPELINE}:project/x"),
     Request("cloudformation:CreateStack", f"arn:aws:cloudformation:us-east-2:{PIPELINE}:stack/x/y"),
     Request(
@@ -196,8 +197,34 @@ def test_the_pull_requests_role_fetches_code_and_writes_its_log_only(
     of_pipeline: dict[str, list[dict[str, Any]]],
 ) -> None:
     (statements,) = [found for name, found in of_pipeline.items() if "PullRequests" in name]
-    services = {action.split(":")[0] for one in statements for action in _list(one["Action"])}
-    assert services == {"logs", "codeconnections", "codestar-connections"}
+    assert {action for one in statements for action in _list(one["Action"])} == {
+        "logs:CreateLogGroup",
+        "logs:CreateLogStream",
+        "logs:PutLogEvents",
+        "codeconnections:GetConnection",
+        "codeconnections:GetConnectionToken",
+    }
+
+
+@pytest.mark.parametrize("service", ["codeconnections", "codestar-connections"])
+@pytest.mark.parametrize("what", ["GetConnection", "GetConnectionToken", "UseConnection", "PassConnection"])
+def test_a_pull_request_cannot_reach_the_pipelines_connection(
+    of_pipeline: dict[str, list[dict[str, Any]]],
+    configuration: PipelineConfiguration,
+    service: str,
+    what: str,
+) -> None:
+    (statements,) = [found for name, found in of_pipeline.items() if "PullRequests" in name]
+    assert not allows(Request(f"{service}:{what}", configuration.connection), statements)
+
+
+def test_no_other_role_reads_the_token_of_either_connection(
+    of_pipeline: dict[str, list[dict[str, Any]]], configuration: PipelineConfiguration
+) -> None:
+    for connection in (configuration.connection, configuration.pull_request_connection):
+        request = Request("codeconnections:GetConnectionToken", connection)
+        may = [name for name, statements in of_pipeline.items() if allows(request, statements)]
+        assert [name for name in may if "PullRequests" not in name] == []
 
 
 def test_self_mutation_reaches_the_bootstraps_roles(of_pipeline: dict[str, list[dict[str, Any]]]) -> None:

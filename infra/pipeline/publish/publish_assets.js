@@ -1,5 +1,4 @@
 // Publishes the file assets of every stage of a cloud assembly, as the roles that the assembly names: node publish_assets.js FOLDER
-// No single quotes: a build writes this text with printf.
 const fs = require("fs");
 const path = require("path");
 const { AssetManifest, AssetPublishing, DefaultAwsClient } = require("@aws-cdk/cdk-assets-lib");
