@@ -96,6 +96,13 @@ class Plan:
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
 
+    def most_tokens(self, prompt: Prompt) -> int:
+        """What an answer to `prompt` may have: `extra_body` has the last word, as in the request."""
+        for key in ("max_completion_tokens", "max_tokens"):
+            if type(own := self.extra_body.get(key)) is int:
+                return own
+        return prompt.max_tokens or self.max_tokens
+
     def to_dict(self) -> dict[str, Any]:
         """The plan as its JSON file has it."""
         return {

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from time import perf_counter
 
 import aiohttp
-from aiohttp import http_exceptions
 
+from benchmark.errors import PlanError
+from benchmark.measure.counts import MOST_TOKENS
 from benchmark.measure.sse import SseParser
 from benchmark.measure.stream import Output, StreamFault, StreamTally
 
@@ -25,11 +26,15 @@ request sent into a closing connection would be counted as the server's failure.
 _DRAIN_S = 0.1
 """How long the end of the body may follow [DONE] for its connection to be used again."""
 _HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+_STREAMS = ("text/event-stream", "text/plain", "application/octet-stream")
+"""Types that an event stream comes with; the last is what aiohttp says where the server says nothing."""
+_MOST_BYTES, _BYTES_PER_TOKEN, _MOST_BYTES_EVER = 4 << 20, 4 << 10, 256 << 20
+"""Of an answer on the wire: what any may have, what each of its tokens adds, and the end of it."""
+_BEGINNING = 200
 
-
-API_KEY = "BENCHMARK_API_KEY"
-"""Variable with the key of the arms, where they want one. A name of its own: a key for somebody else's API must not be
-sent to them because it happens to be set."""
+API_KEYS = ("BENCHMARK_API_KEY", "OPENAI_API_KEY")
+"""Variables with the key of the arms, where they want one; the first that is set counts."""
+KEY_REMEDY = f"set {' or '.join(API_KEYS)} to the key of the arms"
 _PAUSE_S = 1.0
 """How long a server is left alone that takes no connection."""
 _LONGEST_PAUSE_S = 60.0
@@ -50,74 +55,135 @@ async def session(timeout_s: float) -> AsyncIterator[aiohttp.ClientSession]:
     """An HTTP session without a limit on connections; `timeout_s` bounds each whole request."""
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_CONNECTION_S)
     timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, 10.0))
-    key = os.environ.get(API_KEY)
-    headers = {"Authorization": f"Bearer {key}"} if key else None
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers) as opened:
+    headers = {"Accept-Encoding": "identity", **_authorization()}
+    async with aiohttp.ClientSession(
+        connector=connector, timeout=timeout, headers=headers, auto_decompress=False
+    ) as opened:
         yield opened
 
 
-async def ask(http: aiohttp.ClientSession, url: str, body: bytes) -> Output | Failure:
-    """Send `body` to `url` and read the stream to its end."""
-    tally = StreamTally()
+def _authorization() -> dict[str, str]:
+    """The header with the arms' key, if one is set. Raises PlanError for one that no header can hold."""
+    for name in API_KEYS:
+        if key := os.environ.get(name, "").strip():
+            if not (key.isascii() and key.isprintable()):
+                raise PlanError(
+                    f"{name}: holds characters that an HTTP header cannot; set it to the key alone"
+                )
+            return {"Authorization": f"Bearer {key}"}
+    return {}
+
+
+async def ask(
+    http: aiohttp.ClientSession, url: str, body: bytes, *, max_tokens: int = MOST_TOKENS
+) -> Output | Failure:
+    """Send `body`, which asks for `max_tokens` at most, to `url` and read the stream to its end."""
+    tally = StreamTally(max_tokens)
     sent = perf_counter()
     try:
         async with http.post(url, data=body, headers=_HEADERS, allow_redirects=False) as response:
             if response.status != 200:
                 return await _refusal(response)
-            if response.content_type == "application/json":
-                return Failure("malformed", "answered application/json where an event stream was asked for")
-            await _read(response, tally, sent)
+            if (reason := _not_a_stream(response)) is not None:
+                return reason
+            most = min(_MOST_BYTES + max_tokens * _BYTES_PER_TOKEN, _MOST_BYTES_EVER)
+            await _read(response, tally, sent, most)
         return tally.output()
     except StreamFault as fault:
         return Failure(fault.name, one_line(str(fault)))
     except TimeoutError:
         waited = perf_counter() - sent
         return Failure("timeout", f"gave up after {waited:.1f} s; {tally.chunks} chunks with text had come")
-    except (aiohttp.ClientError, OSError) as error:
+    except (aiohttp.ClientError, OSError, ValueError) as error:
         return _broken(error, tally)
 
 
-async def _read(response: aiohttp.ClientResponse, tally: StreamTally, sent: float) -> None:
+async def _read(response: aiohttp.ClientResponse, tally: StreamTally, sent: float, most: int) -> None:
     parser = SseParser()
+    received, beginning = 0, b""
     while not tally.done:
         packet = await response.content.readany()
         at_s = perf_counter() - sent
         for event in parser.feed(packet) if packet else parser.close():
             tally.take(event, at_s)
         if not packet:
+            _refuse_html(beginning)
             return
+        beginning = beginning or packet[:_BEGINNING]
+        received += len(packet)
+        if received > most:
+            raise StreamFault("too_large", f"the answer has more than {most >> 20} MiB and has not ended")
     if response.content.at_eof():
         return
     with contextlib.suppress(TimeoutError, aiohttp.ClientError):
         await asyncio.wait_for(response.content.readany(), _DRAIN_S)
 
 
+async def read_at_most(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """The whole body. Raises StreamFault where it is longer, or compressed, which was not asked for."""
+    _refuse_compressed(response)
+    found = bytearray()
+    while packet := await response.content.readany():
+        found += packet
+        if len(found) > most:
+            raise StreamFault("too_large", f"the answer has more than {most >> 20} MiB")
+    return bytes(found)
+
+
+def _not_a_stream(response: aiohttp.ClientResponse) -> Failure | None:
+    """Why an answer with status 200 is not read."""
+    _refuse_compressed(response)
+    type_ = response.content_type
+    if type_ in _STREAMS:
+        return None
+    name = "html_page" if type_ in ("text/html", "application/xhtml+xml") else "malformed"
+    return Failure(name, one_line(f"answered {type_} where an event stream was asked for"))
+
+
+def _refuse_compressed(response: aiohttp.ClientResponse) -> None:
+    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise StreamFault("malformed", f"the answer is compressed ({encoding}), which was not asked for")
+
+
+def _refuse_html(beginning: bytes) -> None:
+    """Raises StreamFault for a page that came as an event stream. No line of a stream begins like one."""
+    if beginning.lstrip().startswith(b"<"):
+        raise StreamFault("html_page", f"answered a page: {beginning.decode(errors='replace')}")
+
+
 async def _refusal(response: aiohttp.ClientResponse) -> Failure:
     """A status other than 200, with the beginning of what the server says about it."""
-    said = one_line((await response.content.read(2000)).decode("utf-8", errors="replace"))
+    said = (await response.content.read(2000)).decode("utf-8", errors="replace")
     retry_after = response.headers.get("Retry-After")
     wait = f" (Retry-After: {retry_after})" if retry_after else ""
-    return Failure(f"http_{response.status}", f"{response.reason}{wait}: {said}", _asked_pause_s(retry_after))
+    message = f"{response.reason}{wait}: {said}"
+    if response.status in (401, 403):
+        message = f"{KEY_REMEDY}; {message}"
+    return Failure(f"http_{response.status}", one_line(message), _asked_pause_s(retry_after))
 
 
 def _asked_pause_s(retry_after: str | None) -> float:
     """Seconds out of a Retry-After header; one that gives a date instead asks for none here."""
-    if retry_after is None or not retry_after.strip().isdecimal():
+    asked = (retry_after or "").strip()
+    if not (asked.isascii() and asked.isdecimal()):
         return 0.0
-    return min(float(retry_after), _LONGEST_PAUSE_S)
+    return min(float(asked), _LONGEST_PAUSE_S)
 
 
-def _broken(error: aiohttp.ClientError | OSError, tally: StreamTally) -> Failure:
+def _broken(error: Exception, tally: StreamTally) -> Failure:
     text = one_line(str(error) or type(error).__name__)
     if isinstance(error, aiohttp.ClientConnectorError):
         refused = getattr(getattr(error, "os_error", None), "errno", None) == errno.ECONNREFUSED
         return Failure("connect_refused" if refused else "connect_failed", text, _PAUSE_S)
-    undecodable = isinstance(error.__cause__, http_exceptions.ContentEncodingError)
-    if isinstance(error, aiohttp.ClientResponseError) or undecodable:
+    if isinstance(error, (aiohttp.ClientResponseError, ValueError)):
         return Failure("malformed", text)
     return Failure("reset", f"{text}; {tally.chunks} chunks with text had come")
 
 
 def one_line(text: str, limit: int = 300) -> str:
-    """`text` without line breaks, at most `limit` characters."""
-    return " ".join(text.split())[:limit]
+    """`text` without line breaks and other characters that a terminal would act on, at most `limit` characters."""
+    shown = "".join(
+        c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
+    return " ".join(shown.split())[:limit]

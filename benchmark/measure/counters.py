@@ -6,24 +6,31 @@ nobody else asks the server meanwhile. https://docs.vllm.ai/en/latest/usage/metr
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
 
 import aiohttp
+
+from benchmark.measure.client import read_at_most
+from benchmark.measure.stream import StreamFault
 
 PREFIX = "vllm:spec_decode_num_"
 NAMES = tuple(f"{PREFIX}{of}_total" for of in ("drafts", "draft_tokens", "accepted_tokens"))
 PER_POSITION = f"{PREFIX}accepted_tokens_per_pos_total"
 """Its key ends in the position within the draft, from 0: `.../0`."""
 _LINE = re.compile(r"^(?P<name>[^\s{]+)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
-_POSITION = re.compile(r'(?:^|,)\s*position="(\d+)"')
+_POSITION = re.compile(r'(?:^|,)\s*position="([0-9]{1,3})"')
 _TIMEOUT = aiohttp.ClientTimeout(total=5)
+_MOST_BYTES = 16 << 20
 
 
 class CounterReader:
-    """Reads the counters of arms; one that has none is asked once."""
+    """Reads the counters of arms; one that has none is asked once. `report` gets a line where they cannot be read."""
 
-    def __init__(self, http: aiohttp.ClientSession) -> None:
+    def __init__(self, http: aiohttp.ClientSession, report: Callable[[str], None]) -> None:
         self._http = http
+        self._report = report
         self._without: set[str] = set()
 
     async def read(self, base_url: str) -> dict[str, float] | None:
@@ -31,11 +38,17 @@ class CounterReader:
         if base_url in self._without:
             return None
         try:
-            async with self._http.get(metrics_url(base_url), timeout=_TIMEOUT) as response:
-                text = await response.text(errors="replace") if response.status == 200 else ""
+            async with self._http.get(
+                metrics_url(base_url), timeout=_TIMEOUT, allow_redirects=False
+            ) as response:
+                content = await read_at_most(response, _MOST_BYTES) if response.status == 200 else b""
+            text = content.decode(errors="replace")
         except (aiohttp.ClientConnectionError, ConnectionError):
             return None
-        except (aiohttp.ClientError, TimeoutError, OSError):
+        except StreamFault as fault:
+            self._report(f"{metrics_url(base_url)}: {fault.name}: {fault}; its counters are left out")
+            text = ""
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             text = ""
         found = parse(text)
         if found is None:
@@ -60,7 +73,9 @@ def parse(text: str) -> dict[str, float] | None:
         elif name not in NAMES:
             continue
         try:
-            found[name] = found.get(name, 0.0) + float(match["value"])
+            value = float(match["value"])
         except ValueError:
             continue
+        if value >= 0 and math.isfinite(value):
+            found[name] = found.get(name, 0.0) + value
     return found or None

@@ -7,11 +7,16 @@ from collections.abc import Mapping
 import aiohttp
 
 from benchmark.errors import EndpointError
-from benchmark.measure.client import one_line
+from benchmark.measure.client import KEY_REMEDY, one_line, read_at_most
 from benchmark.measure.records import Provenance
+from benchmark.measure.stream import StreamFault
 from benchmark.plan import Arm, Plan
+from benchmark.reading import json_of
 
 _TIMEOUT = aiohttp.ClientTimeout(total=15)
+_MOST_BYTES = 8 << 20
+_MOST_NAMED = 10
+_MOST_OWNER = 100
 
 
 async def owners(http: aiohttp.ClientSession, plan: Plan) -> dict[str, str]:
@@ -29,17 +34,33 @@ async def _owner(http: aiohttp.ClientSession, arm: Arm, model: str) -> str:
     where = f"{arm.name}: {arm.url}/models"
     remedy = f"is this its address? --arm {arm.name}=URL names another"
     try:
-        async with http.get(f"{arm.url}/models", timeout=_TIMEOUT) as response:
+        async with http.get(f"{arm.url}/models", timeout=_TIMEOUT, allow_redirects=False) as response:
+            if response.status in (401, 403):
+                raise EndpointError(f"{where}: answered HTTP {response.status}; {KEY_REMEDY}")
             if response.status != 200:
-                raise EndpointError(f"{where}: answered HTTP {response.status}; {remedy}")
-            content = await response.json(content_type=None)
-        served = {entry["id"]: str(entry.get("owned_by", "")) for entry in content["data"]}
-    except (TimeoutError, aiohttp.ClientError, OSError) as error:
+                raise EndpointError(
+                    f"{where}: answered HTTP {response.status}{_location(response)}; {remedy}"
+                )
+            content = await read_at_most(response, _MOST_BYTES)
+    except StreamFault as fault:
+        raise EndpointError(f"{where}: {one_line(f'{fault.name}: {fault}')}; {remedy}") from fault
+    except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
         why = one_line(str(error)) or "no answer in 15 s"
         raise EndpointError(f"{where}: {why}; is it up, and {remedy}") from error
+    try:
+        entries = json_of(content)["data"]
+        served = {str(entry["id"]): str(entry.get("owned_by", "")) for entry in entries}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise EndpointError(f"{where}: answered no list of models; {remedy}") from error
+        what = "an HTML page" if content.lstrip().startswith(b"<") else "not a list of models"
+        raise EndpointError(f"{where}: answered {what}; {remedy}") from error
     if model not in served:
-        has = ", ".join(served) or "nothing"
+        named = [one_line(name, 100) for name in list(served)[:_MOST_NAMED]]
+        has = ", ".join(named) + (" ..." if len(served) > _MOST_NAMED else "") or "nothing"
         raise EndpointError(f"{where}: serves {has}, not {model!r}; correct the plan's model or the arm")
-    return served[model]
+    return one_line(served[model], _MOST_OWNER)
+
+
+def _location(response: aiohttp.ClientResponse) -> str:
+    """Where a redirect leads. It is not followed: requests to the arm would not be either."""
+    to = response.headers.get("Location")
+    return f" (to {one_line(to, 200)})" if to else ""

@@ -133,7 +133,7 @@ class Loader:
             forced_length=self.plan.ignore_eos,
             api="completions" if pair.prompt.messages is None else "chat",
         )
-        result = await ask(self.http, url, body)
+        result = await ask(self.http, url, body, max_tokens=self.plan.most_tokens(pair.prompt))
         self.book.append(completed(record, result))
         failed = isinstance(result, Failure)
         self.progress.count(block, failed=failed)

@@ -72,8 +72,8 @@ class RequestRecord:
     text_sha256: str | None = None
     text: str | None = None
     error: str | None = None
-    """connect_refused, connect_failed, http_<status>, timeout, reset, malformed, stream_error, no_done,
-    zero_tokens."""
+    """connect_refused, connect_failed, http_<status>, timeout, reset, malformed, html_page, stream_error, no_done,
+    zero_tokens, implausible_usage, too_large."""
     message: str | None = None
     round: int = 1
     """Which pass over all cells it belongs to, from 1."""

@@ -46,7 +46,9 @@ async def run(
         with Journal(out) as book:
             book.append(sitting)
             standings = {arm.name: Standing() for arm in plan.arms}
-            loader = Loader(plan, sitting.run, http, book, CounterReader(http), progress, standings)
+            loader = Loader(
+                plan, sitting.run, http, book, CounterReader(http, progress.warn), progress, standings
+            )
             progress.expect(_blocks(plan, before), rounds=plan.rounds > 1 or plan.duration_s is not None)
             await _turns(loader, warmup_turns(plan, sitting.sitting), max_error_rate)
             for round_ in _rounds(plan, before, standings):

@@ -6,6 +6,10 @@ Only `data` matters here: comments and the fields `event`, `id` and `retry` are 
 
 from __future__ import annotations
 
+from benchmark.measure.stream import StreamFault
+
+MOST_EVENT_BYTES = 2 << 20
+"""Of an event, or of a line that does not end. An event of one step has some hundred bytes."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -16,13 +20,15 @@ class SseParser:
     """
 
     def __init__(self) -> None:
-        self._line: list[bytes] = []
+        self._line = bytearray()
         self._data: list[bytes] = []
+        self._held = 0
+        """Bytes of the event so far."""
         self._after_cr = False
         self._at_start = True
 
     def feed(self, packet: bytes) -> list[str]:
-        """The data of the events that `packet` completes, in order."""
+        """The data of the events that `packet` completes, in order. Raises StreamFault for one that is too long."""
         if (whole := self._whole(packet)) is not None:
             return whole
         events: list[str] = []
@@ -31,9 +37,11 @@ class SseParser:
         if packet:
             self._after_cr = packet.endswith(b"\r")
         for piece in packet.splitlines(keepends=True):
-            self._line.append(piece)
+            self._line += piece
+            if len(self._line) + self._held > MOST_EVENT_BYTES:
+                raise StreamFault("too_large", f"an event has more than {MOST_EVENT_BYTES >> 20} MiB")
             if piece.endswith((b"\n", b"\r")):
-                line = b"".join(self._line).rstrip(b"\r\n")
+                line = bytes(self._line).rstrip(b"\r\n")
                 self._line.clear()
                 self._take_line(line, events)
         return events
@@ -70,8 +78,10 @@ class SseParser:
         field, _, value = line.partition(b":")
         if field == b"data":
             self._data.append(value.removeprefix(b" "))
+            self._held += len(line)
 
     def _dispatch(self, events: list[str]) -> None:
         if self._data:
             events.append(b"\n".join(self._data).decode("utf-8", errors="replace"))
             self._data.clear()
+            self._held = 0

@@ -6,13 +6,16 @@ it is never guessed from the text, and a total that comes at the end is not spre
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from benchmark.measure.counts import MOST_TOKENS, ImplausibleCount, statistics_of, tokens_in
+from benchmark.reading import json_of
+
 TokenSource = Literal["usage-per-chunk", "final-usage", "chunks"]
 END = "[DONE]"
+_MOST_FINISH_REASON = 60
 
 
 class StreamFault(Exception):
@@ -51,13 +54,23 @@ class _Chunk(NamedTuple):
     cumulative: int | None
 
 
-class StreamTally:
-    """Collects the events of one answer."""
+class _Usage(NamedTuple):
+    completion: int | None = None
+    prompt: int | None = None
+    cached: int | None = None
 
-    def __init__(self) -> None:
+
+class StreamTally:
+    """Collects the events of one answer, of `max_tokens` at most; what is more than such an answer can be is refused."""
+
+    def __init__(self, max_tokens: int = MOST_TOKENS) -> None:
         self.done = False
+        self._max_tokens = max_tokens
+        self._most_chunks = 1024 + 8 * max_tokens
+        self._most_chars = (1 << 20) + 64 * max_tokens
+        self._chars = 0
         self._chunks: list[_Chunk] = []
-        self._usage: dict[str, Any] = {}
+        self._usage = _Usage()
         self._finish_reason: str | None = None
         self._spec_stats: dict[str, Any] | None = None
 
@@ -68,21 +81,52 @@ class StreamTally:
 
     def take(self, data: str, at_s: float) -> None:
         """Read one event that arrived `at_s` seconds after sending. Raises StreamFault."""
+        if self.done:
+            return
         if data == END:
             self.done = True
             return
         event = _event(data)
-        usage = event.get("usage")
-        if isinstance(usage, dict):
-            self._usage = usage
-        metrics = event.get("metrics")
-        if isinstance(metrics, dict) and isinstance(metrics.get("speculative_decoding"), dict):
-            self._spec_stats = metrics["speculative_decoding"]
+        usage = self._counted(event)
         if not event["choices"]:
             return
         choice = event["choices"][0]
-        self._finish_reason = choice.get("finish_reason") or self._finish_reason
-        self._chunks.append(_Chunk(at_s, _text(choice), _completion_tokens(usage)))
+        if len(event["choices"]) > 1 or choice.get("index"):
+            raise StreamFault("malformed", f"one choice was asked for, index 0: {data[:80]!r}")
+        self._finish_reason = (
+            _string(choice.get("finish_reason"))[:_MOST_FINISH_REASON] or self._finish_reason
+        )
+        text = _text(choice)
+        self._chunks.append(_Chunk(at_s, text, usage and usage.completion))
+        self._chars += len(text)
+        if len(self._chunks) > self._most_chunks or self._chars > self._most_chars:
+            raise StreamFault(
+                "too_large",
+                f"{len(self._chunks)} chunks with {self._chars} characters for at most {self._max_tokens} tokens",
+            )
+
+    def _counted(self, event: Mapping[str, Any]) -> _Usage | None:
+        """What the server says of tokens in this event. Raises StreamFault where that cannot be true."""
+        said, metrics = event.get("usage"), event.get("metrics")
+        try:
+            if isinstance(metrics, dict) and isinstance(metrics.get("speculative_decoding"), dict):
+                self._spec_stats = statistics_of(
+                    metrics["speculative_decoding"], most_tokens=self._max_tokens
+                )
+            if said is None:
+                return None
+            if not isinstance(said, dict):
+                raise ImplausibleCount(f"it is of type {type(said).__name__}; must be a JSON object")
+            prompt, details = tokens_in(said, "prompt_tokens"), said.get("prompt_tokens_details")
+            most_cached = MOST_TOKENS if prompt is None else prompt
+            self._usage = _Usage(
+                tokens_in(said, "completion_tokens", most=self._max_tokens),
+                prompt,
+                tokens_in(details, "cached_tokens", most=most_cached) if isinstance(details, dict) else None,
+            )
+        except ImplausibleCount as error:
+            raise StreamFault("implausible_usage", f"the server's usage cannot be true: {error}") from error
+        return self._usage
 
     def output(self) -> Output:
         """The whole answer. Raises StreamFault where the stream carried no output or never ended."""
@@ -92,16 +136,19 @@ class StreamTally:
         counts = tokens or [0] * len(self._chunks)
         carrying = [(c, n) for c, n in zip(self._chunks, counts, strict=True) if n or c.text]
         if not carrying:
-            said = _completion_tokens(self._usage)
+            said = self._usage.completion
             raise StreamFault("zero_tokens", f"no chunk carried output; the server's usage says {said}")
-        total = _completion_tokens(self._usage)
-        details = self._usage.get("prompt_tokens_details")
+        total = self._usage.completion
+        most = max(chunk.cumulative or 0 for chunk in self._chunks)
+        if total is not None and total < max(most, 1):
+            why = f"{total} tokens at the end, {most} before, {self._chars} characters"
+            raise StreamFault("implausible_usage", f"the server's usage cannot be true: {why}")
         return Output(
             chunk_s=tuple(chunk.at_s for chunk, _ in carrying),
             chunk_tokens=None if tokens is None else tuple(n for _, n in carrying),
             stream_chunks=len(self._chunks),
-            prompt_tokens=_count(self._usage.get("prompt_tokens")),
-            cached_tokens=_count(details.get("cached_tokens")) if isinstance(details, dict) else None,
+            prompt_tokens=self._usage.prompt,
+            cached_tokens=self._usage.cached,
             completion_tokens=total,
             finish_reason=self._finish_reason,
             token_source="usage-per-chunk" if tokens else "chunks" if total is None else "final-usage",
@@ -119,22 +166,22 @@ class StreamTally:
             cumulative = known if chunk.cumulative is None else chunk.cumulative
             tokens.append(cumulative - known)
             known = cumulative
-        believable = known > 0 and min(tokens) >= 0 and known == _completion_tokens(self._usage)
+        believable = known > 0 and min(tokens) >= 0 and known == self._usage.completion
         return tokens if believable else None
 
 
 def _event(data: str) -> dict[str, Any]:
     try:
-        event = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        event = json_of(data)
+    except ValueError as error:
         raise StreamFault("malformed", f"an event is not JSON ({error}): {data[:80]!r}") from error
     if not isinstance(event, dict):
-        raise StreamFault("malformed", f"an event is no JSON object: {data[:80]!r}")
+        raise StreamFault("malformed", f"an event is not a JSON object: {data[:80]!r}")
     if event.get("error") or event.get("object") == "error":
         raise StreamFault("stream_error", f"the server reported within the stream: {data[:200]}")
     choices = event.setdefault("choices", [])
     if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
-        raise StreamFault("malformed", f"`choices` is no list of objects: {data[:80]!r}")
+        raise StreamFault("malformed", f"`choices` is not a list of objects: {data[:80]!r}")
     return event
 
 
@@ -154,11 +201,3 @@ def _joined(pieces: Iterable[str]) -> str:
 
 def _string(value: Any) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int else None
-
-
-def _completion_tokens(usage: Any) -> int | None:
-    return _count(usage.get("completion_tokens")) if isinstance(usage, dict) else None

@@ -13,6 +13,9 @@ HELP = "measure arms on the same prompts, then print the table"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Plan or prompts, folder, and what is done with them."""
+    parser.epilog = (
+        "Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set."
+    )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--plan", type=Path, metavar="FILE", help="the plan, JSON")
     what.add_argument(

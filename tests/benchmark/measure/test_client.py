@@ -7,7 +7,7 @@ from time import perf_counter
 
 import pytest
 
-from benchmark.measure.client import API_KEY, Failure, ask, session
+from benchmark.measure.client import API_KEYS, Failure, ask, session
 from benchmark.measure.stream import Output
 from tests.benchmark.endpoint import MODEL, Endpoint
 
@@ -98,17 +98,31 @@ def test_a_known_schedule_is_measured_as_it_was_sent(
     assert found.chunk_s[0] > sent[0] - 0.001, "nothing is received before it is sent"
 
 
-@pytest.mark.parametrize(("key", "sent"), [("let-me-in", "Bearer let-me-in"), (None, None)])
-def test_a_key_is_sent_to_the_arms_only_if_it_is_meant_for_them(
-    monkeypatch: pytest.MonkeyPatch, key: str | None, sent: str | None
+@pytest.mark.parametrize(
+    ("keys", "sent"),
+    [
+        ({"BENCHMARK_API_KEY": "ours", "OPENAI_API_KEY": "usual"}, "Bearer ours"),
+        ({"OPENAI_API_KEY": " usual\n"}, "Bearer usual"),
+        ({"BENCHMARK_API_KEY": "", "OPENAI_API_KEY": "usual"}, "Bearer usual"),
+        ({}, None),
+    ],
+)
+def test_the_first_key_that_is_set_is_sent(
+    monkeypatch: pytest.MonkeyPatch, keys: dict[str, str], sent: str | None
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "for-somebody-else")
-    monkeypatch.delenv(API_KEY, raising=False)
-    if key is not None:
-        monkeypatch.setenv(API_KEY, key)
+    for name in API_KEYS:
+        monkeypatch.delenv(name, raising=False)
+    for name, key in keys.items():
+        monkeypatch.setenv(name, key)
 
     async def headers() -> str | None:
         async with session(5.0) as http:
             return http.headers.get("Authorization")
 
     assert asyncio.run(headers()) == sent
+
+
+def test_a_401_names_the_variables_that_a_key_is_taken_from(endpoint: Endpoint) -> None:
+    found = answer_of(endpoint.url("401"))
+    assert isinstance(found, Failure)
+    assert all(name in found.message for name in ("BENCHMARK_API_KEY", "OPENAI_API_KEY"))

@@ -1,0 +1,58 @@
+"""Reading what others wrote: never more than fits into a pod, and every fault of it as a ValueError or an OSError."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+MOST_BYTES = 16 << 20
+"""Of a file that is read in one piece: a plan, prompts, a summary."""
+MOST_LINE_BYTES = 64 << 20
+"""Of one line: the longest that this client writes is a plan of MOST_BYTES with every character escaped."""
+_PIECE = 1 << 20
+
+
+def text_of(path: Path) -> str:
+    """The file at `path`. Raises OSError, and ValueError where it is too long or not UTF-8."""
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"longer than {MOST_BYTES >> 20} MiB")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
+
+
+def lines_of(path: Path) -> Iterator[bytes | None]:
+    """The lines that end in a line break, one at a time; None for one that is too long. Raises OSError."""
+    with path.open("rb") as file:
+        while line := file.readline(MOST_LINE_BYTES):
+            if line.endswith(b"\n"):
+                yield line
+            elif len(line) == MOST_LINE_BYTES and _skipped_to_its_end(file):
+                yield None
+
+
+def json_of(text: str | bytes) -> Any:
+    """What JSON says; NaN and Infinity are not JSON. Raises ValueError, also for what is nested too deeply."""
+    try:
+        return _DECODER.decode(text if isinstance(text, str) else text.decode())
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _skipped_to_its_end(file: Any) -> bool:
+    while piece := file.readline(_PIECE):
+        if piece.endswith(b"\n"):
+            return True
+    return False
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
