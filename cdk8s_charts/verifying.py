@@ -126,7 +126,7 @@ def _pod_spec(experiment: Experiment, arm: Arm) -> dict[str, Any]:
 
 def expected(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     """What the program is told to find; the keys are those of its `Expected`."""
-    serving = arm.serving
+    serving, drivers = arm.serving, arm.runtime.drivers
     return {
         "devices": serving.devices,
         "logical_cores": experiment.cluster.instance.logical_cores(
@@ -135,5 +135,6 @@ def expected(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         "scratch_gib": max(sizes.compile_scratch_gib(other) for other in experiment.served_arms),
         "mounts": [CHECKPOINTS_MOUNT, ARTIFACTS_MOUNT],
         "pod_security": serving.pod_security,
-        "driver_at_least": arm.runtime.oldest_driver or "",
+        "driver_at_least": drivers.oldest if drivers else "",
+        "driver_at_most": (drivers and drivers.newest) or "",
     }

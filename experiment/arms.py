@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from experiment.catalogue.node_images import serving_image
+
 if TYPE_CHECKING:
     from experiment.catalogue.instances import Instance
     from experiment.catalogue.models import Model
+    from experiment.catalogue.node_images import NodeImage
     from experiment.catalogue.runtimes import Runtime
 
 
@@ -210,6 +213,13 @@ class Experiment:
     token_secret: str | None = None
     """Secret whose key `token` opens gated models."""
     serve: Serve | None = None
+
+    @property
+    def node_image(self) -> NodeImage | None:
+        """Of the Trn2 nodes: its driver serves the runtime of every arm. `None` on an instance type without devices."""
+        if not self.cluster.instance.neuron:
+            return None
+        return serving_image(self.cluster.kubernetes, [arm.runtime for arm in self.arms])
 
     @property
     def served_arms(self) -> tuple[Arm, ...]:

@@ -86,15 +86,18 @@ def watchers_group(experiment: Experiment) -> str:
 
 
 def neuron_nodegroup(experiment: Experiment) -> str:
-    """EKS managed node group of Trn2 nodes, e.g. `qwen3-32b-trn2-a-on-demand`.
+    """EKS managed node group of Trn2 nodes, e.g. `qwen3-32b-trn2-a-on-demand-d2-28`.
 
-    EKS gives a group that exists neither another zone nor another way of buying, and CloudFormation replaces one only
-    under another name: so each has its own, and so has each reservation.
+    EKS gives a group that exists neither another zone nor another way of buying, and never an earlier node image
+    (https://docs.aws.amazon.com/eks/latest/APIReference/API_UpdateNodegroupVersion.html). CloudFormation replaces a
+    group only under another name: so each has its own, and so have each reservation and each line of Neuron drivers.
     """
     cluster = experiment.cluster
     bought = [cluster.capacity.kind]
     if cluster.capacity.reservation_id is not None:
         bought.append(cluster.capacity.reservation_id[-8:])
+    if experiment.node_image is not None:
+        bought.append("d" + experiment.node_image.driver_line.replace(".", "-"))
     return neuron_nodegroups(experiment) + "-".join([cluster.trn2_zone[-1], *bought])
 
 

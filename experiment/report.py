@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def as_json(experiment: Experiment) -> dict[str, Any]:
     """The resolved experiment as plain data."""
     places = {entry.arm: entry for entry in place(experiment)}
-    capacity = experiment.cluster.capacity
+    capacity, image = experiment.cluster.capacity, experiment.node_image
     return {
         "valid": True,
         "name": experiment.name,
@@ -44,6 +44,13 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
         ],
         "batches": [[arm.name for arm in batch] for batch in batches(experiment)],
         "nodes": nodes_needed(experiment) if experiment.cluster.instance.neuron else 0,
+        "node_image": {
+            "release": image.release,
+            "neuron_driver": image.neuron_driver,
+            "source": image.source,
+        }
+        if image
+        else None,
         "capacity": {
             "kind": capacity.kind,
             "reservation_id": capacity.reservation_id,

@@ -56,10 +56,11 @@ def _heading(experiment: Experiment) -> list[str]:
         f"  target      {experiment.baseline.target.model.name}",
         *(_runtime(experiment, name) for name in runtimes),
     ]
-    if not cluster.instance.neuron:
+    if experiment.node_image is None:
         return lines
     return [
         *lines,
+        f"  node image  {experiment.node_image.release}, Neuron driver {experiment.node_image.neuron_driver}",
         f"  serving     {serving.devices} device{'s' if serving.devices > 1 else ''} an arm by "
         f"{_ALLOCATION[serving.allocation]}, TP {serving.tensor_parallel} at LNC {serving.logical_nc_config}, "
         f"{serving.max_num_seqs} x {serving.max_model_len} tokens",
@@ -74,7 +75,8 @@ _ALLOCATION = {"dra": "DRA", "device-plugin": "device plugin"}
 def _runtime(experiment: Experiment, name: str) -> str:
     runtime = next(arm.runtime for arm in experiment.arms if arm.runtime.name == name)
     sdk = f", Neuron SDK {runtime.neuron_sdk}" if runtime.neuron_sdk else ""
-    return f"  runtime     {name}: vLLM {runtime.vllm}{sdk}"
+    driver = f", driver {runtime.drivers}" if runtime.drivers else ""
+    return f"  runtime     {name}: vLLM {runtime.vllm}{sdk}{driver}"
 
 
 def _capacity(cluster: ClusterSettings) -> str:

@@ -16,7 +16,6 @@ from cdk8s_charts.errors import ChartError
 from cdk8s_charts.manifest_file import ManifestFile, read
 from experiment import Experiment, load
 from infra.errors import InfraError
-from infra.node_images import check_driver
 
 ROOT = Path(__file__).resolve().parent.parent
 _ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+")
@@ -82,7 +81,6 @@ def configure(context: Mapping[str, object]) -> Configuration:
         build_images=judged(lambda: _builder(merged["build_images"]), ""),
         context={**merged, **boundary},
     )
-    judged(lambda: check_driver(experiment), None)
     if problems:
         raise InfraError("\n".join(problems))
     return configuration

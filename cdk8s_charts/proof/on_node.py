@@ -36,7 +36,8 @@ class Expected:
     scratch_gib: float
     mounts: tuple[str, ...]
     driver_at_least: str
-    """Empty where nothing is known."""
+    driver_at_most: str
+    """As exact as it is written: `2.28` is every 2.28. Both are empty where nothing is known."""
     pod_security: str
     """Level of the experiment: `restricted`, `baseline` or `image-defaults`."""
 
@@ -113,15 +114,23 @@ def runtime_starts(machine: Machine, expected: Expected) -> str:
 
 
 def driver_version(machine: Machine, expected: Expected) -> str:
-    """The node's driver is new enough for the image's runtime."""
+    """The image's runtime starts with the node's driver: it refuses one that is too old, and one that is too new."""
     path = machine.root / "sys/module/neuron/version"
     if not path.is_file():
         raise Failed("no Neuron driver is loaded", "use the AL2023 Neuron AMI for the node group")
     found = path.read_text(encoding="utf-8").strip()
-    if expected.driver_at_least and _numbers(found) < _numbers(expected.driver_at_least):
+    oldest, newest = _numbers(expected.driver_at_least), _numbers(expected.driver_at_most)
+    if oldest and _numbers(found) < oldest:
         raise Failed(
             f"driver {found}, the image's runtime wants {expected.driver_at_least} or later",
-            "take a newer release of the Neuron AMI (infra/settings.py), or a runtime that this driver carries",
+            f"the node needs a newer image, with driver {expected.driver_at_least} or later; {_NODE_IMAGE}, or give the "
+            "arm an older runtime",
+        )
+    if newest and _numbers(found)[: len(newest)] > newest:
+        raise Failed(
+            f"driver {found}, the image's runtime wants {expected.driver_at_most} or earlier",
+            f"the node needs an older image, with driver {expected.driver_at_most} or earlier; {_NODE_IMAGE}, or give the "
+            "arm a newer runtime",
         )
     return f"driver {found}"
 
@@ -202,6 +211,10 @@ CHECKS: dict[str, Callable[[Machine, Expected], str]] = {
     "mounts-readable": mounts_readable,
     "pod-identity": pod_identity,
 }
+_NODE_IMAGE = (
+    "experiment check prints the one that serves: deploy the experiment again, then start a new node; if the node has "
+    "that image already, correct its driver in experiment/catalogue/node_images.py"
+)
 
 
 def prove(machine: Machine, expected: Expected) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from experiment.catalogue.drivers import Drivers
+
 MODES = ("fused", "draft", "vanilla", "eagle", "eagle3", "dflash", "medusa")
 """`fused`: a draft model in one graph with its target; `draft`: the same in upstream vLLM, two models in one server;
 `vanilla`: unfused, in a batch script; the others need a head that was trained for the target."""
@@ -63,10 +65,8 @@ class Runtime:
     """Whether it runs on one machine by the lab and never in a cluster."""
     runtime_library: str | None = None
     """Neuron runtime inside the image."""
-    driver: str | None = None
-    """Neuron driver of the same SDK release."""
-    oldest_driver: str | None = None
-    """The oldest driver of the host that the image's runtime works with, where one is documented."""
+    drivers: Drivers | None = None
+    """What the host must have for it; `None` where no device is used."""
 
     def tokens_per_step(self, mode: str, *, num_speculative_tokens: int) -> int:
         """The most tokens that one step can yield.

@@ -9,6 +9,7 @@ CPU runtime, vLLM 0.32 as it was run on two cores with tiny models.
 from __future__ import annotations
 
 from experiment.catalogue.abilities import Mode, Runtime, modes
+from experiment.catalogue.drivers import LIBRARIES_FROM_2_33
 
 _DENSE = frozenset({"Qwen3ForCausalLM", "LlamaForCausalLM"})
 _METRICS = (
@@ -38,8 +39,7 @@ NATIVE_VLLM_0_29 = Runtime(
     neuron_sdk="2.33.0",
     nxd_inference="",
     runtime_library="2.35.30.0",
-    driver="2.31.7.0",
-    oldest_driver="2.27",
+    drivers=LIBRARIES_FROM_2_33,
     instances=frozenset({"trn2.48xlarge", "trn2.3xlarge"}),
     architectures=_DENSE,
     modes=modes(

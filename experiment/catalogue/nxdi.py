@@ -9,6 +9,7 @@ and Medusa code exists for Llama, none for Qwen3.
 from __future__ import annotations
 
 from experiment.catalogue.abilities import Mode, Runtime, modes
+from experiment.catalogue.drivers import LIBRARIES_BEFORE_2_32, LIBRARIES_FROM_2_33
 
 _REGISTRY = "public.ecr.aws/neuron/pytorch-inference-vllm-neuronx"
 _DENSE = frozenset({"Qwen3ForCausalLM", "LlamaForCausalLM"})
@@ -39,7 +40,8 @@ NXDI_VLLM_0_9_1 = Runtime(
     vllm="0.9.1",
     neuron_sdk="2.26.1",
     nxd_inference="0.6.10598",
-    runtime_library="2.28.23",
+    runtime_library="2.28.23.0",
+    drivers=LIBRARIES_BEFORE_2_32,
     instances=_TRN2,
     architectures=_DENSE,
     modes=modes(
@@ -109,7 +111,8 @@ NXDI_VLLM_0_16 = Runtime(
     vllm="0.16.0",
     neuron_sdk="2.31.1",
     nxd_inference="0.10",
-    oldest_driver="2.27",
+    runtime_library="2.33.10.0",
+    drivers=LIBRARIES_FROM_2_33,
     instances=_TRN2,
     architectures=_DENSE,
     modes=modes(
@@ -146,5 +149,4 @@ NXDI_VLLM_0_16 = Runtime(
     greedy_speculation_only=True,
     metrics=_V1_METRICS,
 )
-"""The last image with NxD Inference. Its runtime works with no driver of 2.26 or earlier on the host (containers release
-note of SDK 2.30); acceptance happens inside the compiled graph, so no metric tells it."""
+"""The last image with NxD Inference. Acceptance happens inside the compiled graph, so no metric tells it."""

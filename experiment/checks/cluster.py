@@ -6,8 +6,10 @@ import re
 from typing import TYPE_CHECKING
 
 from experiment.catalogue.instances import INSTANCES
+from experiment.catalogue.node_images import images_of, serving_image, versions_serving
 from experiment.catalogue.regions import ZONES
 from experiment.checks.networks import own_networks, public_networks
+from experiment.checks.subjects import known_runtimes
 from experiment.errors import Problem
 
 if TYPE_CHECKING:
@@ -43,6 +45,29 @@ def kubernetes_version(file: ExpandedFile) -> Iterator[Problem]:
             "has no Neuron AMI and no kubectl layer known to this release",
             f'use "{floor}" or "{top}"',
         )
+
+
+def node_driver(file: ExpandedFile) -> Iterator[Problem]:
+    """Some node image must have a Neuron driver that every arm's runtime library takes: the arms share their nodes."""
+    instance, wanted = INSTANCES.get(file.cluster.instance), file.cluster.kubernetes
+    bounded = {path: runtime for path, runtime in known_runtimes(file).items() if runtime.drivers}
+    images, runtimes = images_of(wanted), list(bounded.values())
+    if instance is None or not instance.neuron or not images or serving_image(wanted, runtimes):
+        return
+    paths = list(bounded)
+    last = next(n for n in range(len(runtimes)) if serving_image(wanted, runtimes[: n + 1]) is None)
+    bounds = ", ".join(f"{runtime.name} takes driver {runtime.drivers}" for runtime in runtimes[: last + 1])
+    newer = [f'set cluster.kubernetes to "{other}"' for other in versions_serving(runtimes)]
+    yield Problem(
+        paths[last],
+        runtimes[last].name,
+        f"no node image for Kubernetes {wanted} serves {'these runtimes' if last else 'it'}: {bounds}, the images have "
+        f"{', '.join(image.neuron_driver for image in images)}",
+        ", or ".join(
+            [*newer, "give each runtime an experiment of its own" if last else "use another runtime"]
+        ),
+        ("cluster.kubernetes", *paths[:last]),
+    )
 
 
 def zones(file: ExpandedFile) -> Iterator[Problem]:
@@ -83,4 +108,4 @@ def admin_access(file: ExpandedFile) -> Iterator[Problem]:
     yield from public_networks(path, cidrs)
 
 
-RULES = (kubernetes_version, zones, admin_access)
+RULES = (kubernetes_version, node_driver, zones, admin_access)

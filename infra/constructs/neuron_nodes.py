@@ -14,7 +14,6 @@ from infra.constructs.capacity import capacity_type, launch_options
 from infra.constructs.node_launch import group_resource, metadata_options, named, network, root_volume
 from infra.constructs.node_role import node_role
 from infra.node_boot import encoded, user_data
-from infra.node_images import node_image
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -41,7 +40,8 @@ class NeuronNodes(Construct):
         vpc: ec2.Vpc,
     ) -> None:
         super().__init__(scope, construct_id)
-        wanted = experiment.cluster.nodes
+        wanted, image = experiment.cluster.nodes, experiment.node_image
+        assert image is not None, "experiments without Neuron devices are not deployed"
         template = self._template(experiment, settings, cluster, vpc)
         zone = ZONES[experiment.cluster.region].index(experiment.cluster.trn2_zone)
         self.group = eks.Nodegroup(
@@ -50,7 +50,7 @@ class NeuronNodes(Construct):
             nodegroup_name=neuron_nodegroup(experiment),
             cluster=cluster,
             ami_type=eks.NodegroupAmiType.AL2023_X86_64_NEURON,
-            release_version=node_image(experiment.cluster.kubernetes).release,
+            release_version=image.release,
             capacity_type=capacity_type(experiment),
             launch_template_spec=eks.LaunchTemplateSpec(
                 id=template.ref, version=template.attr_latest_version_number

@@ -8,10 +8,10 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
+from experiment.catalogue.node_images import images_of
 from experiment.naming import NODE_ROLE_LABEL, system_nodegroup
 from infra.constructs.node_launch import group_resource, metadata_options, named, root_volume
 from infra.constructs.node_role import node_role
-from infra.node_images import node_image
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -45,7 +45,7 @@ class SystemNodes(Construct):
             "Group",
             nodegroup_name=system_nodegroup(experiment),
             cluster=cluster,
-            release_version=node_image(experiment.cluster.kubernetes).release,
+            release_version=images_of(experiment.cluster.kubernetes)[0].release,
             ami_type=eks.NodegroupAmiType.AL2023_X86_64_STANDARD,
             instance_types=[ec2.InstanceType(settings.system_instance_type)],
             launch_template_spec=eks.LaunchTemplateSpec(

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from experiment.catalogue.node_images import images_of
 from infra.addon_versions import ADDON_VERSIONS
-from infra.node_images import NODE_IMAGES
 from infra.settings import Settings
 from operations.preflight.finding import Finding, finding, fine
 
@@ -14,33 +14,30 @@ if TYPE_CHECKING:
     from experiment import Experiment
     from operations.aws import Aws
 
-_VARIANTS = ("neuron", "standard")
-
 
 def node_images(experiment: Experiment, aws: Aws) -> Finding:
     """The images of both node groups, by the names that Amazon publishes them under
     (https://github.com/awslabs/amazon-eks-ami/releases)."""
-    version = experiment.cluster.kubernetes
-    pinned = NODE_IMAGES.get(version)
-    if pinned is None:
-        return finding(
-            "node images",
-            f"none is pinned for {version}",
-            f"set cluster.kubernetes to {' or '.join(NODE_IMAGES)}",
-        )
-    date = pinned.release.rpartition("-")[2]
-    names = {f"amazon-eks-node-al2023-x86_64-{variant}-{version}-v{date}" for variant in _VARIANTS}
+    version, chosen = experiment.cluster.kubernetes, experiment.node_image
+    assert chosen is not None, "experiments without Neuron devices are not deployed"
+    images = {"neuron": chosen, "standard": images_of(version)[0]}
+    names = {
+        f"amazon-eks-node-al2023-x86_64-{variant}-{version}-v{image.date}"
+        for variant, image in images.items()
+    }
     answer = aws.client("ec2").describe_images(
         Owners=["amazon"], Filters=[{"Name": "name", "Values": sorted(names)}]
     )
     missing = names - {image["Name"] for image in answer["Images"]}
     if not missing:
-        return fine("node images", f"release {pinned.release}")
+        return fine("node images", f"release {chosen.release} with Neuron driver {chosen.neuron_driver}")
     return finding(
         "node images",
         f"{aws.region} has no {', '.join(sorted(missing))}",
-        f"pin a release in infra/node_images.py that `aws ssm get-parameter --name /aws/service/eks/optimized-ami/{version}/"
-        f"amazon-linux-2023/x86_64/neuron/recommended/release_version --region {aws.region}` names",
+        "pin a release in experiment/catalogue/node_images.py that the region offers and whose driver serves the "
+        f"runtimes: `aws ec2 describe-images --owners amazon --region {aws.region} --filters "
+        f"Name=name,Values='amazon-eks-node-al2023-x86_64-neuron-{version}-*' --query 'Images[].Name'`; the driver "
+        "stands in https://github.com/awslabs/amazon-eks-ami/releases",
     )
 
 

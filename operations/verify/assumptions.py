@@ -58,7 +58,9 @@ ASSUMPTIONS = (
         "that the arm shards over",
     ),
     Assumption(
-        check="driver-version", where="node", text="the AMI's Neuron driver fits the runtime in the image"
+        check="driver-version",
+        where="node",
+        text="the node's Neuron driver is neither too old nor too new for the runtime in the image",
     ),
     Assumption(
         check="runtime-starts",

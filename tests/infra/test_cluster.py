@@ -5,9 +5,9 @@ from typing import Any
 
 from cdk8s_charts.foundation import watching
 from experiment import Experiment
+from experiment.catalogue.node_images import NODE_IMAGES
 from infra.addon_versions import ADDON_VERSIONS
 from infra.constructs.managed_addons import AFTER_NODES, BEFORE_NODES
-from infra.node_images import NODE_IMAGES
 from tests.infra.conftest import ADMIN, PIPELINE
 from tests.infra.templates import Deployment, Resource, resolved
 
@@ -124,7 +124,7 @@ def test_the_network_plugin_enforces_network_policies(deployment: Deployment) ->
 def test_every_addon_is_pinned_for_every_version_of_kubernetes(
     deployment: Deployment, open_deployment: Deployment
 ) -> None:
-    assert ADDON_VERSIONS.keys() == NODE_IMAGES.keys()
+    assert ADDON_VERSIONS.keys() == {image.kubernetes for image in NODE_IMAGES}
     for found, kubernetes in ((deployment, "1.35"), (open_deployment, "1.36")):
         versions = {
             addon.properties["AddonName"]: addon.properties["AddonVersion"]

@@ -45,8 +45,8 @@ def test_the_instance_type_stands_in_the_launch_template_only(deployment: Deploy
 def test_nodes_run_the_neuron_image_in_one_zone(deployment: Deployment) -> None:
     group = _group(deployment)
     assert group["AmiType"] == "AL2023_x86_64_NEURON"
-    assert group["NodegroupName"] == "qwen3-32b-trn2-a-on-demand"
-    assert group["ReleaseVersion"] == "1.35.6-20260714"
+    assert group["NodegroupName"] == "qwen3-32b-trn2-a-on-demand-d2-28"
+    assert group["ReleaseVersion"] == "1.35.6-20260625", "driver 2.28, as runtime 0.9.1 wants it"
     assert len(group["Subnets"]) == 1
 
 
@@ -54,6 +54,16 @@ def test_a_node_with_a_faulty_device_is_reported_and_replaced(deployment: Deploy
     assert _group(deployment)["NodeRepairConfig"] == {"Enabled": True}
     reported = [addon.properties["AddonName"] for addon in deployment.resources("AWS::EKS::Addon")]
     assert "eks-node-monitoring-agent" in reported, "without it repair sees the kubelet only"
+
+
+def test_system_nodes_run_the_newest_image_whatever_driver_the_arms_want(deployment: Deployment) -> None:
+    """EKS takes no group back to an earlier image, and this group is never replaced."""
+    (system,) = [
+        group.properties
+        for group in deployment.resources("AWS::EKS::Nodegroup")
+        if group.properties["NodegroupName"] == "qwen3-32b-system"
+    ]
+    assert system["ReleaseVersion"] == "1.35.6-20260714"
 
 
 def test_nodes_are_tainted_and_labelled_as_the_pods_expect(deployment: Deployment) -> None:
@@ -147,7 +157,7 @@ def test_a_capacity_block_is_bought_in_the_launch_template_and_lives_in_its_zone
     rented_deployment: Deployment,
 ) -> None:
     launch, group = _launch(rented_deployment), _group(rented_deployment)
-    assert group["NodegroupName"] == "rented-trn2-b-capacity-block-9abcdef0"
+    assert group["NodegroupName"] == "rented-trn2-b-capacity-block-9abcdef0-d2-28"
     assert group["CapacityType"] == "CAPACITY_BLOCK"
     assert launch["InstanceMarketOptions"] == {"MarketType": "capacity-block"}
     target = launch["CapacityReservationSpecification"]["CapacityReservationTarget"]

@@ -12,6 +12,7 @@ from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 from experiment import Experiment
 from experiment.arms import Capacity
 from experiment.catalogue.regions import ZONES
+from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.names import MAX_EXPERIMENT_NAME
 from experiment.naming import neuron_nodegroup
 from tests.infra.conftest import ADMIN, SECOND_ADMIN
@@ -131,6 +132,16 @@ def test_each_purchase_is_a_group_of_its_own(experiment: Experiment) -> None:
     longest = replace(experiment, name="x" * MAX_EXPERIMENT_NAME)
     block = replace(experiment.cluster, capacity=bought[-1])
     assert len(neuron_nodegroup(replace(longest, cluster=block))) <= 63
+
+
+def test_an_earlier_node_image_is_a_group_of_its_own(experiment: Experiment) -> None:
+    """EKS rolls no group back to an earlier image. Within one line of drivers the newest release is taken, so a group
+    only ever goes forward."""
+    newer = replace(
+        experiment, arms=tuple(replace(arm, runtime=RUNTIMES["native-vllm-0.29"]) for arm in experiment.arms)
+    )
+    assert neuron_nodegroup(experiment) == "qwen3-32b-trn2-a-on-demand-d2-28"
+    assert neuron_nodegroup(newer) == "qwen3-32b-trn2-a-on-demand-d2-29"
 
 
 def test_a_changed_template_takes_the_old_trn2_node_away_first(deployment: Deployment) -> None:

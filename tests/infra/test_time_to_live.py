@@ -97,7 +97,7 @@ def test_the_schedules_may_change_this_group_and_nothing_else(deployment: Deploy
     assert statement["Action"] == "eks:UpdateNodegroupConfig"
     assert (
         resolved(statement["Resource"])
-        == "arn:aws:eks:us-east-2:111122223333:nodegroup/qwen3-32b/qwen3-32b-trn2-a-on-demand/*"
+        == "arn:aws:eks:us-east-2:111122223333:nodegroup/qwen3-32b/qwen3-32b-trn2-a-on-demand-d2-28/*"
     )
 
 

@@ -85,13 +85,14 @@ def _images(*names: str) -> dict[str, Any]:
 
 
 def test_a_node_image_that_the_region_lacks_is_found_before_a_cluster_is_made(experiment: Experiment) -> None:
-    names = [f"amazon-eks-node-al2023-x86_64-{kind}-1.35-v20260714" for kind in ("neuron", "standard")]
+    dates = {"neuron": "20260625", "standard": "20260714"}
+    names = [f"amazon-eks-node-al2023-x86_64-{kind}-1.35-v{date}" for kind, date in dates.items()]
     found = versions.node_images(experiment, stubbed("ec2", describe_images=_images(*names)))
-    assert (found.state, found.detail) == (State.FINE, "release 1.35.6-20260714")
+    assert (found.state, found.detail) == (State.FINE, "release 1.35.6-20260625 with Neuron driver 2.28.0.0")
     found = versions.node_images(experiment, stubbed("ec2", describe_images=_images(names[1])))
     assert found.state is State.FINDING
     assert found.detail == f"us-east-2 has no {names[0]}"
-    assert "infra/node_images.py" in found.remedy
+    assert "experiment/catalogue/node_images.py" in found.remedy
 
 
 class Addons:

@@ -38,7 +38,8 @@ EXPECTED: dict[str, Any] = {
     "logical_cores": 32,
     "scratch_gib": 0.001,
     "mounts": ["/checkpoints", "/artifacts"],
-    "driver_at_least": "2.24",
+    "driver_at_least": "2.22",
+    "driver_at_most": "2.28",
     "pod_security": "baseline",
 }
 
@@ -92,7 +93,7 @@ class Node:
         for number in range(8):
             self.file(f"dev/neuron{number}")
         self.file("dev/neuron_monitor_lock")
-        self.file("sys/module/neuron/version", "2.24.7.0\n")
+        self.file("sys/module/neuron/version", "2.28.0.0\n")
         self.file("checkpoints/Qwen/Qwen3-32B/config.json", "{}")
         for folder in ("scratch", "artifacts"):
             (root / folder).mkdir()
@@ -188,6 +189,10 @@ def _old_driver(node: Node) -> None:
     node.file("sys/module/neuron/version", "2.9.1.0\n")
 
 
+def _new_driver(node: Node) -> None:
+    node.file("sys/module/neuron/version", "2.29.0.0\n")
+
+
 def _small_scratch(node: Node) -> None:
     node.expected["scratch_gib"] = 1e9
 
@@ -231,7 +236,8 @@ CAUSES: list[tuple[Callable[[Node], None], str, str]] = [
     (_runtime_refused, "runtime-starts", "nrt_init ended with status 2"),
     (_no_runtime, "runtime-starts", "in this image"),
     (_no_driver, "driver-version", "no Neuron driver is loaded"),
-    (_old_driver, "driver-version", "driver 2.9.1.0, the image's runtime wants 2.24 or later"),
+    (_old_driver, "driver-version", "driver 2.9.1.0, the image's runtime wants 2.22 or later"),
+    (_new_driver, "driver-version", "driver 2.29.0.0, the image's runtime wants 2.28 or earlier"),
     (_small_scratch, "scratch-space", "are needed"),
     (_no_scratch, "scratch-space", "No such file"),
     (_no_mount, "mounts-readable", "/artifacts is not mounted by Mountpoint (no mount there)"),
@@ -286,6 +292,27 @@ def test_no_proof_is_told_what_it_must_find_out(path: Path) -> None:
         if item["kind"] == "CronJob" and item["metadata"]["name"].startswith("verify-"):
             (container,) = item["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
             assert "env" not in container
+
+
+@pytest.mark.parametrize(
+    ("spoil", "way"),
+    [
+        (_old_driver, "a newer image, with driver 2.22 or later"),
+        (_new_driver, "an older image, with driver 2.28 or ear"),
+    ],
+    ids=["too old", "too new"],
+)
+def test_a_wrong_driver_is_fixed_in_the_right_direction(
+    spoil: Callable[[Node], None], way: str, node: Node
+) -> None:
+    spoil(node)
+    assert way in node.prove()[1]["driver-version"]["remedy"]
+
+
+def test_a_driver_without_a_known_end_is_taken_however_new(node: Node) -> None:
+    node.expected["driver_at_most"] = ""
+    _new_driver(node)
+    assert node.prove()[1]["driver-version"]["passed"]
 
 
 def test_what_no_check_foresaw_is_a_failure_and_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,7 +127,7 @@ def test_only_prods_steps_may_start_trn2_nodes(of_stages: dict[str, dict[str, li
         if allows(
             Request(
                 "eks:UpdateNodegroupConfig",
-                f"arn:aws:eks:us-east-2:{account}:nodegroup/qwen3-32b/qwen3-32b-trn2-a-on-demand/0a1b2c3d",
+                f"arn:aws:eks:us-east-2:{account}:nodegroup/qwen3-32b/qwen3-32b-trn2-a-on-demand-d2-28/0a1b2c3d",
             ),
             statements,
         )

@@ -30,7 +30,7 @@ def test_scale_sets_nodes_with_a_time_to_live_and_back(world: World, say: Say) -
     assert schedule["Target"]["DeadLetterConfig"]["Arn"].endswith(":failures")
     assert json.loads(schedule["Target"]["Input"]) == {
         "ClusterName": "qwen3-32b",
-        "NodegroupName": "qwen3-32b-trn2-a-on-demand",
+        "NodegroupName": "qwen3-32b-trn2-a-on-demand-d2-28",
         "ScalingConfig": {"MinSize": 0, "DesiredSize": 0},
     }
     assert say("scale", "1", "--hours", "1")[0] == 0  # replaces the schedule
@@ -147,7 +147,7 @@ def test_scale_of_what_is_not_deployed_is_one_line(
     code, _, err = say("scale", "1")
     assert code == 1
     assert err.startswith(
-        "scale: node group qwen3-32b-trn2-a-on-demand: none in account 123456789012, us-east-2; deploy it"
+        "scale: node group qwen3-32b-trn2-a-on-demand-d2-28: none in account 123456789012, us-east-2; deploy it"
     )
 
 
