@@ -1,4 +1,4 @@
-"""What an experiment costs an hour, from dated list prices."""
+"""What an experiment costs, an hour and a run, from dated list prices."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from experiment.catalogue.prices import EKS_CONTROL_PLANE, LAB, NAT_GATEWAY, SYSTEM_NODE, TRN2_ON_DEMAND
-from experiment.placement import nodes_needed
+from experiment.placement import compilations_at_once, nodes_needed, rounds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from experiment.arms import Arm, Experiment
     from experiment.catalogue.prices import Price
 
 SYSTEM_NODES = 2
+BASELINE_TPOT_S = 0.045
+"""Of Qwen3-32B on Trn2 in the published comparison; a speculating arm is taken for no faster, so this is the most."""
+NODE_START_H = 0.25
+VERIFY_H = 0.05
+LOAD_H = 0.25
+COMPILE_H = 1.0
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,68 @@ def arm_usd_per_hour(experiment: Experiment, arm: Arm) -> float:
     return node * arm.serving.devices / experiment.cluster.instance.devices
 
 
-def per_hour(items: tuple[Item, ...]) -> float:
+def per_hour(items: Iterable[Item]) -> float:
     """Dollars an hour."""
     return sum(item.usd_per_hour for item in items)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a run with Trn2 nodes up."""
+
+    step: str
+    hours: float
+    assumption: str
+
+
+@dataclass(frozen=True)
+class RunPrice:
+    """What a run takes from the first Trn2 node to the last, and everything that is billed in that time."""
+
+    parts: tuple[Part, ...]
+    """Empty where the hours were given."""
+    hours: float
+    usd: float
+
+
+def run_price(
+    experiment: Experiment,
+    *,
+    to_compile: int | None = None,
+    hours: float | None = None,
+    items: Iterable[Item] | None = None,
+) -> RunPrice:
+    """Of a run in which `to_compile` artifacts do not exist yet (default: none of its arms' exists).
+
+    Predicted from assumptions that the parts name; `hours` replaces the prediction, `items` the prices of the list.
+    """
+    parts = () if hours is not None else _parts(experiment, to_compile)
+    length = sum(part.hours for part in parts) if hours is None else hours
+    usd_per_hour = per_hour(running(experiment) if items is None else items)
+    return RunPrice(parts=parts, hours=length, usd=length * usd_per_hour)
+
+
+def _parts(experiment: Experiment, to_compile: int | None) -> tuple[Part, ...]:
+    settings, standing = experiment.benchmark, rounds(experiment)
+    missing = len(experiment.served_arms) if to_compile is None else to_compile
+    requests = settings.requests * len(experiment.classes) + settings.warmup
+    seconds = sum(requests * settings.max_tokens * BASELINE_TPOT_S / level for level in settings.concurrency)
+    loads = sum(map(len, standing))
+    at_once = compilations_at_once(experiment)
+    compiling = Part(
+        "compile",
+        COMPILE_H * -(-missing // at_once),
+        f"assumed: {COMPILE_H:g} h for {min(missing, at_once)} artifacts at once, {missing} in all; no time is published",
+    )
+    return (
+        Part("nodes start", NODE_START_H, "assumed: start, join, image pull"),
+        Part("verify", VERIFY_H, "assumed: one short Job"),
+        *([compiling] if missing else []),
+        Part("load", LOAD_H * len(standing), f"assumed: {LOAD_H:g} h a round of arms"),
+        Part(
+            "benchmark",
+            seconds * loads / 3600,
+            f"{loads} arms{' in all rounds' if len(standing) > 1 else ''}, {requests} requests a level, at most "
+            f"{settings.max_tokens} tokens of {BASELINE_TPOT_S * 1000:.0f} ms (quoted)",
+        ),
+    )

@@ -48,40 +48,59 @@ def arm_memory_bytes(arm: Arm) -> int:
     )
 
 
-def place(experiment: Experiment) -> tuple[Place, ...]:
-    """Every arm in file order on whole groups of devices, node after node, batch after batch.
-
-    Groups are powers of two that divide a node, so first-fit in order leaves no gap.
-    """
-    instance, places = experiment.cluster.instance, list[Place]()
-    batch = node = used = 0
-    for arm in experiment.arms:
-        if instance.neuron and used + arm.serving.devices > instance.devices:
-            node, used = node + 1, 0
-        if node == experiment.cluster.max_nodes:
-            batch, node = batch + 1, 0
-        places.append(
-            Place(arm=arm.name, node=node, first_device=used, devices=arm.serving.devices, batch=batch)
-        )
-        used += arm.serving.devices
-    return tuple(places)
-
-
 def batches(experiment: Experiment) -> tuple[tuple[Arm, ...], ...]:
-    """The arms that stand at once on `max_nodes` nodes, in file order; the first batch is raised first.
+    """The arms that stand at once, one group after the other: the rounds of the run, then the arms that are Jobs."""
+    at_once = _per_node(experiment) * experiment.cluster.max_nodes
+    served = experiment.served_arms
+    beside = (experiment.baseline,) if at_once > 1 else ()
+    later = _cut(served[at_once:], at_once - len(beside))
+    return (
+        served[:at_once],
+        *((*beside, *group) for group in later),
+        *_cut(experiment.batch_arms, at_once),
+    )
 
-    The baseline is in the first batch only. A later batch is compared with the baseline of an earlier hour unless
-    whoever raises it lowers an arm of that batch to make room; that is a matter of the run, not of placement.
+
+def rounds(experiment: Experiment) -> tuple[tuple[Arm, ...], ...]:
+    """Groups of served arms, each with the baseline in it, so that every comparison is made within one hour.
+
+    Where only one arm fits at once, each stands alone and the comparison is between hours.
     """
-    found: dict[int, list[Arm]] = {}
-    for arm, where in zip(experiment.arms, place(experiment), strict=True):
-        found.setdefault(where.batch, []).append(arm)
-    return tuple(map(tuple, found.values()))
+    return tuple(arms for arms in batches(experiment) if not arms[0].batch_only)
+
+
+def place(experiment: Experiment) -> tuple[Place, ...]:
+    """Every arm of every batch on whole groups of devices, node after node; the baseline once in every round.
+
+    All arms hold the same power of two of devices, which divides a node, so this leaves no gap.
+    """
+    per_node = _per_node(experiment)
+    return tuple(
+        Place(
+            arm=arm.name,
+            node=number // per_node,
+            first_device=number % per_node * arm.serving.devices,
+            devices=arm.serving.devices,
+            batch=batch,
+        )
+        for batch, arms in enumerate(batches(experiment))
+        for number, arm in enumerate(arms)
+    )
 
 
 def nodes_needed(experiment: Experiment) -> int:
     """Trn2 nodes that the largest batch stands on."""
     return max(where.node for where in place(experiment)) + 1
+
+
+def _per_node(experiment: Experiment) -> int:
+    """Arms that one node holds."""
+    devices = experiment.baseline.serving.devices
+    return experiment.cluster.instance.devices // devices if devices else len(experiment.arms)
+
+
+def _cut(arms: tuple[Arm, ...], size: int) -> list[tuple[Arm, ...]]:
+    return [arms[start : start + size] for start in range(0, len(arms), size)]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def as_json(experiment: Experiment) -> dict[str, Any]:
     """The resolved experiment as plain data."""
-    places = {entry.arm: entry for entry in place(experiment)}
+    places = {entry.arm: entry for entry in reversed(place(experiment))}  # the first of each
     capacity, image = experiment.cluster.capacity, experiment.node_image
     return {
         "valid": True,
@@ -73,7 +73,16 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
                 for item in cost.running(experiment)
             ],
         },
+        "first_run": _first_run(experiment),
     }
+
+
+def _first_run(experiment: Experiment) -> dict[str, float] | None:
+    """Hours with Trn2 nodes and dollars, predicted; nothing in the lab."""
+    if not experiment.cluster.instance.neuron:
+        return None
+    run = cost.run_price(experiment)
+    return {"trn2_hours": round(run.hours, 2), "usd": round(run.usd, 2)}
 
 
 def unknowns(experiment: Experiment) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def _capacity(cluster: ClusterSettings) -> str:
 
 def _batch(experiment: Experiment, number: int) -> list[str]:
     """One table a batch: where an arm stands (node:devices), its tokens a step, its weights and full KV cache."""
-    places = {entry.arm: entry for entry in place(experiment)}
+    places = {entry.arm: entry for entry in place(experiment) if entry.batch == number}
     arms = batches(experiment)[number]
     gib = arms[0].serving.devices * experiment.cluster.instance.hbm_gib_per_device
     rows: list[tuple[str, ...]] = [
@@ -140,4 +140,14 @@ def _cost(experiment: Experiment) -> list[str]:
         ),
         f"    {cost.per_hour(cost.running(experiment)):7.2f}  $/h  with the arms of the largest batch up; "
         f"{cost.per_hour(cost.idle(experiment)):.2f} $/h with no Trn2 node",
+        *_run(experiment),
+    ]
+
+
+def _run(experiment: Experiment) -> list[str]:
+    if not experiment.cluster.instance.neuron:
+        return []
+    run = cost.run_price(experiment)
+    return [
+        f"    {run.usd:7.2f}  $    a first run of {run.hours:.2f} Trn2 hours, predicted (its parts: scripts/cost)"
     ]

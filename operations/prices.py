@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiment.catalogue.prices import Price
-from experiment.cost import Item
+from experiment.cost import Item, running
 from operations.aws_errors import AwsError
 from operations.errors import OutsideError, UsageError
 
 if TYPE_CHECKING:
+    from experiment import Experiment
     from operations.aws import Aws, Calls
 
 PRICING_REGION = "us-east-1"
@@ -43,6 +44,12 @@ class Prices:
         """The item at the newer price."""
         found = self.fetched.get(item.price.item)
         return replace(item, price=found) if found else item
+
+
+def of_running(experiment: Experiment) -> tuple[Item, ...]:
+    """What is billed while the largest batch of arms stands, at the newest prices that are kept."""
+    table = read(default_file(), region=experiment.cluster.region)
+    return tuple(map(table.of, running(experiment)))
 
 
 def read(path: Path, *, region: str) -> Prices:

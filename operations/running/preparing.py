@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from experiment.artifact import artifact_key
 from experiment.naming import weights_path
-from experiment.placement import compilations_at_once
+from experiment.placement import compilations_at_once, nodes_needed
 from operations import nodegroup, stale, storage
 from operations.clock import stamp
 from operations.cluster_view import NEURON, is_ready
 from operations.errors import OperationsError
 from operations.running import engines, jobs
 from operations.running.context import StepError
-from operations.running.rounds import nodes_for
 
 if TYPE_CHECKING:
     from experiment import Arm, Experiment
@@ -51,7 +50,7 @@ def fetch_weights(context: Context) -> None:
 
 def start_nodes(context: Context) -> None:
     """The nodes of the largest round, with the time at which they go away set before the first of them starts."""
-    experiment, wanted = context.experiment, nodes_for(context.experiment)
+    experiment, wanted = context.experiment, nodes_needed(context.experiment)
     group = nodegroup.read(experiment, context.aws)
     at = nodegroup.schedule_off(
         experiment, context.aws, now=context.clock.now(), hours=context.hours, group=group

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from benchmark.analyse.beside import ANSWERS, ENGINES
 from experiment.naming import bucket
+from experiment.placement import rounds
 from operations.errors import OperationsError
 from operations.running import engines
 from operations.running.context import StepError
 from operations.running.quality import PREFIX as QUALITY
-from operations.running.rounds import rounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from experiment.placement import rounds
 from operations import nodegroup, run_active
 from operations.errors import OperationsError
 from operations.running import measuring, preparing, quality, results
-from operations.running.rounds import rounds
 
 if TYPE_CHECKING:
     from experiment import Arm, Experiment

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiment.cost import idle, per_hour, running
-from operations import estimate, prices
+from experiment.cost import idle, per_hour, run_price, running
+from operations import prices
 from operations.aws import Aws
 from operations.options import add_experiment, as_json, experiment_of
 from operations.options import hours as hours_option
@@ -17,7 +17,7 @@ from operations.table import table
 
 if TYPE_CHECKING:
     from experiment import Experiment
-    from experiment.cost import Item
+    from experiment.cost import Item, RunPrice
 
 HELP = "dollars an hour by component and a run, from dated list prices; asks AWS only with --refresh"
 
@@ -45,12 +45,11 @@ def execute(options: argparse.Namespace) -> int:
     table_of = prices.read(file, region=region)
     items = tuple(table_of.of(item) for item in running(experiment))
     quiet = tuple(table_of.of(item) for item in idle(experiment))
-    parts = estimate.parts(experiment, to_compile=0 if options.compiled else len(experiment.arms))
-    hours = options.hours or sum(part.hours for part in parts)
+    run = run_price(experiment, to_compile=0 if options.compiled else None, hours=options.hours, items=items)
     if options.json:
-        print(as_json(_document(experiment, items, quiet, parts, hours)))
+        print(as_json(_document(experiment, items, quiet, run)))
     else:
-        print(_text(experiment, items, quiet, parts, hours, given=options.hours is not None))
+        print(_text(experiment, items, quiet, run))
     return 0
 
 
@@ -66,8 +65,7 @@ def _document(
     experiment: Experiment,
     items: tuple[Item, ...],
     quiet: tuple[Item, ...],
-    parts: tuple[estimate.Part, ...],
-    hours: float,
+    run: RunPrice,
 ) -> dict[str, object]:
     return {
         "experiment": experiment.name,
@@ -84,9 +82,9 @@ def _document(
         "idle_usd_per_hour": round(per_hour(quiet), 4),
         "running_usd_per_hour": round(per_hour(items), 4),
         "run": {
-            "trn2_hours": round(hours, 2),
-            "usd": round(hours * per_hour(items), 2),
-            "parts": [vars(part) for part in parts],
+            "trn2_hours": round(run.hours, 2),
+            "usd": round(run.usd, 2),
+            "parts": [vars(part) for part in run.parts],
         },
     }
 
@@ -95,10 +93,7 @@ def _text(
     experiment: Experiment,
     items: tuple[Item, ...],
     quiet: tuple[Item, ...],
-    parts: tuple[estimate.Part, ...],
-    hours: float,
-    *,
-    given: bool,
+    run: RunPrice,
 ) -> str:
     rows = [
         (
@@ -117,16 +112,16 @@ def _text(
         *_reserved(experiment),
         "",
     ]
-    if not given:
+    if run.parts:
         lines += [
             table(
                 ("part of a run", "hours", "predicted from"),
-                [(p.step, f"{p.hours:.2f}", p.assumption) for p in parts],
+                [(p.step, f"{p.hours:.2f}", p.assumption) for p in run.parts],
             ),
             "",
         ]
-    said = "as asked" if given else "predicted"
-    lines.append(f"a run of {hours:.2f} Trn2 hours ({said}): ${hours * per_hour(items):.2f}")
+    said = "predicted" if run.parts else "as asked"
+    lines.append(f"a run of {run.hours:.2f} Trn2 hours ({said}): ${run.usd:.2f}")
     return "\n".join(lines)
 
 

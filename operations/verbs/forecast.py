@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.errors import BenchmarkError
 from benchmark.verbs import arguments
-from experiment import cost
+from experiment.cost import RunPrice, run_price
+from operations import prices
 from operations.forecast.errors import ForecastError
 from operations.forecast.predicting import (
     Evidence,
@@ -24,10 +25,6 @@ from operations.options import add_json, as_json, experiment_of, hours
 
 if TYPE_CHECKING:
     from experiment import Arm, Experiment
-
-RENTAL_HOURS = 2.0
-"""What the reference experiment takes of a Trn2 node once its artifacts exist (docs/operations.md); an estimate."""
-
 
 HELP = "predict speed-up and cost on Trn2 from acceptance measured anywhere; needs neither AWS nor Trn2"
 
@@ -58,9 +55,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hours",
         type=hours,
-        default=RENTAL_HOURS,
         metavar="H",
-        help=f"hours of rental for the experiment (default: {RENTAL_HOURS:g})",
+        help="Trn2 hours of the run that finds out (default: predicted, as `cost` says)",
     )
     add_json(parser)
 
@@ -75,11 +71,11 @@ def execute(options: argparse.Namespace) -> int:
         predictions = predict(experiment, arm, steps=steps, evidence=evidence, mix=options.mix)
     except BenchmarkError as error:
         raise ForecastError(str(error)) from None
-    rental = cost.per_hour(cost.running(experiment)) * options.hours
+    rental = run_price(experiment, hours=options.hours, items=prices.of_running(experiment))
     if options.json:
         print(as_json(_as_json(experiment, arm, steps, predictions, rental)))
     else:
-        print("\n".join(_as_text(experiment, arm, steps, predictions, rental, options.hours)))
+        print("\n".join(_as_text(experiment, arm, steps, predictions, rental)))
     return 1 if all(one.verdict == "does not pay" for one in predictions) else 0
 
 
@@ -111,7 +107,7 @@ def _arm(experiment: Experiment, name: str | None) -> Arm:
 
 
 def _as_json(
-    experiment: Experiment, arm: Arm, steps: Steps, predictions: Sequence[Prediction], rental: float
+    experiment: Experiment, arm: Arm, steps: Steps, predictions: Sequence[Prediction], rental: RunPrice
 ) -> dict[str, Any]:
     return {
         "schema": 1,
@@ -119,12 +115,12 @@ def _as_json(
         "experiment": experiment.name,
         "arm": arm.name,
         "step_times": steps.origin,
-        "rental_usd": round(rental, 2),
+        "rental_usd": round(rental.usd, 2),
         "classes": [
             {
                 **asdict(one),
                 "verdict": one.verdict,
-                "repaid_after_million_tokens": repaid_after_million_tokens(one, rental),
+                "repaid_after_million_tokens": repaid_after_million_tokens(one, rental.usd),
             }
             for one in predictions
         ],
@@ -136,8 +132,7 @@ def _as_text(
     arm: Arm,
     steps: Steps,
     predictions: Sequence[Prediction],
-    rental: float,
-    hours: float,
+    rental: RunPrice,
 ) -> Iterator[str]:
     assert arm.speculation is not None
     yield (
@@ -157,7 +152,7 @@ def _as_text(
     yield ""
     yield "Range: the prompts' interval, where known, at the slowest and the fastest step that is possible."
     yield "$/M: decoding alone at list prices, dated in `experiment check`; prompts and idle time come on top."
-    yield f"To find out: {hours:g} hours with all arms up are ${rental:.2f}{_repaid(predictions[-1], rental)}."
+    yield f"To find out: a run of {rental.hours:.2f} Trn2 hours is ${rental.usd:.2f}{_repaid(predictions[-1], rental.usd)}."
 
 
 def _repaid(whole: Prediction, rental: float) -> str:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.manifest_file import read
-from experiment.catalogue.prices import TRN2_ON_DEMAND
-from operations import estimate, storage
+from experiment.cost import per_hour, run_price
+from experiment.placement import nodes_needed
+from operations import prices, storage
 from operations.access import cluster_of
 from operations.aws_errors import AwsError
 from operations.clock import SystemClock
@@ -20,7 +21,6 @@ from operations.options import hours as hours_option
 from operations.running.context import Context
 from operations.running.engine import carry_out
 from operations.running.lease import claimed, unfinished
-from operations.running.rounds import nodes_for
 from operations.running.state import RunStore
 from operations.running.steps import remaining, steps
 from operations.verify.verifying import verify
@@ -126,20 +126,19 @@ def _plan(experiment: Experiment, held: Held | None, to_compile: int, hours: flo
     """What is ahead, and what it may cost at most."""
     everything = steps(experiment)
     left = remaining(everything, held.state.done if held else ())
-    predicted = estimate.hours(experiment, to_compile=to_compile)
-    allowed = hours or round(predicted * 1.5, 2)
-    nodes = nodes_for(experiment)
-    price = TRN2_ON_DEMAND[experiment.cluster.instance.name].usd_per_hour
+    items = prices.of_running(experiment)
+    predicted = run_price(experiment, to_compile=to_compile, items=items)
+    allowed = hours or round(predicted.hours * 1.5, 2)
     return {
         "experiment": experiment.name,
         "resumes": held.state.id if held else None,
         "steps": [step.title for step in left],
         "to_compile": to_compile,
-        "nodes": nodes,
-        "predicted_trn2_hours": round(predicted, 2),
-        "predicted_usd": round(predicted * nodes * price, 2),
+        "nodes": nodes_needed(experiment),
+        "predicted_trn2_hours": round(predicted.hours, 2),
+        "predicted_usd": round(predicted.usd, 2),
         "hours": allowed,
-        "most_usd": round(allowed * nodes * price, 2),
+        "most_usd": round(allowed * per_hour(items), 2),
     }
 
 

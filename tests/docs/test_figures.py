@@ -11,8 +11,7 @@ import pytest
 from experiment import Experiment, load
 from experiment.catalogue.abilities import MODES, Mode
 from experiment.catalogue.runtimes import RUNTIMES
-from experiment.cost import idle, per_hour, running
-from operations import estimate
+from experiment.cost import COMPILE_H, idle, per_hour, run_price, running
 from tests.conftest import REFERENCE, ROOT
 from tests.docs.blocks import command_blocks
 from tests.docs.programs import run
@@ -56,7 +55,7 @@ def test_the_table_of_modes_is_the_catalogue() -> None:
 def test_the_costs_shown_are_those_computed(reference: Experiment) -> None:
     shown = _between("operations.md", "cost")
     trn2 = running(reference)[0].usd_per_hour
-    first, later = (estimate.hours(reference, to_compile=number) for number in (2, 0))
+    first, later = (run_price(reference, to_compile=number).hours for number in (2, 0))
     for figure in (trn2, per_hour(idle(reference)), per_hour(running(reference))):
         assert f"| {figure:.2f} an hour |" in shown
     for hours in (first, later):
@@ -65,17 +64,17 @@ def test_the_costs_shown_are_those_computed(reference: Experiment) -> None:
 
 def test_a_sweep_is_predicted_to_compile_in_turns() -> None:
     sweep = load(REFERENCE.with_name("qwen3-32b-tp4-sweep.yaml"))
-    hours = {part.step: part.hours for part in estimate.parts(sweep, to_compile=16)}
-    assert hours["compile"] == 4 * estimate.COMPILE_H
-    fewer = {part.step: part.hours for part in estimate.parts(sweep, to_compile=3)}
-    assert fewer["compile"] == estimate.COMPILE_H
+    hours = {part.step: part.hours for part in run_price(sweep, to_compile=16).parts}
+    assert hours["compile"] == 4 * COMPILE_H
+    fewer = {part.step: part.hours for part in run_price(sweep, to_compile=3).parts}
+    assert fewer["compile"] == COMPILE_H
 
 
 def test_from_account_to_answer_takes_ten_commands_and_two_trn2_hours(reference: Experiment) -> None:
     text = _between("operations.md", "ten")
     (block,) = [block for block in command_blocks(DOCS / "operations.md") if block.text in text]
     assert len(block.commands) <= 10
-    assert estimate.hours(reference, to_compile=0) <= 2
+    assert run_price(reference, to_compile=0).hours <= 2
 
 
 def test_the_windows_shown_are_those_advised(

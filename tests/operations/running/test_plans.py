@@ -10,11 +10,10 @@ import pytest
 
 from cdk8s_charts.manifest_file import read
 from experiment import load
-from experiment.placement import batches
+from experiment.placement import batches, place, rounds
 from operations.options import experiment_of
 from operations.running import jobs
 from operations.running.plans import reduced
-from operations.running.rounds import rounds
 from operations.running.steps import remaining, steps
 from tests.conftest import REFERENCE, ROOT
 
@@ -33,7 +32,8 @@ def test_every_later_round_has_the_baseline_in_it(variation: Callable[..., Path]
         data["arms"][1]["speculation"]["num_speculative_tokens"] = [3, 5, 7]
 
     experiment = load(variation(sweep))
-    assert len(batches(experiment)) == 2
+    assert batches(experiment) == rounds(experiment)
+    assert [where.batch for where in place(experiment) if where.arm == "qwen-vllm"] == [0, 1, 2]
     found = [[arm.name for arm in arms] for arms in rounds(experiment)]
     assert len(found) == 3
     assert all(names[0] == "qwen-vllm" for names in found)

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from experiment import load
+from experiment.report import as_json
 from tests.conftest import ROOT
+from tests.experiment.edits import put
 from tests.operations.verbs.conftest import Say
 from tests.operations.verbs.test_verbs import _rendered
 from tests.operations.world import World
@@ -63,6 +66,30 @@ def test_run_that_is_tried_without_aws_tells_the_plan_of_a_new_run_and_why(
     assert "no AWS credentials on this machine" in err
     assert err.endswith("the plan is that of a new run that compiles every arm\n")
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("windows", [7, [3, 5, 7]], ids=["one round", "three rounds"])
+def test_every_verb_names_one_price_of_a_run(
+    say: Say,
+    credentials: None,
+    variation: Callable[[Any], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    windows: int | list[int],
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    file = variation(lambda data: put("arms.1.speculation.num_speculative_tokens", windows)(data))
+    shares = tmp_path / "shares.json"
+    shares.write_text(json.dumps({"code": [0.5] * 7}))
+    written = _rendered(load(file), tmp_path)
+    arm = next(arm.name for arm in load(file).arms if arm.name.endswith(("sd-vllm", "k7")))
+    checked = as_json(load(file))["first_run"]["usd"]
+    run = json.loads(say("run", str(file), "--dry-run", "--json", "--manifests", str(written))[1])
+    cost = json.loads(say("cost", "--experiment", str(file), "--json")[1])
+    told = say("forecast", str(file), "--acceptance", str(shares), "--arm", arm, "--json")[1]
+    assert {run["predicted_usd"], cost["run"]["usd"], json.loads(told)["rental_usd"]} == {checked}
 
 
 def test_run_does_not_take_a_service_down(say: Say, variation: Callable[[Any], Path]) -> None:
