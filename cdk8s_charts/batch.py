@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _PROGRAM = Path(__file__).parent / "heads" / "join_heads.py"
 """Runs in the pod, from the ConfigMap that holds the tree too."""
+_ARM_IN_NAME = 45
+"""Characters of an arm's name, which with two hashes make the 63 that a Job's name may have. The hash tells apart."""
 _JOIN_MEMORY_GIB = 8
 """Five heads of a 7B target in single precision are 3 GB; they are held twice while they are written."""
 
@@ -96,7 +98,8 @@ def job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     pod_labels = {**labels(experiment, arm.name, "job"), STEP: "batch"}
     spec = jobs.job_spec(body, pod_labels, deadline_s=DEADLINE_S, retries=1, only="weights-0")
     batch = {BATCH: batch_of(experiment, arm)}
-    return jobs.suspended_job(experiment, f"{arm.name}-{content_suffix(spec)}", "batch", spec, **batch)
+    name = f"{arm.name[:_ARM_IN_NAME].rstrip('-')}-{content_suffix(spec)}"
+    return jobs.suspended_job(experiment, name, "batch", spec, **batch)
 
 
 def _is_medusa(arm: Arm) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import pod
 from cdk8s_charts.labels import STEP, labels
+from cdk8s_charts.placeholders import tags
 from cdk8s_charts.priority import JOBS, priority_name
 from experiment.naming import namespace
 
@@ -38,12 +39,15 @@ def job_spec(
 def suspended_job(
     experiment: Experiment, name: str, step: str, spec: dict[str, Any], **more: str
 ) -> dict[str, Any]:
-    """A Job that waits to be released. It is kept when it has finished, as the record of its step."""
+    """A Job that waits to be released. It is kept when it has finished, as the record of its step.
+
+    `name` carries a hash of `spec`; the images that a deployment fills in are added to it.
+    """
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": name,
+            "name": f"{name}{tags(spec)}",
             "namespace": namespace(experiment),
             "labels": {**labels(experiment, step, "job"), STEP: step, **more},
         },

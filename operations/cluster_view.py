@@ -44,6 +44,18 @@ def pods_of(pods: Sequence[Object], name: str) -> list[Object]:
     ]
 
 
+def is_unfinished(pod: Object) -> bool:
+    """Whether the pod may still do something."""
+    return pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+
+
+def is_running(pod: Object) -> bool:
+    """Whether a container of the pod runs. Its phase does not say: it is Pending while init containers work."""
+    status = pod.get("status", {})
+    containers = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
+    return any("running" in container.get("state", {}) for container in containers)
+
+
 def trouble(pod: Object) -> str | None:
     """Why a pod does not run, with what to do; nothing when it does, or is only starting."""
     name, status = pod["metadata"]["name"], pod.get("status", {})
@@ -97,6 +109,11 @@ def job_state(job: Object | None) -> str:
         if condition["status"] == "True" and condition["type"] in ("Complete", "Failed"):
             return str(condition["type"]).lower()
     return "suspended" if job.get("spec", {}).get("suspend") else "active"
+
+
+def tools_image(cron_job: Object) -> str:
+    """Which image of `benchmark` and `store` the deployment filled in, by the CronJob of the benchmark."""
+    return str(cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
 def job_failure(job: Object) -> str:

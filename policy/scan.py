@@ -20,6 +20,7 @@ _REPOSITORY = "111122223333.dkr.ecr.us-east-2.amazonaws.com/container-assets"
 VALUES: Mapping[str, str] = {
     "AWS_ACCOUNT": "111122223333",
     "BENCHMARK_IMAGE": f"{_REPOSITORY}:{'0' * 64}",
+    "BENCHMARK_IMAGE_TAG": "0" * 8,
     "LMEVAL_IMAGE": f"{_REPOSITORY}:{'1' * 64}",
 }
 """Of the shape that the CDK gives: an image asset's tag is a SHA-256 of what it is built from."""

@@ -51,7 +51,7 @@ def changed_in_place(before: Iterable[Object], after: Iterable[Object]) -> list[
         if earlier is None:
             continue
         for path in (*FIELDS.get(item["kind"], ()), *_frozen_data(earlier)):
-            if _at(earlier, path) != _at(item, path):
+            if at(earlier, path) != at(item, path):
                 found.append(
                     Finding(
                         CHECK,
@@ -73,7 +73,8 @@ def _frozen_data(item: Object) -> tuple[str, ...]:
     return ("data", "binaryData", "immutable") if immutable else ()
 
 
-def _at(item: Any, path: str) -> Any:
+def at(item: Any, path: str) -> Any:
+    """What stands at a path with dots; nothing where the object has none."""
     for key in path.split("."):
         item = item.get(key) if isinstance(item, dict) else None
     return item

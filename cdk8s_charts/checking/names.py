@@ -7,8 +7,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from cdk8s_charts.checking.finding import Fault
+from cdk8s_charts.checking.immutable import FIELDS, at
 from cdk8s_charts.checking.rendered import Rendered, label, selects
 from cdk8s_charts.labels import LAB_ONLY
+from cdk8s_charts.placeholders import names_in, tags, with_example_tags
 from experiment.naming import namespace
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ def duplicate_name(rendered: Rendered) -> Iterator[Fault]:
 def invalid_name(rendered: Rendered) -> Iterator[Fault]:
     """What Kubernetes and DNS accept."""
     for item in rendered.objects:
-        name, kind = str(item["metadata"]["name"]), str(item["kind"])
+        name, kind = with_example_tags(str(item["metadata"]["name"])), str(item["kind"])
         pattern = _DNS_LABEL if kind in _NAMED_IN_DNS | set(_NAMED_IN_PODS) else _DNS_SUBDOMAIN
         if not pattern.fullmatch(name) or len(name) > _NAMED_IN_PODS.get(kind, 253):
             yield Fault(
@@ -62,6 +64,19 @@ def invalid_name(rendered: Rendered) -> Iterator[Fault]:
                     f"{container['name']!r} is no name of a container",
                     "use up to 63 of a-z, 0-9 and -",
                 )
+
+
+def unnamed_image(rendered: Rendered) -> Iterator[Fault]:
+    """An image is known at deployment only; the next one, under the same name, is refused by the API server."""
+    for item in rendered.objects:
+        held = [at(item, path) for path in FIELDS.get(item["kind"], ())]
+        if missing := names_in(tags(held)) - names_in(item["metadata"]["name"]):
+            yield Fault(
+                label(item),
+                "metadata.name",
+                f"it does not change with its image: {', '.join(sorted(missing))} is not part of it",
+                "make it with jobs.suspended_job, or add placeholders.tags(spec)",
+            )
 
 
 def invalid_label(rendered: Rendered) -> Iterator[Fault]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _ALL: tuple[Callable[[Rendered], Iterator[Fault]], ...] = (
     names.duplicate_name,
     names.invalid_name,
+    names.unnamed_image,
     names.invalid_label,
     names.wrong_namespace,
     names.unmarked_lab_object,

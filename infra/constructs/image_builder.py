@@ -54,8 +54,8 @@ class ImageBuilder(Construct):
         super().__init__(scope, construct_id)
         self._settings = settings
 
-    def image(self, image: Image) -> str:
-        """The address of the image in the repository, available once it is built."""
+    def image(self, image: Image) -> tuple[str, str]:
+        """The address of the image in the repository, available once it is built, and its tag."""
         source = s3_assets.Asset(
             self,
             f"{image.construct_id}Source",
@@ -78,7 +78,7 @@ class ImageBuilder(Construct):
                 "Uri": repository.repository_uri_for_tag(source.asset_hash),
             },
         )
-        return resource.get_att_string("Uri")
+        return resource.get_att_string("Uri"), source.asset_hash
 
     def _repository(self, image: Image) -> ecr.Repository:
         return ecr.Repository(

@@ -8,7 +8,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_ecr_assets as ecr_assets
 from aws_cdk import aws_eks_v2 as eks
 
-from cdk8s_charts.placeholders import PLACEHOLDERS, fill
+from cdk8s_charts.placeholders import PLACEHOLDERS, fill, tags_in_names
 from infra.configuration import ROOT
 from infra.constructs.autoscaling import Autoscaling
 from infra.constructs.kubectl_access import KubectlAccess
@@ -80,16 +80,20 @@ class WorkloadsStack(ExperimentStack):
         self, files: tuple[ManifestFile, ...], build_images: str, settings: Settings
     ) -> dict[str, str]:
         """The addresses of the images that the manifests name, tagged with the hash of their sources: built and pushed
-        by `cdk deploy` itself, or by CodeBuild while it waits."""
+        by `cdk deploy` itself, or by CodeBuild while it waits. And what stands for these tags in names."""
         wanted = images_in(files)
         if build_images == "codebuild":
             from infra.constructs.image_builder import ImageBuilder  # its modules cost a tenth of every synth
 
             builder = ImageBuilder(self, "Images", settings=settings)
-            return {image.placeholder: builder.image(image) for image in wanted}
-        return {image.placeholder: self._docker_image(image) for image in wanted}
+            built = {image.placeholder: builder.image(image) for image in wanted}
+        else:
+            built = {image.placeholder: self._docker_image(image) for image in wanted}
+        # Of an address only the tag is known here: the account and the region come with the deployment.
+        tags = tags_in_names({name: tag for name, (_, tag) in built.items()})
+        return {name: address for name, (address, _) in built.items()} | tags
 
-    def _docker_image(self, image: Image) -> str:
+    def _docker_image(self, image: Image) -> tuple[str, str]:
         asset = ecr_assets.DockerImageAsset(
             self,
             image.construct_id,
@@ -99,4 +103,4 @@ class WorkloadsStack(ExperimentStack):
             exclude=image.exclude,
             ignore_mode=cdk.IgnoreMode.DOCKER,
         )
-        return asset.image_uri
+        return asset.image_uri, asset.image_tag

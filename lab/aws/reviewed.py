@@ -12,7 +12,8 @@ _PLACEHOLDER = re.compile(r"\$\{[A-Z_]+\}")
 
 def differences(reviewed: Iterable[Object], applied: Iterable[Object]) -> tuple[str, ...]:
     """Each place where the two differ, in words; a placeholder stands for any text that is not empty."""
-    wanted, found = {_name(one): one for one in reviewed}, {_name(one): one for one in applied}
+    found = {_name(one): one for one in applied}
+    wanted = {_name_applied(_name(one), found): one for one in reviewed}
     lines = [f"{name}: reviewed, not applied" for name in wanted.keys() - found.keys()]
     lines += [f"{name}: applied, not reviewed" for name in found.keys() - wanted.keys()]
     for name in wanted.keys() & found.keys():
@@ -24,6 +25,11 @@ def _name(one: Object) -> str:
     metadata = one.get("metadata", {})
     where = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
     return f"{one.get('kind', '?')} {where}{metadata.get('name', '?')}"
+
+
+def _name_applied(name: str, found: Mapping[str, Object]) -> str:
+    """A Job's name ends with a placeholder for the tag of its image."""
+    return next((other for other in found if _stands_for(name, other)), name)
 
 
 def _between(reviewed: Any, applied: Any, path: str) -> list[str]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from cdk8s_charts.placeholders import PLACEHOLDERS, filled, with_tags
+from experiment.naming import BENCHMARK_NAME
+from operations.cluster_view import tools_image
+
 if TYPE_CHECKING:
     from cdk8s_charts.manifest_file import ManifestFile
 
@@ -21,8 +25,11 @@ _TEMPLATES = {
 
 def findings(files: tuple[ManifestFile, ...], get: Callable[[str, str], Object | None]) -> Iterator[str]:
     """What is missing, differs or failed, a line each; `get` asks the cluster for a kind and a name."""
+    cron_job = get("CronJob", BENCHMARK_NAME)
+    image = tools_image(cron_job) if cron_job is not None else ""
+    values = dict.fromkeys(PLACEHOLDERS, "") | with_tags({"BENCHMARK_IMAGE": image})
     for item in (item for file in files for item in file.objects):
-        kind, name = item["kind"], item["metadata"]["name"]
+        kind, name = item["kind"], filled(item["metadata"]["name"], values)
         if kind not in KINDS:
             continue
         found = get(kind, name)

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.labels import STEP
-from cdk8s_charts.placeholders import fill
+from cdk8s_charts.placeholders import fill, with_tags
 from experiment.artifact import artifact_key
 from experiment.naming import BENCHMARK_NAME, weights_path
-from operations.cluster_view import job_failure, job_state, pods_of, trouble
+from operations.cluster_view import (
+    is_running,
+    is_unfinished,
+    job_failure,
+    job_state,
+    pods_of,
+    tools_image,
+    trouble,
+)
 from operations.errors import OperationsError
 from operations.kubernetes import ConflictError
 from operations.running.context import StepError
 
 if TYPE_CHECKING:
-    from cdk8s_charts.manifest_file import ManifestFile
     from experiment import Arm
     from experiment.arms import Weights
     from operations.running.context import Context
 
 Object = Mapping[str, Any]
+EARLIER_S = 4 * 3600
+"""As long as compiling is waited for."""
 _OF_THE_CLUSTER = (
     "controller-uid",
     "batch.kubernetes.io/controller-uid",
@@ -33,37 +42,89 @@ _UID = "JOB_UID"
 """Environment variable of the pods (`cdk8s_charts/measuring.py`) that names the folder of unfinished results."""
 
 
-def fetching(files: tuple[ManifestFile, ...], weights: Weights) -> Object:
-    """The Job that fetches a model. Raises `StepError` when the manifests have none."""
-    return _reviewed(files, prefix="fetch-", needle=f'/{weights_path(weights)}"')
+def deployed(context: Context) -> list[Object]:
+    """The Jobs of the manifests as the deployment filled them in; the tools' image is the one that the CronJob runs.
 
-
-def compiling(files: tuple[ManifestFile, ...], arm: Arm) -> Object:
-    """The Job that makes an arm's artifact. Raises `StepError` when the manifests have none."""
-    return _reviewed(files, prefix="compile-", needle=f'"--key", "{artifact_key(arm)}"')
-
-
-def batches(files: tuple[ManifestFile, ...]) -> list[Object]:
-    """The Jobs of the arms that run without a server."""
-    return [job for job in _jobs(files) if job["metadata"].get("labels", {}).get(STEP) == "batch"]
-
-
-def _reviewed(files: tuple[ManifestFile, ...], *, prefix: str, needle: str) -> Object:
-    """By what its arguments say: the name carries a hash of the whole Job."""
-    found = [
-        job
-        for job in _jobs(files)
-        if job["metadata"]["name"].startswith(prefix) and needle in json.dumps(job)
-    ]
-    if not found:
+    Raises `StepError` when the cluster has no such CronJob.
+    """
+    cron_job = context.cluster.get("cronjob", BENCHMARK_NAME)
+    if cron_job is None:
         raise StepError(
-            f"manifests: no Job {prefix}... works on {needle}; render them anew (make manifests), review and deploy"
+            f"cronjob {BENCHMARK_NAME}: none in the cluster; deploy the workloads (cdk deploy --all)"
         )
-    return found[0]
+    values = with_tags({"AWS_ACCOUNT": context.aws.account, "BENCHMARK_IMAGE": tools_image(cron_job)})
+    return list(
+        fill((item for file in context.files for item in file.objects if item["kind"] == "Job"), values)
+    )
 
 
-def _jobs(files: tuple[ManifestFile, ...]) -> Iterator[Object]:
-    return (item for file in files for item in file.objects if item["kind"] == "Job")
+def fetching(found: Sequence[Object], weights: Weights) -> Object:
+    """The Job that fetches a model. Raises `StepError` when the manifests have none."""
+    return _working_on(found, "fetch", f'/{weights_path(weights)}"')
+
+
+def compiling(found: Sequence[Object], arm: Arm) -> Object:
+    """The Job that makes an arm's artifact. Raises `StepError` when the manifests have none."""
+    return _working_on(found, "compile", f'"--key", "{artifact_key(arm)}"')
+
+
+def batches(found: Sequence[Object]) -> list[Object]:
+    """The Jobs of the arms that run without a server."""
+    return [job for job in found if _step(job) == "batch"]
+
+
+def _working_on(found: Sequence[Object], step: str, what: str) -> Object:
+    """By what its arguments say: the name carries a hash of the whole Job."""
+    for job in found:
+        if _step(job) == step and what in json.dumps(job):
+            return job
+    raise StepError(
+        f"manifests: no Job {step}-... works on {what}; render them again (make manifests), review and deploy"
+    )
+
+
+def _step(job: Object) -> str:
+    return str(job["metadata"].get("labels", {}).get(STEP, ""))
+
+
+def make_way(context: Context, found: Sequence[Object], step: str) -> None:
+    """Remove the Jobs of a step that an earlier deployment left, before those of this one are released.
+
+    A deployment deletes nothing, and two versions at once would hold devices for one artifact. An earlier Job that is
+    making what one of these would make is waited for instead. Raises `StepError` when that takes too long.
+    """
+    ours = {job["metadata"]["name"]: _makes(job) for job in found if _step(job) == step}
+    context.wait(
+        lambda: _leaving(context, step, ours),
+        patience_s=EARLIER_S,
+        remedy="wait for it, or remove it (scripts/kubectl delete job NAME); then run this again",
+    )
+
+
+def _leaving(context: Context, step: str, ours: Mapping[str, str]) -> str | None:
+    """What is left of earlier deployments, once the Jobs are removed that make nothing, or what nobody wants."""
+    pods = [pod for pod in context.cluster.list("pods", labels={STEP: step}) if is_unfinished(pod)]
+    told = {}
+    for job in context.cluster.list("jobs", labels={STEP: step}):
+        name, makes = job["metadata"]["name"], _makes(job)
+        if name in ours:
+            continue
+        at_work = job_state(job) == "active" and any(is_running(pod) for pod in pods_of(pods, name))
+        if at_work and makes and makes in ours.values():
+            told[name] = f"job {name} of an earlier deployment makes {makes}"
+        else:
+            context.cluster.delete("job", name)
+    for pod in pods:
+        owner = pod["metadata"]["labels"].get("batch.kubernetes.io/job-name", "")
+        if owner not in ours:
+            told.setdefault(owner, f"pod {pod['metadata']['name']} of an earlier deployment ends")
+    return "; ".join(told.values()) or None
+
+
+def _makes(job: Object) -> str:
+    """Where a Job stores what it makes; nothing where only its log tells."""
+    arguments = job["spec"]["template"]["spec"]["containers"][0].get("args", [])
+    return str(arguments[arguments.index("--to") + 1]) if "--to" in arguments else ""
 
 
 def release(context: Context, job: Object) -> None:
@@ -80,7 +141,7 @@ def release(context: Context, job: Object) -> None:
         )
         state = "absent"
     if state == "absent":
-        create(context, _filled(context, job) if found is None else _again(found))
+        create(context, job if found is None else _again(found))
     elif state == "suspended":
         context.cluster.patch("job", name, {"spec": {"suspend": False}})
 
@@ -159,18 +220,6 @@ def _again(found: Object) -> dict[str, Any]:
         key: found["metadata"][key] for key in ("name", "namespace", "labels") if key in found["metadata"]
     }
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": kept, "spec": spec}
-
-
-def _filled(context: Context, job: Object) -> dict[str, Any]:
-    """A Job of the manifests with its placeholders filled; the tools image is the one that the CronJob runs."""
-    cron_job = context.cluster.get("cronjob", BENCHMARK_NAME)
-    if cron_job is None:
-        raise StepError(
-            f"cronjob {BENCHMARK_NAME}: none in the cluster; deploy the workloads (cdk deploy --all)"
-        )
-    image = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["image"]
-    values = {"AWS_ACCOUNT": context.aws.account, "BENCHMARK_IMAGE": image}
-    return fill([job], values)[0]
 
 
 def _last_words(context: Context, name: str) -> str:

@@ -96,7 +96,9 @@ def under_load(context: Context, name: str, arms: Sequence[Arm]) -> str | None:
 def run_batches(context: Context) -> None:
     """The arms that no server can run, one Job each, on the devices that the served arms held."""
     lower_arms(context)
-    found = jobs.batches(context.files)
+    deployed = jobs.deployed(context)
+    jobs.make_way(context, deployed, "batch")
+    found = jobs.batches(deployed)
     for job in found:
         jobs.release(context, job)
     for job in found:

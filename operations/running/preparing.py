@@ -28,10 +28,12 @@ COMPILE_S = 4 * 3600
 def fetch_weights(context: Context) -> None:
     """Every model into the bucket of checkpoints, while no Trn2 node bills."""
     experiment, aws = context.experiment, context.aws
+    deployed = jobs.deployed(context)
+    jobs.make_way(context, deployed, "fetch")
     missing = [weights for weights in experiment.weights if not storage.has_weights(experiment, aws, weights)]
     names = []
     for weights in missing:
-        job = jobs.fetching(context.files, weights)
+        job = jobs.fetching(deployed, weights)
         jobs.release(context, job)
         names.append(str(job["metadata"]["name"]))
     for name in dict.fromkeys(names):
@@ -93,10 +95,12 @@ def compile_arms(context: Context) -> None:
     ends, so no Job's own deadline runs while it waits. One failure does not stop the others: what they compile is kept, and
     all failures are told together."""
     _tags(context, stale.free, "is some arm's again and stays")
+    deployed = jobs.deployed(context)
+    jobs.make_way(context, deployed, "compile")
     missing = [arm for arm in context.experiment.served_arms if not _has_artifact(context, arm)]
     waiting: dict[str, jobs.Object] = {}
     for arm in missing:
-        job = jobs.compiling(context.files, arm)
+        job = jobs.compiling(deployed, arm)
         waiting.setdefault(str(job["metadata"]["name"]), job)
     failed: dict[str, StepError] = {}
     at_once, released = compilations_at_once(context.experiment), set[str]()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdk8s_charts.manifest_file import ManifestFile, read
-from cdk8s_charts.placeholders import PLACEHOLDERS, fill, names_in
+from cdk8s_charts.placeholders import PLACEHOLDERS, TAG, fill, names_in, with_tags
 from operations.errors import UsageError
 from operations.options import ROOT, add_experiment, as_json, aws_of, experiment_of
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from experiment import Experiment
 
 HELP = "print the reviewed manifests with their placeholders filled: scripts/render ... | kubectl apply -f -"
+_GIVEN = {name for name in PLACEHOLDERS if not name.endswith(TAG)}
+"""What somebody must know; what names of Jobs carry follows from it."""
 _PINNED = re.compile(r"[^\s:@]+(:\d+)?(/[^\s:@]+)+(:(?!latest$)[\w.-]+|(:[\w.-]+)?@sha256:[0-9a-f]{64})")
 
 
@@ -29,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=assignment,
         metavar="NAME=VALUE",
-        help="; ".join(f"{name}: {meaning}" for name, meaning in sorted(PLACEHOLDERS.items())),
+        help="; ".join(f"{name}: {PLACEHOLDERS[name]}" for name in sorted(_GIVEN)),
     )
     parser.add_argument("--manifests", type=Path, default=ROOT / "manifests", help="default: manifests/")
 
@@ -61,7 +63,7 @@ def _values(
     values: dict[str, str] = dict(options.set)
     if "AWS_ACCOUNT" not in values:
         values["AWS_ACCOUNT"] = options.account or aws_of(experiment, options).account
-    needed = set().union(*(names_in(item) for file in files for item in file.objects)) & PLACEHOLDERS.keys()
+    needed = set().union(*(names_in(item) for file in files for item in file.objects)) & _GIVEN
     for name in sorted(needed - values.keys()):
         raise UsageError(f"{name}: has no value ({PLACEHOLDERS[name]}); give it with --set {name}=...")
     for name in values:
@@ -69,14 +71,14 @@ def _values(
             raise UsageError(
                 f"{name} = {values[name]!r}: is no pinned image; write registry/repository:tag (not latest) or @sha256:..."
             )
-    return values
+    return with_tags(values)
 
 
 def assignment(text: str) -> tuple[str, str]:
     """`NAME=VALUE` of a placeholder."""
     name, equals, value = text.partition("=")
-    if name not in PLACEHOLDERS or not equals or not value:
+    if name not in _GIVEN or not equals or not value:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not NAME=VALUE with one of {', '.join(sorted(PLACEHOLDERS))}"
+            f"{text!r} is not NAME=VALUE with one of {', '.join(sorted(_GIVEN))}"
         )
     return name, value

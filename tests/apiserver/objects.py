@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.placeholders import PLACEHOLDERS, fill
+from cdk8s_charts.placeholders import PLACEHOLDERS, fill, with_tags
 from tests.apiserver import kubelet
 from tests.apiserver.waiting import wait_until
 
@@ -18,9 +18,11 @@ IMAGE = f"{ACCOUNT}.dkr.ecr.us-east-2.amazonaws.com/tools:0123456789abcdef"
 _CLUSTER_SCOPED = ("PersistentVolume", "PriorityClass", "ClusterRole", "ClusterRoleBinding")
 
 
-def filled(objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def filled(objects: Iterable[dict[str, Any]], image: str = IMAGE) -> list[dict[str, Any]]:
     """Every placeholder replaced by an example."""
-    return fill(objects, {name: ACCOUNT if name == "AWS_ACCOUNT" else IMAGE for name in PLACEHOLDERS})
+    return fill(
+        objects, with_tags({name: ACCOUNT if name == "AWS_ACCOUNT" else image for name in PLACEHOLDERS})
+    )
 
 
 def make_namespace(kubectl: Kubectl, objects: Iterable[dict[str, Any]]) -> str:

@@ -97,10 +97,11 @@ class RealWorld(World):
         return self.plane.kubectl.items(kind, self.experiment.name)
 
     def _finish(self, name: str) -> None:
+        found = filled(item for file in self.files for item in file.objects)
         for weights in self.experiment.weights:
-            if name == jobs.fetching(self.files, weights)["metadata"]["name"]:
+            if name == jobs.fetching(found, weights)["metadata"]["name"]:
                 self.store("checkpoints", f"{weights_path(weights)}/COMPLETE", {"model": weights.model.name})
         for arm in self.experiment.served_arms:
-            if name == jobs.compiling(self.files, arm)["metadata"]["name"]:
+            if name == jobs.compiling(found, arm)["metadata"]["name"]:
                 self.store("artifacts", f"{artifact_path(arm)}/COMPLETE", {"key": artifact_key(arm)})
         super()._finish(name)

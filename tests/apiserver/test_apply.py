@@ -10,7 +10,7 @@ import pytest
 
 from cdk8s_charts.checking.immutable import changed_in_place
 from cdk8s_charts.render import render
-from tests.apiserver.objects import erase, filled, make_namespace, without_warnings
+from tests.apiserver.objects import IMAGE, erase, filled, make_namespace, without_warnings
 from tests.cdk8s_charts.checking.test_immutable import REFUSED
 from tests.cdk8s_charts.committed import EXPERIMENTS, objects_of, the
 from tests.cdk8s_charts.test_promoted import SERVE, promoted_from
@@ -41,9 +41,9 @@ def _errors(complaints: list[str]) -> list[str]:
     return [line for line in complaints if not line.startswith("Warning: would violate PodSecurity")]
 
 
-def _rendered(experiment: Experiment, name: str) -> Objects:
+def _rendered(experiment: Experiment, name: str, image: str = IMAGE) -> Objects:
     """Under a name of its own: a server without controllers never ends a namespace."""
-    return filled(item for file in render(replace(experiment, name=name)) for item in file.objects)
+    return filled((item for file in render(replace(experiment, name=name)) for item in file.objects), image)
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
@@ -87,6 +87,31 @@ def test_version_2_applies_over_version_1(
     assert changed
     assert _errors(control_plane.kubectl.feed(changed, "apply", "--dry-run=server")) == []
     assert _errors(control_plane.kubectl.apply(changed, dry_run=True)) == []
+
+
+def test_another_image_applies_over_the_first_although_jobs_were_released(
+    control_plane: ControlPlane, erased: Remember, reference: Experiment
+) -> None:
+    kubectl, where = control_plane.kubectl, "two-images"
+    before, after = (_rendered(reference, where, f"{IMAGE}{number}") for number in (1, 2))
+    erased(before)
+    make_namespace(kubectl, before)
+    assert _errors(kubectl.feed(before, "apply")) == []
+    name = the(before, "Job", "fetch-")["metadata"]["name"]
+    released = kubectl.run("patch", "job", name, "-n", where, "-p", '{"spec":{"suspend":false}}')
+    assert released.returncode == 0
+    assert changed_in_place(before, after) == []
+    assert _errors(kubectl.feed(after, "apply")) == []
+    wanted = {
+        item["metadata"]["name"]: item["spec"]["template"]["spec"]["containers"][0]["image"]
+        for item in (*before, *after)
+        if item["kind"] == "Job"
+    }
+    stands = {
+        item["metadata"]["name"]: item["spec"]["template"]["spec"]["containers"][0]["image"]
+        for item in kubectl.items("jobs", where)
+    }
+    assert stands == wanted
 
 
 def _with_window(experiment: Experiment, tokens: int) -> Experiment:

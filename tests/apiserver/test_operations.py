@@ -22,6 +22,7 @@ from operations.promoting import raising
 from operations.running import jobs
 from operations.running.engine import carry_out
 from operations.verify import cluster_checks
+from tests.apiserver.objects import filled
 from tests.apiserver.real_world import RealWorld
 from tests.apiserver.standing import NAME
 from tests.apiserver.waiting import wait_until
@@ -34,7 +35,7 @@ from tests.operations.running.test_run import Driver, _interrupt
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from experiment import Experiment
+    from experiment import Arm, Experiment
     from tests.apiserver.control_plane import ControlPlane
 
 
@@ -98,11 +99,16 @@ def test_killed_around_compiling_raising_and_measuring_it_goes_on_to_the_same_en
     assert len([key for key in world.stored("results") if key.endswith("summary.json")]) == 1
 
 
+def _compiling(world: RealWorld, arm: Arm) -> str:
+    found = filled(item for file in world.files for item in file.objects)
+    return str(jobs.compiling(found, arm)["metadata"]["name"])
+
+
 def test_a_compile_that_no_retry_would_mend_stops_the_run_and_is_made_anew_by_the_next(
     driver: Driver, world: RealWorld
 ) -> None:
     speculating = world.experiment.arms[1]
-    job = str(jobs.compiling(world.files, speculating)["metadata"]["name"])
+    job = _compiling(world, speculating)
     world.failing_jobs = {job: 2}
     with pytest.raises(OperationsError, match=rf"job {job} failed \(PodFailurePolicy: .*exit code 2"):
         driver.run()
@@ -122,7 +128,7 @@ def raised(world: RealWorld, driver: Driver, monkeypatch: pytest.MonkeyPatch) ->
     assert main(["scale", "1", "--hours", "1"]) == 0
     for arm in world.experiment.arms:
         driver.cluster.scale(arm.name, 1)
-        world._finish(str(jobs.compiling(world.files, arm)["metadata"]["name"]))
+        world._finish(_compiling(world, arm))
     _until(world, lambda: all(item["status"].get("readyReplicas") for item in _deployments(world).values()))
     return world
 

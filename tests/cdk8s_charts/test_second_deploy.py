@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cdk8s_charts.checking.immutable import changed_in_place
+from cdk8s_charts.errors import ChartError
 from cdk8s_charts.manifest_file import ManifestFile
+from cdk8s_charts.placeholders import fill, tags, with_example_tags, with_tags
 from cdk8s_charts.render import render
-from experiment import Experiment
+from experiment import Experiment, load
+from experiment.checks.names import MAX_ARM_NAME
+from tests.cdk8s_charts.committed import EXPERIMENTS, objects_of
 from tests.cdk8s_charts.variations import with_benchmark, with_serving
+from tests.conftest import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 def _immutable(item: dict[str, Any]) -> Any:
@@ -71,6 +79,64 @@ def test_nothing_immutable_changes_under_the_same_name(
     for identity in first.keys() & second.keys():
         assert first[identity] == second[identity], identity
     assert (first != second) == (change not in MUTABLE)
+
+
+REPOSITORY = "111122223333.dkr.ecr.us-east-2.amazonaws.com/assets"
+IMAGES = {
+    "another tag": (f"{REPOSITORY}:{'0' * 64}", f"{REPOSITORY}:{'1' * 64}"),
+    "a tag that no name could hold": (f"{REPOSITORY}:v1.2_A", f"{REPOSITORY}:v1.2_a{'a' * 100}"),
+    "another digest": (f"{REPOSITORY}@sha256:{'0' * 64}", f"{REPOSITORY}@sha256:{'1' * 64}"),
+    "a registry with a port": ("registry.example:5000/tools:1", "registry.example:5000/tools:2"),
+}
+
+
+def _applied(path: Path, image: str) -> list[dict[str, Any]]:
+    values = {"AWS_ACCOUNT": "111122223333", "BENCHMARK_IMAGE": image, "LMEVAL_IMAGE": image}
+    return fill(objects_of(path), with_tags(values))
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("what", IMAGES)
+def test_another_image_is_applied_over_the_first_without_a_refusal(path: Path, what: str) -> None:
+    before, after = (_applied(path, image) for image in IMAGES[what])
+    assert changed_in_place(before, after) == []
+    first, second = (
+        {_name(item): item for item in found if item["kind"] == "Job"} for found in (before, after)
+    )
+    assert len(first) == len(second) > 0
+    assert first.keys().isdisjoint(second), "each holds the image in its template, which is not changed"
+    for name in (*first, *second):
+        assert len(name) <= 63
+        assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name)
+    assert [_name(item) for item in before if item["kind"] != "Job"] == [
+        _name(item) for item in after if item["kind"] != "Job"
+    ]
+
+
+def _name(item: dict[str, Any]) -> str:
+    return str(item["metadata"]["name"])
+
+
+def test_the_same_image_in_another_account_or_region_has_the_same_jobs() -> None:
+    """The account and the region are unknown where names are filled in for a stack."""
+    here, there = (
+        with_tags({"BENCHMARK_IMAGE": f"{account}.dkr.ecr.{region}.amazonaws.com/x-{region}:0a1b"})
+        for account, region in (("111122223333", "us-east-2"), ("444455556666", "ap-southeast-2"))
+    )
+    assert here["BENCHMARK_IMAGE_TAG"] == there["BENCHMARK_IMAGE_TAG"]
+
+
+def test_an_image_that_no_name_can_tell_is_refused_in_a_job() -> None:
+    with pytest.raises(ChartError, match="list LMEVAL_IMAGE_TAG as a placeholder"):
+        tags({"image": "${LMEVAL_IMAGE}"})
+
+
+def test_the_job_of_the_longest_arm_without_a_server_still_has_a_name() -> None:
+    experiment = load(ROOT / "experiments" / "llama-medusa-batch.yaml")
+    arms = (replace(arm, name=f"{arm.name}-{'x' * MAX_ARM_NAME}"[:MAX_ARM_NAME]) for arm in experiment.arms)
+    rendered = render(replace(experiment, arms=tuple(arms)))
+    names = [_name(item) for file in rendered for item in file.objects if item["kind"] == "Job"]
+    assert max(len(with_example_tags(name)) for name in names) == 63
 
 
 def test_a_batch_number_moves_no_job(reference: Experiment) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cdk8s_charts.placeholders import PLACEHOLDERS, fill, names_in
+from cdk8s_charts.placeholders import PLACEHOLDERS, fill, names_in, tags_in_names, with_tags
 from cdk8s_charts.render import render
 from experiment import Experiment
 from infra.images import IMAGES, images_in
@@ -38,13 +39,18 @@ def _built_by_docker(deployment: Deployment) -> dict[str, str]:
 
 
 def _built_by_codebuild(deployment: Deployment) -> dict[str, str]:
-    files = {image.construct_id: image.placeholder for image in IMAGES}
-    return {
-        placeholder: f"<{found.logical_id}.Uri>"
-        for found in deployment.resources("Custom::ContainerImage")
-        for construct_id, placeholder in files.items()
-        if found.logical_id.startswith(f"Images{construct_id}")
-    }
+    return {name: f"<{found.logical_id}.Uri>" for name, found in _images_of_codebuild(deployment)}
+
+
+def _tags_of_codebuild(deployment: Deployment) -> dict[str, str]:
+    return {name: found.properties["Tag"] for name, found in _images_of_codebuild(deployment)}
+
+
+def _images_of_codebuild(deployment: Deployment) -> Iterator[tuple[str, Resource]]:
+    for found in deployment.resources("Custom::ContainerImage"):
+        for image in IMAGES:
+            if found.logical_id.startswith(f"Images{image.construct_id}"):
+                yield image.placeholder, found
 
 
 @pytest.mark.parametrize("which", ["reference", "opened"])
@@ -57,11 +63,25 @@ def test_applied_objects_equal_the_rendered_ones_with_placeholders_filled(
             which
         ]
     )
-    images = (_built_by_docker if which == "reference" else _built_by_codebuild)(deployment)
+    if which == "reference":
+        images = _built_by_docker(deployment)
+        values = with_tags(images)
+    else:
+        images = _built_by_codebuild(deployment)
+        values = images | tags_in_names(_tags_of_codebuild(deployment))
     assert images.keys() == {image.placeholder for image in images_in(render(experiment))}
-    values = dict.fromkeys(PLACEHOLDERS, "") | images | {"AWS_ACCOUNT": ACCOUNT}
+    values = dict.fromkeys(PLACEHOLDERS, "") | values | {"AWS_ACCOUNT": ACCOUNT}
     rendered = [fill(file.objects, values) for file in render(experiment)]
     assert _applied(deployment) == rendered
+
+
+def test_an_image_built_the_other_way_gives_the_jobs_other_names(
+    deployment: Deployment, open_deployment: Deployment
+) -> None:
+    """Another repository holds it, and of an address only the tag is in a name."""
+    tags = {address.rpartition(":")[2] for address in _built_by_docker(deployment).values()}
+    assert tags
+    assert tags.isdisjoint(_tags_of_codebuild(open_deployment).values())
 
 
 def test_no_placeholder_is_left_for_the_cluster(deployment: Deployment) -> None:

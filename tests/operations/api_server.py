@@ -42,6 +42,8 @@ class ApiServer:
     url: str = ""
     changed: Callable[[], None] = lambda: None
     """Called before every request."""
+    lingering: set[str] = field(default_factory=set)
+    """Pods that are not gone with their Job at once."""
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def put(self, kind: str, name: str, body: dict[str, Any], *, namespace: str = "") -> dict[str, Any]:
@@ -58,6 +60,14 @@ class ApiServer:
         }
         self.objects[(kind, namespace if namespaced else "", name)] = whole
         return whole
+
+    def remove(self, key: Key) -> dict[str, Any]:
+        """An object, and with a Job its pods, as the garbage collector would."""
+        for pod in self.of("pods") if key[0] == "jobs" else ():
+            name = pod["metadata"]["name"]
+            if pod["metadata"].get("labels", {}).get("job-name") == key[2] and name not in self.lingering:
+                del self.objects["pods", key[1], name]
+        return self.objects.pop(key)
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         """Every object of a kind."""
@@ -141,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
         if verb == "PATCH":
             merge(self.api.objects[key], json.loads(sent))
         if verb == "DELETE":
-            return self._send(200, self.api.objects.pop(key))
+            return self._send(200, self.api.remove(key))
         self._send(200, self.api.objects[key])
 
     def _create(self, kind: str, namespace: str, body: dict[str, Any]) -> None:

@@ -36,7 +36,8 @@ class DirectKubernetes(Kubernetes):
         merge(self._api.objects[self._key(kind, name)], copy.deepcopy(dict(change)))
 
     def delete(self, kind: str, name: str) -> None:
-        self._api.objects.pop(self._key(kind, name), None)
+        if self._key(kind, name) in self._api.objects:
+            self._api.remove(self._key(kind, name))
 
     def logs(self, pod: str, *, container: str | None = None, lines: int = 20) -> str:
         return self._api.logs.get(pod, "")

@@ -11,7 +11,9 @@ from typing import Any
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
+from cdk8s_charts.labels import STEP
 from cdk8s_charts.manifest_file import ManifestFile
+from cdk8s_charts.placeholders import fill, tags, with_tags
 from experiment import Arm, Experiment
 from experiment.artifact import artifact_key
 from experiment.naming import (
@@ -51,6 +53,8 @@ class World:
     dying: set[str] = field(default_factory=set)
     """Arms that crash as soon as a benchmark is under way."""
     no_capacity: bool = False
+    image: str = "registry.example/tools:1"
+    """Of benchmark and store, as the deployment fills it in."""
     ticks: dict[str, int] = field(default_factory=dict)
     on_tick: list[Callable[[], None]] = field(default_factory=list)
 
@@ -77,21 +81,25 @@ class World:
         self._buckets()
         self._cluster()
         self._fuse()
+        return self.apply()
+
+    def apply(self) -> tuple[ManifestFile, ...]:
+        """What the workloads stack does, at first and again: nothing that stands is deleted."""
         files = manifests(self.experiment)
-        for item in (item for file in files for item in file.objects):
+        for item in self.filled(files):
             kind = {
                 "Job": "jobs",
                 "CronJob": "cronjobs",
                 "Deployment": "deployments",
                 "ConfigMap": "configmaps",
             }[item["kind"]]
-            body = json.loads(
-                json.dumps(item)
-                .replace("${AWS_ACCOUNT}", DEFAULT_ACCOUNT_ID)
-                .replace("${BENCHMARK_IMAGE}", "tools:1")
-            )
-            self.api.put(kind, item["metadata"]["name"], body, namespace=self.experiment.name)
+            self.api.put(kind, item["metadata"]["name"], item, namespace=self.experiment.name)
         return files
+
+    def filled(self, files: tuple[ManifestFile, ...]) -> list[dict[str, Any]]:
+        """The objects as a deployment of this world's image applies them."""
+        values = with_tags({"AWS_ACCOUNT": DEFAULT_ACCOUNT_ID, "BENCHMARK_IMAGE": self.image})
+        return fill((item for file in files for item in file.objects), values)
 
     def _fuse(self) -> None:
         """The role and the daily schedule of the nodes stack."""
@@ -238,15 +246,16 @@ class World:
             }
             return
         self._finish(name)
+        self.api.objects.pop(("pods", self.experiment.name, f"{name}-pod"), None)
         job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
 
     def _finish(self, name: str) -> None:
         """What a Job leaves in S3."""
         for weights in self.experiment.weights:
-            if name == fetch_job(weights):
+            if name.startswith(fetch_job(weights)):
                 self.store("checkpoints", f"{weights_path(weights)}/COMPLETE", {"model": weights.model.name})
         for arm in self.experiment.served_arms:
-            if name == compile_job(arm):
+            if name.startswith(compile_job(arm)):
                 self._compiled(arm)
         if name.startswith(LMEVAL_NAME):
             self._asked(name)
@@ -310,6 +319,19 @@ class World:
             namespace=self.experiment.name,
         )
 
+    def pod_of_job(self, job: dict[str, Any], state: dict[str, Any]) -> None:
+        """A pod that the Job controller made, whose one container is in this state."""
+        name = job["metadata"]["name"]
+        owner = {
+            "job-name": name,
+            "batch.kubernetes.io/job-name": name,
+            STEP: job["metadata"]["labels"][STEP],
+        }
+        # Init containers work while the phase is Pending.
+        status = {"phase": "Pending", "initContainerStatuses": [{"name": "only", "state": state}]}
+        body = {"metadata": {"labels": owner}, "status": status}
+        self.api.put("pods", f"{name}-pod", body, namespace=self.experiment.name)
+
     def off_role(self) -> str:
         """ARN of the role that turns nodes off."""
         return f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/{off_role_name(self.experiment)}"
@@ -321,11 +343,13 @@ def _starts(name: str, table: dict[str, str]) -> str | None:
 
 def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
     """The objects that a run works with, in the shape of the rendered ones."""
-    jobs = [_job(fetch_job(one), ["--to", f"s3://x/{weights_path(one)}"]) for one in experiment.weights]
+    jobs = [
+        _job("fetch", fetch_job(one), ["--to", f"s3://x/{weights_path(one)}"]) for one in experiment.weights
+    ]
     baseline = artifact_key(experiment.baseline)
     for arm in experiment.served_arms:
-        key = ["push", "--key", artifact_key(arm), "--baseline", f"s3://x/{baseline}"]
-        jobs.append(_job(compile_job(arm), key))
+        key = ["push", "--to", f"s3://x/{artifact_key(arm)}", "--key", artifact_key(arm)]
+        jobs.append(_job("compile", compile_job(arm), [*key, "--baseline", f"s3://x/{baseline}"]))
     arms = [
         {"kind": "Deployment", "metadata": {"name": arm.name}, "spec": {"replicas": 0}}
         for arm in experiment.served_arms
@@ -352,11 +376,11 @@ def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
     return (ManifestFile("all.yaml", (*jobs, *arms, config, *cron_jobs)),)
 
 
-def _job(name: str, arguments: list[str]) -> dict[str, Any]:
+def _job(step: str, name: str, arguments: list[str]) -> dict[str, Any]:
     template = {"spec": {"containers": [{"name": "only", "image": "${BENCHMARK_IMAGE}", "args": arguments}]}}
     return {
         "kind": "Job",
         "apiVersion": "batch/v1",
-        "metadata": {"name": name},
+        "metadata": {"name": f"{name}{tags(template)}", "labels": {STEP: step}},
         "spec": {"suspend": True, "template": template},
     }

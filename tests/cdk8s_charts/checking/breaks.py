@@ -126,6 +126,14 @@ BREAKS: dict[str, tuple[str, Edit]] = {
         "invalid-name",
         lambda o: cron(o)["metadata"].update(name="x" * 53),
     ),
+    "a Job whose name says nothing of its image": (
+        "unnamed-image",
+        lambda o: the(o, "Job", "fetch-")["metadata"].update(name="fetch-0a1b2c3d"),
+    ),
+    "a Job name too long once its tag is filled in": (
+        "invalid-name",
+        lambda o: the(o, "Job", "fetch-")["metadata"].update(name="x" * 55 + "-${BENCHMARK_IMAGE_TAG}"),
+    ),
     "a container name of 64 characters": ("invalid-name", lambda o: server(o).update(name="x" * 64)),
     "a label value of 64 characters": (
         "invalid-label",

@@ -43,6 +43,18 @@ def test_anything_else_is_a_difference(spec: dict[str, Any], line: str) -> None:
     assert differences([REVIEWED], [changed(**spec)]) == (line,)
 
 
+def test_a_placeholder_in_a_name_stands_for_any_text_too() -> None:
+    named = {**REVIEWED, "metadata": {"name": "fetch-0a1b2c3d-${BENCHMARK_IMAGE_TAG}", "namespace": "n"}}
+    other = {**REVIEWED, "metadata": {"name": "fetch-4e5f6a7b-${BENCHMARK_IMAGE_TAG}", "namespace": "n"}}
+    applied = [
+        {**changed(), "metadata": {"name": f"fetch-{content}-99999999", "namespace": "n"}}
+        for content in ("4e5f6a7b", "0a1b2c3d")
+    ]
+    assert differences([named, other], applied) == ()
+    (missing,) = differences([named, other], applied[:1])
+    assert missing == "Job n/fetch-0a1b2c3d-${BENCHMARK_IMAGE_TAG}: reviewed, not applied"
+
+
 def test_an_object_more_or_less_is_a_difference() -> None:
     other = {"kind": "Namespace", "metadata": {"name": "m"}}
     assert differences([REVIEWED], [changed(), other]) == ("Namespace m: applied, not reviewed",)

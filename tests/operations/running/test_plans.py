@@ -64,9 +64,9 @@ def test_only_what_stands_is_made_sure_of_again() -> None:
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_every_model_and_every_arm_has_its_job_in_the_reviewed_manifests(path: Path) -> None:
     experiment = experiment_of(path, verb="run")
-    files = read(experiment, ROOT / "manifests")
+    found = [item for file in read(experiment, ROOT / "manifests") for item in file.objects]
     for weights in experiment.weights:
-        assert jobs.fetching(files, weights)["spec"]["suspend"]
-    compiled = {jobs.compiling(files, arm)["metadata"]["name"] for arm in experiment.served_arms}
-    assert len(compiled) == len({json.dumps(jobs.compiling(files, arm)) for arm in experiment.served_arms})
-    assert len(jobs.batches(files)) == len(experiment.batch_arms)
+        assert jobs.fetching(found, weights)["spec"]["suspend"]
+    compiled = {jobs.compiling(found, arm)["metadata"]["name"] for arm in experiment.served_arms}
+    assert len(compiled) == len({json.dumps(jobs.compiling(found, arm)) for arm in experiment.served_arms})
+    assert len(jobs.batches(found)) == len(experiment.batch_arms)

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cdk8s_charts.labels import STEP
 from cdk8s_charts.plan import LARGEST_CONFIG_MAP, plan_object
 from experiment import Experiment, load
 from operations.aws import Aws
@@ -299,7 +301,8 @@ def test_a_failed_compile_keeps_the_other_artifact_and_is_compiled_anew(driver: 
 
     driver.world.failing = {compile_job(speculating): "Starting\nERROR NCC_EVRF029: instruction limit"}
     line = driver.line()
-    assert f"job {compile_job(speculating)} failed (BackoffLimitExceeded): ERROR NCC_EVRF029" in line
+    (name,) = (job for job in _names(driver) if job.startswith(compile_job(speculating)))
+    assert f"job {name} failed (BackoffLimitExceeded): ERROR NCC_EVRF029" in line
     assert "scripts/kubectl logs" in line
     assert _finished(driver) == [f"{artifact_path(driver.world.experiment.baseline)}/COMPLETE"]
     assert driver.world.nodes == 0
@@ -340,6 +343,103 @@ def test_a_sweep_compiles_as_many_at_once_as_fit_the_node_and_a_failure_gives_it
     assert len(_finished(sweep)) == 15
     assert max(seen) == 4
     assert any("12 wait for their turn" in said for said in sweep.said)
+
+
+def _names(driver: Driver) -> list[str]:
+    return [job["metadata"]["name"] for job in driver.world.api.of("jobs")]
+
+
+def _interrupted_while_it_compiles(driver: Driver, state: dict[str, Any]) -> dict[str, Any]:
+    """A run that was stopped after its Jobs were released; `state` is that of a Job's container. Returns the Job of the
+    speculating arm, which stays as it is."""
+    context, work = driver.context(), driver.world._move_job
+
+    def stop() -> None:
+        if driver.world.nodes and any(_compiles(job) for job in driver.world.api.of("jobs")):
+            raise KeyboardInterrupt
+
+    driver.world._move_job = lambda job: None if _compiles(job) else work(job)  # type: ignore[method-assign]
+    driver.world.on_tick.append(stop)
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(context, keep_nodes=True)
+    driver.world.on_tick.clear()
+    for job in filter(_compiles, driver.world.api.of("jobs")):
+        driver.world.pod_of_job(job, state)
+    (found,) = (job for job in driver.world.api.of("jobs") if "-k7-" in job["metadata"]["name"])
+    driver.world._move_job = work  # type: ignore[method-assign]
+    return found
+
+
+def _compiles(job: dict[str, Any]) -> bool:
+    return job["metadata"]["name"].startswith("compile-") and not job["spec"]["suspend"]
+
+
+def test_after_a_deployment_of_another_image_the_earlier_jobs_are_gone_and_its_own_run(
+    driver: Driver,
+) -> None:
+    before = set(_names(driver))
+    driver.world.image = "registry.example/tools:2"
+    driver.world.apply()
+    assert len(_names(driver)) == 2 * len(before), "a deployment deletes nothing"
+    driver.run()
+    left = [job for job in driver.world.api.of("jobs") if STEP in job["metadata"].get("labels", {})]
+    assert before.isdisjoint(job["metadata"]["name"] for job in left)
+    assert len(left) == len(before)
+    images = {job["spec"]["template"]["spec"]["containers"][0]["image"] for job in left}
+    assert images == {driver.world.image}
+    assert not any(job["spec"]["suspend"] for job in left)
+
+
+def test_an_earlier_job_that_is_at_work_on_the_same_artifact_is_waited_for(driver: Driver) -> None:
+    earlier = _interrupted_while_it_compiles(driver, {"running": {}})
+    driver.world.image = "registry.example/tools:2"
+    driver.world.apply()
+    at_once: list[int] = []
+    driver.world.on_tick.append(lambda: at_once.append(len([*filter(_works, driver.world.api.of("jobs"))])))
+    driver.run()
+    assert max(at_once) == 2, "one Job an arm, never both versions"
+    name, makes = earlier["metadata"]["name"], earlier["spec"]["template"]["spec"]["containers"][0]["args"][2]
+    assert any(f"job {name} of an earlier deployment makes {makes}" in line for line in driver.said)
+    later = [job for job in driver.world.api.of("jobs") if job["metadata"]["name"].startswith("compile-")]
+    assert all(job["spec"]["suspend"] for job in later), "what the earlier ones made is not made again"
+    assert len(_finished(driver)) == 2
+
+
+def _works(job: dict[str, Any]) -> bool:
+    return _compiles(job) and not job.get("status", {}).get("conditions")
+
+
+def test_an_earlier_job_whose_pod_never_started_is_removed_and_does_not_hold_up_the_run(
+    driver: Driver,
+) -> None:
+    earlier = _interrupted_while_it_compiles(driver, {"waiting": {"reason": "ImagePullBackOff"}})
+    driver.world.image = "registry.example/tools:2"
+    driver.world.apply()
+    driver.run()
+    assert earlier["metadata"]["name"] not in _names(driver)
+    assert len(_finished(driver)) == 2
+
+
+def test_no_job_is_released_while_a_pod_of_an_earlier_one_ends(driver: Driver) -> None:
+    """A removed Job's pods have a minute to end, in which they hold their devices and write into the same folder."""
+    earlier = _interrupted_while_it_compiles(driver, {"waiting": {}})
+    pod, where = f"{earlier['metadata']['name']}-pod", driver.world.experiment.name
+    driver.world.image = "registry.example/tools:2"
+    driver.world.apply()
+    ticks = 0
+
+    def linger() -> None:
+        nonlocal ticks
+        ticks += 1
+        if ticks == 5:
+            driver.world.api.objects.pop(("pods", where, pod))
+        elif ticks < 5:
+            assert not any(map(_works, driver.world.api.of("jobs")))
+
+    driver.world.api.lingering.add(pod)
+    driver.world.on_tick.append(linger)
+    driver.run()
+    assert any(f"pod {pod} of an earlier deployment ends" in line for line in driver.said)
 
 
 def test_a_failed_run_keeps_its_nodes_when_asked_and_says_so(driver: Driver) -> None:

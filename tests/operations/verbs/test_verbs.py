@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdk8s_charts.manifest_file import ManifestFile, texts, write
+from cdk8s_charts.placeholders import with_tags
 from experiment import Experiment
 from operations.__main__ import main
 from operations.verbs import VERBS
@@ -60,7 +61,7 @@ def _rendered(experiment: Experiment, folder: Path) -> Path:
     """Manifests with one placeholder of each kind, as the renderer writes files."""
     pod = {
         "kind": "Job",
-        "metadata": {"name": "j"},
+        "metadata": {"name": "j-${BENCHMARK_IMAGE_TAG}"},
         "spec": {"image": "${BENCHMARK_IMAGE}", "bucket": "b-${AWS_ACCOUNT}"},
     }
     config = {"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"prompt": "say ${AWS_ACCOUNT}"}}
@@ -78,11 +79,14 @@ def test_render_fills_placeholders_and_leaves_the_users_texts(
     job, config = json.loads(out)["items"]
     assert code == 0
     assert job["spec"] == {"image": image, "bucket": "b-111122223333"}
+    assert job["metadata"]["name"] == f"j-{with_tags({'BENCHMARK_IMAGE': image})['BENCHMARK_IMAGE_TAG']}"
     assert config["data"]["prompt"] == "say ${AWS_ACCOUNT}"
     code, _, err = say("render", *given)
     assert (code, "give it with --set BENCHMARK_IMAGE=..." in err) == (2, True)
     code, _, err = say("render", *given, "--set", "BENCHMARK_IMAGE=tools:latest")
     assert (code, "is no pinned image" in err) == (2, True)
+    with pytest.raises(SystemExit, match="2"):
+        say("render", *given, "--set", "BENCHMARK_IMAGE_TAG=1")
     (tmp_path / experiment.name / "00.yaml").write_text("edited: true\n")
     code, _, err = say("render", *given, "--set", f"BENCHMARK_IMAGE={image}")
     assert (code, "or edited since" in err) == (2, True)
