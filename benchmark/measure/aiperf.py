@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.errors import ResultsError
+from benchmark.measure.plausible import believed
 from benchmark.measure.records import RequestRecord
 
 EXPORT, CONFIG, INPUTS = "profile_export.jsonl", "profile_export_aiperf.json", "inputs.json"
@@ -62,9 +63,11 @@ def read(path: Path, *, run: str, arm: str, class_: str, concurrency: int | None
     for where, line in _lines(path):
         try:
             record = _request(line, run=run, arm=arm, class_=class_, load=load, contents=contents, seen=seen)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ResultsError(f"{where}: no record of aiperf 0.13 ({error!r}); give its {EXPORT}") from error
-        requests.append(record)
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise ResultsError(
+                f"{where}: not a record of aiperf 0.13 ({error!r:.200}); give its {EXPORT}"
+            ) from error
+        requests.append(believed(record, {}))
         known[record.prompt_id] = contents.get(line["metadata"].get("conversation_id"))
     if not requests:
         raise ResultsError(f"{path}: holds no record; was aiperf run with --export-level records?")
@@ -126,11 +129,16 @@ def _numbers(line: Mapping[str, Any]) -> dict[str, Any]:
         "e2e_s": chunk_s[-1],
         "chunk_s": chunk_s,
         "stream_chunks": metrics.get("http_req_chunks_received") and len(chunk_s),
-        "prompt_tokens": metrics.get("usage_prompt_tokens", metrics.get("input_sequence_length")),
-        "completion_tokens": None if tokens is None else int(tokens),
+        "prompt_tokens": _whole(metrics.get("usage_prompt_tokens", metrics.get("input_sequence_length"))),
+        "completion_tokens": _whole(tokens),
         "token_source": "aiperf-tokenizer" if by_server is None else "final-usage",
         "spec_stats": _spec_stats(line.get("spec_decode_acceptance")),
     }
+
+
+def _whole(count: Any) -> Any:
+    """aiperf writes some counts as 40.0; what is not whole stays, and is not believed."""
+    return int(count) if isinstance(count, float) and count.is_integer() else count
 
 
 def _failure(error: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,7 +182,7 @@ def _lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
         try:
-            found.append((f"{path}:{number}", json.loads(line)))
+            found.append((f"{path}:{number}", json.loads(line, parse_constant=_no_number)))
         except ValueError as error:
             raise ResultsError(f"{path}:{number}: not JSON ({error}); give aiperf's {EXPORT}") from error
     return sorted(found, key=lambda one: _started(one[1]))
@@ -190,7 +198,11 @@ def _started(line: Any) -> int:
 def _beside(path: Path, name: str) -> dict[str, Any]:
     """A JSON object in the same folder; nothing where it is absent or no object."""
     try:
-        content = json.loads((path.parent / name).read_text(encoding="utf-8"))
+        content = json.loads((path.parent / name).read_text(encoding="utf-8"), parse_constant=_no_number)
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is not a number of JSON")

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from benchmark.errors import ResultsError, StorageError
+from benchmark.measure.plausible import believed, token_limits
 from benchmark.measure.records import BlockRecord, Record, RequestRecord, RunRecord, from_json, to_json
 
 FILE_NAME = "requests.jsonl"
@@ -35,11 +36,13 @@ def read(folder: Path) -> RawRun:
     sittings: list[RunRecord] = []
     requests: list[RequestRecord] = []
     blocks: list[BlockRecord] = []
+    limits: dict[str, int] = {}
     for record in records(folder):
         if isinstance(record, RunRecord):
             sittings.append(record)
+            limits |= token_limits(record.plan)
         elif isinstance(record, RequestRecord):
-            requests.append(record)
+            requests.append(believed(record, limits))
         else:
             blocks.append(record)
     if not sittings:

@@ -73,7 +73,7 @@ class RequestRecord:
     text: str | None = None
     error: str | None = None
     """connect_refused, connect_failed, http_<status>, timeout, reset, malformed, html_page, stream_error, no_done,
-    zero_tokens, implausible_usage, too_large."""
+    zero_tokens, implausible_usage, too_large; implausible_times is a reader's (`benchmark.measure.plausible`)."""
     message: str | None = None
     round: int = 1
     """Which pass over all cells it belongs to, from 1."""

@@ -82,7 +82,8 @@ class Process:
             narrow = replace(self, k=self.narrow_k)
             records += [narrow._spec(dice, pair, "narrow") for pair in range(self.requests)]
         ids = [{"id": f"chat-{i}", "class": "chat", "prompt": f"p{i}"} for i in range(self.prompts)]
-        return raw_run(*records, prompts=ids, arms=self.arms(), requests=self.requests, **plan_changes)
+        plan = {"prompts": ids, "arms": self.arms(), "requests": self.requests, "max_tokens": self.tokens}
+        return raw_run(*records, **(plan | plan_changes))
 
     def arms(self) -> list[dict[str, Any]]:
         spec: dict[str, Any] = {"speculative_tokens": self.k, "max_tokens_per_step": self.ceiling}

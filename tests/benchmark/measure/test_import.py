@@ -85,7 +85,7 @@ def test_an_export_alone_needs_its_load_and_model_named(
         (None, "cannot be read"),
         ("{", "1: not JSON"),
         ("", "holds no record"),
-        ('{"a": 1}', "no record of aiperf 0.13"),
+        ('{"a": 1}', "not a record of aiperf 0.13"),
     ],
 )
 def test_a_file_that_is_no_export_is_refused_and_nothing_written(

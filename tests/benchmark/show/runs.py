@@ -79,6 +79,7 @@ def run_of(
         "arms": list(arms),
         "prompts": prompts(classes),
         "requests": requests,
+        "max_tokens": 60,
         "concurrency": [load["concurrency"] for load in loads if load["concurrency"]] or [4],
         "rate": [load["rate_per_s"] for load in loads if load["rate_per_s"]],
     }

@@ -1,0 +1,108 @@
+"""Numbers that no server can have counted, in a journal of an earlier version or in another tool's export: none of them
+becomes a figure or a verdict."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark.__main__ import main
+from benchmark.measure.journal import FILE_NAME
+from tests.benchmark.measure.test_import import BURSTS, STEADY
+from tests.benchmark.records import answered, raw_run, store
+
+SOUND: dict[str, Any] = {"chunk_s": (0.1, 0.2, 0.3), "chunk_tokens": (1, 3, 4), "completion_tokens": 8}
+TOLD = {"chunk_tokens": None, "token_source": "final-usage"}
+IMPOSSIBLE: dict[str, dict[str, Any]] = {
+    "more tokens than were asked for": TOLD | {"completion_tokens": 13_000},
+    "one token more than was asked for": TOLD | {"completion_tokens": 14},
+    "2^32 tokens": TOLD | {"completion_tokens": 2**32},
+    "10^400 tokens": TOLD | {"completion_tokens": 10**400},
+    "no token in an answer with text": TOLD | {"completion_tokens": 0},
+    "a negative count": TOLD | {"completion_tokens": -8},
+    "a fraction of a token": TOLD | {"completion_tokens": 8.5},
+    "true as a count": TOLD | {"completion_tokens": True},
+    "chunks that do not come to the total": {"chunk_tokens": [1, 3, 9]},
+    "tokens of chunks that did not come": {"chunk_tokens": [1, 3, 3, 1]},
+    "a prompt of -5 tokens": {"prompt_tokens": -5},
+    "a prompt of 10^400 tokens": {"prompt_tokens": 10**400},
+    "a cache that served 10^30 tokens": {"cached_tokens": 10**30},
+    "a time before the request": {"ttft_s": -0.1},
+    "a chunk before the one before it": {"chunk_s": [0.1, 0.3, 0.2]},
+    "an end before the first token": {"e2e_s": 0.05},
+    "a chunk after 1e308 seconds, twice": {"chunk_s": [0.1, 1e308, 1.7e308]},
+    "a text as a time": {"chunk_s": [0.1, 0.2, 0.3], "e2e_s": "0.3"},
+}
+
+
+def _run(folder: Path, **changes: Any) -> dict[str, Any]:
+    """The summary of a run whose speculating arm has one answer with `changes` among sound ones."""
+    steady = [answered("steady", pair, chunk_s=(0.1, 0.2, 0.3)) for pair in range(6)]
+    fast = [answered("spec", pair, **SOUND) for pair in range(6)]
+    store(raw_run(*steady, *fast), folder)
+    lines = (folder / FILE_NAME).read_text().splitlines()
+    lines[-1] = json.dumps(json.loads(lines[-1]) | changes)
+    (folder / FILE_NAME).write_text("\n".join(lines) + "\n")
+    assert main(["report", str(folder)]) in (0, 1)
+    found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize("case", IMPOSSIBLE)
+def test_an_impossible_number_of_a_record_makes_it_a_failure_and_no_figure(case: str, tmp_path: Path) -> None:
+    found = _run(tmp_path, **IMPOSSIBLE[case])
+    cell = next(one for one in found["cells"] if (one["arm"], one["class"]) == ("spec", "chat"))
+    assert cell["n"] == 5
+    assert set(cell["error_names"]) <= {"implausible_usage", "implausible_times"}
+    assert cell["errors"] == 1
+    assert cell["acceptance"]["tokens_per_step"] == 3.5, "of the five sound answers"
+    ratio = next(c["ratio"] for c in found["comparisons"] if (c["class"], c["metric"]) == ("chat", "tpot_s"))
+    assert ratio == pytest.approx(3.5)
+    for verb in (["advise"], ["compare", str(tmp_path)]):
+        assert main([verb[0], str(tmp_path), *verb[1:]]) in (0, 1)
+
+
+EXPORTS: dict[str, tuple[str, Any, str]] = {
+    "NaN as a time": ("time_to_first_token", float("nan"), "refused"),
+    "infinity as a time": ("time_to_first_token", float("inf"), "refused"),
+    "NaN as a count": ("usage_completion_tokens", float("nan"), "refused"),
+    "a negative count": ("usage_completion_tokens", -4, "failed"),
+    "a fraction of a token": ("usage_completion_tokens", 4.5, "failed"),
+    "10^400 tokens": ("usage_completion_tokens", 10**400, "failed"),
+    "1e300 tokens": ("usage_completion_tokens", 1e300, "failed"),
+    "no token": ("usage_completion_tokens", 0, "failed"),
+    "a text as a count": ("usage_completion_tokens", "40", "failed"),
+    "a negative time": ("time_to_first_token", -100.0, "failed"),
+    "a text as a time": ("time_to_first_token", "100", "refused"),
+}
+
+
+@pytest.mark.parametrize("case", EXPORTS)
+def test_an_impossible_number_of_an_export_is_not_imported(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, value, outcome = EXPORTS[case]
+    folder = tmp_path / "export"
+    shutil.copytree(STEADY, folder)
+    path = folder / "profile_export.jsonl"
+    lines = path.read_text().splitlines()
+    content = json.loads(lines[1])
+    content["metrics"][name] = {"value": value}
+    path.write_text("\n".join([lines[0], json.dumps(content), *lines[2:]]) + "\n")
+    arms = ["--arm", f"plain={folder}", "--arm", f"spec={BURSTS}", "--speculative-tokens", "spec=7"]
+    code = main(["import", *arms, "--out", str(tmp_path / "out")])
+    said = capsys.readouterr()
+    if outcome == "refused":
+        assert code == 2
+        assert len(said.err.splitlines()) == 1
+        assert f"{path}:2" in said.err
+        assert not (tmp_path / "out").exists()
+        return
+    assert code == 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert set(summary["cells"][0]["error_names"]) <= {"implausible_usage", "implausible_times"}
+    assert summary["cells"][0]["errors"] == 1
