@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiment import Experiment, load
+from experiment import Experiment, InvalidExperiment, Problem, load
 from lab.engine import machine as machines
 from lab.engine.install import install
 from lab.engine.servers import Command, running
@@ -66,6 +66,7 @@ def execute(wishes: Wishes, *, say: Say) -> Results:
 
     step(1, f"checking {wishes.experiment.name}, the models and this machine")
     experiment = load(wishes.experiment)
+    _refuse_cluster(experiment, wishes.experiment)
     sweep = sweep_of(experiment, wishes.arms, short=wishes.short)
     names = _arms(experiment, sweep, wishes)
     folders = mounted_folders(experiment, wishes.weights)
@@ -92,6 +93,19 @@ def execute(wishes: Wishes, *, say: Say) -> Results:
     results = _judged(experiment, sweep, names, agreements, wishes, about)
     save(results, wishes.out)
     return results
+
+
+def _refuse_cluster(experiment: Experiment, path: Path) -> None:
+    """An engine for this machine serves no arm of a cluster. Raises `InvalidExperiment`, before anything is installed."""
+    for arm in experiment.arms:
+        if not arm.runtime.lab_only:
+            problem = Problem(
+                "runtime",
+                arm.runtime.name,
+                f"arm {arm.name} needs Neuron devices, and the lab has this machine's processors",
+                "run experiments/lab-tiny.yaml here; scripts/demo --experiment emulates this one",
+            )
+            raise InvalidExperiment(str(path), [problem], {})
 
 
 def sweep_of(experiment: Experiment, chosen: Sequence[str] = (), *, short: bool = False) -> Sweep:

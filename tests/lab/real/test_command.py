@@ -69,6 +69,29 @@ def test_a_wrong_experiment_is_exit_2(tmp_path: Path) -> None:
     assert main(["--experiment", str(path), "--out", str(tmp_path)]) == 2
 
 
+def test_an_experiment_for_a_cluster_is_refused_before_an_engine_is_installed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "engine"
+    assert (
+        main(
+            [
+                "--experiment",
+                str(ROOT / "experiments/qwen3-32b.yaml"),
+                "--home",
+                str(home),
+                "--out",
+                str(tmp_path),
+            ]
+        )
+        == 2
+    )
+    said = capsys.readouterr().err
+    assert "arm qwen-vllm needs Neuron devices" in said
+    assert len(said.splitlines()) == 1
+    assert not home.exists()
+
+
 def test_too_small_a_machine_is_exit_3_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
