@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -30,7 +31,13 @@ def main(argv: list[str] | None = None) -> int:
             count = len(error.problems)
             print(f"{count} problem{'s' if count > 1 else ''}, nothing was written", file=sys.stderr)
         return 2
-    print(json.dumps(as_json(experiment), indent=2) if arguments.json else as_text(experiment))
+    try:
+        print(
+            json.dumps(as_json(experiment), indent=2) if arguments.json else as_text(experiment), flush=True
+        )
+    except BrokenPipeError:
+        # The reader has read enough; the interpreter must not complain once more as it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -88,7 +88,7 @@ def test_an_experiment_for_a_cluster_is_refused_before_an_engine_is_installed(
     )
     said = capsys.readouterr().err
     assert "arm qwen-vllm needs Neuron devices" in said
-    assert len(said.splitlines()) == 1
+    assert len(said.splitlines()) == 2, "what is being done, and the refusal"
     assert not home.exists()
 
 
