@@ -7,18 +7,19 @@ import dataclasses
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from operations.errors import OperationsError
+from operations.errors import OperationsError, UsageError
 from operations.review.markdown import markdown
 from operations.review.report import Review, compare
 from operations.review.states import check_out, describe
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EPILOG = (
-    "Exit codes: 0 nothing that needs a human, 1 something does, 2 wrong usage (BASE is no commit), 3 git could not "
-    "be run. Uses no network; local changes count, BASE is read from git."
+    "Exit codes: 0 nothing that needs a human, 1 something does, 2 wrong usage (BASE is not a commit) or a side that "
+    "could not be read (nothing is compared then), 3 git could not be run. Uses no network; local changes count, BASE "
+    "is read from git."
 )
 
 
@@ -61,8 +62,22 @@ def _review(base: str, *, templates: bool) -> tuple[Review, str]:
         tree = Path(folder).resolve()
         commit = check_out(base, repository=ROOT, into=tree)
         print(f"review: {commit} against the working tree", file=sys.stderr)
-        states = describe({base: tree, "this tree": ROOT}, templates=templates)
+        trees = {base: tree, "this tree": ROOT}
+        states = describe(trees, templates=templates)
+    refuse_unread({name: state["problems"] for name, state in zip(trees, states, strict=True)})
     return compare(*states), commit
+
+
+def refuse_unread(problems: Mapping[str, Sequence[str]]) -> None:
+    """`UsageError` where a side, BASE first, was not read in full: all that it lacks would look gone, or new."""
+    lines = [f"{side}: {problem}" for side, found in problems.items() for problem in found]
+    if lines:
+        sides = [side for side, found in problems.items() if found]
+        or_else = ", or name another BASE" if sides[0] == next(iter(problems)) else ""
+        lines.append(
+            f"nothing was compared, because {' and '.join(sides)} could not be read in full: fix what stands above{or_else}"
+        )
+        raise UsageError("\nreview: ".join(lines))
 
 
 if __name__ == "__main__":

@@ -24,13 +24,14 @@ class ArmReview:
     """Why there is something to compile; `None`: the artifact that there is serves on."""
     reuses: str | None = None
     """The arm of the base whose artifact has the new key."""
-    restarts: bool = False
+    restarts_for: tuple[str, ...] = ()
+    """The rendered fields whose change replaces its pods, or lets pods come and go."""
     removed: bool = False
 
     @property
     def needs_human(self) -> bool:
         """Whether it costs somebody time, money or a comparison."""
-        return bool(self.compiles or self.restarts or self.reuses or self.removed)
+        return bool(self.compiles or self.restarts_for or self.reuses or self.removed)
 
 
 def review_arms(
@@ -75,7 +76,7 @@ def _changed(
         changes=tuple(texts),
         compiles=compiles,
         reuses=reuses,
-        restarts=kubernetes.restarts(one, other),
+        restarts_for=kubernetes.restart_causes(one, other) if one and other else (),
     )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cdk8s_charts.parity import options
+
 ABSENT = object()
 LONGEST_VALUE = 120
 
@@ -41,11 +43,11 @@ class Change:
 
     def text(self, label: str | None = None) -> str:
         """`k 7 -> 5`."""
-        return f"{label or self.path} {shown(self.old)} -> {shown(self.new)}"
+        return f"{label or self.path} {between(self.old, self.new)}"
 
 
 def changes(old: Any, new: Any, path: str = "") -> Iterator[Change]:
-    """Every leaf that differs; lists of named things are met by name, other lists as a whole."""
+    """Every leaf that differs; lists of named things are met by name, a server's argv by option, other lists as a whole."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
             yield from changes(
@@ -56,7 +58,15 @@ def changes(old: Any, new: Any, path: str = "") -> Iterator[Change]:
         for name in dict.fromkeys((*before, *after)):
             yield from changes(before.get(name, ABSENT), after.get(name, ABSENT), f"{path}[{name}]")
     elif old != new:
-        yield Change(path, old, new)
+        both = [options(side) for side in (old, new) if isinstance(side, list)] if _argv(path) else []
+        if len(both) == 2 and both[0] != both[1]:
+            yield from changes(both[0], both[1], path)
+        else:
+            yield Change(path, old, new)
+
+
+def _argv(path: str) -> bool:
+    return path.endswith("containers[vllm].command")
 
 
 def fact_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -93,10 +103,32 @@ def _unknown(path: str, facts: Mapping[str, Any]) -> bool:
 
 def shown(value: Any) -> str:
     """A value in a sentence."""
+    return _cut(_words(value))
+
+
+def _words(value: Any) -> str:
     if value is ABSENT or value is None or value == "":
         return "none"
-    text = " ".join((value if isinstance(value, str) else repr(value)).split())
+    return " ".join((value if isinstance(value, str) else repr(value)).split())
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."
+
+
+def between(old: Any, new: Any) -> str:
+    """Two values in a sentence; of two long ones, the places where they part."""
+    texts = [_words(value) for value in (old, new)]
+    if max(map(len, texts)) > LONGEST_VALUE:
+        start = max(0, _common(*texts) - LONGEST_VALUE // 3)
+        texts = [f"...{text[start:]}" if start else text for text in texts]
+    return " -> ".join(_cut(text) for text in texts)
+
+
+def _common(one: str, other: str) -> int:
+    """Length of the beginning that both share."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 def _replaced(before: dict[str, Any], after: dict[str, Any], path: str, label: str) -> str | None:

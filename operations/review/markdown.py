@@ -9,6 +9,8 @@ from operations.review.report import Diff, ExperimentReview, Review
 
 MOST_GRANTS = 12
 """That are shown unfolded."""
+MOST_CAUSES = 3
+"""Of a restart, rendered fields that are named in its cell."""
 MOST_LINES = 400
 """Of one diff; GitHub takes 65,536 characters in a comment."""
 MOST_CHARACTERS = 60_000
@@ -27,10 +29,6 @@ def _findings(review: Review, base: str) -> Iterator[str]:
     yield ""
     yield _verdict(review)
     yield ""
-    if review.problems:
-        yield "### Could not be compared"
-        yield from (f"- {problem}" for problem in review.problems)
-        yield ""
     for experiment in review.experiments:
         yield from _experiment(experiment)
     if review.granted or review.withdrawn:
@@ -66,7 +64,7 @@ def _verdict(review: Review) -> str:
 def _reasons(review: Review) -> Iterator[str]:
     rows = [row for experiment in review.experiments for row in experiment.arms]
     notes = [note for experiment in review.experiments for note in experiment.notes if note.needs_human]
-    compiling, restarting = ([row for row in rows if row.compiles], [row for row in rows if row.restarts])
+    compiling, restarting = ([row for row in rows if row.compiles], [row for row in rows if row.restarts_for])
     if compiling:
         yield f"{len(compiling)} arm{'s' * (len(compiling) > 1)} to compile"
     if restarting:
@@ -88,8 +86,6 @@ def _reasons(review: Review) -> Iterator[str]:
     yield from (text for kind, text in words.items() if kind in kinds)
     if review.granted or review.withdrawn:
         yield "access"
-    if review.problems:
-        yield "what could not be compared"
 
 
 def _experiment(experiment: ExperimentReview) -> Iterator[str]:
@@ -119,7 +115,15 @@ def _row(row: ArmReview) -> str:
         compiles = f"no, the artifact of {row.reuses} fits"
     else:
         compiles = "no"
-    return f"| `{row.name}` | {said} | {compiles} | {'**yes**' if row.restarts else 'no'} |"
+    return f"| `{row.name}` | {said} | {compiles} | {_restarts(row)} |"
+
+
+def _restarts(row: ArmReview) -> str:
+    if not row.restarts_for:
+        return "no"
+    more = len(row.restarts_for) - MOST_CAUSES
+    causes = ", ".join(f"`{_cell(_code(path))}`" for path in row.restarts_for[:MOST_CAUSES])
+    return f"**yes**: {causes}" + (f" and {more} more" if more > 0 else "")
 
 
 def _folded(diffs: tuple[Diff, ...], *, room: int) -> str:

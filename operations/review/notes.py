@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from operations.review import objects as kubernetes
 from operations.review.arms import ArmReview
-from operations.review.changes import changes, flat_changes
+from operations.review.changes import between, changes, flat_changes
 
 Kind = Literal["arms", "cost", "fairness", "comparability", "apply", "cluster", "delivery", "other"]
 _STATEFUL = ("AWS::S3::Bucket", "AWS::KMS::Key", "AWS::EKS::Cluster", "AWS::EC2::VPC", "AWS::DynamoDB::Table")
@@ -16,6 +18,8 @@ _NODES = ("AWS::EKS::Nodegroup", "AWS::EC2::LaunchTemplate")
 _IN_PLACE = ("Properties.ScalingConfig", "Properties.Tags", "Properties.UpdateConfig", "DependsOn")
 """Of a node group (https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-eks-nodegroup.html):
 changed without touching a node."""
+MOST_PROMPTS = 3
+"""Of a class, that are quoted; the diff has all of them."""
 _HARMLESS = ("description", "cluster.off_at_utc")
 
 
@@ -41,6 +45,33 @@ def cost(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Note]:
         price = new.get("cost", {}).get("node")
         bill = f", ${nodes[1] * price:.2f} an hour from then on" if price and nodes[1] else ""
         yield Note("cost", f"Trn2 nodes that a deploy starts: {nodes[0]} -> {nodes[1]}{bill}")
+
+    most = [side.get("facts", {}).get("cluster.max_nodes") for side in (old, new)]
+    if old and most[0] != most[1]:
+        prices = [side.get("cost", {}).get("node") for side in (old, new)]
+        bills = [
+            f"${count * price:.2f}" if count and price else "an unknown price"
+            for count, price in zip(most, prices, strict=True)
+        ]
+        yield Note(
+            "cost",
+            f"Trn2 nodes that may run at once: {most[0]} -> {most[1]}; while all of them run, {bills[0]} -> {bills[1]} an "
+            "hour (on-demand list price)",
+        )
+
+
+def prompts(old: Mapping[str, list[str]], new: Mapping[str, list[str]]) -> Iterator[Note]:
+    """The prompts that are asked differently, in their own words; `facts` says what that does to a comparison."""
+    for class_name in old.keys() & new.keys():
+        before, after = old[class_name], new[class_name]
+        found: list[tuple[str | None, str | None]] = []
+        for tag, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+            if tag != "equal":
+                found += itertools.zip_longest(before[a:b], after[c:d])
+        for one, other in found[:MOST_PROMPTS]:
+            yield Note("comparability", f"prompt of {class_name}: {between(one, other)}")
+        if len(found) > MOST_PROMPTS:
+            yield Note("comparability", f"and {len(found) - MOST_PROMPTS} more prompts of {class_name}")
 
 
 def fairness(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Note]:
@@ -70,7 +101,7 @@ def facts(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Note]:
     """What the file says of benchmark, prompts and cluster."""
     measured = []
     for change in flat_changes(old["facts"], new["facts"]):
-        if change.path == "baseline" or change.path == "cluster.nodes":
+        if change.path in ("baseline", "cluster.nodes", "cluster.max_nodes"):
             continue
         if change.path.startswith(("benchmark.", "prompts.")):
             measured.append(change.text())

@@ -50,13 +50,12 @@ def deployment(objects: Mapping[Key, Object], name: str) -> Object | None:
     )
 
 
-def restarts(old: Object | None, new: Object | None) -> bool:
-    """Whether pods that stand are replaced, or pods come and go."""
-    if not (old and new):
-        return False
-    return bool(
-        old["spec"]["template"] != new["spec"]["template"]
-        or old["spec"].get("replicas") != new["spec"].get("replicas")
+def restart_causes(old: Object, new: Object) -> tuple[str, ...]:
+    """Fields of a Deployment whose change replaces pods that stand, or lets pods come and go."""
+    return tuple(
+        change.path.removeprefix("spec.template.").removeprefix("spec.")
+        for change in changes(old, new)
+        if change.path.startswith("spec.template") or change.path == "spec.replicas"
     )
 
 

@@ -49,26 +49,24 @@ class Review:
     experiments: tuple[ExperimentReview, ...]
     granted: tuple[str, ...]
     withdrawn: tuple[str, ...]
-    problems: tuple[str, ...]
     diffs: tuple[Diff, ...]
 
     @property
     def needs_human(self) -> bool:
         """Whether nobody should merge this unread."""
-        return bool(self.granted or self.withdrawn or self.problems) or any(
+        return bool(self.granted or self.withdrawn) or any(
             experiment.needs_human for experiment in self.experiments
         )
 
 
 def compare(base: Mapping[str, Any], head: Mapping[str, Any]) -> Review:
-    """What `head` does to somebody who deployed `base`; both are snapshots."""
-    base, head = _readable_in_both(base, head)
+    """What `head` does to somebody who deployed `base`; both are snapshots without problems."""
     objects = [
         {key: item for files in state["objects"].values() for key, item in kubernetes.by_key(files).items()}
         for state in (base, head)
     ]
-    both = _in_both(base["templates"], head["templates"])
-    delivery = _in_both(base["delivery"], head["delivery"])
+    both = (base["templates"], head["templates"])
+    delivery = (base["delivery"], head["delivery"])
     grants = [
         template_grants(templates) | template_grants(pipeline) | object_grants(items)
         for templates, pipeline, items in zip(both, delivery, objects, strict=True)
@@ -77,35 +75,13 @@ def compare(base: Mapping[str, Any], head: Mapping[str, Any]) -> Review:
         experiments=(*_experiments(base, head, *both), *_pipeline(*delivery)),
         granted=tuple(sorted(grants[1] - grants[0])),
         withdrawn=tuple(sorted(grants[0] - grants[1])),
-        problems=tuple(dict.fromkeys([*(f"base: {text}" for text in base["problems"]), *(head["problems"])])),
-        diffs=(*_object_diffs(base, head), *_template_diffs(*both), *_template_diffs(*delivery)),
+        diffs=(
+            *_prompt_diffs(base, head),
+            *_object_diffs(base, head),
+            *_template_diffs(*both),
+            *_template_diffs(*delivery),
+        ),
     )
-
-
-def _readable_in_both(
-    base: Mapping[str, Any], head: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Both without the experiments that one of them refuses: that is a problem, and neither gone nor new."""
-    refused = {*base["refused"], *head["refused"]}
-    names = {
-        name for state in (base, head) for name, one in state["experiments"].items() if one["file"] in refused
-    }
-
-    def without(state: Mapping[str, Any]) -> dict[str, Any]:
-        kept = {
-            part: {name: one for name, one in state[part].items() if name not in names}
-            for part in ("experiments", "objects")
-        }
-        prefixes = tuple(f"{name}-" for name in names)
-        templates = {name: one for name, one in state["templates"].items() if not name.startswith(prefixes)}
-        return {**state, **kept, "templates": templates}
-
-    return without(base), without(head)
-
-
-def _in_both(base: Mapping[str, Any], head: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """All templates; none where one side has none, or every grant would look new."""
-    return (dict(base), dict(head)) if base and head else ({}, {})
 
 
 def _pipeline(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[ExperimentReview]:
@@ -138,6 +114,7 @@ def _experiments(
             *notes.cost(old, new),
             *notes.fairness(old, new),
             *notes.facts(old, new),
+            *notes.prompts(old["prompts"], new["prompts"]),
             *(Note("apply", text) for text in sorted(kubernetes.refused(was, now))),
             *notes.objects(arms, *(state["objects"].get(name, {}) for state in (base, head))),
             *notes.resources(name, before, after),
@@ -147,6 +124,21 @@ def _experiments(
     for name in base["experiments"].keys() - head["experiments"].keys():
         text = "experiment removed: its stacks, nodes and buckets stay and bill until someone tears them down"
         yield ExperimentReview(name, (), (Note("cost", text),))
+
+
+def _prompt_diffs(base: Mapping[str, Any], head: Mapping[str, Any]) -> Iterator[Diff]:
+    """A prompt a line, as JSON writes it: its own line ends and control characters are escaped."""
+    for name in base["experiments"].keys() & head["experiments"].keys():
+        texts = [
+            "\n".join(
+                f"{class_name}: {json.dumps(prompt, ensure_ascii=False)}"
+                for class_name, prompts in state["experiments"][name]["prompts"].items()
+                for prompt in prompts
+            )
+            for state in (base, head)
+        ]
+        if texts[0] != texts[1]:
+            yield Diff(f"prompts of {name}", _unified(*texts))
 
 
 def _object_diffs(base: Mapping[str, Any], head: Mapping[str, Any]) -> Iterator[Diff]:

@@ -43,19 +43,22 @@ _TemplateLoader.add_constructor("!Sub", _function("Fn::Sub"))
 def snapshot(tree: Path, *, templates: bool) -> dict[str, Any]:
     """What `report.compare` takes:
 
-    - `experiments`: by name {file, facts, arms: {name: {facts, key, usd_per_hour}}, cost, undeclared}
+    - `experiments`: by name {facts, prompts, arms: {name: {facts, key, usd_per_hour}}, cost, undeclared}
     - `objects`: by experiment and file, the committed objects
-    - `templates`: by name of stack; without `templates` and where synthesis was refused, of none
+    - `templates`: by name of stack; without `templates`, of none
     - `delivery`: the templates of the pipeline, of its stages' own stacks and of the bootstrap's policies
-    - `refused`: files of experiments that this state does not accept
-    - `problems`: what kept something from being read, a line each
+    - `problems`: what kept something from being read, a line each; with one, the rest is not to be compared
     """
     state: dict[str, Any] = {
-        "experiments": {}, "objects": {}, "templates": {}, "delivery": {}, "refused": [], "problems": [],
-    }  # fmt: skip
+        "experiments": {},
+        "objects": {},
+        "templates": {},
+        "delivery": {},
+        "problems": [],
+    }
     for path in sorted((tree / "experiments").glob("*.yaml")):
         _add(state, tree, path, templates=templates)
-    if templates:
+    if templates and not state["problems"]:  # which the pipeline would only repeat
         _add_delivery(state, tree)
     return state
 
@@ -66,13 +69,11 @@ def _add(state: dict[str, Any], tree: Path, path: Path, *, templates: bool) -> N
     try:
         experiment = load(path)
     except InvalidExperiment as error:
-        first = str(error).splitlines()[0].replace(f"{tree}/", "")
-        state["problems"].append(f"{path.name}: is refused ({first})")
-        state["refused"].append(path.name)
+        state["problems"] += _lines(error, tree)
         return
     name = experiment.name
     state["objects"][name] = committed(tree / "manifests" / name)
-    state["experiments"][name] = described(experiment, state["objects"][name], path.name)
+    state["experiments"][name] = described(experiment, state["objects"][name])
     if lab_only(experiment) and not state["objects"][name]:
         return  # a state from before the lab's experiments were rendered
     if stale := _staleness(experiment, tree):
@@ -81,18 +82,23 @@ def _add(state: dict[str, Any], tree: Path, path: Path, *, templates: bool) -> N
         try:
             state["templates"] |= synthesized(path)
         except Exception as error:  # of whatever kind: it is another state's code
-            state["problems"].append(f"{path.name}: no templates ({str(error).splitlines()[0]})")
+            state["problems"].append(f"{path.name}: no templates ({_lines(error, tree)[0]})")
 
 
-def described(experiment: Any, objects: dict[str, list[dict[str, Any]]], file: str = "") -> dict[str, Any]:
+def _lines(error: Exception, tree: Path) -> list[str]:
+    """What it says, with paths as they are in the repository."""
+    return (str(error) or type(error).__name__).replace(f"{tree}/", "").splitlines()
+
+
+def described(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """An experiment as flat facts."""
     from experiment.artifact import artifact_key
     from experiment.cost import arm_usd_per_hour
 
     lab = lab_only(experiment)
     return {
-        "file": file,
         "facts": _experiment_facts(experiment),
+        "prompts": _prompt_texts(experiment),
         "arms": {
             arm.name: {
                 "facts": flat(arm),
@@ -138,7 +144,7 @@ def _add_delivery(state: dict[str, Any], tree: Path) -> None:
         )
         state["delivery"] |= _pipeline(tree / "pipeline.yaml")
     except Exception as error:  # of whatever kind: it is another state's code
-        state["problems"].append(f"pipeline.yaml: no templates ({str(error).splitlines()[0]})")
+        state["problems"].append(f"pipeline.yaml: no templates ({_lines(error, tree)[0]})")
 
 
 def _pipeline(file: Path) -> dict[str, Any]:
@@ -191,6 +197,20 @@ def _prompt_facts(experiment: Any) -> dict[str, Any]:
         digest = hashlib.sha256("\n".join(prompts).encode()).hexdigest()[:8]
         facts[f"prompts.{class_name}"] = f"{len(prompts)} prompts ({digest})"
     return facts
+
+
+def _prompt_texts(experiment: Any) -> dict[str, list[str]]:
+    """By class, in the order of the file; of a chat, who says what."""
+    return {
+        class_name: [
+            prompt.text
+            if prompt.text is not None
+            else "\n".join(f"{role}: {content}" for role, content in prompt.messages)
+            for prompt in experiment.prompts
+            if prompt.class_name == class_name
+        ]
+        for class_name in experiment.classes
+    }
 
 
 def _cost(experiment: Any) -> dict[str, float]:

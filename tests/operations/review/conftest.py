@@ -45,11 +45,10 @@ def state_of(experiment: Experiment) -> State:
         },
     }
     state = {
-        "experiments": {name: described(experiment, objects, f"{name}.yaml")},
+        "experiments": {name: described(experiment, objects)},
         "objects": {name: objects},
         "templates": templates,
         "delivery": {"pipeline": {"Resources": {"Pipeline": PIPELINE}}},
-        "refused": [],
         "problems": [],
     }
     return copy.deepcopy(state)

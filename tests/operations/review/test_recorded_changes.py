@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from experiment import Experiment
 from operations.review.markdown import markdown
 from operations.review.report import ExperimentReview, compare
@@ -69,7 +67,7 @@ def test_k(base: State, edited: Callable[[Edit], State]) -> None:
     experiment = only(base, edited(lambda data: spec(data).update(num_speculative_tokens=5)))
     assert told(experiment)[SPEC] == ["k 7 -> 5"]
     assert told(experiment)[PLAIN] == []
-    assert marks(experiment, "compiles") == marks(experiment, "restarts") == {SPEC}
+    assert marks(experiment, "compiles") == marks(experiment, "restarts_for") == {SPEC}
     assert not kinds(experiment) & {"fairness", "comparability", "cost"}
 
 
@@ -85,7 +83,7 @@ def test_k_of_which_the_artifact_exists_is_not_compiled_again(edited: Callable[[
     (row,) = [row for row in experiment.arms if row.name == SPEC]
     assert row.compiles is None
     assert row.reuses == "qwen-sd-five"
-    assert row.restarts
+    assert row.restarts_for
     assert experiment.needs_human
 
 
@@ -95,7 +93,7 @@ def test_image(base: State, reference: Experiment) -> None:
     experiment = only(base, state_of(replace(reference, arms=arms)))
     old = reference.baseline.runtime.image
     assert told(experiment) == {PLAIN: [f"image {old} -> {image}"], SPEC: [f"image {old} -> {image}"]}
-    assert marks(experiment, "compiles") == marks(experiment, "restarts") == {PLAIN, SPEC}
+    assert marks(experiment, "compiles") == marks(experiment, "restarts_for") == {PLAIN, SPEC}
 
 
 def test_limits(base: State, head: State) -> None:
@@ -104,7 +102,7 @@ def test_limits(base: State, head: State) -> None:
     before = vllm(deployments(base, SPEC)[0])["resources"]["limits"]["cpu"]
     experiment = only(base, head)
     assert told(experiment)[SPEC] == [f"limit of vllm: cpu {before} -> 64"]
-    assert marks(experiment, "restarts") == {PLAIN, SPEC}
+    assert marks(experiment, "restarts_for") == {PLAIN, SPEC}
     assert marks(experiment, "compiles") == set()
 
 
@@ -149,7 +147,7 @@ def test_label_on_pods_restarts_them(base: State, head: State) -> None:
     deployments(head, SPEC)[0]["spec"]["template"]["metadata"]["labels"]["team"] = "inference"
     experiment = only(base, head)
     assert told(experiment)[SPEC] == ["pods' label team none -> inference"]
-    assert marks(experiment, "restarts") == {SPEC}
+    assert marks(experiment, "restarts_for") == {SPEC}
 
 
 def test_selector_cannot_be_applied_over(base: State, head: State) -> None:
@@ -172,7 +170,7 @@ def test_arm_added(base: State, edited: Callable[[Edit], State]) -> None:
         "added: fused with Qwen/Qwen3-1.7B, k 5; $17.88 an hour while it stands"
     ]
     assert marks(experiment, "compiles") == {"qwen-sd-five"}
-    assert marks(experiment, "restarts") == set()
+    assert marks(experiment, "restarts_for") == set()
     assert told(experiment)[SPEC] == []
     review = compare(base, edited(add))
     assert (review.granted, review.withdrawn) == ((), ()), "its pods may do what the other arms' may"
@@ -214,15 +212,6 @@ def test_an_object_that_leaves_its_file_stays_and_one_whose_file_goes_does_not(
     texts = [note.text for note in only(base, head).notes]
     assert "CronJob verify-8-lnc2: deleted with its file" in texts
     assert [text for text in texts if text.startswith("NetworkPolicy") and "not deleted by applying" in text]
-
-
-def test_an_experiment_that_is_refused_is_neither_gone_nor_new(base: State, head: State) -> None:
-    head |= {"experiments": {}, "objects": {}, "templates": {}, "refused": ["qwen3-32b.yaml"]}
-    head["problems"].append("qwen3-32b.yaml: is refused (serving.devices = 3)")
-    for one, other in ((base, head), (head, base)):
-        review = compare(one, other)
-        assert (review.experiments, review.granted, review.withdrawn, review.diffs) == ((), (), (), ())
-        assert review.needs_human
 
 
 def test_a_new_experiment_compiles_into_its_own_bucket(
@@ -275,9 +264,65 @@ def test_prompts(base: State, edited: Callable[[Edit], State]) -> None:
     experiment = only(base, edited(ask_otherwise))
     assert told(experiment) == {PLAIN: [], SPEC: []}
     assert kinds(experiment) == {"comparability"}
-    (note,) = [note for note in experiment.notes if note.kind == "comparability"]
-    assert "prompts.repetition 8 prompts" in note.text
-    assert marks(experiment, "compiles") == marks(experiment, "restarts") == set()
+    whole, prompt = [note.text for note in experiment.notes if note.kind == "comparability"]
+    assert "prompts.repetition 8 prompts" in whole
+    assert prompt.startswith("prompt of repetition: ")
+    assert prompt.endswith(" -> user: Repeat after me: the bat sat on the hat.")
+    assert marks(experiment, "compiles") == marks(experiment, "restarts_for") == set()
+
+
+def test_prompts_that_part_late_are_quoted_where_they_part(base: State, head: State) -> None:
+    for state, animal in ((base, "cat"), (head, "bat")):
+        state["experiments"]["qwen3-32b"]["prompts"] = {"code": ["x " * 300 + animal + "\n" + "y " * 300]}
+    (note,) = [note for note in only(base, head).notes if note.text.startswith("prompt of code")]
+    assert re.fullmatch(
+        r"prompt of code: \.\.\.[x ]+ cat [y ]+\.\.\. -> \.\.\.[x ]+ bat [y ]+\.\.\.", note.text
+    )
+    (diff,) = [diff for diff in compare(base, head).diffs if diff.title == "prompts of qwen3-32b"]
+    assert len([line for line in diff.text.splitlines() if line.startswith(("-code", "+code"))]) == 2, (
+        "a line each"
+    )
+
+
+def test_prompts_that_come_go_and_are_many_are_told_without_those_that_stay(base: State, head: State) -> None:
+    stays = ["one", "two", "three"]
+    for state, prompts in ((base, stays), (head, ["zero", *stays])):
+        state["experiments"]["qwen3-32b"]["prompts"] = {"code": prompts}
+    assert [note.text for note in only(base, head).notes] == ["prompt of code: none -> zero"]
+    head["experiments"]["qwen3-32b"]["prompts"] = {"code": [f"prompt {number}" for number in range(9)]}
+    assert [note.text for note in only(base, head).notes][-1] == "and 6 more prompts of code"
+
+
+def test_the_baseline_restarts_and_the_rendered_field_says_why(
+    base: State, edited: Callable[[Edit], State]
+) -> None:
+    """Room for weights is the same in all arms, so another draft moves the baseline too."""
+    head = edited(lambda data: spec(data)["draft"].update(model="Qwen/Qwen3-0.6B"))
+    (row,) = [row for row in only(base, head).arms if row.name == PLAIN]
+    assert row.restarts_for == (
+        "containers[vllm].resources.limits.ephemeral-storage",
+        "containers[vllm].resources.requests.ephemeral-storage",
+    )
+    cell = "**yes**: `containers[vllm].resources.limits.ephemeral-storage`, "
+    assert cell in markdown(compare(base, head), base="main")
+
+
+def test_a_servers_arguments_are_told_by_option(base: State, head: State) -> None:
+    for deployment in deployments(head, PLAIN):
+        command = vllm(deployment)["command"]
+        command[command.index("--port") + 1] = "8001"
+    (row,) = [row for row in only(base, head).arms if row.name == PLAIN]
+    assert row.restarts_for == ("containers[vllm].command.--port",)
+    assert row.changes == ("spec.template.spec.containers[vllm].command.--port 8000 -> 8001",)
+
+
+def test_arguments_in_another_order_replace_the_pods_too(base: State, head: State) -> None:
+    for deployment in deployments(head, PLAIN):
+        command = vllm(deployment)["command"]
+        at = command.index("--port")
+        command[at : at + 2], command[3:3] = [], command[at : at + 2]
+    (row,) = [row for row in only(base, head).arms if row.name == PLAIN]
+    assert row.restarts_for == ("containers[vllm].command",)
 
 
 def test_draft(base: State, edited: Callable[[Edit], State]) -> None:
@@ -304,6 +349,22 @@ def test_nodes_cost(base: State, edited: Callable[[Edit], State]) -> None:
         note.text for note in experiment.notes
     ]
     assert kinds(experiment) >= {"cost"}
+
+
+def test_more_nodes_at_once_cost(base: State, edited: Callable[[Edit], State]) -> None:
+    experiment = only(base, edited(lambda data: data["cluster"].update(max_nodes=2)))
+    assert [note.text for note in experiment.notes] == [
+        "Trn2 nodes that may run at once: 1 -> 2; while all of them run, $35.76 -> $71.52 an hour (on-demand list price)"
+    ]
+    assert kinds(experiment) == {"cost"}
+
+
+def test_a_pipeline_that_is_new_opens_access(base: State, head: State) -> None:
+    base["delivery"] = {}
+    head["delivery"]["pipeline"]["Resources"]["Serving"] = head["templates"]["qwen3-32b-identity"][
+        "Resources"
+    ]["Serving"]
+    assert compare(base, head).granted == ("pipeline: <ServingRole>: Allow s3:GetObject on <B>/*",)
 
 
 def test_description_needs_nobody(base: State, edited: Callable[[Edit], State]) -> None:
@@ -336,14 +397,6 @@ def test_an_experiment_that_is_gone_goes_on_billing_and_that_is_said(base: State
     assert "bill until someone tears them down" in experiment.notes[0].text
 
 
-@pytest.mark.parametrize("side", [0, 1])
-def test_what_could_not_be_read_needs_a_human(base: State, head: State, side: int) -> None:
-    (base, head)[side]["problems"].append("manifests/qwen3-32b: rendered from another state")
-    review = compare(base, head)
-    assert review.needs_human
-    assert "rendered from another state" in markdown(review, base="main")
-
-
 def test_a_fact_that_the_older_code_did_not_know_is_no_change_of_the_experiment(
     base: State, head: State
 ) -> None:
@@ -368,7 +421,7 @@ def test_the_page_of_a_change(base: State, edited: Callable[[Edit], State]) -> N
         "|---|---|---|---|",
     ]
     assert f"| `{PLAIN}` | nothing | no | no |" in shown
-    assert f"| `{SPEC}` | k 7 -> 5 | **yes**, key {keys[0]} -> {keys[1]} | **yes** |" in shown
+    assert f"| `{SPEC}` | k 7 -> 5 | **yes**, key {keys[0]} -> {keys[1]} | **yes**: " in "\n".join(shown)
     assert page.count("<details>") == page.count("</details>") > 0
     assert re.search(r'^-.*"speculation_length": 7', page, re.MULTILINE)
     assert re.search(r'^\+.*"speculation_length": 5', page, re.MULTILINE)
