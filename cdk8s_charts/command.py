@@ -36,15 +36,19 @@ _BUILD_AND_EXIT = "import json, sys; from vllm import LLM; LLM(**json.loads(sys.
 """No vLLM has a command that compiles and exits; building the offline engine compiles, and its end ends the process."""
 
 
-def serve_argv(arm: Arm) -> list[str]:
+def serve_argv(arm: Arm, *, answer_limit: int | None = None) -> list[str]:
     """The command of a server, which loads a compiled artifact where there is one.
 
-    An API key is not in it: vLLM reads `VLLM_API_KEY` from its environment.
+    An API key is not in it: vLLM reads `VLLM_API_KEY` from its environment. `answer_limit` is a limit and not only a
+    default: vLLM takes the least of it, what a request asks for and what the context leaves (`to_sampling_params` of
+    0.9.1, `get_max_tokens` later).
     """
     dialect = dialect_of(arm)
     paths = Paths()
     listening = {"served_model_name": arm.target.model.name, "host": "0.0.0.0", "port": SERVICE_PORT}
     options = listening | dialect.engine_options(arm, paths, serving=True) | dialect.server_options()
+    if answer_limit is not None:
+        options["override_generation_config"] = {"max_new_tokens": answer_limit}
     return ["vllm", "serve", paths.weights(arm.target), *_flags(options)]
 
 

@@ -11,7 +11,6 @@ from cdk8s_charts import measuring, pod
 from cdk8s_charts.lift import authored, content_suffix, place
 from cdk8s_charts.measuring import JOB_UID, RESULTS
 from cdk8s_charts.plan import plan, plan_object, plan_text
-from cdk8s_charts.probes import max_tokens
 from cdk8s_charts.serving import api_key
 from experiment.naming import (
     ACCOUNT_PLACEHOLDER,
@@ -125,7 +124,7 @@ def _deadline_s(experiment: Experiment) -> int:
     settings = experiment.benchmark
     answers = sum(-(-settings.requests // concurrency) for concurrency in settings.concurrency)
     cells = len(experiment.classes) * len(experiment.served_arms)
-    return max(7200, cells * int(answers * max_tokens(experiment) * 0.2) + 3600)
+    return max(7200, cells * int(answers * experiment.longest_answer * 0.2) + 3600)
 
 
 def _author(chart: cdk8s.Chart, experiment: Experiment) -> kplus.Job:

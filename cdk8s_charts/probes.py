@@ -74,14 +74,11 @@ def add_drain(server: dict[str, Any], experiment: Experiment) -> int:
     return _DEREGISTRATION_S + drain_s + 40
 
 
-def max_tokens(experiment: Experiment) -> int:
-    """The longest answer that the benchmark asks for."""
-    return max(experiment.benchmark.max_tokens, *(prompt.max_tokens or 0 for prompt in experiment.prompts), 0)
-
-
 def _longest_answer(experiment: Experiment) -> int:
-    """Tokens; whoever calls a promoted arm may ask for all that a sequence holds."""
-    return experiment.baseline.serving.max_model_len if experiment.serve else max_tokens(experiment)
+    """Tokens; callers of a promoted arm may ask for all that a sequence holds, where nothing limits them."""
+    if experiment.serve is None:
+        return experiment.longest_answer
+    return experiment.answer_limit or experiment.baseline.serving.max_model_len
 
 
 def _health(*, period_s: int, timeout_s: int, failures: int) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def _fill_server(server: pod.Container, experiment: Experiment, arm: Arm) -> Non
     if arm.serving.pod_security == "restricted":
         environment = {"HOME": "/tmp", **environment}  # the user of `restricted` has no home in the image
     server["image"] = arm.runtime.image
-    server["command"] = serve_argv(arm)
+    server["command"] = serve_argv(arm, answer_limit=experiment.answer_limit)
     server["env"] = [{"name": name, "value": value} for name, value in environment.items()]
     server["env"] += api_key(experiment, API_KEY_VARIABLE)
     server["resources"] = pod.amounts(

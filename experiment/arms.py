@@ -78,6 +78,13 @@ class Arm:
         )
 
     @property
+    def step_room(self) -> int:
+        """Tokens of the context that must be left over when an answer ends; see `Mode.within_context`."""
+        if self.speculation is None or not self.runtime.modes[self.speculation.mode].within_context:
+            return 0
+        return self.speculation.num_speculative_tokens
+
+    @property
     def batch_only(self) -> bool:
         """Whether no server can run it: then it is one batch Job around the runtime's own script, never loaded."""
         return self.speculation is not None and self.runtime.modes[self.speculation.mode].batch_only
@@ -213,6 +220,20 @@ class Experiment:
     token_secret: str | None = None
     """Secret whose key `token` opens gated models."""
     serve: Serve | None = None
+
+    @property
+    def longest_answer(self) -> int:
+        """Tokens of the longest answer that the benchmark asks for."""
+        return max(self.benchmark.max_tokens, *(prompt.max_tokens or 0 for prompt in self.prompts), 0)
+
+    @property
+    def answer_limit(self) -> int | None:
+        """Tokens at which the servers end every answer, whatever is asked for.
+
+        Callers of a promoted arm ask for any length, and one whose steps must fit the context would end at its end.
+        """
+        promoted = next((arm for arm in self.arms if self.serve and arm.name == self.serve.arm), None)
+        return self.longest_answer if promoted is not None and promoted.step_room else None
 
     @property
     def node_image(self) -> NodeImage | None:

@@ -34,6 +34,9 @@ class Mode:
     """Whether the draft must be a head trained for the target, not a model of its own."""
     batch_only: bool = False
     """Whether it works in one batch Job around NxD Inference's own script only, behind no server."""
+    within_context: bool = False
+    """Whether input and all k tokens of a step must fit the context. NxD Inference raises otherwise, and the server ends
+    (`get_target_bucket` of models/model_wrapper.py at v0.6.10598 and in July 2026; a step that fits exactly passes)."""
     vllm_method: str | None = None
     """`method` of `--speculative-config`, where the dialect reads one."""
 

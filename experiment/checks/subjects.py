@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 class Treated:
     """An arm that speculates; what the catalogue does not know is `None`, which is another rule's problem."""
 
+    name: str
     path: str
     """Of its `speculation`."""
     treatment: TreatmentSection
@@ -62,4 +63,5 @@ def treated(file: ExpandedFile) -> Iterator[Treated]:
     for number, (arm, (path, runtime)) in enumerate(zip(file.arms, runtimes(file), strict=True)):
         if arm.speculation is not None:
             draft = described(arm.speculation.draft)
-            yield Treated(f"arms[{number}].speculation", arm.speculation, runtime, path, target, draft)
+            own = f"arms[{number}].speculation"
+            yield Treated(arm.name, own, arm.speculation, runtime, path, target, draft)

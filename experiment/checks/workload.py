@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from experiment.arms import Prompt
+    from experiment.checks.subjects import Treated
     from experiment.schema import ExpandedFile
 
 NONCE_TOKENS = 16
@@ -26,25 +27,38 @@ CHAT_TEMPLATE_TOKENS = 32
 
 
 def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
-    """Prompt (upper bound: its UTF-8 bytes) and answer must fit `max_model_len`; the longest of each class is named."""
-    limit = file.serving.max_model_len
+    """Prompt (upper bound: its UTF-8 bytes) and answer must fit `max_model_len`, and where a drafting arm takes a step
+    whole or ends, so must a step; the longest of each class is named."""
+    limit, drafting = file.serving.max_model_len, _longest_step(file)
+    step = drafting.treatment.num_speculative_tokens if drafting else 0
     worst: dict[str, tuple[int, int, Prompt]] = {}
     for prompt in prompts:
-        need = prompt.utf8_bytes + _room(prompt) + (prompt.max_tokens or file.benchmark.max_tokens)
+        need = prompt.utf8_bytes + _room(prompt) + (prompt.max_tokens or file.benchmark.max_tokens) + step
         if need > limit:
             count, most, longest = worst.get(prompt.class_name, (0, 0, prompt))
             worst[prompt.class_name] = (count + 1, max(need, most), prompt if need > most else longest)
     for name, (count, need, prompt) in worst.items():
         answer = prompt.max_tokens or file.benchmark.max_tokens
+        last = (
+            f" + {step} for the last step of {drafting.name}, which fails beyond the context"
+            if drafting
+            else ""
+        )
         others = f" ({count - 1} more of this class do not fit either)" if count > 1 else ""
         yield Problem(
             "prompts.file" if file.prompts.file else f"prompts.classes.{name}",
             prompt.id,
             f"up to {prompt.utf8_bytes} prompt tokens (its UTF-8 bytes) + {_room(prompt)} for nonce and template + "
-            f"{answer} to generate = {need}, above max_model_len {limit}{others}",
+            f"{answer} to generate{last} = {need}, above max_model_len {limit}{others}",
             "shorten the prompt, lower benchmark.max_tokens or raise serving.max_model_len",
-            ("serving.max_model_len", "benchmark.max_tokens"),
+            ("serving.max_model_len", "benchmark.max_tokens", *([drafting.path] if drafting else [])),
         )
+
+
+def _longest_step(file: ExpandedFile) -> Treated | None:
+    """The arm with the longest step that must fit the context."""
+    whole = [arm for arm in treated(file) if arm.reachable and arm.mode and arm.mode.within_context]
+    return max(whole, key=lambda arm: arm.treatment.num_speculative_tokens, default=None)
 
 
 def _room(prompt: Prompt) -> int:

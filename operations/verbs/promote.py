@@ -83,6 +83,7 @@ def execute(options: argparse.Namespace) -> int:
         "replicas": serve.replicas,
         "max_replicas": serve.max_replicas,
         "load_balancer": serve.certificate_arn is not None,
+        "answer_limit": experiment.answer_limit,
         "at_zero": [arm.name for arm in experiment.served_arms if arm.name != serve.arm],
         "diff": wanted.diff(),
         "files": [str(path) for path in files],
@@ -154,6 +155,20 @@ def _next(
     return commands
 
 
+def _limits(experiment: Experiment, serve: Serve) -> list[str]:
+    """What callers must know of an arm whose server fails at the end of the context."""
+    limit = experiment.answer_limit
+    if limit is None:
+        return []
+    arm = next(arm for arm in experiment.arms if arm.name == serve.arm)
+    prompt = arm.serving.max_model_len - limit - arm.step_room
+    return [
+        f"answers end at {limit} tokens, whatever a caller asks for (the longest that was measured)",
+        f"prompts must not exceed {prompt} tokens, which no server checks: beyond that a step of {arm.step_room} tokens "
+        "can pass\n      the end of the context, and the server ends; refuse them in front of it",
+    ]
+
+
 def _text(experiment: Experiment, serve: Serve, told: dict[str, Any]) -> str:
     verb = "would be" if told["dry_run"] else "is"
     count = f"{serve.replicas} to {serve.max_replicas}" if serve.scales else str(serve.replicas)
@@ -162,6 +177,7 @@ def _text(experiment: Experiment, serve: Serve, told: dict[str, Any]) -> str:
         lines[0] += f"; {', '.join(told['at_zero'])} at 0"
     if told["diff"]:
         lines.append(told["diff"].rstrip("\n"))
+    lines += _limits(experiment, serve)
     changed = "would change" if told["dry_run"] else "changed"
     lines += [f"{changed}: {path}" for path in told["files"]] or ["the manifests are up to date"]
     lines.append(f"bills: {bill(experiment, serve).line()} at list price, whether requests come or not")

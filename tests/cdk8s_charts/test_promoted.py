@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from cdk8s_charts.checking import findings
+from cdk8s_charts.command import serve_argv
 from cdk8s_charts.manifest_file import ManifestFile
+from cdk8s_charts.parity import options
 from cdk8s_charts.promoted import ANNOTATION, scaled_object
 from cdk8s_charts.render import render
 from experiment import Experiment, load
@@ -116,6 +118,30 @@ def test_what_is_not_asked_for_is_not_rendered() -> None:
     assert {file.name for file in files if file.name >= "6"} == {"60-service.yaml"}
     assert "promoted" not in of_kind(files, "NetworkPolicy")
     assert of_kind(files, "Deployment")["qwen-vllm"]["spec"]["replicas"] == 2
+
+
+def test_answers_of_a_drafting_arm_are_limited_to_what_was_measured(
+    promoted: tuple[ManifestFile, ...],
+) -> None:
+    """Both arms alike, so that the promoted one stays the Deployment that was compared."""
+    for deployment in of_kind(promoted, "Deployment").values():
+        (server,) = deployment["spec"]["template"]["spec"]["containers"]
+        assert options(server["command"])["--override-generation-config"] == {"max_new_tokens": 600}
+        assert server["lifecycle"]["preStop"]["exec"]["command"][-1] == "135", "600 tokens at 0.2 s, and 15 s"
+
+
+@pytest.mark.parametrize("serve", [None, Serve(arm="qwen-vllm", replicas=1, max_replicas=1)])
+def test_answers_of_others_are_as_long_as_the_context_lets_them(serve: Serve | None) -> None:
+    experiment = replace(load(REFERENCE), serve=serve)
+    assert experiment.answer_limit is None
+    for arm in experiment.arms:
+        assert "--override-generation-config" not in serve_argv(arm, answer_limit=experiment.answer_limit)
+
+
+def test_a_longer_answer_of_one_prompt_is_the_limit() -> None:
+    reference = load(REFERENCE)
+    prompts = (replace(reference.prompts[0], max_tokens=700), *reference.prompts[1:])
+    assert replace(reference, serve=SERVE, prompts=prompts).answer_limit == 700
 
 
 def test_without_a_promoted_arm_there_is_no_service_of_it() -> None:

@@ -114,7 +114,8 @@ REFUSED: dict[str, tuple[Edit, str, str]] = {
     "prompt too long": (
         put("prompts.classes.json.3", "x" * 400),
         "prompts.classes.json",
-        "up to 400 prompt tokens (its UTF-8 bytes) + 48 for nonce and template + 600 to generate = 1048",
+        "up to 400 prompt tokens (its UTF-8 bytes) + 48 for nonce and template + 600 to generate + 7 for "
+        "the last step of qwen-sd-vllm, which fails beyond the context = 1055",
     ),
     "prompt length in bytes, not letters": (
         put("prompts.classes.json.3", "é" * 200),
@@ -226,6 +227,49 @@ def test_refused_in_one_line_that_says_where_what_why_and_what_to_do(name: str, 
     assert "; " in lines[0]
     extra = [problem.path for problem in caught.value.problems if problem.path != path]
     assert not extra, f"one mistake is one problem, but these came with it: {caught.value.lines}"
+
+
+LONGEST = "prompts.classes.json.3"
+EAGLE3: Edit = both(
+    put("runtime", "native-vllm-0.29"),
+    put("serving.artifact_source", "scratch"),
+    put(SPECULATION, {"mode": "eagle3", "num_speculative_tokens": 7}),
+    put(f"{SPECULATION}.draft", {"model": "somebody/a-head", "head_for": "Qwen/Qwen3-32B"}),
+)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        put(LONGEST, "x" * 369),
+        both(put(LONGEST, "x" * 374), put(f"{SPECULATION}.num_speculative_tokens", 2)),
+        both(EAGLE3, put(LONGEST, "x" * 376)),
+    ],
+    ids=[
+        "prompt + answer + k equal the context",
+        "a smaller window",
+        "a runtime without that limit",
+    ],
+)
+def test_a_prompt_may_fill_the_context_up_to_the_last_step(edit: Edit, variation: Variation) -> None:
+    assert load(variation(edit)).arms[1].step_room in (7, 2, 0)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        put(LONGEST, "x" * 370),
+        both(put(LONGEST, "x" * 375), put(f"{SPECULATION}.num_speculative_tokens", [2, 7])),
+        both(EAGLE3, put(LONGEST, "x" * 377)),
+    ],
+    ids=["one token more", "the longest window of a sweep counts", "beyond the context itself"],
+)
+def test_a_prompt_beyond_the_last_step_is_refused(edit: Edit, variation: Variation) -> None:
+    with pytest.raises(InvalidExperiment) as caught:
+        load(variation(edit))
+    (line,) = caught.value.lines
+    assert "prompts.classes.json" in line
+    assert "above max_model_len 1024" in line
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,8 @@ def test_the_file_and_the_manifests_change_together_and_the_next_steps_are_said(
     assert "+serve:" in out
     assert "$35.76 an hour" in out
     assert "every day at 22:00 UTC" in out
+    assert "answers end at 600 tokens, whatever a caller asks for" in out
+    assert "prompts must not exceed 417 tokens" in out, "1024 - 600 - 7"
     assert "cdk deploy --all" in out
     assert "scripts/scale 1" in out
     assert [path.name for path in file.parent.iterdir() if path.name.startswith(".")] == []
