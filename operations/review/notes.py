@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -148,10 +148,15 @@ def objects(
             yield Note("apply", f"{kind} {name}: {texts[kind, name]}", needs_human=texts[kind, name] != "new")
 
 
-def resources(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Note]:
-    """Of the stacks of this experiment: what is lost, and what replaces nodes."""
+def resources(
+    name: str, before: Mapping[str, Any], after: Mapping[str, Any], *, names: Collection[str]
+) -> Iterator[Note]:
+    """Of the stacks of this experiment: what is lost, and what replaces nodes. `names`: of all experiments."""
     for stack in sorted(before.keys() | after.keys()):
-        if not stack.startswith(f"{name}-"):
+        owners = [one for one in names if stack.startswith(f"{one}-")]
+        if name != max(
+            owners, key=len, default=None
+        ):  # `a-b-storage` is of `a-b`, where both `a` and `a-b` exist
             continue
         resources = [side.get(stack, {}).get("Resources", {}) for side in (before, after)]
         for logical_id, old in resources[0].items():

@@ -117,7 +117,9 @@ def _experiments(
             *notes.prompts(old["prompts"], new["prompts"]),
             *(Note("apply", text) for text in sorted(kubernetes.refused(was, now))),
             *notes.objects(arms, *(state["objects"].get(name, {}) for state in (base, head))),
-            *notes.resources(name, before, after),
+            *notes.resources(
+                name, before, after, names=base["experiments"].keys() | head["experiments"].keys()
+            ),
         )
         if said or any(row.changes or row.needs_human for row in arms):
             yield ExperimentReview(name, arms, said)

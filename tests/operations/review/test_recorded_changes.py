@@ -383,6 +383,16 @@ def test_what_is_lost_or_replaced_in_a_stack_is_named(base: State, head: State) 
     ]
 
 
+def test_what_another_experiment_loses_is_not_told_of_one_whose_name_begins_alike(
+    base: State, edited: Callable[[Edit], State]
+) -> None:
+    other = edited(lambda data: data.update(name="qwen3-32b-two"))
+    for part in ("experiments", "objects", "templates"):
+        other[part] |= base[part]
+    experiment = only(other, base)
+    assert experiment.name == "qwen3-32b-two"
+
+
 def test_a_node_group_that_may_only_grow_keeps_its_nodes(base: State, head: State) -> None:
     group = head["templates"]["qwen3-32b-nodes"]["Resources"]["Group"]["Properties"]
     group["ScalingConfig"] = {"MaxSize": 2}
