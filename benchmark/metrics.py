@@ -109,7 +109,8 @@ TOKENS_PER_STEP = Metric(
     name="tokens_per_step",
     unit="tokens",
     better="higher",
-    formula="1 + accepted drafts / decode steps as the server counts them for the request, else tokens_per_chunk",
+    formula="1 + accepted drafts / decode steps as the server counts them for the request, else tokens_per_chunk where "
+    "a step can yield as many",
     scope="request",
     cloudwatch_name="TokensPerStep",
     cloudwatch_unit="Count",
@@ -120,7 +121,8 @@ ACCEPTANCE_LENGTH = Metric(
     unit="tokens",
     better="higher",
     formula="tokens per decode step over all steps of the cell, the target's own included: 1 + accepted drafts / "
-    "steps by the server's statistics or counters, else tokens over chunks; `acceptance.source` says which",
+    "steps by the server's statistics or counters, else tokens over chunks where nothing shows that a chunk is not a "
+    "step; `acceptance.source` says which",
     scope="cell",
     cloudwatch_name="TokensPerStep",
     cloudwatch_unit="Count",

@@ -1,80 +1,142 @@
 """How many tokens a decode step yields, and how that is known.
 
-In the order of trust: the server's own statistics of each request (vLLM's
-`--per-request-spec-decode-metrics`); its counters, read before and after the cell's blocks; else tokens per
-streamed chunk: an engine streams one chunk for each decode step, so a chunk holds what one step yielded. Older
-engines offer nothing better.
+In the order of trust: the server's own statistics of each request (vLLM's `--per-request-spec-decode-metrics`); its
+counters of drafts, read before and after the cell's blocks; its counter of generated tokens, where that counts steps
+(vLLM 0.9.1); else tokens per streamed chunk: an engine streams one chunk for each decode step, so a chunk holds what
+one step yielded. Chunks can be merged or split on their way. Where something shows that they were, they do not count.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from benchmark.analyse.drafts import Drafts, counter_deltas, of_steps, server_counts, total
-from benchmark.analyse.values import decode_steps, output_tokens, tokens_per_chunk
+from benchmark.analyse.drafts import (
+    Drafts,
+    counter_deltas,
+    generation_steps,
+    of_steps,
+    server_counts,
+    total,
+)
+from benchmark.analyse.values import decode_steps, output_tokens, pooled, tokens_per_chunk
 from benchmark.measure.records import BlockRecord, RequestRecord
 from benchmark.plan import Arm
 
 SERVER = "server per-request"
 COUNTERS = "server counters"
+GENERATED = "generation counter"
 CHUNKS = "tokens per chunk"
+PLAIN = "plain decoding"
 UNKNOWN = "unknown"
+NOTES = {
+    SERVER: "1 + accepted drafts / speculative steps, counted by the server for each request",
+    COUNTERS: "1 + accepted drafts / steps, by the server's counters before and after each block of the cell; other "
+    "traffic would be in them",
+    GENERATED: "(tokens - answers) / (advance of vllm:generation_tokens_total - answers), which the engine of vLLM "
+    "0.9.1 advances once a step and sequence; other traffic would be in it",
+    CHUNKS: "tokens of all chunks but each answer's first, over the number of these chunks; a chunk is taken for a "
+    "decode step, an answer's last one may be cut short",
+    PLAIN: "by the plan a step of the arm yields one token",
+    UNKNOWN: "no answer tells how many tokens its chunks hold",
+}
+_TOTALS = (
+    "mean over answers of (tokens - 1) / (chunks - 1): the server tells totals only, so the first chunk is taken to hold "
+    "one token and how tokens spread is unknown"
+)
 _SPLIT_LIMIT = 0.01
 """Above this share of merged chunks, what is left does not stand for the engine's steps."""
+_AGREE = 0.03
+"""Two sources of one number may differ by so much."""
+_SHORTER = 0.95
+"""A step that drafts and verifies takes at least as long as a plain one; below this share it is not a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is known of the decode steps of one cell."""
+
+    source: str
+    tokens_per_step: float | None
+    note: str
+    drafts: Drafts | None = None
+    positions: tuple[str, Drafts] | None = None
+    """The first source that splits its counts by position, and they; None where none does or the arm never drafts."""
+    caution: str | None = None
+    """Why chunks are not taken for steps, where something shows that they are not."""
+
+
+def known(
+    arm: Arm,
+    records: Sequence[RequestRecord],
+    blocks: Sequence[BlockRecord] = (),
+    plain_s: float | None = None,
+) -> Known:
+    """From all measured requests of a cell, failed ones too; `plain_s`: of a plain arm's step there."""
+    answered = [record for record in records if record.error is None]
+    counted = [
+        (source, drafts)
+        for source, drafts in (
+            (SERVER, of_server(answered)),
+            (COUNTERS, counter_deltas(blocks)),
+            (GENERATED, generation_steps(records, blocks)),
+        )
+        if drafts and drafts.steps and 1 <= drafts.tokens_per_step <= arm.max_tokens_per_step
+    ]
+    seen = of_chunks(arm, answered)
+    per_chunk = _per_chunk(arm, answered, seen)
+    caution = _doubt(arm, answered, per_chunk, counted, plain_s)
+    by_chunk = [(CHUNKS, seen)] if seen and seen.steps and not caution else []
+    positions = next((one for one in (*counted, *by_chunk) if one[1].survival()), None)
+    found: dict[str, Any] = {
+        "caution": caution,
+        "positions": positions if arm.max_tokens_per_step > 1 else None,
+    }
+    if best := (*counted, *by_chunk):
+        source, drafts = best[0]
+        per_step = drafts.tokens_per_step
+        return Known(source=source, drafts=drafts, tokens_per_step=per_step, note=NOTES[source], **found)
+    if per_chunk is not None and not caution:
+        return Known(source=CHUNKS, tokens_per_step=per_chunk, note=_TOTALS, **found)
+    if per_chunk is not None and arm.max_tokens_per_step == 1:
+        return Known(source=PLAIN, tokens_per_step=1.0, note=NOTES[PLAIN], **found)
+    return Known(source=UNKNOWN, tokens_per_step=None, note=caution or NOTES[UNKNOWN], **found)
 
 
 def acceptance(
-    arm: Arm, answered: Sequence[RequestRecord], blocks: Sequence[BlockRecord] = ()
+    arm: Arm,
+    records: Sequence[RequestRecord],
+    blocks: Sequence[BlockRecord] = (),
+    plain_s: float | None = None,
 ) -> dict[str, Any]:
     """Tokens per decode step over all steps of a cell, with its source and the engine's ceiling."""
-    source, drafts, note = known_drafts(arm, answered, blocks)
-    split = positions(arm, answered, blocks)
-    if split and split[0] != source:
+    said = known(arm, records, blocks, plain_s)
+    note, split, per_step = said.note, said.positions, said.tokens_per_step
+    if split and split[0] != said.source:
         note = f"{note}; by position: {split[0]}"
-    per_step = drafts.tokens_per_step if drafts else _mean_of_totals(arm, answered)
-    spread = _spread(answered)
     if arm.speculative_tokens == 0:
         note = f"the arm does not speculate; {note}"
+    spread = _spread([record for record in records if record.error is None])
     return {
-        "source": source,
+        "source": said.source,
         "tokens_per_step": per_step,
         "per_position": list(split[1].survival() or ()) if split else None,
         "ceiling": arm.max_tokens_per_step,
         "share_of_ceiling": None if per_step is None else per_step / arm.max_tokens_per_step,
-        "steps": drafts.steps if drafts else None,
+        "steps": said.drafts.steps if said.drafts else None,
         "distribution": {str(n): spread[n] for n in sorted(spread)} if spread else None,
         "steps_above_ceiling": _above(arm, spread),
+        "caution": said.caution,
         "note": note,
         "explanation": note,
     }
 
 
-def known_drafts(
-    arm: Arm, answered: Sequence[RequestRecord], blocks: Sequence[BlockRecord] = ()
-) -> tuple[str, Drafts | None, str]:
-    """The source that is used, what it counted, and what that is; no counts where only totals are known."""
-    if (said := of_server(answered)) and said.steps:
-        note = "1 + accepted drafts / speculative steps, counted by the server for each request"
-        return SERVER, said, note
-    if blocks and (counted := counter_deltas(blocks)):
-        note = "1 + accepted drafts / steps, by the server's counters before and after each block of the cell"
-        return COUNTERS, counted, f"{note}; other traffic would be in them"
-    if (seen := of_chunks(arm, answered)) and seen.steps:
-        note = (
-            "tokens of all chunks but each answer's first, over the number of these chunks; a chunk is taken "
-        )
-        return CHUNKS, seen, f"{note}for a decode step, an answer's last one may be cut short"
-    if _mean_of_totals(arm, answered) is not None:
-        note = "mean over answers of (tokens - 1) / (chunks - 1): the server tells totals only, so the first "
-        return CHUNKS, None, f"{note}chunk is taken to hold one token and how tokens spread is unknown"
-    return UNKNOWN, None, "no answer tells how many tokens its chunks hold"
-
-
 def of_server(answered: Sequence[RequestRecord]) -> Drafts | None:
-    """Where each request carries the server's counts."""
+    """Where each request has the server's counts."""
     said = [counts for record in answered if (counts := server_counts(record))]
     return total(said) if said and len(said) == len(answered) else None
 
@@ -86,33 +148,75 @@ def of_chunks(arm: Arm, answered: Sequence[RequestRecord]) -> Drafts | None:
     return of_steps(map(decode_steps, answered), arm.max_tokens_per_step)
 
 
-def positions(
-    arm: Arm, answered: Sequence[RequestRecord], blocks: Sequence[BlockRecord] = ()
-) -> tuple[str, Drafts] | None:
-    """The first source that splits its counts by position; None where none does or the arm never drafts."""
-    if arm.max_tokens_per_step == 1:
-        return None
-    for source, drafts in (
-        (SERVER, of_server(answered)),
-        (COUNTERS, counter_deltas(blocks)),
-        (CHUNKS, _split_chunks(arm, answered)),
-    ):
-        if drafts and drafts.steps and drafts.survival():
-            return source, drafts
-    return None
+def first_look(arm: Arm, said: Known) -> str:
+    """After the warm-up, in one line: do the sources of an arm's tokens per step tell the same?"""
+    if said.tokens_per_step is None:
+        return f"{arm.name}: tokens per step are not known: {said.note}"
+    text = f"{arm.name}: {said.tokens_per_step:.2f} tokens per step by {said.source}"
+    if said.caution:
+        return f"{text}; {said.caution}"
+    if said.source == CHUNKS:
+        return f"{text}; no counter of the server tells whether a chunk is a step"
+    return f"{text}, and nothing in the stream contradicts it"
 
 
-def _split_chunks(arm: Arm, answered: Sequence[RequestRecord]) -> Drafts | None:
-    spread = _spread(answered)
-    believable = _above(arm, spread) <= _SPLIT_LIMIT * spread.total()
-    return of_chunks(arm, answered) if believable else None
-
-
-def _mean_of_totals(arm: Arm, answered: Sequence[RequestRecord]) -> float | None:
-    """Where only totals are known: a mean of the answers' means."""
+def _per_chunk(arm: Arm, answered: Sequence[RequestRecord], seen: Drafts | None) -> float | None:
+    if seen and seen.steps:
+        return seen.tokens_per_step
     means = [tokens_per_chunk(record, output_tokens(record, arm.max_tokens_per_step)) for record in answered]
-    known = [mean for mean in means if mean is not None]
-    return sum(known) / len(known) if known else None
+    told = [mean for mean in means if mean is not None]
+    return sum(told) / len(told) if told else None
+
+
+def _doubt(
+    arm: Arm,
+    answered: Sequence[RequestRecord],
+    per_chunk: float | None,
+    counted: Sequence[tuple[str, Drafts]],
+    plain_s: float | None,
+) -> str | None:
+    if per_chunk is None:
+        return None
+    return next(_doubts(arm, answered, per_chunk, counted, plain_s), None)
+
+
+def _doubts(
+    arm: Arm,
+    answered: Sequence[RequestRecord],
+    per_chunk: float,
+    counted: Sequence[tuple[str, Drafts]],
+    plain_s: float | None,
+) -> Iterator[str]:
+    """What shows that chunks are not the engine's steps.
+
+    The server counts the whole of an answer's last step, whose end the stream does not show.
+    """
+    spread, ceiling = _spread(answered), arm.max_tokens_per_step
+    if (merged := _above(arm, spread)) > _SPLIT_LIMIT * spread.total():
+        yield (
+            f"{merged} of {spread.total()} chunks hold more than the {ceiling} tokens that a step can yield: steps were "
+            "merged on their way, as with a busy client"
+        )
+    if not 1 <= per_chunk <= ceiling:
+        yield (
+            f"chunks hold {per_chunk:.2f} tokens, a step yields 1 to {ceiling}: steps were merged or split on "
+            "their way"
+        )
+    timed = pooled(answered, ceiling)
+    for source, drafts in counted[:1]:
+        cut = 0.0 if source == GENERATED or not timed else len(answered) * (ceiling - 1) / 2 / timed[1]
+        if abs(per_chunk / drafts.tokens_per_step - 1) > _AGREE + cut:
+            yield (
+                f"chunks hold {per_chunk:.2f} tokens, but a step yields {drafts.tokens_per_step:.2f} by {source}: a chunk "
+                "is not a step here"
+            )
+    if arm.speculative_tokens and not counted and plain_s and timed:
+        chunk_s = timed[0] / timed[1] * per_chunk
+        if chunk_s < plain_s * _SHORTER:
+            yield (
+                f"a chunk takes {chunk_s * 1000:.1f} ms and a plain step {plain_s * 1000:.1f} ms, but a step that also "
+                "drafts is not shorter: a chunk is probably not a step"
+            )
 
 
 def _spread(answered: Sequence[RequestRecord]) -> Counter[int]:

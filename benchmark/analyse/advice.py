@@ -55,6 +55,7 @@ def advice(
       plain_s, verify_s, draft_s, draft_cost (draft_s / plain_s), by_k, best_k, recommended_k, text}], where
       `by_k` is [{k, tokens_per_step, tokens_per_step_low, tokens_per_step_high, step_s, tpot_s, speed_up, ci_low,
       ci_high, verdict}]
+    - `left_out` (of a run only): [{class, concurrency, rate_per_s, arm, why}], cells whose chunks are not steps
     - `mixes`: [{concurrency, rate_per_s, arm, weights: {class: share}, by_k: [{k, speed_up, ci_low, ci_high}],
       best_k, recommended_k, text}]
 

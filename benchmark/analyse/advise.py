@@ -46,14 +46,25 @@ def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
         for arm in speculating
         if (subject := _subject(cells, (plain, arm), place, wishes))
     ]
+    doubts = _doubts(cells, speculating)
     if not found:
-        raise ResultsError(
-            f"run {raw.sittings[0].run}: no cell tells how many tokens its steps yield, position by position; "
+        why = "; ".join(dict.fromkeys(doubts.values())) or (
             "the server must send usage with every chunk, or statistics of speculation"
+        )
+        raise ResultsError(
+            f"run {raw.sittings[0].run}: no cell tells how many tokens its steps yield, position by position; {why}"
         )
     first = raw.sittings[0]
     basis = f"run {first.run} of {plan.experiment} ({plan.model}), {first.provenance}"
-    return advice(found, wishes, basis=basis, own_times=wishes.step_times is None)
+    said = advice(found, wishes, basis=basis, own_times=wishes.step_times is None)
+    left_out = [{**place.to_dict(), "arm": arm, "why": why} for (place, arm), why in doubts.items()]
+    return {**said, "left_out": left_out}
+
+
+def _doubts(cells: Cells, arms: Sequence[Arm]) -> dict[tuple[Place, str], str]:
+    """Why nothing is built on an arm's chunks, by place and arm."""
+    steps = {(place, arm.name): cells.steps(arm, place) for place in cells.places for arm in arms}
+    return {where: one.caution for where, one in steps.items() if one.caution and not one.positions}
 
 
 def forecast(acceptance: Mapping[str, Sequence[float]], wishes: Wishes, *, basis: str) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
-from benchmark.analyse.acceptance import acceptance
+from benchmark.analyse.acceptance import Known, acceptance, known
 from benchmark.analyse.comparison import Pairs, pairs_of
+from benchmark.analyse.drafts import server_counts
 from benchmark.analyse.equality import output_equality
 from benchmark.analyse.load import cost, goodput, throughput
 from benchmark.analyse.stats import distribution
-from benchmark.analyse.values import gaps, output_tokens, request_values, tokens_per_chunk
+from benchmark.analyse.values import gaps, output_tokens, pooled, request_values, tokens_per_chunk
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import BlockRecord, RequestRecord
 from benchmark.metrics import (
@@ -72,6 +73,17 @@ class Cells:
     def blocks_of(self, arm: Arm, place: Place) -> list[BlockRecord]:
         return self.blocks.get((arm.name, place), [])
 
+    def plain_s(self, place: Place) -> float | None:
+        """Seconds of a step of an arm that decodes plainly, the baseline where it does; None without such an arm."""
+        arms = (self.baseline, *self.plan.arms)
+        plain = next((arm for arm in arms if arm.max_tokens_per_step == 1), None)
+        timed = plain and pooled(self.answered(plain, place), 1)
+        return timed[0] / timed[1] if timed else None
+
+    def steps(self, arm: Arm, place: Place) -> Known:
+        """What is known of an arm's decode steps."""
+        return known(arm, self.of(arm, place), self.blocks_of(arm, place), self.plain_s(place))
+
     def pairs(self, arm: Arm, place: Place) -> Pairs:
         """Answered pairs of the baseline and `arm`."""
         return pairs_of(self.of(self.baseline, place), self.of(arm, place))
@@ -93,7 +105,7 @@ def describe(cells: Cells, arm: Arm, place: Place) -> dict[str, Any]:
     plan, records, blocks = cells.plan, cells.of(arm, place), cells.blocks_of(arm, place)
     answered = cells.answered(arm, place)
     errors = Counter(record.error for record in records if record.error)
-    known = acceptance(arm, answered, blocks)
+    steps = acceptance(arm, records, blocks, cells.plain_s(place))
     delivered = throughput(arm, records, blocks)
     lengths = [float(r.completion_tokens) for r in answered if r.completion_tokens]
     compared = arm.name != plan.baseline
@@ -104,14 +116,14 @@ def describe(cells: Cells, arm: Arm, place: Place) -> dict[str, Any]:
         "errors": errors.total(),
         "error_rate": errors.total() / len(records) if records else None,
         "error_names": dict(errors.most_common()),
-        **_distributions(answered, arm),
-        ACCEPTANCE_LENGTH.name: known["tokens_per_step"],
+        **_distributions(answered, arm, by_chunk=steps["caution"] is None),
+        ACCEPTANCE_LENGTH.name: steps["tokens_per_step"],
         "completion_tokens": distribution(lengths),
         "cached_tokens": sum(r.cached_tokens or 0 for r in answered),
         "finish_reasons": dict(Counter(str(r.finish_reason) for r in answered)),
         "forced_length": sum(r.forced_length for r in answered),
         "token_source": token_source(answered),
-        "acceptance": known,
+        "acceptance": steps,
         "output_equality": output_equality(plan.baseline, cells.pairs(arm, place)) if compared else None,
         "throughput": delivered,
         "goodput": goodput(plan.slo, arm, records, blocks),
@@ -133,20 +145,22 @@ def _place(record: RequestRecord | BlockRecord) -> Place:
     return Place(record.class_, Load(concurrency=record.concurrency))
 
 
-def _distributions(answered: Sequence[RequestRecord], arm: Arm) -> dict[str, Any]:
-    """Each metric that has values of its own: over requests, or over chunks for the inter-chunk latency."""
+def _distributions(answered: Sequence[RequestRecord], arm: Arm, *, by_chunk: bool) -> dict[str, Any]:
+    """Each metric that has values of its own: over requests, or over chunks for the inter-chunk latency.
+
+    `by_chunk`: whether chunks may stand for steps.
+    """
     values = [request_values(record, arm.max_tokens_per_step) for record in answered]
+    if not by_chunk:
+        for record, of_one in zip(answered, values, strict=True):
+            if server_counts(record) is None:
+                of_one.pop(TOKENS_PER_STEP.name, None)
     found = {
         metric.name: distribution([of_one[metric.name] for of_one in values if metric.name in of_one])
         for metric in METRICS
         if metric.scope == "request" and metric.published and metric.unit != "requests"
     }
-    chunks = [
-        of_one.get(TOKENS_PER_STEP.name)
-        if record.spec_stats is None
-        else tokens_per_chunk(record, output_tokens(record, arm.max_tokens_per_step))
-        for record, of_one in zip(answered, values, strict=True)
-    ]
+    chunks = [tokens_per_chunk(record, output_tokens(record, arm.max_tokens_per_step)) for record in answered]
     found[TOKENS_PER_CHUNK.name] = distribution([mean for mean in chunks if mean is not None])
     found[INTER_CHUNK_LATENCY.name] = distribution([gap for record in answered for gap in gaps(record)])
     return found

@@ -16,11 +16,15 @@ from itertools import accumulate, zip_longest
 from operator import mul
 from typing import Any
 
+from benchmark.measure.plausible import MOST_TOKENS
 from benchmark.measure.records import BlockRecord, RequestRecord
 
 COUNTED_DRAFTS = "vllm:spec_decode_num_drafts_total"
 COUNTED_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 COUNTED_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total/"
+COUNTED_GENERATED = "vllm:generation_tokens_total"
+_COUNTS_TOKENS = 0.97
+"""From this share of the tokens on, the counter of generated tokens counts tokens, and tells nothing about steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +89,12 @@ def server_counts(record: RequestRecord) -> Drafts | None:
     steps, accepted = said.get("num_spec_steps"), said.get("num_accepted_draft_tokens")
     if type(steps) is not int or type(accepted) is not int:
         return None
+    if min(steps, accepted) < 0 or max(steps, accepted) > MOST_TOKENS:
+        return None
     histogram = said.get("acceptance_histogram")
     survivors = None
-    if isinstance(histogram, list) and all(type(n) is int for n in histogram) and sum(histogram) == steps:
+    whole = isinstance(histogram, list) and all(type(n) is int and n >= 0 for n in histogram)
+    if histogram and whole and sum(histogram) == steps:
         survivors = tuple(sum(histogram[position:]) for position in range(len(histogram)))
     return Drafts(
         steps=steps,
@@ -99,11 +106,7 @@ def server_counts(record: RequestRecord) -> Drafts | None:
 
 def counter_deltas(blocks: Sequence[BlockRecord]) -> Drafts | None:
     """What the server counted during `blocks`; None where one lacks it, or a counter fell (a restart)."""
-    changes = [_deltas(block) for block in blocks]
-    known = [change for change in changes if change is not None]
-    if not known or len(known) < len(changes):
-        return None
-    counted = {name: sum(change.get(name, 0.0) for change in known) for name in set().union(*known)}
+    counted = _changes(blocks)
     steps = counted.get(COUNTED_DRAFTS, 0)
     if steps <= 0 or COUNTED_ACCEPTED not in counted:
         return None
@@ -117,6 +120,32 @@ def counter_deltas(blocks: Sequence[BlockRecord]) -> Drafts | None:
         tried=tuple(survivors[:-1]) if split else None,
         passed=tuple(survivors[1:]) if split else None,
     )
+
+
+def generation_steps(records: Sequence[RequestRecord], blocks: Sequence[BlockRecord]) -> Drafts | None:
+    """Steps by the counter of generated tokens, on engines where it counts steps; None where it cannot tell.
+
+    The engine of vLLM 0.9.1 (V0) adds one for each finished prefill and one for each sequence in each decode step,
+    however many tokens the step yields (`LLMEngine._get_stats`: every scheduled sequence is one batched token; read
+    in https://github.com/aws-neuron/upstreaming-to-vllm at dd417b3). Later engines add the tokens.
+    """
+    if not records or any(record.error or not record.completion_tokens for record in records):
+        return None  # what a request without an end added is not known
+    tokens = sum(record.completion_tokens or 0 for record in records)
+    advanced = _changes(blocks).get(COUNTED_GENERATED, 0.0)
+    steps = round(advanced) - len(records)
+    if steps <= 0 or advanced >= tokens * _COUNTS_TOKENS:
+        return None
+    return Drafts(steps=steps, accepted=tokens - len(records) - steps, tried=None, passed=None)
+
+
+def _changes(blocks: Sequence[BlockRecord]) -> dict[str, float]:
+    """By counter, the sum over `blocks`; nothing where one lacks it, or a counter fell (a restart)."""
+    changes = [_deltas(block) for block in blocks]
+    known = [change for change in changes if change is not None]
+    if not known or len(known) < len(changes):
+        return {}
+    return {name: sum(change.get(name, 0.0) for change in known) for name in set().union(*known)}
 
 
 def _deltas(block: BlockRecord) -> dict[str, float] | None:

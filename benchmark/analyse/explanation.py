@@ -7,13 +7,12 @@ t is above r does it pay, whatever the share of accepted drafts: the speed-up to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from benchmark.analyse.cells import Cells, Place
 from benchmark.analyse.comparison import EQUIVALENT
-from benchmark.analyse.values import decoding, output_tokens
-from benchmark.measure.records import RequestRecord
+from benchmark.analyse.values import pooled
 from benchmark.metrics import INTER_CHUNK_LATENCY
 from benchmark.plan import Arm
 
@@ -40,7 +39,7 @@ def explain(
         "break_even_tokens_per_step": None,
         "predicted_speed_up": None,
         "measured_speed_up": measured_speed_up,
-        "text": "the steps of an arm are not known: no answer tells how many tokens its chunks hold",
+        "text": f"the steps of an arm are not known: {_why(described, arm)}",
     }
     if base and treated:
         said["step_time_ratio"] = treated[1] / base[1]
@@ -50,23 +49,22 @@ def explain(
     return said
 
 
+def _why(described: Described, arm: Arm) -> str:
+    notes = [described[arm.name]["acceptance"], *(cell["acceptance"] for cell in described.values())]
+    unknown = [one["note"] for one in notes if one["tokens_per_step"] is None]
+    return unknown[0] if unknown else "no answer has a second chunk"
+
+
 def _step(cells: Cells, arm: Arm, place: Place, cell: Mapping[str, Any]) -> tuple[float, float] | None:
     """Tokens of a typical decode step, and its seconds: the median pause between chunks, if they are steps."""
     per_step, pauses = cell["acceptance"]["tokens_per_step"], cell[INTER_CHUNK_LATENCY.name]
-    known = _pooled(arm, cells.answered(arm, place))
+    known = pooled(cells.answered(arm, place), arm.max_tokens_per_step)
     if per_step is None or known is None or not pauses:
         return None
     span, tokens = known
     if abs(tokens / pauses["n"] / per_step - 1) <= _ONE_CHUNK_A_STEP and pauses["p50"] > 0:
         return per_step, pauses["p50"]  # 0 where most chunks came in the packet of the one before
     return (per_step, span / tokens * per_step) if span > 0 else None
-
-
-def _pooled(arm: Arm, answered: Sequence[RequestRecord]) -> tuple[float, int] | None:
-    """Seconds and tokens of all answers' decoding."""
-    parts = [decoding(record, output_tokens(record, arm.max_tokens_per_step)) for record in answered]
-    known = [part for part in parts if part]
-    return (sum(span for span, _ in known), sum(tokens for _, tokens in known)) if known else None
 
 
 def _in_words(said: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmark.analyse.acceptance import CHUNKS, COUNTERS, SERVER, of_chunks, of_server, positions
+from benchmark.analyse.acceptance import CHUNKS, COUNTERS, SERVER, of_chunks, of_server
 from benchmark.analyse.cells import Cells, Place
 from benchmark.analyse.comparison import pairs_of
 from benchmark.analyse.drafts import Drafts
@@ -53,7 +53,7 @@ def sample(
     """
     plain, arm = arms
     answered = cells.answered(arm, place)
-    known = positions(arm, answered, cells.blocks_of(arm, place))
+    known = cells.steps(arm, place).positions
     if known is None:
         return None
     source, of_cell = known
@@ -93,7 +93,7 @@ def _sample(drafts: Drafts, times: StepTimes, timed: _Timed) -> Sample:
 def _windows(cells: Cells, arm: Arm, place: Place) -> dict[str, dict[int, float]]:
     """By prompt, the arm's window and the seconds of its step; empty where its steps are not known."""
     answered = cells.answered(arm, place)
-    known = positions(arm, answered, cells.blocks_of(arm, place))
+    known = cells.steps(arm, place).positions
     if known is None:
         return {}
     source, of_cell = known

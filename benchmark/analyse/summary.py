@@ -13,9 +13,10 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
 - `cells`: [{arm, class, concurrency, rate_per_s, n, errors, error_rate, error_names, finish_reasons,
   forced_length (requests), cached_tokens, token_source, <metric of the registry with values of its own>:
   {n, mean, p50, p90, p95, p99}, completion_tokens: the same,
-  `acceptance`: {source: "server per-request" | "server counters" | "tokens per chunk" | "unknown",
-  tokens_per_step, per_position: [share of steps in which draft 1, 2, ... was accepted] | null, ceiling,
-  share_of_ceiling, steps, distribution: {tokens: steps} | null, steps_above_ceiling, note,
+  `acceptance`: {source: "server per-request" | "server counters" | "generation counter" | "tokens per chunk" |
+  "plain decoding" | "unknown", tokens_per_step (null where what is known of it is not possible), per_position: [share of steps in which draft 1, 2, ... was accepted] | null, ceiling,
+  share_of_ceiling, steps, distribution: {tokens: chunks} | null, steps_above_ceiling, caution: why chunks are not
+  taken for steps | null, note,
   explanation (the note, by its earlier name)},
   `acceptance_length`: acceptance.tokens_per_step,
   `output_equality`: {baseline, n_pairs, equal, rate, first_divergence_chars: [..]} | null for the baseline,

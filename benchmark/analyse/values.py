@@ -24,7 +24,7 @@ def request_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str,
         metrics.E2E.name: record.e2e_s,
         metrics.TPOT.name: _time_per_output_token(record, tokens),
         metrics.OUTPUT_TOKENS_PER_S.name: tokens / record.e2e_s if tokens and record.e2e_s else None,
-        metrics.TOKENS_PER_STEP.name: _tokens_per_step(record, tokens),
+        metrics.TOKENS_PER_STEP.name: _tokens_per_step(record, tokens, max_tokens_per_step),
         metrics.LLMPERF_INTER_TOKEN_LATENCY.name: record.e2e_s / stream_chunks if stream_chunks else None,
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -70,11 +70,20 @@ def decoding(record: RequestRecord, tokens: int | None) -> tuple[float, int] | N
     return (span, tokens - first) if tokens > first and span > 0 else None
 
 
+def pooled(records: Sequence[RequestRecord], max_tokens_per_step: int) -> tuple[float, int] | None:
+    """Seconds and tokens of all answers' decoding."""
+    parts = [decoding(record, output_tokens(record, max_tokens_per_step)) for record in records]
+    known = [part for part in parts if part]
+    return (sum(span for span, _ in known), sum(tokens for _, tokens in known)) if known else None
+
+
 def _time_per_output_token(record: RequestRecord, tokens: int | None) -> float | None:
     known = decoding(record, tokens)
     return known[0] / known[1] if known else None
 
 
-def _tokens_per_step(record: RequestRecord, tokens: int | None) -> float | None:
+def _tokens_per_step(record: RequestRecord, tokens: int | None, ceiling: int) -> float | None:
+    """None where chunks were merged or split on their way, so that they hold what no step yields."""
     said = server_counts(record)
-    return said.tokens_per_step if said and said.steps else tokens_per_chunk(record, tokens)
+    found = said.tokens_per_step if said and said.steps else tokens_per_chunk(record, tokens)
+    return found if found is not None and 1 <= found <= ceiling else None

@@ -1,4 +1,4 @@
-"""A server's own counters of speculation, read around a block: the second best source of acceptance.
+"""A server's own counters of what it generated and what became of drafts, read around a block.
 
 vLLM counts per engine and model since its start, so the difference over a block is the block's, as long as
 nobody else asks the server meanwhile. https://docs.vllm.ai/en/latest/usage/metrics.html
@@ -16,7 +16,10 @@ from benchmark.measure.client import read_at_most
 from benchmark.measure.stream import StreamFault
 
 PREFIX = "vllm:spec_decode_num_"
-NAMES = tuple(f"{PREFIX}{of}_total" for of in ("drafts", "draft_tokens", "accepted_tokens"))
+GENERATED = "vllm:generation_tokens_total"
+"""Counts tokens, or, on engines before vLLM's V1, the steps of each sequence (`benchmark.analyse.drafts`)."""
+OF_DRAFTS = tuple(f"{PREFIX}{of}_total" for of in ("drafts", "draft_tokens", "accepted_tokens"))
+NAMES = (GENERATED, *OF_DRAFTS)
 PER_POSITION = f"{PREFIX}accepted_tokens_per_pos_total"
 """Its key ends in the position within the draft, from 0: `.../0`."""
 _LINE = re.compile(r"^(?P<name>[^\s{]+)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
@@ -62,10 +65,10 @@ def metrics_url(base_url: str) -> str:
 
 
 def parse(text: str) -> dict[str, float] | None:
-    """The counters of speculation in Prometheus' text format, summed over label sets; None without any."""
+    """The counters in Prometheus' text format, summed over label sets; None without any."""
     found: dict[str, float] = {}
     for line in text.splitlines():
-        if not line.startswith(PREFIX) or (match := _LINE.match(line)) is None:
+        if not line.startswith((PREFIX, GENERATED)) or (match := _LINE.match(line)) is None:
             continue
         name = match["name"]
         if name == PER_POSITION and (position := _POSITION.search(match["labels"] or "")):

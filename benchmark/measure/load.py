@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import aiohttp
 
@@ -39,6 +39,8 @@ class Standing:
     """How long it was loaded with measured requests."""
     rest_until: float = 0.0
     """On the monotonic clock: when it may be asked again after it refused."""
+    warmup: list[RequestRecord] = field(default_factory=list)
+    warmup_block: list[BlockRecord] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -59,27 +61,29 @@ class Loader:
         self.progress.begin(block)
         url = self.plan.arm(block.arm).url
         measured = block.phase == "measured"
-        before = await self.counters.read(url) if measured else None
+        before = await self.counters.read(url)
         began_unix_s, began = time.time(), time.perf_counter()
         with LagWatch() as lag:
             await self._load(block)
         took_s = time.perf_counter() - began
+        record = BlockRecord(
+            run=self.run,
+            arm=block.arm,
+            class_=block.class_,
+            concurrency=block.load.concurrency,
+            rate_per_s=block.load.rate_per_s,
+            round=block.round,
+            started_unix_s=round(began_unix_s, 3),
+            duration_s=round(took_s, _DECIMALS),
+            client_lag_s=round(lag.worst_s, _DECIMALS),
+            counters_before=before,
+            counters_after=await self.counters.read(url),
+        )
         if measured:
-            record = BlockRecord(
-                run=self.run,
-                arm=block.arm,
-                class_=block.class_,
-                concurrency=block.load.concurrency,
-                rate_per_s=block.load.rate_per_s,
-                round=block.round,
-                started_unix_s=round(began_unix_s, 3),
-                duration_s=round(took_s, _DECIMALS),
-                client_lag_s=round(lag.worst_s, _DECIMALS),
-                counters_before=before,
-                counters_after=await self.counters.read(url),
-            )
             self.book.append(record)
             self.standings[block.arm].loaded_s += record.duration_s
+        else:
+            self.standings[block.arm].warmup_block.append(record)
         self.progress.end(block, lag_s=lag.worst_s)
 
     async def _load(self, block: Block) -> None:
@@ -134,13 +138,16 @@ class Loader:
             api="completions" if pair.prompt.messages is None else "chat",
         )
         result = await ask(self.http, url, body, max_tokens=self.plan.most_tokens(pair.prompt))
-        self.book.append(completed(record, result))
+        ended = completed(record, result)
+        self.book.append(ended)
         failed = isinstance(result, Failure)
         self.progress.count(block, failed=failed)
         standing = self.standings[block.arm]
         if block.phase == "measured":
             standing.ended += 1
             standing.failed += failed
+        else:
+            standing.warmup.append(ended)
         if isinstance(result, Failure) and result.pause_s:
             standing.rest_until = time.monotonic() + result.pause_s
 

@@ -64,11 +64,15 @@ class Progress:
             )
         self._stream.flush()
 
-    def warn(self, text: str) -> None:
+    def tell(self, text: str) -> None:
         """Say something that is not about one block."""
         start = "\r\x1b[K" if self._moving else ""
-        self._stream.write(f"{start}warning: {text}\n")
+        self._stream.write(f"{start}{text}\n")
         self._stream.flush()
+
+    def warn(self, text: str) -> None:
+        """The same, as a warning."""
+        self.tell(f"warning: {text}")
 
     def _title(self, block: Block) -> str:
         count = f"[{self._begun}]" if self._blocks is None else f"[{self._begun}/{self._blocks}]"

@@ -15,6 +15,8 @@ from pathlib import Path
 import aiohttp
 
 from benchmark import __version__
+from benchmark.analyse.acceptance import first_look
+from benchmark.analyse.cells import Cells, Place
 from benchmark.errors import ErrorRateExceeded
 from benchmark.measure.client import session
 from benchmark.measure.counters import CounterReader
@@ -26,7 +28,7 @@ from benchmark.measure.load import Loader, Standing
 from benchmark.measure.progress import Progress
 from benchmark.measure.records import RunRecord
 from benchmark.measure.schedule import Turn, blocks_in_round, measured_turns, warmup_turns
-from benchmark.plan import Plan
+from benchmark.plan import Load, Plan
 
 
 async def run(
@@ -51,9 +53,23 @@ async def run(
             )
             progress.expect(_blocks(plan, before), rounds=plan.rounds > 1 or plan.duration_s is not None)
             await _turns(loader, warmup_turns(plan, sitting.sitting), max_error_rate)
+            _look_at_steps(plan, standings, progress)
             for round_ in _rounds(plan, before, standings):
                 left = filter(None, map(before.left_of, measured_turns(plan, round_)))
                 await _turns(loader, left, max_error_rate)
+
+
+def _look_at_steps(plan: Plan, standings: Mapping[str, Standing], progress: Progress) -> None:
+    """Say whether the sources of each drafting arm's tokens per step agree, as far as the warm-up shows it."""
+    warm = Cells(plan, {}, {})
+    place = Place("warm-up", Load(concurrency=1))
+    for name, standing in standings.items():
+        warm.requests[name, place] = standing.warmup
+        warm.blocks[name, place] = standing.warmup_block
+    for arm in plan.arms:
+        if arm.speculative_tokens and warm.answered(arm, place):
+            said = warm.steps(arm, place)
+            (progress.warn if said.caution else progress.tell)(first_look(arm, said))
 
 
 def _anything_left(plan: Plan, before: Earlier) -> bool:

@@ -26,7 +26,9 @@ def _of_cell(cell: Mapping[str, Any]) -> Iterator[str]:
     if equality and equality["equal"] < equality["n_pairs"]:
         share = f"{equality['equal']} of {equality['n_pairs']} pairs"
         yield f"same text as {equality['baseline']} in {share} only"
-    if merged := cell["acceptance"]["steps_above_ceiling"]:
+    if caution := cell["acceptance"].get("caution"):
+        yield caution
+    elif merged := cell["acceptance"]["steps_above_ceiling"]:
         yield f"{merged} chunks hold more tokens than a step can yield; steps were merged on their way"
     if cell["cached_tokens"]:
         yield f"{cell['cached_tokens']} prompt tokens came from the server's prefix cache"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS
-from benchmark.metrics import E2E, TOKENS_PER_STEP, TPOT, TTFT
+from benchmark.metrics import E2E, TPOT, TTFT
 from benchmark.show.beside import engine_lines, quality_lines
 from benchmark.show.origins import sentence
 from benchmark.show.remarks import remarks
@@ -19,6 +19,7 @@ from benchmark.show.wording import (
     place_of,
     planned_text,
     ratio_text,
+    tokens_per_step,
     verdict_text,
 )
 
@@ -64,7 +65,7 @@ def _row(cell: Mapping[str, Any], summary: Mapping[str, Any]) -> tuple[str, ...]
         number(cell[TTFT.name], 1000, 1),
         number(cell[TPOT.name], 1000, 2),
         number(cell[E2E.name], 1, 2),
-        number(cell[TOKENS_PER_STEP.name], 1, 2, statistic="mean"),
+        tokens_per_step(cell),
         _speed_up(headline(summary, cell)),
     )
 
@@ -148,7 +149,7 @@ def _notes(summary: Mapping[str, Any]) -> list[str]:
     return [
         f"{sentence(run)} Run {run['id']}, {run['started']} to {run['finished']}.",
         f"n: answered requests of {planned_text(run)} planned per cell, warm-up excluded; times are "
-        f"medians, tok/step a mean; token counts from {run['token_source']}.",
+        f"medians, tok/step is over all steps; token counts from {run['token_source']}.",
         "Speed-up: ratio of geometric means over pairs of the same prompt, above 1 is better. "
         f"{run['interval']}; verdicts from {MIN_PROMPTS} prompts on; equivalent: the interval lies inside "
         f"{EQUIVALENT[0]} to {EQUIVALENT[1]}.{star}",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TOKENS_PER_STEP, TPOT, TTFT
+from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT
 from benchmark.show.wording import (
     UNKNOWN,
     load_of,
@@ -15,6 +15,7 @@ from benchmark.show.wording import (
     number,
     place_of,
     ratio_text,
+    tokens_per_step,
     verdict_text,
 )
 
@@ -85,7 +86,7 @@ def _headline_rows(summary: Mapping[str, Any], load: tuple[int | None, float | N
             number(base[TPOT.name], 1000, 2),
             number(treated[TPOT.name], 1000, 2),
             f"{one['n_pairs']} ({one['n_prompts']})",
-            number(treated[TOKENS_PER_STEP.name], 1, 2, "mean"),
+            tokens_per_step(treated),
             _probability(one.get("p_holm")),
             UNKNOWN if one.get("detectable_ratio") is None else f"{one['detectable_ratio']:.2f}×",
             f"{base['errors']} : {treated['errors']}",
@@ -116,7 +117,7 @@ def _cell_row(cell: Mapping[str, Any]) -> Row:
         number(cell[E2E.name], 1, 2),
         number(cell[E2E.name], 1, 2, "p95"),
         number(cell[OUTPUT_TOKENS_PER_S.name], 1, 1),
-        number(cell[TOKENS_PER_STEP.name], 1, 2, "mean"),
+        tokens_per_step(cell),
     )
 
 

@@ -49,6 +49,12 @@ def number(values: Mapping[str, float] | None, scale: float, digits: int, statis
     return UNKNOWN if values is None else f"{values[statistic] * scale:.{digits}f}"
 
 
+def tokens_per_step(cell: Mapping[str, Any]) -> str:
+    """Of a cell, over all its steps; `-` where it is not known."""
+    per_step = cell["acceptance"]["tokens_per_step"]
+    return UNKNOWN if per_step is None else f"{per_step:.2f}"
+
+
 def ratio_text(comparison: Mapping[str, Any]) -> str:
     """Speed-up and interval, for example `2.90 [2.70, 3.10]`."""
     if comparison["ratio"] is None:

@@ -124,6 +124,9 @@ def _text(said: Mapping[str, Any]) -> Iterator[str]:
             gain = _with_interval(row, "speed_up", "ci_low", "ci_high")
             yield f"   {mark}{row['k']:>2}  {tokens:>19}  {row['tpot_s'] * 1000:8.2f}  {gain}"
         yield f"  {cell['text']}"
+    for one in said.get("left_out", ()):
+        yield ""
+        yield f"{one['class']}{_where(one)}: left out, {one['why']}"
     for mix in said["mixes"]:
         shares = ", ".join(f"{class_} {share:.0%}" for class_, share in mix["weights"].items() if share)
         yield ""

@@ -98,7 +98,7 @@ class Engine:
         if output.first:
             self._meters.first_token(sequence.prompt_tokens, now - sequence.arrival_s)
         else:
-            self._meters.step(output.tokens, now - self._last_output_s[sequence])
+            self._meters.step(now - self._last_output_s[sequence])
         self._last_output_s[sequence] = now
         if output.finish_reason:
             self._meters.finished(output.finish_reason, now - sequence.arrival_s)

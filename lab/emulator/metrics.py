@@ -2,7 +2,10 @@
 
 The V0 engine of the 0.9.1 image has no `vllm:spec_decode_*` samples: on Neuron drafts are accepted inside the compiled graph, and the server
 never learns how many. As in that engine, `time_per_output_token_seconds` is observed once a step and
-sequence, so under speculation it is the time of a step, not of a token.
+sequence, so under speculation it is the time of a step, not of a token; and `generation_tokens_total` advances by one
+a step and sequence, and by one at the end of a prefill, however many tokens the step yields (`LLMEngine._get_stats`,
+read in https://github.com/aws-neuron/upstreaming-to-vllm at dd417b3). Speculation of other engines, which count tokens
+there, is not emulated.
 """
 
 from __future__ import annotations
@@ -72,8 +75,9 @@ class Meters:
         self._counters["vllm:generation_tokens_total"] += 1
         self._histograms["vllm:time_to_first_token_seconds"].observe(ttft_s)
 
-    def step(self, tokens: int, step_s: float) -> None:
-        self._counters["vllm:generation_tokens_total"] += tokens
+    def step(self, step_s: float) -> None:
+        """One sequence in one decode step."""
+        self._counters["vllm:generation_tokens_total"] += 1
         self._histograms["vllm:time_per_output_token_seconds"].observe(step_s)
 
     def finished(self, reason: str, e2e_s: float) -> None:

@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmark.measure.counters import NAMES, metrics_url, parse
+from benchmark.measure.counters import OF_DRAFTS, metrics_url, parse
 from benchmark.measure.stream import Output, StreamTally
 from lab.errors import LabError
 
 TIMEOUT_S = 600
 TRIES = 5
 """A busy machine merges chunks now and then; such an answer shows no steps and is asked again."""
-_DRAFTS, _DRAFTED, _ACCEPTED = NAMES
+_DRAFTS, _DRAFTED, _ACCEPTED = OF_DRAFTS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -120,7 +120,9 @@ def test_acceptance_says_how_it_is_known() -> None:
 def test_chunks_above_the_ceiling_are_pointed_out() -> None:
     summary = summarise(raw_run(fast(0, chunk_tokens=(1, 9))))
     assert cell(summary, "spec")["acceptance"]["steps_above_ceiling"] == 1
-    assert "more tokens than a step can yield" in " ".join(render(summary).split())
+    assert "1 of 1 chunks hold more than the 4 tokens that a step can yield" in " ".join(
+        render(summary).split()
+    )
 
 
 @pytest.mark.parametrize(

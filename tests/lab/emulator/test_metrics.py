@@ -30,15 +30,15 @@ def test_a_runtime_with_fewer_names_has_a_shorter_page() -> None:
     assert _samples(page) == {'vllm:num_requests_running{model_name="m"}': 3.0}
 
 
-def test_counts_follow_what_was_served() -> None:
+def test_a_step_advances_the_counter_by_one_as_in_the_runtimes_engine_whatever_it_yields() -> None:
     meters = Meters("m")
     meters.first_token(prompt_tokens=10, ttft_s=0.05)
-    meters.step(tokens=7, step_s=0.0944)
+    meters.step(step_s=0.0944)
     meters.finished("length", e2e_s=1.5)
     samples = _samples(meters.page(LOAD))
     expected = {
         'vllm:prompt_tokens_total{model_name="m"}': 10,
-        'vllm:generation_tokens_total{model_name="m"}': 8,
+        'vllm:generation_tokens_total{model_name="m"}': 2,
         'vllm:num_requests_waiting{model_name="m"}': 2,
         'vllm:gpu_cache_usage_perc{model_name="m"}': 0.25,
         'vllm:num_preemptions_total{model_name="m"}': 0,

@@ -162,3 +162,29 @@ def test_a_taken_port_exits_3_and_says_so_in_one_line(capsys: pytest.CaptureFixt
     assert out == ""
     assert len(err.splitlines()) == 1
     assert f"--listen 127.0.0.1:{port}" in err
+
+
+def test_after_the_warm_up_a_run_says_whether_a_chunk_is_a_step(tmp_path: Path) -> None:
+    folder = tmp_path / "drafted"
+    folder.mkdir()
+    prompts = tmp_path / "prompts.jsonl"
+    lines = [{"id": f"r{i}", "class": "repetition", "prompt": f"{i} {REPETITION}"} for i in range(6)]
+    prompts.write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
+    scale = ("--time-scale", str(TIME_SCALE))
+    with (
+        _emulator(tmp_path, BASELINE, *scale) as (_, plain),
+        _emulator(folder, SPECULATIVE, *scale) as (_, drafted),
+    ):
+        arms = ["--arm", f"plain={plain}/v1", "--arm", f"drafted={drafted}/v1"]
+        options = ["--model", MODEL, "--prompts", str(prompts), "--max-tokens", "64", "--requests", "6"]
+        known = ["--speculative-tokens", "drafted=7", "--tokens-per-step", "drafted=7"]
+        out = tmp_path / "out"
+        command = [sys.executable, "-m", "benchmark", "run", *arms, *options, *known, "--out", str(out)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("drafted: ")]
+    assert line.endswith(" tokens per step by generation counter, and nothing in the stream contradicts it")
+    cells = json.loads((out / "summary.json").read_text(encoding="utf-8"))["cells"]
+    told = next(cell for cell in cells if cell["arm"] == "drafted")["acceptance"]
+    assert told["source"] == "generation counter"
+    assert told["per_position"], "of chunks, since the counter tells the same"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.measure.counters import NAMES
+from benchmark.measure.counters import OF_DRAFTS
 from benchmark.measure.stream import StreamTally
 from lab.errors import LabError
 from lab.real import probe
@@ -51,7 +51,7 @@ class Server:
     def _metrics(self) -> str:
         values = (self.drafts, self.drafts * K, self.accepted)
         return "".join(
-            f'{name}{{model_name="m"}} {value}\n' for name, value in zip(NAMES, values, strict=True)
+            f'{name}{{model_name="m"}} {value}\n' for name, value in zip(OF_DRAFTS, values, strict=True)
         )
 
 
