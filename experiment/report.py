@@ -44,6 +44,11 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
         ],
         "batches": [[arm.name for arm in batch] for batch in batches(experiment)],
         "nodes": nodes_needed(experiment) if experiment.cluster.instance.neuron else 0,
+        "support": [
+            {"runtime": name, "status": said.status, "date": said.date, "source": said.source}
+            for name, runtime in {arm.runtime.name: arm.runtime for arm in experiment.arms}.items()
+            for said in runtime.support
+        ],
         "node_image": {
             "release": image.release,
             "neuron_driver": image.neuron_driver,

@@ -54,7 +54,7 @@ def _heading(experiment: Experiment) -> list[str]:
         f"{experiment.name}: {len(experiment.arms)} arms in {count} batch{'es' if count > 1 else ''} on {where}",
         "",
         f"  target      {experiment.baseline.target.model.name}",
-        *(_runtime(experiment, name) for name in runtimes),
+        *(line for name in runtimes for line in _runtime(experiment, name)),
     ]
     if experiment.node_image is None:
         return lines
@@ -72,11 +72,14 @@ def _heading(experiment: Experiment) -> list[str]:
 _ALLOCATION = {"dra": "DRA", "device-plugin": "device plugin"}
 
 
-def _runtime(experiment: Experiment, name: str) -> str:
+def _runtime(experiment: Experiment, name: str) -> list[str]:
     runtime = next(arm.runtime for arm in experiment.arms if arm.runtime.name == name)
     sdk = f", Neuron SDK {runtime.neuron_sdk}" if runtime.neuron_sdk else ""
     driver = f", driver {runtime.drivers}" if runtime.drivers else ""
-    return f"  runtime     {name}: vLLM {runtime.vllm}{sdk}{driver}"
+    return [
+        f"  runtime     {name}: vLLM {runtime.vllm}{sdk}{driver}",
+        *(f"              {said.status} ({said.date})" for said in runtime.support),
+    ]
 
 
 def _capacity(cluster: ClusterSettings) -> str:

@@ -37,8 +37,20 @@ class Mode:
     within_context: bool = False
     """Whether input and all k tokens of a step must fit the context. NxD Inference raises otherwise, and the server ends
     (`get_target_bucket` of models/model_wrapper.py at v0.6.10598 and in July 2026; a step that fits exactly passes)."""
+    trained_window: bool = False
+    """Whether the length of a head's block, and so k, is fixed by its training."""
     vllm_method: str | None = None
     """`method` of `--speculative-config`, where the dialect reads one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Support:
+    """What the makers of an image say of its future."""
+
+    status: str
+    date: str
+    """When it was announced, as year-month-day."""
+    source: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +80,8 @@ class Runtime:
     """Whether it runs on one machine by the lab and never in a cluster."""
     runtime_library: str | None = None
     """Neuron runtime inside the image."""
+    support: tuple[Support, ...] = ()
+    """Announcements that still hold, the oldest first."""
     drivers: Drivers | None = None
     """What the host must have for it; `None` where no device is used."""
 

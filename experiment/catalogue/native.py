@@ -2,13 +2,13 @@
 
 Sources: https://awsdocs-neuron.readthedocs-hosted.com/en/v2.33.0/vllm-neuron/docs/ (features guide: EAGLE3 and DFlash
 drafts; migration guide: "Vanilla draft-model speculative decoding is not supported"; design of speculation: a step emits
-the accepted tokens and one of the target's own); https://github.com/vllm-project/vllm-neuron for Qwen3 recipes; for the
-CPU runtime, vLLM 0.32 as it was run on two cores with tiny models.
+the accepted tokens and one of the target's own); https://github.com/vllm-project/vllm-neuron for Qwen3 recipes, and for DFlash examples with
+Llama-3.1-8B (k = 9) and Qwen3-4B (k = 15), whose k "is fixed by training"; for the CPU runtime, vLLM 0.32 as it was run on two cores with tiny models.
 """
 
 from __future__ import annotations
 
-from experiment.catalogue.abilities import Mode, Runtime, modes
+from experiment.catalogue.abilities import Mode, Runtime, Support, modes
 from experiment.catalogue.drivers import LIBRARIES_FROM_2_33
 
 _DENSE = frozenset({"Qwen3ForCausalLM", "LlamaForCausalLM"})
@@ -39,6 +39,19 @@ NATIVE_VLLM_0_29 = Runtime(
     neuron_sdk="2.33.0",
     nxd_inference="",
     runtime_library="2.35.30.0",
+    support=(
+        Support(
+            status="AWS recommends vLLM Neuron on Trn2 in place of NxD Inference",
+            date="2026-10-16",
+            source="https://awsdocs-neuron.readthedocs-hosted.com/en/latest/about-neuron/announcements/neuron2.x/"
+            "announce-eos-nxdi-nxd-core-inference.html",
+        ),
+        Support(
+            status="vLLM Neuron is a beta in SDK 2.33",
+            date="2026-10-19",
+            source="https://awsdocs-neuron.readthedocs-hosted.com/en/v2.33.0/release-notes/components/index.html",
+        ),
+    ),
     drivers=LIBRARIES_FROM_2_33,
     instances=frozenset({"trn2.48xlarge", "trn2.3xlarge"}),
     architectures=_DENSE,
@@ -52,12 +65,11 @@ NATIVE_VLLM_0_29 = Runtime(
         eagle3=Mode(works=True, architectures=_DENSE, bonus_token=True, head=True, vllm_method="eagle3"),
         dflash=Mode(
             works=True,
-            architectures=frozenset({"Qwen3ForCausalLM"}),
+            architectures=_DENSE,
             bonus_token=True,
             head=True,
+            trained_window=True,
             vllm_method="dflash",
-            reason="DFlash heads were seen for Qwen3 only",
-            nearest=_NEAREST_NATIVE,
         ),
         medusa=Mode(
             works=False, reason="vLLM on Neuron has no path to Medusa heads", nearest=_NEAREST_NATIVE

@@ -8,7 +8,7 @@ and Medusa code exists for Llama, none for Qwen3.
 
 from __future__ import annotations
 
-from experiment.catalogue.abilities import Mode, Runtime, modes
+from experiment.catalogue.abilities import Mode, Runtime, Support, modes
 from experiment.catalogue.drivers import LIBRARIES_BEFORE_2_32, LIBRARIES_FROM_2_33
 
 _REGISTRY = "public.ecr.aws/neuron/pytorch-inference-vllm-neuronx"
@@ -18,6 +18,14 @@ _TRN2 = frozenset({"trn2.48xlarge", "trn2.3xlarge"})
 _NEAREST_FUSED = "use mode `fused` with a plain draft model of the same family"
 _NEAREST_EAGLE = (
     "use mode `eagle` or `eagle3` with a head for a Llama target, or `fused` on runtime nxdi-vllm-0.9.1"
+)
+_ANNOUNCEMENTS = (
+    "https://awsdocs-neuron.readthedocs-hosted.com/en/latest/about-neuron/announcements/neuron2.x"
+)
+_ENDS = Support(
+    status="NxD Inference ends on Trn2 with SDK 2.34",
+    date="2026-10-16",
+    source=f"{_ANNOUNCEMENTS}/announce-eos-nxdi-nxd-core-inference.html",
 )
 _NO_HEADS = "NxD Inference has EAGLE and Medusa code for Llama but none for Qwen3"
 _V1_METRICS = (
@@ -41,6 +49,14 @@ NXDI_VLLM_0_9_1 = Runtime(
     neuron_sdk="2.26.1",
     nxd_inference="0.6.10598",
     runtime_library="2.28.23.0",
+    support=(
+        Support(
+            status="vLLM V0 is not supported from SDK 2.28 on",
+            date="2026-02-26",
+            source=f"{_ANNOUNCEMENTS}/announce-no-support-vllm-v0.html",
+        ),
+        _ENDS,
+    ),
     drivers=LIBRARIES_BEFORE_2_32,
     instances=_TRN2,
     architectures=_DENSE,
@@ -114,6 +130,7 @@ NXDI_VLLM_0_16 = Runtime(
     neuron_sdk="2.31.1",
     nxd_inference="0.10",
     runtime_library="2.33.10.0",
+    support=(_ENDS,),
     drivers=LIBRARIES_FROM_2_33,
     instances=_TRN2,
     architectures=_DENSE,

@@ -156,4 +156,26 @@ def _window(file: ExpandedFile, arm: Treated) -> Iterator[Problem]:
         )
 
 
-RULES = (comparable_arms, reachable_modes, one_at_a_time, window)
+def trained_window(file: ExpandedFile) -> Iterator[Problem]:
+    """A head that was trained for one k has no other to try.
+
+    Source: https://github.com/vllm-project/vllm-neuron, examples/vllm_neuron/models/llama3/dflash/README.md.
+    """
+    first: dict[str, Treated] = {}
+    for arm in treated(file):
+        if not arm.reachable or arm.mode is None or not arm.mode.trained_window:
+            continue
+        known = first.setdefault(arm.treatment.draft.model, arm)
+        k, other = arm.treatment.num_speculative_tokens, known.treatment.num_speculative_tokens
+        if k != other:
+            yield Problem(
+                f"{arm.path}.num_speculative_tokens",
+                k,
+                f"a {arm.treatment.mode} head drafts the block that it was trained with, and {known.name} drafts {other} "
+                "tokens with the same head",
+                "use one number for it: the length of its trained block less one",
+                (f"{known.path}.num_speculative_tokens", f"{arm.path}.mode", arm.runtime_path),
+            )
+
+
+RULES = (comparable_arms, reachable_modes, one_at_a_time, window, trained_window)

@@ -23,7 +23,7 @@ PUBLISHED_TP = 32
 PUBLISHED_PLAIN_S = 0.045
 PUBLISHED_K = 7
 PUBLISHED_SPEED_UP = 3.0
-"""About 45 -> 15 ms per token for structured prompts, four sequences (AWS Machine Learning Blog, April 2026)."""
+"""About 45 (inferred from open-ended prompts) -> 15 ms per token for structured prompts, four sequences (AWS Machine Learning Blog, April 2026)."""
 FITTED_STEP_RATIO = 2.11
 """A step with 7 drafts over a plain one, as the emulator is fitted to that result with nearly all drafts accepted
 (`lab/emulator/timing.py`); between the bounds, and no more certain than they are."""

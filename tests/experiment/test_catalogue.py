@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from datetime import date
 from typing import TYPE_CHECKING
 
 import pytest
 
 from experiment import Experiment, cost, load
+from experiment.__main__ import main
 from experiment.catalogue.abilities import MODES
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
@@ -38,6 +41,28 @@ def test_an_image_of_a_cluster_is_pinned_by_its_full_tag(runtime: Runtime) -> No
         tag = runtime.image.rsplit(":", 1)[-1]
         assert tag.startswith(runtime.vllm)
         assert f"sdk{runtime.neuron_sdk}" in tag
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=lambda runtime: runtime.name)
+def test_an_image_of_a_cluster_states_its_support_with_date_and_source(runtime: Runtime) -> None:
+    assert bool(runtime.support) != runtime.lab_only
+    dates = [date.fromisoformat(said.date) for said in runtime.support]
+    assert dates == sorted(dates)
+    assert all(said.source.startswith("https://awsdocs-neuron.") for said in runtime.support)
+    ends = "NxD Inference ends on Trn2 with SDK 2.34" in {said.status for said in runtime.support}
+    assert ends == bool(runtime.nxd_inference)
+
+
+def test_check_prints_the_support_of_every_runtime(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(ROOT / "experiments" / "qwen3-32b-today.yaml")
+    assert main(["check", path]) == 0
+    shown = capsys.readouterr().out
+    assert "              NxD Inference ends on Trn2 with SDK 2.34 (2026-10-16)\n" in shown
+    assert "              vLLM Neuron is a beta in SDK 2.33 (2026-10-19)\n" in shown
+    assert main(["check", path, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["support"]
+    assert {entry["runtime"] for entry in told} == {"native-vllm-0.29", "nxdi-vllm-0.9.1"}
+    assert {"runtime", "status", "date", "source"} == set(told[0])
 
 
 @pytest.mark.parametrize(

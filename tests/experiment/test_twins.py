@@ -306,11 +306,13 @@ TWINS: dict[str, tuple[Edit, Edit, str, str]] = {
         MODE_PATH,
         "EAGLE3 heads only",
     ),
-    "DFlash for Llama": (
-        both(NATIVE, put(f"{SPECULATION}.mode", "dflash")),
-        both(LLAMA, put(f"{SPECULATION}.draft", HEAD)),
-        MODE_PATH,
-        "seen for Qwen3 only",
+    "two windows of one DFlash head": (
+        both(
+            NATIVE, LLAMA, put(f"{SPECULATION}.mode", "dflash"), put(f"{SPECULATION}.draft", HEAD), put(K, 9)
+        ),
+        put(K, [9, 15]),
+        f"{K_PATH}[1]",
+        "drafts the block that it was trained with, and qwen-sd-vllm-k9 drafts 9 tokens with the same head",
     ),
     "compile cache on a mounted bucket": (
         NATIVE,
