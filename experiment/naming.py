@@ -54,6 +54,12 @@ def bucket(experiment: Experiment, purpose: str, account: str) -> str:
     return f"{experiment.name}-{purpose}-{account}-{experiment.cluster.region}"
 
 
+def account_wide(experiment: Experiment) -> str:
+    """Beginning of names that an account has once for all its regions: of roles and dashboards. Roles begin with the
+    experiment's name, by which the delivery's policies know them (`infra/bootstrap/policies.yaml`)."""
+    return f"{experiment.name}-{experiment.cluster.region}"
+
+
 def metrics_namespace(experiment: Experiment) -> str:
     """CloudWatch namespace that the benchmark publishes to."""
     return f"SpeculativeDecoding/{experiment.name}"
@@ -123,7 +129,7 @@ def daily_schedule(experiment: Experiment) -> str:
 
 def off_role_name(experiment: Experiment) -> str:
     """Role that EventBridge Scheduler assumes to set the Trn2 group to 0."""
-    return f"{experiment.name}-trn2-off"
+    return f"{account_wide(experiment)}-trn2-off"
 
 
 def promoted_service(experiment_name: str) -> str:

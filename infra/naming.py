@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiment.naming import cluster_name
+from experiment.naming import account_wide, cluster_name
 
 if TYPE_CHECKING:
     from experiment.arms import Experiment
@@ -25,7 +25,12 @@ def control_plane_log_group(experiment: Experiment) -> str:
 
 def dashboard_name(experiment: Experiment) -> str:
     """CloudWatch dashboard; further pages of it have a number after it."""
-    return experiment.name
+    return account_wide(experiment)
+
+
+def service_dashboard_name(experiment: Experiment) -> str:
+    """CloudWatch dashboard of the promoted service."""
+    return f"{account_wide(experiment)}-service"
 
 
 def container_insights_log_groups(experiment: Experiment) -> tuple[str, ...]:

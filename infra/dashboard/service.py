@@ -15,7 +15,7 @@ from infra.dashboard.grid import COLUMNS, PERIOD_S, Row, Widget, graph, placed, 
 from infra.dashboard.pages import Page
 from infra.dashboard.rows import node_rows
 from infra.dashboard.words import node_words
-from infra.naming import container_insights_log_groups
+from infra.naming import container_insights_log_groups, service_dashboard_name
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -47,7 +47,7 @@ def service_page(experiment: Experiment) -> Page | None:
         rows.append(_balancer_row(experiment))
     rows.append(text(node_words(experiment), height=_NODES_HEIGHT))
     rows += node_rows(experiment)
-    return Page(name=promoted_service(experiment.name), widgets=tuple(placed(rows)))
+    return Page(name=service_dashboard_name(experiment), widgets=tuple(placed(rows)))
 
 
 def _words(experiment: Experiment, serve: Serve) -> str:

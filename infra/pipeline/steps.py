@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from experiment.naming import bucket
+from experiment.naming import account_wide, bucket
 
 if TYPE_CHECKING:
     from infra.pipeline.configuration import PipelineConfiguration, StageConfiguration
@@ -105,17 +105,17 @@ def project_name(stage: StageConfiguration, step: ClusterStep) -> str:
 
 def delivery_role_name(stage: StageConfiguration) -> str:
     """Role of those projects, admitted to the cluster."""
-    return f"{stage.experiment.name}-delivery"
+    return f"{account_wide(stage.experiment)}-delivery"
 
 
 def starter_role_name(stage: StageConfiguration) -> str:
     """Role that the pipeline assumes to start them."""
-    return f"{stage.experiment.name}-delivery-start"
+    return f"{account_wide(stage.experiment)}-delivery-start"
 
 
 def caller_role_name(configuration: PipelineConfiguration, stage: StageConfiguration) -> str:
     """Role of the pipeline's step, the only one that may assume the starter role."""
-    return f"{configuration.name}-{stage.name}-steps"
+    return f"{configuration.name}-{configuration.region}-{stage.name}-steps"
 
 
 def _smoke(stage: StageConfiguration) -> ClusterStep:

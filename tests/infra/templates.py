@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[2]
 ACCOUNT = "111122223333"
 REGION = "us-east-2"
 STACKS = ("network", "cluster", "nodes", "storage", "identity", "workloads", "observability")

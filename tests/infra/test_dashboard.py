@@ -66,7 +66,7 @@ def test_the_deployed_bodies_are_the_generated_ones(deployment: Deployment, expe
     expected = {page.name: page.body for page in dashboard_pages(experiment, alarm_arns=arns)}
     found = [one.properties for one in deployment.resources("AWS::CloudWatch::Dashboard")]
     assert {one["DashboardName"]: resolved(one["DashboardBody"]) for one in found} == expected
-    assert expected.keys() == {"qwen3-32b"}
+    assert expected.keys() == {"qwen3-32b-us-east-2"}
 
 
 @pytest.mark.parametrize("arms", [2, 3, 16])
@@ -88,7 +88,7 @@ def test_cloudwatch_takes_the_dashboards_of_every_experiment(path: Path) -> None
 def test_a_sweep_of_16_arms_takes_several_pages_and_loses_no_arm(experiment: Experiment) -> None:
     large = sweep(experiment, 16)
     pages = dashboard_pages(large)
-    assert [page.name for page in pages] == ["qwen3-32b", "qwen3-32b-2"]
+    assert [page.name for page in pages] == ["qwen3-32b-us-east-2", "qwen3-32b-us-east-2-2"]
     shown = {
         (names[names.index("Arm") + 1], names[names.index("Class") + 1])
         for names, _ in metric_lines(large)

@@ -38,14 +38,18 @@ def _pairs(before: Deployment, after: Deployment) -> Iterator[tuple[Resource, Re
             yield resource, there[resource.stack, resource.logical_id]
 
 
-@pytest.fixture(scope="module")
-def replaced(deployment: Deployment, later_deployment: Deployment) -> list[tuple[Resource, Resource]]:
+def made_again(before: Deployment, after: Deployment) -> list[tuple[Resource, Resource]]:
     """Resources that stand in both, and that CloudFormation cannot change into the other."""
     return [
-        (before, after)
-        for before, after in _pairs(deployment, later_deployment)
-        if any(_at(before.properties, path) != _at(after.properties, path) for path in _fixed(before.type))
+        (old, new)
+        for old, new in _pairs(before, after)
+        if any(_at(old.properties, path) != _at(new.properties, path) for path in _fixed(old.type))
     ]
+
+
+@pytest.fixture(scope="module")
+def replaced(deployment: Deployment, later_deployment: Deployment) -> list[tuple[Resource, Resource]]:
+    return made_again(deployment, later_deployment)
 
 
 def test_zones_purchase_and_version_change_and_only_the_trn2_group_is_made_anew(

@@ -98,4 +98,4 @@ def test_a_promoted_experiment_deploys_the_page(rented_deployment: Deployment, r
         for one in rented_deployment.resources("AWS::CloudWatch::Dashboard")
     }
     assert found[page.name] == page.body
-    assert page.name == "rented-service"
+    assert page.name == "rented-us-east-2-service"

@@ -81,7 +81,7 @@ def test_the_schedules_may_change_this_group_and_nothing_else(deployment: Deploy
     (role,) = [
         role
         for role in deployment.resources("AWS::IAM::Role", stack="nodes")
-        if role.properties.get("RoleName") == "qwen3-32b-trn2-off"
+        if role.properties.get("RoleName") == "qwen3-32b-us-east-2-trn2-off"
     ]
     (policy,) = [
         policy.properties["PolicyDocument"]["Statement"]

@@ -101,7 +101,7 @@ def test_a_role_made_with_every_right_still_cannot(action: str, resource: str) -
 
 def test_the_evaluation_is_of_the_boundary_and_not_of_nothing() -> None:
     assert made_role("s3:GetObject", "arn:aws:s3:::qwen3-32b-results/x")
-    assert made_role("sts:AssumeRole", "arn:aws:iam::444455556666:role/qwen3-32b-delivery-start")
+    assert made_role("sts:AssumeRole", "arn:aws:iam::444455556666:role/qwen3-32b-us-east-2-delivery-start")
     assert deployer("iam:CreateRole", OWN, iam__PermissionsBoundary=BOUNDARY_ARN)
     assert deployer("iam:PassRole", OWN, iam__PassedToService="pods.eks.amazonaws.com")
 

@@ -115,7 +115,7 @@ def test_no_role_of_the_steps_in_a_stage_may(
     of_stages: dict[str, dict[str, list[dict[str, Any]]]], request_: Request
 ) -> None:
     for roles in of_stages.values():
-        assert set(roles) == {"qwen3-32b-delivery", "qwen3-32b-delivery-start"}
+        assert set(roles) == {"qwen3-32b-us-east-2-delivery", "qwen3-32b-us-east-2-delivery-start"}
         assert [name for name, statements in roles.items() if allows(request_, statements)] == []
 
 
@@ -132,7 +132,7 @@ def test_only_prods_steps_may_start_trn2_nodes(of_stages: dict[str, dict[str, li
             statements,
         )
     }
-    assert may == {("prod", "qwen3-32b-delivery")}
+    assert may == {("prod", "qwen3-32b-us-east-2-delivery")}
 
 
 @pytest.mark.parametrize(
@@ -151,13 +151,13 @@ def test_prods_steps_may_do_what_a_run_does_in_the_buckets(
     of_stages: dict[str, dict[str, list[dict[str, Any]]]], action: str, resource: str
 ) -> None:
     request = Request(action, f"arn:aws:s3:::{resource}")
-    assert allows(request, of_stages["prod"]["qwen3-32b-delivery"])
-    assert not allows(request, of_stages["dev"]["qwen3-32b-delivery"])
+    assert allows(request, of_stages["prod"]["qwen3-32b-us-east-2-delivery"])
+    assert not allows(request, of_stages["dev"]["qwen3-32b-us-east-2-delivery"])
 
 
 def test_a_run_is_not_to_remove_results(of_stages: dict[str, dict[str, list[dict[str, Any]]]]) -> None:
     request = Request("s3:DeleteObject", f"arn:aws:s3:::qwen3-32b-results-{PROD}-us-east-2/runs/a/run.json")
-    assert not allows(request, of_stages["prod"]["qwen3-32b-delivery"])
+    assert not allows(request, of_stages["prod"]["qwen3-32b-us-east-2-delivery"])
 
 
 def test_the_system_nodes_are_nobodys_business(of_stages: dict[str, dict[str, list[dict[str, Any]]]]) -> None:
@@ -172,10 +172,12 @@ def test_each_stage_is_started_by_its_own_role_only(
 ) -> None:
     for stage in (configuration.dev, configuration.prod):
         starter = Request(
-            "sts:AssumeRole", f"arn:aws:iam::{stage.account}:role/qwen3-32b-delivery-start", {TAG: None}
+            "sts:AssumeRole",
+            f"arn:aws:iam::{stage.account}:role/qwen3-32b-us-east-2-delivery-start",
+            {TAG: None},
         )
         may = [name for name, statements in of_pipeline.items() if allows(starter, statements)]
-        assert may == [f"speculation-delivery-{stage.name}-steps"]
+        assert may == [f"speculation-delivery-us-east-2-{stage.name}-steps"]
 
 
 def test_a_stage_trusts_the_role_of_its_steps_and_nobody_else_of_that_account(
@@ -188,7 +190,7 @@ def test_a_stage_trusts_the_role_of_its_steps_and_nobody_else_of_that_account(
         assert resolved(statement["Principal"]["AWS"]) == f"arn:aws:iam::{PIPELINE}:root"
         assert resolved(statement["Condition"]) == {
             "ArnEquals": {
-                "aws:PrincipalArn": f"arn:aws:iam::{PIPELINE}:role/speculation-delivery-{name}-steps"
+                "aws:PrincipalArn": f"arn:aws:iam::{PIPELINE}:role/speculation-delivery-us-east-2-{name}-steps"
             }
         }
 

@@ -14,7 +14,7 @@ from operations.aws import Aws
 from operations.delivery.starting import Starter
 from operations.errors import OperationsError
 
-ROLE = "arn:aws:iam::444455556666:role/qwen3-32b-delivery-start"
+ROLE = "arn:aws:iam::444455556666:role/qwen3-32b-us-east-2-delivery-start"
 REGION = "us-east-2"
 ID = "qwen3-32b-compile:1"
 KEYS = {"AccessKeyId": "ASIAIOSFODNN7EXAMPLE", "SecretAccessKey": "made-up", "SessionToken": "made-up"}

@@ -135,7 +135,7 @@ def test_the_time_to_live_is_set_before_the_first_node_starts(driver: Driver) ->
 
 def test_no_node_starts_in_a_run_whose_end_is_not_sure(driver: Driver) -> None:
     driver.world.allow_off("Deny")
-    assert "role qwen3-32b-trn2-off: may not do eks:UpdateNodegroupConfig" in driver.line()
+    assert "role qwen3-32b-us-east-2-trn2-off: may not do eks:UpdateNodegroupConfig" in driver.line()
     assert (driver.world.nodes, driver.world.rentals()) == (0, [])
 
 

@@ -104,8 +104,8 @@ def _of_another_group(world: World) -> None:
 
 def _without_role(world: World) -> None:
     iam = world.client("iam")
-    iam.delete_role_policy(RoleName="qwen3-32b-trn2-off", PolicyName="off")
-    iam.delete_role(RoleName="qwen3-32b-trn2-off")
+    iam.delete_role_policy(RoleName="qwen3-32b-us-east-2-trn2-off", PolicyName="off")
+    iam.delete_role(RoleName="qwen3-32b-us-east-2-trn2-off")
 
 
 @pytest.mark.parametrize(
@@ -114,10 +114,10 @@ def _without_role(world: World) -> None:
         (_without_schedule, "schedule qwen3-32b-daily: does not exist"),
         (_with_schedule(State="DISABLED"), "schedule qwen3-32b-daily: is DISABLED"),
         (_of_another_group, "schedule qwen3-32b-daily: is about node group qwen3-32b-trn2-b-on-demand"),
-        (_without_role, "role qwen3-32b-trn2-off: does not exist"),
+        (_without_role, "role qwen3-32b-us-east-2-trn2-off: does not exist"),
         (
             lambda world: world.allow_off("Deny"),
-            "role qwen3-32b-trn2-off: may not do eks:UpdateNodegroupConfig",
+            "role qwen3-32b-us-east-2-trn2-off: may not do eks:UpdateNodegroupConfig",
         ),
     ],
     ids=["no schedule", "disabled", "of another group", "no role", "denied"],
