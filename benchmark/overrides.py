@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmark.errors import PlanError
+from benchmark.measure.journal import RawRun
 from benchmark.plan import Arm, Plan, Prompt
+from benchmark.plan_file import from_dict
 
 _AS_GIVEN = (
     "model",
@@ -104,3 +106,26 @@ def _known(option: str, given: Collection[str], names: Collection[str]) -> None:
     for name in given:
         if name not in names:
             raise PlanError(f"{option}: {name!r} is not in the plan; it has {', '.join(names)}")
+
+
+def declared(
+    raw: RawRun,
+    *,
+    speculative_tokens: Mapping[str, int],
+    tokens_per_step: Mapping[str, int],
+    usd_per_hour: Mapping[str, float],
+) -> RawRun:
+    """`raw` with what its run was not told about arms; k drafts yield k + 1 tokens unless said. Raises PlanError."""
+    if not (speculative_tokens or tokens_per_step or usd_per_hour):
+        return raw
+    assumed = {name: k + 1 for name, k in speculative_tokens.items()}
+    changed = overridden(
+        from_dict(raw.plan),
+        Overrides(
+            speculative_tokens=speculative_tokens,
+            tokens_per_step={**assumed, **tokens_per_step},
+            usd_per_hour=usd_per_hour,
+        ),
+    )
+    last = replace(raw.sittings[-1], plan=changed.to_dict())
+    return replace(raw, sittings=(*raw.sittings[:-1], last))

@@ -93,6 +93,11 @@ class Plan:
         """Prompt classes in order of first appearance."""
         return tuple(dict.fromkeys(prompt.class_ for prompt in self.prompts))
 
+    @property
+    def prices(self) -> dict[str, float | None]:
+        """By arm, dollars an hour."""
+        return {arm.name: arm.usd_per_hour for arm in self.arms}
+
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
 
@@ -128,9 +133,11 @@ class Plan:
         }
 
     def sha256(self) -> str:
-        """Identity of the plan. URLs are left out: an arm reached by another address is the same arm."""
+        """Identity of the plan: what is asked of whom. An arm at another address or price is the same arm."""
         content = self.to_dict()
-        content["arms"] = [{k: v for k, v in arm.items() if k != "url"} for arm in content["arms"]]
+        content["arms"] = [
+            {k: v for k, v in arm.items() if k not in ("url", "usd_per_hour")} for arm in content["arms"]
+        ]
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 

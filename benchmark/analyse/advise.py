@@ -15,7 +15,7 @@ from benchmark.analyse.forecast import Sample
 from benchmark.analyse.samples import sample
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
-from benchmark.plan import Arm
+from benchmark.plan import Arm, Plan
 from benchmark.plan_file import from_dict
 
 
@@ -25,15 +25,11 @@ def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
     Raises ResultsError where the run cannot tell: no plain arm, no speculating arm, nothing known by position.
     """
     wishes = wishes or Wishes()
-    plan = from_dict(raw.sittings[0].plan)
+    plan = from_dict(raw.plan)
     plain = next((arm for arm in (plan.arm(plan.baseline), *plan.arms) if not arm.speculative_tokens), None)
     speculating = [arm for arm in plan.arms if arm.speculative_tokens]
     if plain is None or not speculating:
-        lacking = "speculates" if plain else "decodes plainly"
-        raise ResultsError(
-            f"run {raw.sittings[0].run}: no arm {lacking} by its plan; advise needs one of each, "
-            "with `speculative_tokens` and `max_tokens_per_step` in the plan"
-        )
+        raise ResultsError(f"run {raw.sittings[0].run}: {_undeclared(plan, plain is None)}")
     if wishes.timed_with is not None and wishes.timed_with not in {arm.name for arm in speculating}:
         raise ResultsError(
             f"--timed-with: {wishes.timed_with!r} is no speculating arm of the run; "
@@ -59,6 +55,21 @@ def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
     said = advice(found, wishes, basis=basis, own_times=wishes.step_times is None)
     left_out = [{**place.to_dict(), "arm": arm, "why": why} for (place, arm), why in doubts.items()]
     return {**said, "left_out": left_out}
+
+
+def _undeclared(plan: Plan, plain: bool) -> str:
+    """What to say about the arms of a run that was not told."""
+    if plain:
+        return (
+            "no arm decodes plainly by its plan, and advise compares with one; name the one that does, for example "
+            f"--speculative-tokens {plan.baseline}=0"
+        )
+    others = [arm.name for arm in plan.arms if arm.name != plan.baseline]
+    name = others[0] if others else "NAME"
+    return (
+        f"no arm speculates by its plan; say which one drafts how many tokens, for example --speculative-tokens {name}=7 "
+        f"(a step then yields 8 at most; with --tokens-per-step {name}=7 it yields 7, as on NxD Inference)"
+    )
 
 
 def _doubts(cells: Cells, arms: Sequence[Arm]) -> dict[tuple[Place, str], str]:

@@ -10,6 +10,7 @@ from benchmark.analyse.comparison import MIN_PROMPTS
 from benchmark.measure.journal import RawRun
 from benchmark.measure.lag import LIMIT_S
 from benchmark.plan import Plan
+from benchmark.plan_file import from_dict
 
 
 def is_aa(plan: Plan) -> bool:
@@ -51,6 +52,14 @@ def _of_records(raw: RawRun) -> Iterator[str]:
             f"the client came up to {lag_s * 1000:.0f} ms late in {late} of {len(raw.blocks)} blocks: times may be "
             "too long by that; give it more CPU or fewer requests at once"
         )
+    prices = [from_dict(sitting.plan).prices for sitting in raw.sittings]
+    for arm, price in prices[-1].items():
+        if (first := prices[0].get(arm)) != price:
+            yield f"{arm}: ${_price(first)} an hour when the run began, ${_price(price)} now: costs are by the last price"
     source = token_source(record for record in raw.requests if record.phase == "measured")
     if source and source.startswith("mixed"):
         yield f"tokens were not counted alike in all answers ({source})"
+
+
+def _price(usd_per_hour: float | None) -> str:
+    return "?" if usd_per_hour is None else f"{usd_per_hour:g}"

@@ -56,7 +56,7 @@ def _refuse_other_origin(baseline: RawRun, run: RawRun) -> None:
 
 
 def _incomplete(baseline: RawRun, run: RawRun) -> Iterator[str]:
-    size = extent(from_dict(run.sittings[0].plan), run)
+    size = extent(from_dict(run.plan), run)
     if not size.complete:
         yield f"the run is not finished: {len(run.requests)} requests recorded; go on with the same command"
     for arm in _arms(baseline):
@@ -87,7 +87,7 @@ def _failing(errors: list[dict[str, Any]], more_errors: float) -> Iterator[str]:
 
 
 def _arms(raw: RawRun) -> list[str]:
-    return [arm["name"] for arm in raw.sittings[0].plan["arms"]]
+    return [arm["name"] for arm in raw.plan["arms"]]
 
 
 def _error_rate(raw: RawRun, arm: str) -> float:

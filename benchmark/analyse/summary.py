@@ -65,7 +65,7 @@ _HEADLINE = COMPARED[0].name
 
 def summarise(raw: RawRun) -> dict[str, Any]:
     """The summary of a run, finished or not."""
-    plan = from_dict(raw.sittings[0].plan)
+    plan = from_dict(raw.plan)
     cells = sort_out(plan, raw)
     comparisons = list(_comparisons(cells))
     for _, together in groupby(comparisons, key=_load):

@@ -37,7 +37,7 @@ def compare_runs(old: RawRun, new: RawRun) -> dict[str, Any]:
 
     Raises ResultsError where the plans differ in model or prompts or share no arm or no load.
     """
-    plans = [from_dict(raw.sittings[0].plan) for raw in (old, new)]
+    plans = [from_dict(raw.plan) for raw in (old, new)]
     _refuse(plans[0], plans[1])
     runs = tuple(sort_out(plan, raw) for plan, raw in zip(plans, (old, new), strict=True))
     places = [place for place in runs[1].places if place in set(runs[0].places)]

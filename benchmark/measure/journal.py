@@ -9,10 +9,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from benchmark.errors import ResultsError, StorageError
 from benchmark.measure.plausible import believed, token_limits
@@ -29,6 +30,11 @@ class RawRun:
     sittings: tuple[RunRecord, ...]
     requests: tuple[RequestRecord, ...]
     blocks: tuple[BlockRecord, ...] = ()
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        """The last sitting's: between sittings addresses and prices may change, and nothing else."""
+        return self.sittings[-1].plan
 
 
 def read(folder: Path) -> RawRun:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import platform
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -42,6 +43,8 @@ async def run(
     """
     before = earlier(plan, out)
     if not _anything_left(plan, before):
+        if before.repriced(plan):
+            _reprice(plan, out, before.sittings)
         return
     async with session(timeout_s) as http:
         sitting = await _sitting(plan, http, timeout_s, before)
@@ -70,6 +73,14 @@ def _look_at_steps(plan: Plan, standings: Mapping[str, Standing], progress: Prog
         if arm.speculative_tokens and warm.answered(arm, place):
             said = warm.steps(arm, place)
             (progress.warn if said.caution else progress.tell)(first_look(arm, said))
+
+
+def _reprice(plan: Plan, out: Path, sittings: Sequence[RunRecord]) -> None:
+    """Write down prices that were changed after the last request."""
+    last = sittings[-1]
+    with Journal(out) as book:
+        started = round(time.time(), 3)
+        book.append(replace(last, sitting=last.sitting + 1, started_unix_s=started, plan=plan.to_dict()))
 
 
 def _anything_left(plan: Plan, before: Earlier) -> bool:

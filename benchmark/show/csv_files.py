@@ -68,7 +68,7 @@ def write(raw: RawRun, summary: Mapping[str, Any], folder: Path) -> list[Path]:
 
 
 def _requests(raw: RawRun) -> Iterable[Mapping[str, Any]]:
-    arms = {arm.name: arm for arm in from_dict(raw.sittings[0].plan).arms}
+    arms = {arm.name: arm for arm in from_dict(raw.plan).arms}
     for record in raw.requests:
         yield {
             **to_json(record),

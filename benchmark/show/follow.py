@@ -69,7 +69,7 @@ def follow(
             publish(raw, folder, namespace=namespace, client=client, report=report)
             measured = any(record.phase == "measured" for record in raw.requests)
             if measured or clock() - begun >= GRACE_S:
-                experiment = from_dict(raw.sittings[0].plan).experiment
+                experiment = from_dict(raw.plan).experiment
                 send_run_active(client, namespace=namespace, experiment=experiment, value=1)
                 said_on = experiment
         except PublishError as error:

@@ -49,7 +49,7 @@ EXTRA = ("llmperf_inter_token_latency_s", "tokens_per_chunk", "inter_chunk_laten
 
 def write(raw: RawRun, folder: Path) -> list[Path]:
     """Two files under `folder`/llmperf for each cell with a measured request. Raises StorageError."""
-    plan = from_dict(raw.sittings[0].plan)
+    plan = from_dict(raw.plan)
     written = []
     for (arm, class_, load), records in _cells(raw).items():
         place = _cell_folder(folder, arm, class_, load)

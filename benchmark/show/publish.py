@@ -82,7 +82,7 @@ def _publish(
     ledger = Ledger(folder)
     known = ledger.acknowledged(destination)
     measured = [r for r in raw.requests if r.phase == "measured"]
-    plan = from_dict(raw.sittings[0].plan)
+    plan = from_dict(raw.plan)
     fresh = [record for record in measured if request_id(record) not in known]
     made = sent = repeated = 0
     touched: set[tuple[str, ...]] = set()

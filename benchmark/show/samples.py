@@ -40,7 +40,7 @@ class Sample:
 
 def samples(raw: RawRun) -> list[Sample]:
     """One pair for each class and treatment: the first whose texts differ, else the first."""
-    plan = from_dict(raw.sittings[0].plan)
+    plan = from_dict(raw.plan)
     prompts = {prompt.id: prompt for prompt in plan.prompts}
     found = []
     for class_ in plan.classes:

@@ -48,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--mix", type=_mix, metavar="CLASS=WEIGHT,...", help="shares of the output tokens (default: equal)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    arguments.add_declared(parser.add_argument_group("arms of the run in DIR (what `run` was not told)"))
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -56,7 +57,6 @@ def execute(options: argparse.Namespace) -> int:
     from benchmark.analyse.advise import advise, forecast
     from benchmark.analyse.given import survivals
     from benchmark.errors import PlanError
-    from benchmark.measure import journal
 
     if (options.folder is None) == (options.acceptance is None):
         raise PlanError("give either DIR or --acceptance FILE, with --step-times for another machine")
@@ -76,7 +76,7 @@ def execute(options: argparse.Namespace) -> int:
         unused_drafts=unused,
     )
     if options.folder:
-        said = advise(journal.read(options.folder), wishes)
+        said = advise(arguments.read_declared(options), wishes)
     else:
         said = forecast(survivals(options.acceptance), wishes, basis=f"acceptance as in {options.acceptance}")
     print(json.dumps(said, indent=1) if options.json else "\n".join(_text(said)))

@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from benchmark.measure.journal import RawRun
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -128,3 +131,30 @@ def json_object(text: str) -> dict[str, Any]:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """The option that every verb with a summary has."""
     parser.add_argument("--json", action="store_true", help="print the summary as JSON instead of the table")
+
+
+def add_declared(group: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """What no endpoint says about itself."""
+    for option, type_, help_ in (
+        ("--speculative-tokens", named_whole, "draft tokens per step of an arm; 0 decodes plainly"),
+        (
+            "--tokens-per-step",
+            named_whole,
+            "the most a step of an arm can yield: k + 1 on vLLM (assumed), k on NxD Inference",
+        ),
+        ("--usd-per-hour", named_number, "what an arm's share of its node costs"),
+    ):
+        group.add_argument(option, type=type_, action="append", default=[], metavar="NAME=X", help=help_)
+
+
+def read_declared(options: argparse.Namespace) -> RawRun:
+    """The journal of DIR, with what the options declare. Raises ResultsError or PlanError."""
+    from benchmark.measure import journal
+    from benchmark.overrides import declared
+
+    return declared(
+        journal.read(options.folder),
+        speculative_tokens=dict(options.speculative_tokens),
+        tokens_per_step=dict(options.tokens_per_step),
+        usd_per_hour=dict(options.usd_per_hour),
+    )

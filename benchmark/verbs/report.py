@@ -19,14 +19,13 @@ HELP = "make summary, page, CSV and llmperf's files again from the raw records, 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The folder."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="what `run --out` wrote")
+    arguments.add_declared(parser.add_argument_group("arms (what `run` was not told)"))
     arguments.add_json(parser)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Summarise, write, print. Without the packages of the page, everything but the page."""
-    from benchmark.measure import journal
-
-    raw = journal.read(options.folder)
+    raw = arguments.read_declared(options)
     summary = summarised(options.folder, raw)
     written = write_files(raw, summary, options.folder)
     code = show(summary, as_json=options.json)

@@ -30,16 +30,7 @@ def configure_arms(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--baseline", metavar="NAME", help="what the other arms are compared with")
     group.add_argument("--model", metavar="M", help="the served model's name")
     group.add_argument("--experiment", metavar="NAME", help="what the run is called; only without a plan")
-    for option, type_, help_ in (
-        ("--speculative-tokens", arguments.named_whole, "draft tokens per step of an arm; 0 decodes plainly"),
-        (
-            "--tokens-per-step",
-            arguments.named_whole,
-            "the most a step of an arm can yield: k + 1 on vLLM (assumed), k on NxD Inference",
-        ),
-        ("--usd-per-hour", arguments.named_number, "what an arm's share of its node costs"),
-    ):
-        group.add_argument(option, type=type_, action="append", default=[], metavar="NAME=X", help=help_)
+    arguments.add_declared(group)
 
 
 def configure_load(group: argparse._ArgumentGroup) -> None:

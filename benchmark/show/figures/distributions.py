@@ -35,7 +35,7 @@ Curves = Sequence[tuple[Look, Sequence[float]]]
 
 def figures(raw: RawRun, summary: Mapping[str, Any]) -> list[Figure]:
     """Cumulated shares of three metrics, and tokens per step where an arm speculates."""
-    plan = from_dict(raw.sittings[0].plan)
+    plan = from_dict(raw.plan)
     arms = looks([arm.name for arm in plan.arms])
     found = []
     for metric, title, over in SHOWN:

@@ -31,7 +31,7 @@ CAPTION = (
 
 def figures(raw: RawRun) -> list[Figure]:
     """A figure for each metric with a value."""
-    plan = from_dict(raw.sittings[0].plan)
+    plan = from_dict(raw.plan)
     cells = series.cells_of(raw)
     arms = looks([arm.name for arm in plan.arms])
     found: list[Figure] = []
