@@ -126,9 +126,13 @@ def _medusa(arm: Arm) -> dict[str, Any]:
 
 
 def _native(arm: Arm) -> dict[str, Any]:
-    """One bucket of each kind, the largest: padding costs both arms the same, and nothing is left to compile later."""
+    """One bucket of each kind, the largest: padding costs both arms the same, and nothing is left to compile later.
+
+    The length of a decode step's context has that bucket by itself: `max_model_len` is always compiled, and
+    `decode_context_length_buckets` takes smaller ones only; the plugin refuses that very length
+    (`validate_decode_context_length_buckets` of its bucket_utils; configuration reference of SDK 2.33).
+    """
     return {
-        "decode_context_length_buckets": [arm.serving.max_model_len],
         "num_batched_tokens_buckets": [arm.serving.max_model_len],
         "num_seqs_buckets": [arm.serving.max_num_seqs],
         "on_device_sampling_config": {"all_greedy": True},

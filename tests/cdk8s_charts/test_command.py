@@ -89,6 +89,17 @@ def test_every_key_of_a_neuron_config_is_known_to_its_reader(arm: Arm) -> None:
     assert config["on_device_sampling_config"].keys() <= set(_table(table)[sampling])
 
 
+@pytest.mark.parametrize(
+    "arm", [parameters for parameters in ALL_ARMS if _arm(parameters).runtime.dialect == "native"]
+)
+def test_the_native_plugin_is_given_buckets_that_it_takes(arm: Arm) -> None:
+    """The last bucket of tokens and of sequences is the engine's limit; a bucket of context is below `max_model_len`."""
+    engine, config = json.loads(compile_argv(arm)[-1]), compile_config(arm)
+    assert config["num_batched_tokens_buckets"][-1] == engine["max_num_batched_tokens"]
+    assert config["num_seqs_buckets"][-1] == engine["max_num_seqs"]
+    assert all(length < engine["max_model_len"] for length in config.get("decode_context_length_buckets", ()))
+
+
 @pytest.mark.parametrize("arm", [parameters for parameters in ALL_ARMS if _arm(parameters).batch_only])
 def test_every_option_of_a_batch_script_is_one_of_inference_demo(arm: Arm) -> None:
     known = _table("neuron-config/inference-demo-0.6.10598.json")
