@@ -65,7 +65,8 @@ def compile_argv(arm: Arm) -> list[str]:
     """The command that compiles an arm into `compile_environment`'s folder and exits."""
     paths = Paths()
     options = {"model": paths.weights(arm.target)} | dialect_of(arm).engine_options(arm, paths, serving=False)
-    return ["python3", "-c", _BUILD_AND_EXIT, _json(options)]
+    # On several lines, so that a reviewer sees which key changed: Python reads it, not vLLM's parser.
+    return ["python3", "-c", _BUILD_AND_EXIT, json.dumps(options, sort_keys=True, indent=1)]
 
 
 def compile_environment(arm: Arm) -> dict[str, str]:
@@ -100,17 +101,19 @@ def compiled_path(arm: Arm) -> str:
 
 
 def _flags(options: dict[str, Any]) -> list[str]:
-    """Options as `vllm serve` spells them: JSON for mappings, a bare flag for true, `--no-` for false."""
+    """Options as `vllm serve` spells them: JSON for mappings, a bare flag for true, `--no-` for false.
+
+    JSON stands on one line: vLLM 0.9.1 knows an object by `^{.*}$`, which ends at a line break, and would read anything else
+    as KEY=VALUE pairs (`parse_type` of its engine/arg_utils.py).
+    """
     argv: list[str] = []
     for name, value in options.items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):
             argv.append(f"--{flag}" if value else f"--no-{flag}")
         else:
-            argv += [f"--{flag}", _json(value) if isinstance(value, dict) else str(value)]
+            argv += [
+                f"--{flag}",
+                json.dumps(value, sort_keys=True) if isinstance(value, dict) else str(value),
+            ]
     return argv
-
-
-def _json(value: dict[str, Any]) -> str:
-    """JSON on several lines, so that a reviewer sees which key changed."""
-    return json.dumps(value, sort_keys=True, indent=1)

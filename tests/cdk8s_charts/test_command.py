@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -59,6 +60,15 @@ def test_every_option_of_a_server_is_one_of_its_vllm_and_fits_it(arm: Arm) -> No
             assert name in known, f"{name} is unknown to vLLM {arm.runtime.vllm}"
             assert known[name].get("flag", False) == (value is True), name
             assert "choices" not in known[name] or value in known[name]["choices"]
+
+
+@pytest.mark.parametrize("arm", SERVED)
+def test_an_object_on_a_servers_command_line_is_json_as_vllm_0_9_1_knows_it(arm: Arm) -> None:
+    """Its parser looks for `^{.*}$` before it reads JSON, and takes what has a line break for KEY=VALUE pairs."""
+    for word in serve_argv(arm):
+        if "{" in word:
+            assert re.match("^{.*}$", word), word
+            json.loads(word)
 
 
 @pytest.mark.parametrize("arm", SERVED)
