@@ -24,6 +24,15 @@ class Arm:
     """The most tokens that one decode step of this engine can yield."""
     usd_per_hour: float | None = None
     """What the arm's share of its node costs."""
+    also_changes: tuple[str, ...] = ()
+    """What is different in its engine beside the speculation, in words for the report."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a plan file has it."""
+        content = dict(vars(self))
+        if not content.pop("also_changes"):
+            return content
+        return content | {"also_changes": list(self.also_changes)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +124,7 @@ class Plan:
             "experiment": self.experiment,
             "model": self.model,
             "baseline": self.baseline,
-            "arms": [vars(arm) for arm in self.arms],
+            "arms": [arm.to_dict() for arm in self.arms],
             "concurrency": list(self.concurrency),
             "requests": self.requests,
             "warmup": self.warmup,
@@ -133,11 +142,10 @@ class Plan:
         }
 
     def sha256(self) -> str:
-        """Identity of the plan: what is asked of whom. An arm at another address or price is the same arm."""
-        content = self.to_dict()
-        content["arms"] = [
-            {k: v for k, v in arm.items() if k not in ("url", "usd_per_hour")} for arm in content["arms"]
-        ]
+        """Identity of the plan: what is asked of whom. An arm at another address or price, or told of in other words, is
+        the same arm."""
+        content, aside = self.to_dict(), ("url", "usd_per_hour", "also_changes")
+        content["arms"] = [{k: v for k, v in arm.items() if k not in aside} for arm in content["arms"]]
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 

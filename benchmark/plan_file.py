@@ -101,6 +101,10 @@ _ARM: Fields = {
     "speculative_tokens": (_optional(_whole(0)), "a whole number from 0"),
     "max_tokens_per_step": (_optional(_whole(1)), "a whole number from 1"),
     "usd_per_hour": (_optional(_number), "a number from 0"),
+    "also_changes": (
+        _optional(_list_of(lambda text: isinstance(text, str) and bool(text))),
+        "a list of texts",
+    ),
 }
 _PROMPT: Fields = {
     "id": _NAME,
@@ -156,7 +160,8 @@ def from_dict(content: Any) -> Plan:
 
 
 def _arm(content: Mapping[str, Any]) -> Arm:
-    return Arm(**{**_without_nulls(content), "url": content["url"].rstrip("/")})
+    told = _without_nulls(content) | {"also_changes": tuple(content.get("also_changes") or ())}
+    return Arm(**{**told, "url": content["url"].rstrip("/")})
 
 
 def _without_nulls(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,6 +35,7 @@ def plan(experiment: Experiment) -> dict[str, Any]:
                 "speculative_tokens": arm.speculation.num_speculative_tokens if arm.speculation else 0,
                 "max_tokens_per_step": arm.tokens_per_step,
                 "usd_per_hour": round(arm_usd_per_hour(experiment, arm), 4),
+                **({"also_changes": list(arm.also_changes)} if arm.also_changes else {}),
             }
             for arm in experiment.served_arms
         ],

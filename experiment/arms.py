@@ -85,6 +85,11 @@ class Arm:
         return self.speculation.num_speculative_tokens
 
     @property
+    def also_changes(self) -> tuple[str, ...]:
+        """What else speculation changes in this arm's engine; see `Mode.also_changes`."""
+        return self.runtime.modes[self.speculation.mode].also_changes if self.speculation else ()
+
+    @property
     def batch_only(self) -> bool:
         """Whether no server can run it: then it is one batch Job around the runtime's own script, never loaded."""
         return self.speculation is not None and self.runtime.modes[self.speculation.mode].batch_only

@@ -28,6 +28,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
                 "num_speculative_tokens": arm.speculation.num_speculative_tokens if arm.speculation else 0,
                 "max_tokens_per_step": arm.tokens_per_step,
                 "runtime": arm.runtime.name,
+                "also_changes": list(arm.also_changes),
                 "batch_only": arm.batch_only,
                 "batch": places[arm.name].batch,
                 "node": places[arm.name].node,

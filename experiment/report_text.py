@@ -24,6 +24,7 @@ def as_text(experiment: Experiment) -> str:
             "",
             *(line for number in range(len(batches(experiment))) for line in _batch(experiment, number)),
             "",
+            *_declared(experiment),
             f"  prompts     {classes}",
             f"  benchmark   {settings.endpoint}, temperature {settings.temperature:g}, {settings.max_tokens} tokens, "
             f"concurrency {', '.join(map(str, settings.concurrency))}, {settings.requests} requests a cell",
@@ -39,6 +40,22 @@ def as_text(experiment: Experiment) -> str:
             *_cost(experiment),
         ]
     )
+
+
+def _declared(experiment: Experiment) -> list[str]:
+    """What arms differ in beside speculation, each once with the arms that it holds for."""
+    found: dict[str, list[str]] = {}
+    for arm in experiment.arms:
+        for text in arm.also_changes:
+            found.setdefault(text, []).append(arm.name)
+    return [
+        line
+        for text, (first, *others) in found.items()
+        for line in (
+            f"  declared    {first}{f' and {len(others)} more' if others else ''}, beside speculation",
+            f"              {text}",
+        )
+    ]
 
 
 def _heading(experiment: Experiment) -> list[str]:

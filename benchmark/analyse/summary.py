@@ -105,7 +105,7 @@ def _run(raw: RawRun, plan: Plan) -> dict[str, Any]:
         "experiment": plan.experiment,
         "model": plan.model,
         "baseline": plan.baseline,
-        "arms": [{k: v for k, v in vars(arm).items() if k != "url"} for arm in plan.arms],
+        "arms": [{k: v for k, v in arm.to_dict().items() if k != "url"} for arm in plan.arms],
         "aa": is_aa(plan),
         "provenance": first.provenance,
         "started": _iso(first.started_unix_s),

@@ -16,10 +16,16 @@ _SHOWN = 4
 
 
 def engine_lines(summary: Mapping[str, Any]) -> Iterator[str]:
-    """One line a treatment: what its compiled configuration has different from the baseline's, or that nobody knows."""
+    """One line a treatment: what its compiled configuration has different from the baseline's, or that nobody knows;
+    and one for each difference that was declared with it."""
     run, engines = summary["run"], summary.get("engines", {})
-    for arm in (arm["name"] for arm in run["arms"] if arm["name"] != run["baseline"]):
-        yield f"Engine of {arm} against {run['baseline']}: {_engine(arm, engines.get(arm))}"
+    for arm in run["arms"]:
+        if arm["name"] == run["baseline"]:
+            continue
+        name = arm["name"]
+        yield f"Engine of {name} against {run['baseline']}: {_engine(name, engines.get(name))}"
+        for text in arm.get("also_changes", ()):
+            yield f"Engine of {name}, declared beside speculation: {text}."
 
 
 def _engine(arm: str, found: Mapping[str, Any] | None) -> str:

@@ -39,6 +39,8 @@ class Mode:
     (`get_target_bucket` of models/model_wrapper.py at v0.6.10598 and in July 2026; a step that fits exactly passes)."""
     trained_window: bool = False
     """Whether the length of a head's block, and so k, is fixed by its training."""
+    also_changes: tuple[str, ...] = ()
+    """What else is different in an engine because it speculates: declared with the treatment, as it cannot be avoided."""
     vllm_method: str | None = None
     """`method` of `--speculative-config`, where the dialect reads one."""
 

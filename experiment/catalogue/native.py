@@ -29,6 +29,9 @@ _METRICS = (
     "vllm:spec_decode_num_accepted_tokens_total",
     "vllm:spec_decode_num_accepted_tokens_per_pos_total",
 )
+_SYNCHRONOUS = ("asynchronous scheduling is off: vLLM Neuron does not combine it with speculation",)
+"""https://awsdocs-neuron.readthedocs-hosted.com/en/latest/vllm-neuron/docs/guides/features-guide.html: a speculative
+configuration turns off what is on by default. Plain arms keep it: they decode as well as they can."""
 _NEAREST_NATIVE = "use mode `eagle3` with a head for the target, or `fused` on runtime nxdi-vllm-0.9.1"
 
 NATIVE_VLLM_0_29 = Runtime(
@@ -62,13 +65,21 @@ NATIVE_VLLM_0_29 = Runtime(
             nearest=_NEAREST_NATIVE,
         ),
         eagle=Mode(works=False, reason="the native plugin reads EAGLE3 heads only", nearest=_NEAREST_NATIVE),
-        eagle3=Mode(works=True, architectures=_DENSE, bonus_token=True, head=True, vllm_method="eagle3"),
+        eagle3=Mode(
+            works=True,
+            architectures=_DENSE,
+            bonus_token=True,
+            head=True,
+            also_changes=_SYNCHRONOUS,
+            vllm_method="eagle3",
+        ),
         dflash=Mode(
             works=True,
             architectures=_DENSE,
             bonus_token=True,
             head=True,
             trained_window=True,
+            also_changes=_SYNCHRONOUS,
             vllm_method="dflash",
         ),
         medusa=Mode(

@@ -15,7 +15,7 @@ import pytest
 from benchmark.__main__ import main
 from store.artifact import comparison
 from tests.benchmark.records import store
-from tests.benchmark.show.runs import run_of
+from tests.benchmark.show.runs import FUSED, PLAIN, run_of
 from tests.benchmark.show.test_page import text_of
 from tests.conftest import ROOT
 
@@ -60,6 +60,18 @@ def test_what_engines_have_different_beyond_speculation_is_printed(
     assert line in page
     assert summary["engines"]["qwen-sd-vllm"]["baseline_key"] == "0123456789abcdef"
     assert "123456789012" not in page + table + json.dumps(summary)
+
+
+def test_what_an_engine_changes_because_it_speculates_is_declared_in_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    declared = "asynchronous scheduling is off"
+    folder = store(run_of((PLAIN, FUSED | {"also_changes": [declared]}), classes=("json",)), tmp_path)
+    table, page, summary = _reported(folder, capsys)
+    for text in (table, page):
+        assert f"Engine of qwen-sd-vllm, declared beside speculation: {declared}." in text
+        assert "Engine of qwen-vllm, declared" not in text
+    assert [arm.get("also_changes") for arm in summary["run"]["arms"]] == [None, [declared]]
 
 
 def test_equal_engines_are_called_equal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,16 @@ def test_a_plan_survives_the_way_to_json_and_back() -> None:
     assert from_dict(json.loads(json.dumps(plan().to_dict()))) == plan()
 
 
+def test_words_for_the_report_travel_and_do_not_make_another_plan() -> None:
+    plain, spec = plan_content()["arms"]
+    told = plan(arms=[plain, spec | {"also_changes": ["asynchronous scheduling is off"]}])
+    assert told.arms[1].also_changes == ("asynchronous scheduling is off",)
+    assert from_dict(json.loads(json.dumps(told.to_dict()))) == told
+    assert told.sha256() == plan().sha256()
+    with pytest.raises(PlanError, match=r"arms\[1\].also_changes: 'off'; must be a list of texts"):
+        plan(arms=[plain, spec | {"also_changes": "off"}])
+
+
 def test_all_problems_are_named_at_once() -> None:
     with pytest.raises(PlanError) as error:
         plan(requests=0, concurrency=[0], colour="red", prompts=[{"id": "a", "class": "x", "promt": "?"}])

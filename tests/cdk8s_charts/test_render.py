@@ -22,6 +22,7 @@ from cdk8s_charts.manifest_file import ManifestFile, read, stale, texts, write
 from cdk8s_charts.placeholders import PLACEHOLDERS, fill, names_in
 from cdk8s_charts.render import render
 from experiment import Experiment
+from experiment.catalogue.runtimes import RUNTIMES
 from tests.cdk8s_charts.conftest import EXPERIMENTS, containers, of_kind, pods
 from tests.conftest import ROOT
 
@@ -232,6 +233,17 @@ def test_the_benchmark_reads_every_plan_that_is_rendered(reference: Experiment) 
         replace(reference, prompts=texts_only),
     ):
         assert plan_file.from_dict(plan(variant)).experiment == reference.name
+
+
+def test_the_plan_declares_what_speculation_changes_beside(reference: Experiment) -> None:
+    native = RUNTIMES["native-vllm-0.29"]
+    plain, drafting = (replace(arm, runtime=native) for arm in reference.arms)
+    assert drafting.speculation is not None
+    eagle3 = replace(drafting, speculation=replace(drafting.speculation, mode="eagle3"))
+    told = plan(replace(reference, arms=(plain, eagle3)))["arms"]
+    assert "also_changes" not in told[0]
+    assert told[1]["also_changes"] == list(native.modes["eagle3"].also_changes) != []
+    assert plan_file.from_dict(plan(replace(reference, arms=(plain, eagle3)))).arms[1].also_changes
 
 
 def test_images_are_pinned_by_full_tag(case: Case) -> None:

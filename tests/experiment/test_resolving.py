@@ -16,6 +16,7 @@ from experiment.catalogue.models import MODELS
 from experiment.neuron_config import compile_config, serve_config
 from experiment.placement import nodes_needed, place
 from tests.conftest import REFERENCE, ROOT
+from tests.experiment.test_twins import NATIVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,6 +129,19 @@ def test_check_speaks_json() -> None:
     data = json.loads(_check(str(REFERENCE), "--json").stdout)
     assert [arm["devices"] for arm in data["arms"]] == [list(range(8)), list(range(8, 16))]
     assert data["usd_per_hour"]["arms_up"] > data["usd_per_hour"]["no_trn2_node"]
+
+
+def test_check_declares_what_speculation_changes_in_an_engine(variation: Variation) -> None:
+    """vLLM Neuron's features guide: a speculative configuration turns asynchronous scheduling off."""
+    path = str(variation(NATIVE))
+    lines = _check(path).stdout.splitlines()
+    at = lines.index("  declared    qwen-sd-vllm, beside speculation")
+    assert lines[at + 1].startswith("              asynchronous scheduling is off")
+    assert max(map(len, lines)) <= 100
+    plain, drafting = json.loads(_check(path, "--json").stdout)["arms"]
+    assert plain["also_changes"] == []
+    assert len(drafting["also_changes"]) == 1
+    assert "declared" not in _check(str(REFERENCE)).stdout
 
 
 def test_check_refuses_with_exit_2_and_no_traceback(variation: Variation) -> None:
