@@ -1,20 +1,30 @@
-"""The CDK app: `cdk synth` and `cdk deploy` run it (see cdk.json), and so does `python app.py`."""
+"""The CDK app: `cdk synth` and `cdk deploy` run it (see cdk.json), and so does `python app.py`.
+
+A rehearsal names another file than deployment.yaml: `python app.py FILE`.
+"""
 
 import gc
 import json
 import os
 import sys
+from pathlib import Path
 
 gc.disable()  # nearly everything made here lives until the end; looking for garbage takes a fifth of the time
 
 from experiment import InvalidExperiment  # noqa: E402
-from infra import InfraError, build_app  # noqa: E402
+from infra import InfraError  # noqa: E402
+from infra.app import app_of  # noqa: E402
+from infra.configuration import DEPLOYMENT, configure  # noqa: E402
 
 
 def main() -> int:
     context = json.loads(os.environ.get("CDK_CONTEXT_JSON", "{}"))  # what `cdk -c key=value` says
+    deployment = Path(sys.argv[1]) if len(sys.argv) > 1 else DEPLOYMENT
     try:
-        build_app(context=context).synth()
+        configuration = configure(context, deployment=deployment)
+        for line in configuration.lasting.warnings(deployment.name):
+            print(line, file=sys.stderr)
+        app_of(configuration).synth()
     except (InvalidExperiment, InfraError) as error:
         print(error, file=sys.stderr)
         return 2

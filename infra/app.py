@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infra.configuration import configure
+from infra.configuration import DEPLOYMENT, Configuration, configure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     import aws_cdk as cdk
 
@@ -15,20 +16,24 @@ if TYPE_CHECKING:
 def build_app(
     *,
     context: Mapping[str, object] | None = None,
+    deployment: Path = DEPLOYMENT,
     outdir: str | None = None,
     validation: bool | None = None,
 ) -> cdk.App:
     """All stacks of one experiment, not yet synthesized.
 
-    `context` overrides cdk.json: `experiment` names the file, `manifests` the folder of what was rendered from it,
-    `admins` who administers the cluster, `alarm_email` who hears of alarms, `pipeline_role` which role a pipeline works
-    with inside it, `permissions_boundary` which policy bounds every role, `build_images` where images are built. Without
-    `outdir` the CDK command line (or CDK_OUTDIR) decides where the templates go. `validation` says whether the synth
-    checks the templates against CloudFormation's schemas, which takes most of its time; otherwise CDK_VALIDATION does.
-    Raises `experiment.InvalidExperiment` before jsii starts, and `infra.InfraError`.
+    `context` overrides cdk.json: `experiment` names the file, `manifests` the folder of what was rendered from it.
+    `deployment` has what lasts. Raises `experiment.InvalidExperiment` before jsii starts, and `infra.InfraError`.
     """
-    configuration = configure(context or {})
+    return app_of(configure(context or {}, deployment=deployment), outdir=outdir, validation=validation)
 
+
+def app_of(
+    configuration: Configuration, *, outdir: str | None = None, validation: bool | None = None
+) -> cdk.App:
+    """The app of a configuration. Without `outdir` the CDK command line (or CDK_OUTDIR) decides where the templates go.
+    `validation` says whether the synth checks the templates against CloudFormation's schemas, which takes most of its
+    time; otherwise CDK_VALIDATION does."""
     app = cdk_app(configuration.context, outdir=outdir, validation=validation)
 
     from infra.deployment import add_stacks  # like all that imports the CDK, after the judgement
@@ -37,10 +42,7 @@ def build_app(
         app,
         experiment=configuration.experiment,
         files=configuration.files,
-        admins=configuration.admins,
-        alarm_email=configuration.alarm_email,
-        pipeline_role=configuration.pipeline_role,
-        build_images=configuration.build_images,
+        lasting=configuration.lasting,
     )
     return app
 

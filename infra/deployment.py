@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from cdk8s_charts.manifest_file import ManifestFile
     from experiment import Experiment
+    from infra.deployment_file import Lasting
 
 
 def add_stacks(
@@ -25,10 +26,7 @@ def add_stacks(
     *,
     experiment: Experiment,
     files: tuple[ManifestFile, ...],
-    admins: tuple[str, ...],
-    alarm_email: str = "",
-    pipeline_role: str | None = None,
-    build_images: str = "docker",
+    lasting: Lasting,
     settings: Settings | None = None,
 ) -> None:
     """Put every stack of the experiment into `scope`, an app or a stage of a pipeline; `files` are its manifests."""
@@ -36,7 +34,7 @@ def add_stacks(
     network = NetworkStack(scope, "network", experiment=experiment, settings=settings)
     storage = StorageStack(scope, "storage", experiment=experiment, settings=settings)
     ObservabilityStack(
-        scope, "observability", experiment=experiment, settings=settings, alarm_email=alarm_email
+        scope, "observability", experiment=experiment, settings=settings, alarm_email=lasting.alarm_email
     )
     cluster = ClusterStack(
         scope,
@@ -44,8 +42,8 @@ def add_stacks(
         experiment=experiment,
         settings=settings,
         vpc=network.vpc,
-        admins=admins,
-        pipeline_role=pipeline_role,
+        admins=lasting.admins,
+        pipeline_role=lasting.pipeline_role,
     )
     nodes = NodesStack(
         scope, "nodes", experiment=experiment, settings=settings, cluster=cluster.cluster, vpc=network.vpc
@@ -61,7 +59,7 @@ def add_stacks(
         settings=settings,
         cluster=cluster.cluster,
         vpc=network.vpc,
-        build_images=build_images,
+        build_images=lasting.build_images,
     )
     # A pod gets its role when it starts, so the associations come first; and `cdk destroy` takes the pods away
     # before the nodes under them and the buckets that they mount.

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from experiment.naming import cluster_name, namespace
 from operations import bundled_kubectl, tunnel
 from operations.aws_errors import AwsError
+from operations.deploying import deploy_command
 from operations.errors import OperationsError
 from operations.kubernetes import Kubernetes
 
@@ -56,7 +57,7 @@ def describe(experiment: Experiment, aws: Aws) -> dict[str, Any]:
         if error.code != "ResourceNotFoundException":
             raise
         raise OperationsError(
-            f"cluster {name}: none in account {aws.account}, {aws.region}; deploy it (cdk deploy --all), or check "
+            f"cluster {name}: none in account {aws.account}, {aws.region}; deploy it ({deploy_command(experiment.name)}), or check "
             "AWS_PROFILE and cluster.region"
         ) from None
     if described["status"] not in ("ACTIVE", "UPDATING"):

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from operations.deploying import deploy_command
 from operations.errors import OperationsError, OutsideError
 
 TIMEOUT_S = 20
@@ -101,17 +102,20 @@ class Kubernetes:
                 f"{command[0]}: cannot be run ({error.strerror}); run scripts/setup again"
             ) from None
         if result.returncode != 0:
-            raise explain(result.stderr, doing=f"kubectl {' '.join(arguments[:3])}")
+            raise explain(
+                result.stderr, doing=f"kubectl {' '.join(arguments[:3])}", experiment_name=self._namespace
+            )
         return result.stdout
 
 
-def explain(stderr: str, *, doing: str) -> OperationsError:
+def explain(stderr: str, *, doing: str, experiment_name: str) -> OperationsError:
     """The error of what kubectl complained about."""
+    deploy = deploy_command(experiment_name)
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     last = lines[-1] if lines else "kubectl said nothing"
     if "(NotFound)" in stderr or "the server doesn't have a resource type" in stderr:
         return NotFoundError(
-            f"{doing}: {last}; deploy the workloads first (cdk deploy, or scripts/render | kubectl apply)"
+            f"{doing}: {last}; deploy the workloads first ({deploy}, or scripts/render | kubectl apply)"
         )
     if "(AlreadyExists)" in stderr or "(Conflict)" in stderr:
         return ConflictError(f"{doing}: {last}; run this again")
@@ -119,10 +123,13 @@ def explain(stderr: str, *, doing: str) -> OperationsError:
         return OutsideError(f"{doing}: {lines[0]}; mend the AWS credentials, then run this again")
     if _NOT_LET_IN.search(stderr):
         return OutsideError(
-            f"{doing}: the cluster does not know this identity; deploy with -c admins=<its ARN>, or use another AWS_PROFILE"
+            f"{doing}: the cluster does not know this identity; write its ARN into admins of deployment.yaml (a pipeline's "
+            f"stage: of pipeline.yaml), then {deploy}, or use another AWS_PROFILE"
         )
     if _FORBIDDEN.search(stderr):
-        return OutsideError(f"{doing}: {last}; use an identity that -c admins= names")
+        return OutsideError(
+            f"{doing}: {last}; use an identity that admins of deployment.yaml or of the pipeline's stage names"
+        )
     if _UNREACHABLE.search(stderr):
         return OutsideError(
             f"{doing}: the cluster's endpoint cannot be reached ({last}); run scripts/preflight: this machine must be in "

@@ -14,8 +14,10 @@ from experiment.naming import (
     neuron_nodegroups,
     schedule_group,
 )
+from infra.naming import stack_name
 from operations.aws_errors import AwsError
 from operations.clock import stamp
+from operations.deploying import deploy_command
 from operations.errors import OperationsError, UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ def read(experiment: Experiment, aws: Aws) -> Group:
     found = _described(experiment, aws, name) or _standing(experiment, aws)
     if found is None:
         raise OperationsError(
-            f"node group {name}: none in account {aws.account}, {aws.region}; deploy it (cdk deploy --all), or check "
+            f"node group {name}: none in account {aws.account}, {aws.region}; deploy it ({deploy_command(experiment.name)}), or check "
             "AWS_PROFILE and cluster.region"
         )
     name = found["nodegroupName"]
@@ -94,7 +96,8 @@ def refuse_another(experiment: Experiment, group: Group) -> None:
     wanted = neuron_nodegroup(experiment)
     if group.name != wanted:
         raise OperationsError(
-            f"node group {group.name}: stands, and the experiment now describes {wanted}; deploy that (cdk deploy --all), "
+            f"node group {group.name}: stands, and the experiment now describes {wanted}; deploy that "
+            f"({deploy_command(experiment.name)}), "
             "or take the change of cluster.capacity and cluster.availability_zones back"
         )
 
@@ -135,7 +138,7 @@ def schedule_off(experiment: Experiment, aws: Aws, *, now: datetime, hours: floa
     """
     refuse_another(experiment, group)
     target = _daily_target(experiment, aws)
-    _prove_allowed(target["RoleArn"], group, aws)
+    _prove_allowed(experiment, target["RoleArn"], group, aws)
     at = (now + timedelta(hours=hours)).replace(microsecond=0)
     schedule: dict[str, Any] = {
         "Name": schedule_name(experiment),
@@ -173,7 +176,7 @@ def _daily_target(experiment: Experiment, aws: Aws) -> dict[str, Any]:
             raise
         raise OperationsError(
             f"schedule {name}: does not exist, {_NO_NODES}; deploy the nodes stack "
-            "(cdk deploy --all), then run this again"
+            f"({deploy_command(experiment.name)}), then run this again"
         ) from None
     if found["State"] != "ENABLED":
         raise OperationsError(
@@ -188,12 +191,12 @@ def _daily_target(experiment: Experiment, aws: Aws) -> dict[str, Any]:
     ):
         raise OperationsError(
             f"schedule {name}: is about node group {told['NodegroupName']} of {told['ClusterName']}, {_NO_NODES}; deploy the "
-            "nodes stack (cdk deploy --all), then run this again"
+            f"nodes stack ({deploy_command(experiment.name)}), then run this again"
         )
     return target
 
 
-def _prove_allowed(role_arn: str, group: Group, aws: Aws) -> None:
+def _prove_allowed(experiment: Experiment, role_arn: str, group: Group, aws: Aws) -> None:
     """`OperationsError` unless IAM says that the schedules' role may change the group, boundaries included."""
     action, role = "eks:UpdateNodegroupConfig", role_arn.rpartition("/")[2]
     try:
@@ -204,8 +207,9 @@ def _prove_allowed(role_arn: str, group: Group, aws: Aws) -> None:
         if error.code not in ("NoSuchEntity", "NoSuchEntityException"):
             raise
         raise OperationsError(
-            f"role {role}: does not exist, {_NO_NODES}; delete the nodes stack and deploy it again (scripts/teardown, then "
-            "cdk deploy --all)"
+            f"role {role}: does not exist, {_NO_NODES}; delete the nodes stack and deploy it again (aws cloudformation "
+            f"delete-stack --stack-name {stack_name(experiment, 'nodes')} --region {aws.region}, then "
+            f"{deploy_command(experiment.name)})"
         ) from None
     (result,) = answer["EvaluationResults"]
     if result["EvalDecision"] != "allowed":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.naming import stack_name
 from operations.aws_errors import AwsError
+from operations.deploying import deploy_command
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -77,28 +78,28 @@ def failures(name: str, aws: Aws) -> list[str]:
 
 
 _REMEDIES = {
-    "ROLLBACK_COMPLETE": "its first deployment failed: mend what its events name, then cdk deploy --all makes it anew",
+    "ROLLBACK_COMPLETE": "its first deployment failed: fix what its events name, then {deploy} makes it anew",
     "ROLLBACK_FAILED": "its first deployment failed and left something: aws cloudformation delete-stack --stack-name {name} "
-    "--region {region}, then cdk deploy --all",
-    "CREATE_FAILED": "its first deployment failed: cdk deploy --all goes on once what its events name is mended",
-    "UPDATE_FAILED": "its last update failed: mend what its events name, then cdk deploy --all",
-    "UPDATE_ROLLBACK_COMPLETE": "its last update failed and was taken back: mend what its events name, then cdk deploy --all",
+    "--region {region}, then {deploy}",
+    "CREATE_FAILED": "its first deployment failed: {deploy} goes on once what its events name is fixed",
+    "UPDATE_FAILED": "its last update failed: fix what its events name, then {deploy}",
+    "UPDATE_ROLLBACK_COMPLETE": "its last update failed and was taken back: fix what its events name, then {deploy}",
     "UPDATE_ROLLBACK_FAILED": "its last update could not be taken back: aws cloudformation continue-update-rollback "
-    "--stack-name {name} --region {region}, then cdk deploy --all",
-    "REVIEW_IN_PROGRESS": "a deployment ended before it began: cdk deploy --all goes on, scripts/teardown removes it",
+    "--stack-name {name} --region {region}, then {deploy}",
+    "REVIEW_IN_PROGRESS": "a deployment ended before it began: {deploy} goes on, scripts/teardown removes it",
     "DELETE_FAILED": "its deletion broke off: scripts/teardown goes on",
 }
 """By status (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html); an update that was taken
 back leaves what stood before, and says that the file and the account differ."""
 
 
-def halfway(stack: Stack, *, region: str) -> str | None:
+def halfway(stack: Stack, experiment_name: str, *, region: str) -> str | None:
     """The line about a stack that a deployment or a teardown left halfway, with the remedy; nothing for any other."""
     remedy = _REMEDIES.get(stack.status)
     if remedy is None:
         return None
     why = f" ({stack.reason.rstrip('.')})" if stack.reason else ""
-    return f"stack {stack.name}: is {stack.status}{why}; {remedy.format(name=stack.name, region=region)}"
+    return f"stack {stack.name}: is {stack.status}{why}; {remedy.format(name=stack.name, region=region, deploy=deploy_command(experiment_name))}"
 
 
 def _stack(entry: dict[str, Any]) -> Stack:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from experiment.artifact import artifact_key
 from experiment.naming import artifact_path, bucket, weights_path
 from operations.aws_errors import AwsError
+from operations.deploying import deploy_command
 from operations.errors import OperationsError
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ def missing_bucket(name: str, aws: Aws, error: AwsError) -> OperationsError:
     """A bucket that is not there as its own line; every other error as it is."""
     if error.code != "NoSuchBucket":
         return error
+    experiment_name = re.split(r"-(?:checkpoints|artifacts|results)-", name)[0]
     return OperationsError(
-        f"bucket {name}: none in account {aws.account}; deploy the storage stack (cdk deploy --all), or check AWS_PROFILE"
+        f"bucket {name}: none in account {aws.account}; deploy the storage stack ({deploy_command(experiment_name)}), or "
+        "check AWS_PROFILE"
     )

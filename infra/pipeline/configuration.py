@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cdk8s_charts.errors import ChartError
 from cdk8s_charts.manifest_file import ManifestFile, read
 from experiment import Experiment, load
 from infra.configuration import ROOT
+from infra.deployment_file import Lasting, judge, mapping, parse, refuse_unknown
 from infra.errors import InfraError
-from infra.pipeline.steps import MOST_HOURS, MOST_MINUTES
+from infra.pipeline.steps import MOST_HOURS, MOST_MINUTES, delivery_role_name
 
 STAGES = ("dev", "prod")
 BOOTSTRAP = ROOT / "infra/bootstrap/policies.yaml"
@@ -52,6 +51,8 @@ class StageConfiguration:
     """The manifests as they were reviewed."""
     path: str
     """The experiment's file in the repository."""
+    lasting: Lasting = Lasting()
+    """Who administers the cluster and hears of its alarms, and what the pipeline decides itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,16 +81,16 @@ def read_pipeline(path: Path, *, manifests: Path = ROOT / "manifests") -> Pipeli
 
     Raises `InfraError` with one line, and `experiment.InvalidExperiment`.
     """
-    data = _mapping(_parse(path), path.name)
-    _refuse_unknown(data, (*_KEYS, "stages", "compile_hours", "benchmark"), path.name)
+    data = mapping(parse(path), path.name)
+    refuse_unknown(data, (*_KEYS, "stages", "compile_hours", "benchmark"), path.name)
     texts = {key: _text(data, key, path.name) for key in _KEYS}
     if texts["pull_request_connection"] == texts["connection"]:
         raise InfraError(
             f"{path.name}: pull_request_connection = {texts['connection']!r}: is the pipeline's own connection, and what a "
             "pull request runs can read its token; create a second connection for pull requests"
         )
-    sections = _mapping(data.get("stages"), f"{path.name}: stages")
-    _refuse_unknown(sections, STAGES, f"{path.name}: stages")
+    sections = mapping(data.get("stages"), f"{path.name}: stages")
+    refuse_unknown(sections, STAGES, f"{path.name}: stages")
     dev, prod = (_stage(name, sections.get(name), path, manifests, texts["region"]) for name in STAGES)
     _refuse_collision(dev, prod, path.name)
     benchmark, baseline = _benchmark(data.get("benchmark", False), path.name)
@@ -106,30 +107,6 @@ def read_pipeline(path: Path, *, manifests: Path = ROOT / "manifests") -> Pipeli
     )
 
 
-def _parse(path: Path) -> Any:
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InfraError(
-            f"{path}: cannot be read: {error.strerror}; start from the committed pipeline.yaml"
-        ) from None
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        first = str(error).splitlines()[0]
-        raise InfraError(f"{path}: is no YAML ({first}); mend it") from None
-
-
-def _mapping(value: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise InfraError(f"{where} = {value!r}: is no mapping; see the committed pipeline.yaml")
-    return value
-
-
-def _refuse_unknown(data: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    for key in data:
-        if key not in known:
-            raise InfraError(f"{where}: {key!r} is no key; use {', '.join(known)}")
-
-
 def _text(data: Mapping[str, Any], key: str, where: str) -> str:
     pattern, what = _KEYS[key]
     value = data.get(key)
@@ -140,8 +117,8 @@ def _text(data: Mapping[str, Any], key: str, where: str) -> str:
 
 def _stage(name: str, value: Any, path: Path, manifests: Path, region: str) -> StageConfiguration:
     where = f"{path.name}: stages.{name}"
-    data = _mapping(value, where)
-    _refuse_unknown(data, ("account", "experiment"), where)
+    data = mapping(value, where)
+    refuse_unknown(data, ("account", "experiment", *_KEPT), where)
     account = _text(data, "account", where)
     file = data.get("experiment")
     if not isinstance(file, str) or not file or Path(file).is_absolute():
@@ -160,7 +137,29 @@ def _stage(name: str, value: Any, path: Path, manifests: Path, region: str) -> S
         files = read(experiment, manifests)
     except ChartError as error:
         raise InfraError(str(error)) from None
-    return StageConfiguration(name=name, account=account, experiment=experiment, files=files, path=file)
+    stage = StageConfiguration(name=name, account=account, experiment=experiment, files=files, path=file)
+    return replace(stage, lasting=_lasting(data, stage, where))
+
+
+_KEPT = {
+    "admins": "nobody could use kubectl on its cluster",
+    "alarm_email": "its alarms would reach nobody",
+}
+"""Of a stage, each with what follows without it."""
+
+
+def _lasting(data: Mapping[str, Any], stage: StageConfiguration, where: str) -> Lasting:
+    """Nobody deploys a stage by hand, so what it lacks would stay away unnoticed."""
+    for key, without in _KEPT.items():
+        if not data.get(key):
+            raise InfraError(
+                f"{where}: {key} is empty, and {without}; write it as in the committed pipeline.yaml"
+            )
+    decided = {
+        "pipeline_role": f"arn:aws:iam::{stage.account}:role/{delivery_role_name(stage)}",
+        "build_images": "codebuild",  # the publishing builds of the pipeline then need no privileged mode
+    }
+    return judge({**{key: data[key] for key in _KEPT}, **decided}, where)
 
 
 def role_prefixes() -> tuple[str, ...]:

@@ -8,7 +8,6 @@ import aws_cdk as cdk
 
 from infra.deployment import add_stacks
 from infra.pipeline.delivery import DeliveryRoleStack, DeliveryStack
-from infra.pipeline.steps import delivery_role_name
 from infra.settings import Settings
 
 if TYPE_CHECKING:
@@ -43,9 +42,7 @@ class DeliveredStage(cdk.Stage):
             self,
             experiment=stage.experiment,
             files=stage.files,
-            admins=(),
-            pipeline_role=f"arn:aws:iam::{stage.account}:role/{delivery_role_name(stage)}",
-            build_images="codebuild",  # the publishing builds of the pipeline then need no privileged mode
+            lasting=stage.lasting,
             settings=settings,
         )
         network = cast("NetworkStack", self.node.find_child("network"))

@@ -134,7 +134,7 @@ class ClusterStack(ExperimentStack):
             "KubeconfigCommand",
             value=f"aws eks update-kubeconfig --name {cluster_name(experiment)} --region {experiment.cluster.region}",
             description=(
-                "for the principals named with -c admins=, from the networks in cluster.admin_cidrs"
+                "for the admins of deployment.yaml or of the pipeline's stage, from the networks in cluster.admin_cidrs"
                 if experiment.cluster.admin_cidrs
                 else "the endpoint is private: scripts/kubectl reaches it through the way in"
             ),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ class Deployed:
 def bootstrap_and_deploy(
     *,
     context: Mapping[str, str],
+    deployment: Path,
     folder: Path,
     endpoint: str,
     account: str,
@@ -48,7 +50,8 @@ def bootstrap_and_deploy(
     bootstrap_flags: Sequence[str],
     report: Callable[[str], None],
 ) -> Deployed:
-    """Run both commands; `folder` gets the assembly and the logs. `report` hears of each command.
+    """Run both commands, with `deployment` in place of deployment.yaml; `folder` gets the assembly and the logs. `report`
+    hears of each command.
 
     Raises `CommandLineError` where the command line is not there, or fails.
     """
@@ -63,7 +66,8 @@ def bootstrap_and_deploy(
         "CDK_DISABLE_CLI_TELEMETRY": "true",
         "NO_COLOR": "1",
     }
-    told = [word for name, value in context.items() for word in ("-c", f"{name}={value}")]
+    told = ["--app", f".venv/bin/python app.py {shlex.quote(str(deployment.resolve()))}"]
+    told += [word for name, value in context.items() for word in ("-c", f"{name}={value}")]
     bootstrap = ["bootstrap", f"aws://{account}/{region}", *bootstrap_flags]
     deploy = [
         "deploy",

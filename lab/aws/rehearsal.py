@@ -107,8 +107,11 @@ def rehearse_with_cdk(
     with _listening(endpoint, account=account, region=region) as (client_of, complaints):
         report("aws cloudformation deploy --stack-name speculation-policies")
         policies = deploy_policies(client_of("cloudformation"))
+        deployment = folder / "deployment.yaml"
+        deployment.write_text(f"permissions_boundary: {policies.boundary}\n", encoding="utf-8")
         deployed = bootstrap_and_deploy(
-            context={**context, "permissions_boundary": policies.boundary},
+            context=context,
+            deployment=deployment,
             bootstrap_flags=policies.flags,
             folder=folder,
             endpoint=client_of("cloudformation").meta.endpoint_url,

@@ -108,7 +108,10 @@ def kubernetes_version(experiment: Experiment, aws: Aws) -> Finding:
 
 def halfway_stacks(experiment: Experiment, aws: Aws) -> Finding:
     """Whether an earlier deployment or teardown left something that stands in the way of the next."""
-    lines = [stacks.halfway(stack, region=aws.region) for stack in stacks.deployed(experiment, aws)]
+    lines = [
+        stacks.halfway(stack, experiment.name, region=aws.region)
+        for stack in stacks.deployed(experiment, aws)
+    ]
     found = [line for line in lines if line]
     if not found:
         return fine("stacks", "none stands halfway")

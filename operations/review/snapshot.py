@@ -148,16 +148,26 @@ def _add_delivery(state: dict[str, Any], tree: Path) -> None:
 
 
 def _pipeline(file: Path) -> dict[str, Any]:
-    """The pipeline's stack, and what its stages have beside the experiment's stacks, which are described already."""
+    """The pipeline's stack, what its stages have beside the experiment's stacks, which are described already, and whom
+    each stage lets into its cluster and tells of alarms."""
     from infra.pipeline.app import build_pipeline
 
     with tempfile.TemporaryDirectory(prefix="review-") as outdir:
         assembly = build_pipeline(file=file, outdir=outdir).synth()
-        return {
-            stack.hierarchical_id: without_hashes(stack.template)
-            for stack in assembly.stacks_recursively
-            if "/" not in stack.hierarchical_id or "/delivery" in stack.hierarchical_id
-        }
+        found = {}
+        for stack in assembly.stacks_recursively:
+            name = stack.hierarchical_id
+            if "/" not in name or "/delivery" in name:
+                found[name] = without_hashes(stack.template)
+            elif name.endswith(("/cluster", "/observability")):
+                found[name] = {"Resources": _people(stack.template["Resources"])}
+        return found
+
+
+def _people(resources: dict[str, Any]) -> dict[str, Any]:
+    """What names somebody, and differs from stage to stage."""
+    types = ("AWS::EKS::AccessEntry", "AWS::SNS::Subscription")
+    return {name: one for name, one in resources.items() if one["Type"] in types}
 
 
 def without_hashes(template: Any) -> Any:

@@ -20,6 +20,7 @@ from operations.cluster_view import (
     tools_image,
     trouble,
 )
+from operations.deploying import deploy_command
 from operations.errors import OperationsError
 from operations.kubernetes import ConflictError
 from operations.running.context import StepError
@@ -50,7 +51,8 @@ def deployed(context: Context) -> list[Object]:
     cron_job = context.cluster.get("cronjob", BENCHMARK_NAME)
     if cron_job is None:
         raise StepError(
-            f"cronjob {BENCHMARK_NAME}: none in the cluster; deploy the workloads (cdk deploy --all)"
+            f"cronjob {BENCHMARK_NAME}: none in the cluster; deploy the workloads "
+            f"({deploy_command(context.experiment.name)})"
         )
     values = with_tags({"AWS_ACCOUNT": context.aws.account, "BENCHMARK_IMAGE": tools_image(cron_job)})
     return list(
@@ -181,7 +183,10 @@ def from_cron_job(context: Context, cron_job: str, name: str) -> dict[str, Any]:
     """
     found = context.cluster.get("cronjob", cron_job)
     if found is None:
-        raise StepError(f"cronjob {cron_job}: none in the cluster; deploy the workloads (cdk deploy --all)")
+        raise StepError(
+            f"cronjob {cron_job}: none in the cluster; deploy the workloads "
+            f"({deploy_command(context.experiment.name)})"
+        )
     template = found["spec"]["jobTemplate"]
     spec = copy.deepcopy(template["spec"])
     for container in containers(spec):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from experiment.naming import BENCHMARK_NAME, RESULTS_PREFIX, bucket
 from operations.cluster_view import pods_of, replicas, trouble
+from operations.deploying import deploy_command
 from operations.running import jobs, plans
 from operations.running.context import StepError
 
@@ -43,7 +44,10 @@ def lower_arms(context: Context) -> None:
 def _set(context: Context, name: str, count: int) -> None:
     found = context.cluster.get("deployment", name)
     if found is None:
-        raise StepError(f"deployment {name}: none in the cluster; deploy the workloads (cdk deploy --all)")
+        raise StepError(
+            f"deployment {name}: none in the cluster; deploy the workloads "
+            f"({deploy_command(context.experiment.name)})"
+        )
     if replicas(found)[0] != count:
         context.cluster.scale(name, count)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiment.naming import BENCHMARK_NAME, bucket
 from operations.aws_errors import AwsError
+from operations.deploying import deploy_command
 from operations.kubernetes import ConflictError
 from operations.running import jobs
 from operations.running.context import StepError
@@ -39,7 +40,7 @@ def provide(context: Context, job: dict[str, Any]) -> None:
     if f"s3://{store}/{key}" not in source["args"]:
         raise StepError(
             f"cronjob {BENCHMARK_NAME}: fetches another plan than that of {context.experiment.name}; run make manifests and "
-            "deploy the workloads (cdk deploy --all)"
+            f"deploy the workloads ({deploy_command(context.experiment.name)})"
         )
     context.aws.client("s3").put_object(Bucket=store, Key=key, Body=content, ContentType="application/json")
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from experiment.naming import LMEVAL_CHECK, LMEVAL_NAME, RESULTS_PREFIX
+from operations.deploying import deploy_command
 from operations.running import jobs, measuring
 from operations.running.context import StepError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from experiment import Arm
+    from experiment import Arm, Experiment
     from operations.running.context import Context
 
 PREFIX = "quality-"
@@ -22,7 +23,7 @@ def check_quality(context: Context, number: int, arms: Sequence[Arm]) -> None:
     """lm-eval against those arms of a round that no earlier round asked."""
     name = f"{LMEVAL_NAME}-{context.state.id}-{number}"
     job = jobs.from_cron_job(context, LMEVAL_NAME, name)
-    restrict(job["spec"]["template"]["spec"], arms)
+    restrict(context.experiment, job["spec"]["template"]["spec"], arms)
     jobs.release(context, job)
     context.wait(
         lambda: measuring.under_load(context, name, arms),
@@ -33,7 +34,7 @@ def check_quality(context: Context, number: int, arms: Sequence[Arm]) -> None:
     context.save(results={**context.state.results, f"{PREFIX}{number}": prefix})
 
 
-def restrict(pod: dict[str, Any], arms: Sequence[Arm]) -> None:
+def restrict(experiment: Experiment, pod: dict[str, Any], arms: Sequence[Arm]) -> None:
     """Keep the containers that ask these arms: the others do not stand.
 
     Raises `StepError` when one of them is never asked, because the cluster has an older check.
@@ -43,7 +44,7 @@ def restrict(pod: dict[str, Any], arms: Sequence[Arm]) -> None:
     if missing := wanted - {one["name"] for one in kept}:
         raise StepError(
             f"cronjob {LMEVAL_NAME}: has no container {', '.join(sorted(missing))}; run make manifests and deploy the "
-            "workloads (cdk deploy --all)"
+            f"workloads ({deploy_command(experiment.name)})"
         )
     others = [one for one in pod["initContainers"] if not one["name"].startswith(LMEVAL_CHECK)]
     pod["initContainers"] = [*others, *kept]

@@ -148,7 +148,7 @@ def _next(
     nodes = bill(experiment, serve).nodes
     commands = [
         f"git diff {options.experiment} {options.manifests / experiment.name}",
-        f".venv/bin/npx cdk deploy --all -c experiment={options.experiment} -c admins=<your role's ARN>",
+        f".venv/bin/npx cdk deploy --all -c experiment={options.experiment}",
     ]
     if nodes_now is None or nodes_now < nodes:
         commands.append(f"scripts/scale {nodes} --hours <H> --experiment {options.experiment}")

@@ -66,7 +66,7 @@ def _stacks(experiment: Experiment, aws: Aws) -> list[dict[str, str]]:
 def _halfway(page: dict[str, Any]) -> list[OperationsError]:
     """What a deployment or a teardown that broke off left behind."""
     found = [stacks.Stack(**one) for one in page["stacks"] or ()]
-    lines = (stacks.halfway(stack, region=page["region"]) for stack in found)
+    lines = (stacks.halfway(stack, page["experiment"], region=page["region"]) for stack in found)
     return [OperationsError(line) for line in lines if line]
 
 

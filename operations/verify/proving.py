@@ -11,6 +11,7 @@ from cdk8s_charts.labels import NAME
 from cdk8s_charts.proof import on_node
 from cdk8s_charts.verifying import CONTAINER, SECONDS, proof_name
 from experiment.placement import batches
+from operations.deploying import deploy_command
 from operations.errors import OperationsError
 from operations.verify.findings import Checked, failed
 
@@ -50,7 +51,8 @@ def _job(experiment: Experiment, kubernetes: Kubernetes, arm: Arm, name: str) ->
     found = kubernetes.get("cronjob", source)
     if found is None:
         raise OperationsError(
-            f"{arm.name}: the cluster has no CronJob {source}; deploy the workloads of this experiment (cdk deploy)"
+            f"{arm.name}: the cluster has no CronJob {source}; deploy the workloads "
+            f"({deploy_command(experiment.name)})"
         )
     template = found["spec"]["jobTemplate"]
     labels = {**template.get("metadata", {}).get("labels", {}), "speculation.trn2/proof-of": arm.name}

@@ -198,4 +198,4 @@ def test_who_is_no_administrator_of_the_cluster_is_told_so_in_one_line(
     out, err = capfd.readouterr()
     assert json.loads(out)["cluster"] is None
     (line,) = (line for line in err.splitlines() if line.startswith("status: "))
-    assert "the cluster does not know this identity; deploy with -c admins=" in line
+    assert "the cluster does not know this identity; write its ARN into admins of deployment.yaml" in line

@@ -16,7 +16,20 @@ from unittest import mock
 from tests.conftest import ROOT
 
 CDK = {"bootstrap", "deploy", "destroy", "diff", "synth", "list"}
-OUTSIDE = {"aws", "kind", "go", "export", "git", "vllm", "echo", "cp", "kubectl", "docker", "setup-envtest"}
+OUTSIDE = {
+    "aws",
+    "kind",
+    "go",
+    "export",
+    "git",
+    "vllm",
+    "echo",
+    "cp",
+    "kubectl",
+    "docker",
+    "setup-envtest",
+    "vi",
+}
 """What this repository does not bring; options of these are not judged."""
 _EXEC = re.compile(
     r'^exec \.venv/bin/python -m (?P<words>[\w. ]+|"measurements\.\$subject") "\$@"$', re.MULTILINE

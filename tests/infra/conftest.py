@@ -21,6 +21,7 @@ from cdk8s_charts.render import render
 from experiment import Experiment, load
 from experiment.arms import Capacity, Network, Serve
 from infra.app import build_app
+from infra.deployment_file import Lasting
 from tests.infra.findings import Finding, findings
 from tests.infra.templates import Deployment
 
@@ -115,12 +116,14 @@ def _synthesized(opened: Experiment, rented: Experiment, later: Experiment) -> I
             cdk.Stage(app, "opened"),
             experiment=opened,
             files=render(opened),
-            admins=(ADMIN,),
-            pipeline_role=PIPELINE,
-            build_images="codebuild",
-            alarm_email="team@example.com",
+            lasting=Lasting(
+                admins=(ADMIN,),
+                pipeline_role=PIPELINE,
+                build_images="codebuild",
+                alarm_email="team@example.com",
+            ),
         )
-        add_stacks(cdk.Stage(app, "rented"), experiment=rented, files=(), admins=())
+        add_stacks(cdk.Stage(app, "rented"), experiment=rented, files=(), lasting=Lasting())
         _add_what_is_changed(cdk.Stage(app, "later"), later)
         cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
         with pytest.raises(RuntimeError, match="ValidationFailed"):  # there are findings, see test_rules

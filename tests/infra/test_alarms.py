@@ -4,13 +4,9 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from benchmark.metrics import BY_NAME, ERRORS, RUN_ACTIVE, TPOT
 from experiment import Experiment
 from infra.alarms import Alarm, CompositeAlarm, MetricAlarm, alarms
-from infra.configuration import configure
-from infra.errors import InfraError
 from infra.settings import Settings
 from tests.infra.templates import Deployment, Resource, resolved
 
@@ -250,9 +246,3 @@ def test_nobody_is_mailed_unless_an_address_is_given(
     (subscription,) = open_deployment.resources("AWS::SNS::Subscription")
     assert subscription.properties["Protocol"] == "email"
     assert subscription.properties["Endpoint"] == "team@example.com"
-
-
-@pytest.mark.parametrize("value", ["team", "a@b", "a@example.com,b@example.com"])
-def test_what_is_no_address_is_refused_before_synth(value: str) -> None:
-    with pytest.raises(InfraError, match=r"^context alarm_email = '.*': is no address; use -c alarm_email="):
-        configure({"alarm_email": value})

@@ -30,7 +30,10 @@ def _run(environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     ("context", "line"),
     [
         ({"experiment": "nowhere.yaml"}, "nowhere.yaml: cannot be read"),
-        ({"admins": "root"}, "context admins = 'root': is no ARN"),
+        (
+            {"admins": "arn:aws:iam::111122223333:role/me"},
+            "context admins: the next deployment would not know it; write admins into deployment.yaml",
+        ),
         (
             {"experiment": "experiments/lab-tiny.yaml"},
             "context experiment = 'experiments/lab-tiny.yaml': lab-tiny",

@@ -53,8 +53,8 @@ def test_a_kind_that_the_cluster_lacks_is_no_object(cluster: Kubernetes) -> None
 @pytest.mark.parametrize(
     ("status", "reason", "says"),
     [
-        (401, "Unauthorized", "the cluster does not know this identity; deploy with -c admins="),
-        (403, "Forbidden", "use an identity that -c admins= names"),
+        (401, "Unauthorized", "does not know this identity; write its ARN into admins of deployment.yaml"),
+        (403, "Forbidden", "use an identity that admins of deployment.yaml"),
     ],
 )
 def test_a_cluster_that_does_not_let_us_in(
@@ -87,18 +87,20 @@ def test_an_endpoint_where_nobody_answers(tmp_path: Path) -> None:
     ],
 )
 def test_every_way_of_not_reaching_it_is_the_same_line(said: str) -> None:
-    assert "the cluster's endpoint cannot be reached" in str(explain(said, doing="kubectl get"))
+    assert "the cluster's endpoint cannot be reached" in str(
+        explain(said, doing="kubectl get", experiment_name="qwen3-32b")
+    )
 
 
 def test_credentials_that_fail_are_told_as_such() -> None:
     said = "no AWS credentials\nUnable to connect to the server: getting credentials: exec: executable python failed"
-    error = explain(said, doing="kubectl get pods")
+    error = explain(said, doing="kubectl get pods", experiment_name="qwen3-32b")
     assert "no AWS credentials; mend the AWS credentials" in str(error)
     assert error.exit_code == 3
 
 
 def test_anything_else_is_passed_on() -> None:
-    error = explain("error: unknown flag", doing="kubectl get")
+    error = explain("error: unknown flag", doing="kubectl get", experiment_name="qwen3-32b")
     assert type(error) is OperationsError
     assert str(error) == "kubectl get: error: unknown flag"
 

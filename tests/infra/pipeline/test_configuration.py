@@ -63,11 +63,29 @@ def test_the_committed_file_is_read(reading: Callable[[Edit], PipelineConfigurat
         ),
         (lambda data: data.update(repository="name"), "repository = 'name': is not owner/name"),
         (lambda data: data.pop("branch"), "branch = None: is not a branch"),
-        (lambda data: data.update(colour="red"), "'colour' is no key; use name, account"),
-        (lambda data: data.update(stages=None), "stages = None: is no mapping"),
-        (lambda data: data["stages"].pop("prod"), "stages.prod = None: is no mapping"),
-        (lambda data: data["stages"].update(test={}), "'test' is no key; use dev, prod"),
+        (lambda data: data.update(colour="red"), "'colour' is not a key; use name, account"),
+        (lambda data: data.update(stages=None), "stages = None: has no keys and values"),
+        (lambda data: data["stages"].pop("prod"), "stages.prod = None: has no keys and values"),
+        (lambda data: data["stages"].update(test={}), "'test' is not a key; use dev, prod"),
         (lambda data: data["stages"]["dev"].update(experiment="/etc/x"), "is no path in this repository"),
+        (
+            lambda data: data["stages"]["prod"].pop("admins"),
+            "stages.prod: admins is empty, and nobody could use kubectl on its cluster; write it",
+        ),
+        (
+            lambda data: data["stages"]["dev"].update(alarm_email=""),
+            "stages.dev: alarm_email is empty, and its alarms would reach nobody; write it",
+        ),
+        (
+            lambda data: data["stages"]["dev"].update(admins=["me"]),
+            r"stages.dev: admins\[0\] = 'me': is not the ARN",
+        ),
+        (
+            lambda data: data["stages"]["dev"].update(
+                admins=["arn:aws:iam::222233334444:role/qwen3-32b-delivery"]
+            ),
+            "pipeline_role = .*-delivery': is among the admins too",
+        ),
         (
             lambda data: data["stages"]["dev"].update(account=data["stages"]["prod"]["account"]),
             "are both qwen3-32b in account 444455556666, so each would overwrite the other's stacks; use two accounts",
@@ -123,7 +141,7 @@ def test_a_file_that_is_missing_or_no_yaml_is_refused_in_one_line(tmp_path: Path
         read_pipeline(tmp_path / "none.yaml")
     broken = tmp_path / "broken.yaml"
     broken.write_text("stages: [", encoding="utf-8")
-    with pytest.raises(InfraError, match="is no YAML") as caught:
+    with pytest.raises(InfraError, match="is not valid YAML") as caught:
         read_pipeline(broken)
     assert "\n" not in str(caught.value)
 

@@ -46,6 +46,7 @@ def deploy(folder: Path, heard: list[str] | None = None) -> command_line.Deploye
     heard = heard if heard is not None else []
     return bootstrap_and_deploy(
         context={"experiment": "x.yaml"},
+        deployment=folder / "lasts.yaml",
         folder=folder,
         endpoint="http://localhost:1",
         account=ACCOUNT,
@@ -82,6 +83,11 @@ def test_bootstrap_comes_first_then_all_stacks_without_change_sets(installed: Pa
     called = (installed / "deploy.log").read_text(encoding="utf-8").split()
     assert called[:5] == ["cdk", "deploy", "--all", "--method", "direct"]
     assert "experiment=x.yaml" in called
+    assert called[called.index("--app") + 1 :][:3] == [
+        ".venv/bin/python",
+        "app.py",
+        str(installed / "lasts.yaml"),
+    ]
 
 
 def test_it_reaches_the_loopback_server_and_no_profile_of_the_user(installed: Path) -> None:

@@ -18,6 +18,7 @@ from cdk8s_charts.manifest_file import texts, write
 from cdk8s_charts.render import render
 from experiment import Experiment, load
 from operations.review import snapshot
+from operations.review.access import template_grants
 from operations.review.snapshot import described, flat, without_hashes
 from tests.conftest import ROOT
 
@@ -30,6 +31,7 @@ CODE = (
     "images",
     "operations",
     "cdk.json",
+    "deployment.yaml",
     "requirements.txt",
 )
 FILE = "experiments/qwen3-32b.yaml"
@@ -231,5 +233,13 @@ def test_the_pipeline_its_stages_and_the_bootstrap_are_described() -> None:
     assert state["delivery"].keys() == {
         "infra/bootstrap/policies.yaml",
         "pipeline",
-        *(f"pipeline/{stage}/{part}" for stage in ("dev", "prod") for part in ("delivery", "delivery-role")),
+        *(
+            f"pipeline/{stage}/{part}"
+            for stage in ("dev", "prod")
+            for part in ("cluster", "delivery", "delivery-role", "observability")
+        ),
     }
+    (told,) = state["delivery"]["pipeline/prod/observability"]["Resources"].values()
+    assert told["Properties"]["Endpoint"] == "team@example.com"
+    (admin,) = (one for one in template_grants(state["delivery"]) if "444455556666:role/platform" in one)
+    assert admin.startswith("pipeline/prod/cluster: EKS::AccessEntry")

@@ -72,7 +72,7 @@ def test_without_questions_nobody_is_asked(experiment: Experiment) -> None:
 def test_a_check_that_does_not_know_an_arm_is_one_line(experiment: Experiment) -> None:
     pod = {"initContainers": [{"name": "check-qwen-vllm"}]}
     with pytest.raises(StepError, match=r"has no container check-qwen-sd-vllm; run make manifests"):
-        restrict(pod, experiment.arms)
+        restrict(experiment, pod, experiment.arms)
 
 
 def test_a_comparison_with_another_baseline_is_made_anew_and_a_fitting_one_kept(swept: Driver) -> None:

@@ -87,13 +87,13 @@ def test_status_shows_the_rest_when_the_cluster_does_not_answer(world: World, sa
     assert code == 3
     assert page["cluster"] is None
     assert page["trn2"]["nodes"] == 0
-    assert "deploy with -c admins=" in err
+    assert "write its ARN into admins of deployment.yaml" in err
 
 
 HALFWAY = {
-    "ROLLBACK_COMPLETE": "its first deployment failed: mend what its events name, then cdk deploy --all makes it anew",
+    "ROLLBACK_COMPLETE": "its first deployment failed: fix what its events name, then .venv/bin/npx cdk deploy --all makes it anew",
     "UPDATE_ROLLBACK_FAILED": "aws cloudformation continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2",
-    "REVIEW_IN_PROGRESS": "cdk deploy --all goes on, scripts/teardown removes it",
+    "REVIEW_IN_PROGRESS": ".venv/bin/npx cdk deploy --all goes on, scripts/teardown removes it",
     "DELETE_FAILED": "scripts/teardown goes on",
 }
 
@@ -114,4 +114,4 @@ def test_status_says_what_to_do_about_a_deployment_that_broke_off(
 
 @pytest.mark.parametrize("status", ["CREATE_COMPLETE", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "absent"])
 def test_what_is_well_or_under_way_is_not_halfway(status: str) -> None:
-    assert stacks.halfway(stacks.Stack(name="a", status=status), region="us-east-2") is None
+    assert stacks.halfway(stacks.Stack(name="a", status=status), "qwen3-32b", region="us-east-2") is None

@@ -1,0 +1,187 @@
+"""`deployment.yaml`: what every deployment keeps, read by default so that none can forget it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from experiment.files import UnreadableFile, whole_text
+from infra.errors import InfraError
+
+NAME = "deployment.yaml"
+BUILDERS = ("docker", "codebuild")
+_LARGEST_BYTES = 2**20
+_ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+")
+_POLICY_NAME = re.compile(r"[\w+=,.@-]{1,128}", re.ASCII)
+_PRINCIPAL = re.compile(
+    r"arn:aws[a-z-]*:iam::\d{12}:(role(?!/aws-service-role/)|user)/[\w+=,.@/-]+", re.ASCII
+)
+"""EKS admits no service-linked role (https://docs.aws.amazon.com/eks/latest/userguide/access-entries.html)."""
+_SESSION = re.compile(r"arn:aws[a-z-]*:sts::\d{12}:assumed-role/([\w+=,.@-]+)/.*", re.ASCII)
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lasting:
+    """What a cluster keeps from one deployment to the next."""
+
+    admins: tuple[str, ...] = ()
+    """ARNs of IAM roles and users that administer the cluster with kubectl; without any, only `cdk deploy` can."""
+    alarm_email: str = ""
+    """Who gets a mail when an alarm goes off; nobody where it is empty."""
+    build_images: str = "docker"
+    """Where container images are built: `docker` on this machine, or `codebuild`."""
+    pipeline_role: str | None = None
+    """ARN of the role with which a pipeline works inside the cluster."""
+    permissions_boundary: str = ""
+    """Name of the policy that bounds every role."""
+
+    def warnings(self, where: str) -> list[str]:
+        """What follows from what is left open, a line each."""
+        found = []
+        if not self.admins:
+            found.append(
+                f"{where}: admins is empty, so nobody can use kubectl, scripts/run or scripts/verify on the cluster; write the "
+                "ARN of your IAM role there"
+            )
+        if not self.alarm_email:
+            found.append(
+                f"{where}: alarm_email is empty, so no alarm reaches anybody; write an address there"
+            )
+        return found
+
+
+KEYS = ("admins", "alarm_email", "build_images", "pipeline_role", "permissions_boundary")
+
+
+def read_deployment(path: Path) -> Lasting:
+    """Read and judge; a key that is left out has its default.
+
+    Raises `InfraError` with a line for each problem.
+    """
+    data = mapping(parse(path), path.name)
+    refuse_unknown(data, KEYS, path.name)
+    return judge(data, path.name)
+
+
+def judge(data: Mapping[str, Any], where: str) -> Lasting:
+    """The values of `data` under the keys of `KEYS`.
+
+    Raises `InfraError` with a line for each problem.
+    """
+    problems: list[str] = []
+
+    def judged(read: Callable[[], _T], otherwise: _T) -> _T:
+        try:
+            return read()
+        except InfraError as error:
+            problems.append(str(error))
+            return otherwise
+
+    admins: tuple[str, ...] = judged(lambda: _principals(data.get("admins"), f"{where}: admins"), ())
+    found = Lasting(
+        admins=admins,
+        alarm_email=judged(lambda: _address(data.get("alarm_email"), f"{where}: alarm_email"), ""),
+        build_images=judged(
+            lambda: _builder(data.get("build_images", "docker"), f"{where}: build_images"), ""
+        ),
+        pipeline_role=judged(
+            lambda: _pipeline_role(data.get("pipeline_role"), admins, f"{where}: pipeline_role"), None
+        ),
+        permissions_boundary=judged(
+            lambda: _boundary(data.get("permissions_boundary"), f"{where}: permissions_boundary"), ""
+        ),
+    )
+    if problems:
+        raise InfraError("\n".join(problems))
+    return found
+
+
+def parse(path: Path) -> Any:
+    """What a YAML file holds. Raises `InfraError` with one line."""
+    try:
+        text = whole_text(path, most_bytes=_LARGEST_BYTES)
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
+            raise InfraError(
+                f"{path}: has an alias (*); write the value out"
+            )  # a few can stand for gigabytes
+        return yaml.safe_load(text)
+    except UnreadableFile as error:
+        raise InfraError(f"{path}: {error}; start from the committed {path.name}") from None
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, OverflowError, RecursionError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InfraError(f"{path}: is not valid YAML ({first}); fix it") from None
+
+
+def mapping(value: Any, where: str) -> Mapping[str, Any]:
+    """`value`, which must be keys and values."""
+    if not isinstance(value, dict):
+        raise InfraError(
+            f"{where} = {value!r}: has no keys and values; see the committed {where.partition(':')[0]}"
+        )
+    return value
+
+
+def refuse_unknown(data: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    """`InfraError` for a key that nothing reads."""
+    for key in data:
+        if key not in known:
+            raise InfraError(f"{where}: {key!r} is not a key; use {', '.join(known)}")
+
+
+def _principals(value: Any, where: str) -> tuple[str, ...]:
+    if value is not None and not isinstance(value, list):
+        raise InfraError(
+            f"{where} = {value!r}: is not a list; write each ARN on a line of its own, after a hyphen"
+        )
+    return tuple(dict.fromkeys(_principal(one, f"{where}[{place}]") for place, one in enumerate(value or ())))
+
+
+def _principal(value: Any, where: str) -> str:
+    text = str(value)
+    if _PRINCIPAL.fullmatch(text):
+        return text
+    session = _SESSION.fullmatch(text)
+    remedy = (
+        f"write the ARN of its role (aws iam get-role --role-name {session[1]} --query Role.Arn)"
+        if session
+        else "write one like arn:aws:iam::111122223333:role/name"
+    )
+    raise InfraError(f"{where} = {value!r}: is not the ARN of an IAM role or user; {remedy}")
+
+
+def _address(value: Any, where: str) -> str:
+    text = str(value or "").strip()
+    if text and not _ADDRESS.fullmatch(text):
+        raise InfraError(f"{where} = {text!r}: is not a mail address; write one like team@example.com")
+    return text
+
+
+def _pipeline_role(value: Any, admins: tuple[str, ...], where: str) -> str | None:
+    role = _principal(value, where) if value else None
+    if role in admins:
+        raise InfraError(
+            f"{where} = {role!r}: is among the admins too, and EKS keeps one access entry a principal; remove it from one of "
+            "the two"
+        )
+    return role
+
+
+def _builder(value: Any, where: str) -> str:
+    if value not in BUILDERS:
+        raise InfraError(f"{where} = {value!r}: builds nothing; write {' or '.join(BUILDERS)}")
+    return str(value)
+
+
+def _boundary(value: Any, where: str) -> str:
+    name = str(value or "").strip()
+    if name and not _POLICY_NAME.fullmatch(name):
+        raise InfraError(
+            f"{where} = {name!r}: is not the name of an IAM policy; write one like speculation-boundary"
+        )
+    return name
