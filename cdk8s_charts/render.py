@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import cdk8s
 
 from cdk8s_charts.batch import batch_chart
-from cdk8s_charts.checking import refuse_findings
 from cdk8s_charts.fetching import fetch_chart
 from cdk8s_charts.foundation import claims_chart, namespace_chart, storage_chart
 from cdk8s_charts.labels import LAB_ONLY, LAB_ONLY_TEXT
@@ -16,7 +15,6 @@ from cdk8s_charts.lmeval import lmeval_chart
 from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.network_policy import network_chart
 from cdk8s_charts.promoted import promoted_charts
-from cdk8s_charts.scheduling import refuse_unplaceable
 from cdk8s_charts.serving import serving_file
 from cdk8s_charts.verifying import verify_chart
 
@@ -28,8 +26,7 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     """Files in apply order.
 
     An experiment of the lab is rendered by the same charts, without what stands on devices, and marked: the lab starts
-    what it reads there. Raises `ChartError`, a line a problem, when two arms differ in more than their declared
-    treatment, when a check between objects finds something, or when a pod could never be placed.
+    what it reads there.
     """
     app = cdk8s.App()
     charts = [namespace_chart(app, experiment), network_chart(app, experiment)]
@@ -50,8 +47,6 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     files += tuple(serving_file(experiment, arm) for arm in experiment.served_arms)
     if experiment.lab_only:
         files = tuple(_marked(file) for file in files)
-    refuse_findings(experiment, files)
-    refuse_unplaceable(experiment, files)
     return tuple(sorted(files, key=lambda file: file.name))
 
 

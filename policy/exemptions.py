@@ -1,5 +1,5 @@
 """Where checkov is not followed, and why. It stops at the first container of a pod that fails a check; privilege,
-escalation and capabilities of every container are held by the render's own checks, `cdk8s_charts/checking`."""
+escalation and capabilities of every container are held by a test of every render, `tests/cdk8s_charts/statements.py`."""
 
 from __future__ import annotations
 

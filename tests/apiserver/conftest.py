@@ -17,7 +17,7 @@ from tests.apiserver.objects import erase
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from cdk8s_charts.scheduling.nodes import Node
+    from tests.cdk8s_charts.placement import Node
 
 HOW = "see docs/api-server.md"
 

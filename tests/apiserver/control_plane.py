@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from cdk8s_charts.scheduling.cluster import NEURON_SCHEDULER
 from operations import bundled_kubectl
 from tests.apiserver.eks_tokens import webhook
 from tests.apiserver.kubectl import Kubectl
 from tests.apiserver.waiting import wait_until
+from tests.cdk8s_charts.placement import NEURON_SCHEDULER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.scheduling.allocator import NEURON_CLASS
-from cdk8s_charts.scheduling.devices import DRIVER
-from cdk8s_charts.scheduling.quantities import NEURON_RESOURCE
 from tests.apiserver.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cdk8s_charts.scheduling.devices import Device, Value
-    from cdk8s_charts.scheduling.nodes import Node
     from tests.apiserver.kubectl import Kubectl
+    from tests.cdk8s_charts.placement import Node
 
-_VERSIONS = {"draDriverVersion"}
+DRIVER = "neuron.aws.com"
+NEURON_CLASS: dict[str, Any] = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": DRIVER},
+    "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]},
+}
+"""Made by the Neuron Helm chart, not by this project."""
 _NOT_READY = "node.kubernetes.io/not-ready"
 
 
@@ -36,7 +39,7 @@ def register(kubectl: Kubectl, nodes: Sequence[Node]) -> None:
                 "spec": {"taints": taints} if taints else {},
             }
         )
-        if node.devices:
+        if node.devices and node.by_claims:
             objects.append(_slice(node))
     assert kubectl.apply(objects) == []
     report(kubectl, nodes)
@@ -55,7 +58,7 @@ def report(kubectl: Kubectl, nodes: Sequence[Node]) -> None:
 def remove(kubectl: Kubectl, nodes: Sequence[Node]) -> None:
     """Take everything back."""
     names = [node.name for node in nodes]
-    slices = [f"{node.name}-neuron" for node in nodes if node.devices]
+    slices = [f"{node.name}-neuron" for node in nodes if node.devices and node.by_claims]
     for kind, found in (("node", names), ("resourceslice", slices), ("deviceclass", [DRIVER])):
         if found:
             kubectl.run("delete", kind, *found, "--ignore-not-found", "--wait=false")
@@ -71,14 +74,8 @@ def _tainted(kubectl: Kubectl, nodes: Sequence[Node]) -> set[str]:
 
 
 def _status(node: Node) -> dict[str, Any]:
-    offered = {
-        "cpu": f"{node.free.cpu_m}m",
-        "memory": str(node.free.memory),
-        "ephemeral-storage": str(node.free.ephemeral),
-        "pods": str(node.free.pods),
-    }
-    if node.plugin_devices:
-        offered[NEURON_RESOURCE] = str(node.plugin_devices)
+    offered = {name: str(int(amount)) for name, amount in node.free.items()}
+    offered["cpu"] = f"{int(node.free['cpu'] * 1000)}m"
     ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "no machine behind it"}
     return {"capacity": offered, "allocatable": offered, "conditions": [ready]}
 
@@ -92,21 +89,32 @@ def _slice(node: Node) -> dict[str, Any]:
             "driver": DRIVER,
             "nodeName": node.name,
             "pool": {"name": node.name, "generation": 1, "resourceSliceCount": 1},
-            "devices": [_device(device) for device in node.devices],
+            "devices": [_device(node, number) for number in range(node.devices)],
         },
     }
 
 
-def _device(device: Device) -> dict[str, Any]:
-    attributes = {
-        name.removeprefix(f"{DRIVER}/"): {_type(name, value): value} for name, value in device.attributes
+def _device(node: Node, number: int) -> dict[str, Any]:
+    """As `kubectl get resourceslice` printed it on a trn2.48xlarge in a published walk-through (EKS 1.34, March 2026): a 4 x 4
+    grid, a group of four a row, and groups on instances with EFA only. Identities of groups are hashes there."""
+    assert node.instance is not None
+    texts = {
+        "instanceType": node.instance.name,
+        "resourceType": "neuron_device",
+        "neuronDriverVersion": "2.31.7.0",
+        **{f"networkNodeLayer{layer}": f"nn-{layer}" for layer in (1, 2, 3)},
+        **{
+            f"resource.aws.com/devicegroup{size}_id": f"{node.name}-group{size}-{number // size}"
+            for size in (1, 4, 8, 16)
+            if node.instance.efa_interfaces and size <= node.devices
+        },
     }
-    return {"name": device.name, "attributes": attributes}
-
-
-def _type(name: str, value: Value) -> str:
-    if name.rpartition("/")[2] in _VERSIONS:
-        return "version"
-    if isinstance(value, bool):
-        return "bool"
-    return "int" if isinstance(value, int) else "string"
+    numbers = {"deviceId": number, "topology_x": number // 4, "topology_y": number % 4}
+    return {
+        "name": f"neuron-device-{number}",
+        "attributes": {
+            **{name: {"string": value} for name, value in texts.items()},
+            **{name: {"int": value} for name, value in numbers.items()},
+            "draDriverVersion": {"version": "1.0.1"},
+        },
+    }

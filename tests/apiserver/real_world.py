@@ -11,7 +11,6 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
 from cdk8s_charts.manifest_file import ManifestFile
-from cdk8s_charts.scheduling.nodes import nodes
 from experiment.artifact import artifact_key
 from experiment.naming import artifact_path, weights_path
 from operations.running import jobs
@@ -19,10 +18,11 @@ from tests.apiserver import kubelet
 from tests.apiserver.control_plane import ControlPlane
 from tests.apiserver.fake_nodes import register, remove, report
 from tests.apiserver.objects import erase, filled, make_namespace, without_warnings
+from tests.cdk8s_charts.placement import nodes
 from tests.operations.world import World
 
 if TYPE_CHECKING:
-    from cdk8s_charts.scheduling.nodes import Node
+    from tests.cdk8s_charts.placement import Node
 
 _BREATH_S = 0.3
 """For controllers and scheduler to do their part before the clock of a run is looked at again."""

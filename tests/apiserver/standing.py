@@ -13,9 +13,9 @@ from tests.apiserver.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from cdk8s_charts.scheduling.nodes import Node
-    from cdk8s_charts.scheduling.workloads import Object
     from tests.apiserver.kubectl import Kubectl
+    from tests.cdk8s_charts.placement import Node
+    from tests.cdk8s_charts.pods import Object
 
 NAME = "app.kubernetes.io/name"
 

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cdk8s_charts.errors import ChartError
 from cdk8s_charts.render import render
-from cdk8s_charts.scheduling.allocator import NEURON_CLASS, allocate, demand
-from cdk8s_charts.scheduling.devices import published
-from cdk8s_charts.scheduling.workloads import workloads
 from tests.apiserver.objects import filled, make_namespace, without_warnings
 from tests.cdk8s_charts.committed import EXPERIMENTS, objects_of, the
+from tests.cdk8s_charts.pods import pods_of
 from tests.cdk8s_charts.variations import with_serving
 from tests.conftest import REFERENCE
 
@@ -41,13 +38,13 @@ def _pods(objects: Objects) -> Objects:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                "name": f"{workload.kind.lower()}-{workload.name}",
-                "namespace": workload.namespace,
-                "labels": workload.labels,
+                "name": f"{pod.kind.lower()}-{pod.name}",
+                "namespace": pod.owner["metadata"]["namespace"],
+                "labels": pod.metadata["labels"],
             },
-            "spec": workload.spec,
+            "spec": pod.spec,
         }
-        for workload in workloads(objects)
+        for pod in pods_of(objects)
     ]
 
 
@@ -167,26 +164,14 @@ SILENT_CLAIMS: dict[str, Callable[[dict[str, Any]], object]] = {
 """The server takes these, and the pod then waits for ever."""
 
 
-def _refused_offline(template: dict[str, Any]) -> bool:
-    devices = published("trn2.48xlarge", node="n", devices=16, efa=True)
-    try:
-        wanted = demand(template["spec"]["spec"], {"neuron.aws.com": NEURON_CLASS})
-        allocate(wanted, devices, frozenset())
-    except (ChartError, KeyError):
-        return True
-    return False
-
-
 @pytest.mark.parametrize("what", [*WRONG_CLAIMS, *SILENT_CLAIMS])
-def test_the_placement_check_refuses_what_the_server_refuses_and_what_it_takes_in_silence(
+def test_the_server_refuses_some_wrong_claims_and_takes_others_in_silence(
     control_plane: ControlPlane, what: str
 ) -> None:
+    """Those that it takes are why a statement of ours holds the claim's form (tests/cdk8s_charts/statements.py)."""
     template = _claim((WRONG_CLAIMS | SILENT_CLAIMS)[what])
     assert (control_plane.kubectl.apply([template], dry_run=True) != []) == (what in WRONG_CLAIMS)
-    assert _refused_offline(template)
 
 
-def test_the_claim_as_it_is_rendered_passes_both(control_plane: ControlPlane) -> None:
-    template = _claim(lambda devices: None)
-    assert control_plane.kubectl.apply([template], dry_run=True) == []
-    assert not _refused_offline(template)
+def test_the_claim_as_it_is_rendered_passes(control_plane: ControlPlane) -> None:
+    assert control_plane.kubectl.apply([_claim(lambda devices: None)], dry_run=True) == []

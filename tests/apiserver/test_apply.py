@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cdk8s_charts.checking.immutable import changed_in_place
 from cdk8s_charts.render import render
 from tests.apiserver.objects import IMAGE, erase, filled, make_namespace, without_warnings
-from tests.cdk8s_charts.checking.test_immutable import REFUSED
 from tests.cdk8s_charts.committed import EXPERIMENTS, objects_of, the
+from tests.cdk8s_charts.immutable import changed_in_place
+from tests.cdk8s_charts.test_immutable import REFUSED
 from tests.cdk8s_charts.test_promoted import SERVE, promoted_from
 from tests.cdk8s_charts.test_second_deploy import CHANGES
 from tests.cdk8s_charts.variations import with_serving
@@ -152,7 +152,7 @@ def test_the_server_refuses_what_the_comparison_of_renders_finds(
     after = copy.deepcopy(first)
     REFUSED[what][1](after)
     (found,) = changed_in_place(first, after)
-    kind, _, name = found.object.partition("/")
+    kind, _, name = found[0].partition("/")
     complaints = " ".join(
         without_warnings(control_plane.kubectl.apply([the(after, kind, name)], dry_run=True))
     )
@@ -178,5 +178,5 @@ def test_the_server_refuses_another_image_in_a_job_that_was_released(
     changed["spec"]["suspend"] = False
     changed["spec"]["template"]["spec"]["containers"][0]["image"] = "a:2"
     (found,) = changed_in_place(objects, after)
-    assert found.path == "spec.template"
+    assert found[1] == "spec.template"
     assert "immutable" in " ".join(control_plane.kubectl.apply([changed], dry_run=True))

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.checking import findings
 from cdk8s_charts.command import serve_argv
 from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.parity import options
@@ -146,44 +145,3 @@ def test_a_longer_answer_of_one_prompt_is_the_limit() -> None:
 
 def test_without_a_promoted_arm_there_is_no_service_of_it() -> None:
     assert not [file.name for file in render(load(REFERENCE)) if file.name >= "6"]
-
-
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        ("internal", lambda o: o["metadata"]["annotations"].pop(f"{ANNOTATION}internal")),
-        ("ssl-cert", lambda o: o["metadata"]["annotations"].pop(f"{ANNOTATION}ssl-cert")),
-        ("SourceRanges", lambda o: o["spec"].pop("loadBalancerSourceRanges")),
-        ("SourceRanges", lambda o: o["spec"].update(loadBalancerSourceRanges=["0.0.0.0/0"])),
-    ],
-)
-def test_a_load_balancer_that_is_open_is_found(
-    experiment: Experiment, promoted: tuple[ManifestFile, ...], name: str, damage: Any
-) -> None:
-    broken = objects(promoted)
-    damage(next(item for item in broken if item["metadata"]["name"] == BALANCER))
-    (found,) = [one for one in findings(experiment, broken) if one.check == "exposed-service"]
-    assert name in found.line()
-
-
-def test_a_load_balancer_before_a_server_without_a_key_is_found(
-    experiment: Experiment, promoted: tuple[ManifestFile, ...]
-) -> None:
-    broken = objects(promoted)
-    for item in broken:
-        if item["kind"] == "Deployment":
-            (server,) = item["spec"]["template"]["spec"]["containers"]
-            server["env"] = [entry for entry in server["env"] if entry["name"] != "VLLM_API_KEY"]
-    (found,) = [one for one in findings(experiment, broken) if one.check == "exposed-service"]
-    assert "asks for no key" in found.line()
-
-
-def test_any_other_service_stays_within_the_cluster(
-    experiment: Experiment, promoted: tuple[ManifestFile, ...]
-) -> None:
-    broken = objects(promoted)
-    next(item for item in broken if item["kind"] == "Service" and item["metadata"]["name"] == SERVICE)[
-        "spec"
-    ].update(type="LoadBalancer")
-    (found,) = [one for one in findings(experiment, broken) if one.check == "exposed-service"]
-    assert "opens it beyond the cluster" in found.line()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cdk8s_charts.checking.immutable import changed_in_place
 from cdk8s_charts.errors import ChartError
 from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.placeholders import fill, tags, with_example_tags, with_tags
@@ -16,6 +15,7 @@ from cdk8s_charts.render import render
 from experiment import Experiment, load
 from experiment.checks.names import MAX_ARM_NAME
 from tests.cdk8s_charts.committed import EXPERIMENTS, objects_of
+from tests.cdk8s_charts.immutable import changed_in_place
 from tests.cdk8s_charts.variations import with_benchmark, with_serving
 from tests.conftest import ROOT
 

@@ -1,0 +1,328 @@
+"""What must hold between rendered objects, where no schema looks: each statement yields what breaks it.
+
+What one object says of itself (images, requests, privileges, tokens) is asked by kubernetes-validate and by checkov
+(`scripts/policy`); where there is a real API server, tests/apiserver asks that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from cdk8s_charts.allocation import holds_devices
+from cdk8s_charts.labels import LAB_ONLY
+from cdk8s_charts.parity import undeclared_differences
+from cdk8s_charts.placeholders import names_in, tags, with_example_tags
+from cdk8s_charts.pod import IMAGE_DEFAULTS
+from experiment import Experiment
+from experiment.artifact import artifact_key
+from experiment.naming import namespace, promoted_load_balancer
+from tests.cdk8s_charts.immutable import FIELDS, at
+from tests.cdk8s_charts.pods import Object, named, pods_of, quantity, words
+
+Statement = Callable[[Experiment, list[Object]], Iterator[str]]
+_WITHOUT_NAMESPACE = {"Namespace", "PersistentVolume", "PriorityClass", "ClusterRole", "ClusterRoleBinding"}
+_LONGEST = {"Job": 63, "CronJob": 52, "Deployment": 63, "Service": 63}
+"""With which the pods made from it still get a name."""
+
+
+def _selected(objects: list[Object], labels: dict[str, str]) -> list[Any]:
+    return [pod for pod in pods_of(objects) if labels.items() <= (pod.metadata.get("labels") or {}).items()]
+
+
+def names_are_legal_and_stand_once(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
+    keys = Counter((item["kind"], item["metadata"]["name"]) for item in objects)
+    yield from (f"{key} stands twice" for key, count in keys.items() if count > 1)
+    for item in objects:
+        kind, metadata = item["kind"], item["metadata"]
+        name = with_example_tags(metadata["name"])
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name) or len(name) > _LONGEST.get(kind, 253):
+            yield f"{kind}/{name}: not a name"
+        if metadata.get("namespace") != (None if kind in _WITHOUT_NAMESPACE else namespace(experiment)):
+            yield f"{kind}/{name}: namespace {metadata.get('namespace')}"
+        if (LAB_ONLY in (metadata.get("annotations") or {})) != experiment.lab_only:
+            yield f"{kind}/{name}: the mark of the lab"
+    for pod in pods_of(objects):
+        for value in (pod.metadata.get("labels") or {}).values():
+            if len(value) > 63:
+                yield f"{pod}: label {value}"
+
+
+def a_name_changes_with_what_cannot_be_changed(_: Experiment, objects: list[Object]) -> Iterator[str]:
+    """An image is known at deployment only; the next one, under the same name, is refused by the API server."""
+    for item in objects:
+        held = [at(item, path) for path in FIELDS.get(item["kind"], ())]
+        if missing := names_in(tags(held)) - names_in(item["metadata"]["name"]):
+            yield f"{item['kind']}/{item['metadata']['name']}: its name lacks {missing}"
+
+
+def what_is_named_exists(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
+    known = {kind: named(objects, kind) for kind in ("ConfigMap", "PersistentVolumeClaim", "ServiceAccount")}
+    secrets = {experiment.token_secret, *(arm.serving.api_key_secret for arm in experiment.arms)}
+    classes = named(objects, "PriorityClass")
+    for pod in pods_of(objects):
+        if pod.spec.get("serviceAccountName") not in known["ServiceAccount"]:
+            yield f"{pod}: service account {pod.spec.get('serviceAccountName')}"
+        if pod.spec.get("priorityClassName") not in {None, *classes}:
+            yield f"{pod}: priority class {pod.spec['priorityClassName']}"
+        for name, volume in pod.volumes.items():
+            claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+            if claim is not None and claim not in known["PersistentVolumeClaim"]:
+                yield f"{pod}: volume claim {claim}"
+            if source := volume.get("configMap"):
+                data = known["ConfigMap"].get(source["name"], {}).get("data", {})
+                if not data or not {entry["key"] for entry in source.get("items") or ()} <= data.keys():
+                    yield f"{pod}: ConfigMap of volume {name}"
+        for container in pod.containers:
+            for mount in container.get("volumeMounts") or ():
+                if mount["name"] not in pod.volumes:
+                    yield f"{pod}: mounts {mount['name']}"
+            for entry in container.get("env") or ():
+                secret = (entry.get("valueFrom") or {}).get("secretKeyRef")
+                if secret and secret["name"] not in secrets:
+                    yield f"{pod}: Secret {secret['name']}"
+
+
+def volumes_and_claims_are_pairs(_: Experiment, objects: list[Object]) -> Iterator[str]:
+    volumes = named(objects, "PersistentVolume")
+    handles = [volume["spec"]["csi"]["volumeHandle"] for volume in volumes.values()]
+    if len(set(handles)) < len(handles):
+        yield f"volumes share a handle: {handles}"  # the second would wait for ever
+    for name, claim in named(objects, "PersistentVolumeClaim").items():
+        volume = volumes.get(claim["spec"].get("volumeName"), {}).get("spec", {})
+        if volume.get("claimRef", {}).get("name") != name:
+            yield f"PersistentVolumeClaim/{name}: its volume does not name it"
+        if not set(claim["spec"]["accessModes"]) <= set(volume.get("accessModes", ())):
+            yield f"PersistentVolumeClaim/{name}: access modes"
+
+
+def a_service_meets_one_workload_and_an_open_port(
+    experiment: Experiment, objects: list[Object]
+) -> Iterator[str]:
+    for name, service in named(objects, "Service").items():
+        if service["spec"].get("type", "ClusterIP") != "ClusterIP" and name != promoted_load_balancer(
+            experiment.name
+        ):
+            yield f"Service/{name}: {service['spec']['type']} opens it beyond the cluster"
+        chosen = _selected(objects, service["spec"].get("selector") or {})
+        if len(chosen) != 1:
+            yield f"Service/{name} chooses {[str(pod) for pod in chosen]}"
+        ports = {
+            port
+            for pod in chosen
+            for container in pod.containers
+            for entry in container.get("ports") or ()
+            for port in (entry.get("name"), entry["containerPort"])
+        }
+        for entry in service["spec"]["ports"]:
+            if entry.get("targetPort", entry["port"]) not in ports:
+                yield f"Service/{name}: no container opens {entry.get('targetPort')}"
+
+
+def policies_and_budgets_meet_pods(_: Experiment, objects: list[Object]) -> Iterator[str]:
+    for kind, field in (("NetworkPolicy", "podSelector"), ("PodDisruptionBudget", "selector")):
+        for name, item in named(objects, kind).items():
+            selectors = [item["spec"].get(field) or {}]
+            for direction, side in (("ingress", "from"), ("egress", "to")):
+                for rule in item["spec"].get(direction) or ():
+                    peers = [peer for peer in rule.get(side) or () if "namespaceSelector" not in peer]
+                    selectors += [peer["podSelector"] for peer in peers if "podSelector" in peer]
+            for selector in selectors:
+                if selector and not _matching(objects, selector):
+                    yield f"{kind}/{name}: no pod matches {selector}"
+
+
+def _matching(objects: list[Object], selector: Object) -> list[Any]:
+    chosen = _selected(objects, selector.get("matchLabels") or {})
+    for rule in selector.get("matchExpressions") or ():
+        wanted = rule["operator"] == "In"
+        chosen = [
+            pod
+            for pod in chosen
+            if ((pod.metadata.get("labels") or {}).get(rule["key"]) in rule["values"]) is wanted
+        ]
+    return chosen
+
+
+def claims_are_declared_and_used(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
+    """A misspelt group or selector is admitted and then never satisfied; nothing says so."""
+    templates = named(objects, "ResourceClaimTemplate")
+    instance = experiment.cluster.instance.name
+    for pod in pods_of(objects):
+        held = {
+            claim["name"]: claim["resourceClaimTemplateName"]
+            for claim in pod.spec.get("resourceClaims") or ()
+        }
+        used = [
+            claim
+            for container in pod.containers
+            for claim in (container.get("resources") or {}).get("claims") or ()
+        ]
+        if {claim["name"] for claim in used} != held.keys() or not set(held.values()) <= templates.keys():
+            yield f"{pod}: holds {held}, uses {used}"
+        for claim in used:
+            requests = templates[held[claim["name"]]]["spec"]["spec"]["devices"]["requests"] if held else []
+            if claim.get("request") not in {None, *(request["name"] for request in requests)}:
+                yield f"{pod}: request {claim['request']}"
+    for name, template in templates.items():
+        devices = template["spec"]["spec"]["devices"]
+        (request,), (constraint,) = devices["requests"], devices["constraints"]
+        asked, count = request["exactly"], request["exactly"]["count"]
+        (selector,) = asked["selectors"]
+        parameters = devices["config"][0]["opaque"]["parameters"]
+        if (asked["deviceClassName"], constraint["matchAttribute"], selector["cel"]["expression"]) != (
+            "neuron.aws.com",
+            f"resource.aws.com/devicegroup{count}_id",
+            f"device.attributes['neuron.aws.com'].instanceType == '{instance}'",
+        ):
+            yield f"ResourceClaimTemplate/{name}: {devices}"
+        if (
+            parameters.keys() != {"apiVersion", "kind", "logicalNeuronCore"}
+            or parameters["apiVersion"] != "neuron.aws.com/v1"
+        ):
+            yield f"ResourceClaimTemplate/{name}: the driver decodes {parameters} strictly"
+
+
+def volumes_fit_what_their_pod_may_use(_: Experiment, objects: list[Object]) -> Iterator[str]:
+    for pod in pods_of(objects):
+        disk = 0.0
+        for name, volume in pod.volumes.items():
+            source = volume.get("emptyDir")
+            if source is None:
+                continue
+            if "sizeLimit" not in source:
+                yield f"{pod}: {name} has no limit"
+                continue
+            if source.get("medium") != "Memory":
+                disk += quantity(source["sizeLimit"])
+                continue
+            for container in pod.containers:
+                mounted = name in {mount["name"] for mount in container.get("volumeMounts") or ()}
+                if mounted and quantity(source["sizeLimit"]) >= quantity(
+                    container["resources"]["limits"]["memory"]
+                ):
+                    yield f"{pod}: {name} is as large as the memory of {container['name']}"
+        limits = [one["resources"]["limits"].get("ephemeral-storage") for one in pod.spec["containers"]]
+        if None not in limits and disk > sum(map(quantity, limits)):
+            yield f"{pod}: volumes of {disk:.3g} bytes, ephemeral-storage {limits}"
+
+
+def pods_give_up_what_they_do_not_need(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
+    """Devices come through claims, and nothing here talks to the API server."""
+    spared = experiment.baseline.serving.pod_security == IMAGE_DEFAULTS
+    for pod in pods_of(objects):
+        if pod.spec.get("automountServiceAccountToken") is not False:
+            yield f"{pod}: a token for the API server"
+        if (pod.spec.get("securityContext") or {}).get("seccompProfile") != {"type": "RuntimeDefault"}:
+            yield f"{pod}: no filter of system calls"
+        if any(pod.spec.get(name) for name in ("hostNetwork", "hostPID", "hostIPC")) or "hostPath" in str(
+            pod.volumes
+        ):
+            yield f"{pod}: the host's network, processes or files"
+        for container in pod.containers:
+            context = container.get("securityContext") or {}
+            keeps = spared and holds_devices(container)
+            if context.get("privileged") or (context.get("capabilities") or {}).get("add"):
+                yield f"{pod}: {container['name']} has privileges"
+            if not keeps and (
+                context.get("allowPrivilegeEscalation") is not False
+                or context["capabilities"] != {"drop": ["ALL"]}
+            ):
+                yield f"{pod}: {container['name']} keeps capabilities"
+            for entry in container.get("env") or ():
+                if re.search(r"(TOKEN|PASSWORD|SECRET|API_KEY)$", entry["name"]) and entry.get("value"):
+                    yield f"{pod}: {entry['name']} is written out"
+
+
+def jobs_end_and_wait_to_be_asked(_: Experiment, objects: list[Object]) -> Iterator[str]:
+    for pod in pods_of(objects):
+        if pod.kind == "Deployment":
+            continue
+        if pod.owner["spec"].get("suspend") is not True or pod.spec.get("restartPolicy") not in (
+            "Never",
+            "OnFailure",
+        ):
+            yield f"{pod}: starts by itself, or never ends"
+        if "backoffLimit" not in pod.job or "activeDeadlineSeconds" not in pod.job:
+            yield f"{pod}: no bound of tries or time"
+        if pod.kind == "CronJob" and pod.owner["spec"].get("concurrencyPolicy") != "Forbid":
+            yield f"{pod}: two runs at once would measure each other"
+
+
+def servers_wait_at_0_and_are_asked_when_they_are_ready(
+    experiment: Experiment, objects: list[Object]
+) -> Iterator[str]:
+    for pod in pods_of(objects):
+        if pod.kind != "Deployment":
+            continue
+        spec, (server,) = pod.owner["spec"], pod.spec["containers"]
+        promoted = experiment.serve is not None and experiment.serve.arm == pod.name
+        if spec["replicas"] != (experiment.serve.replicas if promoted and experiment.serve else 0):
+            yield f"{pod}: {spec['replicas']} replicas hold devices before there is an artifact"
+        if spec["strategy"]["type"] != "Recreate":
+            yield f"{pod}: an update wants the devices twice"
+        ports = {port for entry in server["ports"] for port in (entry.get("name"), entry["containerPort"])}
+        if len({"httpGet", "exec"} & server.get("startupProbe", {}).keys()) != 1:
+            yield f"{pod}: startupProbe"
+        for name in ("readinessProbe", "livenessProbe"):
+            if server.get(name, {}).get("httpGet", {}).get("port") not in ports:
+                yield f"{pod}: {name}"
+            if server.get(name, {}).get("timeoutSeconds", 1) > server.get(name, {}).get("periodSeconds", 10):
+                yield f"{pod}: {name} overlaps itself"
+        probe = server.get("startupProbe", {})
+        if (
+            probe.get("failureThreshold", 3) * probe.get("periodSeconds", 10)
+            > spec["progressDeadlineSeconds"]
+        ):
+            yield f"{pod}: is given up before its startup probe"
+        for container in pod.containers:
+            for mount in container.get("volumeMounts") or ():
+                if mount["mountPath"].startswith(("/checkpoints", "/artifacts")) and not mount.get(
+                    "readOnly"
+                ):
+                    yield f"{pod}: may write to {mount['mountPath']}"
+
+
+def an_arm_serves_its_own_artifact(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
+    """An artifact that loads wins over every flag, so a wrong folder would be served without a word."""
+    deployments = {pod.name: pod for pod in pods_of(objects) if pod.kind == "Deployment"}
+    for arm in experiment.served_arms:
+        if arm.runtime.device != "neuron":
+            continue
+        key, pod = artifact_key(arm), deployments[arm.name]
+        if (pod.metadata.get("annotations") or {}).get("speculation.trn2/artifact-key") != key:
+            yield f"{pod}: annotation"
+        told = [word for container in pod.containers for word in words(container)]
+        if set(re.findall(r"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])", " ".join(told))) != {key}:
+            yield f"{pod}: another artifact's key"
+        if not any(key in word for one in pod.spec.get("initContainers") or () for word in words(one)):
+            yield f"{pod}: nothing checks its artifact first"
+
+
+def arms_differ_as_declared(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
+    deployments = named(objects, "Deployment")
+    baseline = experiment.baseline
+    for arm in experiment.served_arms[1:]:
+        found = undeclared_differences(
+            deployments[baseline.name], deployments[arm.name], other_runtime=arm.runtime != baseline.runtime
+        )
+        yield from (f"{arm.name}: {path}" for path in found)
+
+
+STATEMENTS: tuple[Statement, ...] = (
+    names_are_legal_and_stand_once,
+    a_name_changes_with_what_cannot_be_changed,
+    what_is_named_exists,
+    volumes_and_claims_are_pairs,
+    a_service_meets_one_workload_and_an_open_port,
+    policies_and_budgets_meet_pods,
+    claims_are_declared_and_used,
+    volumes_fit_what_their_pod_may_use,
+    pods_give_up_what_they_do_not_need,
+    jobs_end_and_wait_to_be_asked,
+    servers_wait_at_0_and_are_asked_when_they_are_ready,
+    an_arm_serves_its_own_artifact,
+    arms_differ_as_declared,
+)
