@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ class StageConfiguration:
     """The manifests as they were reviewed."""
     path: str
     """The experiment's file in the repository."""
-    lasting: Lasting = Lasting()
+    lasting: Lasting = field(default_factory=Lasting)
     """Who administers the cluster and hears of its alarms, and what the pipeline decides itself."""
 
 

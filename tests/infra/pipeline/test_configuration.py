@@ -82,7 +82,7 @@ def test_the_committed_file_is_read(reading: Callable[[Edit], PipelineConfigurat
         ),
         (
             lambda data: data["stages"]["dev"].update(
-                admins=["arn:aws:iam::222233334444:role/qwen3-32b-delivery"]
+                admins=["arn:aws:iam::222233334444:role/qwen3-32b-us-east-2-delivery"]
             ),
             "pipeline_role = .*-delivery': is among the admins too",
         ),
