@@ -22,8 +22,12 @@ _POLL_S = 0.05
 
 
 @contextmanager
-def endpoints(containers: Mapping[str, Container], *, plan: Path, folder: Path) -> Iterator[dict[str, str]]:
+def endpoints(
+    containers: Mapping[str, Container], *, plan: Path, folder: Path, cautions: Mapping[str, str]
+) -> Iterator[dict[str, str]]:
     """Run one emulated server per arm; yields arm name to base URL, stops all of them whatever happens.
+
+    A server tells its arm's `cautions` to whoever asks for its models, so that they reach the results.
 
     Raises `LabError` when one does not start.
     """
@@ -41,6 +45,7 @@ def endpoints(containers: Mapping[str, Container], *, plan: Path, folder: Path) 
                 "127.0.0.1:0",
                 "--announce",
                 str(announcement),
+                *(("--caution", cautions[arm]) if arm in cautions else ()),
             ]
             output = stack.enter_context(log.open("wb"))
             process = subprocess.Popen(

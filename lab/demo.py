@@ -55,9 +55,7 @@ def demonstrate(path: Path, *, out: Path, shortening: Shortening) -> None:
         _step(3, "rehearsing the stacks against a local stand-in for AWS (moto)")
         _rehearse(assembly, endpoint=endpoint, region=experiment.cluster.region)
         _step(4, "starting one emulated endpoint per arm from its rendered Deployment")
-        _measure(files, out=out, folder=Path(scratch), shortening=shortening)
-        for line in cautions(experiment):
-            print(f"\n{line}")
+        _measure(files, cautions(experiment), out=out, folder=Path(scratch), shortening=shortening)
         _step(6, "publishing to CloudWatch (in moto) and reading back")
         _publish(experiment, out=out, endpoint=endpoint)
     print(f"\nresults: {_shown(out)}/summary.json, requests.jsonl")
@@ -87,11 +85,18 @@ def _rehearse(assembly: Path, *, endpoint: str, region: str) -> None:
     print("\n".join(printing.account_lines(result)))
 
 
-def _measure(files: Sequence[ManifestFile], *, out: Path, folder: Path, shortening: Shortening) -> None:
+def _measure(
+    files: Sequence[ManifestFile],
+    said: Mapping[str, str],
+    *,
+    out: Path,
+    folder: Path,
+    shortening: Shortening,
+) -> None:
     """Load both arms with the benchmark that the pod runs and the plan that the pod mounts."""
     plan = out / "plan.json"
     plan.write_text(json.dumps(mounted_plan(files), indent=1), encoding="utf-8")
-    with endpoints(containers(files), plan=plan, folder=folder) as urls:
+    with endpoints(containers(files), plan=plan, folder=folder, cautions=said) as urls:
         for arm, url in urls.items():
             print(f"    {arm}: {url}", file=sys.stderr)
         _step(5, "benchmarking the arms in real time, one at a time")

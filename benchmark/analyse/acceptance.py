@@ -32,6 +32,7 @@ GENERATED = "generation counter"
 CHUNKS = "tokens per chunk"
 PLAIN = "plain decoding"
 UNKNOWN = "unknown"
+MADE_UP = "made up"
 NOTES = {
     SERVER: "1 + accepted drafts / speculative steps, counted by the server for each request",
     COUNTERS: "1 + accepted drafts / steps, by the server's counters before and after each block of the cell; other "
@@ -52,7 +53,11 @@ _SPLIT_LIMIT = 0.01
 _AGREE = 0.03
 """Two sources of one number may differ by so much."""
 _SHORTER = 0.95
-"""A step that drafts and verifies takes at least as long as a plain one; below this share it is not a step."""
+"""A step that drafts and verifies takes at least as long as a plain one. Where the chunks of each answer take less than
+this share, on average over the answer, they are not steps."""
+
+
+_MADE_UP = "the emulator knows no acceptance for this class and makes it up: nothing follows for your prompts"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +72,10 @@ class Known:
     """The first source that splits its counts by position, and they; None where none does or the arm never drafts."""
     caution: str | None = None
     """Why chunks are not taken for steps, where something shows that they are not."""
+
+
+INVENTED = Known(source=MADE_UP, tokens_per_step=None, note=_MADE_UP, caution=_MADE_UP)
+"""Of a class for which an emulated arm has no acceptance to go by."""
 
 
 def known(
@@ -106,14 +115,8 @@ def known(
     return Known(source=UNKNOWN, tokens_per_step=None, note=caution or NOTES[UNKNOWN], **found)
 
 
-def acceptance(
-    arm: Arm,
-    records: Sequence[RequestRecord],
-    blocks: Sequence[BlockRecord] = (),
-    plain_s: float | None = None,
-) -> dict[str, Any]:
+def acceptance(arm: Arm, records: Sequence[RequestRecord], said: Known) -> dict[str, Any]:
     """Tokens per decode step over all steps of a cell, with its source and the engine's ceiling."""
-    said = known(arm, records, blocks, plain_s)
     note, split, per_step = said.note, said.positions, said.tokens_per_step
     if split and split[0] != said.source:
         note = f"{note}; by position: {split[0]}"
@@ -210,12 +213,14 @@ def _doubts(
                 f"chunks hold {per_chunk:.2f} tokens, but a step yields {drafts.tokens_per_step:.2f} by {source}: a chunk "
                 "is not a step here"
             )
-    if arm.speculative_tokens and not counted and plain_s and timed:
-        chunk_s = timed[0] / timed[1] * per_chunk
-        if chunk_s < plain_s * _SHORTER:
+    if arm.speculative_tokens and not counted and plain_s:
+        paced_s = [
+            (at[-1] - at[0]) / (len(at) - 1) for at in (one.chunk_s for one in answered) if len(at) > 1
+        ]
+        if paced_s and max(paced_s) < plain_s * _SHORTER:
             yield (
-                f"a chunk takes {chunk_s * 1000:.1f} ms and a plain step {plain_s * 1000:.1f} ms, but a step that also "
-                "drafts is not shorter: a chunk is probably not a step"
+                f"a chunk takes {max(paced_s) * 1000:.1f} ms at most and a plain step {plain_s * 1000:.1f} ms, but a step "
+                "that also drafts is not shorter: a chunk is probably not a step"
             )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
-from benchmark.analyse.acceptance import Known, acceptance, known
+from benchmark.analyse.acceptance import INVENTED, Known, acceptance, known
 from benchmark.analyse.comparison import Pairs, pairs_of
 from benchmark.analyse.drafts import server_counts
 from benchmark.analyse.equality import output_equality
@@ -49,6 +49,8 @@ class Cells:
     plan: Plan
     requests: dict[tuple[str, Place], list[RequestRecord]]
     blocks: dict[tuple[str, Place], list[BlockRecord]]
+    made_up: frozenset[tuple[str, str]] = frozenset()
+    """Arms and classes whose acceptance an emulated endpoint made up."""
 
     @property
     def places(self) -> Iterator[Place]:
@@ -82,7 +84,13 @@ class Cells:
 
     def steps(self, arm: Arm, place: Place) -> Known:
         """What is known of an arm's decode steps."""
+        if (arm.name, place.class_) in self.made_up:
+            return INVENTED
         return known(arm, self.of(arm, place), self.blocks_of(arm, place), self.plain_s(place))
+
+    def judged(self, arm: Arm, place: Place) -> bool:
+        """Whether a difference between the baseline and `arm` there says anything."""
+        return not {(one.name, place.class_) for one in (self.baseline, arm)} & self.made_up
 
     def pairs(self, arm: Arm, place: Place) -> Pairs:
         """Answered pairs of the baseline and `arm`."""
@@ -91,7 +99,8 @@ class Cells:
 
 def sort_out(plan: Plan, raw: RawRun) -> Cells:
     """The cells of `raw`."""
-    cells = Cells(plan, {}, {})
+    made_up = frozenset((arm, name) for arm, names in raw.made_up.items() for name in names)
+    cells = Cells(plan, {}, {}, made_up)
     for record in raw.requests:
         if record.phase == "measured":
             cells.requests.setdefault((record.arm, _place(record)), []).append(record)
@@ -105,7 +114,7 @@ def describe(cells: Cells, arm: Arm, place: Place) -> dict[str, Any]:
     plan, records, blocks = cells.plan, cells.of(arm, place), cells.blocks_of(arm, place)
     answered = cells.answered(arm, place)
     errors = Counter(record.error for record in records if record.error)
-    steps = acceptance(arm, records, blocks, cells.plain_s(place))
+    steps = acceptance(arm, records, cells.steps(arm, place))
     delivered = throughput(arm, records, blocks)
     lengths = [float(r.completion_tokens) for r in answered if r.completion_tokens]
     compared = arm.name != plan.baseline

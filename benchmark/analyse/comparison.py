@@ -16,7 +16,7 @@ from benchmark.measure.records import RequestRecord
 from benchmark.metrics import COMPARED, Metric
 from benchmark.plan import Arm
 
-Verdict = Literal["faster", "slower", "equivalent", "not shown", "too few"]
+Verdict = Literal["faster", "slower", "equivalent", "not shown", "too few", "not judged"]
 
 MIN_PROMPTS = 6
 """Below this a t interval over prompts says more about luck than about the arms."""
@@ -36,12 +36,19 @@ def pairs_of(baseline: Sequence[RequestRecord], treatment: Sequence[RequestRecor
     return [(r, by_pair[r.pair_id]) for r in baseline if r.error is None and r.pair_id in by_pair]
 
 
-def compare(arms: tuple[Arm, Arm], pairs: Pairs) -> list[dict[str, Any]]:
-    """Speed-up of the second of `arms` over the first by each compared metric; above 1 the second is better."""
+def compare(arms: tuple[Arm, Arm], pairs: Pairs, *, judged: bool = True) -> list[dict[str, Any]]:
+    """Speed-up of the second of `arms` over the first by each compared metric; above 1 the second is better.
+
+    Not `judged`, there is neither ratio nor verdict: what an emulator made up about an arm says nothing.
+    """
     gains = log_ratios(arms, pairs)
     return [
         {"baseline": arms[0].name, "treatment": arms[1].name, "metric": metric.name}
-        | result(clustered_mean(gains[metric.name]) if gains[metric.name] else None)
+        | (
+            result(clustered_mean(gains[metric.name]) if gains[metric.name] else None)
+            if judged
+            else {**result(None), "n_pairs": len(pairs), "verdict": "not judged"}
+        )
         for metric in COMPARED
     ]
 
@@ -80,7 +87,7 @@ def adjust(comparisons: Sequence[dict[str, Any]]) -> None:
     One of them is then called faster or slower by chance in at most 5 % of runs. Those with too few prompts
     claim nothing and do not count.
     """
-    claims = [found for found in comparisons if found["verdict"] != "too few"]
+    claims = [found for found in comparisons if found["verdict"] not in ("too few", "not judged")]
     for found, p in zip(claims, holm([found["p_value"] for found in claims]), strict=True):
         sure = found["verdict"] not in ("faster", "slower") or (p is not None and p < SIGNIFICANT)
         found |= {"p_holm": p, "verdict_holm": found["verdict"] if sure else "not shown"}

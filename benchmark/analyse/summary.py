@@ -14,7 +14,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   forced_length (requests), cached_tokens, token_source, <metric of the registry with values of its own>:
   {n, mean, p50, p90, p95, p99}, completion_tokens: the same,
   `acceptance`: {source: "server per-request" | "server counters" | "generation counter" | "tokens per chunk" |
-  "plain decoding" | "unknown", tokens_per_step (null where what is known of it is not possible), per_position: [share of steps in which draft 1, 2, ... was accepted] | null, ceiling,
+  "plain decoding" | "unknown" | "made up", tokens_per_step (null where what is known of it is not possible), per_position: [share of steps in which draft 1, 2, ... was accepted] | null, ceiling,
   share_of_ceiling, steps, distribution: {tokens: chunks} | null, steps_above_ceiling, caution: why chunks are not
   taken for steps | null, note,
   explanation (the note, by its earlier name)},
@@ -25,7 +25,8 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   output_tokens_per_s_of_arm} | null}]
 - `comparisons`: [{class, concurrency, rate_per_s, baseline, treatment, metric, ratio (speed-up, above 1 is better),
   ci_low, ci_high, n_pairs, n_prompts, verdict, p_value, p_holm, verdict_holm (both for the headline only),
-  detectable_ratio, error_rates: [baseline, treatment], warning}]
+  detectable_ratio, error_rates: [baseline, treatment], warning}]; the verdict "not judged", with a null ratio, is of
+  classes whose acceptance an emulated arm made up
 - `explanations`: [{class, concurrency, rate_per_s, baseline, treatment, tokens_per_step, step_time_ratio,
   break_even_tokens_per_step, predicted_speed_up, measured_speed_up, text}]
 
@@ -138,7 +139,8 @@ def _comparisons(cells: Cells) -> Iterator[dict[str, Any]]:
     for place, arm in product(cells.places, cells.treatments):
         base, treated = (cells.of(one, place) for one in (cells.baseline, arm))
         failures = {"error_rates": error_rates(base, treated), "warning": error_warning(base, treated)}
-        for result in compare((cells.baseline, arm), cells.pairs(arm, place)):
+        judged = cells.judged(arm, place)
+        for result in compare((cells.baseline, arm), cells.pairs(arm, place), judged=judged):
             yield {**place.to_dict(), **result, **failures}
 
 

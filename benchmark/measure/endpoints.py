@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 
@@ -17,20 +19,36 @@ _TIMEOUT = aiohttp.ClientTimeout(total=15)
 _MOST_BYTES = 8 << 20
 _MOST_NAMED = 10
 _MOST_OWNER = 100
+_MOST_SAID = 100
 
 
-async def owners(http: aiohttp.ClientSession, plan: Plan) -> dict[str, str]:
-    """By arm, who the endpoint says owns the model. Raises EndpointError where it is not served."""
-    return {arm.name: await _owner(http, arm, plan.model) for arm in plan.arms}
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """What an endpoint says about itself."""
+
+    owner: str
+    """Of the model."""
+    cautions: tuple[str, ...] = ()
+    """Of an emulator: what its timings were not fitted to."""
+    made_up: tuple[str, ...] = ()
+    """Of an emulator: classes for which it knows no acceptance."""
+
+    @property
+    def emulated(self) -> bool:
+        return self.owner.lower().startswith("emulat")
 
 
-def provenance(owned_by: Mapping[str, str]) -> Provenance:
+async def endpoints(http: aiohttp.ClientSession, plan: Plan) -> dict[str, Endpoint]:
+    """By arm, what the endpoint says about itself. Raises EndpointError where the model is not served."""
+    return {arm.name: await _endpoint(http, arm, plan.model) for arm in plan.arms}
+
+
+def provenance(found: Mapping[str, Endpoint]) -> Provenance:
     """`measured` only if no arm says of itself that its timings come from a model."""
-    emulated = any(owner.lower().startswith("emulat") for owner in owned_by.values())
-    return "emulated" if emulated else "measured"
+    return "emulated" if any(endpoint.emulated for endpoint in found.values()) else "measured"
 
 
-async def _owner(http: aiohttp.ClientSession, arm: Arm, model: str) -> str:
+async def _endpoint(http: aiohttp.ClientSession, arm: Arm, model: str) -> Endpoint:
     where = f"{arm.name}: {arm.url}/models"
     remedy = f"is this its address? --arm {arm.name}=URL names another"
     try:
@@ -49,7 +67,7 @@ async def _owner(http: aiohttp.ClientSession, arm: Arm, model: str) -> str:
         raise EndpointError(f"{where}: {why}; is it up, and {remedy}") from error
     try:
         entries = json_of(content)["data"]
-        served = {str(entry["id"]): str(entry.get("owned_by", "")) for entry in entries}
+        served = {str(entry["id"]): _about(entry) for entry in entries}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         what = "an HTML page" if content.lstrip().startswith(b"<") else "not a list of models"
         raise EndpointError(f"{where}: answered {what}; {remedy}") from error
@@ -57,7 +75,21 @@ async def _owner(http: aiohttp.ClientSession, arm: Arm, model: str) -> str:
         named = [one_line(name, 100) for name in list(served)[:_MOST_NAMED]]
         has = ", ".join(named) + (" ..." if len(served) > _MOST_NAMED else "") or "nothing"
         raise EndpointError(f"{where}: serves {has}, not {model!r}; correct the plan's model or the arm")
-    return one_line(served[model], _MOST_OWNER)
+    return served[model]
+
+
+def _about(entry: Mapping[str, Any]) -> Endpoint:
+    plain = Endpoint(owner=one_line(str(entry.get("owned_by", "")), _MOST_OWNER))
+    metadata = entry.get("metadata")
+    if not plain.emulated or not isinstance(metadata, dict):
+        return plain
+    texts = {
+        name: tuple(one_line(str(text)) for text in found[:_MOST_SAID])
+        for name in ("cautions", "classes_without_acceptance")
+        if isinstance(found := metadata.get(name), list)
+    }
+    made_up = texts.get("classes_without_acceptance", ())
+    return Endpoint(owner=plain.owner, cautions=texts.get("cautions", ()), made_up=made_up)
 
 
 def _location(response: aiohttp.ClientResponse) -> str:

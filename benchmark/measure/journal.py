@@ -36,6 +36,15 @@ class RawRun:
         """The last sitting's: between sittings addresses and prices may change, and nothing else."""
         return self.sittings[-1].plan
 
+    @property
+    def made_up(self) -> dict[str, tuple[str, ...]]:
+        """By arm, the classes whose acceptance an emulated endpoint made up in any sitting."""
+        found: dict[str, tuple[str, ...]] = {}
+        for sitting in self.sittings:
+            for arm, classes in (sitting.made_up or {}).items():
+                found[arm] = tuple(dict.fromkeys((*found.get(arm, ()), *classes)))
+        return found
+
 
 def read(folder: Path) -> RawRun:
     """The journal in `folder`. Raises ResultsError where there is none or it is damaged."""

@@ -38,6 +38,10 @@ class RunRecord:
     timeout_s: float
     client: str
     python: str
+    cautions: Sequence[str] | None = None
+    """What emulated endpoints say against their own timings."""
+    made_up: Mapping[str, Sequence[str]] | None = None
+    """By arm: classes for which an emulated endpoint knows no acceptance and makes it up."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

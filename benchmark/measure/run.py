@@ -22,7 +22,7 @@ from benchmark.errors import ErrorRateExceeded
 from benchmark.measure.client import session
 from benchmark.measure.counters import CounterReader
 from benchmark.measure.earlier import Earlier, earlier
-from benchmark.measure.endpoints import owners, provenance
+from benchmark.measure.endpoints import endpoints, provenance
 from benchmark.measure.extent import loading_s
 from benchmark.measure.journal import Journal
 from benchmark.measure.load import Loader, Standing
@@ -134,8 +134,8 @@ async def _turns(loader: Loader, turns: Iterable[Turn], max_error_rate: float) -
 
 async def _sitting(plan: Plan, http: aiohttp.ClientSession, timeout_s: float, before: Earlier) -> RunRecord:
     """The record that opens this sitting. Raises EndpointError, and ResultsError for mixed provenance."""
-    owned_by = await owners(http, plan)
-    origin = provenance(owned_by)
+    found = await endpoints(http, plan)
+    origin = provenance(found)
     before.check_provenance(origin)
     now = time.time()
     identity = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}-{plan.sha256()[:8]}"
@@ -145,8 +145,10 @@ async def _sitting(plan: Plan, http: aiohttp.ClientSession, timeout_s: float, be
         started_unix_s=round(now, 3),
         provenance=origin,
         plan=plan.to_dict(),
-        plan_sha256=plan.sha256(),
-        owned_by=owned_by,
+        plan_sha256=before.sittings[0].plan_sha256 if before.sittings else plan.sha256(),
+        owned_by={arm: endpoint.owner for arm, endpoint in found.items()},
+        cautions=[text for endpoint in found.values() for text in endpoint.cautions] or None,
+        made_up={arm: list(one.made_up) for arm, one in found.items() if one.made_up} or None,
         timeout_s=timeout_s,
         client=__version__,
         python=platform.python_version(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from benchmark.analyse.acceptance import MADE_UP
 from benchmark.show.wording import headline, load_of, load_text
 
 
@@ -26,8 +27,8 @@ def _of_cell(cell: Mapping[str, Any]) -> Iterator[str]:
     if equality and equality["equal"] < equality["n_pairs"]:
         share = f"{equality['equal']} of {equality['n_pairs']} pairs"
         yield f"same text as {equality['baseline']} in {share} only"
-    if caution := cell["acceptance"].get("caution"):
-        yield caution
+    if (caution := cell["acceptance"].get("caution")) and cell["acceptance"]["source"] != MADE_UP:
+        yield caution  # else it is the run's
     elif merged := cell["acceptance"]["steps_above_ceiling"]:
         yield f"{merged} chunks hold more tokens than a step can yield; steps were merged on their way"
     if cell["cached_tokens"]:

@@ -60,6 +60,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--plan", type=Path, metavar="FILE", help="the benchmark's plan, for the prompts' classes"
     )
+    parser.add_argument(
+        "--caution",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="say this against the timings in /v1/models",
+    )
     parser.add_argument("--time-scale", type=_positive, default=1.0, help=argparse.SUPPRESS)
     return parser
 
@@ -88,7 +95,8 @@ async def _serve(options: argparse.Namespace, arm: ServedArm, classes: PromptCla
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    application = Endpoint(arm, classes, time_scale=options.time_scale).application()
+    endpoint = Endpoint(arm, classes, time_scale=options.time_scale, cautions=options.caution)
+    application = endpoint.application()
     runner = web.AppRunner(
         application, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S
     )

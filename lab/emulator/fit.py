@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lab.emulator.acceptance import CONDITIONAL_ACCEPTANCE, UNKNOWN_CLASS, WEAK_DRAFT_MARK
+from lab.emulator.acceptance import WEAK_DRAFT_MARK
 
 if TYPE_CHECKING:
     from experiment import Arm, Experiment
@@ -17,23 +17,19 @@ TOKENS = 7
 """The published configuration, from which step costs and acceptance come."""
 
 
-def cautions(experiment: Experiment) -> tuple[str, ...]:
-    """One line for each respect in which emulated figures of this experiment are borrowed from another one."""
-    lines = []
-    unknown = [name for name in experiment.classes if name not in CONDITIONAL_ACCEPTANCE]
-    if unknown:
-        lines.append(
-            f"CAUTION: the emulator knows no acceptance for {', '.join(unknown)} and answers as for {UNKNOWN_CLASS}: "
-            "these rows say nothing about your prompts."
+def cautions(experiment: Experiment) -> dict[str, str]:
+    """By arm, in what its emulated step costs are borrowed from another configuration; nothing for the others.
+
+    Classes without a fitted acceptance the emulator names itself (`PromptClasses.without_acceptance`).
+    """
+    return {
+        arm.name: (
+            f"{arm.name} has {other}; the emulator's step costs are those of {TARGET} at TP {TENSOR_PARALLEL}, "
+            f"{SEQUENCES} sequences, drafted by {DRAFT}, k = {TOKENS}"
         )
-    for arm in experiment.arms:
-        other = _beyond(arm)
-        if other:
-            lines.append(
-                f"CAUTION: {arm.name} has {other}; the emulator's step costs are those of {TARGET} at TP "
-                f"{TENSOR_PARALLEL}, {SEQUENCES} sequences, drafted by {DRAFT}, k = {TOKENS}."
-            )
-    return tuple(lines)
+        for arm in experiment.arms
+        if (other := _beyond(arm))
+    }
 
 
 def _beyond(arm: Arm) -> str:

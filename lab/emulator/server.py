@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 from aiohttp import web
@@ -30,8 +30,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Endpoint:
     """One emulated arm as an aiohttp application."""
 
-    def __init__(self, arm: ServedArm, classes: PromptClasses, *, time_scale: float = 1.0) -> None:
+    def __init__(
+        self, arm: ServedArm, classes: PromptClasses, *, time_scale: float = 1.0, cautions: Sequence[str] = ()
+    ) -> None:
         self._arm = arm
+        self._cautions = list(cautions)
+        self._made_up = list(classes.without_acceptance) if arm.speculative_tokens else []
         self._time_scale = time_scale
         self._started = int(time.time())
         self._meters = Meters(arm.served_names[0])
@@ -75,6 +79,8 @@ class Endpoint:
                 "speculative_tokens": self._arm.speculative_tokens,
                 "draft": self._arm.draft or None,
                 "max_num_seqs": self._arm.max_num_seqs,
+                "cautions": self._cautions,
+                "classes_without_acceptance": self._made_up,
             },
         }
 

@@ -188,3 +188,47 @@ def test_after_the_warm_up_a_run_says_whether_a_chunk_is_a_step(tmp_path: Path) 
     told = next(cell for cell in cells if cell["arm"] == "drafted")["acceptance"]
     assert told["source"] == "generation counter"
     assert told["per_position"], "of chunks, since the counter tells the same"
+
+
+def test_classes_without_acceptance_get_no_verdict_and_cautions_reach_the_page(tmp_path: Path) -> None:
+    folder = tmp_path / "drafted"
+    folder.mkdir()
+    texts = {"repetition": REPETITION, "haiku": "Write a haiku about the tide"}
+    prompts = [
+        {"id": f"{name}-{i}", "class": name, "prompt": f"{i} {text}"}
+        for name, text in texts.items()
+        for i in range(6)
+    ]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, prompts)) + "\n", encoding="utf-8")
+    plan = {"schema": 1, "seed": 1, "prompts": prompts}
+    odd = "drafted has k = 9; the emulator's step costs are of k = 7"
+    scale = ("--time-scale", str(TIME_SCALE))
+    with (
+        _emulator(tmp_path, BASELINE, *scale, plan=plan) as (_, plain),
+        _emulator(folder, SPECULATIVE, *scale, "--caution", odd, plan=plan) as (_, drafted),
+    ):
+        arms = ["--arm", f"plain={plain}/v1", "--arm", f"drafted={drafted}/v1"]
+        asked = ["--model", MODEL, "--prompts", str(tmp_path / "prompts.jsonl"), "--max-tokens", "40"]
+        known = ["--speculative-tokens", "drafted=7", "--tokens-per-step", "drafted=7", "--requests", "6"]
+        out = tmp_path / "out"
+        command = [sys.executable, "-m", "benchmark", "run", *arms, *asked, *known, "--out", str(out)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    report = [sys.executable, "-m", "benchmark", "report", str(out)]
+    shown = subprocess.run(report, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    verdicts = {(one["class"], one["verdict"], one["ratio"] is None) for one in summary["comparisons"]}
+    assert {one for one in verdicts if one[0] == "haiku"} == {("haiku", "not judged", True)}
+    assert ("repetition", "faster", False) in verdicts
+    made_up = next(c for c in summary["cells"] if (c["arm"], c["class"]) == ("drafted", "haiku"))
+    assert (made_up["acceptance"]["source"], made_up["acceptance"]["tokens_per_step"]) == ("made up", None)
+    caution = "drafted: the emulator knows no acceptance for haiku and makes it up: no verdict there"
+    page = (out / "report.html").read_text(encoding="utf-8").replace("&#39;", "'")
+    for text in (" ".join(shown.split()), page, "\n".join(summary["run"]["warnings"])):
+        assert caution in text
+        assert odd in text
+    advise = [sys.executable, "-m", "benchmark", "advise", str(out)]
+    advice = subprocess.run(advise, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "haiku, 4 at a time, drafted: left out, the emulator knows no acceptance" in " ".join(
+        advice.split()
+    )
