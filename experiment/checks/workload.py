@@ -28,31 +28,54 @@ CHAT_TEMPLATE_TOKENS = 32
 
 def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
     """Prompt (upper bound: its UTF-8 bytes) and answer must fit `max_model_len`, and where a drafting arm takes a step
-    whole or ends, so must a step; the longest of each class is named."""
+    whole or ends, so must a step.
+
+    Where prompts of several classes do not fit, or most, the limit of the answers is named; else the longest prompt.
+    """
     limit, drafting = file.serving.max_model_len, _longest_step(file)
     step = drafting.treatment.num_speculative_tokens if drafting else 0
-    worst: dict[str, tuple[int, int, Prompt]] = {}
-    for prompt in prompts:
-        need = prompt.utf8_bytes + _room(prompt) + (prompt.max_tokens or file.benchmark.max_tokens) + step
-        if need > limit:
-            count, most, longest = worst.get(prompt.class_name, (0, 0, prompt))
-            worst[prompt.class_name] = (count + 1, max(need, most), prompt if need > most else longest)
-    for name, (count, need, prompt) in worst.items():
-        answer = prompt.max_tokens or file.benchmark.max_tokens
-        last = (
-            f" + {step} for the last step of {drafting.name}, which fails beyond the context"
-            if drafting
-            else ""
+    last = (
+        f" + {step} for the last step of {drafting.name}, which fails beyond the context" if drafting else ""
+    )
+    related = ("serving.max_model_len", "benchmark.max_tokens", *([drafting.path] if drafting else []))
+    need = {
+        prompt: prompt.utf8_bytes + _room(prompt) + (prompt.max_tokens or file.benchmark.max_tokens) + step
+        for prompt in prompts
+    }
+    too_long = [prompt for prompt in prompts if need[prompt] > limit]
+    common = [prompt for prompt in too_long if prompt.max_tokens is None]
+    if len(_by_class(common)) > 1 or 2 * len(common) > len(prompts):
+        longest = max(common, key=need.__getitem__)
+        most = file.benchmark.max_tokens - (need[longest] - limit)
+        yield Problem(
+            "benchmark.max_tokens",
+            file.benchmark.max_tokens,
+            f"{len(common)} of {len(prompts)} prompts do not fit max_model_len {limit} with it; the longest, {longest.id}, has "
+            f"up to {longest.utf8_bytes} tokens (its UTF-8 bytes) + {_room(longest)} for nonce and template{last}",
+            (f"use {most} or less, or " if most > 0 else "shorten the prompts, or ")
+            + "raise serving.max_model_len",
+            related,
         )
-        others = f" ({count - 1} more of this class do not fit either)" if count > 1 else ""
+        too_long = [prompt for prompt in too_long if prompt.max_tokens is not None]
+    for name, group in _by_class(too_long).items():
+        prompt = max(group, key=need.__getitem__)
+        others = f" ({len(group) - 1} more of this class do not fit either)" if len(group) > 1 else ""
         yield Problem(
             "prompts.file" if file.prompts.file else f"prompts.classes.{name}",
             prompt.id,
             f"up to {prompt.utf8_bytes} prompt tokens (its UTF-8 bytes) + {_room(prompt)} for nonce and template + "
-            f"{answer} to generate{last} = {need}, above max_model_len {limit}{others}",
+            f"{prompt.max_tokens or file.benchmark.max_tokens} to generate{last} = {need[prompt]}, above max_model_len "
+            f"{limit}{others}",
             "shorten the prompt, lower benchmark.max_tokens or raise serving.max_model_len",
-            ("serving.max_model_len", "benchmark.max_tokens", *([drafting.path] if drafting else [])),
+            related,
         )
+
+
+def _by_class(prompts: list[Prompt]) -> dict[str, list[Prompt]]:
+    found: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        found.setdefault(prompt.class_name, []).append(prompt)
+    return found
 
 
 def _longest_step(file: ExpandedFile) -> Treated | None:
