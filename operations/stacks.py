@@ -48,6 +48,18 @@ def deployed(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
     return tuple(sorted(found, key=lambda stack: (order.get(stack.name, len(order)), stack.name)))
 
 
+def by_experiment(aws: Aws) -> dict[str, list[str]]:
+    """The stacks of this project in a region, by the experiment that their tag names."""
+    found: dict[str, list[str]] = {}
+    for entry in aws.client("cloudformation").every("describe_stacks", "Stacks"):
+        tags = {tag["Key"]: tag["Value"] for tag in entry.get("Tags", ())}
+        name = tags.get(TAG, "")
+        parts = {f"{name}-{part}" for part in (*PARTS, *_STAGE_PARTS)}
+        if entry["StackName"] in parts and entry["StackStatus"] != "DELETE_COMPLETE":
+            found.setdefault(name, []).append(entry["StackName"])
+    return found
+
+
 def expected(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
     """Every stack that there should be, and those beside."""
     there = {stack.name: stack for stack in deployed(experiment, aws)}

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from operations.review import objects as kubernetes
 from operations.review.arms import ArmReview
 from operations.review.changes import between, changes, flat_changes
+from operations.undescribed import removal
 
 Kind = Literal["arms", "cost", "fairness", "comparability", "apply", "cluster", "delivery", "other"]
 _STATEFUL = ("AWS::S3::Bucket", "AWS::KMS::Key", "AWS::EKS::Cluster", "AWS::EC2::VPC", "AWS::DynamoDB::Table")
@@ -72,6 +73,21 @@ def prompts(old: Mapping[str, list[str]], new: Mapping[str, list[str]]) -> Itera
             yield Note("comparability", f"prompt of {class_name}: {between(one, other)}")
         if len(found) > MOST_PROMPTS:
             yield Note("comparability", f"and {len(found) - MOST_PROMPTS} more prompts of {class_name}")
+
+
+def moved(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Note]:
+    """A deployment into another region leaves the first one standing."""
+    if old["facts"].get("cluster.region") != new["facts"].get("cluster.region"):
+        yield Note("cost", f"another region: {left_behind(name, old)}")
+
+
+def left_behind(name: str, old: Mapping[str, Any]) -> str:
+    """What goes on billing, and how to remove it."""
+    region = old["facts"].get("cluster.region", "REGION")
+    return (
+        f"its stacks, nodes and buckets in {region} stay and bill until someone tears them down, if they were deployed: "
+        f"{removal(name, region)}"
+    )
 
 
 def fairness(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Note]:

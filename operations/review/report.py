@@ -112,6 +112,7 @@ def _experiments(
         arms = review_arms(old, new, was, now)
         said = (
             *notes.cost(old, new),
+            *notes.moved(name, old, new),
             *notes.fairness(old, new),
             *notes.facts(old, new),
             *notes.prompts(old["prompts"], new["prompts"]),
@@ -124,7 +125,7 @@ def _experiments(
         if said or any(row.changes or row.needs_human for row in arms):
             yield ExperimentReview(name, arms, said)
     for name in base["experiments"].keys() - head["experiments"].keys():
-        text = "experiment removed: its stacks, nodes and buckets stay and bill until someone tears them down"
+        text = f"experiment removed or renamed: {notes.left_behind(name, base['experiments'][name])}"
         yield ExperimentReview(name, (), (Note("cost", text),))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiment.cost import idle, per_hour, run_price, running
-from operations import prices
+from operations import prices, undescribed
 from operations.aws import Aws
 from operations.options import add_experiment, as_json, experiment_of
 from operations.options import hours as hours_option
@@ -29,7 +29,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--hours", type=hours_option, metavar="H", help="Trn2 hours of a run (default: predicted)"
     )
     parser.add_argument("--compiled", action="store_true", help="predict for artifacts that exist already")
-    parser.add_argument("--refresh", action="store_true", help="ask the Pricing API and keep its answer")
+    parser.add_argument(
+        "--refresh",
+        action="store_true",
+        help="ask the Pricing API and keep its answer; and ask the account for stacks that no file describes",
+    )
     parser.add_argument(
         "--prices", type=Path, metavar="FILE", help=f"kept answers (default: {_shown_default()})"
     )
@@ -59,6 +63,9 @@ def _refresh(experiment: Experiment, file: Path, *, account: str | None) -> None
     found = prices.fetch(items, Aws(prices.PRICING_REGION, account=account), region=region, today=today)
     prices.write(file, region=region, prices=found)
     print(f"cost: {len(found)} of {len(items)} prices fetched, kept in {file}", file=sys.stderr)
+    others, untold = undescribed.find(experiment, Aws(region, account=account))
+    for line in (*(one.line() for one in others), *untold):
+        print(f"cost: {line}", file=sys.stderr)
 
 
 def _document(

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from experiment.catalogue.prices import TRN2_ON_DEMAND
-from operations import cluster_view, nodegroup, stacks, storage
+from operations import cluster_view, nodegroup, stacks, storage, undescribed
 from operations.access import cluster_of
 from operations.errors import OperationsError, OutsideError
 from operations.options import add_experiment, as_json, aws_of, experiment_of
@@ -41,6 +41,7 @@ def execute(options: argparse.Namespace) -> int:
         "artifacts": _artifacts,
         "alarms": _alarms,
         "run": _run,
+        "undescribed": _undescribed,
     }
     for name, read in sections.items():
         try:
@@ -49,10 +50,11 @@ def execute(options: argparse.Namespace) -> int:
             page[name] = None
             problems.append(error)
     problems += _halfway(page)
+    problems += [OperationsError(one["line"]) for one in (page["undescribed"] or {}).get("stacks", ())]
     page["problems"] = [str(problem) for problem in problems]
     print(as_json(page) if options.json else _text(page))
-    for problem in problems:
-        print(f"status: {problem}", file=sys.stderr)
+    for line in (*map(str, problems), *(page["undescribed"] or {}).get("untold", ())):
+        print(f"status: {line}", file=sys.stderr)
     if any(isinstance(problem, OutsideError) for problem in problems):
         return 3
     return 1 if problems else 0
@@ -137,6 +139,11 @@ def _alarms(experiment: Experiment, aws: Aws) -> list[dict[str, str]]:
     ]
 
 
+def _undescribed(experiment: Experiment, aws: Aws) -> dict[str, Any]:
+    found, untold = undescribed.find(experiment, aws)
+    return {"stacks": [{**vars(one), "line": one.line()} for one in found], "untold": untold}
+
+
 def _run(experiment: Experiment, aws: Aws) -> dict[str, Any] | None:
     held = RunStore(experiment, aws).current()
     return held.state.as_json() if held else None
@@ -167,6 +174,11 @@ def _text(page: dict[str, Any]) -> str:
         rows.append(
             ("run", run["id"], f"at {run['step']}, begun {run['begun']}; scripts/run goes on with it")
         )
+    if (others := page["undescribed"]) is not None:
+        rows += [
+            ("no file", one["experiment"], f"{len(one['stacks'])} stacks in {one['region']} bill")
+            for one in others["stacks"]
+        ]
     return f"{page['experiment']}, account {page['account']}, {page['region']}\n\n" + table(
         ("what", "name", "state"), rows
     )

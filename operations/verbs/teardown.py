@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from operations import billing, nodegroup, stacks
@@ -29,13 +30,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--confirm", metavar="NAME", help="the experiment's name, instead of typing it when asked"
     )
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        help="of stacks that no file describes any more, as scripts/status names them; with --region",
+    )
+    parser.add_argument("--region", metavar="REGION", help="where those stacks are")
     parser.add_argument("--dry-run", action="store_true", help="say what would be deleted, change nothing")
     add_experiment(parser)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Exit 0 when no stack is left, 1 when some are."""
-    experiment = experiment_of(options.experiment, verb="take down")
+    experiment = _meant(options)
     aws = aws_of(experiment, options)
     there = stacks.deployed(experiment, aws)
     if not options.dry_run and there:
@@ -54,6 +61,19 @@ def execute(options: argparse.Namespace) -> int:
     if untold is not None:
         print(f"teardown: {untold}", file=sys.stderr)
     return 1 if kept else 3 if untold else 0
+
+
+def _meant(options: argparse.Namespace) -> Experiment:
+    """What the file describes, or, with `--name` and `--region`, what it described before these were changed: the rest of
+    a file does not matter here. Raises `UsageError` for one without the other."""
+    experiment = experiment_of(options.experiment, verb="take down")
+    if not options.name and not options.region:
+        return experiment
+    if not options.name or not options.region:
+        raise UsageError(
+            "--name and --region: one is given without the other; give both, as scripts/status prints them"
+        )
+    return replace(experiment, name=options.name, cluster=replace(experiment.cluster, region=options.region))
 
 
 def _what_bills(experiment: Experiment, aws: Aws) -> tuple[list[billing.Resource], AwsError | None]:

@@ -13,8 +13,8 @@ REGION = "us-east-2"
 
 
 @cache
-def shared_client(service: str) -> Any:
-    """With made-up keys, in the region of the reference experiment."""
+def shared_client(service: str, region: str = REGION) -> Any:
+    """With made-up keys, in the region of the reference experiment or another."""
     session = boto3.Session(aws_access_key_id="AKIAIOSFODNN7EXAMPLE", aws_secret_access_key="made-up")
     retries: Any = {"total_max_attempts": 1}
-    return session.client(service, region_name=REGION, config=Config(retries=retries))
+    return session.client(service, region_name=region, config=Config(retries=retries))

@@ -404,7 +404,16 @@ def test_an_experiment_that_is_gone_goes_on_billing_and_that_is_said(base: State
     for part in ("experiments", "objects", "templates"):
         head[part] = {}
     (experiment,) = compare(base, head).experiments
-    assert "bill until someone tears them down" in experiment.notes[0].text
+    assert "in us-east-2 stay and bill until someone tears them down" in experiment.notes[0].text
+    assert "scripts/teardown --name qwen3-32b --region us-east-2" in experiment.notes[0].text
+
+
+def test_another_region_leaves_stacks_that_bill_and_that_is_said(base: State, head: State) -> None:
+    (described,) = head["experiments"].values()
+    described["facts"]["cluster.region"] = "ap-southeast-4"
+    (note,) = (note for note in only(base, head).notes if note.text.startswith("another region"))
+    assert "scripts/teardown --name qwen3-32b --region us-east-2" in note.text
+    assert note.needs_human
 
 
 def test_a_fact_that_the_older_code_did_not_know_is_no_change_of_the_experiment(

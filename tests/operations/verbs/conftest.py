@@ -17,7 +17,7 @@ from tests.operations.world import World
 @pytest.fixture
 def world(experiment: Experiment, api: ApiServer, account: None, monkeypatch: pytest.MonkeyPatch) -> World:
     """A deployed experiment, which the verbs find by themselves."""
-    monkeypatch.setattr(Aws, "_boto_client", lambda _self, service: shared_client(service))
+    monkeypatch.setattr(Aws, "_boto_client", lambda self, service: shared_client(service, self.region))
     world = World(experiment, api)
     world.deploy()
     return world
