@@ -52,7 +52,7 @@ def _of_records(raw: RawRun) -> Iterator[str]:
             f"the client came up to {lag_s * 1000:.0f} ms late in {late} of {len(raw.blocks)} blocks: times may be "
             "too long by that; give it more CPU or fewer requests at once"
         )
-    yield from dict.fromkeys(text for sitting in raw.sittings for text in sitting.cautions or ())
+    yield from raw.cautions
     for arm, classes in raw.made_up.items():
         yield (
             f"{arm}: the emulator knows no acceptance for {', '.join(classes)} and makes it up: no verdict there, and "

@@ -41,9 +41,19 @@ class RawRun:
         """By arm, the classes whose acceptance an emulated endpoint made up in any sitting."""
         found: dict[str, tuple[str, ...]] = {}
         for sitting in self.sittings:
-            for arm, classes in (sitting.made_up or {}).items():
-                found[arm] = tuple(dict.fromkeys((*found.get(arm, ()), *classes)))
+            said = sitting.made_up if isinstance(sitting.made_up, dict) else {}
+            for arm, classes in said.items():
+                found[arm] = tuple(dict.fromkeys((*found.get(arm, ()), *_texts(classes))))
         return found
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What emulated endpoints said against their own timings, each once."""
+        return tuple(dict.fromkeys(text for sitting in self.sittings for text in _texts(sitting.cautions)))
+
+
+def _texts(value: Any) -> list[str]:
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
 
 
 def read(folder: Path) -> RawRun:

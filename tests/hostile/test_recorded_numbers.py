@@ -106,3 +106,14 @@ def test_an_impossible_number_of_an_export_is_not_imported(
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert set(summary["cells"][0]["error_names"]) <= {"implausible_usage", "implausible_times"}
     assert summary["cells"][0]["errors"] == 1
+
+
+@pytest.mark.parametrize(
+    "said", [[], 5, "x", {"spec": 5}, {"spec": [["chat"]]}, {"nobody": ["chat"]}, {"spec": ["nothing"]}]
+)
+def test_what_a_journal_says_was_made_up_may_be_anything(said: Any, tmp_path: Path) -> None:
+    folder = store(raw_run(answered("steady"), answered("spec")), tmp_path)
+    lines = (folder / FILE_NAME).read_text().splitlines()
+    opening = json.loads(lines[0]) | {"made_up": said, "cautions": said}
+    (folder / FILE_NAME).write_text("\n".join([json.dumps(opening), *lines[1:]]) + "\n")
+    assert main(["report", str(folder)]) in (0, 1, 2)

@@ -91,12 +91,12 @@ def _alt(metric: Metric, where: str, curves: Curves) -> str:
 
 
 def _tokens(plan: Plan, summary: Mapping[str, Any], arms: dict[str, Look]) -> list[Figure]:
-    """Bars of how many tokens a step yielded."""
+    """Bars of how many tokens a step yielded, where a chunk stands for a step."""
     speculating = [arm.name for arm in plan.arms if arm.speculative_tokens]
     groups: dict[tuple[Any, ...], list[tuple[Look, dict[int, float], int]]] = {}
     for cell in summary["cells"]:
         spread = cell["acceptance"].get("distribution")
-        if cell["arm"] in speculating and spread:
+        if cell["arm"] in speculating and spread and not cell["acceptance"].get("caution"):
             total = sum(spread.values())
             bars = {int(tokens): times / total for tokens, times in spread.items()}
             ceiling = plan.arm(cell["arm"]).max_tokens_per_step

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from benchmark.analyse.summary import summarise
-from benchmark.show.figures import series, speed_up
+from benchmark.measure.journal import RawRun
+from benchmark.show.figures import distributions, series, speed_up
 from benchmark.show.figures.canvas import looks, panel, shortened
 from benchmark.show.prediction import curves
+from benchmark.show.table import render
 from tests.benchmark.show.runs import PLAIN, run_of
 
 
@@ -72,3 +76,36 @@ def test_a_run_that_cannot_tell_predicts_nothing() -> None:
 def test_a_long_name_is_cut_where_there_is_no_room() -> None:
     assert shortened("a" * 50, 10) == "a" * 9 + "…"
     assert shortened("short", 10) == "short"
+
+
+def _merged(raw: RawRun) -> RawRun:
+    """As a busy client sees it: two chunks of each answer that drafts come as one."""
+    requests = [
+        replace(
+            one,
+            chunk_s=(one.chunk_s[0], *one.chunk_s[2::2]),
+            chunk_tokens=(one.chunk_tokens[0], *map(sum, zip(rest[::2], rest[1::2], strict=True))),
+            completion_tokens=one.chunk_tokens[0] + sum(rest),
+            e2e_s=one.chunk_s[len(rest)],
+        )
+        if one.arm != PLAIN["name"]
+        and one.chunk_tokens
+        and (rest := one.chunk_tokens[1 : 1 + (len(one.chunk_tokens) - 1) // 2 * 2])
+        else one
+        for one in raw.requests
+    ]
+    return replace(raw, requests=tuple(requests))
+
+
+def test_merged_chunks_are_neither_printed_nor_drawn_as_steps() -> None:
+    raw = run_of(classes=("repetition",))
+    assert any(figure.id == "steps" for figure in distributions.figures(raw, summarise(raw)))
+    busy = _merged(raw)
+    summary = summarise(busy)
+    shown = " ".join(render(summary).split())
+    assert "chunks hold more than the 7 tokens that a step can yield" in shown
+    assert summary["cells"][1]["tokens_per_chunk"]["mean"] > 7, "which was printed as tokens per step"
+    assert summary["cells"][1]["tokens_per_step"] is None
+    assert f"{summary['cells'][1]['tokens_per_chunk']['mean']:.2f}" not in shown
+    assert not any(figure.id == "steps" for figure in distributions.figures(busy, summary))
+    assert curves(busy) == []
