@@ -24,6 +24,8 @@ LMEVAL_CHECK = "check-"
 SERVICE_PORT = 8000
 RESULTS_PREFIX = "runs/"
 """Under which the benchmark stores its runs in the bucket of results."""
+STATE_PREFIX = "state/"
+"""Under which the state of a run lies in the bucket of results, apart from what pods may write."""
 AUTOSCALER_NAMESPACE = "keda"
 AUTOSCALER_OPERATOR = "keda-operator"
 """What KEDA's chart labels the pods of that reads metrics (`app.kubernetes.io/name`)."""

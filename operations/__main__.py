@@ -11,12 +11,12 @@ from types import FrameType
 
 from cdk8s_charts.errors import ChartError
 from experiment import InvalidExperiment
-from operations.errors import OperationsError
+from operations.errors import OperationsError, fault
 from operations.verbs import VERBS
 
 EPILOG = (
     "Exit codes: 0 fine, 1 a finding, 2 wrong usage or configuration, 3 AWS, the cluster or a registry could not be "
-    "reached, 130 interrupted."
+    "reached or gave no answer that can be read, or this program has a fault, 130 interrupted."
 )
 
 
@@ -42,6 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read the result has read enough; the interpreter must not complain once more as it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:
+        known = fault(error)
+        print(f"{options.verb}: {known}", file=sys.stderr)
+        return known.exit_code
 
 
 def parser() -> argparse.ArgumentParser:

@@ -6,10 +6,20 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
+from operations.answers import NotAnAnswerError, checked, refuse_foreign
 from operations.errors import OperationsError
 
-TRIES = 8
-"""Attempts of a call before throttling is reported; botocore's adaptive mode waits longer after each."""
+_PATIENT: Any = {
+    "retries": {"mode": "adaptive", "total_max_attempts": 8},
+    "connect_timeout": 10,
+    "read_timeout": 60,
+}
+"""A call is tried so often before throttling is reported; botocore's adaptive mode waits longer after each time."""
+_HURRIED: Any = {
+    "retries": {"mode": "standard", "total_max_attempts": 2},
+    "connect_timeout": 4,
+    "read_timeout": 8,
+}
 
 
 class Aws:
@@ -26,6 +36,7 @@ class Aws:
         self._expected = account
         self._make = make_client or self._boto_client
         self._clients: dict[str, Calls] = {}
+        self._limits = _PATIENT
 
     def client(self, service: str) -> Calls:
         """Calls to a service in the experiment's region."""
@@ -52,14 +63,17 @@ class Aws:
         """Id of the account."""
         return self.identity["Account"]
 
+    def hurry(self) -> None:
+        """From now on give up soon: somebody waits for the answer, or pays while it does not come."""
+        if self._limits is not _HURRIED:
+            self._limits = _HURRIED
+            self._clients.clear()
+
     def _boto_client(self, service: str) -> Any:
         import boto3
         from botocore.config import Config
 
-        retries: Any = {"mode": "adaptive", "total_max_attempts": TRIES}
-        config = Config(
-            retries=retries, connect_timeout=10, read_timeout=60, user_agent_appid="trn2-speculation"
-        )
+        config = Config(**self._limits, user_agent_appid="trn2-speculation")
         return boto3.Session().client(service, region_name=self.region, config=config)
 
 
@@ -74,23 +88,41 @@ class Calls:
 
     @cached_property
     def _client(self) -> Any:
-        return self._guarded("CreateClient", self._make)
+        client = self._guarded("CreateClient", self._make)
+        if hasattr(client, "meta"):  # a stand-in of the tests has no answers to parse
+            client.meta.events.register("before-parse", refuse_foreign, unique_id="operations-refuse-foreign")
+        return client
 
     def __getattr__(self, operation: str) -> Callable[..., Any]:
         if operation.startswith("_"):
             raise AttributeError(operation)
-        return lambda **parameters: self._guarded(
-            _camel(operation), lambda: getattr(self._client, operation)(**parameters)
+        return lambda **parameters: self._answer(
+            operation, lambda: getattr(self._client, operation)(**parameters)
         )
 
     def every(self, operation: str, key: str, **parameters: Any) -> Iterator[Any]:
         """The items under `key` of all pages of an operation."""
         pages = iter(self._client.get_paginator(operation).paginate(**parameters))
-        while True:
-            page = self._guarded(_camel(operation), lambda: next(pages, None))
-            if page is None:
-                return
+        while (page := self._answer(operation, lambda: next(pages, None))) is not None:
             yield from page.get(key, ())
+
+    def _answer(self, operation: str, call: Callable[[], Any]) -> Any:
+        """What `call` gives, as an answer of the operation; its body, where it has one, is read under guard too."""
+        if not hasattr(self._client, "meta"):
+            return self._guarded(_camel(operation), call)
+        name = self._client.meta.method_to_api_mapping[operation]
+        model = self._client.meta.service_model.operation_model(name)
+
+        def asked() -> Any:
+            if (answer := call()) is None:  # after the last page
+                return None
+            return checked(answer, model, lambda key: self._foreign(name, f"it has no {key}"))
+
+        answer = self._guarded(name, asked)
+        if answer is not None and hasattr(answer.get("Body"), "read"):
+            read = answer["Body"].read
+            answer["Body"] = _Body(lambda amount: self._guarded(name, lambda: read(amount)))
+        return answer
 
     def _guarded(self, operation: str, call: Callable[[], Any]) -> Any:
         from botocore.exceptions import BotoCoreError, ClientError
@@ -102,6 +134,27 @@ class Calls:
         except (BotoCoreError, ClientError) as error:
             action = f"{self._service}:{operation}"
             raise translate(error, action=action, region=self._region) from error
+        except (OperationsError, MemoryError):
+            raise
+        except Exception as error:  # botocore's parsers raise anything for an answer that is not AWS's
+            why = str(error) if isinstance(error, NotAnAnswerError) else f"{type(error).__name__}: {error}"
+            raise self._foreign(operation, why) from error
+
+    def _foreign(self, operation: str, why: str) -> OperationsError:
+        from operations.aws_errors import foreign
+
+        return foreign(why, action=f"{self._service}:{operation}", region=self._region)
+
+
+class _Body:
+    """The content of an object, read with the same guard as the call that gave it."""
+
+    def __init__(self, read: Callable[[int | None], bytes]) -> None:
+        self._read = read
+
+    def read(self, amount: int | None = None) -> bytes:
+        """`amount` bytes, or all that are left."""
+        return self._read(amount)
 
 
 def _camel(operation: str) -> str:

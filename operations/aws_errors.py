@@ -103,6 +103,19 @@ def translate(error: Exception, *, action: str, region: str) -> AwsError:
     return AwsError(f"{action} in {region}: {_short(error)}; mend what it names, then run this again")
 
 
+def foreign(why: str, *, action: str, region: str) -> AwsError:
+    """The line for an answer with status 200 that AWS did not give, or a client that could not be made."""
+    if action.endswith(":CreateClient"):
+        return AwsError(
+            f"{action} in {region}: cannot be made ({_cut(_flat(why), 120)}); check AWS_PROFILE, AWS_ENDPOINT_URL and "
+            "~/.aws/config"
+        )
+    return AwsError(
+        f"{action} in {region}: the answer is not one of AWS ({_cut(_flat(why), 120)}); check AWS_ENDPOINT_URL, network and "
+        "proxy, then run this again"
+    )
+
+
 def _refusal(error: Any, *, action: str, region: str) -> AwsError:
     body = error.response.get("Error", {})
     code, message = str(body.get("Code", "")), _flat(str(body.get("Message", "")))
@@ -144,4 +157,6 @@ def _cut(text: str, most: int = 300) -> str:
 
 
 def _flat(text: str) -> str:
-    return " ".join(text.split()).rstrip(".")
+    """Whatever sent it, a terminal gets one line without control characters."""
+    text = " ".join(text.split()).rstrip(".")
+    return "".join(character if character.isprintable() else "?" for character in text)

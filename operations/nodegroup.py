@@ -38,6 +38,25 @@ class Group:
     """What keeps nodes away, each as `code: message`."""
 
 
+class BusyError(OperationsError):
+    """EKS is changing the group and takes no other change until that has ended."""
+
+
+def read_or_assume(experiment: Experiment, aws: Aws) -> Group:
+    """The Trn2 group; where EKS does not tell, the one that the file describes, so that it can be turned off unseen."""
+    try:
+        return read(experiment, aws)
+    except AwsError:
+        return Group(
+            name=neuron_nodegroup(experiment),
+            arn="",
+            status="unknown",
+            desired=experiment.cluster.max_nodes,
+            largest=experiment.cluster.max_nodes,
+            issues=(),
+        )
+
+
 def read(experiment: Experiment, aws: Aws) -> Group:
     """The Trn2 group; where the file was changed and not deployed, the one that still stands, so that it can be turned
     off. Raises `OperationsError` when there is none."""
@@ -115,7 +134,7 @@ def set_size(experiment: Experiment, aws: Aws, *, nodes: int, group: Group) -> N
         )
     except AwsError as error:
         if error.code == "ResourceInUseException":
-            raise OperationsError(
+            raise BusyError(
                 f"node group {group.name}: EKS is changing it ({group.status}); wait a minute, then run this again"
             ) from None
         raise
@@ -184,14 +203,15 @@ def _daily_target(experiment: Experiment, aws: Aws) -> dict[str, Any]:
             "run this again"
         )
     target: dict[str, Any] = found["Target"]
-    told = json.loads(target["Input"])
-    if (told["ClusterName"], told["NodegroupName"]) != (
-        cluster_name(experiment),
-        neuron_nodegroup(experiment),
-    ):
+    try:
+        told = json.loads(target["Input"])
+        about = told["NodegroupName"], told["ClusterName"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        about = "none", "none"
+    if about != (neuron_nodegroup(experiment), cluster_name(experiment)):
         raise OperationsError(
-            f"schedule {name}: is about node group {told['NodegroupName']} of {told['ClusterName']}, {_NO_NODES}; deploy the "
-            f"nodes stack ({deploy_command(experiment.name)}), then run this again"
+            f"schedule {name}: is about node group {about[0]} of {about[1]}, {_NO_NODES}; deploy the nodes stack "
+            f"({deploy_command(experiment.name)}), then run this again"
         )
     return target
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from operations.aws import Aws
 
 MARKER = "COMPLETE"
-_ABSENT = ("NoSuchKey", "404", "NotFound")
+_ABSENT = "NoSuchKey"
+"""A page that says 404 is no answer of S3."""
 
 
 def has_weights(experiment: Experiment, aws: Aws, weights: Weights) -> bool:
@@ -42,7 +43,7 @@ def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
     try:
         text = aws.client("s3").get_object(Bucket=name, Key=key)["Body"].read()
     except AwsError as error:
-        if error.code in _ABSENT:
+        if error.code == _ABSENT:
             return None
         raise missing_bucket(name, aws, error) from None
     try:

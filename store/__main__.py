@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from store import commands
-from store.errors import StoreError
+from store.errors import StoreError, one_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,6 +18,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except StoreError as error:
         print(f"store {options.verb}: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        print(
+            f"store {options.verb}: {one_line(error)}; make room or fix permissions, then repeat",
+            file=sys.stderr,
+        )
+        return 3
     except KeyboardInterrupt:
         return 130
     return code

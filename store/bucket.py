@@ -41,8 +41,9 @@ class BucketFolder:
         """Content of a small object; `None` when there is none."""
         try:
             with self._as_unreachable(passing="NoSuchKey"):
-                body = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)["Body"]
-                return str(body.read().decode())
+                found = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)
+                _ = found["ETag"]  # which S3 always gives, and a page does not
+                return str(found["Body"].read().decode())
         except ClientError:
             return None
 
@@ -58,7 +59,8 @@ class BucketFolder:
             return {
                 entry["Key"].removeprefix(self._prefix): entry["Size"]
                 for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix)
-                for entry in page.get("Contents", [])
+                for entry in (page.get("Contents", []) if page["KeyCount"] else [])
+                if not entry["Key"].endswith("/")  # a folder, as the console of S3 makes one
             }
 
     def has(self, file: StoredFile) -> bool:
@@ -96,3 +98,10 @@ class BucketFolder:
             if isinstance(error, ClientError) and error.response["Error"]["Code"] == passing:
                 raise
             raise Unreachable(f"{self.address}: {one_line(error)}; repeat to go on from here") from error
+        except (StoreError, MemoryError):
+            raise
+        except Exception as error:  # what botocore makes of an answer that S3 did not give is of any kind
+            raise Unreachable(
+                f"{self.address}: the answer is not one of S3 ({type(error).__name__}: {one_line(error)}); check network and "
+                "proxy, then repeat"
+            ) from error

@@ -23,4 +23,5 @@ class Unreachable(StoreError):
 
 def one_line(error: BaseException) -> str:
     """An error of a library as one line."""
-    return " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(str(error).split()) or type(error).__name__
+    return "".join(character if character.isprintable() else "?" for character in text[:500])

@@ -25,6 +25,22 @@ class StoredFile:
     sha256: str
 
 
+def inside(folder: Path, name: str, where: str) -> Path:
+    """The path of a file that a bucket or a list names, which must lie in `folder`: not above it, not behind a link.
+
+    Raises Incomplete, which names `where` the name stands.
+    """
+    steps = name.split("/")
+    if not name.isprintable() or any(step in ("", ".", "..") for step in steps):
+        raise Incomplete(
+            f"{where}: {name!r} is not the name of a file in a folder; remove it there, then repeat"
+        )
+    path = folder.joinpath(*steps)
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise Incomplete(f"{where}: {name!r} leads out of {folder} by a link; remove the link, then repeat")
+    return path
+
+
 def sha256(path: Path) -> str:
     """Hash of a file, read in blocks: weights are larger than memory should be."""
     digest = hashlib.sha256()
@@ -55,6 +71,9 @@ def from_json(text: str, where: str) -> list[StoredFile]:
     try:
         data = json.loads(text)
         entries = data["files"] if isinstance(data, dict) else data
-        return [StoredFile(str(e["path"]), int(e["size"]), str(e["sha256"])) for e in entries]
-    except (ValueError, KeyError, TypeError) as error:
-        raise Incomplete(f"{where}: is no list of files ({error}); write the folder again") from None
+        files = [StoredFile(str(e["path"]), int(e["size"]), str(e["sha256"])) for e in entries]
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise Incomplete(f"{where}: is not a list of files ({error}); write the folder again") from None
+    for file in files:
+        inside(Path("/"), file.path, where)
+    return files

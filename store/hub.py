@@ -19,6 +19,7 @@ from huggingface_hub.errors import (
 )
 
 from store.errors import StoreError, Unreachable, one_line
+from store.files import inside
 
 SAFE = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken", "LICENSE*", "NOTICE*")
 """What a server reads, and under which terms. Weights of other formats are second copies where these exist."""
@@ -64,7 +65,10 @@ class Hub:
             RemoteFile(entry.rfilename, entry.size or 0, entry.lfs.sha256 if entry.lfs else None)
             for entry in info.siblings or []
         ]
-        return Commit(model, info.sha, tuple(wanted(files)))
+        chosen = tuple(wanted(files))
+        for file in chosen:
+            inside(Path("/"), file.path, model)
+        return Commit(model, info.sha, chosen)
 
     def download(self, commit: Commit, file: RemoteFile, folder: Path) -> Path:
         """One file into `folder`; an interrupted download goes on where it stopped."""

@@ -15,7 +15,7 @@ from store import FILES, MARKER
 from store.artifact import marker as artifact_marker
 from store.bucket import BucketFolder
 from store.errors import Incomplete, Unreachable, one_line
-from store.files import StoredFile, from_json, sha256
+from store.files import StoredFile, from_json, inside, sha256
 
 _AT_ONCE = 8
 """Files in flight: one stream of Mountpoint or S3 does not fill the network of a Trn2 node."""
@@ -111,7 +111,7 @@ def pull(folder: Source, target: Path, *, key: str | None, report: Callable[[str
 
 
 def _copy(folder: Source, file: StoredFile, target: Path) -> str:
-    final = target / file.path
+    final = inside(target, file.path, folder.address)
     if final.is_file() and final.stat().st_size == file.size:
         return f"{file.path}: there already"
     # A name of its own until it is whole, so that a size alone tells a whole copy.
@@ -130,7 +130,7 @@ def _copy(folder: Source, file: StoredFile, target: Path) -> str:
 def _as_object(text: str) -> dict[str, object]:
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}
 

@@ -8,17 +8,18 @@ from threading import Event
 
 from store.bucket import BucketFolder
 from store.errors import Unreachable
-from store.files import StoredFile, described
+from store.files import StoredFile, described, inside
 
 
 def restore(source: BucketFolder, folder: Path, report: Callable[[str], None]) -> int:
     """Bring back what an interrupted run left, unless the folder has it; returns the number of files."""
     folder.mkdir(parents=True, exist_ok=True)
-    names = sorted(name for name in source.sizes() if not (folder / name).exists())
-    for name in names:
-        source.download(name, folder / name)
+    paths = {name: inside(folder, name, source.address) for name in sorted(source.sizes())}
+    missing = {name: path for name, path in paths.items() if not path.exists()}
+    for name, path in missing.items():
+        source.download(name, path)
         report(f"{name}: brought back")
-    return len(names)
+    return len(missing)
 
 
 def keep_once(

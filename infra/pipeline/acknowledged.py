@@ -112,7 +112,7 @@ ACKNOWLEDGED = (
     Acknowledged(
         rule="IAM5",
         place="prod/delivery-role/Role",
-        what=r"Resource::arn:.*:s3:::.*-(results|artifacts|checkpoints)-.*/(runs/\*|plans/\*|\*/COMPLETE|\*)",
+        what=r"Resource::arn:.*:s3:::.*-(results|artifacts|checkpoints)-.*/(runs/\*|plans/\*|state/\*|\*/COMPLETE|\*)",
         reason=_OBJECTS,
     ),
     Acknowledged(

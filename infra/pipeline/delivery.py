@@ -13,6 +13,7 @@ from aws_cdk import aws_s3_assets as s3_assets
 from experiment.naming import (
     PLANS_PREFIX,
     RESULTS_PREFIX,
+    STATE_PREFIX,
     bucket,
     cluster_name,
     metrics_namespace,
@@ -112,13 +113,16 @@ class DeliveryRoleStack(ExperimentStack):
             (
                 "Results",
                 ["s3:GetObject", "s3:PutObject"],
-                [f"{buckets['results']}/{prefix}*" for prefix in (RESULTS_PREFIX, PLANS_PREFIX)],
+                [
+                    f"{buckets['results']}/{prefix}*"
+                    for prefix in (RESULTS_PREFIX, PLANS_PREFIX, STATE_PREFIX)
+                ],
                 {},
             ),
             (
                 "LetGoOfTheRun",
                 ["s3:DeleteObject"],
-                [f"{buckets['results']}/{RESULTS_PREFIX}active.json"],
+                [f"{buckets['results']}/{STATE_PREFIX}active.json"],
                 {},
             ),
             # The whole bucket: whether an object is absent is told only to who may list without a prefix

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cdk8s_charts.errors import ChartError
 from cdk8s_charts.manifest_file import read
 from experiment import InvalidExperiment
-from operations.errors import OperationsError
+from operations.errors import OperationsError, fault
 from operations.options import ROOT, add_experiment, add_json, as_json, aws_of, experiment_of, hours
 
 if TYPE_CHECKING:
@@ -44,6 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"deliver {options.verb}: interrupted; it can be run again", file=sys.stderr)
         return 130
+    except Exception as error:
+        known = fault(error)
+        print(f"deliver {options.verb}: {known}", file=sys.stderr)
+        return known.exit_code
 
 
 def parser() -> argparse.ArgumentParser:

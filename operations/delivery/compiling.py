@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from operations import stale, storage
 from operations.errors import OperationsError
+from operations.running.engine import finish, or_stop_paying
 from operations.running.steps import steps, stop_paying
 from operations.verify.verifying import verify
 
@@ -34,19 +35,25 @@ def compile_artifacts(context: Context, *, fresh: bool) -> None:
     `fresh`: the run was begun for this, so it ends with it; otherwise it goes back to whoever left it unfinished.
     Every step makes sure by itself of what is there already. Raises `OperationsError`.
     """
-    chosen = [step for step in steps(context.experiment) if step.name in PREPARING]
     try:
-        for number, step in enumerate(chosen, start=1):
-            context.say(f"==> {number}/{len(chosen)} {step.title}")
-            context.save(step=step.name, problem="")
-            step.act(context)
-    finally:
-        if context.state.nodes:
-            stop_paying(context)
-        if not fresh:
-            context.save(owner="")
+        or_stop_paying(context, lambda: _prepare(context, fresh=fresh))
+    except KeyboardInterrupt:
+        stop_paying(context)
+        raise
+
+
+def _prepare(context: Context, *, fresh: bool) -> str:
+    chosen = [step for step in steps(context.experiment) if step.name in PREPARING]
+    for number, step in enumerate(chosen, start=1):
+        context.say(f"==> {number}/{len(chosen)} {step.title}")
+        context.save(step=step.name, problem="")
+        step.act(context)
+    if context.state.nodes:
+        stop_paying(context)
     if fresh:
-        context.store.finish(context.held)
+        return finish(context)
+    context.save(owner="")
+    return ""
 
 
 def prove(context: Context) -> None:

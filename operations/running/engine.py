@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from operations import nodegroup
 from operations.clock import stamp
-from operations.errors import OperationsError
+from operations.errors import OperationsError, as_line, fault
 from operations.running.state import NotOursError
 from operations.running.steps import remaining, steps, stop_paying
 
@@ -35,37 +36,40 @@ def carry_out(context: Context, *, keep_nodes: bool) -> Answer:
     An interruption changes nothing but the lock; what bills is said.
     """
     try:
-        _steps_or_stop(context, keep_nodes=keep_nodes)
+        address = or_stop_paying(context, lambda: _all_steps(context), keep_nodes=keep_nodes)
     except KeyboardInterrupt:
+        context.aws.hurry()  # somebody waits at the terminal
         _let_go(context, problem="interrupted")
         context.say(f"run {context.state.id}: interrupted at {context.state.step}; {what_bills(context)}")
         raise
     state = context.state
     return Answer(
         id=state.id,
-        state=context.store.finish(context.held),
+        state=address,
         results=tuple(state.results[key] for key in sorted(state.results)),
         node_hours=round(state.node_hours, 3),
         usd=round(state.node_hours * context.usd_per_hour, 2),
     )
 
 
-def _steps_or_stop(context: Context, *, keep_nodes: bool) -> None:
+def or_stop_paying(context: Context, act: Callable[[], str], *, keep_nodes: bool = False) -> str:
+    """What `act` returns. Whatever it raises, nothing of the run bills any more (unless `keep_nodes`) and somebody else may
+    go on with it; only a run that is another's by now is left alone.
+
+    Raises `OperationsError`, also for a fault of this program.
+    """
     try:
-        _steps(context)
+        return act()
     except NotOursError:
         raise  # the nodes are the other run's by now
-    except OperationsError as error:
-        _after_failure(context, error, keep_nodes=keep_nodes)
-        raise
-    except Exception:
-        context.say(
-            f"run {context.state.id}: a fault of this program at {context.state.step}; {what_bills(context)}"
-        )
-        raise
+    except Exception as error:
+        known = error if isinstance(error, OperationsError) else fault(error)
+        _after_failure(context, known, keep_nodes=keep_nodes)
+        raise known from error
 
 
-def _steps(context: Context) -> None:
+def _all_steps(context: Context) -> str:
+    """Every step that is left; returns where the state of the finished run is."""
     everything = steps(context.experiment)
     for step in remaining(everything, context.state.done):
         number = everything.index(step) + 1
@@ -74,14 +78,26 @@ def _steps(context: Context) -> None:
         step.act(context)
         if step.name not in context.state.done:
             context.save(done=(*context.state.done, step.name))
+    return finish(context)
+
+
+def finish(context: Context) -> str:
+    """Where the state of the finished run is. That the lock could not be taken away does not spoil the answer."""
+    address = context.store.record(context.held)
+    try:
+        context.store.make_room()
+    except Exception as error:
+        context.say(f"    {as_line(error)}")
+        _let_go(context, problem="")
+    return address
 
 
 def _after_failure(context: Context, error: OperationsError, *, keep_nodes: bool) -> None:
     if context.state.nodes and not keep_nodes:
         try:
             stop_paying(context)
-        except OperationsError as second:
-            context.say(f"    {second}")
+        except Exception as second:
+            context.say(f"    {as_line(second)}")
     _let_go(context, problem=str(error))
     context.say(f"run {context.state.id}: stopped at {context.state.step}; {what_bills(context)}")
 
@@ -89,9 +105,9 @@ def _after_failure(context: Context, error: OperationsError, *, keep_nodes: bool
 def _let_go(context: Context, *, problem: str) -> None:
     """Leave the run to whoever goes on with it; when not even that works, the lease runs out by itself."""
     try:
-        context.save(owner="", problem=problem)
-    except OperationsError as error:
-        context.say(f"    {error}")
+        context.save(owner="", problem=problem[:1000])
+    except Exception as error:
+        context.say(f"    {as_line(error)}")
 
 
 def what_bills(context: Context) -> str:
@@ -99,7 +115,7 @@ def what_bills(context: Context) -> str:
     experiment, path = context.experiment, f"--experiment experiments/{context.experiment.name}.yaml"
     try:
         nodes = nodegroup.read(experiment, context.aws).desired
-    except OperationsError:
+    except Exception:
         nodes = context.state.nodes
         if not nodes:
             return "this run asked for no Trn2 node; run it again to go on"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -22,7 +23,11 @@ LEASE = timedelta(minutes=10)
 
 def myself() -> str:
     """This process, as the owner of a run."""
-    return f"{socket.gethostname()}:{os.getpid()}"
+    return f"{_host()}:{os.getpid()}"
+
+
+def _host() -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:200]
 
 
 def unfinished(experiment: Experiment, store: RunStore, *, now: datetime, take_over: bool) -> Held | None:
@@ -34,7 +39,7 @@ def unfinished(experiment: Experiment, store: RunStore, *, now: datetime, take_o
     if held.state.digest != digest(experiment):
         raise OperationsError(
             f"run {held.state.id}: was begun with another state of {experiment.name}; take that file back and finish it, or "
-            "end it with scripts/scale 0 and remove runs/active.json from the bucket of results"
+            "end it with scripts/scale 0 and remove state/active.json from the bucket of results"
         )
     return held
 
@@ -61,18 +66,23 @@ def refuse_if_driven(state: RunState, *, now: datetime, take_over: bool) -> None
     silent = now - moment(state.renewed)
     if silent < LEASE:
         raise OperationsError(
-            f"run {state.id}: {state.owner} drives it (last heard {int(silent.total_seconds())} s ago, at {state.step}); wait "
-            "for it, or add --take-over when you know that process is gone"
+            f"run {state.id}: {state.owner} drives it (last heard {_ago(silent)}, at {state.step}); wait for it, or add "
+            "--take-over when you know that process is gone"
         )
+
+
+def _ago(silent: timedelta) -> str:
+    seconds = int(silent.total_seconds())
+    return f"{seconds} s ago" if seconds >= 0 else f"{-seconds} s in the future by this machine's clock"
 
 
 def _is_dead(owner: str) -> bool:
     host, _, number = owner.rpartition(":")
-    if host != socket.gethostname() or not number.isdecimal():
+    if host != _host() or not number.isdecimal():
         return False
     try:
         os.kill(int(number), 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # no process has such a number
         return True
     except PermissionError:
         return False

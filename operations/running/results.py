@@ -11,6 +11,8 @@ from operations.errors import OperationsError
 from operations.running import engines
 from operations.running.context import StepError
 from operations.running.quality import PREFIX as QUALITY
+from store.errors import Incomplete
+from store.files import inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +26,11 @@ def bring_home(context: Context) -> None:
     """Each round into a folder: its records, its arms' answers to gsm8k, and how their engines differ."""
     measured = dict(enumerate(rounds(context.experiment), start=1))
     for number, arms in measured.items():
-        prefix = context.state.results[str(number)]
+        prefix = context.state.results.get(str(number))
+        if prefix is None:
+            raise StepError(
+                f"run {context.state.id}: its state does not say where round {number} is; run a new one"
+            )
         folder = context.out if len(measured) == 1 else context.out / f"round-{number}"
         count = _bring(context, prefix, folder)
         if not count:
@@ -59,14 +65,24 @@ def _bring(
     name, s3, count = _bucket(context), context.aws.client("s3"), 0
     for entry in s3.every("list_objects_v2", "Contents", Bucket=name, Prefix=prefix):
         file = entry["Key"].removeprefix(prefix)
-        if not (folder / file).resolve().is_relative_to(folder.resolve()):
-            raise StepError(
-                f"s3://{name}/{entry['Key']}: is no name for a file; remove it, then run this again"
-            )
-        if wanted(file):
-            _write(s3.get_object(Bucket=name, Key=entry["Key"])["Body"].read(), folder / file)
-            count += 1
+        if entry["Key"].endswith("/") or not wanted(file):
+            continue  # the first is a folder, as the console of S3 makes one
+        _write(
+            s3.get_object(Bucket=name, Key=entry["Key"])["Body"].read(),
+            _target(folder, file, f"s3://{name}/{prefix}"),
+        )
+        count += 1
     return count
+
+
+def _target(folder: Path, file: str, where: str) -> Path:
+    """Where an object goes. A pod chose its name: a file of results lies in the folder and is not a hidden one."""
+    try:
+        if any(step.startswith(".") for step in file.split("/")):
+            raise Incomplete(f"{where}: {file!r} is not the name of a file of results; remove it there")
+        return inside(folder, file, where)
+    except Incomplete as error:
+        raise StepError(f"{error}; then run this again") from None
 
 
 def _bucket(context: Context) -> str:

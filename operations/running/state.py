@@ -1,17 +1,21 @@
-"""The state of a run, in one place: `runs/active.json` in the bucket of results; a finished run's is `runs/<id>/run.json`.
+"""The state of a run, in one place: `state/active.json` in the bucket of results; a finished run's is `runs/<id>/run.json`.
 
 The object is the lock as well. It is made only where there is none, and changed only by who read its last version: S3
 compares (https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html), so two runs cannot both win.
+No pod of the experiment may write it. It is checked all the same: what it says becomes names of files and of objects.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from experiment.naming import RESULTS_PREFIX, bucket
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from experiment.naming import RESULTS_PREFIX, STATE_PREFIX, bucket
 from operations.aws_errors import AwsError
+from operations.clock import moment, stamp
 from operations.errors import OperationsError
 from operations.storage import missing_bucket
 
@@ -19,8 +23,21 @@ if TYPE_CHECKING:
     from experiment import Experiment
     from operations.aws import Aws
 
-ACTIVE = f"{RESULTS_PREFIX}active.json"
+ACTIVE = f"{STATE_PREFIX}active.json"
+MOST_BYTES = 2**23
 _LOST_CODES = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
+
+
+def _moment_or_nothing(text: str) -> str:
+    if text and stamp(moment(text)) != text:
+        raise ValueError("a time is written like 2026-04-01T12:00:00Z")
+    return text
+
+
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]*$", max_length=300)]
+_Moment = Annotated[str, Field(min_length=1), AfterValidator(_moment_or_nothing)]
+_MomentOrNothing = Annotated[str, AfterValidator(_moment_or_nothing)]
+_Folder = Annotated[str, Field(pattern=rf"^{RESULTS_PREFIX}[A-Za-z0-9_-][A-Za-z0-9_.:-]*/$", max_length=500)]
 
 
 class NotOursError(OperationsError):
@@ -31,25 +48,27 @@ class NotOursError(OperationsError):
 class RunState:
     """Where a run stands."""
 
-    id: str
-    begun: str
-    digest: str
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    id: Annotated[str, Field(pattern=r"^[0-9]{8}t[0-9]{6}z$")]
+    begun: _Moment
+    digest: _Name
     """Of the experiment that is run: another one must not go on with it."""
-    owner: str
+    owner: _Name
     """Who drives it: `host:pid`, empty once it was let go."""
-    renewed: str
+    renewed: _Moment
     """When the owner last wrote."""
-    step: str = ""
-    done: tuple[str, ...] = ()
-    nodes: int = 0
+    step: _Name = ""
+    done: tuple[_Name, ...] = ()
+    nodes: Annotated[int, Field(ge=0, lt=10_000)] = 0
     """Trn2 nodes that this run asked for and has not let go."""
-    nodes_since: str = ""
-    off_at: str = ""
-    node_hours: float = 0.0
+    nodes_since: _MomentOrNothing = ""
+    off_at: _MomentOrNothing = ""
+    node_hours: Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)] = 0.0
     """Of nodes that were let go already."""
-    results: dict[str, str] = field(default_factory=dict)
+    results: dict[_Name, _Folder] = field(default_factory=dict)
     """Prefix in the bucket by round."""
-    before: dict[str, list[str]] = field(default_factory=dict)
+    before: dict[_Name, list[str]] = field(default_factory=dict)
     """Folders of results that were there before a round began."""
     problem: str = ""
     """Why it stopped last."""
@@ -57,18 +76,39 @@ class RunState:
     def as_json(self) -> dict[str, Any]:
         return {"schema": 1, **asdict(self), "done": list(self.done)}
 
-    @classmethod
-    def of(cls, found: dict[str, Any]) -> RunState:
-        """Raises `OperationsError` for what is no state of this release."""
-        fields = dict(found)
-        if fields.pop("schema", None) != 1:
-            raise OperationsError(
-                f"{ACTIVE}: is no state that this release reads; finish the run with the release that began it, or remove it"
-            )
-        try:
-            return cls(**{**fields, "done": tuple(fields.get("done", ()))})
-        except TypeError as error:
-            raise OperationsError(f"{ACTIVE}: is damaged ({error}); remove it, the results stay") from None
+
+@dataclass(frozen=True, kw_only=True)
+class _Stored(RunState):
+    """The same as it stands in S3."""
+
+    schema: Literal[1]
+
+
+_STORED = TypeAdapter(_Stored)
+
+
+def parse(text: bytes, where: str) -> RunState:
+    """What was read at `where`. Raises `OperationsError` for what is not a state of this release."""
+    try:
+        if len(text) > MOST_BYTES:
+            raise ValueError(f"more than {MOST_BYTES} bytes")
+        stored = asdict(_STORED.validate_json(text, strict=True))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise _damaged(where, f"{place}: {first['msg']}" if place else first["msg"]) from None
+    except ValueError as error:
+        raise _damaged(where, str(error)) from None
+    del stored["schema"]
+    return RunState(**stored)
+
+
+def _damaged(where: str, why: str) -> OperationsError:
+    why = "".join(character if character.isprintable() else "?" for character in why)[:200]
+    return OperationsError(
+        f"{where}: is not a state that this release can read ({why}); scripts/scale 0 stops the nodes, then remove the object "
+        "(aws s3 rm), the results stay"
+    )
 
 
 @dataclass(frozen=True)
@@ -85,22 +125,19 @@ class RunStore:
     def __init__(self, experiment: Experiment, aws: Aws) -> None:
         self._bucket = bucket(experiment, "results", aws.account)
         self._aws = aws
+        self._unsure: list[RunState] = []
+        """What was sent and not acknowledged: S3 may have it."""
 
     def current(self) -> Held | None:
         """The unfinished run, if there is one."""
         try:
             answer = self._aws.client("s3").get_object(Bucket=self._bucket, Key=ACTIVE)
         except AwsError as error:
-            if error.code in ("NoSuchKey", "404"):
+            if error.code == "NoSuchKey":
                 return None
             raise missing_bucket(self._bucket, self._aws, error) from None
-        try:
-            found = json.loads(answer["Body"].read())
-        except ValueError:
-            raise OperationsError(
-                f"s3://{self._bucket}/{ACTIVE}: is no JSON; remove it, the results stay"
-            ) from None
-        return Held(RunState.of(found if isinstance(found, dict) else {}), answer["ETag"])
+        text = answer["Body"].read(MOST_BYTES + 1)
+        return Held(parse(text, f"s3://{self._bucket}/{ACTIVE}"), answer["ETag"])
 
     def begin(self, state: RunState) -> Held:
         """Raises `NotOursError` when another run began in between."""
@@ -110,15 +147,20 @@ class RunStore:
         """Raises `NotOursError` when somebody else wrote in between."""
         return self._put(replace(held.state, **changes), IfMatch=held.etag)
 
-    def finish(self, held: Held) -> str:
-        """Put the state where finished runs are, and make room for the next; returns its address."""
+    def record(self, held: Held) -> str:
+        """Put the state where finished runs are; returns its address."""
         key = f"{RESULTS_PREFIX}{held.state.id}/run.json"
         s3 = self._aws.client("s3")
         s3.put_object(Bucket=self._bucket, Key=key, Body=_bytes(held.state), ContentType="application/json")
-        s3.delete_object(Bucket=self._bucket, Key=ACTIVE)
         return f"s3://{self._bucket}/{key}"
 
+    def make_room(self) -> None:
+        """For the next run, after `record`."""
+        self._aws.client("s3").delete_object(Bucket=self._bucket, Key=ACTIVE)
+
     def _put(self, state: RunState, **condition: str) -> Held:
+        if "IfMatch" in condition:
+            self._unsure.append(state)
         try:
             answer = self._aws.client("s3").put_object(
                 Bucket=self._bucket,
@@ -129,12 +171,32 @@ class RunStore:
             )
         except AwsError as error:
             if error.code in _LOST_CODES:
-                raise NotOursError(
-                    f"s3://{self._bucket}/{ACTIVE}: another run of this experiment is under way; wait for it (scripts/status "
-                    "shows it), this one stops here"
-                ) from None
-            raise missing_bucket(self._bucket, self._aws, error) from None
+                return self._once_more(state)
+            if (found := self._arrived(state)) is None:
+                raise missing_bucket(self._bucket, self._aws, error) from None
+            return found
+        self._unsure.clear()
         return Held(state, answer["ETag"])
+
+    def _arrived(self, state: RunState) -> Held | None:
+        """What S3 has, if it is what was sent although no acknowledgement came."""
+        try:
+            found = self.current()
+        except OperationsError:
+            return None
+        return found if found is not None and found.state == state else None
+
+    def _once_more(self, state: RunState) -> Held:
+        """S3 has another version than the last acknowledged one: ours, whose acknowledgement was lost, or somebody's."""
+        found = self.current()
+        if found is None or found.state not in self._unsure:
+            self._unsure.clear()
+            raise NotOursError(
+                f"s3://{self._bucket}/{ACTIVE}: another run of this experiment is under way; wait for it (scripts/status "
+                "shows it), this one stops here"
+            )
+        self._unsure.clear()
+        return found if found.state == state else self._put(state, IfMatch=found.etag)
 
 
 def _bytes(state: RunState) -> bytes:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from experiment.placement import rounds
 from operations import nodegroup, run_active
-from operations.errors import OperationsError
+from operations.errors import OperationsError, as_line
 from operations.running import measuring, preparing, quality, results
+from operations.running.context import POLL_S
 
 if TYPE_CHECKING:
     from experiment import Arm, Experiment
     from operations.running.context import Context
+
+_BUSY = timedelta(minutes=10)
+_TRIES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,17 +122,37 @@ def _needed(standing: Step, by: Step) -> bool:
 
 def stop_paying(context: Context) -> None:
     """Arms to 0, nodes to 0, and the schedule that would do the same away. Also what a failed run ends with."""
-    try:
-        measuring.lower_arms(context)
-    except OperationsError as error:
-        context.say(f"    {error}")  # the nodes under them go in any case
-    group = nodegroup.read(context.experiment, context.aws)
-    if group.desired:
-        nodegroup.set_size(context.experiment, context.aws, nodes=0, group=group)
+    _if_possible(context, lambda: measuring.lower_arms(context))  # the nodes under them go in any case
+    name = _no_nodes(context)
     context.asked_for(0)
     nodegroup.forget_schedule(context.experiment, context.aws)
+    _if_possible(context, lambda: run_active.say_over(context.experiment, context.aws))
+    context.say(f"    {name}: 0 nodes; nothing of this run bills by the hour any more")
+
+
+def _no_nodes(context: Context) -> str:
+    """Ask EKS for 0 nodes until it says yes; returns the group's name.
+
+    A group that is being changed takes no other change for a minute or two, so a run that fails while its nodes start waits
+    for that. Any other refusal is tried again a few times: a node bills $36 an hour.
+    """
+    until, tries = context.clock.now() + _BUSY, 0
+    while True:
+        try:
+            group = nodegroup.read_or_assume(context.experiment, context.aws)
+            if group.desired or group.status != "ACTIVE":
+                nodegroup.set_size(context.experiment, context.aws, nodes=0, group=group)
+            return group.name
+        except Exception as error:
+            tries += not isinstance(error, nodegroup.BusyError)
+            if tries >= _TRIES or context.clock.now() >= until:
+                raise
+            context.say(f"    {as_line(error)}; it is asked again in {POLL_S} seconds")
+            context.clock.sleep(POLL_S)
+
+
+def _if_possible(context: Context, act: Callable[[], None]) -> None:
     try:
-        run_active.say_over(context.experiment, context.aws)
-    except OperationsError as error:
-        context.say(f"    the alarms still think that a run is on: {error}")
-    context.say(f"    {group.name}: 0 nodes; nothing of this run bills by the hour any more")
+        act()
+    except Exception as error:
+        context.say(f"    {as_line(error)}")

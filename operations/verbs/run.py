@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
     from operations.running.engine import Answer
     from operations.running.state import Held
 
+_FINDING = 10
+_REPORT = (
+    "import sys; from benchmark.__main__ import main; code = main(sys.argv[1:]); "
+    f"sys.exit({_FINDING} if code == 1 else code)"
+)
+"""The benchmark's command line, but for the exit code of a finding: 1 is also what Python gives a report that crashed."""
 HELP = "weights, nodes, verify, compile, serve, benchmark, report, 0 nodes; the same command goes on after any interruption"
 
 
@@ -80,13 +87,19 @@ def execute(options: argparse.Namespace) -> int:
             files=files,
             hours=plan["hours"],
             out=options.out or ROOT / "results" / held.state.id,
-            say=lambda line: print(line, file=sys.stderr, flush=True),
+            say=_say,
             verify=None if options.skip_verify else _verified,
             report=_report,
         )
         answer = carry_out(context, keep_nodes=options.keep_nodes)
     print(as_json(vars(answer)) if options.json else _answer_text(answer, context.out))
     return 0
+
+
+def _say(line: str) -> None:
+    """A terminal that has gone is no reason to end a run."""
+    with suppress(OSError, ValueError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def _refuse_service(experiment: Experiment, file: Path) -> None:
@@ -175,13 +188,10 @@ def _verified(context: Context) -> None:
 
 def _report(folder: Path) -> None:
     """The table on the terminal and report.html in the folder, made by the benchmark itself."""
-    result = subprocess.run(
-        [sys.executable, "-m", "benchmark", "report", str(folder.resolve())],
-        cwd=ROOT,
-        stdout=sys.stderr,
-        check=False,
-    )
-    if result.returncode not in (0, 1):
+    command = [sys.executable, "-c", _REPORT, "report", str(folder.resolve())]
+    result = subprocess.run(command, cwd=ROOT, stdout=sys.stderr, check=False)
+    if result.returncode not in (0, _FINDING):
         raise OutsideError(
-            f"benchmark report {folder}: ended with exit {result.returncode}; the records are there, make the report again"
+            f"benchmark report {folder}: ended with exit {result.returncode}; the records are there, run this again, or make "
+            f"the report alone: .venv/bin/python -m benchmark report {folder}"
         )

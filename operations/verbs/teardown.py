@@ -107,6 +107,8 @@ def _stop_nodes(experiment: Experiment, aws: Aws) -> None:
     except OperationsError as error:
         if stacks.deployed(experiment, aws):
             print(f"teardown: {error}", file=sys.stderr)
+        elif isinstance(error, AwsError):  # no answer about the nodes; that there is no group is one
+            raise
 
 
 def _delete(stack: Stack, aws: Aws, clock: Clock) -> str | None:

@@ -6,6 +6,11 @@ from collections import Counter
 
 import pytest
 
+from tests.operations.conftest import account, api, aws, cluster, credentials, experiment
+from tests.operations.verbs.conftest import say, world
+
+__all__ = ["account", "api", "aws", "cluster", "credentials", "experiment", "say", "world"]
+
 FOLDER = "tests/hostile/"
 
 

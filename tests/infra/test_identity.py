@@ -8,6 +8,7 @@ from typing import Any
 
 from cdk8s_charts.render import render
 from experiment import Experiment
+from operations.running.state import ACTIVE
 from tests.infra.templates import Deployment, resolved
 
 
@@ -153,3 +154,12 @@ def test_only_pod_identity_can_assume_the_roles_of_pods(deployment: Deployment) 
         (trust,) = role.properties["AssumeRolePolicyDocument"]["Statement"]
         assert trust["Principal"] == {"Service": "pods.eks.amazonaws.com"}
         assert trust["Action"] == ["sts:AssumeRole", "sts:TagSession"]
+
+
+def test_no_pod_may_write_the_state_of_a_run(deployment: Deployment) -> None:
+    """It is a run's lock, and the machine of who runs it reads names of files from it."""
+    for association in deployment.resources("AWS::EKS::PodIdentityAssociation"):
+        for action, resource in _rights(deployment, association.properties["ServiceAccount"]):
+            if action.startswith(("s3:Put", "s3:Delete")) and resource.startswith("results"):
+                assert not fnmatch(f"results/{ACTIVE}", resource), (action, resource)
+                assert fnmatch("results/runs/x", resource)

@@ -180,7 +180,7 @@ def test_a_damaged_copy_never_gets_a_marker(folder: Any, store: Any, s3: Any, tm
         (lambda f: (f / MARKER).unlink(), "has no COMPLETE"),
         (lambda f: (f / MARKER).write_text('{"key": "fedcba9876543210"}\n'), "was made for"),
         (lambda f: (f / FILES).unlink(), "has no FILES.json"),
-        (lambda f: (f / FILES).write_text("{"), "is no list of files"),
+        (lambda f: (f / FILES).write_text("{"), "is not a list of files"),
         (lambda f: (f / "model.pt").write_bytes(b"x"), r"model.pt: 1 bytes, 5000 were stored"),
         (lambda f: (f / "model.pt").unlink(), "model.pt: no bytes"),
     ],

@@ -138,8 +138,8 @@ def test_only_prods_steps_may_start_trn2_nodes(of_stages: dict[str, dict[str, li
 @pytest.mark.parametrize(
     ("action", "resource"),
     [
-        ("s3:PutObject", f"qwen3-32b-results-{PROD}-us-east-2/runs/active.json"),
-        ("s3:DeleteObject", f"qwen3-32b-results-{PROD}-us-east-2/runs/active.json"),
+        ("s3:PutObject", f"qwen3-32b-results-{PROD}-us-east-2/state/active.json"),
+        ("s3:DeleteObject", f"qwen3-32b-results-{PROD}-us-east-2/state/active.json"),
         ("s3:PutObject", f"qwen3-32b-results-{PROD}-us-east-2/plans/0a.json"),
         ("s3:ListBucket", f"qwen3-32b-results-{PROD}-us-east-2"),
         ("s3:GetObject", f"qwen3-32b-artifacts-{PROD}-us-east-2/key/COMPLETE"),

@@ -1,0 +1,80 @@
+"""Answers with status 200 that AWS did not give, put in the place of the n-th one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from typing import Any
+
+from botocore.awsrequest import AWSResponse
+from moto.core.models import botocore_stubber
+
+from tests.operations.clients import shared_client
+
+BODIES = {
+    "a login page": b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body>Sign in</body></html>",
+    "a page that is XML": b"<html><body>Sign in</body></html>",
+    "nothing": b"",
+    "half of an answer": b'{"cluster": {"name": "qwen3-',
+    "JSON of something else": b'{"status": "ok"}',
+    "a list": b"[]",
+    "XML of something else": b'<?xml version="1.0"?><answer><ok/></answer>',
+    "an escape sequence": b"\x1b[2J\x1b]0;owned\x07",
+    "no text at all": b"\xff\xfe\x00\x01",
+    "very deep JSON": b"[" * 100_000,
+}
+SERVICES = (
+    *(
+        "cloudformation",
+        "cloudwatch",
+        "ec2",
+        "eks",
+        "iam",
+        "pricing",
+        "resourcegroupstaggingapi",
+        "s3",
+        "scheduler",
+    ),
+    *("service-quotas", "ssm", "sts"),
+)
+
+
+class Raw(BytesIO):
+    """What urllib3 gives botocore."""
+
+    def stream(self, **_: Any) -> Iterator[bytes]:
+        yield self.read()
+
+
+class Foreign:
+    """Counts the calls; `nth` of them, and every later one if it is to `stay`, gets `body`.
+
+    `delivered`: the call itself reached AWS, only its answer was lost.
+    """
+
+    def __init__(self, body: bytes, *, nth: int, delivered: bool = False, stay: bool = False) -> None:
+        self.body, self.nth, self.delivered, self.stay = body, nth, delivered, stay
+        self.calls: list[str] = []
+
+    def __call__(self, request: Any, event_name: str, **_: Any) -> AWSResponse | None:
+        botocore_stubber.enabled = True
+        self.calls.append(event_name.removeprefix("before-send."))
+        number = len(self.calls)
+        if number != self.nth and not (self.stay and number > self.nth):
+            return None
+        botocore_stubber.enabled = self.delivered
+        return AWSResponse(request.url, 200, {"Content-Type": "text/html"}, Raw(self.body))
+
+
+@contextmanager
+def in_place_of(foreign: Foreign) -> Iterator[Foreign]:
+    """As long as it lasts, for the clients that all tests share."""
+    try:
+        for service in SERVICES:
+            shared_client(service).meta.events.register_first("before-send", foreign, unique_id="foreign")
+        yield foreign
+    finally:
+        for service in SERVICES:
+            shared_client(service).meta.events.unregister("before-send", foreign, unique_id="foreign")
+        botocore_stubber.enabled = True

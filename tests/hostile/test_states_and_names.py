@@ -1,0 +1,191 @@
+"""What a damaged state of a run says, and the names of files that somebody else chose."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiment import Experiment
+from operations.aws import Aws
+from operations.errors import OperationsError
+from operations.running.results import _bring
+from operations.running.state import ACTIVE, parse
+from operations.verbs import run as run_verb
+from store.errors import Incomplete
+from store.files import from_json, inside
+from store.pull import pull
+from store.results import restore
+from tests.hostile.test_operations import clean, fresh
+from tests.operations.verbs.conftest import Say
+from tests.operations.world import World
+from tests.store.conftest import folder, moto_url, s3
+
+__all__ = ["folder", "moto_url", "s3"]
+
+STATE: dict[str, Any] = {
+    "schema": 1,
+    "id": "20260401t120000z",
+    "begun": "2026-04-01T12:00:00Z",
+    "digest": "0a",
+    "owner": "",
+    "renewed": "2026-04-01T12:00:00Z",
+}
+DAMAGED: dict[str, Any] = {
+    "an id that leads out of the folder": {"id": "../../elsewhere"},
+    "an absolute id": {"id": "/etc/cron.d/x"},
+    "an id with a line's end": {"id": "20260401t120000z\n"},
+    "an id that is a number": {"id": 20260401},
+    "an owner that is a list": {"owner": ["vm:1"]},
+    "an owner with an escape sequence": {"owner": "\x1b[2Jvm:1"},
+    "no owner": {"owner": None},
+    "a time that is none": {"renewed": "yesterday"},
+    "a time without a zone": {"renewed": "2026-04-01T12:00:00"},
+    "a day that does not exist": {"begun": "2026-02-31T12:00:00Z"},
+    "a time that is a number": {"renewed": 1e300},
+    "steps that are no list": {"done": "weights"},
+    "steps within steps": {"done": [["weights"]]},
+    "fewer than no nodes": {"nodes": -1},
+    "nodes as a text": {"nodes": "1"},
+    "hours that are no number": {"node_hours": float("nan")},
+    "results elsewhere": {"results": {"1": "runs/../state/"}},
+    "results of everybody": {"results": {"1": "runs/"}},
+    "results as a list": {"results": ["runs/a/"]},
+    "folders of before as a text": {"before": {"1": "runs/a/"}},
+    "a key that nobody knows": {"next": 1},
+    "another release": {"schema": 2},
+    "no release": {"schema": None},
+}
+TEXTS = {
+    "nothing": b"",
+    "no JSON": b"owner: me",
+    "a list": b"[]",
+    "half of it": json.dumps(STATE).encode()[:40],
+    "no text": b"\xff\xfe",
+    "very deep": b'{"done": ' + b"[" * 200_000,
+    "null": b"null",
+    **{case: json.dumps(STATE | change).encode() for case, change in DAMAGED.items()},
+}
+NAMES = ("../x", "a/../../x", "/etc/x", "a//x", "./x", "a/./x", "", "a\x00b", "a\nb", "\x1b[2J", "..")
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_a_damaged_state_is_one_line(case: str) -> None:
+    with pytest.raises(OperationsError) as caught:
+        parse(TEXTS[case], "s3://results/state/active.json")
+    assert clean(str(caught.value))
+    assert "s3://results/state/active.json: is not a state that this release can read" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "case", ["an id that leads out of the folder", "very deep", "no text", "a time that is none"]
+)
+@pytest.mark.parametrize("verb", ["run", "run --dry-run", "status", "promote"])
+def test_every_reader_of_a_damaged_state_ends_in_one_line(
+    verb: str, case: str, world: World, say: Say, experiment: Experiment
+) -> None:
+    world.client("s3").put_object(
+        Bucket="qwen3-32b-results-123456789012-us-east-2", Key=ACTIVE, Body=TEXTS[case]
+    )
+    arguments = {
+        "run": ("run", "experiments/qwen3-32b.yaml"),
+        "run --dry-run": ("run", "experiments/qwen3-32b.yaml", "--dry-run"),
+        "status": ("status",),
+        "promote": ("promote", "qwen-sd-vllm", "--now", "--dry-run"),
+    }[verb]
+    code, _, err = say(*arguments)
+    assert code in (1, 3)
+    assert "is not a state that this release can read" in err
+    assert all(map(clean, err.splitlines()))
+
+
+def test_a_whole_state_is_read() -> None:
+    whole = STATE | {
+        "results": {"1": "runs/qwen3-32b-20260401T120000Z-0a/"},
+        "node_hours": 1,
+        "done": ["weights"],
+    }
+    assert parse(json.dumps(whole).encode(), "x").done == ("weights",)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_name_leads_out_of_a_folder(name: str, tmp_path: Path) -> None:
+    with pytest.raises(Incomplete) as caught:
+        inside(tmp_path, name, "s3://b/x")
+    assert clean(str(caught.value))
+    with pytest.raises(Incomplete):
+        from_json(json.dumps([{"path": name, "size": 1, "sha256": "0"}]), "s3://b/x")
+
+
+def test_no_name_leads_out_by_a_link(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.symlink("/etc", tmp_path / "folder" / "link")
+    with pytest.raises(Incomplete, match="by a link"):
+        inside(tmp_path / "folder", "link/passwd", "s3://b/x")
+    assert inside(tmp_path / "folder", "a/b", "x") == tmp_path / "folder" / "a" / "b"
+
+
+@pytest.mark.parametrize("name", ["../escaped", "a/../../escaped", "/escaped", "a//escaped"])
+def test_what_a_bucket_names_stays_in_the_folder(
+    name: str,
+    folder: Any,
+    s3: Any,
+    tmp_path: Path,  # a fixture
+) -> None:
+    kept, target = folder(), tmp_path / "a" / "target"
+    prefix = kept.address.removeprefix("s3://store/")
+    listed = {"files": [{"path": name, "size": 2, "sha256": "0"}]}
+    s3.put_object(Bucket="store", Key=f"{prefix}/{name}", Body=b"{}")
+    with pytest.raises(Incomplete, match="is not the name of a file"):
+        restore(kept, target, lambda _: None)
+    s3.put_object(Bucket="store", Key=f"{prefix}/COMPLETE", Body=json.dumps(listed).encode())
+    with pytest.raises(Incomplete, match="is not the name of a file"):
+        pull(kept, target, key=None, report=lambda _: None)
+    assert not list(tmp_path.rglob("escaped"))
+
+
+@pytest.mark.parametrize(
+    "name", ["../escaped", "/escaped", "a/../../escaped", ".git/hooks/escaped", "a/.escaped", "a\x1bb"]
+)
+def test_results_come_home_into_their_folder_only(
+    name: str, experiment: Experiment, aws: Aws, tmp_path: Path
+) -> None:
+    driver = fresh(experiment, aws, tmp_path / "a" / "b")
+    driver.world.store("results", f"runs/one/{name}", {})
+    driver.world.store("results", "runs/one/folder/", {})
+    with pytest.raises(OperationsError, match="is not the name of a file"):
+        _bring(driver.context(), "runs/one/", driver.out)
+    assert not list(tmp_path.rglob("*escaped"))
+
+
+@pytest.mark.parametrize(
+    ("crash", "says"),
+    [
+        ("raise MemoryError", "ended with exit"),
+        ("import sys; sys.exit(1)", "ended with exit"),
+        ("import os; os.kill(os.getpid(), 9)", "ended with exit -9"),
+    ],
+)
+def test_a_report_that_crashes_is_neither_an_answer_nor_a_finding(
+    crash: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_verb, "_REPORT", f"{crash}\n{run_verb._REPORT}")
+    with pytest.raises(OperationsError, match=says) as caught:
+        run_verb._report(tmp_path)
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(("code", "fine"), [(0, True), (1, True), (2, False), (3, False)])
+def test_a_report_with_a_finding_is_a_report(
+    code: int, fine: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = f"import benchmark.__main__; benchmark.__main__.main = lambda _: {code}; "
+    monkeypatch.setattr(run_verb, "_REPORT", given + run_verb._REPORT)
+    if fine:
+        run_verb._report(tmp_path)
+    else:
+        with pytest.raises(OperationsError):
+            run_verb._report(tmp_path)
