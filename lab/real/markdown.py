@@ -51,8 +51,7 @@ def _by_class(results: Results) -> Iterator[str]:
         row = f"| {name} | {plain:.1f} |"
         for arm in arms:
             found = measured(results.summary, arm)[name]
-            length = cells[arm, name]["acceptance_length"]
-            row += f" {length:.2f} | {_interval(found)} | {found['n_pairs']} |"
+            row += f" {_length(cells[arm, name])} | {_interval(found)} | {found['n_pairs']} |"
         yield row
 
 
@@ -76,8 +75,12 @@ def _windows(results: Results, name: str) -> Iterator[str]:
         found = measured(results.summary, arm)[name]
         told = predicted(results.advice, results.sweep.widest, k).get(name) if results.advice else None
         advised = f"{told:.2f} | {told / found['ratio'] - 1:+.1%}" if told else "| "
-        length = cells[arm, name]["acceptance_length"]
-        yield f"| {k} | {length:.2f} | {_interval(found)} | {found['n_pairs']} | {advised} |"
+        yield f"| {k} | {_length(cells[arm, name])} | {_interval(found)} | {found['n_pairs']} | {advised} |"
+
+
+def _length(cell: Mapping[str, Any]) -> str:
+    """Tokens per step; `-` where they are not known."""
+    return "-" if cell["acceptance_length"] is None else f"{cell['acceptance_length']:.2f}"
 
 
 def _advice(results: Results) -> Iterator[str]:

@@ -48,6 +48,13 @@ def test_the_tables_say_speed_up_with_interval_and_n() -> None:
     assert "| every arm answers every request | yes |" in text
 
 
+def test_steps_that_are_not_known_are_a_dash() -> None:
+    found = results()
+    for cell in found.summary["cells"]:
+        cell["acceptance_length"] = None
+    assert "| repetition | 20.0 | - | 2.00 (1.90 to 2.10) | 60 |" in markdown.tables(found)
+
+
 def test_every_table_is_one() -> None:
     for block in markdown.tables(results()).split("\n\n"):
         rows = [line for line in block.splitlines() if line.startswith("|")]
