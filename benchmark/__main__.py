@@ -7,8 +7,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from benchmark.errors import BenchmarkError
+from benchmark.errors import BenchmarkError, StorageError
 from benchmark.verbs import VERBS
+
+_LONGEST = 4000
+"""Characters of an error; more would push what it is about off the screen."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = VERBS[options.verb].execute(options)
     except BenchmarkError as error:
-        print(f"benchmark {options.verb}: {error}", file=sys.stderr)
+        print(f"benchmark {options.verb}: {_on_one_line(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return 130
@@ -25,7 +28,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read the result has read enough; the interpreter must not complain once more as it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        print(
+            f"benchmark {options.verb}: {_on_one_line(str(error))}; is there room, and may it be read and written?",
+            file=sys.stderr,
+        )
+        return StorageError.exit_code
     return code
+
+
+def _on_one_line(text: str) -> str:
+    """`text` as a terminal may see it: names of files and what servers say may hold characters that it would act on."""
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:_LONGEST])
+    return shown if len(text) <= _LONGEST else f"{shown} ..."
 
 
 def parser() -> argparse.ArgumentParser:

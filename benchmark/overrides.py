@@ -52,7 +52,8 @@ class Overrides:
 
 
 def overridden(plan: Plan, overrides: Overrides) -> Plan:
-    """The plan with `overrides` applied. Raises PlanError for an arm or a class that it does not have."""
+    """The plan with `overrides` applied. Raises PlanError for an arm or a class that it does not have, and for values
+    that no plan may have."""
     names = [arm.name for arm in plan.arms]
     _known("--arm", overrides.urls, names)
     _known("--speculative-tokens", overrides.speculative_tokens, names)
@@ -62,7 +63,7 @@ def overridden(plan: Plan, overrides: Overrides) -> Plan:
     _known("--classes", overrides.classes or (), plan.classes)
     chosen = set(overrides.classes or plan.classes)
     given = {name: value for name in _AS_GIVEN if (value := getattr(overrides, name)) is not None}
-    return replace(
+    changed = replace(
         plan,
         arms=tuple(_arm(arm, overrides) for arm in plan.arms),
         prompts=tuple(_capped(p, overrides.max_tokens) for p in plan.prompts if p.class_ in chosen),
@@ -70,6 +71,7 @@ def overridden(plan: Plan, overrides: Overrides) -> Plan:
         **_loads(overrides),
         **_extent(overrides),
     )
+    return from_dict(changed.to_dict())
 
 
 def _loads(overrides: Overrides) -> dict[str, Any]:

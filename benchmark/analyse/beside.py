@@ -8,13 +8,13 @@ Both are optional. What is not there is absent from the summary too, and the rep
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmark.analyse.quality import Answers, compare
 from benchmark.errors import ResultsError
+from benchmark.reading import json_of, text_of
 
 ENGINES, ANSWERS, QUESTIONS = "engines", "lmeval", "questions.json"
 _FORMAT = "is not what was stored there; bring it again, or remove it"
@@ -35,7 +35,7 @@ def _engines(folder: Path, arms: list[str]) -> dict[str, Any]:
         path = folder / f"{arm}.json"
         if not path.is_file():
             continue
-        content = _json(path.read_text(encoding="utf-8"), path)
+        content = _json(_text(path), path)
         try:
             entries = content.get("differences", [])
             found[arm] = {
@@ -73,7 +73,7 @@ def _quality(folder: Path, arms: list[str], baseline: str) -> dict[str, Any] | N
     ]
     return {
         "task": "gsm8k",
-        "questions": _json(questions.read_text(encoding="utf-8"), questions) if questions.is_file() else None,
+        "questions": _json(_text(questions), questions) if questions.is_file() else None,
         "scores": scores,
         "comparisons": pairs,
     }
@@ -85,7 +85,7 @@ def _answers(folder: Path) -> Mapping[str, Answers]:
     if not files:
         return {}
     found: dict[str, dict[str, bool]] = {}
-    for number, line in enumerate(files[-1].read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(_text(files[-1]).splitlines(), start=1):
         entry = _json(line, f"{files[-1]}:{number}")
         try:
             found.setdefault(str(entry["filter"]), {})[str(entry["doc_hash"])] = entry["exact_match"] == 1
@@ -94,8 +94,15 @@ def _answers(folder: Path) -> Mapping[str, Answers]:
     return found
 
 
+def _text(path: Path) -> str:
+    try:
+        return text_of(path)
+    except ValueError as error:
+        raise ResultsError(f"{path}: {_FORMAT} ({error})") from None
+
+
 def _json(text: str, where: object) -> Any:
     try:
-        return json.loads(text)
+        return json_of(text)
     except ValueError as error:
         raise ResultsError(f"{where}: {_FORMAT} ({error})") from None

@@ -45,6 +45,8 @@ def _of_plan(plan: Plan) -> Iterator[str]:
 
 
 def _of_records(raw: RawRun) -> Iterator[str]:
+    if raw.left_out:
+        yield raw.left_out
     lag_s = max((block.client_lag_s for block in raw.blocks), default=0.0)
     if lag_s > LIMIT_S:
         late = sum(block.client_lag_s > LIMIT_S for block in raw.blocks)

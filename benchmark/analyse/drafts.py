@@ -16,7 +16,7 @@ from itertools import accumulate, zip_longest
 from operator import mul
 from typing import Any
 
-from benchmark.measure.plausible import MOST_TOKENS
+from benchmark.measure.counts import MOST_TOKENS
 from benchmark.measure.records import BlockRecord, RequestRecord
 
 COUNTED_DRAFTS = "vllm:spec_decode_num_drafts_total"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from benchmark.errors import ResultsError
+from benchmark.reading import json_of, text_of
 
 _SHAPE = 'JSON {"class": [0.9, 0.8, ...]}, the share of steps in which draft 1, 2, ... was accepted'
 
@@ -16,7 +16,7 @@ _SHAPE = 'JSON {"class": [0.9, 0.8, ...]}, the share of steps in which draft 1, 
 def survivals(path: Path) -> dict[str, Sequence[float]]:
     """By class, the share of steps in which position 1, 2, ... was accepted. Raises ResultsError."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json_of(text_of(path))
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}; give a summary.json, or {_SHAPE}") from error
     except ValueError as error:

@@ -41,7 +41,6 @@ Of what lies beside the records (`benchmark/analyse/beside.py`), the verb `repor
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import groupby, product
@@ -53,12 +52,12 @@ from benchmark.analyse.cells import Cells, Place, describe, sort_out, token_sour
 from benchmark.analyse.comparison import METHOD, adjust, compare, error_rates, error_warning
 from benchmark.analyse.crossover import crossovers
 from benchmark.analyse.explanation import explain
-from benchmark.errors import StorageError
 from benchmark.measure.extent import extent
 from benchmark.measure.journal import RawRun
 from benchmark.metrics import COMPARED
 from benchmark.plan import Load, Plan
 from benchmark.plan_file import from_dict
+from benchmark.writing import write_whole
 
 FILE_NAME = "summary.json"
 _HEADLINE = COMPARED[0].name
@@ -86,14 +85,7 @@ def summarise(raw: RawRun) -> dict[str, Any]:
 
 def write(summary: dict[str, Any], folder: Path) -> Path:
     """Store the summary in `folder`, whole or not at all. Raises StorageError."""
-    path = folder / FILE_NAME
-    draft = path.with_suffix(".json.part")
-    try:
-        draft.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-        os.replace(draft, path)
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}; `report` makes it again from the raw file") from error
-    return path
+    return write_whole(folder / FILE_NAME, json.dumps(summary, indent=1) + "\n")
 
 
 def _run(raw: RawRun, plan: Plan) -> dict[str, Any]:

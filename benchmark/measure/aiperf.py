@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmark.errors import ResultsError
+from benchmark.measure.client import one_line
 from benchmark.measure.plausible import believed
 from benchmark.measure.records import RequestRecord
+from benchmark.plan_file import url_problem, without_credentials
+from benchmark.reading import json_of, text_of
 
 EXPORT, CONFIG, INPUTS = "profile_export.jsonl", "profile_export_aiperf.json", "inputs.json"
 _DECIMALS = 6
@@ -50,13 +54,13 @@ def read(path: Path, *, run: str, arm: str, class_: str, concurrency: int | None
     `concurrency` is what it was loaded with where its configuration does not lie beside it.
     """
     path = path / EXPORT if path.is_dir() else path
-    config = _beside(path, CONFIG).get("input_config", {})
-    load: Mapping[str, Any] = next((p for p in config.get("phases", ()) if p.get("kind") == "profiling"), {})
+    about = _configuration(path)
+    load = about.load
     if not load.get("concurrency") and not load.get("rate"):
         load = {"concurrency": concurrency}
     if not any(load.get(key) for key in ("concurrency", "rate")):
         raise ResultsError(f"{path.parent / CONFIG}: tells no load; name it with --concurrency")
-    contents = _conversations(_beside(path, INPUTS))
+    contents = about.contents
     seen: Counter[tuple[str, str]] = Counter()
     requests: list[RequestRecord] = []
     known: dict[str, Any] = {}
@@ -67,18 +71,49 @@ def read(path: Path, *, run: str, arm: str, class_: str, concurrency: int | None
             raise ResultsError(
                 f"{where}: not a record of aiperf 0.13 ({error!r:.200}); give its {EXPORT}"
             ) from error
-        requests.append(believed(record, {}))
+        requests.append(believed(record))
         known[record.prompt_id] = contents.get(line["metadata"].get("conversation_id"))
     if not requests:
         raise ResultsError(f"{path}: holds no record; was aiperf run with --export-level records?")
     return Export(
-        version=str(_beside(path, CONFIG).get("aiperf_version", "of unknown version")),
-        model=next((item.get("name") for item in config.get("models", {}).get("items", ())), None),
-        url=next(iter(config.get("endpoint", {}).get("urls", ())), None),
+        version=about.version,
+        model=about.model,
+        url=about.url,
         **_load(load),
         prompts=known,
         requests=tuple(requests),
     )
+
+
+class _Configuration(NamedTuple):
+    """What lies beside the records."""
+
+    version: str
+    model: str | None
+    url: str | None
+    load: Mapping[str, Any]
+    contents: Mapping[str, Any]
+
+
+def _configuration(path: Path) -> _Configuration:
+    """Raises ResultsError for files that aiperf did not write."""
+    whole = _beside(path, CONFIG)
+    try:
+        config = whole.get("input_config", {})
+        phases = config.get("phases", ())
+        url = without_credentials(next(iter(config.get("endpoint", {}).get("urls", ())), None))
+        return _Configuration(
+            version=one_line(str(whole.get("aiperf_version", "of unknown version")), 40),
+            model=next((item.get("name") for item in config.get("models", {}).get("items", ())), None),
+            url=None if url_problem(url) else url,
+            load=next((phase for phase in phases if phase.get("kind") == "profiling"), {}),
+            contents=_conversations(_beside(path, INPUTS)),
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ResultsError(
+            f"{path.parent / CONFIG} or {INPUTS}: not what aiperf 0.13 writes ({error!r:.200}); "
+            "bring the files of one run"
+        ) from error
 
 
 def _request(
@@ -145,8 +180,9 @@ def _failure(error: Mapping[str, Any]) -> dict[str, Any]:
     code, type_ = error.get("code"), str(error.get("type") or "unnamed")
     refused = "ConnectionRefusedError" in (error.get("cause_chain") or ())
     name = "connect_refused" if refused else _ERRORS.get(type_, type_.lower().replace(" ", "_"))
+    name = re.sub(r"[^a-z0-9_]+", "_", name)[:60]
     named = f"http_{code}" if type(code) is int and 400 <= code < 600 else name
-    return {"error": named, "message": " ".join(str(error.get("message", "")).split())[:300]}
+    return {"error": named, "message": one_line(str(error.get("message", "")))}
 
 
 def _spec_stats(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -182,7 +218,7 @@ def _lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
         try:
-            found.append((f"{path}:{number}", json.loads(line, parse_constant=_no_number)))
+            found.append((f"{path}:{number}", json_of(line)))
         except ValueError as error:
             raise ResultsError(f"{path}:{number}: not JSON ({error}); give aiperf's {EXPORT}") from error
     return sorted(found, key=lambda one: _started(one[1]))
@@ -198,11 +234,7 @@ def _started(line: Any) -> int:
 def _beside(path: Path, name: str) -> dict[str, Any]:
     """A JSON object in the same folder; nothing where it is absent or no object."""
     try:
-        content = json.loads((path.parent / name).read_text(encoding="utf-8"), parse_constant=_no_number)
+        content = json_of(text_of(path.parent / name))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is not a number of JSON")

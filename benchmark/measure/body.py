@@ -37,6 +37,11 @@ def request_body(plan: Plan, pair: Pair) -> bytes:
 
 def _with_nonce(messages: Sequence[Message], nonce: str) -> list[Message]:
     """The messages with the nonce in front of the last text of the user."""
-    last = max(i for i, m in enumerate(messages) if m["role"] == "user" and isinstance(m["content"], str))
+    last = max(i for i, m in enumerate(messages) if _by_user(m))
     marked = {**messages[last], "content": f"[{nonce}] {messages[last]['content']}"}
     return [*messages[:last], marked, *messages[last + 1 :]]
+
+
+def _by_user(message: Message) -> bool:
+    """Whether the user wrote it, as plain text."""
+    return message.get("role") == "user" and isinstance(message.get("content"), str)

@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmark.errors import PlanError, ResultsError
 from benchmark.measure import journal
 from benchmark.measure.extent import loaded_s, requests_per_round
+from benchmark.measure.journal import LeftOut
 from benchmark.measure.records import BlockRecord, Provenance, RunRecord
 from benchmark.measure.schedule import Block, Pair, Turn
 from benchmark.plan import Plan
@@ -24,6 +25,8 @@ class Earlier:
     in_round: dict[int, int] = field(default_factory=dict)
     """Measured requests by round."""
     blocks: list[BlockRecord] = field(default_factory=list)
+    left_out: LeftOut = field(default_factory=LeftOut)
+    """Lines of the journal that cannot be used: their requests are made again."""
 
     def finished(self, plan: Plan, round_: int) -> bool:
         """Whether nothing of a round is left to do."""
@@ -63,7 +66,7 @@ def earlier(plan: Plan, out: Path) -> Earlier:
     found = Earlier()
     if not journal.exists(out):
         return found
-    for record in journal.records(out):
+    for record in journal.records(out, found.left_out):
         if isinstance(record, RunRecord):
             found.sittings.append(record)
         elif isinstance(record, BlockRecord):

@@ -10,17 +10,43 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from benchmark.errors import ResultsError, StorageError
-from benchmark.measure.plausible import believed, token_limits
+from benchmark.measure.checking import Belonging, without_secrets
 from benchmark.measure.records import BlockRecord, Record, RequestRecord, RunRecord, from_json, to_json
+from benchmark.reading import MOST_LINE_BYTES, json_of, lines_of
 
 FILE_NAME = "requests.jsonl"
 _PIECE = 1 << 16
+
+
+@dataclass
+class LeftOut:
+    """Lines of a journal that cannot be used."""
+
+    lines: int = 0
+    first: str = ""
+
+    def count(self, number: int, why: object) -> None:
+        """Line `number` cannot be used."""
+        self.lines += 1
+        self.first = self.first or f"line {number} ({why})"
+
+    def __str__(self) -> str:
+        """One sentence; empty where there is no such line."""
+        if not self.lines:
+            return ""
+        some = (
+            "1 line cannot be used and is"
+            if self.lines == 1
+            else f"{self.lines} lines cannot be used and are"
+        )
+        return f"{FILE_NAME}: {some} left out: {'first ' if self.lines > 1 else ''}{self.first}"
 
 
 @dataclass(frozen=True)
@@ -30,6 +56,8 @@ class RawRun:
     sittings: tuple[RunRecord, ...]
     requests: tuple[RequestRecord, ...]
     blocks: tuple[BlockRecord, ...] = ()
+    left_out: str = ""
+    """Which lines could not be used, in a sentence."""
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -57,45 +85,69 @@ def _texts(value: Any) -> list[str]:
 
 
 def read(folder: Path) -> RawRun:
-    """The journal in `folder`. Raises ResultsError where there is none or it is damaged."""
+    """The journal in `folder`. Raises ResultsError where there is none or no run in it."""
+    left_out = LeftOut()
     sittings: list[RunRecord] = []
     requests: list[RequestRecord] = []
     blocks: list[BlockRecord] = []
-    limits: dict[str, int] = {}
-    for record in records(folder):
+    for record in records(folder, left_out):
         if isinstance(record, RunRecord):
             sittings.append(record)
-            limits |= token_limits(record.plan)
         elif isinstance(record, RequestRecord):
-            requests.append(believed(record, limits))
+            requests.append(record)
         else:
             blocks.append(record)
     if not sittings:
+        path = folder / FILE_NAME
+        why = f" ({left_out.first})" if left_out.lines else ""
         raise ResultsError(
-            f"{folder / FILE_NAME}: holds no run; give the folder that `run --out` or `import --out` wrote"
+            f"{path}: holds no run{why}; give the folder that `run --out` or `import --out` wrote"
         )
-    return RawRun(tuple(sittings), tuple(requests), tuple(blocks))
+    return RawRun(tuple(sittings), tuple(requests), tuple(blocks), str(left_out))
 
 
-def records(folder: Path) -> Iterator[Record]:
-    """The records in `folder`, one at a time; a last line that was cut short is none. Raises ResultsError."""
+def records(folder: Path, left_out: LeftOut) -> Iterator[Record]:
+    """The usable records in `folder`, one at a time; `left_out` counts the other lines.
+
+    A last line that was cut short is neither. Raises ResultsError.
+    """
     path = folder / FILE_NAME
     try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.endswith(b"\n"):
-                    yield _record(line, f"{path}:{number}")
+        belonging = _belonging(path)
+        for number, line in enumerate(lines_of(path), start=1):
+            try:
+                record = _record(line)
+                if belonging is None:
+                    raise ValueError("no line before or after it begins a run")
+                usable = belonging.checked(record)
+            except ValueError as error:
+                left_out.count(number, error)
+            else:
+                yield usable
     except OSError as error:
         raise ResultsError(
             f"{path}: {error.strerror}; give the folder that `run --out` or `import --out` wrote"
         ) from error
 
 
-def _record(line: bytes, where: str) -> Record:
+def _belonging(path: Path) -> Belonging | None:
+    """What the first usable run of the journal lets follow; that is its first line, unless something damaged it."""
+    for line in lines_of(path):
+        with suppress(ValueError):
+            record = _record(line)
+            if isinstance(record, RunRecord):
+                return Belonging(without_secrets(record))
+    return None
+
+
+def _record(line: bytes | None) -> Record:
+    """Raises ValueError."""
+    if line is None:
+        raise ValueError(f"longer than {MOST_LINE_BYTES >> 20} MiB")
     try:
-        return from_json(json.loads(line))
-    except (ValueError, AttributeError, TypeError) as error:
-        raise ResultsError(f"{where}: no record ({error}); remove the line to go on") from error
+        return from_json(json_of(line))
+    except (AttributeError, TypeError, OverflowError) as error:
+        raise ValueError(f"not a record: {error}") from error
 
 
 def exists(folder: Path) -> bool:
@@ -122,7 +174,8 @@ class Journal:
         except OSError as error:
             os.close(self._fd)
             raise ResultsError(f"{self.path}: another run writes it; choose another --out") from error
-        self._cut_partial_line()
+        self._whole = False
+        """Whether what another process left of a line is cut off."""
 
     def __enter__(self) -> Journal:
         return self
@@ -134,6 +187,9 @@ class Journal:
 
     def append(self, record: Record) -> None:
         """Write one record as one line. Raises StorageError; earlier lines are kept."""
+        if not self._whole:
+            self._cut_partial_line()
+            self._whole = True
         rest = json.dumps(to_json(record), separators=(",", ":")).encode() + b"\n"
         try:
             while rest:

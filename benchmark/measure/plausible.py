@@ -7,18 +7,17 @@ named, and left out of every figure.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from operator import gt
 from typing import Any
 
+from benchmark.measure.counts import MOST_TOKENS, ImplausibleCount, statistics_of
 from benchmark.measure.records import RequestRecord
 
 USAGE, TIMES = "implausible_usage", "implausible_times"
 """Names of the errors; the client itself refuses the first at the socket."""
-MOST_TOKENS = 10**9
-"""Of a prompt or an answer, where no request says how many it asked for."""
 _NOTHING: dict[str, Any] = {
     **dict.fromkeys(("ttft_s", "e2e_s", "chunk_tokens", "stream_chunks", "prompt_tokens", "cached_tokens")),
     **dict.fromkeys(
@@ -28,27 +27,17 @@ _NOTHING: dict[str, Any] = {
 }
 """What a failed request has instead of numbers."""
 _LONGEST_S = 1e7
-_LIMITS = ("max_tokens", "max_completion_tokens")
+_LEAST_S = 5e-7
+"""Times are written down to the microsecond: a shorter one is 0."""
 
 
-def token_limits(plan: Mapping[str, Any]) -> dict[str, int]:
-    """By prompt, how many tokens its answer was limited to; nothing for a plan that cannot be read."""
-    try:
-        extra = plan.get("extra_body") or {}
-        over = [extra[name] for name in _LIMITS if type(extra.get(name)) is int]
-        asked = {p["id"]: p.get("max_tokens") or plan["max_tokens"] for p in plan["prompts"]}
-        return {id_: max([most, *over]) for id_, most in asked.items() if type(most) is int}
-    except (AttributeError, KeyError, TypeError):
-        return {}
-
-
-def believed(record: RequestRecord, limits: Mapping[str, int]) -> RequestRecord:
-    """`record`, as a failure where its numbers cannot be true."""
+def believed(record: RequestRecord, most_tokens: int = MOST_TOKENS) -> RequestRecord:
+    """`record`, as a failure where its numbers cannot be true of an answer of `most_tokens` at most."""
     if record.error is not None:
         return record
     if found := _times(record):
         return replace(record, **_NOTHING, error=TIMES, message=found)
-    if found := _counts(record, limits.get(record.prompt_id, MOST_TOKENS)):
+    if found := _counts(record, most_tokens):
         return replace(record, **_NOTHING, error=USAGE, message=found)
     return record
 
@@ -62,8 +51,13 @@ def _times(record: RequestRecord) -> str | None:
         return "chunk_s holds a value that is not a time"
     if any(map(gt, record.chunk_s, islice(record.chunk_s, 1, None))):
         return "chunk_s falls: a chunk came before the one before it"
-    if record.ttft_s is not None and record.e2e_s is not None and record.ttft_s > record.e2e_s:
+    if record.ttft_s is None or record.e2e_s is None:
+        return "neither an error nor the times of an answer"
+    if record.ttft_s > record.e2e_s:
         return f"ttft_s = {record.ttft_s:g} is after the end, e2e_s = {record.e2e_s:g}"
+    span = record.chunk_s[-1] - record.chunk_s[0] if len(record.chunk_s) else 0.0
+    if any(0 < value < _LEAST_S for value in (record.ttft_s, record.e2e_s, span)):
+        return "a time is shorter than a microsecond"
     return None
 
 
@@ -75,6 +69,10 @@ def _counts(record: RequestRecord, limit: int) -> str | None:
     tokens, chunks = record.completion_tokens, record.chunk_tokens
     if tokens is not None and not (_count(tokens, limit) and (tokens or not record.chunk_s)):
         return f"completion_tokens = {_short(tokens)} for an answer with output, of {limit} tokens at most"
+    try:
+        statistics_of(record.spec_stats or {}, most_tokens=limit)
+    except (ImplausibleCount, AttributeError, TypeError) as error:
+        return f"spec_stats: {error}"
     if chunks is None:
         return None
     if len(chunks) != len(record.chunk_s) or min(chunks, default=0) < 0 or sum(chunks) != tokens:

@@ -13,16 +13,15 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-import aiohttp
-
 from benchmark import __version__
 from benchmark.analyse.acceptance import first_look
 from benchmark.analyse.cells import Cells, Place
 from benchmark.errors import ErrorRateExceeded
+from benchmark.measure import journal
 from benchmark.measure.client import session
 from benchmark.measure.counters import CounterReader
 from benchmark.measure.earlier import Earlier, earlier
-from benchmark.measure.endpoints import endpoints, provenance
+from benchmark.measure.endpoints import Endpoint, endpoints, provenance
 from benchmark.measure.extent import loading_s
 from benchmark.measure.journal import Journal
 from benchmark.measure.load import Loader, Standing
@@ -41,25 +40,34 @@ async def run(
     than `max_error_rate` of an arm's measured requests of this sitting failed. Requests in flight when the
     task is cancelled are not recorded.
     """
-    before = earlier(plan, out)
-    if not _anything_left(plan, before):
-        if before.repriced(plan):
-            _reprice(plan, out, before.sittings)
-        return
     async with session(timeout_s) as http:
-        sitting = await _sitting(plan, http, timeout_s, before)
+        # Before there is a folder: a wrong address leaves nothing behind.
+        found = None if journal.exists(out) else await endpoints(http, plan)
         with Journal(out) as book:
+            before = earlier(plan, out)  # with the lock: another run may have ended a moment ago
+            if before.left_out.lines:
+                progress.warn(f"{before.left_out}; these requests are made again")
+            if not _anything_left(plan, before):
+                if before.repriced(plan):
+                    _reprice(plan, book, before.sittings)
+                return
+            sitting = _sitting(plan, found or await endpoints(http, plan), timeout_s, before)
             book.append(sitting)
             standings = {arm.name: Standing() for arm in plan.arms}
-            loader = Loader(
-                plan, sitting.run, http, book, CounterReader(http, progress.warn), progress, standings
-            )
-            progress.expect(_blocks(plan, before), rounds=plan.rounds > 1 or plan.duration_s is not None)
-            await _turns(loader, warmup_turns(plan, sitting.sitting), max_error_rate)
-            _look_at_steps(plan, standings, progress)
-            for round_ in _rounds(plan, before, standings):
-                left = filter(None, map(before.left_of, measured_turns(plan, round_)))
-                await _turns(loader, left, max_error_rate)
+            counters = CounterReader(http, progress.warn)
+            loader = Loader(plan, sitting.run, http, book, counters, progress, standings)
+            await _rest(loader, before, sitting.sitting, max_error_rate)
+
+
+async def _rest(loader: Loader, before: Earlier, sitting: int, max_error_rate: float) -> None:
+    """Warm up, then what is left of every round."""
+    plan = loader.plan
+    loader.progress.expect(_blocks(plan, before), rounds=plan.rounds > 1 or plan.duration_s is not None)
+    await _turns(loader, warmup_turns(plan, sitting), max_error_rate)
+    _look_at_steps(plan, loader.standings, loader.progress)
+    for round_ in _rounds(plan, before, loader.standings):
+        left = filter(None, map(before.left_of, measured_turns(plan, round_)))
+        await _turns(loader, left, max_error_rate)
 
 
 def _look_at_steps(plan: Plan, standings: Mapping[str, Standing], progress: Progress) -> None:
@@ -75,12 +83,11 @@ def _look_at_steps(plan: Plan, standings: Mapping[str, Standing], progress: Prog
             (progress.warn if said.caution else progress.tell)(first_look(arm, said))
 
 
-def _reprice(plan: Plan, out: Path, sittings: Sequence[RunRecord]) -> None:
+def _reprice(plan: Plan, book: Journal, sittings: Sequence[RunRecord]) -> None:
     """Write down prices that were changed after the last request."""
     last = sittings[-1]
-    with Journal(out) as book:
-        started = round(time.time(), 3)
-        book.append(replace(last, sitting=last.sitting + 1, started_unix_s=started, plan=plan.to_dict()))
+    started = round(time.time(), 3)
+    book.append(replace(last, sitting=last.sitting + 1, started_unix_s=started, plan=plan.to_dict()))
 
 
 def _anything_left(plan: Plan, before: Earlier) -> bool:
@@ -132,9 +139,8 @@ async def _turns(loader: Loader, turns: Iterable[Turn], max_error_rate: float) -
                 )
 
 
-async def _sitting(plan: Plan, http: aiohttp.ClientSession, timeout_s: float, before: Earlier) -> RunRecord:
-    """The record that opens this sitting. Raises EndpointError, and ResultsError for mixed provenance."""
-    found = await endpoints(http, plan)
+def _sitting(plan: Plan, found: Mapping[str, Endpoint], timeout_s: float, before: Earlier) -> RunRecord:
+    """The record that opens this sitting. Raises ResultsError for mixed provenance."""
     origin = provenance(found)
     before.check_provenance(origin)
     now = time.time()

@@ -18,7 +18,7 @@ from benchmark.measure.journal import RawRun
 from benchmark.measure.records import to_json
 from benchmark.metrics import METRICS
 from benchmark.plan_file import from_dict
-from benchmark.show.writing import write_whole
+from benchmark.writing import write_whole
 
 REQUESTS, CELLS, COMPARISONS = "requests.csv", "cells.csv", "comparisons.csv"
 

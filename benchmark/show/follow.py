@@ -64,6 +64,8 @@ def follow(
         if not journal.exists(folder):
             return
         raw = journal.read(folder)
+        if raw.left_out:
+            report(raw.left_out)
         allowed(raw.sittings[0])
         try:
             publish(raw, folder, namespace=namespace, client=client, report=report)

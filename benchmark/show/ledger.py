@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmark.errors import ResultsError, StorageError
+from benchmark.reading import json_of
 
 FILE_NAME = "published.jsonl"
 
@@ -29,7 +30,7 @@ class Ledger:
         found: set[str] = set()
         for number, line in enumerate(self._lines(), start=1):
             try:
-                entry = json.loads(line)
+                entry = json_of(line)
                 if entry["destination"] == destination:
                     found.update(entry["requests"])
             except (ValueError, KeyError, TypeError) as error:
@@ -66,5 +67,5 @@ class Ledger:
             fcntl.flock(file, fcntl.LOCK_EX)  # let go of when the file is closed, also by a crash
             yield
 
-    def _lines(self) -> list[str]:
-        return self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
+    def _lines(self) -> list[bytes]:
+        return self.path.read_bytes().splitlines() if self.path.exists() else []

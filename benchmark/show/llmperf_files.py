@@ -22,7 +22,7 @@ from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.plan import Arm, Plan
 from benchmark.plan_file import from_dict
-from benchmark.show.writing import write_whole
+from benchmark.writing import write_whole
 
 FOLDER = "llmperf"
 VERSION = "2023-08-31"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.measure.journal import RawRun
-from benchmark.show.writing import write_whole
+from benchmark.writing import write_whole
 
 PLAN_FILE = "plan-as-run.json"
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 from pathlib import Path
+from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any
+
+from benchmark.plan_file import url_problem
+from benchmark.reading import json_of
 
 if TYPE_CHECKING:
     from benchmark.measure.journal import RawRun
@@ -16,8 +20,10 @@ _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 def address(text: str) -> tuple[str, str]:
     """`NAME=URL` of an arm."""
     name, equals, url = text.partition("=")
-    if not (name and equals and url.startswith(("http://", "https://"))):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=URL with an http(s) URL")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError("is not NAME=URL with an http(s) URL")
+    if why := url_problem(url):
+        raise argparse.ArgumentTypeError(f"{shown(name)}: {why}")
     return name, url.rstrip("/")
 
 
@@ -31,13 +37,13 @@ def names(text: str) -> tuple[str, ...]:
 
 def levels(text: str) -> tuple[int, ...]:
     """Whole numbers above 0 with commas between them, each once."""
-    return tuple(dict.fromkeys(positive(level) for level in text.split(",")))
+    return tuple(dict.fromkeys(map(positive, text.split(","))))
 
 
 def whole(text: str) -> int:
     """A whole number, 0 or more."""
-    if not text.strip().isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    if not (text.isascii() and text.strip().isdecimal()) or len(text) > 20:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number, of 20 digits at most")
     return int(text)
 
 
@@ -55,7 +61,7 @@ def number(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number above 0")
     return value
 
 
@@ -74,20 +80,20 @@ def share(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to 1")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a share from 0 to 1")
     return value
 
 
 def rates(text: str) -> tuple[float, ...]:
     """Numbers above 0 with commas between them, each once."""
-    return tuple(dict.fromkeys(number(rate) for rate in text.split(",")))
+    return tuple(dict.fromkeys(map(number, text.split(","))))
 
 
 def named(text: str) -> tuple[str, str]:
     """`NAME=VALUE` of an arm."""
     name, equals, value = text.partition("=")
     if not (name and equals and value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE with the name of an arm")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not NAME=VALUE with the name of an arm")
     return name, value
 
 
@@ -120,12 +126,22 @@ def objectives(text: str) -> dict[str, float]:
 def json_object(text: str) -> dict[str, Any]:
     """A JSON object."""
     try:
-        value = json.loads(text)
+        value = json_of(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not JSON ({error})") from error
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not JSON ({error})") from error
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a JSON object")
     return value
+
+
+def recorded(folder: Path) -> RawRun:
+    """The run in `folder`; which lines of it cannot be used is said on standard error."""
+    from benchmark.measure import journal
+
+    raw = journal.read(folder)
+    if raw.left_out:
+        print(f"{folder}: {raw.left_out}", file=sys.stderr)
+    return raw
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -149,11 +165,10 @@ def add_declared(group: argparse.ArgumentParser | argparse._ArgumentGroup) -> No
 
 def read_declared(options: argparse.Namespace) -> RawRun:
     """The journal of DIR, with what the options declare. Raises ResultsError or PlanError."""
-    from benchmark.measure import journal
     from benchmark.overrides import declared
 
     return declared(
-        journal.read(options.folder),
+        recorded(options.folder),
         speculative_tokens=dict(options.speculative_tokens),
         tokens_per_step=dict(options.tokens_per_step),
         usd_per_hour=dict(options.usd_per_hour),

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmark.verbs import arguments
+
 HELP = "compare two runs of one plan; exit 1 where something became slower"
 _ROW = "{:<16.16} {:>4}  {:<18.18} {:>8} {:>8}  {:<22} {}"
 
@@ -22,9 +24,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Compare and print; 1 where an arm became slower, or a speed-up smaller, beyond its interval."""
     from benchmark.analyse.two_runs import compare_runs
-    from benchmark.measure import journal
 
-    found = compare_runs(journal.read(options.old), journal.read(options.new))
+    found = compare_runs(arguments.recorded(options.old), arguments.recorded(options.new))
     print(json.dumps(found, indent=1) if options.json else "\n".join(_text(found)))
     return 1 if found["slower"] else 0
 

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmark.verbs import arguments
 from benchmark.verbs.arguments import share
 
 HELP = "refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then"
@@ -38,11 +39,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Judge and print; 1 where something speaks against the run."""
     from benchmark.analyse.gate import judge
-    from benchmark.measure import journal
 
     found = judge(
-        journal.read(options.baseline),
-        journal.read(options.run),
+        arguments.recorded(options.baseline),
+        arguments.recorded(options.run),
         slower_by=options.slower_by,
         more_errors=options.more_errors,
     )

@@ -53,7 +53,7 @@ def execute(options: argparse.Namespace) -> int:
 
     if journal.exists(options.out):
         raise ResultsError(f"{options.out}: holds a run already; choose another --out")
-    identity = f"imported-{options.out.name}"
+    identity = "".join(c if c.isprintable() else "-" for c in f"imported-{options.out.name}")
     exports = {
         name: aiperf.read(
             path, run=identity, arm=name, class_=options.class_, concurrency=options.concurrency
@@ -61,12 +61,28 @@ def execute(options: argparse.Namespace) -> int:
         for name, path in options.arm
     }
     plan = _plan(exports, options)
+    opening = _opening(identity, plan, exports, emulated=options.emulated)
+    records = _usable(opening, exports)
     with journal.Journal(options.out) as book:
-        book.append(_opening(identity, plan, exports, emulated=options.emulated))
-        for export in exports.values():
-            for record in export.requests:
-                book.append(record)
+        if journal.exists(options.out):  # with the lock: another import may have begun meanwhile
+            raise ResultsError(f"{options.out}: holds a run already; choose another --out")
+        for record in (opening, *records):
+            book.append(record)
     return show(summarised(options.out), as_json=options.json)
+
+
+def _usable(opening: Any, exports: dict[str, Export]) -> list[Any]:
+    """The records of all exports as every reader will take them. Raises ResultsError."""
+    from benchmark.errors import ResultsError
+    from benchmark.measure.checking import Belonging
+
+    try:
+        belonging = Belonging(opening)
+        return [belonging.checked(record) for export in exports.values() for record in export.requests]
+    except ValueError as error:
+        raise ResultsError(
+            f"--arm: an export is not what aiperf 0.13 writes ({error}); bring it again"
+        ) from error
 
 
 def _plan(exports: dict[str, Export], options: argparse.Namespace) -> Plan:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmark.errors import PlanError
+from benchmark.verbs import arguments
 
 if TYPE_CHECKING:
     from benchmark.measure.records import RunRecord
@@ -33,13 +34,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Publish what the ledger does not have; then copy the files, if asked to."""
-    from benchmark.measure import journal
     from benchmark.show.publish import cloudwatch, price, publish
     from benchmark.show.upload import upload
 
     if options.follow:
         return _follow(options)
-    raw = journal.read(options.folder)
+    raw = arguments.recorded(options.folder)
     opening = raw.sittings[0]
     _refuse_emulated(opening, options)
     client = cloudwatch(options.endpoint_url, options.region)

@@ -50,7 +50,7 @@ def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
 def write_files(raw: RawRun, summary: dict[str, Any], folder: Path) -> list[str]:
     """What goes beside the summary; returns what is there now, by name. Raises StorageError."""
     from benchmark.show import csv_files, llmperf_files, page, replay
-    from benchmark.show.writing import write_whole
+    from benchmark.writing import write_whole
 
     written = [replay.write(raw, folder).name]
     written += [path.name for path in csv_files.write(raw, summary, folder)]

@@ -6,10 +6,22 @@ from collections import Counter
 
 import pytest
 
+from tests.benchmark.conftest import endpoint, write_plan
 from tests.operations.conftest import account, api, aws, cluster, credentials, experiment
 from tests.operations.verbs.conftest import say, world
 
-__all__ = ["account", "api", "aws", "cluster", "credentials", "experiment", "say", "world"]
+__all__ = [
+    "account",
+    "api",
+    "aws",
+    "cluster",
+    "credentials",
+    "endpoint",
+    "experiment",
+    "say",
+    "world",
+    "write_plan",
+]
 
 FOLDER = "tests/hostile/"
 

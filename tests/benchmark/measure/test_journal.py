@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.errors import ResultsError, StorageError
+from benchmark.errors import StorageError
 from benchmark.measure.journal import Journal, exists, read
 from benchmark.measure.records import to_json
 from tests.benchmark.records import answered, failed, raw_run
@@ -63,12 +63,15 @@ def test_a_full_disk_keeps_what_was_written_before(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [lambda line: b"{}\n" + line, lambda line: b"not json\n" + line])
-def test_a_damaged_line_is_named_by_its_number(tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_line_is_left_out_and_named_by_its_number(
+    tmp_path: Path, spoil: Callable[[bytes], bytes]
+) -> None:
     write_start(tmp_path)
     path = tmp_path / "requests.jsonl"
     path.write_bytes(spoil(path.read_bytes()))
-    with pytest.raises(ResultsError, match=r"requests\.jsonl:1: no record"):
-        read(tmp_path)
+    found = read(tmp_path)
+    assert [record.pair_id for record in found.requests] == ["chat/c2/0000"]
+    assert found.left_out.startswith("requests.jsonl: 1 line cannot be used and is left out: line 1 (")
 
 
 def test_a_journal_of_an_older_version_is_read_with_defaults(tmp_path: Path) -> None:

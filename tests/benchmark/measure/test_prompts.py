@@ -69,7 +69,7 @@ def test_what_a_plan_would_say_must_be_said(tmp_path: Path, capsys: pytest.Captu
     ("content", "told"),
     [
         ('{"id": "a"\n', "prompts.jsonl:1: not JSON"),
-        ('\n["a"]\n', "prompts.jsonl:2: '[\"a\"]' is no JSON object"),
+        ('\n["a"]\n', "prompts.jsonl:2: '[\"a\"]' is not a JSON object"),
         ("\n\n", "holds no prompt"),
         ('{"id": "a", "class": "x"}\n', "exactly one of `prompt` and `messages`"),
     ],

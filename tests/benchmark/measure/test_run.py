@@ -180,7 +180,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: pytest.Captur
     assert main(["report", str(tmp_path)]) == 2
     (tmp_path / "requests.jsonl").write_text('{"kind": "cow"}\n')
     assert main(["report", str(tmp_path)]) == 2
-    assert "requests.jsonl:1: no record" in capsys.readouterr().err
+    assert "requests.jsonl: holds no run (line 1 (kind 'cow' is none of" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(

@@ -13,7 +13,7 @@ import pytest
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.show import page
-from benchmark.show.writing import write_whole
+from benchmark.writing import write_whole
 from tests.benchmark.records import answered, raw_run
 from tests.benchmark.show.runs import HOSTILE, PLAIN, run_of
 

@@ -82,6 +82,7 @@ def test_a_full_disk_is_one_line_and_keeps_the_data(
     assert "No space left on device" in error
     assert (folder / "requests.jsonl").read_bytes() == before
     assert not (folder / name).exists()
+    assert list(folder.rglob("*.part")) == []
 
 
 def test_an_unwritable_place_is_one_line_and_keeps_the_data(

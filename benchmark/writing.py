@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from benchmark.errors import StorageError
@@ -17,9 +18,13 @@ def write_whole(path: Path, text: str) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft.write_bytes(text.encode("utf-8", errors="replace"))
-        os.replace(draft, path)
+        with suppress(FileNotFoundError):  # a second process that ends at this moment has stored the same
+            os.replace(draft, path)
     except OSError as error:
         raise StorageError(
             f"{path}: {error.strerror}; the raw file is kept, `report` makes the rest again from it"
         ) from error
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
     return path

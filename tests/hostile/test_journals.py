@@ -1,0 +1,246 @@
+"""Journals with lines that nobody wrote on purpose: each reader leaves them out, says so, and computes from the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmark.__main__ import main
+from benchmark.measure import journal
+from benchmark.measure.earlier import earlier
+from benchmark.measure.journal import FILE_NAME
+from benchmark.measure.records import BlockRecord, RequestRecord, to_json
+from benchmark.plan_file import from_dict
+from benchmark.reading import MOST_LINE_BYTES
+from benchmark.show import page
+from benchmark.show.publish import publish
+from tests.benchmark.records import WALL, answered, raw_run, store
+
+SOUND: dict[str, Any] = {"chunk_s": (0.1, 0.2, 0.3), "chunk_tokens": (1, 3, 4), "completion_tokens": 8}
+VALUES: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    2**32,
+    10**400,
+    1.5,
+    -1e308,
+    "@1e400",
+    "@NaN",
+    "",
+    "elsewhere",
+    "\x1b[2J\n",
+    "\ud800",
+    "x" * 100_000,
+    [],
+    [1, "2", None],
+    [-1, 1, 2],
+    [10**400],
+    {},
+    {"a": {"b": [1e300]}},
+    "@" + "[" * 300 + "]" * 300,
+    "@" + "[" * 100_000,
+]
+"""What stands in a field; after an @ comes JSON as it is."""
+BLOCK = BlockRecord(
+    run="r1",
+    arm="spec",
+    class_="chat",
+    concurrency=2,
+    rate_per_s=None,
+    round=1,
+    started_unix_s=WALL,
+    duration_s=10.0,
+    client_lag_s=0.001,
+    counters_before={"vllm:spec_decode_num_drafts_total": 1.0},
+    counters_after={"vllm:spec_decode_num_drafts_total": 2.0},
+)
+OPENING = raw_run().sittings[0]
+KINDS: dict[str, dict[str, Any]] = {
+    "run": to_json(OPENING),
+    "request": to_json(answered("spec", 99, **SOUND)),
+    "block": to_json(BLOCK),
+}
+
+
+@pytest.fixture
+def sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run of six pairs, in which the treatment is 3.5 times as fast. The page is left out: it takes seconds."""
+    monkeypatch.setattr(page, "missing", lambda: ["matplotlib"])
+    steady = [answered("steady", pair) for pair in range(6)]
+    return store(raw_run(*steady, *(answered("spec", pair, **SOUND) for pair in range(6))), tmp_path / "run")
+
+
+def append(folder: Path, *lines: bytes) -> None:
+    with (folder / FILE_NAME).open("ab") as file:
+        file.writelines(line + b"\n" for line in lines)
+
+
+def read_by_all(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the verbs say on standard error, after each has read the journal; and the figures are those of the sound run."""
+    told = ""
+    for verb in (["report"], ["advise"], ["compare", str(folder)], ["gate", "--baseline", str(folder)]):
+        code = main([verb[0], str(folder), *verb[1:]])
+        said = capsys.readouterr()
+        assert code in (0, 1), said.err
+        assert "\x1b" not in said.out + said.err
+        assert all(len(line) < 1000 for line in said.err.splitlines())
+        told += said.err
+    summary = json.loads((folder / "summary.json").read_text(), parse_constant=pytest.fail)
+    chat = [
+        found for found in summary["comparisons"] if (found["class"], found["metric"]) == ("chat", "tpot_s")
+    ]
+    assert [found["ratio"] for found in chat] == [pytest.approx(3.5)]
+    spec = next(cell for cell in summary["cells"] if (cell["arm"], cell["class"]) == ("spec", "chat"))
+    assert spec["acceptance"]["tokens_per_step"] == pytest.approx(3.5)
+    cloud = SimpleNamespace(meta=SimpleNamespace(endpoint_url="x"), put_metric_data=lambda **_: {})
+    publish(journal.read(folder), folder, namespace="n", client=cloud)
+    before = earlier(from_dict(OPENING.plan), folder)
+    assert {("chat/c2/0000", "spec"), ("chat/c2/0005", "steady")} <= before.done
+    return told
+
+
+@pytest.mark.parametrize(("kind", "field"), [(kind, field) for kind, line in KINDS.items() for field in line])
+def test_no_value_of_a_field_stops_a_reader_or_changes_a_figure(
+    kind: str, field: str, sound: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = []
+    # Without tokens of its chunks an answer is a sound one, and `advise` says that it needs them.
+    counts = field == "chunk_tokens"
+    for number, value in enumerate(VALUES[1:] if counts else VALUES):
+        content = KINDS[kind] | ({"pair_id": f"chat/c2/1{number:03d}"} if kind == "request" else {})
+        lines.append(_written(content | {field: value}))
+    append(
+        sound,
+        *lines,
+        *(_written({k: v for k, v in KINDS[kind].items() if k != field}) for _ in range(0 if counts else 2)),
+    )
+    told = read_by_all(sound, capsys)
+    harmless = {"nonce", "finish_reason", "text", "text_sha256", "message", "token_source"}
+    assert f"{FILE_NAME}: " in told or field in harmless, "what is left out is said"
+
+
+def _written(content: dict[str, Any]) -> bytes:
+    """A line; a text that begins with @ is written as it is, without quotes."""
+    parts = (
+        f"{json.dumps(key)}:{value[1:] if isinstance(value, str) and value.startswith('@') else json.dumps(value)}"
+        for key, value in content.items()
+    )
+    return ("{" + ",".join(parts) + "}").encode()
+
+
+def _request(**changes: Any) -> bytes:
+    return json.dumps(KINDS["request"] | changes).encode()
+
+
+LINES: dict[str, bytes] = {
+    "nothing": b"",
+    "null": b"null",
+    "a number": b"7",
+    "an array": b"[]",
+    "an object": b"{}",
+    "half a line": _request()[:200],
+    "two lines that ran together": _request()[:200] + _request(),
+    "zero bytes": b"\0" * 4096,
+    "a byte order mark": b"\xef\xbb\xbf" + _request(),
+    "UTF-16": _request().decode().encode("utf-16"),
+    "invalid UTF-8": _request().replace(b"abc123", b"\xff\xfe"),
+    "nested deeply": b"[" * 1_000_000,
+    "a number of 5,000 digits": b'{"kind": ' + b"1" * 5000 + b"}",
+    "another kind": _request(kind="cow"),
+    "a kind that is a list": _request(kind=["request"]),
+    "another run": _request(run="r2"),
+    "an arm that the plan does not have": _request(arm="fast", pair_id="chat/c2/0009"),
+    "a class that the plan does not have": _request(class_="x", **{"class": "poems"}),
+    "a load that the plan does not have": _request(concurrency=3),
+    "a rate that the plan does not have": _request(concurrency=None, rate_per_s=3.0),
+    "a round that the plan does not have": _request(round=2),
+    "a request that is there already": _request(pair_id="chat/c2/0003"),
+    "an error with a name to act on": _request(error="\x1b[31mred", message="\x1b]0;t\x07"),
+    "a sitting of another plan": json.dumps(
+        KINDS["run"] | {"plan": {**OPENING.plan, "seed": 7}, "sitting": 2}
+    ).encode(),
+    "an emulated sitting": json.dumps(KINDS["run"] | {"provenance": "emulated", "sitting": 2}).encode(),
+    "a run id that leaves the folder": json.dumps(KINDS["run"] | {"run": "../../x"}).encode(),
+    "100 MB": b'{"kind": "request", "text": "' + b"x" * 100_000_000 + b'"}',
+}
+COUNT_AFTER_OTHERS = ("a request that is there already", "a sitting of another plan", "an emulated sitting")
+"""What is wrong with these is what came before them."""
+
+
+@pytest.mark.parametrize("case", LINES)
+@pytest.mark.parametrize("where", ["first", "last"])
+def test_a_line_that_is_not_a_record_is_left_out_and_named(
+    where: str, case: str, sound: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = sound / FILE_NAME
+    line, whole = LINES[case] + b"\n", path.read_bytes()
+    last = where == "last" or case in COUNT_AFTER_OTHERS
+    path.write_bytes(whole + line if last else line + whole)
+    told = read_by_all(sound, capsys)
+    number = len(whole.splitlines()) + 1 if last else 1
+    assert f"{FILE_NAME}: 1 line cannot be used and is left out: line {number} (" in told
+
+
+def test_a_line_is_bounded_by_what_this_client_can_write() -> None:
+    assert len(LINES["100 MB"]) > MOST_LINE_BYTES
+
+
+def test_lines_that_are_left_out_stand_in_the_summary_and_in_the_table(
+    sound: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    append(sound, b"{}", b"[]")
+    assert main(["report", str(sound)]) in (0, 1)
+    assert "2 lines cannot be used and are left out" in " ".join(capsys.readouterr().out.split())
+    assert "2 lines cannot be used" in str(
+        json.loads((sound / "summary.json").read_text())["run"]["warnings"]
+    )
+
+
+def test_an_older_journals_credentials_go_no_further(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = sound / FILE_NAME
+    path.write_bytes(path.read_bytes().replace(b"http://127", b"http://me:secret@127"))
+    read_by_all(sound, capsys)
+    for written in sound.rglob("*"):
+        if written.is_file() and written.name != FILE_NAME:
+            assert b"secret" not in written.read_bytes(), written
+
+
+WITHOUT_A_RUN: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "one line that is not whole": lambda whole: whole[:50],
+    "binary": lambda _: bytes(range(256)) * 100 + b"\n",
+    "requests alone": lambda whole: b"".join(whole.splitlines(keepends=True)[1:]),
+    "a plan that is not one": lambda whole: whole.replace(b'"baseline":"steady"', b'"baseline":5'),
+    "a plan whose arms are numbers": lambda whole: whole.replace(b'"arms":[', b'"arms":[1,[2],'),
+}
+
+
+@pytest.mark.parametrize("verb", ["report", "advise", "compare", "gate", "publish"])
+@pytest.mark.parametrize("case", WITHOUT_A_RUN)
+def test_a_journal_without_a_run_is_refused_in_one_line(
+    case: str, verb: str, sound: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = sound / FILE_NAME
+    path.write_bytes(WITHOUT_A_RUN[case](path.read_bytes()))
+    more = {"compare": [str(sound)], "gate": ["--baseline", str(sound)], "publish": ["--namespace", "n"]}
+    assert main([verb, str(sound), *more.get(verb, [])]) == 2
+    told = capsys.readouterr().err
+    assert "holds no run" in told
+    assert told.count("\n") == 1
+
+
+def test_the_page_of_a_run_at_the_edges_of_what_is_believed_is_written(tmp_path: Path) -> None:
+    edges: list[RequestRecord] = []
+    for pair in range(8):
+        edges.append(answered("steady", pair, chunk_s=(0.0, 1e-6, 9e6), started_unix_s=0))
+        edges.append(answered("spec", pair, chunk_s=(1e-6, 1e-6, 2e-6), started_unix_s=9e10))
+    store(raw_run(*edges), tmp_path)
+    assert main(["report", str(tmp_path)]) in (0, 1)
+    assert json.loads((tmp_path / "summary.json").read_text(), parse_constant=pytest.fail)["comparisons"]

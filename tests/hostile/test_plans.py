@@ -1,0 +1,415 @@
+"""Plans, options and addresses that nobody would write on purpose: each is refused in short, clean lines, and soon."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import string
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import aiohttp
+import pytest
+
+from benchmark.__main__ import main
+from benchmark.measure import journal
+from benchmark.plan_file import load, url_problem
+from tests.benchmark.conftest import WritePlan, plan_content
+from tests.benchmark.endpoint import Endpoint
+from tests.benchmark.measure.test_run import lose
+from tests.conftest import ROOT
+
+ABSURD: dict[str, Any] = {
+    "negative": "-1",
+    "10^400": "1" + "0" * 400,
+    "5,000 digits": "1" * 5000,
+    "NaN": "NaN",
+    "Infinity": "Infinity",
+    "-Infinity": "-Infinity",
+    "1e400": "1e400",
+    "2^63": str(2**63),
+    "a trillion": "1000000000000",
+    "true": "true",
+    "text": '"many"',
+    "escapes": '"\\u001b[2J\\nbenchmark run: all is well"',
+    "half a surrogate": '"\\ud800"',
+    "a list": "[[[1]]]",
+    "a deep list": "[" * 900 + "]" * 900,
+    "a very deep list": "[" * 100_000 + "]" * 100_000,
+    "a long text": '"' + "x" * 1_000_000 + '"',
+    "a million numbers": "[" + "1," * 1_000_000 + "1]",
+}
+NUMBERS = (
+    "concurrency",
+    "requests",
+    "warmup",
+    "seed",
+    "max_tokens",
+    "temperature",
+    "rate",
+    "rounds",
+    "duration_s",
+)
+OTHERS = (
+    "schema",
+    "experiment",
+    "model",
+    "baseline",
+    "arms",
+    "extra_body",
+    "simultaneous",
+    "slo",
+    "prompts",
+    "unknown",
+)
+
+
+def _code(command: list[str]) -> object:
+    """How a command ends, also where its options cannot be read."""
+    try:
+        return main(command)
+    except SystemExit as ended:
+        return ended.code
+
+
+def refused(plan: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    began = perf_counter()
+    assert main(["run", "--plan", str(plan), "--out", str(plan.parent / "out"), *options]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert told.rstrip("\n").isprintable()
+    assert len(told) < 5000
+    assert not (plan.parent / "out").exists()
+    assert perf_counter() - began < 20
+    return told
+
+
+@pytest.mark.parametrize("what", ABSURD)
+@pytest.mark.parametrize("key", [*NUMBERS, *OTHERS])
+def test_an_absurd_value_in_a_plan_is_refused_in_one_line(
+    key: str, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if (key, what) in {
+        ("model", "text"),
+        ("simultaneous", "true"),
+        ("experiment", "text"),
+        ("seed", "a trillion"),
+    }:
+        what = "escapes"
+    plan = tmp_path / "plan.json"
+    content = plan_content() | {key: "HERE"}
+    plan.write_text(json.dumps(content).replace('"HERE"', ABSURD[what]))
+    refused(plan, capsys)
+
+
+@pytest.mark.parametrize("what", ABSURD)
+@pytest.mark.parametrize(
+    ("where", "key"),
+    [
+        *(
+            ("arms", key)
+            for key in ("name", "url", "speculative_tokens", "max_tokens_per_step", "usd_per_hour")
+        ),
+        *(("prompts", key) for key in ("id", "class", "messages", "max_tokens", "prompt")),
+    ],
+)
+def test_an_absurd_value_of_an_arm_or_a_prompt_is_refused_in_one_line(
+    where: str, key: str, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if key in ("id", "class", "name", "prompt") and what in (
+        "text",
+        "half a surrogate",
+        "escapes",
+        "a long text",
+    ):
+        what = "10^400"
+    plan = tmp_path / "plan.json"
+    content: dict[str, Any] = plan_content()
+    content[where][0][key] = "HERE"
+    plan.write_text(json.dumps(content).replace('"HERE"', ABSURD[what]))
+    refused(plan, capsys)
+
+
+FILES: dict[str, bytes] = {
+    "empty": b"",
+    "binary": bytes(range(256)),
+    "UTF-16": json.dumps(plan_content()).encode("utf-16"),
+    "a list": b"[]",
+    "nested deeply": b"[" * 1_000_000,
+    "longer than 16 MiB": b" " * (17 << 20),
+    "ten thousand unknown keys": json.dumps({f"\x1b[{i}m": i for i in range(10_000)}).encode(),
+    "ten thousand wrong prompts": json.dumps(plan_content(prompts=[5] * 10_000)).encode(),
+    "a prompt a hundred thousand times": json.dumps(
+        plan_content(prompts=[{"id": "a", "class": "b", "prompt": "c"}] * 100_000)
+    ).encode(),
+    "a message without a role": json.dumps(
+        plan_content(prompts=[{"id": "a", "class": "b", "messages": [{}]}])
+    ).encode(),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_a_file_that_is_not_a_plan_is_refused_in_one_line(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plan.json").write_bytes(FILES[case])
+    refused(tmp_path / "plan.json", capsys)
+
+
+def test_a_file_without_an_end_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plan.json").symlink_to("/dev/zero")
+    refused(tmp_path / "plan.json", capsys)
+
+
+def test_a_name_with_escapes_is_shown_without_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused(tmp_path / "\x1b[2J\nplan.json", capsys)
+
+
+def test_messages_without_role_or_content_are_sent_as_they_are(
+    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint
+) -> None:
+    messages = [{}, {"role": "user"}, {"role": "user", "content": "One?"}]
+    plan = write_plan(prompts=[{"id": "a", "class": "b", "messages": messages}], requests=1, warmup=0)
+    assert main(["run", "--plan", str(plan), "--out", str(tmp_path / "out")]) == 0
+    assert endpoint.seen[0].body["messages"][:2] == messages[:2]
+
+
+OPTIONS = {
+    "--concurrency": ("0", "-1", "1e3", "9" * 400, "9" * 5000, "1000000000", "NaN", "٣", ""),
+    "--requests": ("0", "-1", "9" * 400, "9" * 5000, "1000000000000", "NaN"),
+    "--warmup": ("-1", "9" * 400, "1000000000000"),
+    "--max-tokens": ("0", "9" * 400, "1000000000000"),
+    "--seed": ("-1", "9" * 400, str(2**63)),
+    "--rounds": ("0", "9" * 400, "1000000000000"),
+    "--rate": ("0", "nan", "inf", "1e400", "1e-300", "1e300"),
+    "--duration": ("0", "nan", "inf", "1e300h", "h", ""),
+    "--timeout": ("0", "nan", "inf", "-1"),
+    "--max-error-rate": ("nan", "inf", "-1", "2"),
+    "--model": ("\x1b[2J", "\ud800", "x" * 1000),
+    "--extra-body": ("[]", "{", '{"a": NaN}', "[" * 100_000, '{"a":' * 500 + "1" + "}" * 500),
+    "--slo": ("tpot_s=nan", "tpot_s=inf", "tpot_s=1e300", "x=1"),
+    "--tokens-per-step": ("spec=0", "spec=" + "9" * 400, "spec=1000000000000", "spec=nan"),
+    "--usd-per-hour": ("spec=nan", "spec=inf", "spec=1e300"),
+}
+
+
+@pytest.mark.parametrize(("option", "value"), [(o, v) for o, values in OPTIONS.items() for v in values])
+def test_an_absurd_option_is_refused(
+    option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(plan_content()))
+    assert _code(["run", "--plan", str(plan), "--out", str(tmp_path / "out"), option, value]) == 2
+    assert len(capsys.readouterr().err) < 5000
+
+
+URLS = (
+    "",
+    "host",
+    "host:8000/v1",
+    "//host/v1",
+    "http:host/v1",
+    "http:///v1",
+    "http://",
+    "ftp://host/v1",
+    "file:///etc/passwd",
+    "javascript:alert(1)",
+    "unix:///var/run/x.sock",
+    "http://host:99999/v1",
+    "http://host:0/v1",
+    "http://host:-1/v1",
+    "http://host:http/v1",
+    "http://host:²/v1",
+    "http://[::1/v1",
+    "http://::1/v1",
+    "http://[host]/v1",
+    "http://[::1]]/v1",
+    "http://a[b]/v1",
+    "http://ho st/v1",
+    "http://host/v1 ",
+    " http://host/v1",
+    "http://host\n/v1",
+    "http://host\x00/v1",
+    "http://host\x1b[2J/v1",
+    "http://host/v1\r\nX: y",
+    "http://..../v1",
+    "http://" + "a" * 64 + ".example/v1",
+    "http://" + "a." * 2000 + "/v1",
+    "http://host/" + "a" * 10_000,
+    "http://\ud800/v1",
+    "http://%zz/v1",
+    "http://a\\b/v1",
+    "http://<host>/v1",
+    "http://host/v1?key=secret",
+    "http://host/v1#secret",
+    "http://me:secret@host/v1",
+    "http://secret@host/v1",
+    "http://me:secret@[::1]:8000/v1",
+    "http://host\\@secret/v1",
+)
+
+
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize("by", ["plan", "option"])
+def test_an_address_that_cannot_work_is_refused_and_no_secret_of_it_shown(
+    by: str, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content: dict[str, Any] = plan_content()
+    content["arms"][1]["url"] = url if by == "plan" else "http://127.0.0.1:9/v1"
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(content))
+    options = ["--arm", f"spec={url}"] if by == "option" else []
+    assert _code(["run", "--plan", str(plan), "--out", str(tmp_path / "out"), *options]) == 2
+    told = capsys.readouterr().err
+    assert "secret" not in told
+    assert "\x1b" not in told
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://münchen.example/v1",
+        "http://a_b.svc.cluster.local:8000/v1",
+        "http://[::1]:8000/v1",
+        "https://h/v1",
+    ],
+)
+def test_an_unusual_address_is_taken(url: str) -> None:
+    assert url_problem(url) is None
+
+
+def test_what_is_taken_for_an_address_can_be_asked() -> None:
+    """Every address that passes is one to aiohttp too: at worst nothing answers there."""
+    chance = random.Random(4)
+    odd = string.printable + "äß²٣\u2028\ud800%[]@:/\\"
+    taken = []
+    for _ in range(20_000):
+        host = "".join(
+            chance.choices("abc.-_[]:%@ 109" + odd[chance.randrange(len(odd))], k=chance.randrange(1, 9))
+        )
+        url = f"http://{host}:{chance.choice(('80', '0', '99999', '', 'x'))}/v1"
+        if url_problem(url) is None:
+            taken.append(url)
+    assert len(taken) > 20
+
+    assert {type(asyncio.run(_asked(url))) for url in taken[:200]}.isdisjoint(
+        {aiohttp.InvalidUrlClientError, ValueError}
+    )
+
+
+async def _asked(url: str) -> Exception | None:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=0.001)) as http:
+        try:
+            await http.get(url)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            return error
+    return None
+
+
+def test_a_run_that_begins_while_another_ends_repeats_nothing(
+    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second run has looked at the arms, as it does without the lock, when the first one ends."""
+    out = tmp_path / "out"
+    command = ["run", "--plan", str(write_plan()), "--out", str(out)]
+    assert main(command) == 0
+    lose(out, 12)
+    whole = [sys.executable, "-m", "benchmark", *command]
+    first = subprocess.Popen(whole, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    waited = threading.Event()
+    plain = journal.Journal.__init__
+
+    def after_the_first(self: journal.Journal, folder: Path) -> None:
+        first.wait(60)
+        waited.set()
+        plain(self, folder)
+
+    monkeypatch.setattr(journal.Journal, "__init__", after_the_first)
+    assert main(command) == 0
+    assert waited.is_set()
+    asked = [(r.arm, r.pair_id) for r in journal.read(out).requests if r.phase == "measured"]
+    assert len(asked) == len(set(asked)) == 24
+    assert journal.read(out).left_out == ""
+    assert len([seen for seen in endpoint.seen if "max_tokens" in seen.body]) <= 24 + 12 + 4 + 2
+
+
+def test_runs_that_begin_together_share_no_request(
+    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint
+) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "benchmark",
+        "run",
+        "--plan",
+        str(write_plan()),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    together = [
+        subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(3)
+    ]
+    told = [process.communicate(timeout=120)[1].decode() for process in together]
+    codes = sorted(process.returncode for process in together)
+    assert set(codes) <= {0, 2}, told
+    assert 0 in codes
+    assert "Traceback" not in "".join(told)
+    asked = [(r.arm, r.pair_id) for r in journal.read(tmp_path / "out").requests if r.phase == "measured"]
+    assert len(asked) == len(set(asked)) == 24
+    assert list((tmp_path / "out").rglob("*.part")) == []
+
+
+@pytest.mark.parametrize("room", [500, 12_000, 40_000])
+def test_a_disk_that_is_full_leaves_no_half_file(write_plan: WritePlan, tmp_path: Path, room: int) -> None:
+    limit = (
+        "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2); "
+    )
+    module = "runpy.run_module('benchmark', run_name='__main__')"
+    words = ["run", "--plan", str(write_plan()), "--out", str(tmp_path / "out"), "--classes", "raw"]
+    done = subprocess.run(
+        [sys.executable, "-c", f"{limit}del sys.argv[1]; {module}", str(room), *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == (3 if room < 40_000 else 0), done.stderr
+    assert "Traceback" not in done.stderr
+    assert list((tmp_path / "out").rglob("*.part")) == []
+
+
+def test_a_full_standard_output_is_one_line(write_plan: WritePlan, tmp_path: Path) -> None:
+    words = [
+        sys.executable,
+        "-m",
+        "benchmark",
+        "run",
+        "--plan",
+        str(write_plan()),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*words, "--json"], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+
+
+def test_what_a_plan_accepts_is_loaded_again_the_same(write_plan: WritePlan, tmp_path: Path) -> None:
+    """Options make a plan that is checked like a file."""
+    from benchmark.overrides import Overrides, overridden
+
+    plan = load(write_plan())
+    assert overridden(plan, Overrides()) == plan
