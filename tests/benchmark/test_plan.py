@@ -29,7 +29,7 @@ def test_words_for_the_report_travel_and_do_not_make_another_plan() -> None:
     assert told.arms[1].also_changes == ("asynchronous scheduling is off",)
     assert from_dict(json.loads(json.dumps(told.to_dict()))) == told
     assert told.sha256() == plan().sha256()
-    with pytest.raises(PlanError, match=r"arms\[1\].also_changes: 'off'; must be a list of texts"):
+    with pytest.raises(PlanError, match=r"arms\[1\].also_changes: 'off'; must be a list of at most 64 texts"):
         plan(arms=[plain, spec | {"also_changes": "off"}])
 
 
