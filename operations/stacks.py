@@ -18,6 +18,8 @@ PARTS = ("network", "storage", "observability", "cluster", "nodes", "identity", 
 _STAGE_PARTS = {"delivery-role": PARTS.index("cluster") - 0.5, "delivery": float(len(PARTS))}
 """What a stage of the pipeline has beside them, and where they come in that order: the cluster lets the role in, and the
 delivery's policies hang on it, so that it cannot be deleted before them."""
+OUTLIVES = "storage"
+"""The part that a teardown leaves: the next deployment finds the buckets and the key that opens them through it."""
 TAG = "experiment"
 """On every stack, and by CloudFormation on what the stacks make."""
 
@@ -33,6 +35,12 @@ class Stack:
     @property
     def complete(self) -> bool:
         return self.status in ("CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE")
+
+    @property
+    def made(self) -> bool:
+        """Whether its resources are there; a first deployment that was rolled back has left none."""
+        undone = ("ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS", "DELETE_COMPLETE", "absent")
+        return self.status not in undone
 
 
 def deployed(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:

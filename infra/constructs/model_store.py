@@ -16,11 +16,16 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 
+_KEPT = cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
+"""A first deployment that fails takes its empty buckets back, and so does not keep the second from their names
+(https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-attribute-deletionpolicy.html)."""
+
+
 class ModelStore(Construct):
     """One key, one bucket a purpose, one bucket for their access logs. All outlive the stack.
 
-    Names are those that the manifests mount, made by the same function. They stay taken after `cdk destroy`: delete
-    the buckets, or import them, before the same experiment is deployed anew.
+    Names are those that the manifests mount, made by the same function. They stay taken after `cdk destroy`, and so does
+    the key; `scripts/teardown` leaves this stack alone, so that the next deployment goes on with both.
     """
 
     def __init__(
@@ -32,7 +37,7 @@ class ModelStore(Construct):
             "Key",
             description=f"weights, artifacts and results of {experiment.name}",
             enable_key_rotation=True,
-            removal_policy=cdk.RemovalPolicy.RETAIN,
+            removal_policy=_KEPT,
         )
         uploads = s3.LifecycleRule(
             abort_incomplete_multipart_upload_after=cdk.Duration.days(settings.incomplete_upload_days)
@@ -95,6 +100,6 @@ class ModelStore(Construct):
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             enforce_ssl=True,
             minimum_tls_version=1.2,
-            removal_policy=cdk.RemovalPolicy.RETAIN,
+            removal_policy=_KEPT,
             **properties,
         )

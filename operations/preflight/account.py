@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from operations import stacks
+from infra.naming import stack_name
+from operations import leftovers, stacks
 from operations.aws_errors import AwsError
 from operations.preflight.finding import Finding, finding, fine
 
@@ -118,6 +119,21 @@ def halfway_stacks(experiment: Experiment, aws: Aws) -> Finding:
     what, _, remedy = found[0].partition("; ")
     more = f" ({len(found) - 1} more: scripts/status)" if len(found) > 1 else ""
     return finding("stacks", f"{what}{more}", remedy)
+
+
+def what_was_left(experiment: Experiment, aws: Aws) -> Finding:
+    """Whether something stands under a name that a stack which is not there will give."""
+    there = {stack.name for stack in stacks.deployed(experiment, aws) if stack.made}
+    groups = [] if stack_name(experiment, "cluster") in there else leftovers.log_groups(experiment, aws)
+    stores = [] if stack_name(experiment, "storage") in there else leftovers.buckets(experiment, aws)
+    if not (groups or stores):
+        return fine("leftovers", "nothing of an earlier deployment is in the way")
+    emptied = "; copy what you need out of the buckets and empty them, all versions, first" if stores else ""
+    return finding(
+        "leftovers",
+        f"{', '.join((*groups, *stores))}: no stack owns what the next deployment would make{emptied}",
+        " && ".join(leftovers.commands(groups, stores, region=aws.region)),
+    )
 
 
 def bootstrap(aws: Aws) -> Finding:

@@ -31,6 +31,7 @@ def judge(experiment: Experiment, aws: Aws, web: Web, *, now: datetime) -> Itera
             ("add-ons", lambda: versions.addons(experiment, aws)),
             ("bootstrap", lambda: account.bootstrap(aws)),
             ("stacks", lambda: account.halfway_stacks(experiment, aws)),
+            ("leftovers", lambda: account.what_was_left(experiment, aws)),
         )
         yield from (_made(name, check) for name, check in asked)
     else:

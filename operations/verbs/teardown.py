@@ -7,7 +7,8 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from operations import billing, nodegroup, stacks
+from infra.naming import stack_name
+from operations import billing, leftovers, nodegroup, stacks
 from operations.aws_errors import NOT_ALLOWED, AwsError
 from operations.clock import Clock, SystemClock
 from operations.errors import OperationsError, UsageError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from operations.aws import Aws
     from operations.stacks import Stack
 
-HELP = "take an experiment down (Trn2 nodes, workloads, cluster ...), then list what still bills; can be run again"
+HELP = "take an experiment down (Trn2 nodes, workloads, cluster ...; the buckets stay), then list what still bills; can be run again"
 POLL_S = 15
 PATIENCE_S = 3600
 """For one stack: deleting a cluster takes about ten minutes, node groups as long."""
@@ -44,10 +45,11 @@ def execute(options: argparse.Namespace) -> int:
     """Exit 0 when no stack is left, 1 when some are."""
     experiment = _meant(options)
     aws = aws_of(experiment, options)
-    there = stacks.deployed(experiment, aws)
+    there = _going(experiment, aws)
     if not options.dry_run and there:
         _confirm(experiment, aws, options.confirm)
     kept = [] if options.dry_run else take_down(experiment, aws, SystemClock())
+    storage = stacks.one(stack_name(experiment, stacks.OUTLIVES), aws)
     bills, untold = _what_bills(experiment, aws)
     told = {
         "experiment": experiment.name,
@@ -55,6 +57,7 @@ def execute(options: argparse.Namespace) -> int:
         "dry_run": options.dry_run,
         "stacks": [stack.name for stack in reversed(there)],
         "left": [{"name": name, "why": why} for name, why in kept],
+        "stays": storage.name if storage.made else None,
         "bills": None if untold else [{"arn": one.arn, "what": one.what} for one in bills],
     }
     print(as_json(told) if options.json else _text(told))
@@ -84,16 +87,30 @@ def _what_bills(experiment: Experiment, aws: Aws) -> tuple[list[billing.Resource
         return [], error
 
 
+def _going(experiment: Experiment, aws: Aws) -> list[Stack]:
+    """All stacks but that of the buckets, unless its own first deployment broke off."""
+    storage = stack_name(experiment, stacks.OUTLIVES)
+    broken = ("CREATE_FAILED", "ROLLBACK", "REVIEW", "DELETE")
+    return [
+        stack
+        for stack in stacks.deployed(experiment, aws)
+        if stack.name != storage or stack.status.startswith(broken)
+    ]
+
+
 def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str, str]]:
-    """Delete every stack, last deployed first; a refusal does not keep the others. Returns what is left, and why."""
+    """Delete the stacks, last deployed first; a refusal does not keep the others. Returns what is left, and why."""
     _stop_nodes(experiment, aws)
     kept = []
-    for stack in reversed(stacks.deployed(experiment, aws)):
+    for stack in reversed(_going(experiment, aws)):
         print(f"    {stack.name}: deleting", file=sys.stderr)
         why = _delete(stack, aws, clock)
         if why is not None:
             print(f"teardown: {stack.name}: {why}", file=sys.stderr)
             kept.append((stack.name, why))
+    if not kept:  # last, because EKS and the agents make them anew as long as they live
+        for name in leftovers.delete_log_groups(experiment, aws):
+            print(f"    log group {name}: deleted", file=sys.stderr)
     return kept
 
 
@@ -105,7 +122,7 @@ def _stop_nodes(experiment: Experiment, aws: Aws) -> None:
             nodegroup.set_size(experiment, aws, nodes=0, group=group)
             print(f"    {group.name}: {group.desired} nodes set to 0", file=sys.stderr)
     except OperationsError as error:
-        if stacks.deployed(experiment, aws):
+        if _going(experiment, aws):
             print(f"teardown: {error}", file=sys.stderr)
         elif isinstance(error, AwsError):  # no answer about the nodes; that there is no group is one
             raise
@@ -149,7 +166,7 @@ def _await(stack: Stack, aws: Aws, clock: Clock) -> str | None:
 def _confirm(experiment: Experiment, aws: Aws, given: str | None) -> None:
     if given is None and sys.stdin.isatty():
         print(
-            f"This deletes {experiment.name} in account {aws.account}, {aws.region}; the buckets stay. Type its name: ",
+            f"This deletes {experiment.name} in account {aws.account}, {aws.region}; the buckets and their stack stay. Type its name: ",
             end="",
             file=sys.stderr,
             flush=True,
@@ -169,6 +186,10 @@ def _text(told: dict[str, Any]) -> str:
     else:
         lines = [f"{len(names) - len(told['left'])} of {len(names)} stacks deleted"]
         lines += [f"left: {one['name']}: {one['why']}" for one in told["left"]]
+    if told["stays"]:
+        lines.append(
+            f"stays: {told['stays']}, with the buckets and their key; the next deployment goes on with what is in them"
+        )
     if told["bills"] is None:
         return "\n".join([*lines, "", "what still bills is not known, the list could not be read"])
     rows = [(one["arn"].split(":", 5)[2], one["arn"].split(":", 5)[5], one["what"]) for one in told["bills"]]

@@ -46,7 +46,10 @@ def test_bucket_is_encrypted_with_the_key_versioned_logged_and_kept(
     assert rule["BucketKeyEnabled"] is True
     assert found.properties["VersioningConfiguration"] == {"Status": "Enabled"}
     assert found.properties["LoggingConfiguration"]["LogFilePrefix"] == f"{purpose}/"
-    assert found.body["DeletionPolicy"] == found.body["UpdateReplacePolicy"] == "Retain"
+    assert found.body["UpdateReplacePolicy"] == "Retain"
+    assert found.body["DeletionPolicy"] == "RetainExceptOnCreate", (
+        "a failed first deployment leaves no name taken"
+    )
 
 
 def test_every_bucket_refuses_the_public_and_foreign_owners(deployment: Deployment) -> None:
@@ -133,4 +136,4 @@ def test_names_are_those_that_the_manifests_mount_and_write_to(
 def test_the_key_rotates_and_outlives_the_stack(deployment: Deployment) -> None:
     key = deployment.only("AWS::KMS::Key", stack="storage")
     assert key.properties["EnableKeyRotation"] is True
-    assert key.body["DeletionPolicy"] == "Retain"
+    assert key.body["DeletionPolicy"] == "RetainExceptOnCreate"

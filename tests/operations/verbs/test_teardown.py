@@ -6,10 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from botocore.parsers import ResponseParserError
 
 from operations import billing, stacks
 from operations.aws import Aws
 from operations.aws_errors import AwsError
+from operations.preflight.account import what_was_left
 from operations.verbs import teardown
 from tests.operations.clients import shared_client
 from tests.operations.clock import FakeClock
@@ -179,3 +181,140 @@ def test_what_still_bills_is_found_by_its_tag(world: World, aws: Aws) -> None:
     found = {one.arn.rpartition("/")[2]: one.what for one in billing.tagged(world.experiment, aws)}
     assert found[volume] == "by size", "made by a controller of the cluster, unknown to every stack"
     assert billing.bills("arn:aws:iam::1:role/x") == ""
+
+
+CLUSTER_LOGS = "/aws/eks/qwen3-32b/cluster"
+AGENT_LOGS = "/aws/containerinsights/qwen3-32b/performance"
+FOREIGN_LOGS = "/aws/eks/qwen3-32b-today/cluster"
+
+
+def _group(name: str) -> dict[str, Any]:
+    return {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": name}}
+
+
+TEMPLATES = {
+    "storage": {
+        purpose.capitalize(): {
+            "Type": "AWS::S3::Bucket",
+            "DeletionPolicy": "Retain",
+            "Properties": {"BucketName": f"qwen3-32b-{purpose}-123456789012-us-east-2"},
+        }
+        for purpose in ("checkpoints", "artifacts", "results")
+    },
+    "cluster": {"Eks": _group(CLUSTER_LOGS), "Agent": _group(AGENT_LOGS)},
+}
+
+
+class Redeployed:
+    """An account in which stacks with the fixed names come and go; EKS and the agents make their log groups anew while
+    the cluster goes."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cloudformation, self.logs, self.s3 = map(world.client, ("cloudformation", "logs", "s3"))
+        for name in self.buckets():
+            for entry in self.s3.list_objects_v2(Bucket=name).get("Contents", ()):
+                self.s3.delete_object(Bucket=name, Key=entry["Key"])
+            self.s3.delete_bucket(Bucket=name)  # the world's own; here the stack makes them
+        real = stacks.one
+
+        def flushing(name: str, aws: Aws) -> stacks.Stack:
+            now = real(name, aws)
+            if name.endswith("cluster") and now.status in ("absent", "DELETE_COMPLETE"):
+                self.flush()
+            return now
+
+        monkeypatch.setattr(stacks, "one", flushing)
+
+    def deploy(self) -> None:
+        """What is there already stays, as with `cdk deploy`."""
+        there = [one["StackName"] for one in self.cloudformation.describe_stacks()["Stacks"]]
+        for part, resources in TEMPLATES.items():
+            if f"qwen3-32b-{part}" not in there:
+                tags = [{"Key": "experiment", "Value": "qwen3-32b"}]
+                self.cloudformation.create_stack(
+                    StackName=f"qwen3-32b-{part}",
+                    TemplateBody=json.dumps({"Resources": resources}),
+                    Tags=tags,
+                )
+
+    def flush(self) -> None:
+        for name in (CLUSTER_LOGS, AGENT_LOGS):
+            if name not in self.groups():
+                self.logs.create_log_group(logGroupName=name)
+
+    def groups(self) -> list[str]:
+        return [one["logGroupName"] for one in self.logs.describe_log_groups()["logGroups"]]
+
+    def buckets(self) -> list[str]:
+        return [one["Name"] for one in self.s3.list_buckets()["Buckets"]]
+
+
+@pytest.fixture
+def redeployed(world: World, monkeypatch: pytest.MonkeyPatch) -> Redeployed:
+    found = Redeployed(world, monkeypatch)
+    found.deploy()
+    return found
+
+
+def test_after_a_teardown_the_same_deployment_works_and_finds_its_data(
+    redeployed: Redeployed, say: Say
+) -> None:
+    store = "qwen3-32b-artifacts-123456789012-us-east-2"
+    redeployed.s3.put_object(Bucket=store, Key="key/COMPLETE", Body=b"{}")
+    redeployed.logs.create_log_group(logGroupName=FOREIGN_LOGS)
+    code, out, err = say("teardown", "--confirm", "qwen3-32b")
+    assert code == 0
+    assert "1 of 1 stacks deleted" in out
+    assert "stays: qwen3-32b-storage, with the buckets and their key" in out
+    assert f"log group {CLUSTER_LOGS}: deleted" in err
+    assert redeployed.groups() == [FOREIGN_LOGS], "what EKS made anew is gone, another experiment's stays"
+    redeployed.deploy()
+    assert {CLUSTER_LOGS, AGENT_LOGS} <= set(redeployed.groups())
+    assert redeployed.s3.get_object(Bucket=store, Key="key/COMPLETE")["Body"].read() == b"{}"
+
+
+def test_a_deployment_over_leftovers_fails_and_preflight_names_them_with_what_removes_them(
+    redeployed: Redeployed, world: World, aws: Aws
+) -> None:
+    for part in ("cluster", "storage"):  # as `cdk destroy` does
+        redeployed.cloudformation.delete_stack(StackName=f"qwen3-32b-{part}")
+    redeployed.flush()
+    assert len(redeployed.buckets()) == 3
+    with pytest.raises(ResponseParserError, match="already exists"):  # moto's way of refusing it
+        redeployed.cloudformation.create_stack(
+            StackName="again", TemplateBody=json.dumps({"Resources": TEMPLATES["cluster"]})
+        )
+    found = what_was_left(world.experiment, aws)
+    assert found.state == "finding"
+    assert f"{CLUSTER_LOGS}, {AGENT_LOGS}, qwen3-32b-checkpoints-123456789012-us-east-2" in found.detail
+    for command in found.remedy.split(" && "):
+        name = command.split()[4]
+        if command.startswith("aws logs delete-log-group --log-group-name "):
+            redeployed.logs.delete_log_group(logGroupName=name)
+        else:
+            assert command.startswith("aws s3api delete-bucket --bucket ")
+            redeployed.s3.delete_bucket(Bucket=name)
+    assert what_was_left(world.experiment, aws).state == "fine"
+    redeployed.deploy()
+    assert len(redeployed.buckets()) == 3
+    assert what_was_left(world.experiment, aws).state == "fine", "what a stack owns is in nobody's way"
+
+
+def test_a_first_deployment_of_the_buckets_that_failed_is_taken_down_with_the_rest(
+    redeployed: Redeployed, world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = stacks.Stack(name="qwen3-32b-storage", status="ROLLBACK_COMPLETE")
+    monkeypatch.setattr(stacks, "deployed", lambda *_: (failed,))
+    assert teardown.take_down(world.experiment, aws, FakeClock()) == []
+    left = [one["StackName"] for one in redeployed.cloudformation.describe_stacks()["Stacks"]]
+    assert left == ["qwen3-32b-cluster"]
+
+
+def test_log_groups_of_a_cluster_that_stands_stay(
+    redeployed: Redeployed, world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = stacks.Stack(name="qwen3-32b-cluster", status="UPDATE_IN_PROGRESS")
+    monkeypatch.setattr(stacks, "one", lambda _name, _aws: busy)
+    monkeypatch.setattr(teardown, "_delete", lambda *_: "is UPDATE_IN_PROGRESS")
+    assert teardown.take_down(world.experiment, aws, FakeClock()) != []
+    assert {CLUSTER_LOGS, AGENT_LOGS} <= set(redeployed.groups())
