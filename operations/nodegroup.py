@@ -188,15 +188,12 @@ _NO_NODES = "so nothing would set the nodes back to 0 and none are started"
 def _daily_target(experiment: Experiment, aws: Aws) -> dict[str, Any]:
     """What the deployed daily schedule tells EKS, with which role, and where a failure goes."""
     name = daily_schedule(experiment)
-    try:
-        found = aws.client("scheduler").get_schedule(Name=name, GroupName=schedule_group(experiment))
-    except AwsError as error:
-        if error.code != "ResourceNotFoundException":
-            raise
+    found = _schedule(experiment, aws, name)
+    if found is None:
         raise OperationsError(
             f"schedule {name}: does not exist, {_NO_NODES}; deploy the nodes stack "
             f"({deploy_command(experiment.name)}), then run this again"
-        ) from None
+        )
     if found["State"] != "ENABLED":
         raise OperationsError(
             f"schedule {name}: is {found['State']}, {_NO_NODES}; enable it in the console of EventBridge Scheduler, then "
@@ -241,15 +238,34 @@ def _prove_allowed(experiment: Experiment, role_arn: str, group: Group, aws: Aws
 
 def scheduled_off(experiment: Experiment, aws: Aws) -> str | None:
     """When the one-time schedule sets the group to 0, e.g. `2026-04-01T12:00:00Z`; nothing without one."""
+    found = _schedule(experiment, aws, schedule_name(experiment))
+    return str(found["ScheduleExpression"]).removeprefix("at(").removesuffix(")") + "Z" if found else None
+
+
+def replaced_role(experiment: Experiment, aws: Aws) -> str | None:
+    """The line about a one-time schedule that was made before a deployment gave the schedules another role: the old role
+    is gone, so it can do nothing. Nothing where both have the same."""
+    name = schedule_name(experiment)
+    once, daily = (_schedule(experiment, aws, one) for one in (name, daily_schedule(experiment)))
+    if once is None or daily is None or once["Target"]["RoleArn"] == daily["Target"]["RoleArn"]:
+        return None
+    old, new = (one["Target"]["RoleArn"].rpartition("/")[2] for one in (once, daily))
+    return (
+        f"schedule {name}: has role {old}, and the deployment's is {new}, so it may not set the nodes to 0; scripts/scale N "
+        "--hours H makes it again (until then only the daily schedule acts)"
+    )
+
+
+def _schedule(experiment: Experiment, aws: Aws, name: str) -> dict[str, Any] | None:
     try:
-        found = aws.client("scheduler").get_schedule(
-            Name=schedule_name(experiment), GroupName=schedule_group(experiment)
+        found: dict[str, Any] = aws.client("scheduler").get_schedule(
+            Name=name, GroupName=schedule_group(experiment)
         )
     except AwsError as error:
         if error.code == "ResourceNotFoundException":
             return None
         raise
-    return str(found["ScheduleExpression"]).removeprefix("at(").removesuffix(")") + "Z"
+    return found
 
 
 def forget_schedule(experiment: Experiment, aws: Aws) -> None:

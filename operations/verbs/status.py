@@ -50,6 +50,8 @@ def execute(options: argparse.Namespace) -> int:
             page[name] = None
             problems.append(error)
     problems += _halfway(page)
+    if line := (page["trn2"] or {}).get("replaced_role"):
+        problems.append(OperationsError(line))
     problems += [OperationsError(one["line"]) for one in (page["undescribed"] or {}).get("stacks", ())]
     page["problems"] = [str(problem) for problem in problems]
     print(as_json(page) if options.json else _text(page))
@@ -81,6 +83,7 @@ def _group(experiment: Experiment, aws: Aws) -> dict[str, Any]:
         "nodes": group.desired,
         "usd_per_hour": group.desired * price,
         "off_at": nodegroup.scheduled_off(experiment, aws),
+        "replaced_role": nodegroup.replaced_role(experiment, aws),
         "issues": list(group.issues),
     }
 

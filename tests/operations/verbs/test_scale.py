@@ -39,6 +39,25 @@ def test_scale_sets_nodes_with_a_time_to_live_and_back(world: World, say: Say) -
     assert world.rentals() == []
 
 
+def test_a_rental_whose_schedule_names_a_role_that_a_deployment_replaced_is_told_and_made_good(
+    world: World, say: Say
+) -> None:
+    say("scale", "1", "--hours", "2")
+    scheduler = world.client("scheduler")
+    where = {"Name": "qwen3-32b-scale-to-zero", "GroupName": "qwen3-32b-off"}
+    kept = ("ScheduleExpression", "FlexibleTimeWindow", "Target", "Name", "GroupName")
+    found = {key: value for key, value in scheduler.get_schedule(**where).items() if key in kept}
+    found["Target"]["RoleArn"] = world.off_role().replace(
+        "qwen3-32b-us-east-2-trn2-off", "qwen3-32b-trn2-off"
+    )
+    scheduler.update_schedule(**found)
+    code, _, err = say("status")
+    assert code == 1
+    assert "has role qwen3-32b-trn2-off, and the deployment's is qwen3-32b-us-east-2-trn2-off" in err
+    assert say("scale", "1", "--hours", "2")[0] == 0
+    assert say("status")[0] == 0
+
+
 def test_scale_that_is_tried_only_changes_nothing(world: World, say: Say) -> None:
     code, out, _ = say("scale", "1", "--dry-run")
     assert (code, "would be set" in out, world.nodes) == (0, True, 0)
