@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 NAME = "app.kubernetes.io/name"
 PART_OF = "app.kubernetes.io/part-of"
 ROLE = "speculation.trn2/workload"
-"""`server`, `client` (may call servers) or `job` (may only leave the cluster)."""
+"""`server`, `client` (may call servers), `job` (may only leave the cluster) or `offline` (may reach nobody)."""
 STEP = "speculation.trn2/step"
-"""On Jobs that one actor releases: `fetch`, `compile` or `batch`."""
+"""On Jobs that one actor releases: `arguments`, `fetch`, `compile` or `batch`."""
 BATCH = "speculation.trn2/batch"
 """Arms of one number stand at once."""
 

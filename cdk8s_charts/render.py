@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import cdk8s
 
+from cdk8s_charts.argument_proof import arguments_chart
 from cdk8s_charts.batch import batch_chart
 from cdk8s_charts.fetching import fetch_chart
 from cdk8s_charts.foundation import claims_chart, namespace_chart, storage_chart
@@ -31,7 +32,7 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     app = cdk8s.App()
     charts = [namespace_chart(app, experiment), network_chart(app, experiment)]
     charts += [claims_chart(app, experiment), storage_chart(app, experiment)]
-    charts.append(fetch_chart(app, experiment))
+    charts += [fetch_chart(app, experiment), arguments_chart(app, experiment)]
     if experiment.batch_arms:
         charts.append(batch_chart(app, experiment))
     charts.append(llmperf_chart(app, experiment))

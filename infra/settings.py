@@ -32,7 +32,9 @@ class Settings:
     a model; on an m7i.large the agents alone leave the benchmark no room."""
     system_nodes: int = 2
     """One a zone, so that DNS outlives a node."""
-    system_volume_gib: int = 50
+    system_volume_gib: int = 150
+    """Holds two Neuron images, which the proof of the arguments pulls (`cdk8s_charts/sizes.py`), beside the other images, the
+    fetch Job's files and the mounts' caches, below the 85 % at which the kubelet begins to remove images."""
     neuron_volume_gib: int = 100
     """The system's disk, where images and pods live on local NVMe."""
     neuron_volume_without_nvme_gib: int = 500

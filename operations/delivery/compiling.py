@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from operations.aws import Aws
     from operations.running.context import Context
 
-PREPARING = ("weights", "nodes", "verify", "compile")
+PREPARING = ("arguments", "weights", "nodes", "verify", "compile")
 
 
 def nothing_to_compile(experiment: Experiment, aws: Aws, say: Callable[[str], None]) -> bool:

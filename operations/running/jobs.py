@@ -70,6 +70,11 @@ def compiling(found: Sequence[Object], arm: Arm) -> Object:
     return _working_on(found, "compile", f'"--key", "{artifact_key(arm)}"')
 
 
+def asking(found: Sequence[Object]) -> list[Object]:
+    """The Jobs that ask each image whether it takes the arms' arguments."""
+    return [job for job in found if _step(job) == "arguments"]
+
+
 def batches(found: Sequence[Object]) -> list[Object]:
     """The Jobs of the arms that run without a server."""
     return [job for job in found if _step(job) == "batch"]

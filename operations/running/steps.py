@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from experiment.placement import rounds
 from operations import nodegroup, run_active
 from operations.errors import OperationsError, as_line
-from operations.running import measuring, preparing, quality, results
+from operations.running import arguments, measuring, preparing, quality, results
 from operations.running.context import POLL_S
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Step:
 def steps(experiment: Experiment) -> tuple[Step, ...]:
     """All steps of a run."""
     found = [
+        Step(name="arguments", title="ask the images about the arguments", act=arguments.check_arguments),
         Step(name="weights", title="fetch weights (no Trn2 node runs)", act=preparing.fetch_weights),
         Step(name="nodes", title="start Trn2 nodes", act=preparing.start_nodes, standing=True),
         Step(name="verify", title="prove the nodes", act=preparing.verify_nodes),
@@ -106,7 +107,7 @@ def remaining(all_steps: tuple[Step, ...], done: tuple[str, ...]) -> list[Step]:
     if not left:
         return []
     first = all_steps.index(left[0])
-    if left[0].name in ("off", "report", "weights", "nodes"):
+    if left[0].name in ("off", "report", "arguments", "weights", "nodes"):
         return left
     again = [step for step in all_steps[:first] if step.standing and _needed(step, left[0])]
     return again + left

@@ -38,7 +38,7 @@ _REPORT = (
     f"sys.exit({_FINDING} if code == 1 else code)"
 )
 """The benchmark's command line, but for the exit code of a finding: 1 is also what Python gives a report that crashed."""
-HELP = "weights, nodes, verify, compile, serve, benchmark, report, 0 nodes; the same command goes on after any interruption"
+HELP = "arguments, weights, nodes, verify, compile, serve, benchmark, report, 0 nodes; the same command goes on after any interruption"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--manifests", type=Path, default=ROOT / "manifests", help="default: manifests/")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done and what it costs")
     parser.add_argument("--keep-nodes", action="store_true", help="leave the nodes up when a step fails")
-    parser.add_argument("--skip-verify", action="store_true", help="prove nothing about the nodes")
+    parser.add_argument("--skip-verify", action="store_true", help="prove nothing about nodes and arguments")
     parser.add_argument(
         "--take-over", action="store_true", help="go on with a run whose process is gone elsewhere"
     )

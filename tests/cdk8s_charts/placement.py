@@ -18,6 +18,7 @@ from tests.cdk8s_charts.pods import NEURON_RESOURCE, Object, Pod, named, pods_of
 NEURON_SCHEDULER = "my-scheduler"
 """Name under which the Neuron scheduler extension's kube-scheduler runs (values of the Neuron Helm chart)."""
 SYSTEM_INSTANCE, SYSTEM_NODES = "m7i.xlarge", 2
+SYSTEM_DISK_GIB = 150
 """As `infra/settings.py` has them; a test holds them together."""
 RESOURCES = ("cpu", "memory", "ephemeral-storage", NEURON_RESOURCE, "pods")
 RESIDENTS: dict[str, tuple[float, int, str]] = {
@@ -237,7 +238,7 @@ def nodes(experiment: Experiment, *, neuron_nodes: int) -> tuple[Node, ...]:
         disk_gib=instance.scratch_gib,
     )
     # m7i.xlarge: EC2 instance types; pods by its network interfaces (eni-max-pods.txt); root volume of infra/settings.py
-    small = allocatable(vcpus=4, memory_gib=16, max_pods=58, disk_gib=50)
+    small = allocatable(vcpus=4, memory_gib=16, max_pods=58, disk_gib=SYSTEM_DISK_GIB)
     neuron = tuple(
         Node(
             f"trn2-{number}",

@@ -30,7 +30,7 @@ def test_every_job_waits_to_be_released_and_ends(case: Case) -> None:
     for job in jobs.values():
         assert job["spec"]["suspend"] is True
         assert job["spec"]["activeDeadlineSeconds"] > 0
-        assert job["metadata"]["labels"][STEP] in ("fetch", "compile", "batch")
+        assert job["metadata"]["labels"][STEP] in ("arguments", "fetch", "compile", "batch")
         assert _pod(job)["restartPolicy"] == "Never"
 
 
@@ -41,6 +41,7 @@ def test_there_is_one_fetch_for_each_model_and_one_compilation_for_each_artifact
     assert steps.count("fetch") == len({weights for arm in arms for weights in arm.weights})
     assert steps.count("compile") == len({artifact_key(arm) for arm in arms if not arm.batch_only})
     assert steps.count("batch") == len(experiment.batch_arms)
+    assert steps.count("arguments") == len({arm.runtime.image for arm in arms if not arm.batch_only})
 
 
 def test_fetching_needs_no_trn2_node(reference: Experiment) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from cdk8s_charts.argument_proof import runtimes
+from cdk8s_charts.labels import ROLE
 from cdk8s_charts.manifest_file import ManifestFile
 from experiment import Experiment
 from tests.cdk8s_charts.conftest import of_kind
@@ -65,7 +67,8 @@ def test_every_pod_has_a_role_and_denies_what_is_not_listed(
 ) -> None:
     for labels in _templates(case[1]).values():
         selecting = [policy for policy in policies if _selects(policy["spec"]["podSelector"], labels)]
-        assert len(selecting) == 2, "the default and its own"
+        wanted = 1 if labels[ROLE] == "offline" else 2
+        assert len(selecting) == wanted, "the default and its own"
         assert all(policy["spec"]["policyTypes"] == ["Ingress", "Egress"] for policy in selecting)
 
 
@@ -88,10 +91,19 @@ def test_jobs_reach_aws_and_their_credentials_and_no_instance_metadata(
     case: Case, policies: list[dict[str, Any]]
 ) -> None:
     for name, labels in _templates(case[1]).items():
-        if name in {arm.name for arm in case[0].served_arms}:
+        if name in {arm.name for arm in case[0].served_arms} or labels[ROLE] == "offline":
             continue
         assert _allowed(policies, labels, "egress", 443, "52.218.0.1"), name
         assert _allowed(policies, labels, "egress", 80, "169.254.170.23"), name
         assert not _allowed(policies, labels, "egress", 80, "169.254.169.254"), name
         assert not _allowed(policies, labels, "egress", 443, "169.254.169.254"), name
         assert not _allowed(policies, labels, "egress", 80, "52.218.0.1"), name
+
+
+def test_what_asks_the_images_reaches_nobody(case: Case, policies: list[dict[str, Any]]) -> None:
+    offline = [labels for labels in _templates(case[1]).values() if labels[ROLE] == "offline"]
+    assert len(offline) == len(runtimes(case[0]))
+    for labels in offline:
+        for port in (443, 80, 53, 8000):
+            assert not _allowed(policies, labels, "egress", port, "52.218.0.1")
+            assert not _allowed(policies, labels, "egress", port, "169.254.170.23")

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from cdk8s_charts import sizes
 from cdk8s_charts.allocation import SCHEDULER
+from cdk8s_charts.argument_proof import runtimes
 from experiment import Experiment
 from experiment.catalogue.instances import INSTANCES
-from experiment.placement import place
+from experiment.placement import compilations_at_once, place
 from infra.settings import Settings
 from tests.cdk8s_charts import placement
 from tests.cdk8s_charts.committed import EXPERIMENTS, experiment_at, objects_of, pod_spec, the
@@ -20,6 +22,7 @@ from tests.cdk8s_charts.pods import Object, Pod, pods_of, words
 from tests.conftest import REFERENCE
 
 Edit = Callable[[list[Object]], object]
+SWEEP = REFERENCE.with_name("qwen3-32b-tp4-sweep.yaml")
 LOOPS = ("until ", "while ", "sleep ", "wait ")
 
 
@@ -139,7 +142,7 @@ def test_figures_are_those_of_the_places_they_come_from() -> None:
         placement.SYSTEM_INSTANCE,
         placement.SYSTEM_NODES,
     )
-    assert settings.system_volume_gib == 50
+    assert settings.system_volume_gib == placement.SYSTEM_DISK_GIB
     assert placement.NEURON_SCHEDULER == SCHEDULER
     offered = allocatable(
         vcpus=large.vcpus, memory_gib=large.memory_gib, max_pods=large.max_pods, disk_gib=large.scratch_gib
@@ -148,3 +151,33 @@ def test_figures_are_those_of_the_places_they_come_from() -> None:
     assert offered["memory"] == 1_938_410 * 2**20, "Karpenter's reference"
     assert large.allocatable_cpu <= offered["cpu"]
     assert large.allocatable_memory_gib * 2**30 <= offered["memory"]
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_a_system_node_holds_the_images_that_are_asked_and_keeps_them(path: Path) -> None:
+    """Both Jobs may come to one node; the kubelet removes images from 85 % of the disk on. 10 GiB: the system, our images."""
+    images = len(runtimes(experiment_at(path)))
+    fetched, caches = 13, 2 * sizes.MOUNT_CACHE_GIB
+    assert images * sizes.NEURON_IMAGE_GIB + fetched + caches + 10 <= 0.85 * placement.SYSTEM_DISK_GIB
+
+
+def _compilers(objects: list[Object]) -> list[Object]:
+    jobs = [one for one in objects if one["metadata"]["name"].startswith("compile-")]
+    return [one for job in jobs for one in pod_spec(job)["initContainers"] if one["name"] == "compile"]
+
+
+def test_a_sweep_of_single_chips_compiles_four_at_once_with_a_quarter_of_the_node_each() -> None:
+    """More than that would not fit: the shares of those that `run` releases at once are the node's."""
+    experiment, objects = experiment_at(SWEEP), objects_of(SWEEP)
+    assert compilations_at_once(experiment) == 4
+    assert compilations_at_once(experiment_at(REFERENCE)) == 2
+    compilers = _compilers(objects)
+    assert len(compilers) == 16
+    for one in compilers:
+        asked = one["resources"]["requests"]
+        assert (asked["cpu"], asked["memory"]) == ("42", "425Gi")
+    stand(experiment, objects)
+    for one in compilers:
+        one["resources"]["requests"]["memory"] = "600Gi"  # each fits alone
+    with pytest.raises(Unplaceable):
+        stand(experiment, objects)

@@ -52,6 +52,8 @@ class World:
     """What the scheduler says of pods that it cannot place, by the beginning of their names."""
     dying: set[str] = field(default_factory=set)
     """Arms that crash as soon as a benchmark is under way."""
+    exits: dict[str, int] = field(default_factory=dict)
+    """Exit codes of the Jobs that fail, by the beginning of their names."""
     no_capacity: bool = False
     image: str = "registry.example/tools:1"
     """Of benchmark and store, as the deployment fills it in."""
@@ -231,7 +233,7 @@ class World:
         if _starts(name, self.unplaced) is not None:
             self._pod(name, condition=_starts(name, self.unplaced))
             return
-        if not name.startswith("fetch-") and not self.nodes:
+        if not name.startswith(("arguments-", "fetch-")) and not self.nodes:
             return
         self.ticks[name] = self.ticks.get(name, 0) + 1
         if self.ticks[name] < TICKS:
@@ -239,7 +241,8 @@ class World:
         self.ticks[name] = 0
         words = _starts(name, self.failing)
         if words is not None:
-            self._pod(name)
+            code = next((code for prefix, code in self.exits.items() if name.startswith(prefix)), 1)
+            self._pod(name, containers=[{"name": "only", "state": {"terminated": {"exitCode": code}}}])
             self.api.logs[f"{name}-pod"] = words
             job["status"] = {
                 "conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]
@@ -350,6 +353,7 @@ def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
     for arm in experiment.served_arms:
         key = ["push", "--to", f"s3://x/{artifact_key(arm)}", "--key", artifact_key(arm)]
         jobs.append(_job("compile", compile_job(arm), [*key, "--baseline", f"s3://x/{baseline}"]))
+    jobs.append(_job("arguments", "arguments-image-0", []))
     arms = [
         {"kind": "Deployment", "metadata": {"name": arm.name}, "spec": {"replicas": 0}}
         for arm in experiment.served_arms

@@ -54,7 +54,7 @@ def test_only_what_stands_is_made_sure_of_again() -> None:
         return [step.name for step in remaining(everything, done)]
 
     assert left() == names
-    assert left("weights", "nodes", "verify") == ["nodes", *names[3:]]
+    assert left("arguments", "weights", "nodes", "verify") == ["nodes", *names[4:]]
     until = names[: names.index("benchmark-1")]
     assert left(*until) == ["nodes", "arms-1", *names[names.index("benchmark-1") :]]
     assert left(*names[:-1]) == ["report"]  # nodes are not started again to make a report
@@ -70,3 +70,4 @@ def test_every_model_and_every_arm_has_its_job_in_the_reviewed_manifests(path: P
     compiled = {jobs.compiling(found, arm)["metadata"]["name"] for arm in experiment.served_arms}
     assert len(compiled) == len({json.dumps(jobs.compiling(found, arm)) for arm in experiment.served_arms})
     assert len(jobs.batches(found)) == len(experiment.batch_arms)
+    assert len(jobs.asking(found)) == len({arm.runtime.name for arm in experiment.served_arms})

@@ -447,7 +447,7 @@ def test_a_failed_run_keeps_its_nodes_when_asked_and_says_so(driver: Driver) -> 
     with pytest.raises(StepError):
         driver.run(keep_nodes=True)
     assert driver.world.nodes == 1
-    assert "1 Trn2 nodes bill $35.76 an hour until 2026-04-01T15:00" in driver.said[-1]
+    assert "1 Trn2 nodes bill $35.76 an hour until 2026-04-01T15:01" in driver.said[-1]
 
 
 def test_a_pod_that_is_never_scheduled_names_the_claim_and_the_way_round(driver: Driver) -> None:
@@ -478,7 +478,7 @@ def test_nodes_that_their_schedule_took_away_are_one_line_and_come_back(driver: 
 
     driver.world.on_tick.append(expire)
     line = driver.line()
-    assert "its schedule (off at 2026-04-01T15:00" in line
+    assert "its schedule (off at 2026-04-01T15:01" in line
     assert "more --hours" in line
     driver.world.on_tick.clear()
     driver.run()

@@ -1,0 +1,333 @@
+"""The program that asks an image, in a tree of modules that look like one: vLLM's recorded options, Neuron's recorded keys."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdk8s_charts import argument_proof
+from cdk8s_charts.command import compile_argv, serve_argv
+from cdk8s_charts.proof import in_image
+from experiment import load
+from experiment.neuron_config import compile_config
+from tests.cdk8s_charts.committed import RENDERED, experiment_at, objects_of
+from tests.conftest import ROOT
+
+ENGINE = ROOT / ".lab" / "venv" / "bin" / "python"
+DATA = ROOT / "tests" / "data"
+OPTIONS = {"nxdi-v0": "0.9.1", "nxdi-v1": "0.16.0", "native": "0.29.0"}
+KEYS = {"nxdi-v0": "nxdi-0.6.10598", "nxdi-v1": "nxdi-4bcdc54-2026-07"}
+CLI = """
+import argparse, json, re
+def parsed(text):
+    if not re.match("^{.*}$", text):  # as vLLM 0.9.1 has it
+        raise argparse.ArgumentTypeError("Each item should be in the form KEY=VALUE")
+    return json.loads(text)
+TYPES = {"--max-model-len": int, "--max-num-seqs": int, "--override-neuron-config": parsed}
+def make_arg_parser(parser):
+    for name, about in json.load(open(TABLE)).items():
+        if name == "--help":
+            continue
+        more = {"action": "store_true"} if about.get("flag") else {"choices": about.get("choices"), "type": TYPES.get(name)}
+        parser.add_argument(name, **more)
+    return parser
+"""
+ARG_UTILS = """
+import dataclasses, json
+names = {name.lstrip("-").removeprefix("no-").replace("-", "_") for name in json.load(open(TABLE))}
+EngineArgs = dataclasses.make_dataclass("EngineArgs", [(name, object, None) for name in sorted(names)])
+"""
+CONFIG = """
+import dataclasses
+@dataclasses.dataclass
+class SpeculativeConfig:
+    model: str = ""
+    method: str = ""
+    num_speculative_tokens: int = 0
+    max_model_len: int = 0
+"""
+NXDI = """
+import json
+class NeuronConfig:
+    def __init__(self, **given):
+        if given.get("torch_dtype", "bfloat16") not in ("bfloat16", "float16"):
+            raise AssertionError("Unsupported dtype: " + given["torch_dtype"])
+        for name in json.load(open(TABLE))["NeuronConfig"]:
+            setattr(self, name, given.pop(name, None))
+"""
+NATIVE = """
+import dataclasses
+@dataclasses.dataclass
+class NeuronConfig:
+    num_batched_tokens_buckets: object = None
+    num_seqs_buckets: object = None
+    decode_context_length_buckets: object = None
+    on_device_sampling_config: object = None
+    @classmethod
+    def from_dict(cls, given):
+        return cls(**{field.name: given.get(field.name) for field in dataclasses.fields(cls)})
+"""
+BUCKETS = """
+def ends(buckets, most):
+    if buckets[-1] != most:
+        raise ValueError(f"Last bucket must equal {most}, got {buckets[-1]}")
+validate_num_batched_tokens_buckets = validate_num_seqs_buckets = ends
+def validate_decode_context_length_buckets(buckets, most):
+    if buckets[-1] >= most:
+        raise ValueError(f"{buckets[-1]} must be strictly less than max_model_len={most}")
+"""
+
+
+class Image:
+    """What the interpreter of an image can import, and what its Job is asked."""
+
+    def __init__(self, root: Path, dialect: str, arms: list[dict[str, Any]]) -> None:
+        self.root, self.arms = root, json.loads(json.dumps(arms))
+        table = f"TABLE = {str(DATA / 'vllm-options' / (OPTIONS[dialect] + '.json'))!r}\n"
+        self.module("vllm.utils", "import argparse\nFlexibleArgumentParser = argparse.ArgumentParser\n")
+        self.module("vllm.entrypoints.openai.cli_args", table + CLI)
+        self.module("vllm.engine.arg_utils", table + ARG_UTILS)
+        self.module("vllm.config", CONFIG)
+        if dialect == "native":
+            self.module("vllm_neuron.model.neuron_config", NATIVE)
+            self.module("vllm_neuron.utils.bucket_utils", BUCKETS)
+        else:
+            keys = f"TABLE = {str(DATA / 'neuron-config' / (KEYS[dialect] + '.json'))!r}\n"
+            self.module("neuronx_distributed_inference.models.config", keys + NXDI)
+
+    def module(self, name: str, text: str) -> None:
+        *packages, last = name.split(".")
+        folder = self.root / "site"
+        for package in packages:
+            folder /= package
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "__init__.py").touch()
+        (folder / f"{last}.py").write_text(text, encoding="utf-8")
+
+    def ask(self) -> tuple[int, list[dict[str, str]]]:
+        """The program as the pod runs it: a file of its own, with the image's packages and without this project's."""
+        half = len(self.arms) // 2
+        files = [self.root / "first.json", self.root / "rest.json"]
+        for file, arms in zip(files, (self.arms[:half], self.arms[half:]), strict=True):
+            file.write_text(json.dumps(arms), encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, str(Path(in_image.__file__)), *map(str, files)],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(self.root / "site")},
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert not done.stderr, done.stderr
+        return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def _questions(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """By Job, what the rendered manifests ask: the files that its command names, from the ConfigMaps that it mounts."""
+    objects = objects_of(path)
+    maps = {item["metadata"]["name"]: item["data"] for item in objects if item["kind"] == "ConfigMap"}
+    found = {}
+    for item in objects:
+        if item["kind"] == "Job" and item["metadata"]["name"].startswith("arguments-"):
+            spec = item["spec"]["template"]["spec"]
+            volumes = {one["name"]: maps[one["configMap"]["name"]] for one in spec["volumes"]}
+            (container,) = spec["containers"]
+            mounted = {one["mountPath"]: volumes[one["name"]] for one in container["volumeMounts"]}
+            program, *asked = (word.rsplit("/", 1) for word in container["command"][1:])
+            assert mounted[program[0]][program[1]] == Path(in_image.__file__).read_text(encoding="utf-8")
+            texts = [mounted[folder][name] for folder, name in asked]
+            found[item["metadata"]["name"]] = [arm for text in texts for arm in json.loads(text)]
+    return found
+
+
+@pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
+def test_an_image_as_recorded_takes_what_the_rendered_manifests_ask_it(path: Path, tmp_path: Path) -> None:
+    asked = _questions(path)
+    names = [arm.name for arm in experiment_at(path).served_arms if arm.serving.devices]
+    assert sorted(arm["name"] for arms in asked.values() for arm in arms) == sorted(names)
+    for job, arms in asked.items():
+        assert Image(tmp_path / job, arms[0]["dialect"], arms).ask() == (in_image.TAKEN, [])
+
+
+def _arms(name: str, dialect: str) -> list[dict[str, Any]]:
+    experiment = load(ROOT / "experiments" / name)
+    (runtime,) = (one for one in argument_proof.runtimes(experiment) if one.dialect == dialect)
+    return argument_proof.asked(experiment, runtime)
+
+
+@pytest.fixture
+def reference_image(tmp_path: Path) -> Image:
+    return Image(tmp_path, "nxdi-v0", _arms("qwen3-32b.yaml", "nxdi-v0"))
+
+
+@pytest.fixture
+def native_image(tmp_path: Path) -> Image:
+    return Image(tmp_path, "native", _arms("qwen3-32b-today.yaml", "native"))
+
+
+def _last_arm(change: Callable[[dict[str, Any]], object]) -> Callable[[Image], object]:
+    return lambda image: change(image.arms[-1])
+
+
+def _replace(arm: dict[str, Any], flag: str, value: str) -> None:
+    arm["serve"][arm["serve"].index(flag) + 1] = value
+
+
+REFUSALS: dict[str, tuple[Callable[[Image], object], str, str]] = {
+    "an option that it does not have": (
+        _last_arm(lambda arm: arm["serve"].extend(["--no-such-thing", "1"])),
+        "--no-such-thing",
+        "no such option",
+    ),
+    "the beginning of an option": (
+        _last_arm(lambda arm: arm["serve"].extend(["--max-model-le", "1"])),
+        "--max-model-le",
+        "no such option",
+    ),
+    "a value of another type": (
+        _last_arm(lambda arm: _replace(arm, "--max-model-len", "many")),
+        "--max-model-len",
+        "invalid int value: 'many'",
+    ),
+    "JSON on several lines": (
+        _last_arm(lambda arm: _replace(arm, "--override-neuron-config", '{\n "tp_degree": 32\n}')),
+        "--override-neuron-config",
+        "KEY=VALUE",
+    ),
+    "an engine option that it does not have": (
+        _last_arm(lambda arm: arm["engine"].update(no_such_thing=1)),
+        "no_such_thing",
+        "no such option",
+    ),
+    "a key of speculation that it does not have": (
+        _last_arm(lambda arm: arm["engine"]["speculative_config"].update(window=7)),
+        "speculative_config.window",
+        "no such key",
+    ),
+    "a key of the neuron config that it does not have": (
+        _last_arm(lambda arm: arm["config"].update(no_such_key=1)),
+        "no_such_key",
+        "would leave it out",
+    ),
+    "a value of the neuron config that it refuses": (
+        _last_arm(lambda arm: arm["config"].update(torch_dtype="float7")),
+        "torch_dtype",
+        "AssertionError: Unsupported dtype: float7",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_what_the_image_refuses_names_arm_key_and_reason(what: str, reference_image: Image) -> None:
+    spoil, key, why = REFUSALS[what]
+    spoil(reference_image)
+    code, lines = reference_image.ask()
+    assert code == in_image.REFUSED
+    (line,) = lines
+    assert (line["arm"], line["key"]) == ("qwen-sd-vllm", key)
+    assert why in line["why"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("decode_context_length_buckets", [1024]),
+        ("num_seqs_buckets", [2]),
+        ("num_batched_tokens_buckets", [512]),
+    ],
+)
+def test_the_native_plugins_own_functions_judge_its_buckets(
+    key: str, value: list[int], native_image: Image
+) -> None:
+    native_image.arms[0]["config"][key] = value
+    code, lines = native_image.ask()
+    assert code == in_image.REFUSED
+    assert [(line["arm"], line["key"]) for line in lines] == [("qwen-today", key)]
+
+
+SILENCES: dict[str, tuple[str, str, str]] = {
+    "an import that wants a device": (
+        "vllm.entrypoints.openai.cli_args",
+        "raise RuntimeError('Failed to infer device type')",
+        "server arguments",
+    ),
+    "a parser that does not take a model alone": (
+        "vllm.entrypoints.openai.cli_args",
+        "def make_arg_parser(parser):\n    parser.add_argument('--needed', required=True)\n    return parser",
+        "server arguments",
+    ),
+    "an engine of another make": ("vllm.engine.arg_utils", "class EngineArgs: pass", "engine options"),
+    "a module that ends the process": (
+        "neuronx_distributed_inference.models.config",
+        "raise SystemExit('no Neuron device')",
+        "neuron config",
+    ),
+    "a configuration that asks the machine": (
+        "neuronx_distributed_inference.models.config",
+        "class NeuronConfig:\n    def __init__(self, **given):\n        raise AssertionError('no device')",
+        "neuron config",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SILENCES)
+def test_code_that_does_not_load_without_a_device_says_nothing_about_the_arms(
+    what: str, reference_image: Image
+) -> None:
+    module, text, part = SILENCES[what]
+    reference_image.module(module, text)
+    code, lines = reference_image.ask()
+    assert code == in_image.CANNOT_SAY
+    assert [line["part"] for line in lines] == [part]
+    assert all(line["why"] for line in lines)
+
+
+def test_a_refusal_outweighs_a_part_that_cannot_say(reference_image: Image) -> None:
+    reference_image.module("vllm.engine.arg_utils", "import no_such_module")
+    reference_image.arms[0]["config"]["no_such_key"] = 1
+    code, lines = reference_image.ask()
+    assert code == in_image.REFUSED
+    assert [sorted(line) for line in lines] == [["arm", "key", "why"], ["part", "why"]]
+
+
+@pytest.mark.skipif(
+    not ENGINE.exists(), reason="no vLLM: the lab's engine is not installed (scripts/lab does it)"
+)
+def test_a_real_vllm_takes_the_arms_of_the_lab_and_names_what_it_does_not(tmp_path: Path) -> None:
+    arms = [
+        {
+            "name": arm.name,
+            "dialect": arm.runtime.dialect,
+            "serve": serve_argv(arm),
+            "engine": json.loads(compile_argv(arm)[-1]),
+            "config": compile_config(arm),
+        }
+        for arm in load(ROOT / "experiments" / "lab-tiny.yaml").arms
+    ]
+    file = tmp_path / "asked.json"
+    found = []
+    for spoil in (False, True):
+        if spoil:
+            arms[0]["serve"] += ["--no-such-thing", "1"]
+            arms[1]["engine"]["speculative_config"]["window"] = 3
+        file.write_text(json.dumps(arms), encoding="utf-8")
+        done = subprocess.run(
+            [str(ENGINE), str(Path(in_image.__file__)), str(file)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        found.append(
+            (done.returncode, [json.loads(one) for one in done.stdout.splitlines() if one[:1] == "{"])
+        )
+    assert found[0] == (in_image.TAKEN, [])
+    code, lines = found[1]
+    assert code == in_image.REFUSED
+    assert [line["key"] for line in lines] == ["--no-such-thing", "speculative_config.window"]
