@@ -1,4 +1,4 @@
-"""The report of cdk-nag as plain data."""
+"""The report of cdk-nag as plain data, and what of it we keep: `acknowledged.yaml`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
+
+KEPT: dict[str, Any] = yaml.safe_load(
+    Path(__file__).with_name("acknowledged.yaml").read_text(encoding="utf-8")
+)
 
 
 @dataclass(frozen=True)
@@ -33,3 +40,32 @@ def findings(report: Path) -> list[Finding]:
             for construct in violation["violatingConstructs"]
         ]
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acknowledged:
+    """One finding that is kept, wherever the stacks have it."""
+
+    rule: str
+    place: str
+    what: str
+    reason: str
+
+    def covers(self, finding: Finding) -> bool:
+        """Whether this is that finding; its path may have a stage in front and a resource behind."""
+        place = re.search(rf"(^|/){self.place}(/|$)", finding.path)
+        return (
+            finding.rule == self.rule
+            and place is not None
+            and re.fullmatch(self.what, finding.what) is not None
+        )
+
+
+def acknowledged(which: str) -> list[Acknowledged]:
+    """Of the `experiment` or of the `pipeline`."""
+    return [
+        Acknowledged(rule=entry["rule"], place=place, what=what, reason=entry["reason"])
+        for entry in KEPT[which]
+        for place, named in entry["places"].items()
+        for what in named or [""]
+    ]

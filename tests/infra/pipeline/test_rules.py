@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.acknowledged import Acknowledged
-from infra.pipeline.acknowledged import ACKNOWLEDGED
-from tests.infra.findings import Finding
+from tests.infra.findings import Acknowledged, Finding, acknowledged
 from tests.infra.pipeline.bootstrap import FILE
 
+ACKNOWLEDGED = acknowledged("pipeline")
 LEFT_TO_CDK = {"E3703 Prefer using Fn::Sub over Fn::Join with an empty delimiter"}
 """A matter of style, in what CDK writes."""
 _EXPERIMENT = re.compile(
@@ -27,7 +26,7 @@ def ours(rule_findings: list[Finding]) -> list[Finding]:
 
 
 def covering(finding: Finding) -> list[Acknowledged]:
-    return [entry for entry in ACKNOWLEDGED if entry.covers(finding.rule, finding.path, finding.what)]
+    return [entry for entry in ACKNOWLEDGED if entry.covers(finding)]
 
 
 def test_every_finding_is_acknowledged_once_with_a_reason(rule_findings: list[Finding]) -> None:
