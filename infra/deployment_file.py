@@ -16,6 +16,9 @@ from infra.errors import InfraError
 NAME = "deployment.yaml"
 BUILDERS = ("docker", "codebuild")
 _LARGEST_BYTES = 2**20
+_DEEPEST = 10
+_LONGEST = 300
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+")
 _POLICY_NAME = re.compile(r"[\w+=,.@-]{1,128}", re.ASCII)
 _PRINCIPAL = re.compile(
@@ -106,16 +109,28 @@ def parse(path: Path) -> Any:
     """What a YAML file holds. Raises `InfraError` with one line."""
     try:
         text = whole_text(path, most_bytes=_LARGEST_BYTES)
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
-            raise InfraError(
-                f"{path}: has an alias (*); write the value out"
-            )  # a few can stand for gigabytes
-        return yaml.safe_load(text)
+        _refuse_monsters(text, path)
+        return yaml.load(text, Loader=_Loader)
     except UnreadableFile as error:
         raise InfraError(f"{path}: {error}; start from the committed {path.name}") from None
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, OverflowError, RecursionError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise InfraError(f"{path}: is not valid YAML ({first}); fix it") from None
+
+
+def _refuse_monsters(text: str, path: Path) -> None:
+    """What such a file never needs, found on the flat stream of events, before anything recurses over it or prints it."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise InfraError(f"{path}: nests more than {_DEEPEST} levels; see the committed {path.name}")
+        if isinstance(event, yaml.AliasEvent):
+            raise InfraError(f"{path}: has an alias (*); write the value out")
+        if isinstance(event, yaml.ScalarEvent) and len(event.value) > _LONGEST:
+            raise InfraError(
+                f"{path}: has a value of more than {_LONGEST} characters; see the committed {path.name}"
+            )
 
 
 def mapping(value: Any, where: str) -> Mapping[str, Any]:

@@ -45,3 +45,8 @@ def container_insights_log_groups(experiment: Experiment) -> tuple[str, ...]:
 def way_in_name(experiment: Experiment) -> str:
     """Tag `Name` of the instance through which a private endpoint is reached, and its Auto Scaling group."""
     return f"{experiment.name}-way-in"
+
+
+def notices_topic(experiment: Experiment) -> str:
+    """SNS topic that alarms report to."""
+    return f"{experiment.name}-notices"

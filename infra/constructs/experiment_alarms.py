@@ -13,6 +13,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
 from infra.alarms import CompositeAlarm, MetricAlarm, alarms
+from infra.naming import notices_topic
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -68,7 +69,7 @@ class ExperimentAlarms(Construct):
         topic = sns.Topic(
             self,
             "Notices",
-            topic_name=f"{experiment.name}-notices",
+            topic_name=notices_topic(experiment),
             master_key=key,
             enforce_ssl=True,
         )

@@ -7,8 +7,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from experiment.catalogue.prices import TRN2_ON_DEMAND
+from infra.naming import notices_topic
 from operations import cluster_view, nodegroup, stacks, storage, undescribed
 from operations.access import cluster_of
+from operations.aws_errors import AwsError
+from operations.deploying import deploy_command
 from operations.errors import OperationsError, OutsideError
 from operations.options import add_experiment, as_json, aws_of, experiment_of
 from operations.running.state import RunStore
@@ -40,6 +43,7 @@ def execute(options: argparse.Namespace) -> int:
         "cluster": _cluster,
         "artifacts": _artifacts,
         "alarms": _alarms,
+        "notices": _notices,
         "run": _run,
         "undescribed": _undescribed,
     }
@@ -147,6 +151,32 @@ def _undescribed(experiment: Experiment, aws: Aws) -> dict[str, Any]:
     return {"stacks": [{**vars(one), "line": one.line()} for one in found], "untold": untold}
 
 
+def _notices(experiment: Experiment, aws: Aws) -> list[dict[str, str]] | None:
+    """Who hears of the alarms; nothing where their topic is not deployed."""
+    topic = f"arn:aws:sns:{aws.region}:{aws.account}:{notices_topic(experiment)}"
+    try:
+        found = list(aws.client("sns").every("list_subscriptions_by_topic", "Subscriptions", TopicArn=topic))
+    except AwsError as error:
+        if error.code in ("NotFound", "NotFoundException"):
+            return None
+        raise
+    waiting = "has not confirmed yet: the mail from AWS Notifications asks for it"
+    return [
+        {
+            "name": one["Endpoint"],
+            "state": waiting if one["SubscriptionArn"] == "PendingConfirmation" else "hears of alarms",
+        }
+        for one in found
+    ]
+
+
+def _nobody(name: str) -> dict[str, str]:
+    return {
+        "name": "nobody",
+        "state": f"hears of alarms; write alarm_email into deployment.yaml, then {deploy_command(name)}",
+    }
+
+
 def _run(experiment: Experiment, aws: Aws) -> dict[str, Any] | None:
     held = RunStore(experiment, aws).current()
     return held.state.as_json() if held else None
@@ -173,6 +203,9 @@ def _text(page: dict[str, Any]) -> str:
         rows += [("weights", name, _there(found)) for name, found in there["weights"].items()]
         rows += [("artifact", name, _there(found)) for name, found in there["compiled"].items()]
     rows += [("alarm", one["name"], one["state"]) for one in page["alarms"] or ()]
+    if page["notices"] is not None:
+        told = page["notices"] or [_nobody(page["experiment"])]
+        rows += [("notices", one["name"], one["state"]) for one in told]
     if (run := page["run"]) is not None:
         rows.append(
             ("run", run["id"], f"at {run['step']}, begun {run['begun']}; scripts/run goes on with it")

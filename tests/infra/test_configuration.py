@@ -114,7 +114,7 @@ def test_everything_that_lasts_is_read_from_the_file(lasting: Callable[[str], La
         ("admins: !!int ''", "is not valid YAML"),
         ("admins: !!bool x", "is not valid YAML"),
         ("admins: &a [x]\npipeline_role: *a", "has an alias (*); write the value out"),
-        ("[" * 5000, "is not valid YAML"),
+        ("[" * 5000, "nests more than 10 levels"),
     ],
 )
 def test_a_wrong_value_is_one_line(lasting: Callable[[str], Lasting], text: str, line: str) -> None:

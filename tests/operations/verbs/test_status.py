@@ -115,3 +115,14 @@ def test_status_says_what_to_do_about_a_deployment_that_broke_off(
 @pytest.mark.parametrize("status", ["CREATE_COMPLETE", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "absent"])
 def test_what_is_well_or_under_way_is_not_halfway(status: str) -> None:
     assert stacks.halfway(stacks.Stack(name="a", status=status), "qwen3-32b", region="us-east-2") is None
+
+
+def test_status_says_who_hears_of_alarms(world: World, say: Say) -> None:
+    sns = world.client("sns")
+    assert "notices" not in say("status")[1], "without the topic nothing is deployed that could be silent"
+    topic = sns.create_topic(Name="qwen3-32b-notices")["TopicArn"]
+    shown = " ".join(say("status")[1].split())
+    assert "nobody hears of alarms; write alarm_email into deployment.yaml, then .venv/bin/npx cdk" in shown
+    sns.subscribe(TopicArn=topic, Protocol="email", Endpoint="team@example.com")
+    (told,) = json.loads(say("status", "--json")[1])["notices"]
+    assert told["name"] == "team@example.com"
