@@ -1,9 +1,9 @@
 """One state of the repository as plain data: experiments resolved, manifests as committed, templates as synthesized.
 
-Run as a program inside the tree that it describes, so that each state is read by its own code: the schema, the artifact
-key and the stacks of BASE may differ from ours. It imports nothing of this package for that reason.
+Each state runs its own copy in a process, so that its own code reads it: names of modules, the schema, the artifact key
+and the stacks of BASE may differ from ours. So this path stays, and what it prints may gain keys but keeps those it has.
 
-    PYTHONPATH=TREE python -P snapshot.py TREE [--templates]
+    PYTHONPATH=TREE python -P TREE/operations/review/snapshot.py TREE [--templates]
 """
 
 from __future__ import annotations
@@ -74,8 +74,6 @@ def _add(state: dict[str, Any], tree: Path, path: Path, *, templates: bool) -> N
     name = experiment.name
     state["objects"][name] = committed(tree / "manifests" / name)
     state["experiments"][name] = described(experiment, state["objects"][name])
-    if lab_only(experiment) and not state["objects"][name]:
-        return  # a state from before the lab's experiments were rendered
     if stale := _staleness(experiment, tree):
         state["problems"].append(stale)
     elif templates and not lab_only(experiment):
@@ -114,7 +112,7 @@ def described(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> dict
 
 def lab_only(experiment: Any) -> bool:
     """Whether it has nothing on AWS."""
-    return any(getattr(arm.runtime, "lab_only", False) for arm in experiment.arms)
+    return any(arm.runtime.lab_only for arm in experiment.arms)
 
 
 def committed(folder: Path) -> dict[str, list[dict[str, Any]]]:

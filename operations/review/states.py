@@ -12,9 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from operations.errors import OperationsError, OutsideError, UsageError
+from operations.errors import OutsideError, UsageError
 
-_SNAPSHOT = Path(__file__).with_name("snapshot.py")
+_SNAPSHOT = "operations/review/snapshot.py"
+"""In every state, for good: a commit that moves it cannot be compared with what was before."""
+_PARTS = ("experiments", "objects", "templates", "delivery", "problems")
+_OF_AN_EXPERIMENT = ("facts", "prompts", "arms", "cost", "undeclared")
 
 
 def check_out(base: str, *, repository: Path, into: Path) -> str:
@@ -39,28 +42,51 @@ def check_out(base: str, *, repository: Path, into: Path) -> str:
 
 
 def describe(trees: Mapping[str, Path], *, templates: bool) -> list[dict[str, Any]]:
-    """Snapshots (see `snapshot.py`) of trees by what they are called, side by side: most of the time is starting.
+    """Snapshots of trees by what they are called, each by its own `snapshot.py`, at once: most of the time is starting.
 
-    Raises `OperationsError` where a state's own code fails.
+    Raises `UsageError` for a state that has none, whose code fails, or that tells less than is compared.
     """
+    for name, tree in trees.items():
+        if not (tree / _SNAPSHOT).is_file():
+            raise UsageError(
+                f"{name}: has no {_SNAPSHOT}, by which a state describes itself; compare with a later commit"
+            )
     running = [_start(tree, templates=templates) for tree in trees.values()]
     ended = [process.communicate() for process in running]
-    states = []
-    for name, process, (out, err) in zip(trees, running, ended, strict=True):
-        if process.returncode:
-            last = (err.strip().splitlines() or ["it said nothing"])[-1]
-            raise OperationsError(
-                f"{name}: its code does not run with what is installed here ({last}); run scripts/setup, or compare "
-                "with a later commit"
-            )
-        state: dict[str, Any] = json.loads(out)
-        states.append(state)
-    return states
+    return [
+        _state(name, out, err, failed=process.returncode != 0)
+        for name, process, (out, err) in zip(trees, running, ended, strict=True)
+    ]
+
+
+def _state(name: str, out: str, err: str, *, failed: bool) -> dict[str, Any]:
+    if failed:
+        last = (err.strip().splitlines() or ["it said nothing"])[-1]
+        raise UsageError(
+            f"{name}: its code does not run with what is installed here ({last}); run scripts/setup, or compare "
+            "with a later commit"
+        )
+    state: dict[str, Any] = json.loads(out)
+    missing = [part for part in _PARTS if part not in state]
+    for experiment in state.get("experiments", {}).values():
+        missing += [part for part in _OF_AN_EXPERIMENT if part not in experiment and part not in missing]
+    if missing:
+        raise UsageError(
+            f"{name}: its {_SNAPSHOT} does not tell {', '.join(missing)}; compare with a later commit, or rebase this "
+            f"tree if {name} is newer"
+        )
+    return state
 
 
 def _start(tree: Path, *, templates: bool) -> subprocess.Popen[str]:
-    # -P: this folder must not stand on the path of the other state's code
-    command = [sys.executable, "-P", str(_SNAPSHOT), str(tree), *(["--templates"] if templates else [])]
+    # -P: the folder of the program must not stand on the path
+    command = [
+        sys.executable,
+        "-P",
+        str(tree / _SNAPSHOT),
+        str(tree),
+        *(["--templates"] if templates else []),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.Popen(
         command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

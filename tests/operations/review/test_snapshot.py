@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,13 @@ CODE = (
 )
 FILE = "experiments/qwen3-32b.yaml"
 LAB = "experiments/lab-tiny.yaml"
+Base = Callable[[Callable[[], object]], str]
 
 
-def git(tree: Path, *arguments: str) -> None:
+def git(tree: Path, *arguments: str) -> str:
     identity = ("-c", "user.name=T", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
-    subprocess.run(["git", "-C", str(tree), *identity, *arguments], check=True, capture_output=True)
+    command = ["git", "-C", str(tree), *identity, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def rendered(tree: Path) -> None:
@@ -114,15 +116,59 @@ def test_nothing_changed_is_exit_0_beside_an_experiment_of_the_lab_which_is_neve
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-def test_a_base_that_did_not_render_the_lab_yet_can_be_compared_with(repository: Path) -> None:
-    git(repository, "rm", "-r", "--quiet", "manifests/lab-tiny")
-    git(repository, "commit", "--quiet", "--message", "before")
-    try:
-        git(repository, "checkout", "--quiet", "HEAD~1", "--", "manifests/lab-tiny")
-        ended = review(repository, "HEAD", "--without-templates")
-    finally:
-        git(repository, "reset", "--quiet", "--hard", "HEAD~1")
-    assert ended.returncode == 1, ended.stderr
+@pytest.fixture
+def base(repository: Path) -> Iterator[Base]:
+    """A BASE of its own: the state after an edit, committed; the working tree is as it was."""
+    first = git(repository, "rev-parse", "HEAD")
+
+    def commit(edit: Callable[[], object]) -> str:
+        edit()
+        git(repository, "add", "--all")
+        git(repository, "commit", "--quiet", "--message", "another")
+        named = git(repository, "rev-parse", "HEAD")
+        git(repository, "reset", "--quiet", "--hard", first)
+        return named
+
+    yield commit
+    git(repository, "reset", "--quiet", "--hard", first)
+
+
+def test_a_base_whose_modules_have_other_names_is_read_by_its_own_code(repository: Path, base: Base) -> None:
+    names = {"experiment.loading": "experiment.reading", "experiment.artifact": "experiment.compilation"}
+    names |= {"cdk8s_charts.manifest_file": "cdk8s_charts.manifests"}
+
+    def rename() -> None:
+        for path in repository.rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            for old, new in names.items():
+                text = re.sub(rf"\b{re.escape(old)}\b", new, text)
+            path.write_text(text, encoding="utf-8")
+        for old, new in names.items():
+            git(repository, "mv", *(f"{name.replace('.', '/')}.py" for name in (old, new)))
+
+    named = base(rename)
+    ended = review(repository, named, "--without-templates")
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "Nothing changes in what is deployed."), (
+        ended.stderr
+    )
+
+
+def test_a_base_that_cannot_describe_itself_is_no_finding_but_exit_2(repository: Path, base: Base) -> None:
+    path = repository / "operations" / "review" / "snapshot.py"
+    text = path.read_text(encoding="utf-8")
+    refusals = {
+        base(path.unlink): "has no operations/review/snapshot.py, by which",
+        base(lambda: path.write_text(text.replace('"prompts": _p', '"asked": _p'), encoding="utf-8")): (
+            "its operations/review/snapshot.py does not tell prompts; compare"
+        ),
+        base(lambda: path.write_text("import nothing_here", encoding="utf-8")): (
+            "its code does not run with what is installed here (ModuleNotFoundError: No module named 'nothing_here')"
+        ),
+    }
+    for named, why in refusals.items():
+        ended = review(repository, named, "--without-templates")
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert ended.stderr.splitlines()[1].startswith(f"review: {named}: {why}")
 
 
 def test_a_stale_render_of_the_lab_is_told_too(repository: Path) -> None:
@@ -171,20 +217,18 @@ def test_a_mistyped_instance_stops_the_review_with_its_line(repository: Path, te
     assert "nothing was compared, because this tree could not be read" in ended.stderr
 
 
-def test_a_base_that_its_own_code_refuses_is_named_and_nothing_looks_new(repository: Path) -> None:
+def test_a_base_that_its_own_code_refuses_is_named_and_nothing_looks_new(
+    repository: Path, base: Base
+) -> None:
     path = repository / FILE
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace("instance: trn2.48xlarge", "instance: trn2.48xlarg"), encoding="utf-8")
-    git(repository, "commit", "--quiet", "--all", "--message", "broken")
-    try:
-        path.write_text(text, encoding="utf-8")
-        ended = review(repository, "HEAD", "--without-templates", "--json")
-    finally:
-        git(repository, "reset", "--quiet", "--hard", "HEAD~1")
+    text = path.read_text(encoding="utf-8").replace("instance: trn2.48xlarge", "instance: trn2.48xlarg")
+    named = base(lambda: path.write_text(text, encoding="utf-8"))
+    ended = review(repository, named, "--without-templates", "--json")
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "review: HEAD: experiments/qwen3-32b.yaml:" in ended.stderr
+    assert f"review: {named}: experiments/qwen3-32b.yaml:" in ended.stderr
     assert (
-        "because HEAD could not be read in full: fix what stands above, or name another BASE" in ended.stderr
+        f"because {named} could not be read in full: fix what stands above, or name another BASE"
+        in ended.stderr
     )
 
 
