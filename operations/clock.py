@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from types import FrameType
 from typing import Protocol
 
 
@@ -25,6 +29,26 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+class TooLateError(BaseException):
+    """What `within` ends. No `Exception`, because a library would take that for a failed try and begin another."""
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """TooLateError once so much time has gone, whatever the main thread waits for."""
+
+    def late(_number: int, _frame: FrameType | None) -> None:
+        raise TooLateError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def stamp(moment: datetime) -> str:

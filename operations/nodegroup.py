@@ -47,14 +47,15 @@ def read_or_assume(experiment: Experiment, aws: Aws) -> Group:
     try:
         return read(experiment, aws)
     except AwsError:
-        return Group(
-            name=neuron_nodegroup(experiment),
-            arn="",
-            status="unknown",
-            desired=experiment.cluster.max_nodes,
-            largest=experiment.cluster.max_nodes,
-            issues=(),
-        )
+        return assumed(experiment)
+
+
+def assumed(experiment: Experiment) -> Group:
+    """The group that the file describes, with as many nodes as it may have."""
+    most = experiment.cluster.max_nodes
+    return Group(
+        name=neuron_nodegroup(experiment), arn="", status="unknown", desired=most, largest=most, issues=()
+    )
 
 
 def read(experiment: Experiment, aws: Aws) -> Group:

@@ -8,16 +8,19 @@ AWS-StartPortForwardingSessionToRemoteHost. Not run on AWS.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import subprocess
+from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from experiment.naming import cluster_name
 from infra.naming import way_in_name
-from operations.errors import OutsideError
+from operations.errors import OperationsError, OutsideError
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -25,7 +28,13 @@ if TYPE_CHECKING:
 
 PLUGIN = "session-manager-plugin"
 DOCUMENT = "AWS-StartPortForwardingSessionToRemoteHost"
+LEAST = "1.2.498.0"
+OPENS_S = 60
+_ENDS_S = 5
 _READY = "Waiting for connections"
+_RESPONSE = "AWS_SSM_START_SESSION_RESPONSE"
+"""The plugin is given the name of this variable where versions up to 1.2.497.0 were given its content
+(https://github.com/aws/aws-cli/blob/v2/awscli/customizations/sessionmanager.py)."""
 
 
 @contextmanager
@@ -53,7 +62,9 @@ def into(experiment: Experiment, aws: Aws, *, host: str) -> Iterator[int]:
         with _forwarding(plugin, opened, request, region=aws.region):
             yield port
     finally:
-        ssm.terminate_session(SessionId=session["SessionId"])
+        # What was done through the tunnel counts; a session that nobody ends times out by itself.
+        with suppress(OperationsError):
+            ssm.terminate_session(SessionId=session["SessionId"])
 
 
 @contextmanager
@@ -61,25 +72,55 @@ def _forwarding(
     plugin: str, session: dict[str, Any], request: dict[str, Any], *, region: str
 ) -> Iterator[None]:
     endpoint = f"https://ssm.{region}.amazonaws.com"
-    arguments = [plugin, json.dumps(session), region, "StartSession", "", json.dumps(request), endpoint]
-    process = subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
-    )
+    # The token opens the session, and everybody on this machine may read command lines.
+    arguments = [plugin, _RESPONSE, region, "StartSession", "", json.dumps(request), endpoint]
     try:
-        said = []
-        for line in process.stdout or ():
-            said.append(line.strip())
-            if _READY in line:
-                break
-        else:
+        process = subprocess.Popen(
+            arguments,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, _RESPONSE: json.dumps(session)},
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        raise OutsideError(f"{plugin}: cannot be run ({error.strerror}); install it again") from None
+    said, opened = deque[str](maxlen=20), Event()
+    listener = Thread(target=_listen, args=(process, said, opened), daemon=True)
+    listener.start()
+    try:
+        if not opened.wait(OPENS_S) or _READY not in " ".join(said):
             last = next((line for line in reversed(said) if line), "it said nothing")
             raise OutsideError(
-                f"{PLUGIN}: the session to {request['Target']} did not open ({last}); run this again"
+                f"{PLUGIN}: the session to {request['Target']} did not open ({last[:200]}); install version {LEAST} or later, "
+                "then run this again"
             )
         yield
     finally:
-        process.terminate()
-        process.communicate()
+        _end(process, listener)
+
+
+def _end(process: subprocess.Popen[str], listener: Thread) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=_ENDS_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    listener.join(_ENDS_S)
+    if process.stdout is not None and not listener.is_alive():
+        process.stdout.close()
+
+
+def _listen(process: subprocess.Popen[str], said: deque[str], opened: Event) -> None:
+    """Read all that the plugin says: it writes a line for each connection, and stops when nobody reads them."""
+    for line in process.stdout or ():
+        if not opened.is_set():
+            said.append("".join(character if character.isprintable() else "?" for character in line.strip()))
+        if _READY in line:
+            opened.set()
+    opened.set()  # it has ended, opened or not
 
 
 def _node(experiment: Experiment, aws: Aws) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 from botocore.awsrequest import AWSResponse
 from moto.core.models import botocore_stubber
 
-from tests.operations.clients import shared_client
+from operations.prices import PRICING_REGION
+from tests.operations.clients import REGION, shared_client
 
 BODIES = {
     "a login page": b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body>Sign in</body></html>",
@@ -70,11 +71,13 @@ class Foreign:
 @contextmanager
 def in_place_of(foreign: Foreign) -> Iterator[Foreign]:
     """As long as it lasts, for the clients that all tests share."""
+    clients = [shared_client(service, *where) for service in SERVICES for where in ((), (REGION,))]
+    clients.append(shared_client("pricing", PRICING_REGION))
     try:
-        for service in SERVICES:
-            shared_client(service).meta.events.register_first("before-send", foreign, unique_id="foreign")
+        for client in clients:
+            client.meta.events.register_first("before-send", foreign, unique_id="foreign")
         yield foreign
     finally:
-        for service in SERVICES:
-            shared_client(service).meta.events.unregister("before-send", foreign, unique_id="foreign")
+        for client in clients:
+            client.meta.events.unregister("before-send", foreign, unique_id="foreign")
         botocore_stubber.enabled = True

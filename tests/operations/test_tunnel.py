@@ -17,7 +17,7 @@ from operations.aws import Aws
 from operations.errors import OutsideError
 
 HOST = "abc.gr7.us-east-2.eks.amazonaws.com"
-OPENS = '#!/bin/sh\nprintf "%s\\n" "$@" > "{log}"\necho\necho "Port 1 opened for sessionId me."\necho "Waiting for connections..."\nexec sleep 600\n'
+OPENS = '#!/bin/sh\nprintf "%s\\n" "$@" "$AWS_SSM_START_SESSION_RESPONSE" > "{log}"\necho\necho "Port 1 opened for sessionId me."\necho "Waiting for connections..."\nexec sleep 600\n'
 REFUSES = '#!/bin/sh\necho "TargetNotConnected: i-1 is not connected"\nexit 255\n'
 
 
@@ -80,7 +80,8 @@ def test_a_session_is_opened_through_the_way_in_and_ended(
     log = _plugin(tmp_path, OPENS, monkeypatch)
     account = Account(online=True)
     with tunnel.into(experiment, account.aws(), host=HOST) as port:
-        session, region, action, _profile, request, endpoint = log.read_text().splitlines()
+        name, region, action, _profile, request, endpoint, session = log.read_text().splitlines()
+    assert name == "AWS_SSM_START_SESSION_RESPONSE", "and no token, since everybody may read command lines"
     assert json.loads(session) == {"SessionId": "session-1", "StreamUrl": "wss://x", "TokenValue": "t"}
     assert (region, action, endpoint) == ("us-east-2", "StartSession", "https://ssm.us-east-2.amazonaws.com")
     assert json.loads(request)["Parameters"]["localPortNumber"] == [str(port)]

@@ -1,0 +1,75 @@
+"""An endpoint that takes every connection and says nothing, and a plugin that does not open its session."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from experiment import Experiment
+from operations import tunnel
+from operations.errors import OutsideError
+from operations.verbs import scale
+from tests.operations.test_tunnel import HOST, Account
+from tests.operations.verbs.conftest import Say
+
+HANGS = "#!/bin/sh\nexec sleep 600\n"
+TALKS = '#!/bin/sh\necho "Waiting for connections..."\nyes "Connection accepted" | head -n 20000\ntouch "$0.done"\nexec sleep 600\n'
+
+
+@pytest.fixture
+def silence(monkeypatch: pytest.MonkeyPatch, credentials: None) -> Iterator[None]:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(50)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{listening.getsockname()[1]}")
+        yield
+
+
+@pytest.mark.parametrize("more", [(), ("--json",), ("--account", "123456789012")])
+def test_the_emergency_stop_says_what_it_waits_for_and_ends_soon(
+    more: tuple[str, ...], silence: None, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scale, "LIMIT_S", 3)
+    began = time.monotonic()
+    code, out, err = say("scale", "0", *more)
+    assert time.monotonic() - began < 20
+    assert (code, out) == (3, "")
+    first, last = err.splitlines()
+    assert first == "scale: asks EKS in us-east-2 for 0 nodes of qwen3-32b, 3 s at most"
+    assert "EKS in us-east-2 did not answer within 3 s, so nodes may still bill" in last
+
+
+def _plugin(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    program = folder / tunnel.PLUGIN
+    program.write_text(text)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return program
+
+
+def test_a_plugin_that_never_opens_its_session_is_one_line(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, credentials: None
+) -> None:
+    monkeypatch.setattr(tunnel, "OPENS_S", 0.5)
+    _plugin(tmp_path, HANGS, monkeypatch)
+    with (
+        pytest.raises(OutsideError, match=r"did not open .it said nothing.; install version 1\.2\.498\.0"),
+        tunnel.into(experiment, Account(online=True).aws(), host=HOST),
+    ):
+        pass
+
+
+def test_a_plugin_that_talks_for_hours_is_listened_to(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, credentials: None
+) -> None:
+    """A line for each connection fills the pipe of one that nobody reads, and the tunnel stands still."""
+    program = _plugin(tmp_path, TALKS, monkeypatch)
+    with tunnel.into(experiment, Account(online=True).aws(), host=HOST):
+        end = time.monotonic() + 30
+        while not program.with_name(f"{program.name}.done").exists():
+            assert time.monotonic() < end
+            time.sleep(0.05)
