@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from operations.answers import Answer
 from operations.deploying import deploy_command
 from operations.errors import OperationsError, OutsideError
 
 TIMEOUT_S = 20
 """After which kubectl gives up on a request that the endpoint does not answer."""
+_PROCESS_S = 120
+"""For a kubectl that does not even give up: its login may wait for somebody."""
 
 _UNREACHABLE = re.compile(
     r"Unable to connect|connection refused|no such host|i/o timeout|deadline exceeded|TLS handshake|"
@@ -91,15 +94,35 @@ class Kubernetes:
         return subprocess.run([*self._command, *arguments], check=False).returncode
 
     def _json(self, arguments: Sequence[str]) -> Any:
-        return json.loads(self._run([*arguments, "--output=json"]))
+        doing, said = f"kubectl {' '.join(arguments[:3])}", self._run([*arguments, "--output=json"])
+        try:
+            found = json.loads(said)
+        except (ValueError, RecursionError):
+            found = None
+        if not _whole(found):
+            raise _unreadable(doing, "no object")
+        return _answer(found, lambda key: _unreadable(doing, f"no {key}"))
 
     def _run(self, arguments: Sequence[str], *, stdin: str | None = None) -> str:
         command = [*self._command, f"--request-timeout={TIMEOUT_S}s", *arguments]
         try:
-            result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+            result = subprocess.run(
+                command,
+                input=stdin,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=_PROCESS_S,
+            )
         except OSError as error:
             raise OutsideError(
                 f"{command[0]}: cannot be run ({error.strerror}); run scripts/setup again"
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise OutsideError(
+                f"kubectl {' '.join(arguments[:3])}: does not end within {_PROCESS_S} s; check network and credentials, then "
+                "run this again"
             ) from None
         if result.returncode != 0:
             raise explain(
@@ -108,10 +131,38 @@ class Kubernetes:
         return result.stdout
 
 
+def _whole(found: Any) -> bool:
+    """Whether it is an object with a name, or a list of such."""
+    if not isinstance(found, dict):
+        return False
+    if "items" in found:
+        return isinstance(found["items"], list) and all(map(_whole, found["items"]))
+    metadata = found.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        return False
+    parts = (metadata.get("labels"), found.get("spec"), found.get("status"), found.get("data"))
+    return all(part is None or isinstance(part, dict) for part in parts)
+
+
+def _answer(value: Any, lacking: Callable[[str], Exception]) -> Any:
+    """Without nulls, which Kubernetes takes for absent, and with one line for what a reader misses."""
+    if isinstance(value, dict):
+        kept = {key: _answer(inner, lacking) for key, inner in value.items() if inner is not None}
+        return Answer(kept, lacking)
+    return [_answer(inner, lacking) for inner in value] if isinstance(value, list) else value
+
+
+def _unreadable(doing: str, what: str) -> OutsideError:
+    return OutsideError(
+        f"{doing}: the answer is not one of a cluster (it has {what}); check the endpoint, network and proxy, then run this again"
+    )
+
+
 def explain(stderr: str, *, doing: str, experiment_name: str) -> OperationsError:
     """The error of what kubectl complained about."""
     deploy = deploy_command(experiment_name)
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    printable = "".join(one if one.isprintable() or one == "\n" else "?" for one in stderr)
+    lines = [line.strip()[:500] for line in printable.splitlines() if line.strip()]
     last = lines[-1] if lines else "kubectl said nothing"
     if "(NotFound)" in stderr or "the server doesn't have a resource type" in stderr:
         return NotFoundError(
