@@ -11,7 +11,9 @@ from types import FrameType
 
 from cdk8s_charts.errors import ChartError
 from experiment import InvalidExperiment
+from experiment.errors import printable
 from operations.errors import OperationsError, fault
+from operations.terminal import escaped
 from operations.verbs import VERBS
 
 EPILOG = (
@@ -24,6 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one verb; the exit code says how it ended (see --help)."""
     signal.signal(signal.SIGTERM, _interrupt)
     options = parser().parse_args(arguments)
+    with escaped():
+        return _carry_out(options)
+
+
+def _carry_out(options: argparse.Namespace) -> int:
     try:
         return VERBS[options.verb].execute(options)
     except InvalidExperiment as error:
@@ -33,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{options.verb}: {error}", file=sys.stderr)
         return 2
     except OperationsError as error:
-        print(f"{options.verb}: {error}", file=sys.stderr)
+        print(f"{options.verb}: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print(f"{options.verb}: interrupted; it can be run again", file=sys.stderr)

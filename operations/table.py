@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from experiment.errors import printable
+
 WIDTH = 100
 
 
@@ -11,6 +13,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as needed; the last one is wrapped."""
     if not rows:
         return ""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in (headings, *rows)) for column in range(len(headings) - 1)]
     room = max(24, WIDTH - sum(widths) - 2 * len(widths))
     lines = []

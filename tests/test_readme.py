@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiment import InvalidExperiment, load
+from tests.cdk8s_charts.committed import objects_of
 from tests.conftest import REFERENCE, ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -44,6 +45,12 @@ def test_the_demo_shown_has_both_arms_in_each_class_and_says_emulated() -> None:
     for class_name in experiment.classes:
         for arm in experiment.arms:
             assert re.search(rf"^{class_name} +{arm.name} +8 +0 ", shown, re.MULTILINE)
+
+
+def test_the_demo_shown_counts_the_objects_that_are_committed() -> None:
+    """Every other count of it is compared with a fresh demonstration by `.ci/run`."""
+    objects = objects_of(REFERENCE)
+    assert f"manifests     {len(objects)} objects, recorded" in _block("demo")
 
 
 def test_every_script_make_target_and_file_that_is_named_exists() -> None:

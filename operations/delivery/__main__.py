@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from cdk8s_charts.errors import ChartError
 from cdk8s_charts.manifest_file import read
 from experiment import InvalidExperiment
+from experiment.errors import printable
 from operations.errors import OperationsError, fault
 from operations.options import ROOT, add_experiment, add_json, as_json, aws_of, experiment_of, hours
+from operations.terminal import escaped
 
 if TYPE_CHECKING:
     from cdk8s_charts.manifest_file import ManifestFile
@@ -30,6 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one verb."""
     signal.signal(signal.SIGTERM, _interrupt)
     options = parser().parse_args(arguments)
+    with escaped():
+        return _carry_out(options)
+
+
+def _carry_out(options: argparse.Namespace) -> int:
     try:
         return {"start": _start, "smoke": _smoke, "compile": _compile}[options.verb](options)
     except InvalidExperiment as error:
@@ -39,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"deliver {options.verb}: {error}", file=sys.stderr)
         return 2
     except OperationsError as error:
-        print(f"deliver {options.verb}: {error}", file=sys.stderr)
+        print(f"deliver {options.verb}: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print(f"deliver {options.verb}: interrupted; it can be run again", file=sys.stderr)

@@ -14,6 +14,7 @@ from operations.errors import OperationsError, UsageError
 from operations.review.markdown import markdown
 from operations.review.report import Review, compare
 from operations.review.states import check_out, describe
+from operations.terminal import escaped
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EPILOG = (
@@ -26,6 +27,11 @@ EPILOG = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare and print."""
     options = parser().parse_args(arguments)
+    with escaped():
+        return _carry_out(options)
+
+
+def _carry_out(options: argparse.Namespace) -> int:
     try:
         review, base = _review(options.base, templates=not options.without_templates)
     except OperationsError as error:

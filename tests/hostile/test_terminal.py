@@ -1,0 +1,63 @@
+"""Texts of AWS, of a cluster or of a state file that would move the cursor or forge a line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import pytest
+
+from operations import __main__ as operations
+from operations.errors import OutsideError
+from operations.table import table
+from operations.verbs import VERBS
+
+TEXTS = {
+    "clears the screen": "\x1b[2J",
+    "sets the title": "\x1b]0;owned\x07",
+    "goes back to the start of the line": "a\rstatus: fine",
+    "rings": "\x07",
+    "deletes what was written": "a\x08\x08b",
+    "one byte for an escape": "\x9b31m",
+    "turns the direction": "\u202egnp.exe",
+    "another kind of line end": "a\u2028status: fine",
+    "next line": "a\x85status: fine",
+    "half a character": "\ud800",
+    "nothing that is seen": "a\u200bb",
+}
+
+
+def _clean(text: str) -> bool:
+    return all(line.isprintable() for line in text.split("\n"))
+
+
+@pytest.mark.parametrize("what", TEXTS)
+def test_what_a_verb_prints_moves_nothing(
+    what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(_: argparse.Namespace) -> int:
+        print(table(("stack", "why"), [("qwen3-32b", TEXTS[what]), (TEXTS[what], "fine")]))
+        print(f"progress {TEXTS[what]}")
+        raise OutsideError(f"AWS said {TEXTS[what]}")
+
+    monkeypatch.setattr(VERBS["status"], "execute", said)
+    assert operations.main(["status"]) == 3
+    out, err = capsys.readouterr()
+    assert _clean(out)
+    assert _clean(err)
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("make", [lambda text: OutsideError(f"pod {text}"), lambda text: ValueError(text)])
+def test_an_error_is_one_line_whatever_stands_in_it(
+    make: Callable[[str], Exception], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failed(_: argparse.Namespace) -> int:
+        raise make("a\nstatus: fine\n\x1b[31mstatus: all is well")
+
+    monkeypatch.setattr(VERBS["status"], "execute", failed)
+    assert operations.main(["status"]) == 3
+    err = capsys.readouterr().err
+    assert _clean(err)
+    assert len(err.splitlines()) == 1
+    assert "\\x1b[31m" in err or "\x1b" not in err
