@@ -42,8 +42,8 @@ class Command:
     """Path that answers 200 when the server is ready."""
     startup: Callable[[int], Sequence[str]] | None = None
     """Command that must succeed once thereafter; None: being ready is enough."""
-    startup_s: float = 1800
-    """How long both may take. A start takes 40 s of CPU time; a machine may be busy with others' work."""
+    startup_s: float
+    """How long both may take."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,6 +43,8 @@ class Seen:
     arm: str
     body: dict[str, Any]
     began: float
+    peer: object = None
+    """Its connection's other end."""
     ended: float = 0.0
     sent: list[float] = field(default_factory=list)
     """Seconds since its arrival at which each chunk with output left."""
@@ -103,7 +105,7 @@ class Endpoint:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         arm = request.match_info["arm"]
-        seen = Seen(arm, await request.json(), perf_counter())
+        seen = Seen(arm, await request.json(), perf_counter(), request.get_extra_info("peername"))
         self.seen.append(seen)
         if arm in FAULTS:
             return await FAULTS[arm](request)

@@ -4,6 +4,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from benchmark.metrics import BY_NAME, ERRORS, RUN_ACTIVE, TPOT
 from experiment import Experiment
 from infra.alarms import Alarm, CompositeAlarm, MetricAlarm, alarms
@@ -187,6 +189,16 @@ def test_nothing_alarms_before_the_first_run(experiment: Experiment) -> None:
             assert (state == "ALARM") == name.startswith("no-requests"), name
     assert parts(experiment, "no-data")[0] == "run-is-on"
     assert parts(experiment, "paid-node-idle")[0] == "paid-nodes"
+
+
+@pytest.mark.parametrize(
+    ("shares", "state"),
+    [((0.0, 0.06, 0.06), "ALARM"), ((0.0, 0.0, 1.0), "OK"), ((0.05, 0.05, 0.05), "OK"), ((None,) * 3, "OK")],
+)
+def test_more_than_one_failed_request_in_twenty_is_an_alarm(
+    experiment: Experiment, shares: tuple[float | None, ...], state: str
+) -> None:
+    assert State(metric(experiment, "error-rate-qwen-sd-vllm")).after(*shares) == state
 
 
 def test_one_switch_off_that_failed_is_an_alarm(experiment: Experiment) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from time import perf_counter
+from time import monotonic, perf_counter
 
 import pytest
 
@@ -126,3 +126,19 @@ def test_a_401_names_the_variables_that_a_key_is_taken_from(endpoint: Endpoint) 
     found = answer_of(endpoint.url("401"))
     assert isinstance(found, Failure)
     assert all(name in found.message for name in ("BENCHMARK_API_KEY", "OPENAI_API_KEY"))
+
+
+@pytest.mark.parametrize(("idle_s", "connections"), [(1.0, 1), (4.5, 2)])
+def test_a_connection_that_a_server_may_be_closing_is_not_used_again(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, idle_s: float, connections: int
+) -> None:
+    """uvicorn closes connections that were idle for 5 s; a request into one of them would count as its failure."""
+
+    async def twice() -> None:
+        async with session(5.0) as http:
+            assert isinstance(await ask(http, endpoint.url("early-eos") + "/chat/completions", BODY), Output)
+            monkeypatch.setattr("aiohttp.connector.monotonic", lambda: monotonic() + idle_s)
+            assert isinstance(await ask(http, endpoint.url("early-eos") + "/chat/completions", BODY), Output)
+
+    asyncio.run(twice())
+    assert len({seen.peer for seen in endpoint.seen}) == connections

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 import urllib.request
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from lab.engine.servers import Command, running
 from lab.errors import LabError
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 60
+PATIENCE_S = 300
+"""Of tests and of a server's start: generous, for a machine that does much else."""
 SERVER = """
     import os, subprocess, sys
     from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -39,7 +41,11 @@ SERVER = """
 
 def _server(name: str = "arm") -> Command:
     """A server with a child of its own, as vLLM has."""
-    return Command(name=name, argv=lambda port: [sys.executable, "-c", textwrap.dedent(SERVER), str(port)])
+    return _command(lambda port: [sys.executable, "-c", textwrap.dedent(SERVER), str(port)], name)
+
+
+def _command(argv: Callable[[int], Sequence[str]], name: str = "arm") -> Command:
+    return Command(name=name, argv=argv, startup_s=PATIENCE_S)
 
 
 def _child(log: Path) -> int:
@@ -106,7 +112,7 @@ def test_a_server_that_never_passes_its_startup_probe_is_reported_and_gone(tmp_p
 
 
 def test_a_server_that_ends_is_reported_with_its_last_error(tmp_path: Path) -> None:
-    broken = Command(name="arm", argv=lambda _: [sys.executable, "-c", "raise ValueError('no such model')"])
+    broken = _command(lambda _: [sys.executable, "-c", "raise ValueError('no such model')"])
     with (
         pytest.raises(LabError, match=r"arm arm: .* exit 1: ValueError: no such model"),
         running([broken], logs=tmp_path, at_once=1, say=lambda _: None),
@@ -115,7 +121,7 @@ def test_a_server_that_ends_is_reported_with_its_last_error(tmp_path: Path) -> N
 
 
 def test_a_command_that_is_not_there_is_reported(tmp_path: Path) -> None:
-    absent = Command(name="arm", argv=lambda _: ["/no/such/vllm"])
+    absent = _command(lambda _: ["/no/such/vllm"])
     with (
         pytest.raises(LabError, match=r"arm arm: .*/no/such/vllm"),
         running([absent], logs=tmp_path, at_once=1, say=lambda _: None),
