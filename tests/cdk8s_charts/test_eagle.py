@@ -18,8 +18,7 @@ from cdk8s_charts.render import render
 from experiment import InvalidExperiment, load
 from tests.cdk8s_charts.conftest import of_kind
 from tests.cdk8s_charts.test_command import NEURON_KEYS, OPTIONS, _table
-from tests.experiment.edits import both, put
-from tests.experiment.test_twins import EAGLE, LLAMA, SPECULATION
+from tests.experiment.edits import EAGLE, LLAMA, SPECULATION, both, put
 
 ARM = "qwen-sd-vllm"
 

@@ -1,10 +1,12 @@
-"""Edits of an experiment file's data, to be put together."""
+"""Edits of an experiment file's data, to be put together, and experiments that several tests start from."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
 from typing import Any
+
+import yaml
 
 Edit = Callable[[dict[str, Any]], object]
 
@@ -38,3 +40,95 @@ def remove(path: str) -> Edit:
 def both(*edits: Edit) -> Edit:
     """All of them, in order."""
     return lambda data: [edit(data) for edit in edits]
+
+
+def combined(text: str) -> Edit:
+    """Edits written as `BASE OTHER {path: value, -path}` in YAML: bases of this module, values put, paths removed."""
+    names, brace, rest = text.partition("{")
+    values: dict[str, Any] = yaml.safe_load(brace + rest) if brace else {}
+    edits = [globals()[name] for name in names.split()]
+    for path, value in values.items():
+        place = path.removeprefix("-")
+        place = place.replace("S.", f"{SPECULATION}.", 1) if place.startswith("S.") else place
+        edits.append(remove(place) if path.startswith("-") else put(place, value))
+    return both(*edits)
+
+
+SPECULATION = "arms.1.speculation"
+_RESERVED: dict[str, Any] = {
+    "kind": "reservation",
+    "reservation_id": "cr-0123456789abcdef0",
+    "availability_zone": "us-east-2b",
+}
+RESERVATION = put("cluster.capacity", _RESERVED)
+BLOCK = put("cluster.capacity", _RESERVED | {"kind": "capacity-block", "ends_at": "2026-12-05T11:30:00Z"})
+LLAMA = both(
+    put("target.model", "meta-llama/Llama-3.3-70B-Instruct"),
+    put(f"{SPECULATION}.draft.model", "meta-llama/Llama-3.2-1B-Instruct"),
+    put("weights", {"token_secret": "hf-token"}),
+)
+HEAD = {"model": "somebody/head", "head_for": "meta-llama/Llama-3.3-70B-Instruct"}
+EAGLE = both(LLAMA, put(f"{SPECULATION}.mode", "eagle"), put(f"{SPECULATION}.draft", HEAD))
+PLUGIN_EAGLE3 = both(EAGLE, put("runtime", "nxdi-vllm-0.16"), put(f"{SPECULATION}.mode", "eagle3"))
+NATIVE = both(
+    put("runtime", "native-vllm-0.29"),
+    put("serving.artifact_source", "scratch"),
+    put(f"{SPECULATION}.mode", "eagle3"),
+    put(f"{SPECULATION}.draft", {"model": "thoughtworks/Qwen3-32B-Eagle3", "head_for": "Qwen/Qwen3-32B"}),
+)
+MEDUSA = both(
+    LLAMA,
+    put("serving.max_num_seqs", 1),
+    lambda data: data["arms"].append(
+        {
+            "name": "medusa",
+            "speculation": {
+                "mode": "medusa",
+                "draft": HEAD | {"head_layers": 4},
+                "num_speculative_tokens": 4,
+            },
+        }
+    ),
+)
+BALANCED = both(
+    put("serving.api_key_secret", "vllm-key"),
+    put(
+        "serve",
+        {
+            "arm": "qwen-sd-vllm",
+            "certificate_arn": "arn:aws:acm:us-east-2:123456789012:certificate/"
+            "0a1b2c3d-0000-4444-8888-0123456789ab",
+            "client_cidrs": ["10.20.0.0/16"],
+        },
+    ),
+)
+LAB = both(
+    put("target.model", "lab/target"),
+    put("runtime", "vllm-cpu-0.32"),
+    put("serving", {"devices": 0, "max_model_len": 1024}),
+    put("cluster", {"instance": "lab-cpu"}),
+    put(f"{SPECULATION}.mode", "draft"),
+    put(f"{SPECULATION}.draft.model", "lab/draft"),
+    remove("benchmark.lm_eval"),
+)
+SMALL = both(
+    put("serving.devices", 1),
+    put("serving.tensor_parallel", 4),
+    put("serving.allocation", "device-plugin"),
+    put("cluster.instance", "trn2.3xlarge"),
+    put("cluster.region", "ap-southeast-4"),
+    put("cluster.availability_zones", ["ap-southeast-4a", "ap-southeast-4b"]),
+)
+DFLASH = both(
+    NATIVE,
+    LLAMA,
+    put(f"{SPECULATION}.mode", "dflash"),
+    put(f"{SPECULATION}.draft", HEAD),
+    put(f"{SPECULATION}.num_speculative_tokens", 9),
+)
+UNFUSED = both(
+    MEDUSA,
+    put("arms.2.speculation.mode", "vanilla"),
+    put("arms.2.speculation.draft", {"model": "meta-llama/Llama-3.2-1B-Instruct"}),
+    put("arms.2.speculation.num_speculative_tokens", 5),
+)

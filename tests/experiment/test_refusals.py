@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from experiment import InvalidExperiment, load
-from tests.experiment.edits import Edit, both, put
+from experiment.sweeps import MOST_ARMS
+from tests.experiment.edits import NATIVE, SPECULATION, Edit, both, combined, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,77 +16,166 @@ if TYPE_CHECKING:
 
     Variation = Callable[[Edit], Path]
 
-
-SPECULATION = "arms.1.speculation"
-REFUSED: dict[str, tuple[Edit, str, str]] = {
-    "unknown key": (put("serving.max_num_seq", 4), "serving.max_num_seq", "did you mean `max_num_seqs`?"),
-    "unknown key at the top": (put("targets", {}), "targets", "did you mean `target`?"),
-    "another client": (
-        put("benchmark.harness", "llmperf"),
-        "benchmark.harness",
-        "no longer builds or runs; remove the key",
-    ),
-    "our client by its former name": (
-        put("benchmark.harness", "native"),
-        "benchmark.harness",
-        "remove the key",
-    ),
-    "settings of another client": (
-        put("benchmark.llmperf", {"text": "classes"}),
-        "benchmark.llmperf",
-        "remove the key",
-    ),
-    "wrong type": (put("serving.max_model_len", "1024"), "serving.max_model_len", "valid integer"),
-    "unquoted version": (put("cluster.kubernetes", 1.35), "cluster.kubernetes", "put it in quotes"),
-    "version of the file": (put("version", 2), "version", "reads version 1"),
+TABLE = """
+reservation id on demand | RESERVATION | {cluster.capacity: {reservation_id: cr-0123456789abcdef0}} | cluster.capacity.reservation_id | on-demand capacity has none
+zone on demand | | {cluster.capacity: {availability_zone: us-east-2b}} | cluster.capacity.availability_zone | on-demand capacity has none
+reservation without a zone | RESERVATION | {-cluster.capacity.availability_zone} | cluster.capacity.availability_zone | kind reservation needs it
+reservation without an id | RESERVATION | {-cluster.capacity.reservation_id} | cluster.capacity.reservation_id | cr-0123456789abcdef0
+end without a block | BLOCK | {cluster.capacity.kind: reservation} | cluster.capacity.ends_at | only a capacity block has an end
+block without an end | BLOCK | {-cluster.capacity.ends_at} | cluster.capacity.ends_at | kind capacity-block needs it
+block without a reservation | BLOCK | {-cluster.capacity.reservation_id} | cluster.capacity.reservation_id | kind capacity-block needs it
+end in local time | BLOCK | {cluster.capacity.ends_at: '2026-12-05T11:30:00+01:00'} | cluster.capacity.ends_at | no instant in UTC
+end on no day | BLOCK | {cluster.capacity.ends_at: '2026-13-05T11:30:00Z'} | cluster.capacity.ends_at | no instant in UTC
+reserved zone of another region | RESERVATION {cluster.capacity.availability_zone: us-east-2c} | {cluster.capacity.availability_zone: us-west-2a} | cluster.capacity.availability_zone | no zone of us-east-2; use one of us-east-2a, us-east-2b
+a zone that its region lacks | {cluster.availability_zones: [us-east-2c, us-east-2a]} | {cluster.availability_zones: [us-east-2a, us-east-2f]} | cluster.availability_zones[1] | is no zone of us-east-2
+malformed reservation | RESERVATION | {cluster.capacity.reservation_id: r-1} | cluster.capacity.reservation_id | has another form; write the id that EC2 gave the reservation or block, as in cr-0123456789abcdef0
+more nodes than the most | {cluster.nodes: 2, cluster.max_nodes: 2} | {cluster.max_nodes: 1} | cluster.nodes | above cluster.max_nodes 1
+more gateways than zones | {cluster.network: {nat_gateways: 2}} | {cluster.network.nat_gateways: 3} | cluster.network.nat_gateways | one gateway a zone
+no way out | {cluster.network: {nat_gateways: 1}} | {cluster.network.nat_gateways: 0} | cluster.network.nat_gateways | greater than or equal to 1
+an hour that is none | {cluster.off_at_utc: '23:59'} | {cluster.off_at_utc: '24:00'} | cluster.off_at_utc | has another form; write hour and minute in UTC, as in "22:00"
+small instance where it was not seen | SMALL | {cluster.region: us-east-2, cluster.availability_zones: [us-east-2a, us-east-2b]} | cluster.region | trn2.3xlarge was not seen there
+more devices than the small instance has | SMALL | {serving.devices: 4, serving.tensor_parallel: 16} | serving.devices | use one of 1
+claims where no group is published | SMALL | {serving.allocation: dra} | serving.allocation | use `device-plugin`
+gated model without a token | LLAMA | {-weights} | target.model | no `weights.token_secret`
+gated draft without a token | {weights: {token_secret: hf-token}} | {weights.token_secret: HF_TOKEN} | weights.token_secret | has another form; write a Secret's name
+lab runtime on a Neuron instance | LAB | {cluster.instance: trn2.48xlarge, serving.devices: 8} | cluster.instance | serves in the lab only; use lab-cpu
+Neuron runtime on the lab's machine | LAB | {runtime: nxdi-vllm-0.9.1, target.model: Qwen/Qwen3-32B, S.mode: fused, S.draft.model: Qwen/Qwen3-1.7B} | cluster.instance | needs Trainium2
+lab target in a cluster | | {target.model: lab/target, S.draft.model: lab/draft} | target.model | exists nowhere else
+devices on the lab's machine | LAB | {serving.devices: 1} | serving.devices | has no Neuron device
+sharding on the lab's machine | LAB | {serving.tensor_parallel: 2} | serving.tensor_parallel | no NeuronCore
+nodes for the lab | LAB | {cluster.nodes: 1} | cluster.nodes | the lab's own machine
+quality pod in the lab | LAB | {benchmark.lm_eval: {limit: 10}} | benchmark.lm_eval | runs as a pod
+fused in the lab | LAB | {S.mode: fused} | S.mode | use mode `draft`
+no token drafted in the lab | LAB {S.num_speculative_tokens: 1} | {S.num_speculative_tokens: 0} | S.num_speculative_tokens | at least one token must be drafted
+window above an answer where a step yields one more | LAB {benchmark.max_tokens: 8} | {benchmark.max_tokens: 7} | S.num_speculative_tokens | at most k+1 tokens come out of a step
+draft model on the plugin | PLUGIN_EAGLE3 | {S.mode: fused, S.draft: {model: meta-llama/Llama-3.2-1B-Instruct}} | S.mode | a draft model is "only supported on the legacy Neuron fork of vLLM v0"
+EAGLE for Qwen3 on the plugin | PLUGIN_EAGLE3 | {target.model: Qwen/Qwen3-32B, S.draft.head_for: Qwen/Qwen3-32B} | S.mode | none for Qwen3
+DFlash on the plugin | PLUGIN_EAGLE3 | {S.mode: dflash} | S.mode | native vLLM Neuron plugin only
+window of one on EAGLE | EAGLE | {S.num_speculative_tokens: 1} | S.num_speculative_tokens | needs 2 at least
+draft model on the native plugin | NATIVE | {S.mode: fused, S.draft: {model: Qwen/Qwen3-1.7B}} | S.mode | not supported by the native plugin
+EAGLE v1 on the native plugin | NATIVE | {S.mode: eagle} | S.mode | EAGLE3 heads only
+two windows of one DFlash head | DFLASH | {S.num_speculative_tokens: [9, 15]} | S.num_speculative_tokens[1] | drafts the block that it was trained with, and qwen-sd-vllm-k9 drafts 9 tokens with the same head
+compile cache on a mounted bucket | NATIVE | {serving.artifact_source: mount} | serving.artifact_source | use `scratch`
+no mode | | {S.mode: lookahead} | S.mode | known: fused, draft
+runtime of one arm unknown | {arms.1.runtime: nxdi-vllm-0.9.1} | {arms.1.runtime: nxdi-vllm-9.9} | arms[1].runtime | did you mean nxdi-vllm-0.9.1?
+mode that the arm's own runtime lacks | {arms.1.runtime: nxdi-vllm-0.9.1} | {arms.1.runtime: nxdi-vllm-0.16} | S.mode | runtime nxdi-vllm-0.16 cannot do it
+a plain model where a head is needed | EAGLE | {S.draft: {model: meta-llama/Llama-3.2-1B-Instruct}} | S.draft.model | `head_for: meta-llama/Llama-3.3-70B-Instruct`
+a head where a model is needed | EAGLE | {S.mode: fused} | S.draft.head_for | drafts with a model of its own
+a head for another target | EAGLE | {S.draft.head_for: Qwen/Qwen3-32B} | S.draft.head_for | reads the hidden states
+a head for nobody | EAGLE | {S.draft.head_for: Qwen/Qwen3-33B} | S.draft.head_for | did you mean Qwen/Qwen3-32B?
+a head that cannot be fetched | EAGLE | {S.draft.model: my head} | S.draft.model | write it as owner/name
+unknown draft | | {S.draft.model: Qwen/Qwen3-1.8B} | S.draft.model | did you mean Qwen/Qwen3-1.7B?
+Medusa in batches | MEDUSA | {serving.max_num_seqs: 4} | serving.max_num_seqs | one request at a time
+more tokens than Medusa heads | MEDUSA | {arms.2.speculation.num_speculative_tokens: 5} | arms[2].speculation.num_speculative_tokens | the draft declares 4
+nothing to compare but a batch Job | MEDUSA | {-arms.1} | S.mode | nothing is left to compare
+unfused for Qwen3 | UNFUSED | {target.model: Qwen/Qwen3-32B, S.draft.model: Qwen/Qwen3-1.7B, arms.2.speculation.draft.model: Qwen/Qwen3-1.7B} | arms[2].speculation.mode | documented unfused for Llama
+served arm unknown | {serve: {arm: qwen-sd-vllm}} | {serve.arm: qwen-sd-vlm} | serve.arm | did you mean qwen-sd-vllm?
+served arm that is a batch Job | MEDUSA {serve: {arm: qwen-sd-vllm}} | {serve.arm: medusa} | serve.arm | no arm of this experiment that serves
+more replicas than fit | {serve: {arm: qwen-sd-vllm, replicas: 2}} | {serve.replicas: 3} | serve.replicas | hold 2 arms
+more replicas in the end than fit | {serve: {arm: qwen-sd-vllm, max_replicas: 2, replicas: 1}} | {serve.max_replicas: 3} | serve.max_replicas | hold 2 arms
+fewer replicas in the end than at first | {serve: {arm: qwen-sd-vllm, max_replicas: 2, replicas: 2}} | {serve.max_replicas: 1} | serve.max_replicas | below serve.replicas 2
+load balancer without a key | BALANCED | {-serving.api_key_secret} | serving.api_key_secret | anybody on those networks
+load balancer for nobody | BALANCED | {-serve.client_cidrs} | serve.client_cidrs | would let nobody in
+load balancer for everybody | BALANCED | {serve.client_cidrs: [0.0.0.0/0]} | serve.client_cidrs[0] | opens the load balancer to everybody
+callers without a load balancer | BALANCED | {-serve.certificate_arn} | serve.client_cidrs | no load balancer for them
+certificate of another region | BALANCED | {serve.certificate_arn: arn:aws:acm:us-east-1:123456789012:certificate/a-b} | serve.certificate_arn | takes certificates of us-east-2 only
+certificate of another service | BALANCED | {serve.certificate_arn: arn:aws:iam::123456789012:server-certificate/x} | serve.certificate_arn | is no ARN of a certificate in ACM
+arm with the service's name | {arms.1.name: qwen3-32b-servic} | {arms.1.name: qwen3-32b-service} | arms[1].name | is the promoted service's name
+quality without a question | {benchmark.lm_eval: {limit: 1}} | {benchmark.lm_eval.limit: 0} | benchmark.lm_eval.limit | greater than or equal to 1
+arm with the quality check's name | | {arms.1.name: qwen-lmeval} | arms[1].name | is the quality check's name
+both ways of holding devices | {serving.allocation: device-plugin} | {serving.allocation: both} | serving.allocation | 'dra' or 'device-plugin'
+a security level that is none | {serving.pod_security: restricted} | {serving.pod_security: privileged} | serving.pod_security | 'image-defaults', 'baseline' or 'restricted'
+a date without quotes | BLOCK | {cluster.capacity.ends_at: 20261205} | cluster.capacity.ends_at | put it in quotes
+unknown key | | {serving.max_num_seq: 4} | serving.max_num_seq | did you mean `max_num_seqs`?
+unknown key at the top | | {targets: {}} | targets | did you mean `target`?
+another client | | {benchmark.harness: llmperf} | benchmark.harness | no longer builds or runs; remove the key
+our client by its former name | | {benchmark.harness: native} | benchmark.harness | remove the key
+settings of another client | | {benchmark.llmperf: {text: classes}} | benchmark.llmperf | remove the key
+wrong type | | {serving.max_model_len: '1024'} | serving.max_model_len | valid integer
+unquoted version | | {cluster.kubernetes: 1.35} | cluster.kubernetes | put it in quotes
+version of the file | | {version: 2} | version | reads version 1
+unknown model | | {target.model: Qwen/Qwen3-33B} | target.model | did you mean Qwen/Qwen3-32B?
+unknown runtime | | {runtime: nxdi-vllm-0.9.2} | runtime | did you mean nxdi-vllm-0.9.1?
+unknown instance | | {cluster.instance: p5.48xlarge} | cluster.instance | is no instance type of the catalogue
+tokenizer family | | {S.draft.model: meta-llama/Llama-3.2-1B-Instruct} | S.draft.model | its tokenizer (llama3, vocabulary 128256) differs from the target's (qwen3, 151936)
+draft as large as target | | {S.draft.model: Qwen/Qwen3-32B} | S.draft.model | not smaller than the target
+tensor parallelism | | {serving.tensor_parallel: 64} | serving.tensor_parallel | 8 devices x 8 cores / logical_nc_config 2 are 32 logical cores; use 32
+group size | | {serving.devices: 6, serving.tensor_parallel: 24} | serving.devices | use one of 1, 4, 8, 16
+memory | | {serving.devices: 1, serving.tensor_parallel: 4, serving.max_num_seqs: 64, serving.max_model_len: 32768} | serving.devices | these devices have 96
+window below the least | | {S.num_speculative_tokens: 1} | S.num_speculative_tokens | needs 2 at least: at most k tokens come out of a step
+window above an answer | | {benchmark.max_tokens: 5, S.num_speculative_tokens: 7} | S.num_speculative_tokens | use 5 or less
+draft longer than target | | {S.draft_max_model_len: 2048} | S.draft_max_model_len | above the target's max_model_len 1024
+context beyond the model | | {serving.max_model_len: 65536} | serving.max_model_len | 40960 positions
+temperature | | {benchmark.temperature: 0.7} | benchmark.temperature | greedily
+kubernetes too old | | {cluster.kubernetes: '1.34'} | cluster.kubernetes | below 1.35
+kubernetes too new | | {cluster.kubernetes: '1.40'} | cluster.kubernetes | no Neuron AMI
+kubernetes malformed | | {cluster.kubernetes: v1.35} | cluster.kubernetes | no Kubernetes version
+answers too long for most prompts | | {benchmark.max_tokens: 2000} | benchmark.max_tokens | 40 of 40 prompts do not fit max_model_len 1024 with it; the longest,
+arm's name | | {arms.1.name: Qwen_SD} | arms[1].name | no DNS label
+experiment's name | | {name: aaaaaaaaaaaaaaaaaaaaaaaaaa} | name | S3 bucket names
+duplicate names | | {arms.1.name: qwen-vllm} | arms[1].name | is the name of another arm too
+reserved name | | {arms.1.name: qwen-llmperf} | arms[1].name | is the benchmark's name
+empty prompt | | {prompts.classes.code.1: ' '} | prompts.classes.code[1] | is empty
+a prompt never asked | | {benchmark.requests: 7} | benchmark.requests | use 8 or more
+a level twice | | {benchmark.concurrency: [4, 4]} | benchmark.concurrency | names a level twice
+negative seed | | {benchmark.seed: -1} | benchmark.seed | greater than or equal to 0
+a truth value as version | | {version: true} | version | reads version 1
+a window nobody published | | {S.num_speculative_tokens: 33} | S.num_speculative_tokens | takes 32 at most
+a section that is no mapping | | {target: Qwen/Qwen3-32B} | target | must be a mapping
+reserved namespace | | {name: kube-system} | name | is reserved
+network without a mask | | {cluster.admin_cidrs: [8.8.8.8]} | cluster.admin_cidrs[0] | 8.8.8.8/32
+half the internet | | {cluster.admin_cidrs: [0.0.0.0/1]} | cluster.admin_cidrs[0] | more than a /8
+no prompts | | {prompts: {}} | prompts | either `classes` or `file`
+prompts file missing | | {prompts: {file: none.jsonl}} | prompts.file | cannot be read
+thinking without chat | | {benchmark.thinking: true, benchmark.endpoint: completions} | benchmark.thinking | use `endpoint: chat`
+region without Trn2 | | {cluster.region: eu-west-1} | cluster.region | not seen there
+one zone twice | | {cluster.availability_zones: [us-east-2a, us-east-2a]} | cluster.availability_zones[1] | stands twice
+prefix past 32 | | {cluster.admin_cidrs: [8.8.8.8/33]} | cluster.admin_cidrs[0] | is no IPv4 network
+host bits | | {cluster.admin_cidrs: [8.8.8.8/24]} | cluster.admin_cidrs[0] | write it as 8.8.8.0/24
+IPv6 | | {cluster.admin_cidrs: ['2a00:1450::/32']} | cluster.admin_cidrs[0] | is IPv6
+everybody on IPv6 | | {cluster.admin_cidrs: ['::/0']} | cluster.admin_cidrs[0] | is IPv6
+everybody | | {cluster.admin_cidrs: [0.0.0.0/0]} | cluster.admin_cidrs[0] | to everybody
+everybody by mask | | {cluster.admin_cidrs: [0.0.0.0/0.0.0.0]} | cluster.admin_cidrs[0] | to everybody
+more than a /8 in pieces | | {cluster.admin_cidrs: [8.0.0.0/8, 9.9.9.0/24]} | cluster.admin_cidrs | more than a /8
+twice | | {cluster.admin_cidrs: [8.8.8.8/32, 8.8.8.8/32]} | cluster.admin_cidrs[1] | overlaps 8.8.8.8/32
+one inside another | | {cluster.admin_cidrs: [8.8.8.0/24, 8.8.8.8/32]} | cluster.admin_cidrs[1] | overlaps 8.8.8.0/24
+private | | {cluster.admin_cidrs: [10.20.0.0/16]} | cluster.admin_cidrs[0] | which EKS refuses at a public endpoint
+of documentation | | {cluster.admin_cidrs: [203.0.113.7/32]} | cluster.admin_cidrs[0] | (203.0.113.0/24), which EKS refuses
+private inside | | {cluster.admin_cidrs: [172.0.0.0/8]} | cluster.admin_cidrs[0] | (172.16.0.0/12), which EKS refuses
+no list | | {cluster.admin_cidrs: 8.8.8.8/32} | cluster.admin_cidrs | must be a list; write [8.8.8.8/32]
+null | | {cluster.admin_cidrs: null} | cluster.admin_cidrs | must be a list; write [] for none
+a number | | {cluster.admin_cidrs: [8]} | cluster.admin_cidrs[0] | put it in quotes
+local zone | | {cluster.availability_zones: [us-east-2-chi-1a, us-east-2a]} | cluster.availability_zones[0] | is no zone of us-east-2; use one of us-east-2a, us-east-2b
+id of a zone | | {cluster.availability_zones: [us-east-2a, use2-az2]} | cluster.availability_zones[1] | is no zone of us-east-2
+no zones | | {cluster.availability_zones: []} | cluster.availability_zones | at least 2 items, not 0
+patch release | | {cluster.kubernetes: 1.35.2} | cluster.kubernetes | is no Kubernetes version
+leading zero | | {cluster.kubernetes: '01.35'} | cluster.kubernetes | is no Kubernetes version
+digits of another script | | {cluster.kubernetes: 1.３５} | cluster.kubernetes | is no Kubernetes
+a day that February lacks | BLOCK | {cluster.capacity.ends_at: '2026-02-30T11:30:00Z'} | cluster.capacity.ends_at | is no instant in UTC
+a 25th hour | BLOCK | {cluster.capacity.ends_at: '2026-12-05T24:30:00Z'} | cluster.capacity.ends_at | is no instant in UTC
+block that is a purchase | BLOCK | {cluster.capacity.reservation_id: cbr-0123456789abcdef0} | cluster.capacity.reservation_id | as in cr-0123456789abcdef0
+spot | | {cluster.capacity: {kind: spot}} | cluster.capacity.kind | 'capacity-block'
+negative gateways | | {cluster.network: {nat_gateways: -1}} | cluster.network.nat_gateways | greater than or equal to 1
+nine gateways | | {cluster.network: {nat_gateways: 9}} | cluster.network.nat_gateways | less than or equal to 3
+sweep: one bad window | | {S.num_speculative_tokens: [3, 1, 7]} | S.num_speculative_tokens[1] | needs 2 at least
+sweep: a word among windows | | {S.num_speculative_tokens: [3, seven]} | S.num_speculative_tokens[1] | valid integer
+sweep: a window twice | | {S.num_speculative_tokens: [3, 7, 3]} | S.num_speculative_tokens[2] | stands twice in this sweep
+sweep: a draft twice | | {S.draft: [{model: Qwen/Qwen3-0.6B}, {model: Qwen/Qwen3-0.6B}]} | S.draft[1] | stands twice in this sweep
+sweep: one unknown draft | | {S.draft: [{model: Qwen/Qwen3-0.6B}, {model: Qwen/Qwen3-1.8B}], S.num_speculative_tokens: [3, 7]} | S.draft[1].model | did you mean Qwen/Qwen3-1.7B?
+sweep: a misspelt key of one draft | | {S.draft: [{model: Qwen/Qwen3-0.6B}, {model: Qwen/Qwen3-1.7B, modle: Qwen/Qwen3-1.7B}]} | S.draft[1].modle | did you mean `model`?
+sweep: no window | | {S.num_speculative_tokens: []} | S.num_speculative_tokens | at least 1 item
+mode vanilla | | {S.mode: vanilla} | S.mode | use mode `fused`
+mode eagle | | {S.mode: eagle} | S.mode | use mode `fused`
+mode eagle3 | | {S.mode: eagle3} | S.mode | use mode `fused`
+mode dflash | | {S.mode: dflash} | S.mode | use mode `fused`
+mode medusa | | {S.mode: medusa} | S.mode | use mode `fused`
+"""
+"""Name | what passes, beyond the reference | the mistake in it | where it is said | words of the line. Edits as in
+`combined`; S is the speculation of the second arm."""
+K = f"{SPECULATION}.num_speculative_tokens"
+CIDRS = "cluster.admin_cidrs"
+HERE: dict[str, tuple[Edit, str, str]] = {
     "missing section": (lambda data: data.pop("target"), "target", "is required"),
-    "unknown model": (put("target.model", "Qwen/Qwen3-33B"), "target.model", "did you mean Qwen/Qwen3-32B?"),
-    "unknown runtime": (put("runtime", "nxdi-vllm-0.9.2"), "runtime", "did you mean nxdi-vllm-0.9.1?"),
-    "unknown instance": (
-        put("cluster.instance", "p5.48xlarge"),
-        "cluster.instance",
-        "is no instance type of the catalogue",
-    ),
-    "tokenizer family": (
-        put(f"{SPECULATION}.draft.model", "meta-llama/Llama-3.2-1B-Instruct"),
-        "arms[1].speculation.draft.model",
-        "its tokenizer (llama3, vocabulary 128256) differs from the target's (qwen3, 151936)",
-    ),
-    "draft as large as target": (
-        put(f"{SPECULATION}.draft.model", "Qwen/Qwen3-32B"),
-        "arms[1].speculation.draft.model",
-        "not smaller than the target",
-    ),
-    "tensor parallelism": (
-        put("serving.tensor_parallel", 64),
-        "serving.tensor_parallel",
-        "8 devices x 8 cores / logical_nc_config 2 are 32 logical cores; use 32",
-    ),
-    "group size": (
-        both(put("serving.devices", 6), put("serving.tensor_parallel", 24)),
-        "serving.devices",
-        "use one of 1, 4, 8, 16",
-    ),
-    "memory": (
-        both(
-            put("serving.devices", 1),
-            put("serving.tensor_parallel", 4),
-            put("serving.max_num_seqs", 64),
-            put("serving.max_model_len", 32768),
-        ),
-        "serving.devices",
-        "these devices have 96",
-    ),
-    "window below the least": (
-        put(f"{SPECULATION}.num_speculative_tokens", 1),
-        "arms[1].speculation.num_speculative_tokens",
-        "needs 2 at least: at most k tokens come out of a step",
-    ),
-    "window above an answer": (
-        both(put("benchmark.max_tokens", 5), put(f"{SPECULATION}.num_speculative_tokens", 7)),
-        "arms[1].speculation.num_speculative_tokens",
-        "use 5 or less",
-    ),
     "the same treatment spelt otherwise": (
         lambda data: data["arms"].append(
             {"name": "again", "speculation": {**data["arms"][1]["speculation"], "draft_max_model_len": 1024}}
@@ -93,44 +183,6 @@ REFUSED: dict[str, tuple[Edit, str, str]] = {
         "arms[2]",
         "is equal to qwen-sd-vllm",
     ),
-    "draft longer than target": (
-        put(f"{SPECULATION}.draft_max_model_len", 2048),
-        "arms[1].speculation.draft_max_model_len",
-        "above the target's max_model_len 1024",
-    ),
-    "context beyond the model": (
-        put("serving.max_model_len", 65536),
-        "serving.max_model_len",
-        "40960 positions",
-    ),
-    "temperature": (put("benchmark.temperature", 0.7), "benchmark.temperature", "greedily"),
-    "kubernetes too old": (put("cluster.kubernetes", "1.34"), "cluster.kubernetes", "below 1.35"),
-    "kubernetes too new": (put("cluster.kubernetes", "1.40"), "cluster.kubernetes", "no Neuron AMI"),
-    "kubernetes malformed": (
-        put("cluster.kubernetes", "v1.35"),
-        "cluster.kubernetes",
-        "no Kubernetes version",
-    ),
-    "prompt too long": (
-        put("prompts.classes.json.3", "x" * 400),
-        "prompts.classes.json",
-        "up to 400 prompt tokens (its UTF-8 bytes) + 48 for nonce and template + 600 to generate + 7 for "
-        "the last step of qwen-sd-vllm, which fails beyond the context = 1055",
-    ),
-    "answers too long for most prompts": (
-        put("benchmark.max_tokens", 2000),
-        "benchmark.max_tokens",
-        "40 of 40 prompts do not fit max_model_len 1024 with it; the longest, ",
-    ),
-    "prompt length in bytes, not letters": (
-        put("prompts.classes.json.3", "é" * 200),
-        "prompts.classes.json",
-        "up to 400 prompt tokens",
-    ),
-    "arm's name": (put("arms.1.name", "Qwen_SD"), "arms[1].name", "no DNS label"),
-    "experiment's name": (put("name", "a" * 26), "name", "S3 bucket names"),
-    "duplicate names": (put("arms.1.name", "qwen-vllm"), "arms[1].name", "is the name of another arm too"),
-    "reserved name": (put("arms.1.name", "qwen-llmperf"), "arms[1].name", "is the benchmark's name"),
     "arm equal to the baseline": (
         lambda data: data["arms"][1].pop("speculation"),
         "arms[1]",
@@ -152,29 +204,6 @@ REFUSED: dict[str, tuple[Edit, str, str]] = {
         "prompts.classes.code",
         "7 distinct prompts",
     ),
-    "empty prompt": (put("prompts.classes.code.1", " "), "prompts.classes.code[1]", "is empty"),
-    "a prompt never asked": (put("benchmark.requests", 7), "benchmark.requests", "use 8 or more"),
-    "a level twice": (put("benchmark.concurrency", [4, 4]), "benchmark.concurrency", "names a level twice"),
-    "negative seed": (put("benchmark.seed", -1), "benchmark.seed", "greater than or equal to 0"),
-    "a truth value as version": (put("version", True), "version", "reads version 1"),
-    "an absurd number": (put("serving.max_num_seqs", 10**400), "serving.max_num_seqs", "less than or equal"),
-    "a window nobody published": (
-        put(f"{SPECULATION}.num_speculative_tokens", 33),
-        "arms[1].speculation.num_speculative_tokens",
-        "takes 32 at most",
-    ),
-    "a section that is no mapping": (put("target", "Qwen/Qwen3-32B"), "target", "must be a mapping"),
-    "reserved namespace": (put("name", "kube-system"), "name", "is reserved"),
-    "network without a mask": (
-        put("cluster.admin_cidrs", ["8.8.8.8"]),
-        "cluster.admin_cidrs[0]",
-        "8.8.8.8/32",
-    ),
-    "half the internet": (
-        put("cluster.admin_cidrs", ["0.0.0.0/1"]),
-        "cluster.admin_cidrs[0]",
-        "more than a /8",
-    ),
     "class that is no name": (
         lambda data: data["prompts"]["classes"].update(
             {"d\u00e9j\u00e0 vu": [f"prompt {n}" for n in range(8)]}
@@ -190,57 +219,99 @@ REFUSED: dict[str, tuple[Edit, str, str]] = {
         "prompts",
         "holds 1 MiB",
     ),
-    "no prompts": (put("prompts", {}), "prompts", "either `classes` or `file`"),
-    "prompts file missing": (put("prompts", {"file": "none.jsonl"}), "prompts.file", "cannot be read"),
-    "thinking without chat": (
-        both(put("benchmark.thinking", True), put("benchmark.endpoint", "completions")),
-        "benchmark.thinking",
-        "use `endpoint: chat`",
+    "prompt too long": (
+        put("prompts.classes.json.3", "x" * 400),
+        "prompts.classes.json",
+        "up to 400 prompt tokens (its UTF-8 bytes) + 48 for nonce and template + 600 to generate + 7 for "
+        "the last step of qwen-sd-vllm, which fails beyond the context = 1055",
     ),
-    "open endpoint": (put("cluster.admin_cidrs", ["0.0.0.0/0"]), "cluster.admin_cidrs[0]", "to everybody"),
-    "malformed network": (
-        put("cluster.admin_cidrs", ["10.0.0.1/8"]),
-        "cluster.admin_cidrs[0]",
-        "no IPv4 network",
+    "prompt length in bytes, not letters": (
+        put("prompts.classes.json.3", "é" * 200),
+        "prompts.classes.json",
+        "up to 400 prompt tokens",
     ),
-    "region without Trn2": (put("cluster.region", "eu-west-1"), "cluster.region", "not seen there"),
-    "zone of another region": (
-        put("cluster.availability_zones", ["us-east-2a", "us-west-2a"]),
-        "cluster.availability_zones[1]",
-        "no zone of us-east-2",
+    "an absurd number": (put("serving.max_num_seqs", 10**400), "serving.max_num_seqs", "less than or equal"),
+    "a name that a sweep makes": (
+        both(
+            put(K, [3, 7]),
+            lambda data: data["arms"].append(
+                {
+                    "name": "qwen-sd-vllm-k7",
+                    "speculation": {
+                        "mode": "fused",
+                        "draft": {"model": "Qwen/Qwen3-0.6B"},
+                        "num_speculative_tokens": 7,
+                    },
+                }
+            ),
+        ),
+        "arms[2].name",
+        "is the name of another arm too",
     ),
-    "one zone twice": (
-        put("cluster.availability_zones", ["us-east-2a", "us-east-2a"]),
-        "cluster.availability_zones[1]",
-        "stands twice",
+    "an arm that a sweep holds already": (
+        both(
+            put(K, [3, 7]),
+            lambda data: data["arms"].append(
+                {
+                    "name": "again",
+                    "speculation": {
+                        "mode": "fused",
+                        "draft": {"model": "Qwen/Qwen3-1.7B"},
+                        "num_speculative_tokens": 7,
+                    },
+                }
+            ),
+        ),
+        "arms[2]",
+        "is equal to qwen-sd-vllm-k7",
     ),
+    "more arms than anybody reads": (
+        both(
+            put(
+                f"{SPECULATION}.draft",
+                [{"model": f"Qwen/Qwen3-{size}"} for size in ("0.6B", "1.7B", "4B", "8B", "14B")],
+            ),
+            put(K, list(range(2, 33))),
+        ),
+        "arms",
+        f"make 156 arms; sweep less: {MOST_ARMS} arms at most",
+    ),
+    "endless digits": (
+        put("cluster.kubernetes", "1." + "9" * 5000),
+        "cluster.kubernetes",
+        "is no Kubernetes",
+    ),
+    "too many": (put(CIDRS, [f"8.8.{n}.0/24" for n in range(41)]), CIDRS, "41 networks, and EKS takes 40"),
+    "arm's name too long for its Jobs": (put("arms.1.name", "a" * 55), "arms[1].name", "use 54 at most"),
 }
-REFUSED |= {
-    f"mode {mode}": (put(f"{SPECULATION}.mode", mode), "arms[1].speculation.mode", "use mode `fused`")
-    for mode in ("vanilla", "eagle", "eagle3", "dflash", "medusa")
-}
+
+
+def _rows() -> dict[str, tuple[Edit, Edit, str, str]]:
+    rows = ([cell.strip() for cell in line.split("|")] for line in TABLE.strip().splitlines())
+    return {
+        name: (combined(good), combined(mistake), path.replace("S.", "arms[1].speculation."), words)
+        for name, good, mistake, path, words in rows
+    } | {name: (both(), edit, path, words) for name, (edit, path, words) in HERE.items()}
+
+
+REFUSED = _rows()
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused_in_one_line_that_says_where_what_why_and_what_to_do(name: str, variation: Variation) -> None:
-    edit, path, words = REFUSED[name]
+def test_the_twin_passes_and_the_mistake_is_one_line(name: str, variation: Variation) -> None:
+    good, mistake, path, words = REFUSED[name]
+    load(variation(good))
     with pytest.raises(InvalidExperiment) as caught:
-        load(variation(edit))
-    lines = [line for line in caught.value.lines if f": {path}" in line and words in line]
-    assert len(lines) == 1, caught.value.lines
-    assert "\n" not in lines[0]
-    assert "; " in lines[0]
-    extra = [problem.path for problem in caught.value.problems if problem.path != path]
-    assert not extra, f"one mistake is one problem, but these came with it: {caught.value.lines}"
+        load(variation(both(good, mistake)))
+    assert [problem.path for problem in caught.value.problems] == [path], caught.value.lines
+    (line,) = caught.value.lines
+    assert f": {path}" in line
+    assert words in line
+    assert "; " in line
+    assert "\n" not in line
 
 
 LONGEST = "prompts.classes.json.3"
-EAGLE3: Edit = both(
-    put("runtime", "native-vllm-0.29"),
-    put("serving.artifact_source", "scratch"),
-    put(SPECULATION, {"mode": "eagle3", "num_speculative_tokens": 7}),
-    put(f"{SPECULATION}.draft", {"model": "somebody/a-head", "head_for": "Qwen/Qwen3-32B"}),
-)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +319,7 @@ EAGLE3: Edit = both(
     [
         put(LONGEST, "x" * 369),
         both(put(LONGEST, "x" * 374), put(f"{SPECULATION}.num_speculative_tokens", 2)),
-        both(EAGLE3, put(LONGEST, "x" * 376)),
+        both(NATIVE, put(LONGEST, "x" * 376)),
     ],
     ids=[
         "prompt + answer + k equal the context",
@@ -265,7 +336,7 @@ def test_a_prompt_may_fill_the_context_up_to_the_last_step(edit: Edit, variation
     [
         put(LONGEST, "x" * 370),
         both(put(LONGEST, "x" * 375), put(f"{SPECULATION}.num_speculative_tokens", [2, 7])),
-        both(EAGLE3, put(LONGEST, "x" * 377)),
+        both(NATIVE, put(LONGEST, "x" * 377)),
     ],
     ids=["one token more", "the longest window of a sweep counts", "beyond the context itself"],
 )

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from experiment import Experiment, load
+from experiment import Experiment
 from experiment.artifact import artifact_key
 from experiment.catalogue.models import MODELS
 from experiment.neuron_config import compile_config, serve_config
 from experiment.placement import nodes_needed, place
 from tests.conftest import REFERENCE, ROOT
-from tests.experiment.test_twins import NATIVE
+from tests.experiment.edits import NATIVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,40 +73,6 @@ def test_a_server_is_told_plain_values_only(reference: Experiment) -> None:
 
 def _treat(key: str, value: Any) -> Callable[[dict[str, Any]], object]:
     return lambda data: data["arms"][1]["speculation"].update({key: value})
-
-
-CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
-    "window": _treat("num_speculative_tokens", 5),
-    "draft": _treat("draft", {"model": "Qwen/Qwen3-0.6B"}),
-    "draft revision": _treat("draft", {"model": "Qwen/Qwen3-1.7B", "revision": "a" * 40}),
-    "draft length": _treat("draft_max_model_len", 512),
-    "target revision": lambda data: data["target"].update(revision="b" * 40),
-    "batch": lambda data: data["serving"].update(max_num_seqs=8),
-    "length": lambda data: data["serving"].update(max_model_len=2048),
-    "cores": lambda data: data["serving"].update(logical_nc_config=1, tensor_parallel=64),
-    "devices": lambda data: data["serving"].update(devices=4, tensor_parallel=16),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_whatever_changes_an_artifact_changes_its_key(
-    reference: Experiment, variation: Variation, change: str
-) -> None:
-    assert artifact_key(load(variation(CHANGES[change])).arms[1]) != artifact_key(reference.arms[1])
-
-
-def test_what_does_not_change_an_artifact_keeps_its_key(reference: Experiment, variation: Variation) -> None:
-    def edit(data: dict[str, Any]) -> None:
-        data["arms"][1]["name"] = "renamed"
-        data["benchmark"]["requests"] = 64
-        data["cluster"]["region"] = "ap-southeast-4"
-        data["cluster"]["availability_zones"] = ["ap-southeast-4a", "ap-southeast-4b"]
-
-    assert artifact_key(load(variation(edit)).arms[1]) == artifact_key(reference.arms[1])
-
-
-def test_the_arms_never_share_an_artifact(reference: Experiment) -> None:
-    assert len({artifact_key(arm) for arm in reference.arms}) == 2
 
 
 def _check(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,6 @@ import pytest
 from experiment import Experiment, InvalidExperiment, load
 from experiment.artifact import artifact_key
 from experiment.placement import batches, nodes_needed, place
-from experiment.sweeps import MOST_ARMS
 from tests.conftest import ROOT
 from tests.experiment.edits import Edit, both, put
 
@@ -116,96 +115,6 @@ def test_what_does_not_fit_waits_for_a_later_round_that_has_the_baseline_too(
 
 def _sweep(**values: Any) -> Edit:
     return both(*(put(f"{SPECULATION}.{name}", value) for name, value in values.items()))
-
-
-REFUSED: dict[str, tuple[Edit, str, str]] = {
-    "one bad window": (
-        _sweep(num_speculative_tokens=[3, 1, 7]),
-        "arms[1].speculation.num_speculative_tokens[1]",
-        "needs 2 at least",
-    ),
-    "a word among windows": (
-        _sweep(num_speculative_tokens=[3, "seven"]),
-        "arms[1].speculation.num_speculative_tokens[1]",
-        "valid integer",
-    ),
-    "a window twice": (
-        _sweep(num_speculative_tokens=[3, 7, 3]),
-        "arms[1].speculation.num_speculative_tokens[2]",
-        "stands twice in this sweep",
-    ),
-    "a draft twice": (
-        _sweep(draft=[DRAFTS[0], DRAFTS[0]]),
-        "arms[1].speculation.draft[1]",
-        "stands twice in this sweep",
-    ),
-    "one unknown draft": (
-        _sweep(draft=[DRAFTS[0], {"model": "Qwen/Qwen3-1.8B"}], num_speculative_tokens=[3, 7]),
-        "arms[1].speculation.draft[1].model",
-        "did you mean Qwen/Qwen3-1.7B?",
-    ),
-    "a misspelt key of one draft": (
-        _sweep(draft=[DRAFTS[0], {"modle": "Qwen/Qwen3-1.7B", "model": "Qwen/Qwen3-1.7B"}]),
-        "arms[1].speculation.draft[1].modle",
-        "did you mean `model`?",
-    ),
-    "no window": (
-        _sweep(num_speculative_tokens=[]),
-        "arms[1].speculation.num_speculative_tokens",
-        "at least 1 item",
-    ),
-    "a name that a sweep makes": (
-        both(
-            _sweep(num_speculative_tokens=[3, 7]),
-            lambda data: data["arms"].append(
-                {
-                    "name": "qwen-sd-vllm-k7",
-                    "speculation": {
-                        "mode": "fused",
-                        "draft": {"model": "Qwen/Qwen3-0.6B"},
-                        "num_speculative_tokens": 7,
-                    },
-                }
-            ),
-        ),
-        "arms[2].name",
-        "is the name of another arm too",
-    ),
-    "an arm that a sweep holds already": (
-        both(
-            _sweep(num_speculative_tokens=[3, 7]),
-            lambda data: data["arms"].append(
-                {
-                    "name": "again",
-                    "speculation": {
-                        "mode": "fused",
-                        "draft": {"model": "Qwen/Qwen3-1.7B"},
-                        "num_speculative_tokens": 7,
-                    },
-                }
-            ),
-        ),
-        "arms[2]",
-        "is equal to qwen-sd-vllm-k7",
-    ),
-    "more arms than anybody reads": (
-        _sweep(
-            draft=[{"model": f"Qwen/Qwen3-{size}"} for size in ("0.6B", "1.7B", "4B", "8B", "14B")],
-            num_speculative_tokens=list(range(2, 33)),
-        ),
-        "arms",
-        f"make 156 arms; sweep less: {MOST_ARMS} arms at most",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_mistake_in_a_sweep_is_one_line_in_the_authors_own_words(name: str, variation: Variation) -> None:
-    edit, path, words = REFUSED[name]
-    with pytest.raises(InvalidExperiment) as caught:
-        load(variation(edit))
-    assert [problem.path for problem in caught.value.problems] == [path], caught.value.lines
-    assert words in caught.value.lines[0]
 
 
 def test_a_model_missing_for_all_windows_is_said_once(variation: Variation) -> None:
