@@ -90,6 +90,9 @@ def volumes_and_claims_are_pairs(_: Experiment, objects: list[Object]) -> Iterat
     handles = [volume["spec"]["csi"]["volumeHandle"] for volume in volumes.values()]
     if len(set(handles)) < len(handles):
         yield f"volumes share a handle: {handles}"  # the second would wait for ever
+    for name, volume in volumes.items():
+        if "read-only" not in volume["spec"]["mountOptions"]:
+            yield f"PersistentVolume/{name}: may be written to"
     for name, claim in named(objects, "PersistentVolumeClaim").items():
         volume = volumes.get(claim["spec"].get("volumeName"), {}).get("spec", {})
         if volume.get("claimRef", {}).get("name") != name:

@@ -11,7 +11,7 @@ import pytest
 from cdk8s_charts.batch_command import batch_argv
 from cdk8s_charts.command import compile_argv, compile_environment, serve_argv, serve_environment
 from cdk8s_charts.parity import options
-from experiment import Arm, Experiment, load, medusa
+from experiment import Arm, load, medusa
 from experiment.artifact import artifact_key
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.neuron_config import compile_config, compiler_environment
@@ -137,17 +137,6 @@ def test_a_medusa_tree_fills_the_window_and_every_path_has_its_parent() -> None:
         known = {tuple(path) for path in paths}
         assert len(known) == len(paths)
         assert all(path[:-1] in known for path in known if len(path) > 1)
-
-
-def test_the_treated_arm_drafts_seven_tokens_with_the_mounted_draft(reference: Experiment) -> None:
-    plain, treated = (options(serve_argv(arm)) for arm in reference.arms)
-    assert "--speculative-config" not in plain
-    assert treated["--speculative-config"] == {
-        "model": "/checkpoints/Qwen/Qwen3-1.7B/unpinned",
-        "num_speculative_tokens": 7,
-        "max_model_len": 1024,
-    }
-    assert treated["--override-neuron-config"]["speculation_length"] == 7
 
 
 def test_each_mode_says_its_method_where_the_runtime_reads_one() -> None:

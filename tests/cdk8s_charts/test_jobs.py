@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from cdk8s_charts import compiling, fetching
 from cdk8s_charts.labels import STEP
 from cdk8s_charts.manifest_file import ManifestFile
@@ -22,16 +20,6 @@ Case = tuple[Experiment, tuple[ManifestFile, ...]]
 def _pod(job: dict[str, Any]) -> dict[str, Any]:
     pod: dict[str, Any] = job["spec"]["template"]["spec"]
     return pod
-
-
-def test_every_job_waits_to_be_released_and_ends(case: Case) -> None:
-    jobs = of_kind(case[1], "Job")
-    assert bool(jobs) == bool(case[0].device_arms)
-    for job in jobs.values():
-        assert job["spec"]["suspend"] is True
-        assert job["spec"]["activeDeadlineSeconds"] > 0
-        assert job["metadata"]["labels"][STEP] in ("arguments", "fetch", "compile", "batch")
-        assert _pod(job)["restartPolicy"] == "Never"
 
 
 def test_there_is_one_fetch_for_each_model_and_one_compilation_for_each_artifact(case: Case) -> None:
@@ -104,18 +92,3 @@ def test_the_store_understands_every_command_that_pods_give_it(case: Case) -> No
                 parser().parse_args(container["args"])
                 found += 1
     assert found
-
-
-@pytest.mark.parametrize("change", ["image", "room", "region"])
-def test_a_changed_job_has_another_name(reference: Experiment, change: str) -> None:
-    arm = reference.arms[1]
-    match change:
-        case "image":
-            changed = replace(arm, runtime=replace(arm.runtime, image="other:1.2.3"))
-            later = replace(reference, arms=(reference.arms[0], changed))
-        case "room":
-            later = with_serving(reference, devices=4)
-        case _:
-            later = replace(reference, cluster=replace(reference.cluster, region="us-west-2"))
-    one, two = compiling.job(reference, arm), compiling.job(later, later.arms[1])
-    assert one["metadata"]["name"] != two["metadata"]["name"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from cdk8s_charts.labels import LAB_ONLY
 from cdk8s_charts.manifest_file import ManifestFile
 from tests.cdk8s_charts.conftest import EXPERIMENTS, of_kind, pods
 
@@ -40,10 +39,3 @@ def test_the_benchmark_is_the_same_pod_with_the_same_plan(renders: Renders) -> N
         job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["initContainers"] for job in (tiny, reference)
     )
     assert [container["name"] for container in ours] == [container["name"] for container in theirs]
-
-
-def test_each_object_says_that_it_is_never_applied_and_none_of_a_cluster_does(renders: Renders) -> None:
-    for stem, files in renders.items():
-        for file in files:
-            for item in file.objects:
-                assert (LAB_ONLY in item["metadata"].get("annotations", {})) == (stem == TINY)

@@ -30,17 +30,6 @@ def _body(job: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def test_runs_are_made_by_somebody_one_at_a_time_and_end(files: tuple[ManifestFile, ...]) -> None:
-    jobs = of_kind(files, "CronJob")
-    assert {name for name in jobs if not name.startswith("verify-")} == {"qwen-llmperf", "qwen-lmeval"}
-    for name, job in jobs.items():
-        assert job["spec"]["suspend"] is True
-        assert job["spec"]["concurrencyPolicy"] == "Forbid"
-        assert 0 < job["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] <= 48 * 3600
-        role = "neuron" if name.startswith("verify-") else "system"
-        assert _body(job)["nodeSelector"] == {"speculation.trn2/role": role}
-
-
 def test_the_api_server_lets_one_pod_measure_at_a_time(case: Case) -> None:
     """`Forbid` binds the Jobs that the schedule makes; these are made by people."""
     (quota,) = of_kind(case[1], "ResourceQuota").values()

@@ -24,30 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def _immutable(item: dict[str, Any]) -> Any:
-    """The part of an object that the API server refuses to change."""
-    spec = item.get("spec", {})
-    match item["kind"]:
-        case "Job":
-            return {key: value for key, value in spec.items() if key in ("template", "podFailurePolicy")}
-        case "ResourceClaimTemplate" | "PersistentVolume" | "PersistentVolumeClaim":
-            return spec
-        case "ConfigMap":
-            return item["data"] if item.get("immutable") else None
-        case "PriorityClass":
-            return (item["value"], item["preemptionPolicy"])
-        case "Deployment" | "PodDisruptionBudget":
-            return spec["selector"]
-        case _:
-            return None
-
-
-def _by_identity(files: tuple[ManifestFile, ...]) -> dict[tuple[str, str], Any]:
-    return {
-        (item["kind"], item["metadata"]["name"]): _immutable(item) for file in files for item in file.objects
-    }
-
-
 CHANGES: dict[str, Callable[[Experiment], Experiment]] = {
     "region": lambda e: replace(e, cluster=replace(e.cluster, region="us-west-2")),
     "devices": lambda e: with_serving(e, devices=4, tensor_parallel=16),
@@ -75,10 +51,14 @@ MUTABLE = ("key", "copies")
 def test_nothing_immutable_changes_under_the_same_name(
     reference: Experiment, files: tuple[ManifestFile, ...], change: str
 ) -> None:
-    first, second = _by_identity(files), _by_identity(render(CHANGES[change](reference)))
-    for identity in first.keys() & second.keys():
-        assert first[identity] == second[identity], identity
-    assert (first != second) == (change not in MUTABLE)
+    first, second = _objects(files), _objects(render(CHANGES[change](reference)))
+    assert changed_in_place(first, second) == []
+    names = [{(item["kind"], _name(item)) for item in found} for found in (first, second)]
+    assert (names[0] != names[1]) == (change not in MUTABLE)
+
+
+def _objects(files: tuple[ManifestFile, ...]) -> list[dict[str, Any]]:
+    return [item for file in files for item in file.objects]
 
 
 REPOSITORY = "111122223333.dkr.ecr.us-east-2.amazonaws.com/assets"
@@ -136,7 +116,7 @@ def test_the_job_of_the_longest_arm_without_a_server_still_has_a_name() -> None:
     experiment = load(ROOT / "experiments" / "llama-medusa-batch.yaml")
     arms = (replace(arm, name=f"{arm.name}-{'x' * MAX_ARM_NAME}"[:MAX_ARM_NAME]) for arm in experiment.arms)
     rendered = render(replace(experiment, arms=tuple(arms)))
-    names = [_name(item) for file in rendered for item in file.objects if item["kind"] == "Job"]
+    names = [_name(item) for item in _objects(rendered) if item["kind"] == "Job"]
     assert max(len(with_example_tags(name)) for name in names) == 63
 
 
@@ -146,5 +126,5 @@ def test_a_batch_number_moves_no_job(reference: Experiment) -> None:
     for nodes in (1, 2):
         cluster = replace(reference.cluster, max_nodes=nodes)
         rendered = render(with_serving(replace(reference, cluster=cluster), devices=16))
-        jobs.append({name for kind, name in _by_identity(rendered) if kind == "Job"})
+        jobs.append({_name(item) for item in _objects(rendered) if item["kind"] == "Job"})
     assert jobs[0] == jobs[1]
