@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any
 
+from experiment.difference import differences
+
 _POD = r"spec\.template\.spec\."
 _SERVER = _POD + r"containers\[vllm\]\."
 DECLARED = (
@@ -36,55 +38,18 @@ _ALLOWED = re.compile("|".join(f"(?:{pattern})" for pattern in DECLARED))
 _ALLOWED_OF_A_RUNTIME = re.compile("|".join(f"(?:{pattern})" for pattern in (*DECLARED, *OF_A_RUNTIME)))
 
 
-def differences(one: Any, other: Any, path: str = "") -> list[str]:
-    """Every path at which two objects differ; JSON inside argv is read as JSON, argv as options."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        found = []
-        for key in sorted(one.keys() | other.keys()):
-            inner = f"{path}.{key}" if path else str(key)
-            found += differences(one.get(key, _ABSENT), other.get(key, _ABSENT), inner)
-        return found
-    if isinstance(one, list) and isinstance(other, list):
-        return _lists(one, other, path)
-    return [] if one == other else [path]
-
-
 def undeclared_differences(
     baseline: dict[str, Any], treatment: dict[str, Any], *, other_runtime: bool = False
 ) -> list[str]:
     """The differences that no treatment explains. `other_runtime`: the arms declare different runtimes."""
     allowed = _ALLOWED_OF_A_RUNTIME if other_runtime else _ALLOWED
-    return [path for path in differences(baseline, treatment) if not allowed.fullmatch(path)]
+    found = differences(baseline, treatment, read=as_read)
+    return [one.path for one in found if not allowed.fullmatch(one.path)]
 
 
-_ABSENT = object()
-
-
-def _lists(one: list[Any], other: list[Any], path: str) -> list[str]:
-    if path.endswith("containers[vllm].command"):
-        return differences(options(one), options(other), path)
-    if all(isinstance(entry, dict) and "name" in entry for entry in (*one, *other)):
-        return sorted(_named(one, other, path))
-    found = []
-    for number in range(max(len(one), len(other))):
-        left, right = (side[number] if number < len(side) else _ABSENT for side in (one, other))
-        found += differences(left, right, f"{path}[{number}]")
-    return found
-
-
-def _named(one: list[Any], other: list[Any], path: str) -> list[str]:
-    """Lists whose entries have names, as containers, variables and volumes have."""
-    named, others = ({entry["name"]: entry for entry in entries} for entries in (one, other))
-    if len(named) != len(one) or len(others) != len(other):
-        # One volume mounted twice, say: then the name is no key.
-        return [] if one == other else [path]
-    common = [name for name in named if name in others]
-    found = [f"{path}[{name}]" for name in named.keys() ^ others.keys()]
-    if common != [name for name in others if name in named]:
-        found.append(path)
-    for name in common:
-        found += differences(named[name], others[name], f"{path}[{name}]")
-    return found
+def as_read(path: str, value: Any) -> Any:
+    """A server's argv as options."""
+    return options(value) if isinstance(value, list) and path.endswith("containers[vllm].command") else value
 
 
 def options(argv: list[str]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def _rehearse(options: argparse.Namespace) -> tuple[Rehearsal, tuple[str, ...]]:
     from cdk8s_charts.manifest_file import read
     from experiment import load
     from lab.aws.rehearsal import rehearse_with_cdk
-    from lab.aws.reviewed import differences
+    from lab.aws.reviewed import not_as_reviewed
 
     experiment = load(options.experiment)
     files: tuple[ManifestFile, ...] = read(experiment, options.manifests)
@@ -71,7 +71,7 @@ def _rehearse(options: argparse.Namespace) -> tuple[Rehearsal, tuple[str, ...]]:
             report=lambda line: print(f"==> {line}", file=sys.stderr, flush=True),
         )
     reviewed = [one for file in files for one in file.objects]
-    return rehearsal, differences(reviewed, rehearsal.facts.objects)
+    return rehearsal, not_as_reviewed(reviewed, rehearsal.facts.objects)
 
 
 def _print(rehearsal: Rehearsal, changed: tuple[str, ...], *, as_json: bool) -> None:

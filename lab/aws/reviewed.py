@@ -6,18 +6,21 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from experiment.difference import differences
+
 Object = Mapping[str, Any]
 _PLACEHOLDER = re.compile(r"\$\{[A-Z_]+\}")
 
 
-def differences(reviewed: Iterable[Object], applied: Iterable[Object]) -> tuple[str, ...]:
+def not_as_reviewed(reviewed: Iterable[Object], applied: Iterable[Object]) -> tuple[str, ...]:
     """Each place where the two differ, in words; a placeholder stands for any text that is not empty."""
     found = {_name(one): one for one in applied}
     wanted = {_name_applied(_name(one), found): one for one in reviewed}
     lines = [f"{name}: reviewed, not applied" for name in wanted.keys() - found.keys()]
     lines += [f"{name}: applied, not reviewed" for name in found.keys() - wanted.keys()]
     for name in wanted.keys() & found.keys():
-        lines += [f"{name}{line}" for line in _between(wanted[name], found[name], "")]
+        places = differences(wanted[name], found[name], same=_same)
+        lines += [f"{name} {place.path}: {place.old!r} became {place.new!r}" for place in places]
     return tuple(sorted(lines))
 
 
@@ -32,18 +35,11 @@ def _name_applied(name: str, found: Mapping[str, Object]) -> str:
     return next((other for other in found if _stands_for(name, other)), name)
 
 
-def _between(reviewed: Any, applied: Any, path: str) -> list[str]:
-    if isinstance(reviewed, Mapping) and isinstance(applied, Mapping) and reviewed.keys() == applied.keys():
-        return [line for key in reviewed for line in _between(reviewed[key], applied[key], f"{path}/{key}")]
-    if isinstance(reviewed, list) and isinstance(applied, list) and len(reviewed) == len(applied):
-        pairs = enumerate(zip(reviewed, applied, strict=True))
-        return [line for index, pair in pairs for line in _between(*pair, f"{path}/{index}")]
+def _same(reviewed: Any, applied: Any) -> bool:
     # True == 1 in Python, and not in Kubernetes.
     if reviewed == applied and isinstance(reviewed, bool) == isinstance(applied, bool):
-        return []
-    if isinstance(reviewed, str) and isinstance(applied, str) and _stands_for(reviewed, applied):
-        return []
-    return [f"{path}: {reviewed!r} became {applied!r}"]
+        return True
+    return isinstance(reviewed, str) and isinstance(applied, str) and _stands_for(reviewed, applied)
 
 
 def _stands_for(reviewed: str, applied: str) -> bool:

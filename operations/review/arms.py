@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from operations.review import objects as kubernetes
-from operations.review.changes import fact_changes
+from operations.review.changes import fact_changes, worded
 from operations.review.objects import Key, Object
 
 MOST_OTHERS = 3
@@ -110,5 +110,5 @@ def _cost(old: float | None, new: float | None) -> list[str]:
 def _others(old: Object, new: Object) -> list[str]:
     """Places that have no name in the reader's language, where nothing else explains them."""
     found = kubernetes.other_changes(old, new)
-    texts = [change.text() for change in found[:MOST_OTHERS]]
+    texts = [worded(change) for change in found[:MOST_OTHERS]]
     return texts + ([f"and {len(found) - MOST_OTHERS} more places"] if len(found) > MOST_OTHERS else [])

@@ -1,14 +1,13 @@
-"""Where two pieces of plain data differ, value by value, and what readers call those places."""
+"""What differs between two states, and what readers call those places."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from cdk8s_charts.parity import options
+from cdk8s_charts.parity import as_read
+from experiment.difference import ABSENT, Difference, differences
 
-ABSENT = object()
 LONGEST_VALUE = 120
 
 _LABELS = {
@@ -33,40 +32,21 @@ _NAMED = ("target.model", "speculation.draft.model", "runtime")
 """Entries of the catalogue: where the name changes, the rest follows from it."""
 
 
-@dataclass(frozen=True)
-class Change:
-    """One place that differs."""
-
-    path: str
-    old: Any
-    new: Any
-
-    def text(self, label: str | None = None) -> str:
-        """`k 7 -> 5`."""
-        return f"{label or self.path} {between(self.old, self.new)}"
+def worded(change: Difference, label: str | None = None) -> str:
+    """`k 7 -> 5`."""
+    return f"{label or change.path} {between(change.old, change.new)}"
 
 
-def changes(old: Any, new: Any, path: str = "") -> Iterator[Change]:
-    """Every leaf that differs; lists of named things are met by name, a server's argv by option, other lists as a whole."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted(old.keys() | new.keys()):
-            yield from changes(
-                old.get(key, ABSENT), new.get(key, ABSENT), f"{path}.{key}" if path else str(key)
-            )
-    elif isinstance(old, list) and isinstance(new, list) and _named(old) and _named(new):
-        before, after = ({item["name"]: item for item in items} for items in (old, new))
-        for name in dict.fromkeys((*before, *after)):
-            yield from changes(before.get(name, ABSENT), after.get(name, ABSENT), f"{path}[{name}]")
-    elif old != new:
-        both = [options(side) for side in (old, new) if isinstance(side, list)] if _argv(path) else []
-        if len(both) == 2 and both[0] != both[1]:
-            yield from changes(both[0], both[1], path)
-        else:
-            yield Change(path, old, new)
+def changes(old: Any, new: Any) -> Iterator[Difference]:
+    """Every leaf that differs; a server's argv by option, other lists as a whole but for those of named things."""
+    return differences(old, new, read=_as_told)
 
 
-def _argv(path: str) -> bool:
-    return path.endswith("containers[vllm].command")
+def _as_told(path: str, value: Any) -> Any:
+    if not isinstance(value, list) or all(isinstance(item, Mapping) and "name" in item for item in value):
+        return value
+    read = as_read(path, value)
+    return tuple(value) if read is value else read
 
 
 def fact_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -80,10 +60,10 @@ def fact_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         text = _replaced(before, after, path, label)
         texts += [text] if text else []
     found = sorted(flat_changes(before, after), key=_rank)
-    return texts + [change.text(_LABELS.get(change.path)) for change in found]
+    return texts + [worded(change, _LABELS.get(change.path)) for change in found]
 
 
-def flat_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+def flat_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
     """Facts that differ. One that the other state's code does not know of at all is no change of the experiment:
     only what came or went inside of something optional, or in a list by name, is."""
     return [
@@ -154,13 +134,6 @@ def _called(facts: Mapping[str, Any], path: str) -> str:
     return "none"
 
 
-def _rank(change: Change) -> tuple[int, str]:
+def _rank(change: Difference) -> tuple[int, str]:
     labels = list(_LABELS)
     return (labels.index(change.path) if change.path in labels else len(labels), change.path)
-
-
-def _named(items: list[Any]) -> bool:
-    names = [item.get("name") for item in items if isinstance(item, dict)]
-    return len(names) == len(items) == len(set(map(str, names))) and all(
-        isinstance(name, str) for name in names
-    )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from operations.review import objects as kubernetes
 from operations.review.arms import ArmReview
-from operations.review.changes import between, changes, flat_changes
+from operations.review.changes import between, changes, flat_changes, worded
 from operations.undescribed import removal
 
 Kind = Literal["arms", "cost", "fairness", "comparability", "apply", "cluster", "delivery", "other"]
@@ -120,14 +120,14 @@ def facts(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Note]:
         if change.path in ("baseline", "cluster.nodes", "cluster.max_nodes"):
             continue
         if change.path.startswith(("benchmark.", "prompts.")):
-            measured.append(change.text())
+            measured.append(worded(change))
         elif change.path.startswith("cluster.instance."):
             if change.path == "cluster.instance.name":
-                yield Note("cluster", change.text("instance"))
+                yield Note("cluster", worded(change, "instance"))
         elif change.path.startswith(("cluster.", "serve", "token_secret")):
-            yield Note("cluster", change.text(), needs_human=change.path not in _HARMLESS)
+            yield Note("cluster", worded(change), needs_human=change.path not in _HARMLESS)
         else:
-            yield Note("other", change.text(), needs_human=False)
+            yield Note("other", worded(change), needs_human=False)
     if measured:
         yield Note(
             "comparability", f"runs of before and after answer different questions: {'; '.join(measured)}"

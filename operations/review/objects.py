@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cdk8s_charts.labels import NAME, STEP
-from operations.review.changes import Change, changes
+from experiment.difference import Difference
+from operations.review.changes import changes, worded
 
 Object = dict[str, Any]
 Key = tuple[str, str, str]
@@ -68,18 +69,18 @@ def readers_changes(old: Object, new: Object, *, image_said: bool) -> list[str]:
             continue
         if found["label"]:
             pods = "pods' " if found["labels"].startswith("spec") else ""
-            texts.append(change.text(f"{pods}label {found['label']}"))
+            texts.append(worded(change, f"{pods}label {found['label']}"))
         elif found["what"] == "image":
-            texts += [] if image_said else [change.text(f"image of {found['container']}")]
+            texts += [] if image_said else [worded(change, f"image of {found['container']}")]
         elif found["what"]:
             kind, resource = found["what"].removeprefix("resources.").split(".", 1)
-            texts.append(change.text(f"{kind[:-1]} of {found['container']}: {resource}"))
+            texts.append(worded(change, f"{kind[:-1]} of {found['container']}: {resource}"))
         else:
-            texts.append(change.text("replicas"))
+            texts.append(worded(change, "replicas"))
     return texts
 
 
-def other_changes(old: Object, new: Object) -> list[Change]:
+def other_changes(old: Object, new: Object) -> list[Difference]:
     """What no reader's term covers."""
     return [change for change in changes(old, new) if not _READERS.fullmatch(change.path)]
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cdk8s_charts.parity import differences, options, undeclared_differences
+from cdk8s_charts.parity import as_read, options, undeclared_differences
 from cdk8s_charts.serving import deployment
 from experiment import Experiment
+from experiment.difference import differences
 from tests.cdk8s_charts.conftest import EXPERIMENTS
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def test_arms_differ_only_in_name_batch_treatment_and_artifact(stem: str) -> Non
         treatment = deployment(experiment, arm)
         other = arm.runtime != experiment.baseline.runtime
         assert undeclared_differences(baseline, treatment, other_runtime=other) == []
-        changed = differences(baseline, treatment)
+        changed = [one.path for one in differences(baseline, treatment, read=as_read)]
         assert any("--speculative-config" in entry for entry in changed) == (arm.speculation is not None)
         assert any("artifact-key" in entry for entry in changed)
 

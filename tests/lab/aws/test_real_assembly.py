@@ -14,7 +14,7 @@ import yaml
 from lab.aws.accounting import Outcome
 from lab.aws.printing import account_lines
 from lab.aws.rehearsal import Rehearsal, rehearse
-from lab.aws.reviewed import differences
+from lab.aws.reviewed import not_as_reviewed
 from tests.conftest import ROOT
 from tests.lab.aws.assemblies import REGION
 
@@ -65,7 +65,7 @@ def test_what_is_applied_is_what_was_reviewed(real_rehearsal: Rehearsal) -> None
         for one in yaml.safe_load_all(path.read_text(encoding="utf-8"))
     ]
     assert len(reviewed) == len(real_rehearsal.facts.objects)
-    assert differences(reviewed, real_rehearsal.facts.objects) == ()
+    assert not_as_reviewed(reviewed, real_rehearsal.facts.objects) == ()
 
 
 def test_alarms_dashboards_and_the_daily_switch_off_are_read_back(real_rehearsal: Rehearsal) -> None:
