@@ -13,7 +13,7 @@ import yaml
 from experiment import Experiment, load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 # Before anything starts jsii, whose process keeps the environment of its start. CloudFormation validation triples the time
 # of a synth; one test of its own has it on.
@@ -51,3 +51,15 @@ def variation(
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def moto_url() -> Iterator[str]:
+    """AWS on loopback, for clients that take an address."""
+    from moto.server import ThreadedMotoServer  # here, since few tests want it and its import is long
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()

@@ -36,21 +36,25 @@ def test_the_package_travels_alone_with_two_libraries() -> None:
         assert imported(path) <= allowed | of_the_page, path
 
 
+MODULES = ("verbs.run", "verbs.report", "verbs.publish", "show.page", "show.publish", "measure.run")
+
+
 @pytest.mark.parametrize(
-    "module", ["verbs.run", "verbs.report", "verbs.publish", "show.page", "show.publish"]
+    ("look", "unwanted"),
+    [
+        (
+            f"import sys, {', '.join(f'benchmark.{one}' for one in MODULES)}",
+            "matplotlib jinja2 numpy scipy boto3",
+        ),
+        (
+            "import sys; from benchmark.__main__ import main\ntry: main(['--help'])\nexcept SystemExit: pass",
+            "aiohttp boto3 asyncio",
+        ),
+    ],
+    ids=["every module", "help"],
 )
-def test_libraries_of_the_page_are_loaded_when_it_is_made_and_not_before(module: str) -> None:
-    look = f"import sys, benchmark.{module}, benchmark.measure.run, benchmark.analyse.summary\n"
-    check = "assert not {'matplotlib', 'jinja2', 'numpy', 'scipy', 'boto3'} & set(sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", look + check], cwd=PACKAGE.parent, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_help_loads_neither_library() -> None:
-    look = "import sys; from benchmark.__main__ import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
-    check = "assert not {'aiohttp', 'boto3', 'asyncio'} & set(sys.modules)"
+def test_libraries_are_loaded_when_they_are_used_and_not_before(look: str, unwanted: str) -> None:
+    check = f"\nassert not set({unwanted!r}.split()) & set(sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", look + check], cwd=PACKAGE.parent, capture_output=True, text=True
     )

@@ -26,7 +26,7 @@ def test_help_is_shown_in_a_fresh_clone_and_nothing_else_happens(
         capture_output=True,
         text=True,
         check=False,
-        timeout=20,
+        timeout=120,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert 0 < len(done.stdout.splitlines()) < 20

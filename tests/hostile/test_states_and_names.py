@@ -22,9 +22,9 @@ from store.results import restore
 from tests.hostile.test_operations import clean, fresh
 from tests.operations.verbs.conftest import Say
 from tests.operations.world import World
-from tests.store.conftest import folder, moto_url, s3
+from tests.store.conftest import folder, s3
 
-__all__ = ["folder", "moto_url", "s3"]
+__all__ = ["folder", "s3"]
 
 STATE: dict[str, Any] = {
     "schema": 1,

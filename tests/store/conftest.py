@@ -8,7 +8,6 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from store.bucket import BucketFolder
 from tests.store.hub import StandInHub
@@ -16,15 +15,6 @@ from tests.store.hub import StandInHub
 REGION = "us-east-2"
 BUCKET = "store"
 _number = count()
-
-
-@pytest.fixture(scope="session")
-def moto_url() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from time import monotonic, perf_counter
+from statistics import median
+from time import monotonic
 
 import pytest
 
@@ -20,41 +21,6 @@ def answer_of(url: str, timeout_s: float = 5.0) -> Output | Failure:
             return await ask(http, url + "/chat/completions", BODY)
 
     return asyncio.run(once())
-
-
-@pytest.mark.parametrize(
-    ("fault", "name", "told"),
-    [
-        ("401", "http_401", "told to answer 401"),
-        ("404", "http_404", "told to answer 404"),
-        ("429", "http_429", "Retry-After: 7"),
-        ("500", "http_500", "told to answer 500"),
-        ("reset", "reset", "2 chunks with text had come"),
-        ("no-done", "no_done", "after 2 chunks"),
-        ("malformed", "malformed", "{not json"),
-        ("error-event", "stream_error", "engine died"),
-        ("not-a-stream", "malformed", "application/json"),
-        ("zero-tokens", "zero_tokens", "no chunk carried output"),
-        ("only-done", "zero_tokens", "no chunk carried output"),
-    ],
-)
-def test_a_fault_ends_as_a_named_failure(endpoint: Endpoint, fault: str, name: str, told: str) -> None:
-    found = answer_of(endpoint.url(fault))
-    assert isinstance(found, Failure)
-    assert found.name == name
-    assert told in found.message
-    assert "\n" not in found.message
-    assert len(endpoint.seen) == 1, "a failed request is not sent again"
-
-
-@pytest.mark.parametrize(("fault", "came"), [("hang-before", "0 chunks"), ("hang-after", "1 chunks")])
-def test_a_hang_ends_as_a_timeout(endpoint: Endpoint, fault: str, came: str) -> None:
-    began = perf_counter()
-    found = answer_of(endpoint.url(fault), timeout_s=0.3)
-    assert isinstance(found, Failure)
-    assert found.name == "timeout"
-    assert came in found.message
-    assert perf_counter() - began < 5
 
 
 def test_a_closed_port_is_named_connect_refused() -> None:
@@ -93,9 +59,9 @@ def test_a_known_schedule_is_measured_as_it_was_sent(
     assert (found.chunk_tokens, found.completion_tokens) == (tokens_per_chunk, 40)
     sent = endpoint.seen[0].sent
     assert len(found.chunk_s) == len(sent)
-    span, true_span = found.chunk_s[-1] - found.chunk_s[0], sent[-1] - sent[0]
-    assert span == pytest.approx(true_span, rel=0.1, abs=0.02)
-    assert found.chunk_s[0] > sent[0] - 0.001, "nothing is received before it is sent"
+    late_s = [received - left for received, left in zip(found.chunk_s, sent, strict=True)]
+    assert min(late_s) > -0.001, "nothing is received before it is sent"
+    assert median(late_s) < 0.2, "but soon after, even on a busy machine"
 
 
 @pytest.mark.parametrize(

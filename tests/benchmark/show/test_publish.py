@@ -14,7 +14,6 @@ from urllib.request import Request, urlopen
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from benchmark.__main__ import main
 from benchmark.errors import PublishError
@@ -25,15 +24,6 @@ from benchmark.show.publish import cloudwatch, publish
 from tests.benchmark.records import WALL, answered, failed, raw_run, store
 
 NAMESPACE = "Benchmark/Test"
-
-
-@pytest.fixture(scope="module")
-def moto_url() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -97,9 +87,8 @@ def test_requests_that_came_later_are_added_and_the_others_not_repeated(
 
 
 def test_a_cloudwatch_that_is_not_there_is_one_line_and_nothing_is_noted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], no_waiting: None
 ) -> None:
-    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
     folder = store(raw_run(answered()), tmp_path)
     code = main(["publish", str(folder), "--namespace", "N", "--endpoint-url", "http://127.0.0.1:9"])
     error = capsys.readouterr().err
@@ -234,28 +223,25 @@ def test_a_call_that_is_throttled_is_repeated_and_said_to_be(
     assert statistics(moto_url, "Throttled", "Errors", "steady")["SampleCount"] == 1
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_cloudwatch_that_keeps_failing_is_one_line_after_five_attempts(
-    moto_url: str, tmp_path: Path, no_waiting: None, capsys: pytest.CaptureFixture[str], status: int
+@pytest.mark.parametrize(("status", "attempts"), [(429, 5), (500, 5), (503, 5), (403, 1)])
+def test_a_cloudwatch_that_keeps_failing_is_one_line_after_five_attempts_and_a_refusal_after_one(
+    moto_url: str,
+    tmp_path: Path,
+    no_waiting: None,
+    capsys: pytest.CaptureFixture[str],
+    status: int,
+    attempts: int,
 ) -> None:
     folder = store(raw_run(answered()), tmp_path)
     before = (folder / "requests.jsonl").read_bytes()
     with front(moto_url, *[status] * 9) as server:
         assert main(["publish", str(folder), "--namespace", "N", "--endpoint-url", server.url]) == 3
-        assert server.calls == 5
+        assert server.calls == attempts
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "0 calls before it were taken" in error
     assert (folder / "requests.jsonl").read_bytes() == before
     assert not (folder / "published.jsonl").exists()
-
-
-def test_a_refusal_is_not_repeated(moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = store(raw_run(answered()), tmp_path)
-    with front(moto_url, 403) as server:
-        assert main(["publish", str(folder), "--namespace", "N", "--endpoint-url", server.url]) == 3
-        assert server.calls == 1
-    assert capsys.readouterr().err.count("\n") == 1
 
 
 @contextmanager

@@ -18,18 +18,17 @@ FOLDERS = {"/checkpoints/target": "/here/target", "/checkpoints/draft": "/here/d
 
 
 def test_the_pods_options_stay_and_its_surroundings_are_replaced() -> None:
-    assert local_argv(POD, engine=["/lab/vllm"], folders=FOLDERS, port=4711) == [
-        *(
-            "/lab/vllm",
-            "serve",
-            "/here/target",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            "4711",
-            "--max-num-seqs",
-            "4",
-        )
+    argv = local_argv(POD, engine=["/lab/vllm"], folders=FOLDERS, port=4711)
+    assert argv == [
+        "/lab/vllm",
+        "serve",
+        "/here/target",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "4711",
+        "--max-num-seqs",
+        "4",
     ]
 
 

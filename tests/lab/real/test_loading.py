@@ -19,7 +19,7 @@ from lab.errors import LabError
 from lab.real import loading
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 60
+PATIENCE_S = 300
 PLAN = {
     "schema": 1,
     "experiment": "lab-tiny",
