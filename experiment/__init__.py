@@ -4,7 +4,7 @@ Pure: no AWS, no jsii, no network, no clock, so that a wrong file is refused in 
 """
 
 from experiment.arms import Arm, BenchmarkSettings, ClusterSettings, Experiment, Prompt, Serving, Speculation
-from experiment.errors import ExperimentError, InvalidExperiment, Problem
+from experiment.finding import Finding, InvalidExperiment
 from experiment.loading import load
 
 __all__ = [
@@ -12,9 +12,8 @@ __all__ = [
     "BenchmarkSettings",
     "ClusterSettings",
     "Experiment",
-    "ExperimentError",
+    "Finding",
     "InvalidExperiment",
-    "Problem",
     "Prompt",
     "Serving",
     "Speculation",

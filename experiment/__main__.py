@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
             print(json.dumps({"valid": False, "problems": error.lines}, indent=2))
         else:
             print(error, file=sys.stderr)
-            count = len(error.problems)
+            count = len(error.findings)
             print(f"{count} problem{'s' if count > 1 else ''}, nothing was written", file=sys.stderr)
         return 2
     try:

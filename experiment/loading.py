@@ -9,8 +9,8 @@ import yaml
 
 from experiment import checks
 from experiment.arms import Experiment
-from experiment.errors import InvalidExperiment, Problem
 from experiment.files import UnreadableFile, whole_text
+from experiment.finding import Finding, InvalidExperiment
 from experiment.prompts import read_prompts
 from experiment.resolving import resolve
 from experiment.structure import read
@@ -46,7 +46,7 @@ def load(path: Path) -> Experiment:
         sweep = expand(reading.file)
         judged = [*sweep.problems, *checks.problems(sweep.file, prompts.prompts), *prompts.problems]
         written = {
-            (problem.path, problem.why, repr(problem.value)): problem
+            (problem.where, problem.why, repr(problem.value)): problem
             for problem in map(sweep.as_written, judged)
         }
         problems += [problem for problem in written.values() if reading.judges(problem)]
@@ -57,10 +57,10 @@ def load(path: Path) -> Experiment:
 
 class _Unreadable(Exception):
     def __init__(self, why: str, remedy: str) -> None:
-        self.problem = Problem("", None, why, remedy)
+        self.problem = Finding("", None, why, remedy)
 
 
-def _parse(path: Path) -> tuple[Any, dict[str, int], list[Problem]]:
+def _parse(path: Path) -> tuple[Any, dict[str, int], list[Finding]]:
     """The document, the line of every path in it, and keys that stand twice (YAML would keep the last silently)."""
     try:
         text = whole_text(path, most_bytes=_LARGEST_BYTES)
@@ -70,7 +70,7 @@ def _parse(path: Path) -> tuple[Any, dict[str, int], list[Problem]]:
         )
         raise _Unreadable(str(error), remedy) from None
     lines: dict[str, int] = {}
-    doubled: list[Problem] = []
+    doubled: list[Finding] = []
     try:
         _refuse_monsters(text)
         loader = _Loader(text)
@@ -118,7 +118,7 @@ def _place(mark: Any) -> str:
     return f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
 
 
-def _walk(node: yaml.Node, path: str, lines: dict[str, int], doubled: list[Problem], depth: int = 0) -> None:
+def _walk(node: yaml.Node, path: str, lines: dict[str, int], doubled: list[Finding], depth: int = 0) -> None:
     if depth > _DEEPEST:
         raise _Unreadable("nests without end", "remove the alias that contains itself")
     if len(lines) > _MOST_VALUES:
@@ -139,7 +139,7 @@ def _walk(node: yaml.Node, path: str, lines: dict[str, int], doubled: list[Probl
             _walk(key, path, lines, doubled, depth + 1)
             inner = f"{path}.{key.value}" if path else str(key.value)
             if inner in seen:
-                doubled.append(Problem(inner, None, "the key stands twice", "keep one of them"))
+                doubled.append(Finding(inner, None, "the key stands twice", "keep one of them"))
             seen.add(inner)
             lines[inner] = key.start_mark.line + 1
             _walk(value, inner, lines, doubled, depth + 1)

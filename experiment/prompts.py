@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from experiment.arms import Prompt
-from experiment.errors import Problem, shortened
 from experiment.files import UnreadableFile, whole_text
+from experiment.finding import Finding, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,13 +33,13 @@ class PromptReading:
     """What could be read, and what could not."""
 
     prompts: tuple[Prompt, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[Finding, ...]
 
 
 def read_prompts(section: PromptsSection, *, endpoint: str, folder: Path) -> PromptReading:
     """Prompts of the section; a file's path is relative to the experiment file's folder."""
     if (section.classes is None) == (section.file is None):
-        problem = Problem(
+        problem = Finding(
             "prompts", None, "needs either `classes` or `file`, and only one", "keep one of them"
         )
         return PromptReading((), (problem,))
@@ -57,7 +57,7 @@ def _inline(classes: dict[str, list[str]], endpoint: str) -> PromptReading:
         for number, text in enumerate(texts, start=1)
     ]
     problems = [
-        Problem(
+        Finding(
             f"prompts.classes.{name}[{number}]", text, "the prompt is empty", "write a prompt or remove it"
         )
         for name, texts in classes.items()
@@ -65,7 +65,7 @@ def _inline(classes: dict[str, list[str]], endpoint: str) -> PromptReading:
         if not text.strip()
     ]
     problems += [
-        Problem(
+        Finding(
             f"prompts.classes.{name}",
             name,
             "is no name of a class",
@@ -83,9 +83,9 @@ def _from_file(name: str, endpoint: str, folder: Path) -> PromptReading:
         lines = whole_text(folder / name, most_bytes=LARGEST_BYTES).split("\n")
     except UnreadableFile as error:
         remedy = "give a file of JSON lines in UTF-8, relative to the experiment file"
-        return PromptReading((), (Problem("prompts.file", name, str(error), remedy),))
+        return PromptReading((), (Finding("prompts.file", name, str(error), remedy),))
     prompts: list[Prompt] = []
-    problems: list[Problem] = []
+    problems: list[Finding] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -96,7 +96,7 @@ def _from_file(name: str, endpoint: str, folder: Path) -> PromptReading:
             problems.append(result)
     every_line_read = not problems
     problems += [
-        Problem("prompts.file", name, f"id {id_!r} stands {count} times", "make ids distinct")
+        Finding("prompts.file", name, f"id {id_!r} stands {count} times", "make ids distinct")
         for id_, count in Counter(prompt.id for prompt in prompts).items()
         if count > 1
     ]
@@ -106,19 +106,19 @@ def _from_file(name: str, endpoint: str, folder: Path) -> PromptReading:
     return PromptReading(tuple(prompts), (*_first(problems, name), *few))
 
 
-def _first(problems: list[Problem], name: str) -> list[Problem]:
+def _first(problems: list[Finding], name: str) -> list[Finding]:
     """As many as a person reads; a file of another format is wrong in every line."""
     if len(problems) <= MOST_LINES:
         return problems
     more = f"{len(problems) - MOST_LINES} more lines are wrong"
-    return [*problems[:MOST_LINES], Problem("prompts.file", name, more, "fix these first")]
+    return [*problems[:MOST_LINES], Finding("prompts.file", name, more, "fix these first")]
 
 
-def _line(line: str, where: str, endpoint: str) -> Prompt | Problem:
+def _line(line: str, where: str, endpoint: str) -> Prompt | Finding:
     """One line of a prompts file: `{"id", "class", "prompt" | "messages", "max_tokens"?}`; other keys are not read."""
 
-    def wrong(why: str, remedy: str) -> Problem:
-        return Problem("prompts.file", where, why, remedy)
+    def wrong(why: str, remedy: str) -> Finding:
+        return Finding("prompts.file", where, why, remedy)
 
     try:
         entry: Any = json.loads(line)
@@ -182,12 +182,12 @@ def _messages(raw: Any) -> tuple[tuple[str, str], ...] | None:
     return tuple(pairs) if any(role == "user" for role, _ in pairs) else None
 
 
-def _too_few(counts: dict[str, int], path: str) -> Iterable[Problem]:
+def _too_few(counts: dict[str, int], path: str) -> Iterable[Finding]:
     if not counts:
-        yield Problem(path.removesuffix(".{}"), None, "there is no prompt", "add a class with prompts")
+        yield Finding(path.removesuffix(".{}"), None, "there is no prompt", "add a class with prompts")
     for name, count in counts.items():
         if count < MIN_PROMPTS_PER_CLASS:
-            yield Problem(
+            yield Finding(
                 path.format(name),
                 None,
                 f"class {name!r} has {count} distinct prompts, and an interval over "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from experiment.errors import MOST_PROBLEMS, Problem
+from experiment.finding import MOST_FINDINGS, Finding
 from experiment.schema import FORMS, REMOVED_KEYS, UNION_TAGS, ExperimentFile, known_keys, leaf_type
 
 if TYPE_CHECKING:
@@ -28,15 +28,15 @@ class Reading:
 
     file: ExperimentFile | None
     """The file without its broken parts; `None` when too little is left."""
-    problems: list[Problem]
+    problems: list[Finding]
     broken: frozenset[str]
     """Paths of the values that were cut out."""
 
-    def judges(self, problem: Problem) -> bool:
+    def judges(self, problem: Finding) -> bool:
         """Whether nothing that `problem` rests on was cut out."""
         return not any(
             _overlap(path, broken)
-            for path in (problem.path, *problem.related)
+            for path in (problem.where, *problem.rests_on)
             if path
             for broken in self.broken
         )
@@ -44,7 +44,7 @@ class Reading:
 
 def read(data: Any) -> Reading:
     """Read parsed YAML as an experiment file, collecting every structural problem."""
-    problems: dict[str, Problem] = {}
+    problems: dict[str, Finding] = {}
     broken: set[str] = set()
     rest = copy.deepcopy(data)
     for _ in range(8):  # each round cuts at least one value out; nesting is shallower than this
@@ -52,8 +52,8 @@ def read(data: Any) -> Reading:
             return Reading(ExperimentFile.model_validate(rest), list(problems.values()), frozenset(broken))
         except ValidationError as error:
             details = [(detail, _location(detail["loc"], rest)) for detail in error.errors(include_url=False)]
-        if len(details) > MOST_PROBLEMS:
-            some = details[: MOST_PROBLEMS + 1]
+        if len(details) > MOST_FINDINGS:
+            some = details[: MOST_FINDINGS + 1]
             return Reading(
                 None, [_problem(detail, where, dotted(where)) for detail, where in some], frozenset()
             )
@@ -137,23 +137,23 @@ def _listed(value: object) -> str:
     return "[] for none" if value is None or isinstance(value, dict) else f"[{value!s:.40}]"
 
 
-def _problem(detail: ErrorDetails, location: Location, path: str) -> Problem:
+def _problem(detail: ErrorDetails, location: Location, path: str) -> Finding:
     kind = detail["type"]
     if path in REMOVED_KEYS:
-        return Problem(path, detail["input"], *REMOVED_KEYS[path])
+        return Finding(path, detail["input"], *REMOVED_KEYS[path])
     if kind == "extra_forbidden":
         keys = known_keys(location[:-1])
         close = difflib.get_close_matches(str(location[-1]), keys, n=1)
         remedy = f"did you mean `{close[0]}`?" if close else f"known here: {', '.join(keys)}"
-        return Problem(path, None, "unknown key", remedy)
+        return Finding(path, None, "unknown key", remedy)
     if kind == "missing" and path == "version":
-        return Problem(
+        return Finding(
             path, None, "is missing, so nobody can tell which release wrote the file", "add `version: 1`"
         )
     if kind == "missing":
-        return Problem(path, None, "is required and missing", "add it")
+        return Finding(path, None, "is required and missing", "add it")
     if path == "version":
-        return Problem(
+        return Finding(
             path,
             detail["input"],
             "this release reads version 1",
@@ -162,28 +162,28 @@ def _problem(detail: ErrorDetails, location: Location, path: str) -> Problem:
     if path == "" or kind == "invalid_key":
         what = "is a key that is no text" if kind == "invalid_key" else "the file is no mapping"
         value = detail["loc"][-1] if kind == "invalid_key" else None
-        return Problem(
+        return Finding(
             "",
             None,
             f"{value!r} {what}" if value is not None else what,
             "start from experiments/qwen3-32b.yaml",
         )
     if kind == "string_type" and not isinstance(detail["input"], list | dict | None):
-        return Problem(
+        return Finding(
             path, detail["input"], "YAML reads this as a number, a date or a truth value", "put it in quotes"
         )
     if kind in ("model_type", "dict_type"):
         keys = known_keys(location)
-        return Problem(
+        return Finding(
             path,
             detail["input"],
             "must be a mapping",
             f"write its keys: {', '.join(keys)}" if keys else "write keys",
         )
     if kind == "list_type":
-        return Problem(path, detail["input"], "must be a list", f"write {_listed(detail['input'])}")
+        return Finding(path, detail["input"], "must be a list", f"write {_listed(detail['input'])}")
     if kind == "string_pattern_mismatch":
-        return Problem(path, detail["input"], "has another form", f"write {FORMS[detail['ctx']['pattern']]}")
+        return Finding(path, detail["input"], "has another form", f"write {FORMS[detail['ctx']['pattern']]}")
     message = detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
     message = message.replace(" after validation", "")
-    return Problem(path, detail["input"], message[0].lower() + message[1:], "write such a value")
+    return Finding(path, detail["input"], message[0].lower() + message[1:], "write such a value")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
-from experiment.errors import Problem
+from experiment.finding import Finding
 from experiment.naming import slug
 from experiment.schema import ExpandedFile, SingleArmSection, TreatmentSection
 
@@ -38,13 +38,13 @@ class Sweep:
     """A file with its sweeps expanded."""
 
     file: ExpandedFile
-    problems: tuple[Problem, ...]
+    problems: tuple[Finding, ...]
     _origins: tuple[_Origin, ...]
 
-    def as_written(self, problem: Problem) -> Problem:
+    def as_written(self, problem: Finding) -> Finding:
         """The same problem with the paths of the author's file."""
         return replace(
-            problem, path=self._path(problem.path), related=tuple(map(self._path, problem.related))
+            problem, where=self._path(problem.where), rests_on=tuple(map(self._path, problem.rests_on))
         )
 
     def _path(self, path: str) -> str:
@@ -73,7 +73,7 @@ def expand(file: ExperimentFile) -> Sweep:
     if len(arms) > MOST_ARMS:
         total = sum(_size(arm) for arm in file.arms)
         problems.append(
-            Problem("arms", None, f"the lists make {total} arms", f"sweep less: {MOST_ARMS} arms at most")
+            Finding("arms", None, f"the lists make {total} arms", f"sweep less: {MOST_ARMS} arms at most")
         )
         del arms[MOST_ARMS:], origins[MOST_ARMS:]
     sections = {name: getattr(file, name) for name in type(file).model_fields if name != "arms"}
@@ -127,7 +127,7 @@ def _short_names(drafts: list[DraftReference]) -> list[str]:
     return [slug(text) for text in (sizes if all(sizes) and len(set(sizes)) == len(sizes) else lasts)]
 
 
-def _repeated(number: int, arm: ArmSection) -> list[Problem]:
+def _repeated(number: int, arm: ArmSection) -> list[Finding]:
     """A value that a sweep lists twice would be one arm twice."""
     if arm.speculation is None:
         return []
@@ -142,6 +142,6 @@ def _repeated(number: int, arm: ArmSection) -> list[Problem]:
             if value in values[:place]:
                 path = f"arms[{number}].speculation.{field}[{place}]"
                 found.append(
-                    Problem(path, shown[place], "stands twice in this sweep", "name each value once")
+                    Finding(path, shown[place], "stands twice in this sweep", "name each value once")
                 )
     return found

@@ -11,7 +11,7 @@ from types import FrameType
 
 from cdk8s_charts.errors import ChartError
 from experiment import InvalidExperiment
-from experiment.errors import printable
+from experiment.finding import printable
 from operations.errors import OperationsError, fault
 from operations.terminal import escaped
 from operations.verbs import VERBS

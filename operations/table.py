@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiment.errors import printable
+from experiment.finding import printable
 
 WIDTH = 100
 

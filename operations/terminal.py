@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from experiment.errors import printable
+from experiment.finding import printable
 
 
 class _Escaping:

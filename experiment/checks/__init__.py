@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from experiment.arms import Prompt
-    from experiment.errors import Problem
+    from experiment.finding import Finding
     from experiment.schema import ExpandedFile
 
 
-def problems(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+def problems(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
     """Every reason for which `file` cannot work."""
     for subject in (names, weights, pairing, speculation, placing, cluster, capacity, serve):
         for rule in subject.RULES:

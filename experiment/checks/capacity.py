@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from experiment.catalogue.instances import INSTANCES
-from experiment.errors import Problem
+from experiment.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,35 +34,35 @@ _FORBIDDEN_WHY = {
 }
 
 
-def purchase(file: ExpandedFile) -> Iterator[Problem]:
+def purchase(file: ExpandedFile) -> Iterator[Finding]:
     """Each way of buying has its own fields, all of them and no other."""
     capacity = file.cluster.capacity
     for name, example in _EXAMPLES.items():
         value, path = getattr(capacity, name), f"{_CAPACITY}.{name}"
         needed = name in _NEEDS[capacity.kind]
         if needed and value is None:
-            yield Problem(
+            yield Finding(
                 path,
                 None,
                 f"is missing: capacity of kind {capacity.kind} needs it",
                 f"give {example}",
-                (f"{_CAPACITY}.kind",),
+                rests_on=(f"{_CAPACITY}.kind",),
             )
         elif value is not None and not needed:
-            yield Problem(
+            yield Finding(
                 path,
                 value,
                 _FORBIDDEN_WHY[capacity.kind],
                 f"remove it, or say `kind: {' or '.join(kind for kind in _NEEDS if name in _NEEDS[kind])}`",
-                (f"{_CAPACITY}.kind",),
+                rests_on=(f"{_CAPACITY}.kind",),
             )
 
 
-def end(file: ExpandedFile) -> Iterator[Problem]:
+def end(file: ExpandedFile) -> Iterator[Finding]:
     """The end of a block is an instant in UTC."""
     value = file.cluster.capacity.ends_at
     if value is not None and not _is_instant(value):
-        yield Problem(
+        yield Finding(
             f"{_CAPACITY}.ends_at", value, "is no instant in UTC", 'write it as "2026-12-05T11:30:00Z"'
         )
 
@@ -72,32 +72,32 @@ def _is_instant(text: str) -> bool:
     return found is not None and int(found[3]) <= calendar.monthrange(int(found[1]), int(found[2]))[1]
 
 
-def counts(file: ExpandedFile) -> Iterator[Problem]:
+def counts(file: ExpandedFile) -> Iterator[Finding]:
     """What starts at deploy time stays within what may ever run."""
     cluster, instance = file.cluster, INSTANCES.get(file.cluster.instance)
     if instance is not None and not instance.neuron and cluster.nodes:
-        yield Problem(
+        yield Finding(
             "cluster.nodes",
             cluster.nodes,
             f"{instance.name} is the lab's own machine, nothing is started for it",
             "use 0",
-            ("cluster.instance",),
+            rests_on=("cluster.instance",),
         )
     elif cluster.nodes > cluster.max_nodes:
-        yield Problem(
+        yield Finding(
             "cluster.nodes",
             cluster.nodes,
             f"is above cluster.max_nodes {cluster.max_nodes}",
             f"use {cluster.max_nodes} or less, or raise max_nodes",
-            ("cluster.max_nodes",),
+            rests_on=("cluster.max_nodes",),
         )
     if cluster.network.nat_gateways > len(cluster.availability_zones):
-        yield Problem(
+        yield Finding(
             "cluster.network.nat_gateways",
             cluster.network.nat_gateways,
             f"there are {len(cluster.availability_zones)} zones, and one gateway a zone is the most",
             f"use 1 to {len(cluster.availability_zones)}",
-            ("cluster.availability_zones",),
+            rests_on=("cluster.availability_zones",),
         )
 
 

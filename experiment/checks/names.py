@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import RUNTIMES
-from experiment.errors import Problem
+from experiment.finding import Finding
 from experiment.naming import BENCHMARK_NAME, LMEVAL_NAME, promoted_load_balancer, promoted_service
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ MAX_ARM_NAME = 54
 """Names of Jobs and containers are an arm's with at most nine characters more, and end at 63."""
 
 
-def catalogue_names(file: ExpandedFile) -> Iterator[Problem]:
+def catalogue_names(file: ExpandedFile) -> Iterator[Finding]:
     """Models, runtime and instance type must be in the catalogue."""
     yield from _known("target.model", file.target.model, MODELS, "model")
     yield from _known("runtime", file.runtime, RUNTIMES, "runtime")
@@ -42,12 +42,12 @@ def catalogue_names(file: ExpandedFile) -> Iterator[Problem]:
                 yield from _known(f"{path}.head_for", draft.head_for, MODELS, "model")
 
 
-def repositories(file: ExpandedFile) -> Iterator[Problem]:
+def repositories(file: ExpandedFile) -> Iterator[Finding]:
     """A head may have any name, but it is fetched from Hugging Face like every other."""
     for number, arm in enumerate(file.arms):
         draft = arm.speculation.draft if arm.speculation else None
         if draft is not None and draft.head_for is not None and not REPOSITORY.fullmatch(draft.model):
-            yield Problem(
+            yield Finding(
                 f"arms[{number}].speculation.draft.model",
                 draft.model,
                 "is no repository of Hugging Face",
@@ -55,14 +55,14 @@ def repositories(file: ExpandedFile) -> Iterator[Problem]:
             )
 
 
-def dns_labels(file: ExpandedFile) -> Iterator[Problem]:
+def dns_labels(file: ExpandedFile) -> Iterator[Finding]:
     """Names become Kubernetes names."""
     for path, name in [
         ("name", file.name),
         *((f"arms[{n}].name", arm.name) for n, arm in enumerate(file.arms)),
     ]:
         if not DNS_LABEL.fullmatch(name):
-            yield Problem(
+            yield Finding(
                 path,
                 name,
                 "is no DNS label, which Kubernetes asks of a Service's name",
@@ -70,19 +70,19 @@ def dns_labels(file: ExpandedFile) -> Iterator[Problem]:
             )
     for number, arm in enumerate(file.arms):
         if DNS_LABEL.fullmatch(arm.name) and len(arm.name) > MAX_ARM_NAME:
-            yield Problem(
+            yield Finding(
                 f"arms[{number}].name",
                 arm.name,
                 f"has {len(arm.name)} characters, and names of Jobs made from it would pass 63",
                 f"use {MAX_ARM_NAME} at most, with what a sweep adds",
             )
     if len(file.name) > (most := longest_name(file.cluster.region)):
-        yield Problem(
+        yield Finding(
             "name",
             file.name,
             f"has {len(file.name)} characters, and S3 bucket names made from it would pass 63",
             f"use {most} at most in {file.cluster.region}",
-            ("cluster.region",),
+            rests_on=("cluster.region",),
         )
 
 
@@ -92,12 +92,12 @@ def longest_name(region: str) -> int:
     return min(MAX_EXPERIMENT_NAME, 63 - len(f"-checkpoints-{0:012}-{region}"))
 
 
-def distinct_arms(file: ExpandedFile) -> Iterator[Problem]:
+def distinct_arms(file: ExpandedFile) -> Iterator[Finding]:
     """Two arms with one name would be one service."""
     seen: dict[str, int] = {}
     for number, arm in enumerate(file.arms):
         if arm.name in seen:
-            yield Problem(
+            yield Finding(
                 f"arms[{number}].name",
                 arm.name,
                 "is the name of another arm too",
@@ -112,21 +112,21 @@ def distinct_arms(file: ExpandedFile) -> Iterator[Problem]:
     )
     for taken, what in reserved:
         if taken in seen:
-            yield Problem(f"arms[{seen[taken]}].name", taken, f"is the {what}'s name", "choose another")
+            yield Finding(f"arms[{seen[taken]}].name", taken, f"is the {what}'s name", "choose another")
 
 
-def own_namespace(file: ExpandedFile) -> Iterator[Problem]:
+def own_namespace(file: ExpandedFile) -> Iterator[Finding]:
     """The name becomes a namespace and the beginning of bucket names, and some of both are taken."""
     if file.name == "default" or file.name.startswith(("kube-", "xn--", "sthree-", "amzn-s3-demo-")):
-        yield Problem("name", file.name, "is reserved by Kubernetes or S3", "choose another")
+        yield Finding("name", file.name, "is reserved by Kubernetes or S3", "choose another")
 
 
-def _known(path: str, name: str, catalogue: Iterable[str], what: str) -> Iterator[Problem]:
+def _known(path: str, name: str, catalogue: Iterable[str], what: str) -> Iterator[Finding]:
     names = list(catalogue)
     if name not in names:
         close = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"
-        yield Problem(path, name, f"is no {what} of the catalogue", hint)
+        yield Finding(path, name, f"is no {what} of the catalogue", hint)
 
 
 RULES = (catalogue_names, repositories, dns_labels, distinct_arms, own_namespace)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING
 
-from experiment.errors import Problem
+from experiment.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ MOST_PUBLIC = 40
 """Networks of one public endpoint (https://docs.aws.amazon.com/general/latest/gr/eks.html)."""
 
 
-def own_networks(path: str, cidrs: Sequence[str], *, opens: str) -> Iterator[Problem]:
+def own_networks(path: str, cidrs: Sequence[str], *, opens: str) -> Iterator[Finding]:
     """IPv4 networks as AWS writes them, none twice, which do not open a thing to the world, alone or together."""
     seen: list[ipaddress.IPv4Network] = []
     for number, cidr in enumerate(cidrs):
@@ -53,9 +53,9 @@ def own_networks(path: str, cidrs: Sequence[str], *, opens: str) -> Iterator[Pro
             yield _too_wide(where, cidr, opens)
             continue
         if str(network) != cidr:
-            yield Problem(where, cidr, "is not how EKS takes a network", f"write it as {network}")
+            yield Finding(where, cidr, "is not how EKS takes a network", f"write it as {network}")
         elif (other := next((one for one in seen if one.overlaps(network)), None)) is not None:
-            yield Problem(
+            yield Finding(
                 where, cidr, f"overlaps {other}, which stands before it", "keep the wider of the two"
             )
         seen.append(network)
@@ -64,10 +64,10 @@ def own_networks(path: str, cidrs: Sequence[str], *, opens: str) -> Iterator[Pro
         yield _too_wide(path, list(cidrs), opens)
 
 
-def public_networks(path: str, cidrs: Sequence[str]) -> Iterator[Problem]:
+def public_networks(path: str, cidrs: Sequence[str]) -> Iterator[Finding]:
     """What EKS takes at a public endpoint; what is no network at all is left to `own_networks`."""
     if len(cidrs) > MOST_PUBLIC:
-        yield Problem(
+        yield Finding(
             path,
             list(cidrs),
             f"has {len(cidrs)} networks, and EKS takes {MOST_PUBLIC}",
@@ -80,7 +80,7 @@ def public_networks(path: str, cidrs: Sequence[str]) -> Iterator[Problem]:
             continue
         reserved = next((one for one in NOT_PUBLIC if one.overlaps(network)), None)
         if reserved is not None and network.prefixlen >= WIDEST_PREFIX:
-            yield Problem(
+            yield Finding(
                 f"{path}[{number}]",
                 cidr,
                 f"holds private or reserved addresses ({reserved}), which EKS refuses at a public endpoint",
@@ -88,20 +88,20 @@ def public_networks(path: str, cidrs: Sequence[str]) -> Iterator[Problem]:
             )
 
 
-def _no_network(where: str, cidr: str, error: ValueError) -> Problem:
+def _no_network(where: str, cidr: str, error: ValueError) -> Finding:
     try:
         meant = ipaddress.ip_network(cidr, strict=False)
     except ValueError:
-        return Problem(
+        return Finding(
             where, cidr, f"is no IPv4 network ({error})", "write ADDRESS/PREFIX, and one address with /32"
         )
     if meant.version == 6:
-        return Problem(where, cidr, "is IPv6, and these networks speak IPv4 only", "name the IPv4 networks")
-    return Problem(where, cidr, f"is no IPv4 network ({error})", f"write it as {meant}")
+        return Finding(where, cidr, "is IPv6, and these networks speak IPv4 only", "name the IPv4 networks")
+    return Finding(where, cidr, f"is no IPv4 network ({error})", f"write it as {meant}")
 
 
-def _too_wide(where: str, value: object, opens: str) -> Problem:
-    return Problem(
+def _too_wide(where: str, value: object, opens: str) -> Finding:
+    return Finding(
         where,
         value,
         f"opens {opens} to everybody, or to more than a /{WIDEST_PREFIX}",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from experiment.catalogue.models import MODELS
 from experiment.checks.subjects import treated
-from experiment.errors import Problem
+from experiment.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,35 +25,35 @@ def _pairs(file: ExpandedFile) -> Iterator[Pair]:
             yield f"{arm.path}.draft.model", arm.draft, arm.target
 
 
-def same_tokenizer(file: ExpandedFile) -> Iterator[Problem]:
+def same_tokenizer(file: ExpandedFile) -> Iterator[Finding]:
     """A draft proposes token ids; they must be the target's."""
     for path, draft, target in _pairs(file):
         if (draft.tokenizer, draft.vocabulary) != (target.tokenizer, target.vocabulary):
-            yield Problem(
+            yield Finding(
                 path,
                 draft.name,
                 f"its tokenizer ({draft.tokenizer}, vocabulary {draft.vocabulary}) differs "
                 f"from the target's ({target.tokenizer}, {target.vocabulary})",
                 _smaller(target),
-                ("target.model",),
+                rests_on=("target.model",),
             )
 
 
-def smaller_draft(file: ExpandedFile) -> Iterator[Problem]:
+def smaller_draft(file: ExpandedFile) -> Iterator[Finding]:
     """A draft that costs as much as the target cannot pay."""
     for path, draft, target in _pairs(file):
         if draft.parameters >= target.parameters:
             size = f"{draft.parameters / 1e9:.1f} billion weights, the target {target.parameters / 1e9:.1f}"
-            yield Problem(
+            yield Finding(
                 path,
                 draft.name,
                 f"the draft is not smaller than the target: it has {size}",
                 _smaller(target),
-                ("target.model",),
+                rests_on=("target.model",),
             )
 
 
-def head_or_model(file: ExpandedFile) -> Iterator[Problem]:
+def head_or_model(file: ExpandedFile) -> Iterator[Finding]:
     """Some modes need a head trained for this very target, the others a model of its own."""
     for arm in treated(file):
         mode, draft, path = arm.mode, arm.treatment.draft, f"{arm.path}.draft"
@@ -62,42 +62,42 @@ def head_or_model(file: ExpandedFile) -> Iterator[Problem]:
         name = arm.treatment.mode
         related = (f"{arm.path}.mode", "target.model")
         if mode.head and draft.head_for is None:
-            yield Problem(
+            yield Finding(
                 f"{path}.model",
                 draft.model,
                 f"mode {name} needs a head that was trained for the target, and {draft.model} is a model of its own",
                 f"name a head and write `head_for: {file.target.model}` beside it",
-                related,
+                rests_on=related,
             )
         elif not mode.head and draft.head_for is not None:
-            yield Problem(
+            yield Finding(
                 f"{path}.head_for",
                 draft.head_for,
                 f"mode {name} drafts with a model of its own",
                 "remove `head_for`, or use the mode that the head was trained for",
-                related,
+                rests_on=related,
             )
         elif mode.head and draft.head_for in MODELS and draft.head_for != file.target.model:
-            yield Problem(
+            yield Finding(
                 f"{path}.head_for",
                 draft.head_for,
                 f"a head reads the hidden states of the model it was trained for, and the target is {file.target.model}",
                 f"use a head for {file.target.model}",
-                related,
+                rests_on=related,
             )
 
 
-def medusa_heads(file: ExpandedFile) -> Iterator[Problem]:
+def medusa_heads(file: ExpandedFile) -> Iterator[Finding]:
     """Each Medusa head drafts one token, so the window is the number of heads used."""
     for arm in treated(file):
         k, have = arm.treatment.num_speculative_tokens, arm.treatment.draft.head_layers
         if arm.reachable and arm.treatment.mode == "medusa" and k > have:
-            yield Problem(
+            yield Finding(
                 f"{arm.path}.num_speculative_tokens",
                 k,
                 f"each Medusa head drafts one token, and the draft declares {have}",
                 f"use {have} or less, or say how many there are (`head_layers`)",
-                (f"{arm.path}.draft",),
+                rests_on=(f"{arm.path}.draft",),
             )
 
 

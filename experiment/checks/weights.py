@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiment.catalogue.models import MODELS, described
-from experiment.errors import Problem
+from experiment.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,18 +25,18 @@ def _models(file: ExpandedFile) -> Iterator[tuple[str, Model]]:
             yield f"arms[{number}].speculation.draft.model", draft
 
 
-def tokens(file: ExpandedFile) -> Iterator[Problem]:
+def tokens(file: ExpandedFile) -> Iterator[Finding]:
     """Hugging Face hands gated models to accepted users only."""
     if file.weights.token_secret is not None:
         return
     for path, model in _models(file):
         if model.gated:
-            yield Problem(
+            yield Finding(
                 path,
                 model.name,
                 "is gated on Hugging Face, and there is no `weights.token_secret`",
                 "accept its licence, put a token into a Secret (key `token`) and name that Secret there",
-                ("weights",),
+                rests_on=("weights",),
             )
             return
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.subjects import treated
-from experiment.errors import Problem
+from experiment.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ CHAT_TEMPLATE_TOKENS = 32
 """Room for role markers and the empty reasoning block of a chat template, per request."""
 
 
-def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
     """Prompt (upper bound: its UTF-8 bytes) and answer must fit `max_model_len`, and where a drafting arm takes a step
     whole or ends, so must a step.
 
@@ -47,27 +47,27 @@ def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem
     if len(_by_class(common)) > 1 or 2 * len(common) > len(prompts):
         longest = max(common, key=need.__getitem__)
         most = file.benchmark.max_tokens - (need[longest] - limit)
-        yield Problem(
+        yield Finding(
             "benchmark.max_tokens",
             file.benchmark.max_tokens,
             f"{len(common)} of {len(prompts)} prompts do not fit max_model_len {limit} with it; the longest, {longest.id}, has "
             f"up to {longest.utf8_bytes} tokens (its UTF-8 bytes) + {_room(longest)} for nonce and template{last}",
             (f"use {most} or less, or " if most > 0 else "shorten the prompts, or ")
             + "raise serving.max_model_len",
-            related,
+            rests_on=related,
         )
         too_long = [prompt for prompt in too_long if prompt.max_tokens is not None]
     for name, group in _by_class(too_long).items():
         prompt = max(group, key=need.__getitem__)
         others = f" ({len(group) - 1} more of this class do not fit either)" if len(group) > 1 else ""
-        yield Problem(
+        yield Finding(
             "prompts.file" if file.prompts.file else f"prompts.classes.{name}",
             prompt.id,
             f"up to {prompt.utf8_bytes} prompt tokens (its UTF-8 bytes) + {_room(prompt)} for nonce and template + "
             f"{prompt.max_tokens or file.benchmark.max_tokens} to generate{last} = {need[prompt]}, above max_model_len "
             f"{limit}{others}",
             "shorten the prompt, lower benchmark.max_tokens or raise serving.max_model_len",
-            related,
+            rests_on=related,
         )
 
 
@@ -88,11 +88,11 @@ def _room(prompt: Prompt) -> int:
     return NONCE_TOKENS + (CHAT_TEMPLATE_TOKENS if prompt.messages else 0)
 
 
-def plan_size(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+def plan_size(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
     """The benchmark's plan is mounted from a ConfigMap, which holds 1 MiB."""
     size = sum(prompt.utf8_bytes + PLAN_BYTES_PER_PROMPT for prompt in prompts)
     if size > PLAN_BYTES:
-        yield Problem(
+        yield Finding(
             "prompts",
             None,
             f"{len(prompts)} prompts make a plan of about {size} bytes, and the ConfigMap that carries it holds 1 MiB",
@@ -100,70 +100,74 @@ def plan_size(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Probl
         )
 
 
-def sampling(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+def sampling(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
     """Where speculation is greedy only, a temperature would be obeyed by one arm and ignored by the other."""
     for arm in treated(file):
         if arm.runtime and arm.runtime.greedy_speculation_only and file.benchmark.temperature > 0:
-            yield Problem(
+            yield Finding(
                 "benchmark.temperature",
                 file.benchmark.temperature,
                 f"runtime {arm.runtime.name} speculates "
                 "greedily whatever a request asks for, so the arms would answer differently",
                 "use 0",
-                (arm.runtime_path,),
+                rests_on=(arm.runtime_path,),
             )
 
 
-def thinking(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+def thinking(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
     """Reasoning is a switch of the chat template."""
     target = MODELS.get(file.target.model)
     if not file.benchmark.thinking:
         return
     if file.benchmark.endpoint != "chat":
-        yield Problem(
+        yield Finding(
             "benchmark.thinking",
             True,
             "only the chat template can switch it",
             "use `endpoint: chat`",
-            ("benchmark.endpoint",),
+            rests_on=("benchmark.endpoint",),
         )
     elif target is not None and not target.can_think:
-        yield Problem(
-            "benchmark.thinking", True, f"{target.name} has no such switch", "use false", ("target.model",)
+        yield Finding(
+            "benchmark.thinking",
+            True,
+            f"{target.name} has no such switch",
+            "use false",
+            rests_on=("target.model",),
         )
 
 
-def every_prompt_asked(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+def every_prompt_asked(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
     """A cell must be large enough for each prompt of its class; the same prompts are asked of every arm."""
     sizes = Counter(prompt.class_name for prompt in prompts)
     largest = max(sizes.values(), default=0)
     if file.benchmark.requests < largest:
-        yield Problem(
+        yield Finding(
             "benchmark.requests",
             file.benchmark.requests,
             f"is fewer than the {largest} prompts of class {sizes.most_common(1)[0][0]!r}, so some would never be asked",
             f"use {largest} or more; multiples of it ask each prompt equally often",
-            ("prompts",),
+            rests_on=("prompts",),
         )
 
 
-def distinct_levels(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+def distinct_levels(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
     """Each level of concurrency is a cell of its own."""
     levels = file.benchmark.concurrency
     if len(set(levels)) < len(levels):
-        yield Problem("benchmark.concurrency", levels, "names a level twice", "name each once")
+        yield Finding("benchmark.concurrency", levels, "names a level twice", "name each once")
 
 
-def quality_in_a_cluster(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterator[Problem]:
+def quality_in_a_cluster(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
     """lm-eval runs as a pod."""
     runtime = RUNTIMES.get(file.runtime)
     if file.benchmark.lm_eval is not None and runtime is not None and runtime.lab_only:
-        yield Problem(
+        yield Finding(
             "benchmark.lm_eval",
             None,
             f"runs as a pod, and runtime {runtime.name} runs in the lab only",
             "remove the section",
-            ("runtime",),
+            rests_on=("runtime",),
         )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiment import Experiment, InvalidExperiment, Problem, load
+from experiment import Experiment, Finding, InvalidExperiment, load
 from lab.engine import machine as machines
 from lab.engine.install import install
 from lab.engine.servers import Command, running
@@ -99,7 +99,7 @@ def _refuse_cluster(experiment: Experiment, path: Path) -> None:
     """An engine for this machine serves no arm of a cluster. Raises `InvalidExperiment`, before anything is installed."""
     for arm in experiment.arms:
         if not arm.runtime.lab_only:
-            problem = Problem(
+            problem = Finding(
                 "runtime",
                 arm.runtime.name,
                 f"arm {arm.name} needs Neuron devices, and the lab has this machine's processors",

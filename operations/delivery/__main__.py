@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cdk8s_charts.errors import ChartError
 from cdk8s_charts.manifest_file import read
 from experiment import InvalidExperiment
-from experiment.errors import printable
+from experiment.finding import printable
 from operations.errors import OperationsError, fault
 from operations.options import ROOT, add_experiment, add_json, as_json, aws_of, experiment_of, hours
 from operations.terminal import escaped

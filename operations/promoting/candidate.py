@@ -61,7 +61,7 @@ def candidate(path: Path, given: Mapping[str, Any]) -> Candidate:
     try:
         experiment = load(beside)
     except InvalidExperiment as error:
-        raise InvalidExperiment(str(path), error.problems, {}) from None
+        raise InvalidExperiment(str(path), error.findings, {}) from None
     finally:
         beside.unlink()
     return Candidate(path=path, before=before, after=after, experiment=experiment)

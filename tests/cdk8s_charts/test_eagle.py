@@ -59,7 +59,7 @@ def test_a_missing_head_is_one_line_with_what_to_write(variation: Callable[..., 
     edit = both(LLAMA, put("runtime", runtime), put(f"{SPECULATION}.mode", "eagle"))
     with pytest.raises(InvalidExperiment) as refused:
         load(variation(edit))
-    (problem,) = refused.value.problems
-    assert problem.path == "arms[1].speculation.draft.model"
+    (problem,) = refused.value.findings
+    assert problem.where == "arms[1].speculation.draft.model"
     assert "needs a head that was trained for the target" in problem.why
     assert problem.remedy == "name a head and write `head_for: meta-llama/Llama-3.3-70B-Instruct` beside it"

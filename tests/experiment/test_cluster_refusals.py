@@ -36,7 +36,7 @@ def test_all_mistakes_of_a_cluster_are_listed_together(variation: Variation) -> 
     )
     with pytest.raises(InvalidExperiment) as caught:
         load(variation(wrong))
-    assert {problem.path for problem in caught.value.problems} == {
+    assert {problem.where for problem in caught.value.findings} == {
         f"{CIDRS}[0]",
         f"{CIDRS}[1]",
         "cluster.kubernetes",

@@ -80,7 +80,7 @@ def test_every_wrong_line_is_reported_and_nothing_that_follows_from_it(variation
     ]
     with pytest.raises(InvalidExperiment) as caught:
         load(_with_file(variation, [*good, *broken]))
-    assert [problem.value for problem in caught.value.problems] == [
+    assert [problem.value for problem in caught.value.findings] == [
         f"line {number} of mine.jsonl" for number in (8, 9, 10)
     ]
 
@@ -111,7 +111,7 @@ def test_long_files_are_judged_quickly_and_told_briefly(variation: Variation) ->
     assert len(load(path).prompts) == 2000
     with pytest.raises(InvalidExperiment) as caught:
         load(_with_file(variation, ["{"] * 5000))
-    assert len(caught.value.problems) < 30
+    assert len(caught.value.findings) < 30
 
 
 def test_a_byte_order_mark_and_a_line_separator_inside_a_text_are_fine(variation: Variation) -> None:

@@ -303,7 +303,7 @@ def test_the_twin_passes_and_the_mistake_is_one_line(name: str, variation: Varia
     load(variation(good))
     with pytest.raises(InvalidExperiment) as caught:
         load(variation(both(good, mistake)))
-    assert [problem.path for problem in caught.value.problems] == [path], caught.value.lines
+    assert [problem.where for problem in caught.value.findings] == [path], caught.value.lines
     (line,) = caught.value.lines
     assert f": {path}" in line
     assert words in line
@@ -403,7 +403,7 @@ def test_every_problem_is_reported_at_once(variation: Variation) -> None:
     ]
     with pytest.raises(InvalidExperiment) as caught:
         load(variation(both(*edits)))
-    assert {problem.path for problem in caught.value.problems} == {
+    assert {problem.where for problem in caught.value.findings} == {
         "serving.max_num_seq",
         "benchmark.warmup",
         "arms[1].speculation.num_speculative_tokens",
@@ -418,7 +418,7 @@ def test_nothing_is_judged_on_a_value_that_is_broken_itself(variation: Variation
     edit = put("serving.devices", "eight")
     with pytest.raises(InvalidExperiment) as caught:
         load(variation(edit))
-    assert [problem.path for problem in caught.value.problems] == ["serving.devices"]
+    assert [problem.where for problem in caught.value.findings] == ["serving.devices"]
 
 
 def test_problems_name_the_line_of_the_file(variation: Variation) -> None:

@@ -121,4 +121,4 @@ def test_a_model_missing_for_all_windows_is_said_once(variation: Variation) -> N
     edit = _sweep(draft={"model": "nobody/knows"}, num_speculative_tokens=[3, 5, 7])
     with pytest.raises(InvalidExperiment) as caught:
         load(variation(edit))
-    assert [problem.path for problem in caught.value.problems] == ["arms[1].speculation.draft.model"]
+    assert [problem.where for problem in caught.value.findings] == ["arms[1].speculation.draft.model"]
