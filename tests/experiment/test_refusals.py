@@ -101,7 +101,7 @@ tokenizer family | | {S.draft.model: meta-llama/Llama-3.2-1B-Instruct} | S.draft
 draft as large as target | | {S.draft.model: Qwen/Qwen3-32B} | S.draft.model | not smaller than the target
 tensor parallelism | | {serving.tensor_parallel: 64} | serving.tensor_parallel | 8 devices x 8 cores / logical_nc_config 2 are 32 logical cores; use 32
 group size | | {serving.devices: 6, serving.tensor_parallel: 24} | serving.devices | use one of 1, 4, 8, 16
-memory | | {serving.devices: 1, serving.tensor_parallel: 4, serving.max_num_seqs: 64, serving.max_model_len: 32768} | serving.devices | these devices have 96
+memory | {serving.devices: 1, serving.tensor_parallel: 4, serving.max_num_seqs: 20, serving.max_model_len: 4096} | {serving.max_num_seqs: 24} | serving.devices | these devices have 96
 window below the least | | {S.num_speculative_tokens: 1} | S.num_speculative_tokens | needs 2 at least: at most k tokens come out of a step
 window above an answer | | {benchmark.max_tokens: 5, S.num_speculative_tokens: 7} | S.num_speculative_tokens | use 5 or less
 draft longer than target | | {S.draft_max_model_len: 2048} | S.draft_max_model_len | above the target's max_model_len 1024
@@ -140,6 +140,7 @@ more than a /8 in pieces | | {cluster.admin_cidrs: [8.0.0.0/8, 9.9.9.0/24]} | cl
 twice | | {cluster.admin_cidrs: [8.8.8.8/32, 8.8.8.8/32]} | cluster.admin_cidrs[1] | overlaps 8.8.8.8/32
 one inside another | | {cluster.admin_cidrs: [8.8.8.0/24, 8.8.8.8/32]} | cluster.admin_cidrs[1] | overlaps 8.8.8.0/24
 private | | {cluster.admin_cidrs: [10.20.0.0/16]} | cluster.admin_cidrs[0] | which EKS refuses at a public endpoint
+of carriers | | {cluster.admin_cidrs: [100.64.0.0/16]} | cluster.admin_cidrs[0] | which EKS refuses
 of documentation | | {cluster.admin_cidrs: [203.0.113.7/32]} | cluster.admin_cidrs[0] | (203.0.113.0/24), which EKS refuses
 private inside | | {cluster.admin_cidrs: [172.0.0.0/8]} | cluster.admin_cidrs[0] | (172.16.0.0/12), which EKS refuses
 no list | | {cluster.admin_cidrs: 8.8.8.8/32} | cluster.admin_cidrs | must be a list; write [8.8.8.8/32]

@@ -249,12 +249,3 @@ def test_cloudwatch_may_publish_to_the_topic_under_its_key(deployment: Deploymen
     effects = [(one["Effect"], one["Action"]) for one in policy.properties["PolicyDocument"]["Statement"]]
     assert ("Allow", "sns:Publish") in effects
     assert any(effect == "Deny" for effect, _ in effects), "transport without TLS"
-
-
-def test_nobody_is_mailed_unless_an_address_is_given(
-    deployment: Deployment, open_deployment: Deployment
-) -> None:
-    assert not deployment.resources("AWS::SNS::Subscription")
-    (subscription,) = open_deployment.resources("AWS::SNS::Subscription")
-    assert subscription.properties["Protocol"] == "email"
-    assert subscription.properties["Endpoint"] == "team@example.com"

@@ -149,13 +149,6 @@ def test_every_rendered_service_account_has_a_role_of_its_own(
     assert len({str(a.properties["RoleArn"]) for a in associations}) == len(associations)
 
 
-def test_only_pod_identity_can_assume_the_roles_of_pods(deployment: Deployment) -> None:
-    for role in deployment.resources("AWS::IAM::Role", stack="identity"):
-        (trust,) = role.properties["AssumeRolePolicyDocument"]["Statement"]
-        assert trust["Principal"] == {"Service": "pods.eks.amazonaws.com"}
-        assert trust["Action"] == ["sts:AssumeRole", "sts:TagSession"]
-
-
 def test_no_pod_may_write_the_state_of_a_run(deployment: Deployment) -> None:
     """It is a run's lock, and the machine of who runs it reads names of files from it."""
     for association in deployment.resources("AWS::EKS::PodIdentityAssociation"):

@@ -107,15 +107,6 @@ def test_the_end_of_a_build_is_told_to_who_started_it(open_deployment: Deploymen
         assert "FAILED" in pattern["detail"]["build-status"]
 
 
-def test_a_repository_keeps_what_was_pushed_and_goes_with_its_stack(open_deployment: Deployment) -> None:
-    repositories = open_deployment.resources("AWS::ECR::Repository")
-    assert repositories
-    for repository in repositories:
-        assert repository.properties["ImageTagMutability"] == "IMMUTABLE"
-        assert repository.properties["EmptyOnDelete"] is True
-        assert repository.properties["ImageScanningConfiguration"] == {"ScanOnPush": True}
-
-
 def test_versions_of_one_image_never_push_out_another_that_is_in_use(open_deployment: Deployment) -> None:
     """Each image has a first version; then one of them changes until its repository expires something."""
     rules = {}

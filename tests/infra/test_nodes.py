@@ -20,56 +20,9 @@ def _group(deployment: Deployment) -> dict[str, Any]:
 
 
 def _launch(deployment: Deployment) -> dict[str, Any]:
-    (data,) = _launches(deployment, "nodes")
+    template = deployment.only("AWS::EC2::LaunchTemplate", stack="nodes")
+    data: dict[str, Any] = template.properties["LaunchTemplateData"]
     return data
-
-
-def _launches(deployment: Deployment, stack: str | None = None) -> list[dict[str, Any]]:
-    found = deployment.resources("AWS::EC2::LaunchTemplate", stack)
-    return [template.properties["LaunchTemplateData"] for template in found]
-
-
-def test_no_trainium_node_starts_unless_the_experiment_asks(deployment: Deployment) -> None:
-    assert _group(deployment)["ScalingConfig"] == {"MinSize": 0, "DesiredSize": 0, "MaxSize": 1}
-
-
-def test_the_group_can_grow_to_the_nodes_that_the_experiment_allows(open_deployment: Deployment) -> None:
-    assert _group(open_deployment)["ScalingConfig"] == {"MinSize": 0, "DesiredSize": 1, "MaxSize": 2}
-
-
-def test_the_instance_type_stands_in_the_launch_template_only(deployment: Deployment) -> None:
-    assert "InstanceTypes" not in _group(deployment)
-    assert _launch(deployment)["InstanceType"] == "trn2.48xlarge"
-
-
-def test_nodes_run_the_neuron_image_in_one_zone(deployment: Deployment) -> None:
-    group = _group(deployment)
-    assert group["AmiType"] == "AL2023_x86_64_NEURON"
-    assert group["NodegroupName"] == "qwen3-32b-trn2-a-on-demand-d2-28"
-    assert group["ReleaseVersion"] == "1.35.6-20260625", "driver 2.28, as runtime 0.9.1 wants it"
-    assert len(group["Subnets"]) == 1
-
-
-def test_a_node_with_a_faulty_device_is_reported_and_replaced(deployment: Deployment) -> None:
-    assert _group(deployment)["NodeRepairConfig"] == {"Enabled": True}
-    reported = [addon.properties["AddonName"] for addon in deployment.resources("AWS::EKS::Addon")]
-    assert "eks-node-monitoring-agent" in reported, "without it repair sees the kubelet only"
-
-
-def test_system_nodes_run_the_newest_image_whatever_driver_the_arms_want(deployment: Deployment) -> None:
-    """EKS takes no group back to an earlier image, and this group is never replaced."""
-    (system,) = [
-        group.properties
-        for group in deployment.resources("AWS::EKS::Nodegroup")
-        if group.properties["NodegroupName"] == "qwen3-32b-system"
-    ]
-    assert system["ReleaseVersion"] == "1.35.6-20260714"
-
-
-def test_nodes_are_tainted_and_labelled_as_the_pods_expect(deployment: Deployment) -> None:
-    group = _group(deployment)
-    assert group["Taints"] == [{"Key": "aws.amazon.com/neuron", "Value": "true", "Effect": "NO_SCHEDULE"}]
-    assert group["Labels"] == {"speculation.trn2/role": "neuron"}
 
 
 def test_every_network_card_has_one_efa_interface_and_the_first_carries_ip(deployment: Deployment) -> None:
@@ -77,7 +30,6 @@ def test_every_network_card_has_one_efa_interface_and_the_first_carries_ip(deplo
     assert [i["NetworkCardIndex"] for i in interfaces] == list(range(16))
     assert [i["InterfaceType"] for i in interfaces] == ["efa"] + ["efa-only"] * 15
     assert [i["DeviceIndex"] for i in interfaces] == [0] + [1] * 15
-    assert "SecurityGroupIds" not in _launch(deployment), "EC2 takes groups in one of the two places"
 
 
 def test_efa_traffic_is_allowed_within_its_group_both_ways(deployment: Deployment) -> None:
@@ -100,21 +52,6 @@ def test_efa_traffic_is_allowed_within_its_group_both_ways(deployment: Deploymen
 def test_an_instance_without_efa_has_its_security_groups_alone() -> None:
     assert INSTANCES["trn2.3xlarge"].efa_interfaces == 0
     assert network(0, ["sg-cluster"]) == {"security_group_ids": ["sg-cluster"]}
-
-
-def test_pods_cannot_take_the_credentials_of_any_instance(deployment: Deployment) -> None:
-    launches = _launches(deployment)
-    assert len(launches) == 3
-    for launch in launches:
-        assert launch["MetadataOptions"]["HttpTokens"] == "required"
-        assert launch["MetadataOptions"]["HttpPutResponseHopLimit"] == 1
-
-
-def test_disks_of_all_instances_are_encrypted(deployment: Deployment) -> None:
-    for launch in _launches(deployment):
-        (disk,) = launch["BlockDeviceMappings"]
-        assert disk["Ebs"]["Encrypted"] is True
-        assert disk["Ebs"]["VolumeType"] == "gp3"
 
 
 def test_nodes_and_disks_say_whose_they_are(deployment: Deployment) -> None:
@@ -153,17 +90,10 @@ def _parts(deployment: Deployment, kind: str) -> list[str]:
     return [content if isinstance(content, str) else content.decode() for content in contents]
 
 
-def test_a_capacity_block_is_bought_in_the_launch_template_and_lives_in_its_zone(
-    rented_deployment: Deployment,
+def test_reserved_nodes_start_in_the_zone_of_their_reservation(
+    rented_deployment: Deployment, later_deployment: Deployment
 ) -> None:
-    launch, group = _launch(rented_deployment), _group(rented_deployment)
-    assert group["NodegroupName"] == "rented-trn2-b-capacity-block-9abcdef0-d2-28"
-    assert group["CapacityType"] == "CAPACITY_BLOCK"
-    assert launch["InstanceMarketOptions"] == {"MarketType": "capacity-block"}
-    target = launch["CapacityReservationSpecification"]["CapacityReservationTarget"]
-    assert target == {"CapacityReservationId": "cr-0123456789abcdef0"}
-    assert "Placement" not in launch
-    assert _zone(rented_deployment) == "us-east-2b"
+    assert (_zone(rented_deployment), _zone(later_deployment)) == ("us-east-2b", "us-east-2c")
 
 
 def _zone(deployment: Deployment) -> str:
@@ -178,24 +108,9 @@ def _zone(deployment: Deployment) -> str:
     return str(found["Properties"]["AvailabilityZone"])
 
 
-def test_a_reservation_is_used_on_demand_in_its_zone(later_deployment: Deployment) -> None:
-    launch, group = _launch(later_deployment), _group(later_deployment)
-    assert group["CapacityType"] == "ON_DEMAND"
-    target = launch["CapacityReservationSpecification"]["CapacityReservationTarget"]
-    assert target == {"CapacityReservationId": "cr-0123456789abcdef0"}
-    assert not {"InstanceMarketOptions", "Placement"} & launch.keys()
-    assert _zone(later_deployment) == "us-east-2c"
-
-
-def test_nodes_on_demand_reserve_nothing(deployment: Deployment) -> None:
-    assert _group(deployment)["CapacityType"] == "ON_DEMAND"
-    assert not {"InstanceMarketOptions", "CapacityReservationSpecification"} & _launch(deployment).keys()
-
-
 def test_only_several_nodes_on_demand_stand_close_together(
-    deployment: Deployment, open_deployment: Deployment, experiment: Experiment
+    open_deployment: Deployment, experiment: Experiment
 ) -> None:
-    assert "Placement" not in _launch(deployment)
     placement = open_deployment.only("AWS::EC2::PlacementGroup")
     assert placement.properties["Strategy"] == "cluster"
     assert _launch(open_deployment)["Placement"] == {"GroupName": {"Ref": placement.logical_id}}

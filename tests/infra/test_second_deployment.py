@@ -148,11 +148,6 @@ def test_an_earlier_node_image_is_a_group_of_its_own(experiment: Experiment) -> 
     assert neuron_nodegroup(newer) == "qwen3-32b-trn2-a-on-demand-d2-29"
 
 
-def test_a_changed_template_takes_the_old_trn2_node_away_first(deployment: Deployment) -> None:
-    group = deployment.only("AWS::EKS::Nodegroup", stack="nodes").properties
-    assert group["UpdateConfig"] == {"MaxUnavailable": 1, "UpdateStrategy": "MINIMAL"}
-
-
 def test_the_end_of_a_rental_stands_before_its_first_node(deployment: Deployment) -> None:
     group = deployment.only("AWS::EKS::Nodegroup", stack="nodes")
     ends = deployment.resources("AWS::Scheduler::Schedule")

@@ -94,6 +94,11 @@ def test_manifests_come_one_after_another_behind_the_driver(deployment: Deployme
         assert earlier.logical_id in later.waits_for
 
 
+def test_the_autoscaler_comes_behind_the_driver(rented_deployment: Deployment) -> None:
+    charts = {one.properties["Release"]: one for one in rented_deployment.resources(HELM)}
+    assert charts["neuron"].logical_id in charts["keda"].waits_for
+
+
 def test_roles_nodes_and_buckets_stand_before_the_first_pod(assembly: Path) -> None:
     """A pod is given its role when it starts; and what goes first on the way down comes last on the way up."""
     artifacts = json.loads((assembly / "manifest.json").read_text(encoding="utf-8"))["artifacts"]
@@ -113,30 +118,6 @@ def test_nothing_is_applied_before_the_provider_may_enter_the_cluster(deployment
     provider = entry.properties["PrincipalArn"]["Fn::GetAtt"][0]
     lambdas = deployment.resources("AWS::Lambda::Function", stack="workloads")
     assert [f for f in lambdas if f.properties["Role"] == {"Fn::GetAtt": [provider, "Arn"]}]
-
-
-def test_nothing_is_added_to_the_objects_and_a_broken_deployment_can_be_repeated(
-    deployment: Deployment,
-) -> None:
-    for found in deployment.resources(MANIFEST):
-        assert "PruneLabel" not in found.properties
-        assert found.properties["Overwrite"] is True
-
-
-@pytest.mark.parametrize("which", ["deployment", "rented_deployment"])
-def test_devices_are_handed_out_in_one_way_only(request: pytest.FixtureRequest, which: str) -> None:
-    charts = [one.properties for one in request.getfixturevalue(which).resources(HELM)]
-    (chart,) = [one for one in charts if one["Release"] == "neuron"]
-    assert chart["Repository"] == "oci://public.ecr.aws/neuron/neuron-helm-chart"
-    assert chart["Version"] == "1.10.0"
-    values = {name: part["enabled"] for name, part in json.loads(chart["Values"]).items()}
-    by_claims = which == "deployment"
-    assert values == {
-        "devicePlugin": not by_claims,
-        "scheduler": not by_claims,
-        "draDriver": by_claims,
-        "npd": False,
-    }
 
 
 def test_the_provider_reaches_a_private_endpoint(deployment: Deployment) -> None:

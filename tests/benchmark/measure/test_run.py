@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,13 @@ def measured(out: Path) -> list[dict[str, Any]]:
 
 
 def test_a_run_ends_in_raw_records_a_summary_and_a_table(
-    write_plan: WritePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for (
+        arm,
+        timing,
+    ) in endpoint.arms.items():  # on a busy machine quick chunks come all at once, and have no TPOT
+        endpoint.arms[arm] = replace(timing, step_s=0.04)
     out = tmp_path / "out"
     assert main(["run", "--plan", str(write_plan()), "--out", str(out)]) == 0
     assert len(measured(out)) == 24

@@ -24,7 +24,7 @@ from lab.emulator.__main__ import main
 from .arms import BASELINE, MODEL, OPEN_ENDED, PLAN, REPETITION, SPECULATIVE
 
 ROOT = Path(__file__).parents[3]
-TIME_SCALE = 0.12
+TIME_SCALE = 0.25
 PATIENCE_S = 180
 """For what takes a second on an idle machine."""
 REQUESTS, CONCURRENCY, MAX_TOKENS = 8, 4, 64
