@@ -11,8 +11,7 @@ from pathlib import Path
 
 gc.disable()  # nearly everything made here lives until the end; looking for garbage takes a fifth of the time
 
-from experiment import InvalidExperiment  # noqa: E402
-from infra import InfraError  # noqa: E402
+from experiment.finding import Misuse  # noqa: E402
 from infra.app import app_of  # noqa: E402
 from infra.configuration import DEPLOYMENT, configure  # noqa: E402
 
@@ -25,7 +24,7 @@ def main() -> int:
         for line in configuration.lasting.warnings(deployment.name):
             print(line, file=sys.stderr)
         app_of(configuration).synth()
-    except (InvalidExperiment, InfraError) as error:
+    except Misuse as error:
         print(error, file=sys.stderr)
         return 2
     gc.freeze()  # or the interpreter would look once more, on its way out

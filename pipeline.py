@@ -5,15 +5,14 @@ import sys
 
 gc.disable()  # as in app.py
 
-from experiment import InvalidExperiment  # noqa: E402
-from infra import InfraError  # noqa: E402
+from experiment.finding import Misuse  # noqa: E402
 from infra.pipeline.app import build_pipeline  # noqa: E402
 
 
 def main() -> int:
     try:
         build_pipeline().synth()
-    except (InvalidExperiment, InfraError) as error:
+    except Misuse as error:
         print(error, file=sys.stderr)
         return 2
     gc.freeze()

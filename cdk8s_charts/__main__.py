@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from cdk8s_charts.manifest_file import stale, texts, write
-from experiment import InvalidExperiment, load
+from experiment import load
+from experiment.finding import Misuse
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -24,23 +25,22 @@ def main(argv: list[str] | None = None) -> int:
     )
     arguments = parser.parse_args(argv)
     try:
-        experiments = [
-            load(path) for path in arguments.experiments or sorted((ROOT / "experiments").glob("*.yaml"))
-        ]
-    except InvalidExperiment as error:
+        return _render(arguments)
+    except Misuse as error:
         print(error, file=sys.stderr)
         return 2
 
-    from cdk8s_charts.errors import ChartError
+
+def _render(arguments: argparse.Namespace) -> int:
+    experiments = [
+        load(path) for path in arguments.experiments or sorted((ROOT / "experiments").glob("*.yaml"))
+    ]
+
     from cdk8s_charts.render import render  # after the judgement: starting jsii takes a second
 
     outdated: list[Path] = []
     for experiment in experiments:
-        try:
-            wanted = texts(experiment, render(experiment), arguments.out)
-        except ChartError as error:
-            print(error, file=sys.stderr)
-            return 2
+        wanted = texts(experiment, render(experiment), arguments.out)
         changed = stale(wanted) if arguments.check else write(wanted)
         outdated += changed
         state = "out of date" if arguments.check else "changed"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from cdk8s_charts.errors import ChartError
 from experiment.digest import digest
+from experiment.finding import Misuse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,16 +46,16 @@ class ManifestFile:
 def read(experiment: Experiment, parent: Path) -> tuple[ManifestFile, ...]:
     """The committed files of an experiment in `parent`, in apply order.
 
-    Raises `ChartError` when they are missing, were rendered from something else, or were changed by hand.
+    Raises `Misuse` when they are missing, were rendered from something else, or were changed by hand.
     """
     folder = parent / experiment.name
     try:
         recorded = (folder / FINGERPRINT).read_text(encoding="utf-8")
         contents = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yaml"))}
     except (OSError, UnicodeDecodeError):
-        raise ChartError(f"{folder}: experiment {experiment.name} is not rendered there; {_REMEDY}") from None
+        raise Misuse(f"{folder}: experiment {experiment.name} is not rendered there; {_REMEDY}") from None
     if recorded != _fingerprint(experiment, contents):
-        raise ChartError(
+        raise Misuse(
             f"{folder}: rendered from another state of {experiment.name}, or edited since; {_REMEDY}"
         )
     return tuple(

@@ -6,7 +6,7 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.errors import ChartError
+from experiment.finding import Misuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,12 +27,12 @@ def tags(value: Any) -> str:
     """What the name of an object ends with that holds `value` for good: a placeholder for each image in it.
 
     The rest of the content is known when it is rendered; which image it is, only at deployment.
-    Raises `ChartError` for an image that has no such placeholder.
+    Raises `Misuse` for an image that has no such placeholder.
     """
     images = sorted(name for name in names_in(value) if name.endswith("_IMAGE"))
     for name in images:
         if f"{name}{TAG}" not in PLACEHOLDERS:
-            raise ChartError(f"{name} stands in an immutable object; list {name}{TAG} as a placeholder")
+            raise Misuse(f"{name} stands in an immutable object; list {name}{TAG} as a placeholder")
     return "".join(f"-${{{name}{TAG}}}" for name in images)
 
 
@@ -63,10 +63,10 @@ def tags_in_names(tags_of: Mapping[str, str]) -> dict[str, str]:
 def fill(objects: Iterable[Mapping[str, Any]], values: Mapping[str, str]) -> list[dict[str, Any]]:
     """The objects with every `${NAME}` replaced.
 
-    Raises `ChartError` for a value that is missing, that is for no placeholder, or that nobody can fill in.
+    Raises `Misuse` for a value that is missing, that is for no placeholder, or that nobody can fill in.
     """
     for name in sorted(values.keys() - PLACEHOLDERS.keys()):
-        raise ChartError(f"{name} is no placeholder; give {', '.join(sorted(PLACEHOLDERS))}")
+        raise Misuse(f"{name} is no placeholder; give {', '.join(sorted(PLACEHOLDERS))}")
     return [
         {key: inner if _is_text_of_user(item, key) else filled(inner, values) for key, inner in item.items()}
         for item in objects
@@ -90,7 +90,7 @@ def names_in(value: Any) -> set[str]:
 
 
 def filled(value: Any, values: Mapping[str, str]) -> Any:
-    """A part of an object with every `${NAME}` replaced. Raises `ChartError` for a value that is missing."""
+    """A part of an object with every `${NAME}` replaced. Raises `Misuse` for a value that is missing."""
     if isinstance(value, str):
         return _PATTERN.sub(lambda match: _value(match[1], values), value)
     if isinstance(value, dict):
@@ -104,5 +104,5 @@ def _value(name: str, values: Mapping[str, str]) -> str:
     if name in values:
         return values[name]
     if name in PLACEHOLDERS:
-        raise ChartError(f"placeholder {name} has no value; it is the {PLACEHOLDERS[name]}")
-    raise ChartError(f"${{{name}}} stands in a rendered object and is no placeholder; write it another way")
+        raise Misuse(f"placeholder {name} has no value; it is the {PLACEHOLDERS[name]}")
+    raise Misuse(f"${{{name}}} stands in a rendered object and is no placeholder; write it another way")

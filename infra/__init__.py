@@ -2,6 +2,5 @@
 
 import cdk8s_charts as _cdk8s_charts  # noqa: F401  # chooses the Node for jsii, before anything starts it
 from infra.app import build_app
-from infra.errors import InfraError
 
-__all__ = ["InfraError", "build_app"]
+__all__ = ["build_app"]

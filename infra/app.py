@@ -23,7 +23,7 @@ def build_app(
     """All stacks of one experiment, not yet synthesized.
 
     `context` overrides cdk.json: `experiment` names the file, `manifests` the folder of what was rendered from it.
-    `deployment` has what lasts. Raises `experiment.InvalidExperiment` before jsii starts, and `infra.InfraError`.
+    `deployment` has what lasts. Raises `InvalidExperiment` before jsii starts, and `Misuse`.
     """
     return app_of(configure(context or {}, deployment=deployment), outdir=outdir, validation=validation)
 

@@ -7,21 +7,18 @@ Pure, so that a wrong experiment is refused before jsii starts.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-from cdk8s_charts.errors import ChartError
 from cdk8s_charts.manifest_file import ManifestFile, read
 from experiment import Experiment, load
-from infra.deployment_file import KEYS, NAME, Lasting, read_deployment
-from infra.errors import InfraError
+from experiment.finding import Finding, Misuse
+from infra.deployment_file import KEYS, NAME, Lasting, collected, read_deployment
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOYMENT = ROOT / NAME
 _BOUNDARY = "@aws-cdk/core:permissionsBoundary"
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,28 +38,21 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
     """Read cdk.json, let `context` override it, load the experiment that it names (relative to the repository), the
     manifests that were rendered from it, and what lasts.
 
-    Raises `experiment.InvalidExperiment`, and `InfraError` with a line for everything else that is wrong.
+    Raises `InvalidExperiment`, and `Misuse` with a line for everything else that is wrong.
     """
     merged = {**json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"], **context}
     experiment = load(_experiment_file(merged["experiment"]))
     if experiment.lab_only:
-        raise InfraError(
+        raise Misuse(
             f"context experiment = {merged['experiment']!r}: {experiment.name} runs in the lab only, there is nothing to "
             "deploy; run scripts/lab, or use -c experiment=experiments/qwen3-32b.yaml"
         )
-    problems = _refuse_forgotten(merged)
-
-    def judged(judge: Callable[[], _T], otherwise: _T) -> _T:
-        try:
-            return judge()
-        except (ChartError, InfraError) as error:
-            problems.append(str(error))
-            return otherwise
-
-    lasting = judged(lambda: read_deployment(deployment), Lasting())
-    files: tuple[ManifestFile, ...] = judged(lambda: read(experiment, ROOT / str(merged["manifests"])), ())
+    problems = _forgotten(merged)
+    lasting = collected(problems, lambda: read_deployment(deployment), Lasting())
+    nothing: tuple[ManifestFile, ...] = ()
+    files = collected(problems, lambda: read(experiment, ROOT / str(merged["manifests"])), nothing)
     if problems:
-        raise InfraError("\n".join(problems))
+        raise Misuse(*problems)
     # CDK's own key wants an object.
     boundary = {_BOUNDARY: {"name": name}} if (name := lasting.permissions_boundary) else {}
     return Configuration(experiment=experiment, files=files, lasting=lasting, context={**merged, **boundary})
@@ -70,17 +60,22 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
 
 def _experiment_file(value: object) -> Path:
     if not isinstance(value, str) or not value:
-        raise InfraError(
+        raise Misuse(
             f"context experiment = {value!r}: is no path; use -c experiment=experiments/qwen3-32b.yaml"
         )
     path = Path(value)
     return path if path.absolute() == ROOT / path else ROOT / path  # short in messages where it can be
 
 
-def _refuse_forgotten(context: Mapping[str, object]) -> list[str]:
+def _forgotten(context: Mapping[str, object]) -> list[Finding]:
     """What may not be said with `-c`: the next plain deployment would take it back, an administrator included."""
     return [
-        f"context {key}: the next deployment would not know it; write {key} into {NAME} instead of -c {key}="
+        Finding(
+            f"context {key}",
+            None,
+            "the next deployment would not know it",
+            f"write {key} into {NAME} instead of -c {key}=",
+        )
         for key in KEYS
         if key in context
     ]

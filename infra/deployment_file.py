@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
 from experiment.files import UnreadableFile, whole_text
-from infra.errors import InfraError
+from experiment.finding import Finding, Misuse
 
 NAME = "deployment.yaml"
 BUILDERS = ("docker", "codebuild")
@@ -65,9 +66,9 @@ KEYS = ("admins", "alarm_email", "build_images", "pipeline_role", "permissions_b
 def read_deployment(path: Path) -> Lasting:
     """Read and judge; a key that is left out has its default.
 
-    Raises `InfraError` with a line for each problem.
+    Raises `Misuse` with a line for each problem.
     """
-    data = mapping(parse(path), path.name)
+    data = mapping(parse(path), path.name, file=path.name)
     refuse_unknown(data, KEYS, path.name)
     return judge(data, path.name)
 
@@ -75,17 +76,10 @@ def read_deployment(path: Path) -> Lasting:
 def judge(data: Mapping[str, Any], where: str) -> Lasting:
     """The values of `data` under the keys of `KEYS`.
 
-    Raises `InfraError` with a line for each problem.
+    Raises `Misuse` with a line for each problem.
     """
-    problems: list[str] = []
-
-    def judged(read: Callable[[], _T], otherwise: _T) -> _T:
-        try:
-            return read()
-        except InfraError as error:
-            problems.append(str(error))
-            return otherwise
-
+    problems: list[Finding] = []
+    judged = partial(collected, problems)
     admins: tuple[str, ...] = judged(lambda: _principals(data.get("admins"), f"{where}: admins"), ())
     found = Lasting(
         admins=admins,
@@ -101,21 +95,30 @@ def judge(data: Mapping[str, Any], where: str) -> Lasting:
         ),
     )
     if problems:
-        raise InfraError("\n".join(problems))
+        raise Misuse(*problems)
     return found
 
 
+def collected(problems: list[Finding], read: Callable[[], _T], otherwise: _T) -> _T:
+    """What `read` gives; else `otherwise`, with what was wrong among the problems."""
+    try:
+        return read()
+    except Misuse as error:
+        problems.extend(error.findings)
+        return otherwise
+
+
 def parse(path: Path) -> Any:
-    """What a YAML file holds. Raises `InfraError` with one line."""
+    """What a YAML file holds. Raises `Misuse` with one line."""
     try:
         text = whole_text(path, most_bytes=_LARGEST_BYTES)
         _refuse_monsters(text, path)
         return yaml.load(text, Loader=_Loader)
     except UnreadableFile as error:
-        raise InfraError(f"{path}: {error}; start from the committed {path.name}") from None
+        raise Misuse(f"{path}: {error}; start from the committed {path.name}") from None
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, OverflowError, RecursionError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InfraError(f"{path}: is not valid YAML ({first}); fix it") from None
+        raise Misuse(f"{path}: is not valid YAML ({first}); fix it") from None
 
 
 def _refuse_monsters(text: str, path: Path) -> None:
@@ -124,34 +127,32 @@ def _refuse_monsters(text: str, path: Path) -> None:
     for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST:
-            raise InfraError(f"{path}: nests more than {_DEEPEST} levels; see the committed {path.name}")
+            raise Misuse(f"{path}: nests more than {_DEEPEST} levels; see the committed {path.name}")
         if isinstance(event, yaml.AliasEvent):
-            raise InfraError(f"{path}: has an alias (*); write the value out")
+            raise Misuse(f"{path}: has an alias (*); write the value out")
         if isinstance(event, yaml.ScalarEvent) and len(event.value) > _LONGEST:
-            raise InfraError(
+            raise Misuse(
                 f"{path}: has a value of more than {_LONGEST} characters; see the committed {path.name}"
             )
 
 
-def mapping(value: Any, where: str) -> Mapping[str, Any]:
+def mapping(value: Any, where: str, *, file: str) -> Mapping[str, Any]:
     """`value`, which must be keys and values."""
     if not isinstance(value, dict):
-        raise InfraError(
-            f"{where} = {value!r}: has no keys and values; see the committed {where.partition(':')[0]}"
-        )
+        raise Misuse(f"{where} = {value!r}: has no keys and values; see the committed {file}")
     return value
 
 
 def refuse_unknown(data: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    """`InfraError` for a key that nothing reads."""
+    """`Misuse` for a key that nothing reads."""
     for key in data:
         if key not in known:
-            raise InfraError(f"{where}: {key!r} is not a key; use {', '.join(known)}")
+            raise Misuse(f"{where}: {key!r} is not a key; use {', '.join(known)}")
 
 
 def _principals(value: Any, where: str) -> tuple[str, ...]:
     if value is not None and not isinstance(value, list):
-        raise InfraError(
+        raise Misuse(
             f"{where} = {value!r}: is not a list; write each ARN on a line of its own, after a hyphen"
         )
     return tuple(dict.fromkeys(_principal(one, f"{where}[{place}]") for place, one in enumerate(value or ())))
@@ -167,20 +168,20 @@ def _principal(value: Any, where: str) -> str:
         if session
         else "write one like arn:aws:iam::111122223333:role/name"
     )
-    raise InfraError(f"{where} = {value!r}: is not the ARN of an IAM role or user; {remedy}")
+    raise Misuse(f"{where} = {value!r}: is not the ARN of an IAM role or user; {remedy}")
 
 
 def _address(value: Any, where: str) -> str:
     text = str(value or "").strip()
     if text and not _ADDRESS.fullmatch(text):
-        raise InfraError(f"{where} = {text!r}: is not a mail address; write one like team@example.com")
+        raise Misuse(f"{where} = {text!r}: is not a mail address; write one like team@example.com")
     return text
 
 
 def _pipeline_role(value: Any, admins: tuple[str, ...], where: str) -> str | None:
     role = _principal(value, where) if value else None
     if role in admins:
-        raise InfraError(
+        raise Misuse(
             f"{where} = {role!r}: is among the admins too, and EKS keeps one access entry a principal; remove it from one of "
             "the two"
         )
@@ -189,14 +190,14 @@ def _pipeline_role(value: Any, admins: tuple[str, ...], where: str) -> str | Non
 
 def _builder(value: Any, where: str) -> str:
     if value not in BUILDERS:
-        raise InfraError(f"{where} = {value!r}: builds nothing; write {' or '.join(BUILDERS)}")
+        raise Misuse(f"{where} = {value!r}: builds nothing; write {' or '.join(BUILDERS)}")
     return str(value)
 
 
 def _boundary(value: Any, where: str) -> str:
     name = str(value or "").strip()
     if name and not _POLICY_NAME.fullmatch(name):
-        raise InfraError(
+        raise Misuse(
             f"{where} = {name!r}: is not the name of an IAM policy; write one like speculation-boundary"
         )
     return name

@@ -32,13 +32,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         "AWS_PROFILE", None
     )  # moto cannot be imported with an unknown one, and nothing here may use it
 
-    from cdk8s_charts.errors import ChartError
-    from experiment import InvalidExperiment
+    from experiment.finding import Misuse
     from lab.aws.errors import RehearsalError
 
     try:
         rehearsal, changed = _rehearse(options)
-    except (InvalidExperiment, ChartError) as error:
+    except Misuse as error:
         print(error, file=sys.stderr)
         return 2
     except RehearsalError as error:

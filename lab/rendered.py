@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cdk8s_charts.errors import ChartError
 from cdk8s_charts.manifest_file import ManifestFile, read
 from experiment import Experiment
+from experiment.finding import Misuse
 from lab.errors import LabError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,7 +52,7 @@ def rendered(path: Path, experiment: Experiment, parent: Path) -> tuple[Manifest
         raise LabError(f"rendering failed: {said[-1]}")
     try:
         return read(experiment, parent)
-    except ChartError as error:
+    except Misuse as error:
         raise LabError(str(error)) from None
 
 

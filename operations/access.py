@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from experiment.finding import Refusal
 from experiment.naming import cluster_name, namespace
 from operations import bundled_kubectl, tunnel
 from operations.aws_errors import AwsError
 from operations.deploying import deploy_command
-from operations.errors import OperationsError
 from operations.kubernetes import Kubernetes
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def cluster_of(experiment: Experiment, aws: Aws) -> Iterator[Kubernetes]:
 def describe(experiment: Experiment, aws: Aws) -> dict[str, Any]:
     """The cluster as EKS describes it.
 
-    Raises `OperationsError` when there is none, or it is not ready.
+    Raises `Refusal` when there is none, or it is not ready.
     """
     name = cluster_name(experiment)
     try:
@@ -56,12 +56,12 @@ def describe(experiment: Experiment, aws: Aws) -> dict[str, Any]:
     except AwsError as error:
         if error.code != "ResourceNotFoundException":
             raise
-        raise OperationsError(
+        raise Refusal(
             f"cluster {name}: none in account {aws.account}, {aws.region}; deploy it ({deploy_command(experiment.name)}), or check "
             "AWS_PROFILE and cluster.region"
         ) from None
     if described["status"] not in ("ACTIVE", "UPDATING"):
-        raise OperationsError(
+        raise Refusal(
             f"cluster {name}: is {described['status']}; wait for CloudFormation to end, then run this again"
         )
     return described

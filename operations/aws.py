@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
+from experiment.finding import Refusal
 from operations.answers import NotAnAnswerError, checked, refuse_foreign
-from operations.errors import OperationsError
 
 _PATIENT: Any = {
     "retries": {"mode": "adaptive", "total_max_attempts": 8},
@@ -48,11 +48,11 @@ class Aws:
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        """`Account` and `Arn` of the caller. Raises `OperationsError` when it is not the expected account."""
+        """`Account` and `Arn` of the caller. Raises `Refusal` when it is not the expected account."""
         answer = self.client("sts").get_caller_identity()
         found = {"Account": str(answer["Account"]), "Arn": str(answer["Arn"])}
         if self._expected and found["Account"] != self._expected:
-            raise OperationsError(
+            raise Refusal(
                 f"account {found['Account']}: these credentials are not of {self._expected}, which --account names; "
                 "set AWS_PROFILE to one of that account"
             )
@@ -134,13 +134,13 @@ class Calls:
         except (BotoCoreError, ClientError) as error:
             action = f"{self._service}:{operation}"
             raise translate(error, action=action, region=self._region) from error
-        except (OperationsError, MemoryError):
+        except (Refusal, MemoryError):
             raise
         except Exception as error:  # botocore's parsers raise anything for an answer that is not AWS's
             why = str(error) if isinstance(error, NotAnAnswerError) else f"{type(error).__name__}: {error}"
             raise self._foreign(operation, why) from error
 
-    def _foreign(self, operation: str, why: str) -> OperationsError:
+    def _foreign(self, operation: str, why: str) -> Refusal:
         from operations.aws_errors import foreign
 
         return foreign(why, action=f"{self._service}:{operation}", region=self._region)

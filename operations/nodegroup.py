@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from experiment.finding import Misuse, Refusal
 from experiment.naming import (
     cluster_name,
     daily_schedule,
@@ -18,7 +19,6 @@ from infra.naming import stack_name
 from operations.aws_errors import AwsError
 from operations.clock import stamp
 from operations.deploying import deploy_command
-from operations.errors import OperationsError, UsageError
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -38,7 +38,7 @@ class Group:
     """What keeps nodes away, each as `code: message`."""
 
 
-class BusyError(OperationsError):
+class BusyError(Refusal):
     """EKS is changing the group and takes no other change until that has ended."""
 
 
@@ -60,11 +60,11 @@ def assumed(experiment: Experiment) -> Group:
 
 def read(experiment: Experiment, aws: Aws) -> Group:
     """The Trn2 group; where the file was changed and not deployed, the one that still stands, so that it can be turned
-    off. Raises `OperationsError` when there is none."""
+    off. Raises `Refusal` when there is none."""
     name = neuron_nodegroup(experiment)
     found = _described(experiment, aws, name) or _standing(experiment, aws)
     if found is None:
-        raise OperationsError(
+        raise Refusal(
             f"node group {name}: none in account {aws.account}, {aws.region}; deploy it ({deploy_command(experiment.name)}), or check "
             "AWS_PROFILE and cluster.region"
         )
@@ -112,10 +112,10 @@ def _standing(experiment: Experiment, aws: Aws) -> dict[str, Any] | None:
 
 
 def refuse_another(experiment: Experiment, group: Group) -> None:
-    """`OperationsError` where the group is not the one that the file describes: it may go down, not up."""
+    """`Refusal` where the group is not the one that the file describes: it may go down, not up."""
     wanted = neuron_nodegroup(experiment)
     if group.name != wanted:
-        raise OperationsError(
+        raise Refusal(
             f"node group {group.name}: stands, and the experiment now describes {wanted}; deploy that "
             f"({deploy_command(experiment.name)}), "
             "or take the change of cluster.capacity and cluster.availability_zones back"
@@ -125,7 +125,7 @@ def refuse_another(experiment: Experiment, group: Group) -> None:
 def set_size(experiment: Experiment, aws: Aws, *, nodes: int, group: Group) -> None:
     """Ask EKS for `nodes`, between 0 and what the experiment allows.
 
-    Raises `UsageError` beyond `cluster.max_nodes` and `OperationsError` while EKS is busy with the group.
+    Raises `Misuse` beyond `cluster.max_nodes` and `Refusal` while EKS is busy with the group.
     """
     refuse_too_many(experiment, nodes)
     scaling = {"minSize": 0, "desiredSize": nodes, "maxSize": max(nodes, group.largest, 1)}
@@ -142,10 +142,10 @@ def set_size(experiment: Experiment, aws: Aws, *, nodes: int, group: Group) -> N
 
 
 def refuse_too_many(experiment: Experiment, nodes: int) -> None:
-    """`UsageError` beyond what the experiment allows."""
+    """`Misuse` beyond what the experiment allows."""
     most = experiment.cluster.max_nodes
     if nodes > most:
-        raise UsageError(
+        raise Misuse(
             f"{nodes} nodes: {experiment.name} allows {most}; raise cluster.max_nodes of the experiment and deploy, or ask "
             f"for at most {most}"
         )
@@ -154,7 +154,7 @@ def refuse_too_many(experiment: Experiment, nodes: int) -> None:
 def schedule_off(experiment: Experiment, aws: Aws, *, now: datetime, hours: float, group: Group) -> datetime:
     """Let EventBridge Scheduler set the group to 0 once, `hours` from now; replaces an earlier such schedule.
 
-    Raises `OperationsError` where the schedule could not act, so that no node is started.
+    Raises `Refusal` where the schedule could not act, so that no node is started.
     """
     refuse_another(experiment, group)
     target = _daily_target(experiment, aws)
@@ -191,12 +191,12 @@ def _daily_target(experiment: Experiment, aws: Aws) -> dict[str, Any]:
     name = daily_schedule(experiment)
     found = _schedule(experiment, aws, name)
     if found is None:
-        raise OperationsError(
+        raise Refusal(
             f"schedule {name}: does not exist, {_NO_NODES}; deploy the nodes stack "
             f"({deploy_command(experiment.name)}), then run this again"
         )
     if found["State"] != "ENABLED":
-        raise OperationsError(
+        raise Refusal(
             f"schedule {name}: is {found['State']}, {_NO_NODES}; enable it in the console of EventBridge Scheduler, then "
             "run this again"
         )
@@ -207,7 +207,7 @@ def _daily_target(experiment: Experiment, aws: Aws) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RecursionError):
         about = "none", "none"
     if about != (neuron_nodegroup(experiment), cluster_name(experiment)):
-        raise OperationsError(
+        raise Refusal(
             f"schedule {name}: is about node group {about[0]} of {about[1]}, {_NO_NODES}; deploy the nodes stack "
             f"({deploy_command(experiment.name)}), then run this again"
         )
@@ -215,7 +215,7 @@ def _daily_target(experiment: Experiment, aws: Aws) -> dict[str, Any]:
 
 
 def _prove_allowed(experiment: Experiment, role_arn: str, group: Group, aws: Aws) -> None:
-    """`OperationsError` unless IAM says that the schedules' role may change the group, boundaries included."""
+    """`Refusal` unless IAM says that the schedules' role may change the group, boundaries included."""
     action, role = "eks:UpdateNodegroupConfig", role_arn.rpartition("/")[2]
     try:
         answer = aws.client("iam").simulate_principal_policy(
@@ -224,14 +224,14 @@ def _prove_allowed(experiment: Experiment, role_arn: str, group: Group, aws: Aws
     except AwsError as error:
         if error.code not in ("NoSuchEntity", "NoSuchEntityException"):
             raise
-        raise OperationsError(
+        raise Refusal(
             f"role {role}: does not exist, {_NO_NODES}; delete the nodes stack and deploy it again (aws cloudformation "
             f"delete-stack --stack-name {stack_name(experiment, 'nodes')} --region {aws.region}, then "
             f"{deploy_command(experiment.name)})"
         ) from None
     (result,) = answer["EvaluationResults"]
     if result["EvalDecision"] != "allowed":
-        raise OperationsError(
+        raise Refusal(
             f"role {role}: may not do {action} on {group.name} (IAM says {result['EvalDecision']}), {_NO_NODES}; give it "
             "back what the nodes stack gave it, or change what denies it, then run this again"
         )

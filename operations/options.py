@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from experiment import Experiment, load
+from experiment.finding import Misuse
 from operations.aws import Aws
-from operations.errors import UsageError
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "experiments" / "qwen3-32b.yaml"
@@ -44,12 +44,12 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def experiment_of(path: Path, *, verb: str) -> Experiment:
     """The experiment, which must be one that AWS can hold.
 
-    Raises `InvalidExperiment` and, for experiments of the lab, `UsageError`.
+    Raises `InvalidExperiment` and, for experiments of the lab, `Misuse`.
     """
     experiment = load(path)
     local = sorted({arm.runtime.name for arm in experiment.arms if arm.runtime.lab_only})
     if local:
-        raise UsageError(
+        raise Misuse(
             f"{path}: {experiment.name} runs on {', '.join(local)}, which exists in the lab only, so there is nothing to "
             f"{verb} on AWS; run scripts/lab, or name another --experiment"
         )

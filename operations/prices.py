@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from experiment.catalogue.prices import Price
 from experiment.cost import Item, running
+from experiment.finding import Misuse, Outside
 from operations.aws_errors import AwsError
-from operations.errors import OutsideError, UsageError
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -55,21 +55,19 @@ def of_running(experiment: Experiment) -> tuple[Item, ...]:
 def read(path: Path, *, region: str) -> Prices:
     """What was fetched for a region; nothing when there is no file.
 
-    Raises `UsageError` for a file that is something else.
+    Raises `Misuse` for a file that is something else.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return Prices({})
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{path}: cannot be read ({error}); remove it and run scripts/cost --refresh"
-        ) from None
+        raise Misuse(f"{path}: cannot be read ({error}); remove it and run scripts/cost --refresh") from None
     try:
         entries: dict[str, Any] = json.loads(text).get(region, {})
         return Prices({name: _checked(Price(**entry)) for name, entry in entries.items()})
     except (ValueError, TypeError, AttributeError):
-        raise UsageError(f"{path}: is no file of prices; remove it and run scripts/cost --refresh") from None
+        raise Misuse(f"{path}: is no file of prices; remove it and run scripts/cost --refresh") from None
 
 
 def _checked(price: Price) -> Price:
@@ -89,13 +87,13 @@ def write(path: Path, *, region: str, prices: Mapping[str, Price]) -> None:
         beside.write_text(json.dumps(regions, indent=1), encoding="utf-8")
         beside.replace(path)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another --prices") from None
+        raise Misuse(f"{path}: cannot be written ({error.strerror}); choose another --prices") from None
 
 
 def fetch(items: tuple[Item, ...], aws: Aws, *, region: str, today: str) -> dict[str, Price]:
     """The on-demand price of every item that the API knows in a region.
 
-    Raises `OutsideError` when it knows none, and `AwsError`.
+    Raises `Outside` when it knows none, and `AwsError`.
     """
     pricing = aws.client("pricing")
     found = {}
@@ -104,7 +102,7 @@ def fetch(items: tuple[Item, ...], aws: Aws, *, region: str, today: str) -> dict
         if price is not None:
             found[item.price.item] = price
     if not found:
-        raise OutsideError(
+        raise Outside(
             f"pricing:GetProducts: knows none of the items in {region}; check cluster.region, the catalogue's prices stay"
         )
     return found

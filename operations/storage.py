@@ -7,10 +7,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from experiment.artifact import artifact_key
+from experiment.finding import Refusal
 from experiment.naming import artifact_path, bucket, weights_path
 from operations.aws_errors import AwsError
 from operations.deploying import deploy_command
-from operations.errors import OperationsError
 
 if TYPE_CHECKING:
     from experiment import Arm, Experiment
@@ -38,7 +38,7 @@ def has_artifact(experiment: Experiment, aws: Aws, arm: Arm) -> bool:
 def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
     """The JSON of a marker, nothing when there is none or it is no marker.
 
-    Raises `OperationsError` when there is no such bucket.
+    Raises `Refusal` when there is no such bucket.
     """
     try:
         text = aws.client("s3").get_object(Bucket=name, Key=key)["Body"].read()
@@ -53,12 +53,12 @@ def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def missing_bucket(name: str, aws: Aws, error: AwsError) -> OperationsError:
+def missing_bucket(name: str, aws: Aws, error: AwsError) -> Refusal:
     """A bucket that is not there as its own line; every other error as it is."""
     if error.code != "NoSuchBucket":
         return error
     experiment_name = re.split(r"-(?:checkpoints|artifacts|results)-", name)[0]
-    return OperationsError(
+    return Refusal(
         f"bucket {name}: none in account {aws.account}; deploy the storage stack ({deploy_command(experiment_name)}), or "
         "check AWS_PROFILE"
     )

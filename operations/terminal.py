@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, TextIO
 
-from experiment.finding import printable
+from experiment.finding import InvalidExperiment, Refusal, printable
+from operations.errors import fault
 
 
 class _Escaping:
@@ -33,3 +37,35 @@ def escaped() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+def carried_out(name: str, act: Callable[[], int]) -> int:
+    """The exit code of a command. What stops it is printed, a line for each finding."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    with escaped():
+        try:
+            return act()
+        except InvalidExperiment as error:  # whose lines begin with the file
+            print(error, file=sys.stderr)
+            return error.exit_code
+        except Refusal as error:
+            return _refused(name, error)
+        except KeyboardInterrupt:
+            print(f"{name}: interrupted; it can be run again", file=sys.stderr)
+            return 130
+        except BrokenPipeError:
+            # Whoever read the result has read enough; the interpreter must not complain once more as it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except Exception as error:
+            return _refused(name, fault(error))
+
+
+def _refused(name: str, error: Refusal) -> int:
+    for line in error.lines:
+        print(f"{name}: {line}", file=sys.stderr)
+    return error.exit_code
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -18,9 +18,9 @@ from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
+from experiment.finding import Outside, Refusal
 from experiment.naming import cluster_name
 from infra.naming import way_in_name
-from operations.errors import OperationsError, OutsideError
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -41,11 +41,11 @@ _RESPONSE = "AWS_SSM_START_SESSION_RESPONSE"
 def into(experiment: Experiment, aws: Aws, *, host: str) -> Iterator[int]:
     """A local port behind which the private endpoint answers.
 
-    Raises `OutsideError` when the plugin is missing, no node takes sessions, or the session does not open.
+    Raises `Outside` when the plugin is missing, no node takes sessions, or the session does not open.
     """
     plugin = shutil.which(PLUGIN)
     if plugin is None:
-        raise OutsideError(
+        raise Outside(
             f"cluster {cluster_name(experiment)}: its endpoint is private and {PLUGIN} is not installed; install it "
             "(docs.aws.amazon.com/systems-manager, Session Manager plugin), or put your network into cluster.admin_cidrs"
         )
@@ -63,7 +63,7 @@ def into(experiment: Experiment, aws: Aws, *, host: str) -> Iterator[int]:
             yield port
     finally:
         # What was done through the tunnel counts; a session that nobody ends times out by itself.
-        with suppress(OperationsError):
+        with suppress(Refusal):
             ssm.terminate_session(SessionId=session["SessionId"])
 
 
@@ -85,14 +85,14 @@ def _forwarding(
             errors="replace",
         )
     except OSError as error:
-        raise OutsideError(f"{plugin}: cannot be run ({error.strerror}); install it again") from None
+        raise Outside(f"{plugin}: cannot be run ({error.strerror}); install it again") from None
     said, opened = deque[str](maxlen=20), Event()
     listener = Thread(target=_listen, args=(process, said, opened), daemon=True)
     listener.start()
     try:
         if not opened.wait(OPENS_S) or _READY not in " ".join(said):
             last = next((line for line in reversed(said) if line), "it said nothing")
-            raise OutsideError(
+            raise Outside(
                 f"{PLUGIN}: the session to {request['Target']} did not open ({last[:200]}); install version {LEAST} or later, "
                 "then run this again"
             )
@@ -140,7 +140,7 @@ def _node(experiment: Experiment, aws: Aws) -> str:
         if entry["InstanceId"] in instances and entry["PingStatus"] == "Online"
     ]
     if not online:
-        raise OutsideError(
+        raise Outside(
             f"cluster {cluster_name(experiment)}: its endpoint is private and {way_in_name(experiment)} "
             f"({len(instances)} running) does not answer to Systems Manager; wait some minutes after a deployment, or put "
             "your network into cluster.admin_cidrs and deploy"

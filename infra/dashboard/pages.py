@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from experiment.finding import Misuse
 from infra.dashboard import rows
 from infra.dashboard.grid import (
     COLUMNS,
@@ -19,7 +20,6 @@ from infra.dashboard.grid import (
     text,
 )
 from infra.dashboard.words import introduction, node_words
-from infra.errors import InfraError
 from infra.naming import dashboard_name
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def dashboard_pages(experiment: Experiment, *, alarm_arns: Sequence[str] = ()) -
     """A text, the alarms, then each metric with its ratios, cost, errors, nodes and further metrics; less of it where
     all would be too much for a template.
 
-    Raises `InfraError` where CloudWatch or CloudFormation would refuse even that.
+    Raises `Misuse` where CloudWatch or CloudFormation would refuse even that.
     """
     for detail in rows.DETAILS:
         pages = _pages(experiment, alarm_arns, detail)
@@ -61,7 +61,7 @@ def dashboard_pages(experiment: Experiment, *, alarm_arns: Sequence[str] = ()) -
         characters = sum(len(json.dumps(page.body)) for page in pages)
         if characters <= MOST_CHARACTERS:
             return pages
-    raise InfraError(
+    raise Misuse(
         f"dashboard: {characters:,} characters on {len(pages)} pages, one template takes {MOST_CHARACTERS:,}; "
         "use fewer arms, prompt classes or values of benchmark.concurrency"
     )
@@ -100,7 +100,7 @@ def _spread(all_rows: Sequence[Row]) -> list[list[Row]]:
     for row in all_rows:
         for widget in row.widgets:
             if widget.metrics > MOST_METRICS_IN_GRAPH:
-                raise InfraError(
+                raise Misuse(
                     f"dashboard: {widget.metrics} metrics in one graph, CloudWatch takes {MOST_METRICS_IN_GRAPH}; "
                     "use fewer arms"
                 )

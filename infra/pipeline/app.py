@@ -22,7 +22,7 @@ def build_pipeline(
 ) -> cdk.App:
     """The pipeline and its stages, not yet synthesized.
 
-    Raises `experiment.InvalidExperiment` and `infra.InfraError` before jsii starts.
+    Raises `InvalidExperiment` and `Misuse` before jsii starts.
     """
     return app_of(read_pipeline(file, manifests=manifests), outdir=outdir)
 

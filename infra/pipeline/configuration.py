@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cdk8s_charts.errors import ChartError
 from cdk8s_charts.manifest_file import ManifestFile, read
 from experiment import Experiment, load
+from experiment.finding import Misuse
 from infra.configuration import ROOT
 from infra.deployment_file import Lasting, judge, mapping, parse, refuse_unknown
-from infra.errors import InfraError
 from infra.pipeline.steps import MOST_HOURS, MOST_MINUTES, delivery_role_name
 
 STAGES = ("dev", "prod")
@@ -79,17 +78,17 @@ class PipelineConfiguration:
 def read_pipeline(path: Path, *, manifests: Path = ROOT / "manifests") -> PipelineConfiguration:
     """Read, judge and resolve.
 
-    Raises `InfraError` with one line, and `experiment.InvalidExperiment`.
+    Raises `Misuse` with one line, and `InvalidExperiment`.
     """
-    data = mapping(parse(path), path.name)
+    data = mapping(parse(path), path.name, file=path.name)
     refuse_unknown(data, (*_KEYS, "stages", "compile_hours", "benchmark"), path.name)
     texts = {key: _text(data, key, path.name) for key in _KEYS}
     if texts["pull_request_connection"] == texts["connection"]:
-        raise InfraError(
+        raise Misuse(
             f"{path.name}: pull_request_connection = {texts['connection']!r}: is the pipeline's own connection, and what a "
             "pull request runs can read its token; create a second connection for pull requests"
         )
-    sections = mapping(data.get("stages"), f"{path.name}: stages")
+    sections = mapping(data.get("stages"), f"{path.name}: stages", file=path.name)
     refuse_unknown(sections, STAGES, f"{path.name}: stages")
     dev, prod = (_stage(name, sections.get(name), path, manifests, texts["region"]) for name in STAGES)
     _refuse_collision(dev, prod, path.name)
@@ -111,32 +110,29 @@ def _text(data: Mapping[str, Any], key: str, where: str) -> str:
     pattern, what = _KEYS[key]
     value = data.get(key)
     if not isinstance(value, str) or not re.fullmatch(pattern, value):
-        raise InfraError(f"{where}: {key} = {value!r}: is not {what}")
+        raise Misuse(f"{where}: {key} = {value!r}: is not {what}")
     return value
 
 
 def _stage(name: str, value: Any, path: Path, manifests: Path, region: str) -> StageConfiguration:
     where = f"{path.name}: stages.{name}"
-    data = mapping(value, where)
+    data = mapping(value, where, file=path.name)
     refuse_unknown(data, ("account", "experiment", *_KEPT), where)
     account = _text(data, "account", where)
     file = data.get("experiment")
     if not isinstance(file, str) or not file or Path(file).is_absolute():
-        raise InfraError(
+        raise Misuse(
             f"{where}.experiment = {file!r}: is no path in this repository; use experiments/qwen3-32b.yaml"
         )
     experiment = load(ROOT / file)
     if experiment.lab_only:
-        raise InfraError(f"{where}.experiment = {file!r}: runs in the lab only; name one for AWS")
+        raise Misuse(f"{where}.experiment = {file!r}: runs in the lab only; name one for AWS")
     if experiment.cluster.region != region:
-        raise InfraError(
+        raise Misuse(
             f"{where}: {file} is in {experiment.cluster.region}, the pipeline in {region}; use one region for both"
         )
     refuse_unknown_roles(experiment, where)
-    try:
-        files = read(experiment, manifests)
-    except ChartError as error:
-        raise InfraError(str(error)) from None
+    files = read(experiment, manifests)
     stage = StageConfiguration(name=name, account=account, experiment=experiment, files=files, path=file)
     return replace(stage, lasting=_lasting(data, stage, where))
 
@@ -152,7 +148,7 @@ def _lasting(data: Mapping[str, Any], stage: StageConfiguration, where: str) -> 
     """Nobody deploys a stage by hand, so what it lacks would stay away unnoticed."""
     for key, without in _KEPT.items():
         if not data.get(key):
-            raise InfraError(
+            raise Misuse(
                 f"{where}: {key} is empty, and {without}; write it as in the committed pipeline.yaml"
             )
     decided = {
@@ -169,11 +165,11 @@ def role_prefixes() -> tuple[str, ...]:
 
 
 def refuse_unknown_roles(experiment: Experiment, where: str) -> None:
-    """`InfraError` for an experiment whose roles CloudFormation could not make: the deployment would end with that."""
+    """`Misuse` for an experiment whose roles CloudFormation could not make: the deployment would end with that."""
     known = role_prefixes()
     if not f"{experiment.name}-".startswith(known):
         prefix = f"{experiment.name.partition('-')[0]}-"
-        raise InfraError(
+        raise Misuse(
             f"{where}: the roles of {experiment.name} begin with its name, and {BOOTSTRAP.relative_to(ROOT)} allows "
             f"{', '.join(known)} only; add role/{prefix}* and instance-profile/{prefix}* to its Roles, and deploy it "
             "again in every account (docs/pipeline.md)"
@@ -182,7 +178,7 @@ def refuse_unknown_roles(experiment: Experiment, where: str) -> None:
 
 def _refuse_collision(dev: StageConfiguration, prod: StageConfiguration, where: str) -> None:
     if (dev.account, dev.experiment.name) == (prod.account, prod.experiment.name):
-        raise InfraError(
+        raise Misuse(
             f"{where}: stages dev and prod are both {dev.experiment.name} in account {dev.account}, so each would overwrite "
             "the other's stacks; use two accounts, or two experiments of different names"
         )
@@ -190,7 +186,7 @@ def _refuse_collision(dev: StageConfiguration, prod: StageConfiguration, where: 
 
 def _hours(value: Any, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_HOURS:
-        raise InfraError(
+        raise Misuse(
             f"{where}: compile_hours = {value!r}: is not a whole number from 1 to {MOST_HOURS} (CodeBuild ends a build after "
             f"{MOST_MINUTES // 60} hours, and the pipeline's build waits longer than the compilation takes); use 8"
         )
@@ -202,6 +198,6 @@ def _benchmark(value: Any, where: str) -> tuple[bool, str | None]:
         return value, None
     if isinstance(value, str) and _RUN.fullmatch(value):
         return True, value
-    raise InfraError(
+    raise Misuse(
         f"{where}: benchmark = {value!r}: is neither true, false nor the id of a run; use the folder name under runs/"
     )

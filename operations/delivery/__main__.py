@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
-from cdk8s_charts.errors import ChartError
 from cdk8s_charts.manifest_file import read
-from experiment import InvalidExperiment
-from experiment.finding import printable
-from operations.errors import OperationsError, fault
 from operations.options import ROOT, add_experiment, add_json, as_json, aws_of, experiment_of, hours
-from operations.terminal import escaped
+from operations.terminal import carried_out
 
 if TYPE_CHECKING:
     from cdk8s_charts.manifest_file import ManifestFile
@@ -30,31 +24,9 @@ EPILOG = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one verb."""
-    signal.signal(signal.SIGTERM, _interrupt)
     options = parser().parse_args(arguments)
-    with escaped():
-        return _carry_out(options)
-
-
-def _carry_out(options: argparse.Namespace) -> int:
-    try:
-        return {"start": _start, "smoke": _smoke, "compile": _compile}[options.verb](options)
-    except InvalidExperiment as error:
-        print(error, file=sys.stderr)
-        return 2
-    except ChartError as error:
-        print(f"deliver {options.verb}: {error}", file=sys.stderr)
-        return 2
-    except OperationsError as error:
-        print(f"deliver {options.verb}: {printable(str(error))}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print(f"deliver {options.verb}: interrupted; it can be run again", file=sys.stderr)
-        return 130
-    except Exception as error:
-        known = fault(error)
-        print(f"deliver {options.verb}: {known}", file=sys.stderr)
-        return known.exit_code
+    act = {"start": _start, "smoke": _smoke, "compile": _compile}[options.verb]
+    return carried_out(f"deliver {options.verb}", lambda: act(options))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -163,10 +135,6 @@ def _minutes(text: str) -> int:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from experiment.finding import Refusal
 from operations import stale, storage
-from operations.errors import OperationsError
 from operations.running.engine import finish, or_stop_paying
 from operations.running.steps import steps, stop_paying
 from operations.verify.verifying import verify
@@ -33,7 +33,7 @@ def compile_artifacts(context: Context, *, fresh: bool) -> None:
     """Fetch, start nodes, prove them, compile; then let the nodes go.
 
     `fresh`: the run was begun for this, so it ends with it; otherwise it goes back to whoever left it unfinished.
-    Every step makes sure by itself of what is there already. Raises `OperationsError`.
+    Every step makes sure by itself of what is there already. Raises `Refusal`.
     """
     try:
         or_stop_paying(context, lambda: _prepare(context, fresh=fresh))
@@ -57,13 +57,11 @@ def _prepare(context: Context, *, fresh: bool) -> str:
 
 
 def prove(context: Context) -> None:
-    """What `scripts/verify` checks. Raises `OperationsError` with all that failed, in one line."""
+    """What `scripts/verify` checks. Raises `Refusal` with all that failed, in one line."""
     found = verify(
         context.experiment, context.cluster, context.clock, tell=lambda line: context.say(f"    {line}")
     )
     bad = [one for one in found if not one.passed]
     context.say(f"    {len(found) - len(bad)} checks passed, {len(bad)} failed")
     if bad:
-        raise OperationsError(
-            "; ".join(f"{one.check}, {one.subject}: {one.found}; {one.remedy}" for one in bad)
-        )
+        raise Refusal("; ".join(f"{one.check}, {one.subject}: {one.found}; {one.remedy}" for one in bad))

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from experiment.finding import Refusal
 from operations.aws import Aws
 from operations.aws_errors import AwsError
-from operations.errors import OperationsError
 
 if TYPE_CHECKING:
     from operations.clock import Clock
@@ -38,7 +38,7 @@ class Starter:
     def run(self, project: str, *, minutes: int) -> str:
         """Start the project and wait for its end; returns the id of the build.
 
-        Raises `OperationsError` when it fails, or does not end in time.
+        Raises `Refusal` when it fails, or does not end in time.
         """
         build = self._start(project)
         self._say(f"{build['id']}: started; log {_log(build)}")
@@ -46,7 +46,7 @@ class Starter:
         phase = ""
         while build["buildStatus"] == "IN_PROGRESS":
             if self._clock.now() >= until:
-                raise OperationsError(
+                raise Refusal(
                     f"{build['id']}: still {phase} after {minutes} minutes; it goes on in its account, and what it started "
                     "there bills until its own time-out: look at its log, then retry the stage"
                 )
@@ -56,7 +56,7 @@ class Starter:
                 phase = build.get("currentPhase", "")
                 self._say(f"{build['id']}: {phase}")
         if build["buildStatus"] != "SUCCEEDED":
-            raise OperationsError(
+            raise Refusal(
                 f"{build['id']}: {build['buildStatus']} ({_why(build)}); read {_log(build)}, then retry the stage"
             )
         return str(build["id"])
@@ -66,11 +66,11 @@ class Starter:
             started: dict[str, Any] = self._builds().start_build(projectName=project)["build"]
         except AwsError as error:
             if error.code == "ResourceNotFoundException":
-                raise OperationsError(
+                raise Refusal(
                     f"{project}: no such project behind {self._role}; deploy the stage's delivery stack first"
                 ) from None
             if error.code == "AccountLimitExceededException":
-                raise OperationsError(
+                raise Refusal(
                     f"{project}: one build of it is running already; wait for its end, then retry the stage"
                 ) from None
             raise
@@ -79,7 +79,7 @@ class Starter:
     def _look(self, build: str) -> dict[str, Any]:
         found: list[dict[str, Any]] = self._builds().batch_get_builds(ids=[build])["builds"]
         if not found:
-            raise OperationsError(f"{build}: CodeBuild no longer knows it; retry the stage")
+            raise Refusal(f"{build}: CodeBuild no longer knows it; retry the stage")
         return found[0]
 
     def _builds(self) -> Any:

@@ -13,7 +13,7 @@ from benchmark.analyse.forecast import StepTimes
 from benchmark.analyse.given import survivals
 from benchmark.measure import journal
 from experiment.cost import arm_usd_per_hour
-from operations.forecast.errors import ForecastError
+from experiment.finding import Misuse
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
@@ -55,7 +55,7 @@ def predict(
 ) -> tuple[Prediction, ...]:
     """Every class of the evidence and, last, their mixture as `all classes` where there are several.
 
-    Raises ForecastError, and `benchmark.errors.BenchmarkError` for evidence that cannot be read.
+    Raises Misuse, and `benchmark.errors.BenchmarkError` for evidence that cannot be read.
     """
     likely, slow, fast = (
         _rows(arm, evidence, mix, times) for times in (steps.likely, steps.slow, steps.fast)
@@ -129,7 +129,7 @@ def _one_load(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def _of_window(by_k: Sequence[Mapping[str, Any]], k: int, *, where: str) -> Mapping[str, Any]:
     found = next((row for row in by_k if row["k"] == k), None)
     if found is None:
-        raise ForecastError(
+        raise Misuse(
             f"{where}: acceptance is known up to k = {len(by_k)}, the arm drafts {k}; measure with k = {k} or more, or "
             "forecast an arm with a smaller window"
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmark.analyse.forecast import StepTimes, step_times
-from operations.forecast.errors import ForecastError
+from experiment.finding import Misuse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,12 +42,12 @@ class Steps:
 def published(arm: Arm) -> Steps:
     """For the pair of which a result is published.
 
-    Raises ForecastError for any other: nothing is guessed from model to model.
+    Raises Misuse for any other: nothing is guessed from model to model.
     """
     assert arm.speculation is not None
     target, draft = arm.target.model, arm.speculation.draft.model
     if (target.name, draft.name) != PUBLISHED_PAIR or arm.serving.tensor_parallel != PUBLISHED_TP:
-        raise ForecastError(
+        raise Misuse(
             f"{arm.name}: no step times of {target.name} with {draft.name} at TP {arm.serving.tensor_parallel} are "
             "published; give --step-times 0=S,K=S, seconds of a plain step and of one with K drafts"
         )

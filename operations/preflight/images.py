@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from operations.errors import OutsideError
+from experiment.finding import Outside
 from operations.preflight.finding import Finding, finding, fine
 from operations.preflight.web import Answer, challenge
 
@@ -54,9 +54,7 @@ def reachable(image: str, web: Web) -> Finding:
             f"{image}: the registry wants a login (HTTP {answer.status})",
             "let the nodes' role pull it, or use a public image",
         )
-    raise OutsideError(
-        f"{image}: the registry answers HTTP {answer.status}; wait a minute, then run this again"
-    )
+    raise Outside(f"{image}: the registry answers HTTP {answer.status}; wait a minute, then run this again")
 
 
 def parts(path: str) -> tuple[str, str]:
@@ -72,14 +70,12 @@ def _token(answer: Answer, image: str, web: Web) -> str:
     asked = challenge(answer.headers.get("www-authenticate", ""))
     realm = asked.pop("realm", "")
     if not realm:
-        raise OutsideError(
-            f"{image}: the registry wants a login and does not say where; check the image's name"
-        )
+        raise Outside(f"{image}: the registry wants a login and does not say where; check the image's name")
     given = web.ask(f"{realm}?{urlencode(asked)}")
     try:
         found = json.loads(given.body)
         return str(found.get("token") or found["access_token"])
     except (ValueError, KeyError, AttributeError):
-        raise OutsideError(
+        raise Outside(
             f"{image}: {realm} gives no token (HTTP {given.status}); wait a minute, then run this again"
         ) from None

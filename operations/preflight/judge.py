@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from operations.errors import OperationsError, OutsideError
+from experiment.finding import Outside, Refusal
 from operations.preflight import account, capacity, images, network, versions
 from operations.preflight.finding import Finding, State
 
@@ -49,7 +49,7 @@ def judge(experiment: Experiment, aws: Aws, web: Web, *, now: datetime) -> Itera
 def _made(name: str, check: Callable[[], Finding]) -> Finding:
     try:
         return check()
-    except OperationsError as error:
-        state = State.UNKNOWN if isinstance(error, OutsideError) else State.FINDING
+    except Refusal as error:
+        state = State.UNKNOWN if isinstance(error, Outside) else State.FINDING
         detail, _, remedy = str(error).rpartition("; ")
         return Finding(check=name, state=state, detail=detail or remedy, remedy=remedy if detail else "")

@@ -6,7 +6,7 @@ import shutil
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 
-from operations.errors import OutsideError
+from experiment.finding import Outside
 from operations.preflight.finding import Finding, finding, fine
 from operations.tunnel import PLUGIN
 
@@ -30,7 +30,7 @@ def admin_cidrs(experiment: Experiment, web: Web) -> Finding:
     try:
         address = ip_address(text)
     except ValueError:
-        raise OutsideError(
+        raise Outside(
             f"{web.address_service}: answers {text[:40]!r}, which is no address; check network and proxy"
         ) from None
     for cidr in cidrs:

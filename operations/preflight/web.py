@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 
-from operations.errors import OutsideError
+from experiment.finding import Outside
 
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 TIMEOUT_S = 20
@@ -34,7 +34,7 @@ class Web:
         self.address_service = address_service or self.address_service
 
     def ask(self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None) -> Answer:
-        """Raises `OutsideError` when nobody answers."""
+        """Raises `Outside` when nobody answers."""
         request = urllib.request.Request(url, method=method, headers=dict(headers or {}))
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
@@ -44,7 +44,7 @@ class Web:
                 return _answer(error.code, error.headers.items(), error.read())
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
-            raise OutsideError(f"{url}: does not answer ({reason}); check network and proxy") from None
+            raise Outside(f"{url}: does not answer ({reason}); check network and proxy") from None
 
 
 def _answer(status: int, headers: object, body: bytes) -> Answer:

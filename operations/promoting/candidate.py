@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiment import InvalidExperiment, load
-from operations.errors import UsageError
+from experiment.finding import Misuse
 from operations.promoting.section import serve_of, with_serve
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Candidate:
 def candidate(path: Path, given: Mapping[str, Any]) -> Candidate:
     """The file with `given` in its `serve` section; what is not given stays as the section has it.
 
-    Raises `UsageError` and `InvalidExperiment`, whose lines name the file itself.
+    Raises `Misuse` and `InvalidExperiment`, whose lines name the file itself.
     """
     before = path.read_text(encoding="utf-8")
     section = {**serve_of(before), **given}
@@ -73,7 +73,5 @@ def _beside(path: Path, text: str) -> Path:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise UsageError(
-            f"{path.parent}: cannot be written ({error.strerror}); mend its permissions"
-        ) from None
+        raise Misuse(f"{path.parent}: cannot be written ({error.strerror}); mend its permissions") from None
     return Path(name)

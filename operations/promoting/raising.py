@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from experiment.finding import Refusal
 from operations import nodegroup, storage
 from operations.access import cluster_of
 from operations.cluster_view import replicas
-from operations.errors import OperationsError
 from operations.running.state import RunStore
 
 if TYPE_CHECKING:
@@ -30,16 +30,16 @@ class Change:
 def refuse_unready(experiment: Experiment, serve: Serve, aws: Aws) -> nodegroup.Group:
     """What must be so before an arm may be raised; returns the Trn2 group.
 
-    Raises `OperationsError` while a run is under way, whose arms these are, and where the arm was never compiled.
+    Raises `Refusal` while a run is under way, whose arms these are, and where the arm was never compiled.
     """
     held = RunStore(experiment, aws).current()
     if held is not None:
-        raise OperationsError(
+        raise Refusal(
             f"run {held.state.id}: is unfinished and its arms would be taken from it; finish it with scripts/run, then promote"
         )
     arm = next(arm for arm in experiment.arms if arm.name == serve.arm)
     if not storage.has_artifact(experiment, aws, arm):
-        raise OperationsError(
+        raise Refusal(
             f"{arm.name}: has no compiled artifact, so its pods would wait for ever; run scripts/run, which compiles it"
         )
     return nodegroup.read(experiment, aws)

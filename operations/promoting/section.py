@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from operations.errors import UsageError
+from experiment.finding import Misuse
 
 _KEY = re.compile(r"(?P<indent>\s+)(?P<key>\w+):(?P<value>.*?)(?P<comment>\s+#.*)?")
 
@@ -23,7 +23,7 @@ def serve_of(text: str) -> dict[str, Any]:
 def with_serve(text: str, section: Mapping[str, Any]) -> str:
     """The file with that section, comments kept.
 
-    Raises `UsageError` where the file is written in a way that a textual edit would spoil.
+    Raises `Misuse` where the file is written in a way that a textual edit would spoil.
     """
     lines = text.splitlines()
     start = next((number for number, line in enumerate(lines) if re.match(r"serve\s*:", line)), None)
@@ -38,7 +38,7 @@ def with_serve(text: str, section: Mapping[str, Any]) -> str:
         edited = [*lines[:start], *_edited(lines[start:end], section), *lines[end:]]
     result = "\n".join(edited) + "\n"
     if not _means(result, {**yaml.safe_load(text), "serve": dict(section)}):
-        raise UsageError(
+        raise Misuse(
             "serve: is written in a way that cannot be edited safely; write it as a block of `key: value` lines, or by hand"
         )
     return result

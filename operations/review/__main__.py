@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from operations.errors import OperationsError, UsageError
+from experiment.finding import Misuse, Refusal
 from operations.review.markdown import markdown
 from operations.review.report import Review, compare
 from operations.review.states import check_out, describe
@@ -34,8 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _carry_out(options: argparse.Namespace) -> int:
     try:
         review, base = _review(options.base, templates=not options.without_templates)
-    except OperationsError as error:
-        print(f"review: {error}", file=sys.stderr)
+    except Refusal as error:
+        for line in error.lines:
+            print(f"review: {line}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return 130
@@ -75,7 +76,7 @@ def _review(base: str, *, templates: bool) -> tuple[Review, str]:
 
 
 def refuse_unread(problems: Mapping[str, Sequence[str]]) -> None:
-    """`UsageError` where a side, BASE first, was not read in full: all that it lacks would look gone, or new."""
+    """`Misuse` where a side, BASE first, was not read in full: all that it lacks would look gone, or new."""
     lines = [f"{side}: {problem}" for side, found in problems.items() for problem in found]
     if lines:
         sides = [side for side, found in problems.items() if found]
@@ -83,7 +84,7 @@ def refuse_unread(problems: Mapping[str, Sequence[str]]) -> None:
         lines.append(
             f"nothing was compared, because {' and '.join(sides)} could not be read in full: fix what stands above{or_else}"
         )
-        raise UsageError("\nreview: ".join(lines))
+        raise Misuse(*lines)
 
 
 if __name__ == "__main__":

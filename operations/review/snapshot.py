@@ -252,12 +252,12 @@ def _undeclared(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> di
 
 
 def _staleness(experiment: Any, tree: Path) -> str | None:
-    from cdk8s_charts.errors import ChartError
     from cdk8s_charts.manifest_file import read
+    from experiment.finding import Misuse
 
     try:
         read(experiment, tree / "manifests")
-    except ChartError as error:
+    except Misuse as error:
         return str(error).replace(f"{tree}/", "")
     return None
 

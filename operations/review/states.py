@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from operations.errors import OutsideError, UsageError
+from experiment.finding import Misuse, Outside
 
 _SNAPSHOT = "operations/review/snapshot.py"
 """In every state, for good: a commit that moves it cannot be compared with what was before."""
@@ -23,17 +23,17 @@ _OF_AN_EXPERIMENT = ("facts", "prompts", "arms", "cost", "undeclared")
 def check_out(base: str, *, repository: Path, into: Path) -> str:
     """Put the files of the commit that `base` names into `into`; returns its short hash.
 
-    Raises `UsageError` where git knows no such commit.
+    Raises `Misuse` where git knows no such commit.
     """
     commit = _git(repository, ["rev-parse", "--verify", "--quiet", "--short", f"{base}^{{commit}}"])
     if commit is None:
-        raise UsageError(
+        raise Misuse(
             f"{base}: no commit of this repository; fetch it (git fetch origin), or name another, e.g. origin/main"
         )
     name = commit.decode().strip()
     archive = _git(repository, ["archive", "--format=tar", name])
     if archive is None:
-        raise UsageError(
+        raise Misuse(
             f"{base}: git cannot read its files; fetch them (git fetch --unshallow), then run this again"
         )
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
@@ -44,11 +44,11 @@ def check_out(base: str, *, repository: Path, into: Path) -> str:
 def describe(trees: Mapping[str, Path], *, templates: bool) -> list[dict[str, Any]]:
     """Snapshots of trees by what they are called, each by its own `snapshot.py`, at once: most of the time is starting.
 
-    Raises `UsageError` for a state that has none, whose code fails, or that tells less than is compared.
+    Raises `Misuse` for a state that has none, whose code fails, or that tells less than is compared.
     """
     for name, tree in trees.items():
         if not (tree / _SNAPSHOT).is_file():
-            raise UsageError(
+            raise Misuse(
                 f"{name}: has no {_SNAPSHOT}, by which a state describes itself; compare with a later commit"
             )
     running = [_start(tree, templates=templates) for tree in trees.values()]
@@ -62,7 +62,7 @@ def describe(trees: Mapping[str, Path], *, templates: bool) -> list[dict[str, An
 def _state(name: str, out: str, err: str, *, failed: bool) -> dict[str, Any]:
     if failed:
         last = (err.strip().splitlines() or ["it said nothing"])[-1]
-        raise UsageError(
+        raise Misuse(
             f"{name}: its code does not run with what is installed here ({last}); run scripts/setup, or compare "
             "with a later commit"
         )
@@ -71,7 +71,7 @@ def _state(name: str, out: str, err: str, *, failed: bool) -> dict[str, Any]:
     for experiment in state.get("experiments", {}).values():
         missing += [part for part in _OF_AN_EXPERIMENT if part not in experiment and part not in missing]
     if missing:
-        raise UsageError(
+        raise Misuse(
             f"{name}: its {_SNAPSHOT} does not tell {', '.join(missing)}; compare with a later commit, or rebase this "
             f"tree if {name} is newer"
         )
@@ -97,5 +97,5 @@ def _git(repository: Path, arguments: list[str]) -> bytes | None:
     try:
         ended = subprocess.run(["git", "-C", str(repository), *arguments], capture_output=True, check=False)
     except OSError as error:
-        raise OutsideError(f"git: cannot be run ({error.strerror}); install git") from None
+        raise Outside(f"git: cannot be run ({error.strerror}); install git") from None
     return None if ended.returncode else ended.stdout

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiment.catalogue.prices import TRN2_ON_DEMAND
+from experiment.finding import Refusal
 from operations import nodegroup
 from operations.clock import moment, stamp
-from operations.errors import OperationsError
 from operations.preflight.capacity import EARLY
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _GRACE = timedelta(minutes=5)
 """Issues of an earlier try stand in a group's health until EKS has looked again."""
 
 
-class StepError(OperationsError):
+class StepError(Refusal):
     """A step cannot be carried out; the message is the line that the user gets."""
 
 
@@ -50,7 +50,7 @@ class Context:
     """Folder for the results."""
     say: Callable[[str], None]
     verify: Callable[[Context], None] | None = None
-    """Proves the nodes; raises `OperationsError` where they fail. `None`: nothing is proved."""
+    """Proves the nodes; raises `Refusal` where they fail. `None`: nothing is proved."""
     report: Callable[[Path], None] | None = None
     """Makes the report of a results folder."""
     _last_said: str = field(default="", init=False)

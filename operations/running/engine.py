@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from experiment.finding import Refusal
 from operations import nodegroup
 from operations.clock import stamp
-from operations.errors import OperationsError, as_line, fault
+from operations.errors import as_line, fault
 from operations.running.state import NotOursError
 from operations.running.steps import remaining, steps, stop_paying
 
@@ -56,14 +57,14 @@ def or_stop_paying(context: Context, act: Callable[[], str], *, keep_nodes: bool
     """What `act` returns. Whatever it raises, nothing of the run bills any more (unless `keep_nodes`) and somebody else may
     go on with it; only a run that is another's by now is left alone.
 
-    Raises `OperationsError`, also for a fault of this program.
+    Raises `Refusal`, also for a fault of this program.
     """
     try:
         return act()
     except NotOursError:
         raise  # the nodes are the other run's by now
     except Exception as error:
-        known = error if isinstance(error, OperationsError) else fault(error)
+        known = error if isinstance(error, Refusal) else fault(error)
         _after_failure(context, known, keep_nodes=keep_nodes)
         raise known from error
 
@@ -92,7 +93,7 @@ def finish(context: Context) -> str:
     return address
 
 
-def _after_failure(context: Context, error: OperationsError, *, keep_nodes: bool) -> None:
+def _after_failure(context: Context, error: Refusal, *, keep_nodes: bool) -> None:
     if context.state.nodes and not keep_nodes:
         try:
             stop_paying(context)

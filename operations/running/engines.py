@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from experiment.finding import Refusal
 from experiment.naming import artifact_path, bucket
 from experiment.neuron_config import TREATED_KEYS
 from operations import storage
-from operations.errors import OperationsError
 from store.artifact import CONFIGURATION, DIFFERENCES, comparison
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def compare(context: Context) -> None:
     for arm in _treated(context, context.experiment.served_arms):
         try:
             _compare(context, arm)
-        except OperationsError as error:
+        except Refusal as error:
             context.say(f"    {arm.name}: its engine is not compared with the baseline's: {error}")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cdk8s_charts.labels import STEP
 from cdk8s_charts.placeholders import fill, with_tags
 from experiment.artifact import artifact_key
+from experiment.finding import Refusal
 from experiment.naming import BENCHMARK_NAME, weights_path
 from operations.cluster_view import (
     is_running,
@@ -21,7 +22,6 @@ from operations.cluster_view import (
     trouble,
 )
 from operations.deploying import deploy_command
-from operations.errors import OperationsError
 from operations.kubernetes import ConflictError
 from operations.running.context import StepError
 
@@ -242,7 +242,7 @@ def _last_words(context: Context, name: str) -> str:
                 for line in context.cluster.logs(pod["metadata"]["name"]).splitlines()
                 if line.strip()
             ]
-        except OperationsError:
+        except Refusal:
             continue
         if lines:
             return f": {lines[-1][:200]}{how}"

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from experiment.digest import digest
+from experiment.finding import Refusal
 from operations.clock import moment, stamp
-from operations.errors import OperationsError
 from operations.running.state import RunState
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ def _host() -> str:
 
 
 def unfinished(experiment: Experiment, store: RunStore, *, now: datetime, take_over: bool) -> Held | None:
-    """The run to go on with. Raises `OperationsError` when it is somebody else's, or another experiment's."""
+    """The run to go on with. Raises `Refusal` when it is somebody else's, or another experiment's."""
     held = store.current()
     if held is None:
         return None
     refuse_if_driven(held.state, now=now, take_over=take_over)
     if held.state.digest != digest(experiment):
-        raise OperationsError(
+        raise Refusal(
             f"run {held.state.id}: was begun with another state of {experiment.name}; take that file back and finish it, or "
             "end it with scripts/scale 0 and remove state/active.json from the bucket of results"
         )
@@ -60,12 +60,12 @@ def claimed(experiment: Experiment, store: RunStore, held: Held | None, *, now: 
 
 
 def refuse_if_driven(state: RunState, *, now: datetime, take_over: bool) -> None:
-    """`OperationsError` while somebody else drives the run."""
+    """`Refusal` while somebody else drives the run."""
     if not state.owner or take_over or state.owner == myself() or _is_dead(state.owner):
         return
     silent = now - moment(state.renewed)
     if silent < LEASE:
-        raise OperationsError(
+        raise Refusal(
             f"run {state.id}: {state.owner} drives it (last heard {_ago(silent)}, at {state.step}); wait for it, or add "
             "--take-over when you know that process is gone"
         )

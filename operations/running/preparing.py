@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from experiment.artifact import artifact_key
+from experiment.finding import Refusal
 from experiment.naming import weights_path
 from experiment.placement import compilations_at_once, nodes_needed
 from operations import nodegroup, stale, storage
 from operations.clock import stamp
 from operations.cluster_view import NEURON, is_ready
-from operations.errors import OperationsError
 from operations.running import engines, jobs
 from operations.running.context import StepError
 
@@ -130,7 +130,7 @@ def _tags(context: Context, act: Callable[[Experiment, Aws], list[str]], what: s
     try:
         for key in act(context.experiment, context.aws):
             context.say(f"    artifact {key}: {what}")
-    except OperationsError as error:
+    except Refusal as error:
         context.say(f"    artifacts are not tidied up: {error}")
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchmark.analyse.beside import ANSWERS, ENGINES
+from experiment.finding import Refusal
 from experiment.naming import bucket
 from experiment.placement import rounds
-from operations.errors import OperationsError
 from operations.running import engines
 from operations.running.context import StepError
 from operations.running.quality import PREFIX as QUALITY
@@ -94,6 +94,4 @@ def _write(content: bytes, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
     except OSError as error:
-        raise OperationsError(
-            f"{target}: cannot be written ({error.strerror}); choose another --out"
-        ) from None
+        raise Refusal(f"{target}: cannot be written ({error.strerror}); choose another --out") from None

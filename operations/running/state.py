@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
+from experiment.finding import Refusal
 from experiment.naming import RESULTS_PREFIX, STATE_PREFIX, bucket
 from operations.aws_errors import AwsError
 from operations.clock import moment, stamp
-from operations.errors import OperationsError
 from operations.storage import missing_bucket
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _MomentOrNothing = Annotated[str, AfterValidator(_moment_or_nothing)]
 _Folder = Annotated[str, Field(pattern=rf"^{RESULTS_PREFIX}[A-Za-z0-9_-][A-Za-z0-9_.:-]*/$", max_length=500)]
 
 
-class NotOursError(OperationsError):
+class NotOursError(Refusal):
     """Somebody else drives the run by now: nothing of it may be touched any more."""
 
 
@@ -88,7 +88,7 @@ _STORED = TypeAdapter(_Stored)
 
 
 def parse(text: bytes, where: str) -> RunState:
-    """What was read at `where`. Raises `OperationsError` for what is not a state of this release."""
+    """What was read at `where`. Raises `Refusal` for what is not a state of this release."""
     try:
         if len(text) > MOST_BYTES:
             raise ValueError(f"more than {MOST_BYTES} bytes")
@@ -103,9 +103,9 @@ def parse(text: bytes, where: str) -> RunState:
     return RunState(**stored)
 
 
-def _damaged(where: str, why: str) -> OperationsError:
+def _damaged(where: str, why: str) -> Refusal:
     why = "".join(character if character.isprintable() else "?" for character in why)[:200]
-    return OperationsError(
+    return Refusal(
         f"{where}: is not a state that this release can read ({why}); scripts/scale 0 stops the nodes, then remove the object "
         "(aws s3 rm), the results stay"
     )
@@ -182,7 +182,7 @@ class RunStore:
         """What S3 has, if it is what was sent although no acknowledgement came."""
         try:
             found = self.current()
-        except OperationsError:
+        except Refusal:
             return None
         return found if found is not None and found.state == state else None
 

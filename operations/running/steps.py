@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from experiment.finding import Refusal
 from experiment.placement import rounds
 from operations import nodegroup, run_active
-from operations.errors import OperationsError, as_line
+from operations.errors import as_line
 from operations.running import arguments, measuring, preparing, quality, results
 from operations.running.context import POLL_S
 
@@ -95,7 +96,7 @@ def _measured(context: Context, number: int, arms: tuple[Arm, ...]) -> None:
         measuring.stored(context) - set(context.state.before[key]) - set(context.state.results.values())
     )
     if not new:
-        raise OperationsError(
+        raise Refusal(
             "benchmark: its Job is complete and nothing new is in the bucket of results; read scripts/kubectl logs of its Job"
         )
     context.save(results={**context.state.results, key: new[-1]})

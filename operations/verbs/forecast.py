@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from benchmark.errors import BenchmarkError
 from benchmark.verbs import arguments
 from experiment.cost import RunPrice, run_price
+from experiment.finding import Misuse
 from operations import prices
-from operations.forecast.errors import ForecastError
 from operations.forecast.predicting import (
     Evidence,
     Prediction,
@@ -70,7 +70,7 @@ def execute(options: argparse.Namespace) -> int:
     try:
         predictions = predict(experiment, arm, steps=steps, evidence=evidence, mix=options.mix)
     except BenchmarkError as error:
-        raise ForecastError(str(error)) from None
+        raise Misuse(str(error)) from None
     rental = run_price(experiment, hours=options.hours, items=prices.of_running(experiment))
     if options.json:
         print(as_json(_as_json(experiment, arm, steps, predictions, rental)))
@@ -103,7 +103,7 @@ def _arm(experiment: Experiment, name: str | None) -> Arm:
         if arm.name == name:
             return arm
     known = ", ".join(arm.name for arm in speculating)
-    raise ForecastError(f"--arm {name}: {experiment.name} has no such arm that speculates; it has {known}")
+    raise Misuse(f"--arm {name}: {experiment.name} has no such arm that speculates; it has {known}")
 
 
 def _as_json(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.manifest_file import stale, texts, write
 from experiment import InvalidExperiment
-from operations.errors import UsageError
+from experiment.finding import Misuse
 from operations.options import ROOT, add_experiment, as_json, aws_of, experiment_of, whole
 from operations.promoting.bill import bill
 from operations.promoting.candidate import candidate
@@ -104,7 +104,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _candidate(options: argparse.Namespace) -> Candidate:
-    """Raises `UsageError`, a line for each reason for which it cannot be."""
+    """Raises `Misuse`, a line for each reason for which it cannot be."""
     given = {
         "arm": options.arm,
         "replicas": options.replicas,
@@ -118,7 +118,7 @@ def _candidate(options: argparse.Namespace) -> Candidate:
             options.experiment, {key: value for key, value in given.items() if value is not None}
         )
     except InvalidExperiment as error:
-        raise UsageError("\npromote: ".join(error.lines)) from None
+        raise Misuse(*error.lines) from None
 
 
 def _refuse_unknown(experiment: Experiment, name: str) -> None:
@@ -126,12 +126,12 @@ def _refuse_unknown(experiment: Experiment, name: str) -> None:
     if name in names:
         return
     if name in [arm.name for arm in experiment.batch_arms]:
-        raise UsageError(
+        raise Misuse(
             f"{name}: runs as a batch Job and answers no requests; promote one of {', '.join(names)}"
         )
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]}?" if close else f"its arms: {', '.join(names)}"
-    raise UsageError(f"{name}: is no arm of {experiment.name}; {hint}")
+    raise Misuse(f"{name}: is no arm of {experiment.name}; {hint}")
 
 
 def _scaled(experiment: Experiment, serve: Serve, aws: Aws) -> list[dict[str, Any]]:

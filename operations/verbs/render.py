@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cdk8s_charts.manifest_file import ManifestFile, read
 from cdk8s_charts.placeholders import PLACEHOLDERS, TAG, fill, names_in, with_tags
-from operations.errors import UsageError
+from experiment.finding import Misuse
 from operations.options import ROOT, add_experiment, as_json, aws_of, experiment_of
 
 if TYPE_CHECKING:
@@ -65,10 +65,10 @@ def _values(
         values["AWS_ACCOUNT"] = options.account or aws_of(experiment, options).account
     needed = set().union(*(names_in(item) for file in files for item in file.objects)) & _GIVEN
     for name in sorted(needed - values.keys()):
-        raise UsageError(f"{name}: has no value ({PLACEHOLDERS[name]}); give it with --set {name}=...")
+        raise Misuse(f"{name}: has no value ({PLACEHOLDERS[name]}); give it with --set {name}=...")
     for name in values:
         if name.endswith("_IMAGE") and not _PINNED.fullmatch(values[name]):
-            raise UsageError(
+            raise Misuse(
                 f"{name} = {values[name]!r}: is no pinned image; write registry/repository:tag (not latest) or @sha256:..."
             )
     return with_tags(values)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.manifest_file import read
 from experiment.cost import per_hour, run_price
+from experiment.finding import Misuse, Outside, Refusal
 from experiment.placement import nodes_needed
 from operations import prices, storage
 from operations.access import cluster_of
 from operations.aws_errors import AwsError
 from operations.clock import SystemClock
-from operations.errors import OperationsError, OutsideError, UsageError
 from operations.options import ROOT, add_account, as_json, aws_of, experiment_of
 from operations.options import hours as hours_option
 from operations.running.context import Context
@@ -104,7 +104,7 @@ def _say(line: str) -> None:
 
 def _refuse_service(experiment: Experiment, file: Path) -> None:
     if experiment.serve is not None:
-        raise UsageError(
+        raise Misuse(
             f"{file}: {experiment.serve.arm} is a service (serve), and a run ends with every arm and node at 0; remove the "
             "serve section, make manifests, deploy, then run this again, and promote afterwards"
         )
@@ -173,7 +173,7 @@ def _answer_text(answer: Answer, out: Path) -> str:
 
 
 def _verified(context: Context) -> None:
-    """What `scripts/verify` checks, as a step. Raises `OperationsError` with the first of what failed."""
+    """What `scripts/verify` checks, as a step. Raises `Refusal` with the first of what failed."""
     findings = verify(
         context.experiment, context.cluster, context.clock, tell=lambda line: context.say(f"    {line}")
     )
@@ -181,9 +181,7 @@ def _verified(context: Context) -> None:
     context.say(f"    {len(findings) - len(bad)} checks passed, {len(bad)} failed")
     if bad:
         more = f" ({len(bad) - 1} more: scripts/verify lists all)" if len(bad) > 1 else ""
-        raise OperationsError(
-            f"verify {bad[0].check}, {bad[0].subject}: {bad[0].found}; {bad[0].remedy}{more}"
-        )
+        raise Refusal(f"verify {bad[0].check}, {bad[0].subject}: {bad[0].found}; {bad[0].remedy}{more}")
 
 
 def _report(folder: Path) -> None:
@@ -191,7 +189,7 @@ def _report(folder: Path) -> None:
     command = [sys.executable, "-c", _REPORT, "report", str(folder.resolve())]
     result = subprocess.run(command, cwd=ROOT, stdout=sys.stderr, check=False)
     if result.returncode not in (0, _FINDING):
-        raise OutsideError(
+        raise Outside(
             f"benchmark report {folder}: ended with exit {result.returncode}; the records are there, run this again, or make "
             f"the report alone: .venv/bin/python -m benchmark report {folder}"
         )

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from experiment.catalogue.prices import TRN2_ON_DEMAND
+from experiment.finding import Outside, Refusal
 from experiment.naming import neuron_nodegroup
 from operations import nodegroup, run_active
 from operations.aws_errors import AwsError
 from operations.clock import TooLateError, stamp, within
-from operations.errors import OperationsError, OutsideError
 from operations.options import add_experiment, as_json, aws_of, experiment_of, whole
 from operations.options import hours as hours_option
 
@@ -80,7 +80,7 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json_text: bool) -> int:
         f"scale: asks EKS in {region} for 0 nodes of {name}, {LIMIT_S} s at most", file=sys.stderr, flush=True
     )
     aws.hurry()
-    problems: list[OperationsError] = []
+    problems: list[Refusal] = []
     try:
         with within(LIMIT_S):
             try:
@@ -91,7 +91,7 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json_text: bool) -> int:
                 group = nodegroup.assumed(experiment)
             nodegroup.set_size(experiment, aws, nodes=0, group=group)
     except TooLateError:
-        raise OutsideError(
+        raise Outside(
             f"{name}: EKS in {region} did not answer within {LIMIT_S} s, so nodes may still bill; try from another network, or "
             f"set {neuron_nodegroup(experiment)} to 0 in the console of EKS; {experiment.cluster.off_at_utc} UTC does the same"
         ) from None
@@ -111,7 +111,7 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json_text: bool) -> int:
             with within(LIMIT_S):
                 act(experiment, aws)
         except (AwsError, TooLateError) as error:
-            problems.append(OutsideError(str(error) or f"no answer within {LIMIT_S} s"))
+            problems.append(Outside(str(error) or f"no answer within {LIMIT_S} s"))
             print(f"scale: 0 nodes, but the {what} could not be told: {problems[-1]}", file=sys.stderr)
     return 3 if problems else 0
 

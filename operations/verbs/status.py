@@ -7,12 +7,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from experiment.catalogue.prices import TRN2_ON_DEMAND
+from experiment.finding import Outside, Refusal
 from infra.naming import notices_topic
 from operations import cluster_view, nodegroup, stacks, storage, undescribed
 from operations.access import cluster_of
 from operations.aws_errors import AwsError
 from operations.deploying import deploy_command
-from operations.errors import OperationsError, OutsideError
 from operations.options import add_experiment, as_json, aws_of, experiment_of
 from operations.running.state import RunStore
 from operations.table import table
@@ -36,7 +36,7 @@ def execute(options: argparse.Namespace) -> int:
     experiment = experiment_of(options.experiment, verb="look at")
     aws = aws_of(experiment, options)
     page: dict[str, Any] = {"experiment": experiment.name, "account": aws.account, "region": aws.region}
-    problems: list[OperationsError] = []
+    problems: list[Refusal] = []
     sections: dict[str, Callable[[Experiment, Aws], Any]] = {
         "stacks": _stacks,
         "trn2": _group,
@@ -50,18 +50,18 @@ def execute(options: argparse.Namespace) -> int:
     for name, read in sections.items():
         try:
             page[name] = read(experiment, aws)
-        except OperationsError as error:
+        except Refusal as error:
             page[name] = None
             problems.append(error)
     problems += _halfway(page)
     if line := (page["trn2"] or {}).get("replaced_role"):
-        problems.append(OperationsError(line))
-    problems += [OperationsError(one["line"]) for one in (page["undescribed"] or {}).get("stacks", ())]
+        problems.append(Refusal(line))
+    problems += [Refusal(one["line"]) for one in (page["undescribed"] or {}).get("stacks", ())]
     page["problems"] = [str(problem) for problem in problems]
     print(as_json(page) if options.json else _text(page))
     for line in (*map(str, problems), *(page["undescribed"] or {}).get("untold", ())):
         print(f"status: {line}", file=sys.stderr)
-    if any(isinstance(problem, OutsideError) for problem in problems):
+    if any(isinstance(problem, Outside) for problem in problems):
         return 3
     return 1 if problems else 0
 
@@ -71,11 +71,11 @@ def _stacks(experiment: Experiment, aws: Aws) -> list[dict[str, str]]:
     return [{"name": stack.name, "status": stack.status, "reason": stack.reason} for stack in found]
 
 
-def _halfway(page: dict[str, Any]) -> list[OperationsError]:
+def _halfway(page: dict[str, Any]) -> list[Refusal]:
     """What a deployment or a teardown that broke off left behind."""
     found = [stacks.Stack(**one) for one in page["stacks"] or ()]
     lines = (stacks.halfway(stack, page["experiment"], region=page["region"]) for stack in found)
-    return [OperationsError(line) for line in lines if line]
+    return [Refusal(line) for line in lines if line]
 
 
 def _group(experiment: Experiment, aws: Aws) -> dict[str, Any]:

@@ -7,11 +7,11 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from experiment.finding import Misuse, Refusal
 from infra.naming import stack_name
 from operations import billing, leftovers, nodegroup, stacks
 from operations.aws_errors import NOT_ALLOWED, AwsError
 from operations.clock import Clock, SystemClock
-from operations.errors import OperationsError, UsageError
 from operations.options import add_experiment, as_json, aws_of, experiment_of
 from operations.table import table
 
@@ -68,12 +68,12 @@ def execute(options: argparse.Namespace) -> int:
 
 def _meant(options: argparse.Namespace) -> Experiment:
     """What the file describes, or, with `--name` and `--region`, what it described before these were changed: the rest of
-    a file does not matter here. Raises `UsageError` for one without the other."""
+    a file does not matter here. Raises `Misuse` for one without the other."""
     experiment = experiment_of(options.experiment, verb="take down")
     if not options.name and not options.region:
         return experiment
     if not options.name or not options.region:
-        raise UsageError(
+        raise Misuse(
             "--name and --region: one is given without the other; give both, as scripts/status prints them"
         )
     return replace(experiment, name=options.name, cluster=replace(experiment.cluster, region=options.region))
@@ -121,7 +121,7 @@ def _stop_nodes(experiment: Experiment, aws: Aws) -> None:
         if group.desired:
             nodegroup.set_size(experiment, aws, nodes=0, group=group)
             print(f"    {group.name}: {group.desired} nodes set to 0", file=sys.stderr)
-    except OperationsError as error:
+    except Refusal as error:
         if _going(experiment, aws):
             print(f"teardown: {error}", file=sys.stderr)
         elif isinstance(error, AwsError):  # no answer about the nodes; that there is no group is one
@@ -174,7 +174,7 @@ def _confirm(experiment: Experiment, aws: Aws, given: str | None) -> None:
         given = sys.stdin.readline().strip()
     if given != experiment.name:
         said = f"--confirm {given!r} is not its name" if given else "nobody confirmed"
-        raise UsageError(
+        raise Misuse(
             f"{experiment.name}: {said}, nothing was deleted; run it with --confirm {experiment.name}"
         )
 

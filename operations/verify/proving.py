@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from cdk8s_charts.labels import NAME
 from cdk8s_charts.proof import on_node
 from cdk8s_charts.verifying import CONTAINER, SECONDS, proof_name
+from experiment.finding import Refusal
 from experiment.placement import batches
 from operations.deploying import deploy_command
-from operations.errors import OperationsError
 from operations.verify.findings import Checked, failed
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _job(experiment: Experiment, kubernetes: Kubernetes, arm: Arm, name: str) ->
     source = proof_name(experiment, arm)
     found = kubernetes.get("cronjob", source)
     if found is None:
-        raise OperationsError(
+        raise Refusal(
             f"{arm.name}: the cluster has no CronJob {source}; deploy the workloads "
             f"({deploy_command(experiment.name)})"
         )
@@ -70,9 +70,7 @@ def _wait_until_gone(kubernetes: Kubernetes, clock: Clock, job: str) -> None:
     end = clock.now() + timedelta(seconds=ALLOWANCE_S)
     while kubernetes.get("job", job) is not None:
         if clock.now() > end:
-            raise OperationsError(
-                f"job {job} of an earlier verify does not go away; kubectl describe job {job}"
-            )
+            raise Refusal(f"job {job} of an earlier verify does not go away; kubectl describe job {job}")
         clock.sleep(POLL_S)
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from cdk8s_charts.manifest_file import read
 from experiment.arms import Serve
+from experiment.finding import Refusal
 from operations.__main__ import main
 from operations.aws import Aws
-from operations.errors import OperationsError
 from operations.kubernetes import Kubernetes
 from operations.promoting import raising
 from operations.running import jobs
@@ -110,7 +110,7 @@ def test_a_compile_that_no_retry_would_mend_stops_the_run_and_is_made_anew_by_th
     speculating = world.experiment.arms[1]
     job = _compiling(world, speculating)
     world.failing_jobs = {job: 2}
-    with pytest.raises(OperationsError, match=rf"job {job} failed \(PodFailurePolicy: .*exit code 2"):
+    with pytest.raises(Refusal, match=rf"job {job} failed \(PodFailurePolicy: .*exit code 2"):
         driver.run()
     assert world.nodes == 0
     assert len(world.stored("artifacts")) == 1

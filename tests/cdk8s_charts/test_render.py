@@ -15,13 +15,13 @@ import pytest
 
 from benchmark import plan_file
 from cdk8s_charts.claims import DRIVER
-from cdk8s_charts.errors import ChartError
 from cdk8s_charts.llmperf import plan
 from cdk8s_charts.manifest_file import ManifestFile, read, stale, texts, write
 from cdk8s_charts.placeholders import PLACEHOLDERS, fill, names_in
 from cdk8s_charts.render import render
 from experiment import Experiment
 from experiment.catalogue.runtimes import RUNTIMES
+from experiment.finding import Misuse
 from tests.cdk8s_charts.conftest import EXPERIMENTS, containers, of_kind, pods
 from tests.conftest import ROOT
 
@@ -44,15 +44,15 @@ def test_reading_back_gives_the_objects_that_were_rendered(
 def test_files_of_another_state_or_none_at_all_are_refused(
     reference: Experiment, files: tuple[ManifestFile, ...], tmp_path: Path
 ) -> None:
-    with pytest.raises(ChartError, match="is not rendered there; run"):
+    with pytest.raises(Misuse, match="is not rendered there; run"):
         read(reference, tmp_path)
     write(texts(reference, files, tmp_path))
     later = replace(reference, benchmark=replace(reference.benchmark, seed=2))
-    with pytest.raises(ChartError, match="rendered from another state"):
+    with pytest.raises(Misuse, match="rendered from another state"):
         read(later, tmp_path)
     (path,) = (tmp_path / reference.name).glob("30-qwen-vllm.yaml")
     path.write_text(path.read_text().replace("replicas: 0", "replicas: 5"))
-    with pytest.raises(ChartError, match="or edited since"):
+    with pytest.raises(Misuse, match="or edited since"):
         read(reference, tmp_path)
 
 
@@ -132,9 +132,9 @@ def test_filling_leaves_no_placeholder_and_refuses_wrong_names(files: tuple[Mani
     objects = [item for file in files for item in file.objects]
     values = dict.fromkeys(PLACEHOLDERS, "x")
     assert names_in(fill(objects, values)) == set()
-    with pytest.raises(ChartError, match="BENCHMARK_IMAGE has no value"):
+    with pytest.raises(Misuse, match="BENCHMARK_IMAGE has no value"):
         fill(objects, {name: "x" for name in PLACEHOLDERS if name != "BENCHMARK_IMAGE"})
-    with pytest.raises(ChartError, match="REGION is no placeholder"):
+    with pytest.raises(Misuse, match="REGION is no placeholder"):
         fill(objects, {**values, "REGION": "x"})
 
 
@@ -148,7 +148,7 @@ def test_what_a_prompt_says_is_never_taken_for_a_placeholder(reference: Experime
 
 
 def test_an_unknown_placeholder_elsewhere_is_refused() -> None:
-    with pytest.raises(ChartError, match=r"HOME.*is no placeholder"):
+    with pytest.raises(Misuse, match=r"HOME.*is no placeholder"):
         fill([{"kind": "Service", "spec": "${HOME}"}], dict.fromkeys(PLACEHOLDERS, "x"))
 
 

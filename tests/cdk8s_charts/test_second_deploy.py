@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cdk8s_charts.errors import ChartError
 from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.placeholders import fill, tags, with_example_tags, with_tags
 from cdk8s_charts.render import render
 from experiment import Experiment, load
 from experiment.checks.names import MAX_ARM_NAME
+from experiment.finding import Misuse
 from tests.cdk8s_charts.committed import EXPERIMENTS, objects_of
 from tests.cdk8s_charts.immutable import changed_in_place
 from tests.cdk8s_charts.variations import with_benchmark, with_serving
@@ -108,7 +108,7 @@ def test_the_same_image_in_another_account_or_region_has_the_same_jobs() -> None
 
 
 def test_an_image_that_no_name_can_tell_is_refused_in_a_job() -> None:
-    with pytest.raises(ChartError, match="list LMEVAL_IMAGE_TAG as a placeholder"):
+    with pytest.raises(Misuse, match="list LMEVAL_IMAGE_TAG as a placeholder"):
         tags({"image": "${LMEVAL_IMAGE}"})
 
 

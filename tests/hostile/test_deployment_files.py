@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from experiment.finding import Misuse
 from infra.deployment_file import read_deployment
-from infra.errors import InfraError
 from infra.pipeline.configuration import read_pipeline
 
 READERS: dict[str, Callable[[Path], object]] = {"deployment": read_deployment, "pipeline": read_pipeline}
@@ -44,7 +44,7 @@ def test_a_file_that_nobody_would_write_is_one_clean_line(name: str, reader: str
     path = tmp_path / f"{reader}.yaml"
     path.write_bytes(FILES[name])
     began = time.perf_counter()
-    with pytest.raises(InfraError) as caught:
+    with pytest.raises(Misuse) as caught:
         READERS[reader](path)
     said = str(caught.value)
     assert "\n" not in said
@@ -57,5 +57,5 @@ def test_a_file_that_nobody_would_write_is_one_clean_line(name: str, reader: str
 def test_a_pipe_that_nobody_writes_to_is_not_waited_for(reader: str, tmp_path: Path) -> None:
     path = tmp_path / f"{reader}.yaml"
     os.mkfifo(path)
-    with pytest.raises(InfraError, match="is not a regular file"):
+    with pytest.raises(Misuse, match="is not a regular file"):
         READERS[reader](path)

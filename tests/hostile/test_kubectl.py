@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from experiment.finding import Outside, Refusal
 from operations import kubernetes
-from operations.errors import OperationsError, OutsideError
 from operations.kubernetes import Kubernetes
 from tests.hostile.test_operations import clean
 
@@ -40,7 +40,7 @@ def pretending(folder: Path, text: str) -> Kubernetes:
 def test_what_no_cluster_answers_is_one_line(case: str, tmp_path: Path) -> None:
     cluster = pretending(tmp_path, ANSWERS[case])
     for ask in (lambda: cluster.get("job", "x"), lambda: cluster.list("jobs")):
-        with pytest.raises(OutsideError, match="is not one of a cluster") as caught:
+        with pytest.raises(Outside, match="is not one of a cluster") as caught:
             ask()
         assert clean(str(caught.value))
 
@@ -49,17 +49,17 @@ def test_what_an_object_lacks_is_one_line_and_null_is_absent(tmp_path: Path) -> 
     found = pretending(tmp_path, '{"metadata": {"name": "x", "labels": null}, "status": {}}').get("job", "x")
     assert found is not None
     assert found["metadata"].get("labels", {}) == {}
-    with pytest.raises(OutsideError, match="it has no spec"):
+    with pytest.raises(Outside, match="it has no spec"):
         _ = found["spec"]
 
 
 def test_a_kubectl_that_hangs_or_curses_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = pretending(tmp_path, "{}")
     (tmp_path / "kubectl").write_text("#!/bin/sh\nprintf '\\033[2Jerror\\377' >&2\nexit 1\n")
-    with pytest.raises(OperationsError) as caught:
+    with pytest.raises(Refusal) as caught:
         cluster.get("job", "x")
     assert clean(str(caught.value))
     (tmp_path / "kubectl").write_text("#!/bin/sh\nexec sleep 60\n")
     monkeypatch.setattr(kubernetes, "_PROCESS_S", 0.3)
-    with pytest.raises(OutsideError, match="does not end within"):
+    with pytest.raises(Outside, match="does not end within"):
         cluster.get("job", "x")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from experiment import Experiment
+from experiment.finding import Outside
 from operations import tunnel
-from operations.errors import OutsideError
 from operations.verbs import scale
 from tests.operations.test_tunnel import HOST, Account
 from tests.operations.verbs.conftest import Say
@@ -57,7 +57,7 @@ def test_a_plugin_that_never_opens_its_session_is_one_line(
     monkeypatch.setattr(tunnel, "OPENS_S", 0.5)
     _plugin(tmp_path, HANGS, monkeypatch)
     with (
-        pytest.raises(OutsideError, match=r"did not open .it said nothing.; install version 1\.2\.498\.0"),
+        pytest.raises(Outside, match=r"did not open .it said nothing.; install version 1\.2\.498\.0"),
         tunnel.into(experiment, Account(online=True).aws(), host=HOST),
     ):
         pass

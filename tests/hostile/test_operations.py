@@ -9,8 +9,8 @@ import pytest
 from moto.moto_api._internal.models import moto_api_backend
 
 from experiment import Experiment
+from experiment.finding import Outside, Refusal
 from operations.aws import Aws
-from operations.errors import OperationsError, OutsideError
 from operations.preflight.web import Web
 from tests.hostile.foreign import BODIES, Foreign, in_place_of
 from tests.operations.api_server import ApiServer
@@ -68,7 +68,7 @@ def test_a_verb_says_in_one_line_that_it_was_not_aws(
 
 
 def _silence(*_: object, **__: object) -> None:
-    raise OutsideError("the registry does not answer; check network and proxy")
+    raise Outside("the registry does not answer; check network and proxy")
 
 
 @pytest.mark.parametrize("delivered", [True, False], ids=["delivered", "lost"])
@@ -91,7 +91,7 @@ def _line_of(driver: Driver) -> str:
     """With which a run ends; nothing where it has its answer."""
     try:
         driver.run()
-    except OperationsError as error:
+    except Refusal as error:
         return str(error)
     return ""
 

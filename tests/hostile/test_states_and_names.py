@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from experiment import Experiment
+from experiment.finding import Refusal
 from operations.aws import Aws
-from operations.errors import OperationsError
 from operations.running.results import _bring
 from operations.running.state import ACTIVE, parse
 from operations.verbs import run as run_verb
@@ -74,7 +74,7 @@ NAMES = ("../x", "a/../../x", "/etc/x", "a//x", "./x", "a/./x", "", "a\x00b", "a
 
 @pytest.mark.parametrize("case", TEXTS)
 def test_a_damaged_state_is_one_line(case: str) -> None:
-    with pytest.raises(OperationsError) as caught:
+    with pytest.raises(Refusal) as caught:
         parse(TEXTS[case], "s3://results/state/active.json")
     assert clean(str(caught.value))
     assert "s3://results/state/active.json: is not a state that this release can read" in str(caught.value)
@@ -156,7 +156,7 @@ def test_results_come_home_into_their_folder_only(
     driver = fresh(experiment, aws, tmp_path / "a" / "b")
     driver.world.store("results", f"runs/one/{name}", {})
     driver.world.store("results", "runs/one/folder/", {})
-    with pytest.raises(OperationsError, match="is not the name of a file"):
+    with pytest.raises(Refusal, match="is not the name of a file"):
         _bring(driver.context(), "runs/one/", driver.out)
     assert not list(tmp_path.rglob("*escaped"))
 
@@ -173,7 +173,7 @@ def test_a_report_that_crashes_is_neither_an_answer_nor_a_finding(
     crash: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_verb, "_REPORT", f"{crash}\n{run_verb._REPORT}")
-    with pytest.raises(OperationsError, match=says) as caught:
+    with pytest.raises(Refusal, match=says) as caught:
         run_verb._report(tmp_path)
     assert caught.value.exit_code == 3
 
@@ -187,5 +187,5 @@ def test_a_report_with_a_finding_is_a_report(
     if fine:
         run_verb._report(tmp_path)
     else:
-        with pytest.raises(OperationsError):
+        with pytest.raises(Refusal):
             run_verb._report(tmp_path)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from experiment.finding import Outside
 from operations import __main__ as operations
-from operations.errors import OutsideError
 from operations.table import table
 from operations.verbs import VERBS
 
@@ -38,7 +38,7 @@ def test_what_a_verb_prints_moves_nothing(
     def said(_: argparse.Namespace) -> int:
         print(table(("stack", "why"), [("qwen3-32b", TEXTS[what]), (TEXTS[what], "fine")]))
         print(f"progress {TEXTS[what]}")
-        raise OutsideError(f"AWS said {TEXTS[what]}")
+        raise Outside(f"AWS said {TEXTS[what]}")
 
     monkeypatch.setattr(VERBS["status"], "execute", said)
     assert operations.main(["status"]) == 3
@@ -48,7 +48,7 @@ def test_what_a_verb_prints_moves_nothing(
     assert len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("make", [lambda text: OutsideError(f"pod {text}"), lambda text: ValueError(text)])
+@pytest.mark.parametrize("make", [lambda text: Outside(f"pod {text}"), lambda text: ValueError(text)])
 def test_an_error_is_one_line_whatever_stands_in_it(
     make: Callable[[str], Exception], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from experiment.finding import Misuse
 from infra.configuration import DEPLOYMENT, ROOT, configure
 from infra.deployment_file import KEYS, Lasting, read_deployment
-from infra.errors import InfraError
 
 ADMIN = "arn:aws:iam::111122223333:role/ops"
 
@@ -55,7 +55,7 @@ def test_the_command_line_has_nothing_to_warn_of_in_cdk_json() -> None:
 @pytest.mark.parametrize("key", KEYS)
 def test_what_must_last_is_not_taken_from_the_command_line(key: str) -> None:
     """The next plain `cdk deploy --all` would take it back, and lock the administrators out."""
-    with pytest.raises(InfraError) as caught:
+    with pytest.raises(Misuse) as caught:
         configure({key: ADMIN})
     assert str(caught.value) == (
         f"context {key}: the next deployment would not know it; write {key} into deployment.yaml instead of -c {key}="
@@ -118,26 +118,26 @@ def test_everything_that_lasts_is_read_from_the_file(lasting: Callable[[str], La
     ],
 )
 def test_a_wrong_value_is_one_line(lasting: Callable[[str], Lasting], text: str, line: str) -> None:
-    with pytest.raises(InfraError) as caught:
+    with pytest.raises(Misuse) as caught:
         lasting(text)
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_file_that_is_gone_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InfraError, match=r"deployment.yaml: cannot be read: .*start from the committed"):
+    with pytest.raises(Misuse, match=r"deployment.yaml: cannot be read: .*start from the committed"):
         configure({}, deployment=tmp_path / "deployment.yaml")
 
 
 @pytest.mark.parametrize("path", ["", 7])
 def test_an_experiment_that_is_no_path_is_refused(path: object) -> None:
-    with pytest.raises(InfraError, match="is no path; use -c experiment="):
+    with pytest.raises(Misuse, match="is no path; use -c experiment="):
         configure({"experiment": path})
 
 
 def test_an_experiment_of_the_lab_is_not_deployed_although_it_is_rendered() -> None:
     with pytest.raises(
-        InfraError, match=r"lab-tiny runs in the lab only, .*; run scripts/lab, or use -c experiment="
+        Misuse, match=r"lab-tiny runs in the lab only, .*; run scripts/lab, or use -c experiment="
     ):
         configure({"experiment": "experiments/lab-tiny.yaml"})
 
@@ -145,7 +145,7 @@ def test_an_experiment_of_the_lab_is_not_deployed_although_it_is_rendered() -> N
 def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     path = tmp_path / "deployment.yaml"
     path.write_text("admins: [me]\nalarm_email: me\nbuild_images: podman\n", encoding="utf-8")
-    with pytest.raises(InfraError) as caught:
+    with pytest.raises(Misuse) as caught:
         configure({"manifests": "nowhere", "admins": ADMIN}, deployment=path)
     lines = str(caught.value).splitlines()
     said = ("context admins", "admins[0]", "alarm_email", "build_images", "nowhere")

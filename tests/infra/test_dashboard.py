@@ -11,10 +11,10 @@ import pytest
 from benchmark.metrics import BY_NAME, COMPARED, PUBLISHED, TOKENS_PER_STEP, TPOT
 from experiment import Experiment, Prompt, load
 from experiment.cost import arm_usd_per_hour
+from experiment.finding import Misuse
 from infra.alarms import alarms
 from infra.dashboard import dashboard_pages
 from infra.dashboard.container_insights import INSIGHTS_METRICS, NAMESPACE
-from infra.errors import InfraError
 from tests.conftest import ROOT
 from tests.infra.cloudwatch_rules import expanded, violations
 from tests.infra.templates import Deployment, resolved
@@ -219,13 +219,13 @@ def test_so_large_a_sweep_that_not_all_fits_keeps_the_comparison_and_says_what_i
 
 def test_more_than_a_template_takes_is_refused_in_one_line(experiment: Experiment) -> None:
     many = tuple(Prompt(id=f"p{n}", class_name=f"class-{n}", text="x") for n in range(400))
-    with pytest.raises(InfraError, match=r"^dashboard: .* use fewer arms, prompt classes") as refusal:
+    with pytest.raises(Misuse, match=r"^dashboard: .* use fewer arms, prompt classes") as refusal:
         dashboard_pages(replace(experiment, prompts=many))
     assert "\n" not in str(refusal.value)
 
 
 def test_more_arms_than_a_graph_takes_are_refused_in_one_line(experiment: Experiment) -> None:
-    with pytest.raises(InfraError, match=r"^dashboard: \d+ metrics in one graph.*use fewer arms$"):
+    with pytest.raises(Misuse, match=r"^dashboard: \d+ metrics in one graph.*use fewer arms$"):
         dashboard_pages(sweep(experiment, 300))
 
 

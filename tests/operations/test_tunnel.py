@@ -12,9 +12,9 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from experiment import Experiment
+from experiment.finding import Outside
 from operations import tunnel
 from operations.aws import Aws
-from operations.errors import OutsideError
 
 HOST = "abc.gr7.us-east-2.eks.amazonaws.com"
 OPENS = '#!/bin/sh\nprintf "%s\\n" "$@" "$AWS_SSM_START_SESSION_RESPONSE" > "{log}"\necho\necho "Port 1 opened for sessionId me."\necho "Waiting for connections..."\nexec sleep 600\n'
@@ -94,7 +94,7 @@ def test_a_session_that_does_not_open_is_one_line_and_ended(
     _plugin(tmp_path, REFUSES, monkeypatch)
     account = Account(online=True)
     with (
-        pytest.raises(OutsideError, match=r"did not open .TargetNotConnected: i-1 is not connected"),
+        pytest.raises(Outside, match=r"did not open .TargetNotConnected: i-1 is not connected"),
         tunnel.into(experiment, account.aws(), host=HOST),
     ):
         pass
@@ -106,7 +106,7 @@ def test_without_an_instance_that_answers_there_is_no_way_in(
 ) -> None:
     _plugin(tmp_path, OPENS, monkeypatch)
     with (
-        pytest.raises(OutsideError, match=r"qwen3-32b-way-in .* does not answer to Systems Manager"),
+        pytest.raises(Outside, match=r"qwen3-32b-way-in .* does not answer to Systems Manager"),
         tunnel.into(experiment, Account(online=False).aws(), host=HOST),
     ):
         pass
@@ -117,7 +117,7 @@ def test_without_the_plugin_the_line_says_what_to_install(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with (
-        pytest.raises(OutsideError, match="session-manager-plugin is not installed; install it"),
+        pytest.raises(Outside, match="session-manager-plugin is not installed; install it"),
         tunnel.into(experiment, Aws("us-east-2"), host=HOST),
     ):
         pass

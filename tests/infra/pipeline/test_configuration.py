@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from experiment import load
+from experiment.finding import Misuse
 from infra.configuration import ROOT
-from infra.errors import InfraError
 from infra.pipeline.app import FILE
 from infra.pipeline.configuration import PipelineConfiguration, read_pipeline, refuse_unknown_roles
 
@@ -108,7 +108,7 @@ def test_the_committed_file_is_read(reading: Callable[[Edit], PipelineConfigurat
 def test_a_wrong_file_is_refused_in_one_line(
     reading: Callable[[Edit], PipelineConfiguration], edit: Edit, line: str
 ) -> None:
-    with pytest.raises(InfraError, match=line) as caught:
+    with pytest.raises(Misuse, match=line) as caught:
         reading(edit)
     assert "\n" not in str(caught.value)
 
@@ -125,23 +125,23 @@ def test_an_experiment_whose_roles_nobody_allowed_is_refused_in_one_line(
 ) -> None:
     mine = load(variation(lambda data: data.update(name="mistral-7b")))
     with pytest.raises(
-        InfraError, match=r"add role/mistral-\* and instance-profile/mistral-\* to its Roles"
+        Misuse, match=r"add role/mistral-\* and instance-profile/mistral-\* to its Roles"
     ) as caught:
         refuse_unknown_roles(mine, "pipeline.yaml: stages.dev")
     assert "\n" not in str(caught.value)
 
 
 def test_stale_manifests_are_refused_with_what_mends_them(tmp_path: Path) -> None:
-    with pytest.raises(InfraError, match="python -m cdk8s_charts"):
+    with pytest.raises(Misuse, match="python -m cdk8s_charts"):
         read_pipeline(FILE, manifests=tmp_path)
 
 
 def test_a_file_that_is_missing_or_no_yaml_is_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InfraError, match="cannot be read"):
+    with pytest.raises(Misuse, match="cannot be read"):
         read_pipeline(tmp_path / "none.yaml")
     broken = tmp_path / "broken.yaml"
     broken.write_text("stages: [", encoding="utf-8")
-    with pytest.raises(InfraError, match="is not valid YAML") as caught:
+    with pytest.raises(Misuse, match="is not valid YAML") as caught:
         read_pipeline(broken)
     assert "\n" not in str(caught.value)
 

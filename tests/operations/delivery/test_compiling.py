@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from experiment import Experiment
+from experiment.finding import Refusal
 from experiment.naming import artifact_path
 from operations.aws import Aws
 from operations.delivery import compiling
 from operations.delivery.compiling import PREPARING, compile_artifacts, nothing_to_compile
-from operations.errors import OperationsError
 from operations.kubernetes import Kubernetes
 from operations.running import engine
 from operations.running.steps import steps
@@ -118,7 +118,7 @@ def test_the_steps_up_to_the_artifacts_are_taken_and_no_other(recorder: Recorder
     assert recorder.events == [*PREPARING, "off", "finished held"]
 
 
-@pytest.mark.parametrize("error", [OperationsError("out of memory"), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [Refusal("out of memory"), KeyboardInterrupt()])
 def test_whatever_ends_it_the_nodes_go(recorder: Recorder, error: BaseException) -> None:
     def fail(_: Recorder) -> None:
         raise error

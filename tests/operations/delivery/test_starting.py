@@ -10,9 +10,9 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
+from experiment.finding import Refusal
 from operations.aws import Aws
 from operations.delivery.starting import Starter
-from operations.errors import OperationsError
 
 ROLE = "arn:aws:iam::444455556666:role/qwen3-32b-us-east-2-delivery-start"
 REGION = "us-east-2"
@@ -128,9 +128,7 @@ def test_a_build_that_fails_gives_its_phase_and_its_log_in_one_line(stage: Stage
         {"phaseType": "BUILD", "phaseStatus": "FAILED", "contexts": [{"message": "exit status 1"}]},
     ]
     stage.look(buildStatus="FAILED", phases=phases)
-    with pytest.raises(
-        OperationsError, match=r"FAILED \(BUILD: exit status 1\); read https://console"
-    ) as caught:
+    with pytest.raises(Refusal, match=r"FAILED \(BUILD: exit status 1\); read https://console") as caught:
         stage.run()
     assert "\n" not in str(caught.value)
 
@@ -140,7 +138,7 @@ def test_waiting_ends_and_says_what_goes_on(stage: Stage) -> None:
     stage.start()
     for _ in range(4):
         stage.look(currentPhase="BUILD")
-    with pytest.raises(OperationsError, match="still BUILD after 2 minutes; it goes on in its account"):
+    with pytest.raises(Refusal, match="still BUILD after 2 minutes; it goes on in its account"):
         stage.run(minutes=2)
 
 
@@ -156,13 +154,13 @@ def test_a_project_that_cannot_be_started_is_told_with_the_remedy(
 ) -> None:
     stage.admit()
     stage.stubs["codebuild"].add_client_error("start_build", code, "no")
-    with pytest.raises(OperationsError, match=words):
+    with pytest.raises(Refusal, match=words):
         stage.run()
 
 
 def test_a_role_that_may_not_be_assumed_ends_in_one_line(stage: Stage) -> None:
     stage.stubs["sts"].add_client_error("assume_role", "AccessDenied", "not authorized", http_status_code=403)
-    with pytest.raises(OperationsError) as caught:
+    with pytest.raises(Refusal) as caught:
         stage.run()
     assert caught.value.exit_code == 3
     assert "\n" not in str(caught.value)

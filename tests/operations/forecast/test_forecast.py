@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from experiment import Experiment
+from experiment.finding import Misuse
 from operations.__main__ import main
-from operations.forecast.errors import ForecastError
 from operations.forecast.predicting import Evidence, Prediction, predict, repaid_after_million_tokens
 from operations.forecast.step_times import measured, published
 from tests.conftest import REFERENCE
@@ -71,14 +71,14 @@ def test_a_mixture_lies_between_its_classes(reference: Experiment, tmp_path: Pat
 
 
 def test_acceptance_that_ends_before_the_window_is_refused(reference: Experiment, tmp_path: Path) -> None:
-    with pytest.raises(ForecastError, match=r"short: acceptance is known up to k = 4, the arm drafts 7"):
+    with pytest.raises(Misuse, match=r"short: acceptance is known up to k = 4, the arm drafts 7"):
         _predict(reference, tmp_path, {"short": [0.9, 0.8, 0.7]})
 
 
 def test_no_step_times_are_guessed_for_another_pair(reference: Experiment) -> None:
     arm = reference.arms[1]
     other = replace(arm, serving=replace(arm.serving, tensor_parallel=64))
-    with pytest.raises(ForecastError, match=r"at TP 64 are published; give --step-times"):
+    with pytest.raises(Misuse, match=r"at TP 64 are published; give --step-times"):
         published(other)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from operations.errors import UsageError
+from experiment.finding import Misuse
 from operations.promoting.section import serve_of, with_serve
 from tests.conftest import REFERENCE
 
@@ -71,5 +71,5 @@ def test_editing_twice_is_editing_once() -> None:
     "before", ["name: x\n...\n", "{name: x, serve: {arm: a}}\n", "serve: &s {arm: a}\nb: *s\n"]
 )
 def test_what_an_edit_would_spoil_is_refused_in_one_line(before: str) -> None:
-    with pytest.raises(UsageError, match=r"^serve: .* or by hand$"):
+    with pytest.raises(Misuse, match=r"^serve: .* or by hand$"):
         with_serve(before, SECTION)

@@ -14,9 +14,9 @@ import pytest
 from cdk8s_charts.labels import STEP
 from cdk8s_charts.plan import LARGEST_CONFIG_MAP, plan_object
 from experiment import Experiment, load
+from experiment.finding import Refusal
 from operations.aws import Aws
 from operations.clock import moment, stamp
-from operations.errors import OperationsError
 from operations.kubernetes import Kubernetes
 from operations.running import lease
 from operations.running.context import Context, StepError
@@ -68,7 +68,7 @@ class Driver:
 
     def line(self) -> str:
         """The line with which a run that is bound to fail ends."""
-        with pytest.raises(OperationsError) as caught:
+        with pytest.raises(Refusal) as caught:
             self.run()
         return str(caught.value)
 

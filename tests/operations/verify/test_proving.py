@@ -13,9 +13,9 @@ import pytest
 from cdk8s_charts.proof import on_node
 from cdk8s_charts.verifying import CONTAINER, proof_name
 from experiment import Experiment
+from experiment.finding import Refusal
 from experiment.naming import namespace
 from operations import bundled_kubectl
-from operations.errors import OperationsError
 from operations.kubernetes import Kubernetes
 from operations.verify.findings import Checked
 from operations.verify.verifying import verify
@@ -191,5 +191,5 @@ def test_workloads_that_were_not_deployed_are_named(
 ) -> None:
     for key in [key for key in api.objects if key[0] == "cronjobs"]:
         del api.objects[key]
-    with pytest.raises(OperationsError, match=r"has no CronJob verify-8-lnc2-.*deploy the workloads"):
+    with pytest.raises(Refusal, match=r"has no CronJob verify-8-lnc2-.*deploy the workloads"):
         _verify(reference, api, tmp_path, _passing)
