@@ -67,6 +67,11 @@ def _topic_policies(properties: Properties) -> list[Mapping[str, Any]]:
     ]
 
 
+def _queue_policies(properties: Properties) -> list[Mapping[str, Any]]:
+    policy = json.dumps(properties["PolicyDocument"])
+    return [{"QueueUrl": queue, "Attributes": {"Policy": policy}} for queue in properties["Queues"]]
+
+
 _ORDERS: Mapping[str, Order] = {
     "AWS::CloudWatch::Alarm": Order(
         service="cloudwatch",
@@ -88,6 +93,12 @@ _ORDERS: Mapping[str, Order] = {
         call="set_topic_attributes",
         physical_id=lambda p, _: p["Topics"][0],
         arguments=_topic_policies,
+    ),
+    "AWS::SQS::QueuePolicy": Order(
+        service="sqs",
+        call="set_queue_attributes",
+        physical_id=lambda p, _: p["Queues"][0],
+        arguments=_queue_policies,
     ),
     "AWS::Scheduler::Schedule": Order(
         service="scheduler", call="create_schedule", name="Name", physical_id=lambda p, _: p["Name"]

@@ -5,7 +5,7 @@ Real, in moto's own backends and readable through the APIs afterwards:
     AWS::EKS::Nodegroup    in moto's `eks`; what EKS would leave open (instance types, disk, release) stays open
     AWS::SSM::Parameter    as in moto, but a name is made up where the template gives none
     AWS::IAM::Role         as in moto, which forgets the managed policies: they are attached, and must exist
-    alarms, schedules, policies of topics, subscriptions, egress rules: through moto's APIs, see `api_models`
+    alarms, schedules, policies of topics and queues, subscriptions, egress rules: through moto's APIs, see `api_models`
 
 Recorded only, because moto has no such API: resolved properties are kept and can be listed, nothing checks them and
 nothing acts on them (no Lambda runs, no kubectl, no helm):

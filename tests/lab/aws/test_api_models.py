@@ -48,6 +48,11 @@ RESOURCES: dict[str, Any] = {
         "Type": "AWS::SNS::TopicPolicy",
         "Properties": {"Topics": [{"Ref": "Topic"}], "PolicyDocument": POLICY},
     },
+    "Failed": {"Type": "AWS::SQS::Queue", "Properties": {"QueueName": "failed"}},
+    "QueuePolicy": {
+        "Type": "AWS::SQS::QueuePolicy",
+        "Properties": {"Queues": [{"Ref": "Failed"}], "PolicyDocument": POLICY},
+    },
     "Mail": {
         "Type": "AWS::SNS::Subscription",
         "Properties": {"TopicArn": {"Ref": "Topic"}, "Protocol": "email", "Endpoint": "a@example.com"},
@@ -105,6 +110,10 @@ def test_the_apis_show_what_was_made(made: Rehearsal, endpoint: str) -> None:
     (topic,) = sns.list_topics()["Topics"]
     attributes = sns.get_topic_attributes(TopicArn=topic["TopicArn"])["Attributes"]
     assert json.loads(attributes["Policy"]) == POLICY
+    sqs = client("sqs", endpoint=endpoint, region=REGION)
+    (queue,) = sqs.list_queues()["QueueUrls"]
+    held = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["Policy"])["Attributes"]
+    assert json.loads(held["Policy"]) == POLICY
     (mail,) = sns.list_subscriptions()["Subscriptions"]
     assert mail["Endpoint"] == "a@example.com"
     (alarm,) = client("cloudwatch", endpoint=endpoint, region=REGION).describe_alarms()["MetricAlarms"]
