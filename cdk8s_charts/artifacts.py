@@ -15,24 +15,22 @@ from cdk8s_charts.command import (
     weights_path,
 )
 from experiment.artifact import artifact_key
-from experiment.naming import artifact_path
+from experiment.naming import COMPLETE, artifact_path
 
 if TYPE_CHECKING:
     from experiment.arms import Arm
 
-MARKER = "COMPLETE"
-"""Written last, holding the artifact key: its presence says that everything else was written before."""
 _CHECK = f"""\
 folder=$1; key=$2; files=$3; shift 3; found=
 refuse() {{ echo "artifact $key: $1" >&2; exit 1; }}
-[ -f "$folder/{MARKER}" ] || refuse "missing or unfinished, $folder/{MARKER} does not exist; compile this arm first"
-read -r found < "$folder/{MARKER}" || :
+[ -f "$folder/{COMPLETE}" ] || refuse "missing or unfinished, $folder/{COMPLETE} does not exist; compile this arm first"
+read -r found < "$folder/{COMPLETE}" || :
 [ "$found" = "{{\\"key\\": \\"$key\\"}}" ] || refuse "$folder was made for $found; compile this arm"
 for file in $files; do
   [ -s "$folder/$file" ] || refuse "$folder/$file is missing although marked complete; delete the folder and compile again"
 done
 for weights in "$@"; do
-  [ -f "$weights/{MARKER}" ] || refuse "needs weights that are missing or unfinished, $weights/{MARKER} does not exist; \
+  [ -f "$weights/{COMPLETE}" ] || refuse "needs weights that are missing or unfinished, $weights/{COMPLETE} does not exist; \
 fetch them first"
 done
 echo "artifact $key: complete"

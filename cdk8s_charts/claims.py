@@ -14,12 +14,16 @@ DRIVER = "neuron.aws.com"
 REQUEST = "neurons"
 
 
+def group_attribute(devices: int) -> str:
+    """What the Neuron DRA driver publishes for devices of one connected group (Neuron DRA documentation)."""
+    return f"resource.aws.com/devicegroup{devices}_id"
+
+
 def claim_template(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     """The template from which each pod of an arm gets its devices.
 
-    All devices must come from one connected group, for which the Neuron DRA driver publishes
-    `resource.aws.com/devicegroup<N>_id` (Neuron DRA documentation). LNC is set with the claim. The name carries a hash
-    of the content, because a template cannot be changed.
+    All devices must come from one connected group. LNC is set with the claim. The name carries a hash of the content, because
+    a template cannot be changed.
     """
     serving = arm.serving
     spec = {
@@ -45,7 +49,7 @@ def claim_template(experiment: Experiment, arm: Arm) -> dict[str, Any]:
             "constraints": [
                 {
                     "requests": [REQUEST],
-                    "matchAttribute": f"resource.aws.com/devicegroup{serving.devices}_id",
+                    "matchAttribute": group_attribute(serving.devices),
                 }
             ],
             "config": [

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import cdk8s
 
 from cdk8s_charts import jobs, pod
+from cdk8s_charts.command import SCRATCH_MOUNT
 from cdk8s_charts.labels import STEP, labels
 from cdk8s_charts.lift import content_suffix, place
 from experiment.naming import ACCOUNT_PLACEHOLDER, FETCH_ACCOUNT, bucket, fetch_job, namespace, weights_path
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 _DEADLINE_S = 6 * 3600
 _SHARD_GIB = 12
 """Room for one file and its unfinished copy: shards of these models are below 5 GB."""
-_SCRATCH = "/scratch"
 
 
 def fetch_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
@@ -37,17 +37,17 @@ def job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
     """The suspended Job of one model; file by file, so that a system node's disk is enough."""
     model = weights.model
     arguments = ["fetch", "--model", model.name, "--to", checkpoint_address(experiment, weights)]
-    arguments += ["--scratch", _SCRATCH, "--region", experiment.cluster.region]
+    arguments += ["--scratch", SCRATCH_MOUNT, "--region", experiment.cluster.region]
     if weights.revision:
         arguments += ["--revision", weights.revision]
     if experiment.token_secret:
         arguments += ["--token-file", "/token/token"]
     fetch = pod.tool("fetch", arguments, cpu="500m", memory="1Gi")
-    fetch["env"] = [{"name": "HOME", "value": _SCRATCH}]
+    fetch["env"] = [{"name": "HOME", "value": SCRATCH_MOUNT}]
     fetch["resources"] = pod.amounts(cpu="500m", memory="1Gi", ephemeral=f"{_SHARD_GIB + 1}Gi")
     body: pod.PodSpec = {"containers": [fetch]}
     pod.add_scratch(body, "scratch", _SHARD_GIB)
-    pod.mount(fetch, "scratch", _SCRATCH, writable=True)
+    pod.mount(fetch, "scratch", SCRATCH_MOUNT, writable=True)
     if experiment.token_secret:
         secret = {
             "secretName": experiment.token_secret,

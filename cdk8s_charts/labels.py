@@ -18,6 +18,8 @@ STEP = "speculation.trn2/step"
 BATCH = "speculation.trn2/batch"
 """Arms of one number stand at once."""
 
+ARTIFACT_KEY = "speculation.trn2/artifact-key"
+"""Annotation of a server's pods."""
 LAB_ONLY = "speculation.trn2/lab-only"
 """Annotation of every object of an experiment of the lab, which no tool applies."""
 LAB_ONLY_TEXT = "read by scripts/lab on one machine; never applied to a cluster"

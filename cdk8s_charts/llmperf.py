@@ -16,6 +16,7 @@ from experiment.naming import (
     ACCOUNT_PLACEHOLDER,
     BENCHMARK_ACCOUNT,
     BENCHMARK_NAME,
+    PLAN_FILE,
     RESULTS_PREFIX,
     bucket,
     metrics_namespace,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["cron_job", "llmperf_chart", "plan", "plan_object"]
 
-PLAN_FILE = "plan.json"
 _PLAN_MOUNT = "/plan"
 _BENCHMARK = ["python", "-m", "benchmark"]
 

@@ -11,6 +11,7 @@ from cdk8s_charts import measuring, pod
 from cdk8s_charts.lift import place
 from cdk8s_charts.measuring import RESULTS
 from cdk8s_charts.serving import api_key, service_url
+from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.naming import (
     ACCOUNT_PLACEHOLDER,
     LMEVAL_CHECK,
@@ -28,7 +29,6 @@ _SHOTS = 5
 """gsm8k's own number of worked examples; together with an answer they need about 1,300 tokens."""
 _ROOM_FOR_SHOTS = 2048
 _LONGEST_ANSWER = 512
-_S_PER_TOKEN = 0.2
 _CACHE = "/tmp/datasets"
 _WITH_QUESTIONS = f"""\
 mkdir -p {_CACHE} && cp -R /opt/questions/datasets/. {_CACHE}/ && cp /opt/questions/questions.json {RESULTS}/ && exec lm_eval "$@"
@@ -122,4 +122,4 @@ def _deadline_s(experiment: Experiment, arms: int) -> int:
     """Every answer of full length at 0.2 s a token, and an hour."""
     limit = experiment.benchmark.lm_eval.limit if experiment.benchmark.lm_eval else 0
     turns = -(-limit // experiment.baseline.serving.max_num_seqs)
-    return int(arms * turns * _LONGEST_ANSWER * _S_PER_TOKEN) + 3600
+    return int(arms * turns * _LONGEST_ANSWER * SLOWEST_TPOT_S) + 3600

@@ -57,7 +57,7 @@ def _promoted(experiment: Experiment) -> list[dict[str, Any]]:
         return []
     peers: list[dict[str, Any]] = [{"ipBlock": {"cidr": cidr}} for cidr in serve.client_cidrs]
     if serve.scales:
-        operator = {"matchLabels": {"app.kubernetes.io/name": AUTOSCALER_OPERATOR}}
+        operator = {"matchLabels": {NAME: AUTOSCALER_OPERATOR}}
         where = {"matchLabels": {"kubernetes.io/metadata.name": AUTOSCALER_NAMESPACE}}
         peers.append({"namespaceSelector": where, "podSelector": operator})
     if not peers:

@@ -6,17 +6,18 @@ import json
 import re
 from typing import Any
 
+from cdk8s_charts.labels import ARTIFACT_KEY, BATCH, NAME
 from experiment.difference import differences
 
 _POD = r"spec\.template\.spec\."
 _SERVER = _POD + r"containers\[vllm\]\."
 DECLARED = (
     r"metadata\.name",
-    r"(spec\.template\.)?metadata\.labels\.app\.kubernetes\.io/name",
-    r"spec\.selector\.matchLabels\.app\.kubernetes\.io/name",
-    r"metadata\.labels\.speculation\.trn2/batch",
+    rf"(spec\.template\.)?metadata\.labels\.{re.escape(NAME)}",
+    rf"spec\.selector\.matchLabels\.{re.escape(NAME)}",
+    rf"metadata\.labels\.{re.escape(BATCH)}",
     r"spec\.replicas",
-    r"spec\.template\.metadata\.annotations\.speculation\.trn2/artifact-key",
+    rf"spec\.template\.metadata\.annotations\.{re.escape(ARTIFACT_KEY)}",
     _POD + r"initContainers\[check-artifact\]\.command\[([45]|8|9|\d\d+)\]",
     _POD + r"initContainers\[copy-artifact\]\.args\[[135]\]",
     _SERVER + r"env\[(NEURON_COMPILED_ARTIFACTS|VLLM_CACHE_ROOT)\]\.value",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.naming import SERVICE_PORT
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ no load time of this pair from S3 is published."""
 _STARTUP_PERIOD_S = 10
 _COMPLETION_TIMEOUT_S = 120
 """The first request may still load graphs onto the devices."""
-_SLOWEST_S_PER_TOKEN = 0.2
-"""Four times the published 45 ms of the plain arm."""
 _DEREGISTRATION_S = 5
 """Until every node has taken the pod's address out of the Service."""
 _PROBE = f"""\
@@ -69,7 +68,7 @@ def add_probes(server: dict[str, Any], arm: Arm) -> None:
 
 def add_drain(server: dict[str, Any], experiment: Experiment) -> int:
     """Before the server is told to stop it finishes what it has; returns the pod's grace period in seconds."""
-    drain_s = int(_SLOWEST_S_PER_TOKEN * _longest_answer(experiment)) + 15
+    drain_s = int(SLOWEST_TPOT_S * _longest_answer(experiment)) + 15
     server["lifecycle"] = {"preStop": {"exec": {"command": ["python3", "-c", _DRAIN, str(drain_s)]}}}
     return _DEREGISTRATION_S + drain_s + 40
 

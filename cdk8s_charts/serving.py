@@ -14,7 +14,7 @@ from cdk8s_charts import compiling, pod, sizes
 from cdk8s_charts.allocation import hold_devices
 from cdk8s_charts.artifacts import add_sources
 from cdk8s_charts.command import serve_argv, serve_environment
-from cdk8s_charts.labels import BATCH, NAME, batch_of, labels
+from cdk8s_charts.labels import ARTIFACT_KEY, BATCH, NAME, batch_of, labels
 from cdk8s_charts.lift import authored
 from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.priority import SERVING, priority_name
@@ -67,7 +67,7 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     )
     server = body["containers"][0]
     _fill_server(server, experiment, arm)
-    template["metadata"]["annotations"] = {"speculation.trn2/artifact-key": artifact_key(arm)}
+    template["metadata"]["annotations"] = {ARTIFACT_KEY: artifact_key(arm)}
     if arm.serving.devices:
         claims = {purpose: claim_name(experiment, purpose) for purpose in stores(experiment)}
         add_sources(body, server, claims, arm, gib=sizes.copies_gib(experiment))

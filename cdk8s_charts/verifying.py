@@ -14,7 +14,7 @@ import cdk8s
 
 from cdk8s_charts import pod, sizes
 from cdk8s_charts.allocation import hold_devices
-from cdk8s_charts.command import ARTIFACTS_MOUNT, CHECKPOINTS_MOUNT
+from cdk8s_charts.command import ARTIFACTS_MOUNT, CHECKPOINTS_MOUNT, SCRATCH_MOUNT
 from cdk8s_charts.labels import labels
 from cdk8s_charts.lift import content_suffix, place
 from cdk8s_charts.priority import JOBS, priority_name
@@ -29,7 +29,6 @@ PROGRAM = "on_node.py"
 SECONDS = 900
 """The proof takes two minutes; pulling an image of tens of GiB onto a new node comes before it."""
 _PROOF_MOUNT = "/proof"
-_SCRATCH_MOUNT = "/scratch"
 _TEXT = (Path(__file__).parent / "proof" / PROGRAM).read_text(encoding="utf-8")
 _UNUSED_SCHEDULE = "0 0 1 1 *"
 """A CronJob must have one; suspended, it never comes."""
@@ -114,7 +113,7 @@ def _pod_spec(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     }
     pod.mount(container, CONTAINER, _PROOF_MOUNT)
     pod.add_scratch(spec, "scratch", 10)
-    pod.mount(container, "scratch", _SCRATCH_MOUNT, writable=True)
+    pod.mount(container, "scratch", SCRATCH_MOUNT, writable=True)
     for purpose, path in (("checkpoints", CHECKPOINTS_MOUNT), ("artifacts", ARTIFACTS_MOUNT)):
         pod.add_claim_volume(spec, purpose, claim_name(experiment, purpose))
         pod.mount(container, purpose, path)

@@ -181,7 +181,7 @@ class ClusterSettings:
     """Trn2 nodes at most; arms beyond what fits wait for a later batch."""
     capacity: Capacity = Capacity()
     network: Network = Network()
-    off_at_utc: str = "22:00"
+    off_at_utc: str
     """Every day at this hour the Trn2 group is set to 0."""
 
     @property

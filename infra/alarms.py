@@ -14,6 +14,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmark.metrics import ERRORS, RUN_ACTIVE, TPOT, Metric
+from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.naming import cluster_name, metrics_namespace, schedule_group
 from infra.dashboard.container_insights import NAMESPACE as INSIGHTS
 from infra.dashboard.container_insights import NODE_COUNT
@@ -28,9 +29,6 @@ MOST_METRICS_IN_ALARM = 10
 """https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html"""
 MOST_ERRORS = 0.05
 """Share of failed requests. A healthy arm fails none; one in twenty is past coincidence."""
-SLOWEST_TPOT_S = 0.2
-"""Unless the experiment has an objective of its own: five tokens a second, about as fast as people read, and several
-times the 45 ms of the published baseline."""
 QUIET_PERIODS = 3
 """Of a run: no request takes a quarter of an hour."""
 IDLE_PERIODS = 12

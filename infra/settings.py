@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
+
+from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
+from experiment.cost import SYSTEM_NODES
+
+BEFORE_BLOCK_ENDS = timedelta(minutes=60)
+"""EKS empties the group 40 minutes before a capacity block ends and EC2 takes the instances at 30
+(https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html); this comes first, while pods can still
+be stopped in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +36,10 @@ class Settings:
     public_subnet_mask: int = 24
     """Holds the NAT gateway, nothing else."""
 
-    system_instance_type: str = "m7i.xlarge"
+    system_instance_type: str = SYSTEM_INSTANCE_TYPE
     """4 vCPU, 16 GiB. Carries CoreDNS, the add-ons' agents and controllers, the fetch Job and the benchmark's pod, never
     a model; on an m7i.large the agents alone leave the benchmark no room."""
-    system_nodes: int = 2
-    """One a zone, so that DNS outlives a node."""
+    system_nodes: int = SYSTEM_NODES
     system_volume_gib: int = 150
     """Holds two Neuron images, which the proof of the arguments pulls (`cdk8s_charts/sizes.py`), beside the other images, the
     fetch Job's files and the mounts' caches, below the 85 % at which the kubelet begins to remove images."""

@@ -16,6 +16,7 @@ from typing import Any
 from cdk8s_charts.manifest_file import ManifestFile, read
 from experiment import Experiment
 from experiment.finding import Misuse
+from experiment.naming import PLAN_FILE
 from lab.errors import LabError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,9 +69,7 @@ def containers(files: Sequence[ManifestFile]) -> dict[str, Container]:
 def mounted_plan(files: Sequence[ManifestFile]) -> dict[str, Any]:
     """The plan that the benchmark pod mounts, out of the rendered ConfigMap."""
     (text,) = (
-        item["data"]["plan.json"]
-        for item in _of_kind(files, "ConfigMap")
-        if "plan.json" in item.get("data", {})
+        item["data"][PLAN_FILE] for item in _of_kind(files, "ConfigMap") if PLAN_FILE in item.get("data", {})
     )
     plan: dict[str, Any] = json.loads(text)
     return plan

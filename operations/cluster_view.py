@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cdk8s_charts.labels import NAME
 from experiment.naming import NODE_ROLE_LABEL
 
 Object = Mapping[str, Any]
-NAME_LABEL = "app.kubernetes.io/name"
 NEURON = {NODE_ROLE_LABEL: "neuron"}
 
 
@@ -37,7 +37,7 @@ def pods_of(pods: Sequence[Object], name: str) -> list[Object]:
         for pod in pods
         if name in (labels := pod["metadata"].get("labels", {})).values()
         and (
-            labels.get(NAME_LABEL) == name
+            labels.get(NAME) == name
             or labels.get("job-name") == name
             or labels.get("batch.kubernetes.io/job-name") == name
         )

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiment.naming import STALE_TAG, artifact_path, bucket
+from experiment.naming import COMPLETE, STALE_TAG, artifact_path, bucket
 from operations.aws_errors import AwsError
-from operations.storage import MARKER
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -24,7 +23,7 @@ def mark(experiment: Experiment, aws: Aws) -> list[str]:
     found = aws.client("s3").every("list_objects_v2", "CommonPrefixes", Bucket=name, Delimiter="/")
     stale = sorted({entry["Prefix"] for entry in found} - _wanted(experiment))
     for prefix in stale:
-        for key in sorted(_keys(aws, name, prefix), key=lambda key: key != f"{prefix}{MARKER}"):
+        for key in sorted(_keys(aws, name, prefix), key=lambda key: key != f"{prefix}{COMPLETE}"):
             tags = {"TagSet": [dict(zip(("Key", "Value"), STALE_TAG, strict=True))]}
             aws.client("s3").put_object_tagging(Bucket=name, Key=key, Tagging=tags)
     return [prefix.rstrip("/") for prefix in stale]
@@ -36,9 +35,9 @@ def free(experiment: Experiment, aws: Aws) -> list[str]:
     freed = []
     for prefix in sorted(_wanted(experiment)):
         keys = _keys(aws, name, prefix)
-        if not keys or _is_free(aws, name, f"{prefix}{MARKER}"):
+        if not keys or _is_free(aws, name, f"{prefix}{COMPLETE}"):
             continue
-        for key in sorted(keys, key=lambda key: key == f"{prefix}{MARKER}"):
+        for key in sorted(keys, key=lambda key: key == f"{prefix}{COMPLETE}"):
             aws.client("s3").delete_object_tagging(Bucket=name, Key=key)
         freed.append(prefix.rstrip("/"))
     return freed

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiment.artifact import artifact_key
 from experiment.finding import Refusal
-from experiment.naming import artifact_path, bucket, weights_path
+from experiment.naming import COMPLETE, artifact_path, bucket, weights_path
 from operations.aws_errors import AwsError
 from operations.deploying import deploy_command
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from experiment.arms import Weights
     from operations.aws import Aws
 
-MARKER = "COMPLETE"
 _ABSENT = "NoSuchKey"
 """A page that says 404 is no answer of S3."""
 
@@ -25,13 +24,13 @@ _ABSENT = "NoSuchKey"
 def has_weights(experiment: Experiment, aws: Aws, weights: Weights) -> bool:
     """Whether a model was fetched to its end."""
     name = bucket(experiment, "checkpoints", aws.account)
-    return marker(aws, name, f"{weights_path(weights)}/{MARKER}") is not None
+    return marker(aws, name, f"{weights_path(weights)}/{COMPLETE}") is not None
 
 
 def has_artifact(experiment: Experiment, aws: Aws, arm: Arm) -> bool:
     """Whether an arm was compiled to its end, under its own key."""
     name = bucket(experiment, "artifacts", aws.account)
-    found = marker(aws, name, f"{artifact_path(arm)}/{MARKER}")
+    found = marker(aws, name, f"{artifact_path(arm)}/{COMPLETE}")
     return found is not None and found.get("key") == artifact_key(arm)
 
 

@@ -17,12 +17,15 @@ from operator import mul
 from typing import Any
 
 from benchmark.measure.counts import MOST_TOKENS
-from benchmark.measure.records import BlockRecord, RequestRecord
+from benchmark.measure.records import (
+    COUNTED_ACCEPTED,
+    COUNTED_DRAFTS,
+    COUNTED_GENERATED,
+    COUNTED_PER_POSITION,
+    BlockRecord,
+    RequestRecord,
+)
 
-COUNTED_DRAFTS = "vllm:spec_decode_num_drafts_total"
-COUNTED_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
-COUNTED_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total/"
-COUNTED_GENERATED = "vllm:generation_tokens_total"
 _COUNTS_TOKENS = 0.97
 """From this share of the tokens on, the counter of generated tokens counts tokens, and tells nothing about steps."""
 
@@ -111,7 +114,7 @@ def counter_deltas(blocks: Sequence[BlockRecord]) -> Drafts | None:
     if steps <= 0 or COUNTED_ACCEPTED not in counted:
         return None
     survivors = [steps]
-    while (name := f"{COUNTED_POSITION}{len(survivors) - 1}") in counted:
+    while (name := f"{COUNTED_PER_POSITION}/{len(survivors) - 1}") in counted:
         survivors.append(counted[name])
     split = len(survivors) > 1
     return Drafts(

@@ -13,15 +13,17 @@ from collections.abc import Callable
 import aiohttp
 
 from benchmark.measure.client import read_at_most
+from benchmark.measure.records import (
+    COUNTED_ACCEPTED,
+    COUNTED_DRAFTED,
+    COUNTED_DRAFTS,
+    COUNTED_GENERATED,
+    COUNTED_PER_POSITION,
+)
 from benchmark.measure.stream import StreamFault
 
-PREFIX = "vllm:spec_decode_num_"
-GENERATED = "vllm:generation_tokens_total"
-"""Counts tokens, or, on engines before vLLM's V1, the steps of each sequence (`benchmark.analyse.drafts`)."""
-OF_DRAFTS = tuple(f"{PREFIX}{of}_total" for of in ("drafts", "draft_tokens", "accepted_tokens"))
-NAMES = (GENERATED, *OF_DRAFTS)
-PER_POSITION = f"{PREFIX}accepted_tokens_per_pos_total"
-"""Its key ends in the position within the draft, from 0: `.../0`."""
+OF_DRAFTS = (COUNTED_DRAFTS, COUNTED_DRAFTED, COUNTED_ACCEPTED)
+_NAMES = (COUNTED_GENERATED, *OF_DRAFTS, COUNTED_PER_POSITION)
 _LINE = re.compile(r"^(?P<name>[^\s{]+)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
 _POSITION = re.compile(r'(?:^|,)\s*position="([0-9]{1,3})"')
 _TIMEOUT = aiohttp.ClientTimeout(total=5)
@@ -68,12 +70,12 @@ def parse(text: str) -> dict[str, float] | None:
     """The counters in Prometheus' text format, summed over label sets; None without any."""
     found: dict[str, float] = {}
     for line in text.splitlines():
-        if not line.startswith((PREFIX, GENERATED)) or (match := _LINE.match(line)) is None:
+        if not line.startswith(_NAMES) or (match := _LINE.match(line)) is None:
             continue
         name = match["name"]
-        if name == PER_POSITION and (position := _POSITION.search(match["labels"] or "")):
+        if name == COUNTED_PER_POSITION and (position := _POSITION.search(match["labels"] or "")):
             name = f"{name}/{position[1]}"
-        elif name not in NAMES:
+        elif name not in (COUNTED_GENERATED, *OF_DRAFTS):
             continue
         try:
             value = float(match["value"])

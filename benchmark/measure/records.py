@@ -17,6 +17,13 @@ Phase = Literal["warmup", "measured"]
 Provenance = Literal["measured", "emulated"]
 Api = Literal["chat", "completions"]
 
+COUNTED_GENERATED = "vllm:generation_tokens_total"
+"""Counts tokens, or, on engines before vLLM's V1, the steps of each sequence (`benchmark.analyse.drafts`)."""
+COUNTED_DRAFTS = "vllm:spec_decode_num_drafts_total"
+COUNTED_DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
+COUNTED_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
+COUNTED_PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+"""Its key ends in the position within the draft, from 0: `.../0`."""
 _RENAMED = {"class_": "class"}
 _FORMER = {"spec_stats": "speculation"}
 """What a key was called in older journals."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cdk8s_charts.dialects import nxdi_v0
 from cdk8s_charts.dialects.speculative import speculative_options
 from experiment.neuron_config import compile_config, compiler_environment, serve_config
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from cdk8s_charts.dialects.paths import Paths
     from experiment.arms import Arm
 
-ARTIFACT_FILES: tuple[str, ...] = ("neuron_config.json", "model.pt")
+ARTIFACT_FILES = nxdi_v0.ARTIFACT_FILES
 
 
 def engine_options(arm: Arm, paths: Paths, *, serving: bool) -> dict[str, Any]:

@@ -43,8 +43,9 @@ NAT_GATEWAY = Price(
     as_of="2026-04-01",
     source="computingforgeeks.com/aws-costs-explained, us-east-1",
 )
+SYSTEM_INSTANCE_TYPE = "m7i.xlarge"
 SYSTEM_NODE = Price(  # the cluster's add-ons do not fit two m7i.large
-    item="m7i.xlarge, on demand, us-east-2",
+    item=f"{SYSTEM_INSTANCE_TYPE}, on demand, us-east-2",
     usd_per_hour=0.2016,
     as_of="undated",
     source="ten price tables in public repositories agree; AWS's own page was not read",

@@ -19,16 +19,13 @@ from experiment.naming import (
     off_role_name,
     schedule_group,
 )
+from infra.settings import BEFORE_BLOCK_ENDS
 
 if TYPE_CHECKING:
     from experiment import Experiment
 
 TARGET = "arn:aws:scheduler:::aws-sdk:eks:updateNodegroupConfig"
 AGAIN_AFTER = timedelta(minutes=30)
-BEFORE_BLOCK_ENDS = timedelta(minutes=60)
-"""EKS empties the group 40 minutes before a capacity block ends and EC2 takes the instances at 30
-(https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html); this comes first, while pods can still
-be stopped in order."""
 
 
 def off_input(experiment: Experiment) -> dict[str, object]:

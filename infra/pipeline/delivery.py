@@ -11,6 +11,8 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as s3_assets
 
 from experiment.naming import (
+    ACTIVE_RUN,
+    COMPLETE,
     PLANS_PREFIX,
     RESULTS_PREFIX,
     STATE_PREFIX,
@@ -122,7 +124,7 @@ class DeliveryRoleStack(ExperimentStack):
             (
                 "LetGoOfTheRun",
                 ["s3:DeleteObject"],
-                [f"{buckets['results']}/{STATE_PREFIX}active.json"],
+                [f"{buckets['results']}/{ACTIVE_RUN}"],
                 {},
             ),
             # The whole bucket: whether an object is absent is told only to who may list without a prefix
@@ -143,7 +145,7 @@ class DeliveryRoleStack(ExperimentStack):
             (
                 "Markers",
                 ["s3:GetObject"],
-                [f"{buckets[purpose]}/*/COMPLETE" for purpose in ("checkpoints", "artifacts")],
+                [f"{buckets[purpose]}/*/{COMPLETE}" for purpose in ("checkpoints", "artifacts")],
                 {},
             ),
             ("ListMarkers", ["s3:ListBucket"], [buckets["checkpoints"], buckets["artifacts"]], {}),

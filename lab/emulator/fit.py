@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from experiment.catalogue.published import DRAFT, SEQUENCES, TARGET, TENSOR_PARALLEL, WINDOW
 from lab.emulator.acceptance import WEAK_DRAFT_MARK
 
 if TYPE_CHECKING:
     from experiment import Arm, Experiment
-
-TARGET = "Qwen/Qwen3-32B"
-DRAFT = "Qwen/Qwen3-1.7B"
-TENSOR_PARALLEL = 32
-SEQUENCES = 4
-TOKENS = 7
-"""The published configuration, from which step costs and acceptance come."""
 
 
 def cautions(experiment: Experiment) -> dict[str, str]:
@@ -25,7 +19,7 @@ def cautions(experiment: Experiment) -> dict[str, str]:
     return {
         arm.name: (
             f"{arm.name} has {other}; the emulator's step costs are those of {TARGET} at TP {TENSOR_PARALLEL}, "
-            f"{SEQUENCES} sequences, drafted by {DRAFT}, k = {TOKENS}"
+            f"{SEQUENCES} sequences, drafted by {DRAFT}, k = {WINDOW}"
         )
         for arm in experiment.arms
         if (other := _beyond(arm))
@@ -45,6 +39,6 @@ def _beyond(arm: Arm) -> str:
         draft = arm.speculation.draft.model.name
         if draft != DRAFT and WEAK_DRAFT_MARK not in draft.lower():
             found.append(draft)
-        if arm.speculation.num_speculative_tokens != TOKENS:
+        if arm.speculation.num_speculative_tokens != WINDOW:
             found.append(f"k = {arm.speculation.num_speculative_tokens}")
     return ", ".join(found)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmark.analyse.forecast import StepTimes, step_times
+from experiment.catalogue.published import DRAFT, PLAIN_TPOT_S, SPEED_UP, TARGET, TENSOR_PARALLEL, WINDOW
 from experiment.finding import Misuse
 
 if TYPE_CHECKING:
@@ -18,12 +19,6 @@ if TYPE_CHECKING:
     from experiment.arms import Arm
     from experiment.catalogue.models import Model
 
-PUBLISHED_PAIR = ("Qwen/Qwen3-32B", "Qwen/Qwen3-1.7B")
-PUBLISHED_TP = 32
-PUBLISHED_PLAIN_S = 0.045
-PUBLISHED_K = 7
-PUBLISHED_SPEED_UP = 3.0
-"""About 45 (inferred from open-ended prompts) -> 15 ms per token for structured prompts, four sequences (AWS Machine Learning Blog, April 2026)."""
 FITTED_STEP_RATIO = 2.11
 """A step with 7 drafts over a plain one, as the emulator is fitted to that result with nearly all drafts accepted
 (`lab/emulator/timing.py`); between the bounds, and no more certain than they are."""
@@ -46,18 +41,21 @@ def published(arm: Arm) -> Steps:
     """
     assert arm.speculation is not None
     target, draft = arm.target.model, arm.speculation.draft.model
-    if (target.name, draft.name) != PUBLISHED_PAIR or arm.serving.tensor_parallel != PUBLISHED_TP:
+    if (target.name, draft.name) != (
+        TARGET,
+        DRAFT,
+    ) or arm.serving.tensor_parallel != TENSOR_PARALLEL:
         raise Misuse(
             f"{arm.name}: no step times of {target.name} with {draft.name} at TP {arm.serving.tensor_parallel} are "
             "published; give --step-times 0=S,K=S, seconds of a plain step and of one with K drafts"
         )
     return Steps(
-        likely=_with_draft_cost((FITTED_STEP_RATIO - 1) / PUBLISHED_K),
+        likely=_with_draft_cost((FITTED_STEP_RATIO - 1) / WINDOW),
         slow=_with_draft_cost(most_draft_cost()),
         fast=_with_draft_cost(least_draft_cost(target, draft)),
-        origin=f"a plain step of {PUBLISHED_PLAIN_S * 1000:.0f} ms is quoted (AWS Machine Learning Blog, April 2026); "
+        origin=f"a plain step of {PLAIN_TPOT_S * 1000:.0f} ms is quoted (AWS Machine Learning Blog, April 2026); "
         "a draft costs at least its share of the weights, at most what the published "
-        f"{PUBLISHED_SPEED_UP:.1f} at k = {PUBLISHED_K} leaves room for",
+        f"{SPEED_UP:.1f} at k = {WINDOW} leaves room for",
     )
 
 
@@ -74,9 +72,9 @@ def least_draft_cost(target: Model, draft: Model) -> float:
 
 def most_draft_cost() -> float:
     """In plain steps: k drafts yield k tokens at most, so (1 + k * d) <= k / speed-up."""
-    return (PUBLISHED_K / PUBLISHED_SPEED_UP - 1) / PUBLISHED_K
+    return (WINDOW / SPEED_UP - 1) / WINDOW
 
 
 def _with_draft_cost(cost: float) -> StepTimes:
-    plain = PUBLISHED_PLAIN_S
+    plain = PLAIN_TPOT_S
     return StepTimes(plain_s=plain, verify_s=plain, draft_s=cost * plain)

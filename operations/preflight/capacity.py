@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from infra.settings import BEFORE_BLOCK_ENDS
 from operations.aws_errors import AwsError
 from operations.clock import moment, stamp
 from operations.preflight.finding import Finding, finding, fine
@@ -12,10 +13,6 @@ from operations.preflight.finding import Finding, finding, fine
 if TYPE_CHECKING:
     from experiment import Experiment
     from operations.aws import Aws
-
-EARLY = timedelta(minutes=60)
-"""The nodes stack sets the group to 0 an hour before a capacity block ends; EKS would 40 minutes before, and EC2 takes
-the instances at 30 (https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html)."""
 
 
 def offered(experiment: Experiment, aws: Aws) -> Finding:
@@ -93,7 +90,7 @@ def judge_reservation(experiment: Experiment, found: dict[str, Any], *, now: dat
             "capacity", f"{name} is {found['State']}", "buy another one and name it in cluster.capacity"
         )
     ends = found.get("EndDate")
-    if ends is not None and ends.astimezone(UTC) - EARLY <= now:
+    if ends is not None and ends.astimezone(UTC) - BEFORE_BLOCK_ENDS <= now:
         return finding("capacity", f"{name} ends at {stamp(ends)}", "buy another block, or extend this one")
     if (wrong := _wrong_end(experiment, ends)) is not None:
         return wrong

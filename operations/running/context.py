@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.finding import Refusal
+from infra.settings import BEFORE_BLOCK_ENDS
 from operations import nodegroup
 from operations.clock import moment, stamp
-from operations.preflight.capacity import EARLY
 
 if TYPE_CHECKING:
     from cdk8s_charts.manifest_file import ManifestFile
@@ -97,7 +97,7 @@ class Context:
 
     def _refuse_ending_block(self) -> None:
         capacity = self.experiment.cluster.capacity
-        if capacity.ends_at is not None and moment(capacity.ends_at) - EARLY <= self.clock.now():
+        if capacity.ends_at is not None and moment(capacity.ends_at) - BEFORE_BLOCK_ENDS <= self.clock.now():
             raise StepError(
                 f"capacity block {capacity.reservation_id} ends at {capacity.ends_at}, and its nodes are taken away from an "
                 "hour before; what was measured is kept: buy or extend a block, set cluster.capacity, deploy and run this "

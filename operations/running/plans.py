@@ -7,7 +7,7 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from experiment.naming import BENCHMARK_NAME, bucket
+from experiment.naming import BENCHMARK_NAME, PLAN_FILE, bucket
 from operations.aws_errors import AwsError
 from operations.deploying import deploy_command
 from operations.kubernetes import ConflictError
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from experiment import Arm
     from operations.running.context import Context
 
-FILE = "plan.json"
 VOLUME = "plan"
 """Of the CronJob: a ConfigMap, or an empty folder that an init container of the same name fills from S3."""
 
@@ -72,14 +71,14 @@ def reduced(plan: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 def _config_map(context: Context, job: dict[str, Any], name: str, names: Sequence[str]) -> str:
     found = context.cluster.get("configmap", name)
-    if found is None or FILE not in found.get("data", {}):
+    if found is None or PLAN_FILE not in found.get("data", {}):
         raise _no_plan(names)
     made = f"{job['metadata']['name']}-plan"
     metadata = {"name": made, "namespace": job["metadata"]["namespace"]}
-    text = json.dumps(reduced(json.loads(found["data"][FILE]), names))
+    text = json.dumps(reduced(json.loads(found["data"][PLAN_FILE]), names))
     with suppress(ConflictError):  # it is the same for the same round of the same run
         context.cluster.create(
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {FILE: text}}
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {PLAN_FILE: text}}
         )
     return made
 

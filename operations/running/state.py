@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from experiment.finding import Refusal
-from experiment.naming import RESULTS_PREFIX, STATE_PREFIX, bucket
+from experiment.naming import ACTIVE_RUN, RESULTS_PREFIX, bucket
 from operations.aws_errors import AwsError
 from operations.clock import moment, stamp
 from operations.storage import missing_bucket
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from experiment import Experiment
     from operations.aws import Aws
 
-ACTIVE = f"{STATE_PREFIX}active.json"
 MOST_BYTES = 2**23
 _LOST_CODES = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
 
@@ -131,13 +130,13 @@ class RunStore:
     def current(self) -> Held | None:
         """The unfinished run, if there is one."""
         try:
-            answer = self._aws.client("s3").get_object(Bucket=self._bucket, Key=ACTIVE)
+            answer = self._aws.client("s3").get_object(Bucket=self._bucket, Key=ACTIVE_RUN)
         except AwsError as error:
             if error.code == "NoSuchKey":
                 return None
             raise missing_bucket(self._bucket, self._aws, error) from None
         text = answer["Body"].read(MOST_BYTES + 1)
-        return Held(parse(text, f"s3://{self._bucket}/{ACTIVE}"), answer["ETag"])
+        return Held(parse(text, f"s3://{self._bucket}/{ACTIVE_RUN}"), answer["ETag"])
 
     def begin(self, state: RunState) -> Held:
         """Raises `NotOursError` when another run began in between."""
@@ -156,7 +155,7 @@ class RunStore:
 
     def make_room(self) -> None:
         """For the next run, after `record`."""
-        self._aws.client("s3").delete_object(Bucket=self._bucket, Key=ACTIVE)
+        self._aws.client("s3").delete_object(Bucket=self._bucket, Key=ACTIVE_RUN)
 
     def _put(self, state: RunState, **condition: str) -> Held:
         if "IfMatch" in condition:
@@ -164,7 +163,7 @@ class RunStore:
         try:
             answer = self._aws.client("s3").put_object(
                 Bucket=self._bucket,
-                Key=ACTIVE,
+                Key=ACTIVE_RUN,
                 Body=_bytes(state),
                 ContentType="application/json",
                 **condition,
@@ -192,7 +191,7 @@ class RunStore:
         if found is None or found.state not in self._unsure:
             self._unsure.clear()
             raise NotOursError(
-                f"s3://{self._bucket}/{ACTIVE}: another run of this experiment is under way; wait for it (scripts/status "
+                f"s3://{self._bucket}/{ACTIVE_RUN}: another run of this experiment is under way; wait for it (scripts/status "
                 "shows it), this one stops here"
             )
         self._unsure.clear()

@@ -7,16 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import sizes
+from cdk8s_charts.allocation import EXTENDED_RESOURCE
+from cdk8s_charts.claims import DRIVER, group_attribute
+from experiment.catalogue.node_images import OLDEST_FOR_CLAIMS
 from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL
 from operations.verify.findings import Checked, failed, passed
 
 if TYPE_CHECKING:
     from experiment import Experiment
 
-DRIVER = "neuron.aws.com"
-EXTENDED_RESOURCE = "aws.amazon.com/neuron"
-_FIRST_SOUND_KUBELET = (1, 34, 2)
-"""https://github.com/kubernetes/kubernetes/issues/133920"""
 _UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 ON_EVERY_NODE = ("aws-node", "kube-proxy", "eks-pod-identity-agent", "s3-csi-node")
@@ -122,7 +121,7 @@ def device_attributes(experiment: Experiment, slices: Objects, nodes: Objects) -
     if experiment.baseline.serving.allocation != "dra":
         return
     groups = sorted({arm.serving.devices for arm in experiment.arms})
-    wanted = [f"{DRIVER}/instanceType", *(f"resource.aws.com/devicegroup{size}_id" for size in groups)]
+    wanted = [f"{DRIVER}/instanceType", *map(group_attribute, groups)]
     for node in neuron_nodes(nodes):
         name = node["metadata"]["name"]
         devices = [
@@ -190,7 +189,7 @@ def _troubles(node: Mapping[str, Any]) -> Iterator[str]:
     if effects != ["NoSchedule"]:
         yield f"taint {NEURON_TAINT_KEY} is {', '.join(effects) or 'absent'}, pods are rendered for NoSchedule"
     version = node["status"]["nodeInfo"]["kubeletVersion"]
-    if tuple(map(int, re.findall(r"\d+", version)[:3])) < _FIRST_SOUND_KUBELET:
+    if tuple(map(int, re.findall(r"\d+", version)[:3])) < OLDEST_FOR_CLAIMS:
         yield f"kubelet {version}, resource claims need 1.34.2 or later"
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from cdk8s_charts import compiling
-from cdk8s_charts.artifacts import MARKER, marker_check, marker_text
+from cdk8s_charts.artifacts import marker_check, marker_text
 from cdk8s_charts.command import artifact_files
 from experiment import Experiment
 from experiment.artifact import artifact_key
-from store import artifact
+from store import MARKER, artifact
 
-FILES = ("neuron_config.json", "model.pt")
+FILES = (artifact.CONFIGURATION, "model.pt")
 WEIGHTS = ("target", "draft")
 
 

@@ -19,6 +19,7 @@ from cdk8s_charts.render import render
 from cdk8s_charts.serving import deployment, disruption_budget
 from experiment import Experiment
 from experiment.arms import Serve
+from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.naming import SERVICE_PORT
 from tests.cdk8s_charts.conftest import containers, of_kind, pods
 from tests.cdk8s_charts.variations import with_serving
@@ -167,7 +168,7 @@ def test_a_promoted_arm_finishes_the_longest_answer_that_it_gives(reference: Exp
     }
     assert len(graces) == 1, "arms differ in their speculation only"
     assert chosen.answer_limit
-    assert graces.pop() > chosen.answer_limit * probes._SLOWEST_S_PER_TOKEN
+    assert graces.pop() > chosen.answer_limit * SLOWEST_TPOT_S
 
 
 def test_a_busy_engine_has_minutes_to_answer_and_costs_no_slot(reference: Experiment) -> None:

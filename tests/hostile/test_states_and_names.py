@@ -11,9 +11,10 @@ import pytest
 
 from experiment import Experiment
 from experiment.finding import Refusal
+from experiment.naming import ACTIVE_RUN
 from operations.aws import Aws
 from operations.running.results import _bring
-from operations.running.state import ACTIVE, parse
+from operations.running.state import parse
 from operations.verbs import run as run_verb
 from store.errors import Incomplete
 from store.files import from_json, inside
@@ -88,7 +89,7 @@ def test_every_reader_of_a_damaged_state_ends_in_one_line(
     verb: str, case: str, world: World, say: Say, experiment: Experiment
 ) -> None:
     world.client("s3").put_object(
-        Bucket="qwen3-32b-results-123456789012-us-east-2", Key=ACTIVE, Body=TEXTS[case]
+        Bucket="qwen3-32b-results-123456789012-us-east-2", Key=ACTIVE_RUN, Body=TEXTS[case]
     )
     arguments = {
         "run": ("run", "experiments/qwen3-32b.yaml"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from cdk8s_charts.render import render
 from experiment import Experiment
-from operations.running.state import ACTIVE
+from experiment.naming import ACTIVE_RUN
 from tests.infra.templates import Deployment, resolved
 
 
@@ -154,5 +154,5 @@ def test_no_pod_may_write_the_state_of_a_run(deployment: Deployment) -> None:
     for association in deployment.resources("AWS::EKS::PodIdentityAssociation"):
         for action, resource in _rights(deployment, association.properties["ServiceAccount"]):
             if action.startswith(("s3:Put", "s3:Delete")) and resource.startswith("results"):
-                assert not fnmatch(f"results/{ACTIVE}", resource), (action, resource)
+                assert not fnmatch(f"results/{ACTIVE_RUN}", resource), (action, resource)
                 assert fnmatch("results/runs/x", resource)

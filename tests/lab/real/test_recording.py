@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmark.measure.counters import OF_DRAFTS, PER_POSITION, parse
+from benchmark.measure.counters import OF_DRAFTS, parse
+from benchmark.measure.records import COUNTED_PER_POSITION
 from benchmark.measure.stream import Output, StreamTally
 from experiment.catalogue.runtimes import RUNTIMES
 from lab.emulator.wire import Dialect, event, usage
@@ -85,7 +86,7 @@ def test_the_counters_tell_as_many_steps_as_chunks_and_no_fewer_tokens(answer: A
 @pytest.mark.parametrize("answer", SPECULATIVE)
 def test_acceptance_by_position_adds_up_and_never_rises(answer: Answer) -> None:
     grown = _grown(answer)
-    accepted = [grown[f"{PER_POSITION}/{position}"] for position in range(K)]
+    accepted = [grown[f"{COUNTED_PER_POSITION}/{position}"] for position in range(K)]
     assert sum(accepted) == grown[ACCEPTED]
     assert accepted == sorted(accepted, reverse=True)
 

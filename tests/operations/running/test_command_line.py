@@ -21,7 +21,7 @@ from moto.server import ThreadedMotoServer
 
 from cdk8s_charts.manifest_file import texts, write
 from experiment import Experiment
-from operations.running.state import ACTIVE
+from experiment.naming import ACTIVE_RUN
 from tests.benchmark.records import store
 from tests.benchmark.show.runs import run_of
 from tests.conftest import REFERENCE, ROOT
@@ -68,7 +68,7 @@ class ServedWorld(World):
 
     def state(self) -> dict[str, Any]:
         """Of the run that is under way; nothing without one."""
-        found: dict[str, Any] = json.loads(self.stored("results").get(ACTIVE, b"{}"))
+        found: dict[str, Any] = json.loads(self.stored("results").get(ACTIVE_RUN, b"{}"))
         return found
 
 
