@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from experiment.arms import Experiment
 
 WRONG_CONFIGURATION = 2
-"""Exit code of `store` for what no repetition mends: a gated model without a token, a bad address."""
+"""Exit code of `store` for what no repetition fixes: a gated model without a token, a bad address."""
 
 
 def job_spec(

@@ -100,7 +100,7 @@ def translate(error: Exception, *, action: str, region: str) -> AwsError:
             f"{action} in {region}: the endpoint cannot be reached ({_short(error)}); check cluster.region, network and "
             "proxy, then run this again"
         )
-    return AwsError(f"{action} in {region}: {_short(error)}; mend what it names, then run this again")
+    return AwsError(f"{action} in {region}: {_short(error)}; fix what it names, then run this again")
 
 
 def foreign(why: str, *, action: str, region: str) -> AwsError:

@@ -88,7 +88,7 @@ def _container(pod: str, status: Object) -> str | None:
         )
     if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
         return (
-            f"pod {pod} cannot start: {' '.join(waiting.get('message', reason).split())}; mend what it names"
+            f"pod {pod} cannot start: {' '.join(waiting.get('message', reason).split())}; fix what it names"
         )
     ended = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated")
     if ended and ended.get("exitCode", 0) != 0:

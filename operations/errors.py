@@ -20,7 +20,7 @@ def fault(error: BaseException) -> Outside:
     what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(": ")
     if isinstance(error, OSError) and error.strerror:
         return Outside(
-            f"{error.filename or 'the machine'}: {error.strerror}; make room or mend its permissions"
+            f"{error.filename or 'the machine'}: {error.strerror}; make room or correct its permissions"
         )
     ours = [
         f"{Path(frame.filename).relative_to(_HERE)}:{frame.lineno}"

@@ -171,7 +171,7 @@ def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
     if "(AlreadyExists)" in stderr or "(Conflict)" in stderr:
         return ConflictError(f"{doing}: {last}; run this again")
     if _NO_LOGIN.search(stderr):
-        return Outside(f"{doing}: {lines[0]}; mend the AWS credentials, then run this again")
+        return Outside(f"{doing}: {lines[0]}; correct the AWS credentials, then run this again")
     if _NOT_LET_IN.search(stderr):
         return Outside(
             f"{doing}: the cluster does not know this identity; write its ARN into admins of deployment.yaml (a pipeline's "

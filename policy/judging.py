@@ -25,7 +25,7 @@ class Exemption:
 def judge(findings: Sequence[Finding], exemptions: Sequence[Exemption]) -> list[str]:
     """One line for each finding that nothing exempts, and for each exempted pattern that nothing needs any more."""
     open_findings = [
-        _mend(finding)
+        _remedy(finding)
         for finding in findings
         if not any(_covers(entry, pattern, finding) for entry in exemptions for pattern in entry.objects)
     ]
@@ -43,9 +43,9 @@ def _covers(exemption: Exemption, pattern: str, finding: Finding) -> bool:
     return (exemption.check, kind) == (finding.check, finding.kind) and fnmatchcase(finding.name, name)
 
 
-def _mend(finding: Finding) -> str:
+def _remedy(finding: Finding) -> str:
     where = f" at {finding.where}" if finding.where else ""
     return (
         f"{finding.file}: {finding.kind}/{finding.name}: {finding.check}{where}: {finding.title}; "
-        "mend it in cdk8s_charts and run `make manifests`, or exempt it with its reason in policy/exemptions.py"
+        "fix it in cdk8s_charts and run `make manifests`, or exempt it with its reason in policy/exemptions.py"
     )

@@ -39,7 +39,7 @@ def judge(experiment: Experiment, aws: Aws, web: Web, *, now: datetime) -> Itera
             check="account",
             state=State.UNKNOWN,
             detail="quotas, instance, capacity, versions, bootstrap and stacks were not asked about",
-            remedy="mend the credentials, then run this again",
+            remedy="correct the credentials, then run this again",
         )
     for image in (*images.of(experiment), *versions.charts()):
         yield _made("image", lambda image=image: images.reachable(image, web))  # type: ignore[misc] # mypy cannot see a default argument in a lambda

@@ -73,5 +73,7 @@ def _beside(path: Path, text: str) -> Path:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise Misuse(f"{path.parent}: cannot be written ({error.strerror}); mend its permissions") from None
+        raise Misuse(
+            f"{path.parent}: cannot be written ({error.strerror}); correct its permissions"
+        ) from None
     return Path(name)

@@ -138,5 +138,5 @@ def _capacity(experiment: Experiment, group: nodegroup.Group) -> str:
     elif "LimitExceeded" in issue:
         remedy = "the quota is too small: scripts/preflight prints the command that asks for more"
     else:
-        remedy = "mend what it names, then run this again"
+        remedy = "fix what it names, then run this again"
     return f"{group.name}: no nodes ({issue}); {remedy}"

@@ -234,7 +234,7 @@ def _again(found: Object) -> dict[str, Any]:
 
 def _last_words(context: Context, name: str) -> str:
     """The last line that a failed Job logged, and how to read the rest."""
-    how = f"; read scripts/kubectl logs job/{name} --all-containers, mend it, then run this again"
+    how = f"; read scripts/kubectl logs job/{name} --all-containers, fix what it says, then run this again"
     for pod in pods_of(context.cluster.list("pods"), name):
         try:
             lines = [

@@ -68,7 +68,7 @@ def test_a_missing_permission_is_named_as_the_policy_spells_it() -> None:
         (faults.ProxyConnectionError(proxy_url="http://p"), "check cluster.region, network and proxy"),
         (faults.SSLError(endpoint_url="https://x", error="cert"), "the endpoint cannot be reached"),
         (faults.InvalidRegionError(region_name="x y"), "set cluster.region of the experiment"),
-        (faults.ParamValidationError(report="bad"), "mend what it names"),
+        (faults.ParamValidationError(report="bad"), "fix what it names"),
     ],
 )
 def test_what_botocore_raises_by_itself_says_what_to_do(fault: Exception, says: str) -> None:

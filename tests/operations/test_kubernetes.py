@@ -95,7 +95,7 @@ def test_every_way_of_not_reaching_it_is_the_same_line(said: str) -> None:
 def test_credentials_that_fail_are_told_as_such() -> None:
     said = "no AWS credentials\nUnable to connect to the server: getting credentials: exec: executable python failed"
     error = explain(said, doing="kubectl get pods", experiment_name="qwen3-32b")
-    assert "no AWS credentials; mend the AWS credentials" in str(error)
+    assert "no AWS credentials; correct the AWS credentials" in str(error)
     assert error.exit_code == 3
 
 

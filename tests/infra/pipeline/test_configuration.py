@@ -131,7 +131,7 @@ def test_an_experiment_whose_roles_nobody_allowed_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_stale_manifests_are_refused_with_what_mends_them(tmp_path: Path) -> None:
+def test_stale_manifests_are_refused_with_what_fixes_them(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="python -m cdk8s_charts"):
         read_pipeline(FILE, manifests=tmp_path)
 
