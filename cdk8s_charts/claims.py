@@ -39,7 +39,7 @@ def claim_template(experiment: Experiment, arm: Arm) -> dict[str, Any]:
                             {
                                 "cel": {
                                     "expression": f"device.attributes['{DRIVER}'].instanceType == "
-                                    f"'{experiment.cluster.instance.name}'"
+                                    f"'{experiment.instance.name}'"
                                 }
                             }
                         ],

@@ -46,7 +46,7 @@ def plan(experiment: Experiment) -> dict[str, Any]:
         "max_tokens": settings.max_tokens,
         "temperature": settings.temperature,
         "extra_body": template if can_think and settings.endpoint == "chat" else {},
-        **({"slo": dict(settings.slo)} if settings.slo else {}),
+        **({"slo": settings.objectives} if settings.objectives else {}),
         "prompts": [_prompt(prompt) for prompt in experiment.prompts],
     }
 

@@ -16,7 +16,8 @@ from cdk8s_charts.lift import place
 from experiment.naming import SERVICE_PORT, namespace, promoted_load_balancer, promoted_service
 
 if TYPE_CHECKING:
-    from experiment.arms import Experiment, Serve
+    from experiment.arms import Experiment
+    from experiment.schema import Serve
 
 ANNOTATION = "service.beta.kubernetes.io/aws-load-balancer-"
 TLS_PORT = 443

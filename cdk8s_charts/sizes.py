@@ -36,17 +36,17 @@ def weights_gib(weights: Weights) -> int:
 
 def serving_memory_gib(experiment: Experiment, arm: Arm) -> int:
     """Host memory of an arm."""
-    return pod_share(experiment.cluster.instance, devices=arm.serving.devices).memory_gib
+    return pod_share(experiment.instance, devices=arm.serving.devices).memory_gib
 
 
 def serving_cpu(experiment: Experiment, arm: Arm) -> int:
     """Cores of an arm."""
-    return pod_share(experiment.cluster.instance, devices=arm.serving.devices).cpu
+    return pod_share(experiment.instance, devices=arm.serving.devices).cpu
 
 
 def compiling(experiment: Experiment, arm: Arm) -> Share:
     """Cores and host memory of a compilation: a few at once share a node, however many arms stand on it later."""
-    return compile_share(experiment.cluster.instance, devices=arm.serving.devices)
+    return compile_share(experiment.instance, devices=arm.serving.devices)
 
 
 def shared_memory_gib(memory_gib: int) -> int:

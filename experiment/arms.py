@@ -1,17 +1,25 @@
-"""The experiment as everything downstream reads it: resolved, frozen, nothing left to look up."""
+"""What an experiment means with the catalogue at hand: arms with models, runtime and instance type. Frozen.
+
+What needs no catalogue is read as the file was validated (`schema`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from experiment.catalogue.instances import INSTANCES
+from experiment.catalogue.models import described
 from experiment.catalogue.node_images import serving_image
+from experiment.catalogue.runtimes import RUNTIMES
+from experiment.schema import Serving
 
 if TYPE_CHECKING:
     from experiment.catalogue.instances import Instance
     from experiment.catalogue.models import Model
     from experiment.catalogue.node_images import NodeImage
     from experiment.catalogue.runtimes import Runtime
+    from experiment.schema import Benchmark, Cluster, ExpandedFile, ModelReference, Serve, SingleArm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,27 +41,10 @@ class Speculation:
     draft_max_model_len: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Serving:
-    """What both arms of a fair comparison share."""
+class ArmServing(Serving):
+    """With the degree of tensor parallelism, which the instance type decides where the file does not."""
 
-    devices: int
-    """Neuron devices (chips) of one arm."""
-    logical_nc_config: int
-    """Physical NeuronCores in a logical one."""
     tensor_parallel: int
-    """Logical NeuronCores over which a model is sharded."""
-    max_num_seqs: int
-    max_model_len: int
-    """Prompt and output together, in tokens."""
-    allocation: str
-    """`dra` (resource claims) or `device-plugin` (extended resources and the scheduler extension)."""
-    artifact_source: str = "mount"
-    """`mount` (read from the bucket's mount) or `scratch` (copied to local NVMe first)."""
-    pod_security: str = "baseline"
-    """`restricted` or `baseline` (Pod Security Standards), or `image-defaults`: baseline without dropping capabilities."""
-    api_key_secret: str | None = None
-    """Secret whose key `api-key` every request must carry; `None`: open inside the cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +56,7 @@ class Arm:
     runtime: Runtime
     instance: Instance
     """What it stands on."""
-    serving: Serving
+    serving: ArmServing
     speculation: Speculation | None
 
     @property
@@ -119,100 +110,6 @@ class Prompt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LmEval:
-    """lm-eval's gsm8k against every arm."""
-
-    limit: int
-    """Questions asked."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchmarkSettings:
-    """How the arms are loaded; the plan of the benchmark pod is made from it."""
-
-    endpoint: str
-    thinking: bool
-    temperature: float
-    max_tokens: int
-    concurrency: tuple[int, ...]
-    requests: int
-    """Measured requests in a cell (arm x class x concurrency)."""
-    warmup: int
-    seed: int
-    slo: tuple[tuple[str, float], ...]
-    """Service-level objectives by metric (`ttft_s`, `tpot_s`, `e2e_s`), in seconds; empty without any."""
-    lm_eval: LmEval | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Capacity:
-    """How Trn2 nodes are bought."""
-
-    kind: str = "on-demand"
-    """`on-demand`, `capacity-block` or `reservation`."""
-    reservation_id: str | None = None
-    availability_zone: str | None = None
-    """The reservation's; `None` on demand."""
-    ends_at: str | None = None
-    """End of a capacity block, ISO 8601 in UTC."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Network:
-    """Ways out of the private subnets."""
-
-    nat_gateways: int = 1
-    interface_endpoints: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterSettings:
-    """Where it runs."""
-
-    kubernetes: str
-    region: str
-    availability_zones: tuple[str, ...]
-    """Where nodes may stand. The network has subnets in every zone of the region."""
-    admin_cidrs: tuple[str, ...]
-    instance: Instance
-    nodes: int
-    """Trn2 nodes to start at deploy time; 0 bills nothing."""
-    max_nodes: int = 1
-    """Trn2 nodes at most; arms beyond what fits wait for a later batch."""
-    capacity: Capacity = Capacity()
-    network: Network = Network()
-    off_at_utc: str
-    """Every day at this hour the Trn2 group is set to 0."""
-
-    @property
-    def trn2_zone(self) -> str:
-        """Where the Trn2 nodes stand: in the reservation's zone where there is one, else in the first."""
-        return self.capacity.availability_zone or self.availability_zones[0]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Serve:
-    """The arm that stays up after the comparison."""
-
-    arm: str
-    replicas: int
-    """At least so many."""
-    max_replicas: int
-    """At most so many; as many as `replicas` where nothing scales."""
-    waiting_per_replica: int = 4
-    """Waiting requests of a replica on average, above which another is added."""
-    certificate_arn: str | None = None
-    """Of the internal load balancer's TLS; `None`: the service is reached inside the cluster only."""
-    client_cidrs: tuple[str, ...] = ()
-    """Networks that may call the load balancer."""
-
-    @property
-    def scales(self) -> bool:
-        """Whether replicas come and go with the waiting requests."""
-        return self.max_replicas > self.replicas
-
-
-@dataclass(frozen=True, kw_only=True)
 class Experiment:
     """One experiment; `arms[0]` is the baseline."""
 
@@ -220,11 +117,16 @@ class Experiment:
     description: str
     arms: tuple[Arm, ...]
     prompts: tuple[Prompt, ...]
-    benchmark: BenchmarkSettings
-    cluster: ClusterSettings
+    benchmark: Benchmark
+    cluster: Cluster
     token_secret: str | None = None
     """Secret whose key `token` opens gated models."""
     serve: Serve | None = None
+
+    @property
+    def instance(self) -> Instance:
+        """The instance type that the arms stand on."""
+        return INSTANCES[self.cluster.instance]
 
     @property
     def longest_answer(self) -> int:
@@ -243,7 +145,7 @@ class Experiment:
     @property
     def node_image(self) -> NodeImage | None:
         """Of the Trn2 nodes: its driver serves the runtime of every arm. `None` on an instance type without devices."""
-        if not self.cluster.instance.neuron:
+        if not self.instance.neuron:
             return None
         return serving_image(self.cluster.kubernetes, [arm.runtime for arm in self.arms])
 
@@ -281,3 +183,42 @@ class Experiment:
     def classes(self) -> tuple[str, ...]:
         """Classes of the prompts, in the order of the file."""
         return tuple(dict.fromkeys(prompt.class_name for prompt in self.prompts))
+
+
+def resolve(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Experiment:
+    """Look every name up. Must only be called on a file without problems."""
+    return Experiment(
+        name=file.name,
+        description=file.description,
+        arms=tuple(_arm(file, arm) for arm in file.arms),
+        prompts=prompts,
+        benchmark=file.benchmark,
+        cluster=file.cluster,
+        token_secret=file.weights.token_secret,
+        serve=file.serve,
+    )
+
+
+def _arm(file: ExpandedFile, arm: SingleArm) -> Arm:
+    instance, treatment = INSTANCES[file.cluster.instance], arm.speculation
+    return Arm(
+        name=arm.name,
+        target=_weights(file.target),
+        runtime=RUNTIMES[arm.runtime or file.runtime],
+        instance=instance,
+        serving=ArmServing(**{**dict(file.serving), "tensor_parallel": file.serving.degree_on(instance)}),
+        speculation=None
+        if treatment is None
+        else Speculation(
+            mode=treatment.mode,
+            draft=_weights(treatment.draft),
+            num_speculative_tokens=treatment.num_speculative_tokens,
+            draft_max_model_len=treatment.draft_max_model_len,
+        ),
+    )
+
+
+def _weights(reference: ModelReference) -> Weights:
+    model = described(reference)
+    assert model is not None, "checked before"
+    return Weights(model=model, revision=reference.revision)

@@ -38,7 +38,7 @@ class Item:
 
 def idle(experiment: Experiment) -> tuple[Item, ...]:
     """What is billed while no Trn2 node runs; storage, interface endpoints and traffic come on top."""
-    if not experiment.cluster.instance.neuron:
+    if not experiment.instance.neuron:
         return (Item(LAB, 1),)
     return (
         Item(EKS_CONTROL_PLANE, 1),
@@ -49,18 +49,18 @@ def idle(experiment: Experiment) -> tuple[Item, ...]:
 
 def running(experiment: Experiment) -> tuple[Item, ...]:
     """What is billed while the largest batch of arms stands."""
-    if not experiment.cluster.instance.neuron:
+    if not experiment.instance.neuron:
         return idle(experiment)
-    trn2 = TRN2_ON_DEMAND[experiment.cluster.instance.name]
+    trn2 = TRN2_ON_DEMAND[experiment.instance.name]
     return (Item(trn2, nodes_needed(experiment)), *idle(experiment))
 
 
 def arm_usd_per_hour(experiment: Experiment, arm: Arm) -> float:
     """An arm's part of its Trn2 node, in proportion to its devices."""
-    if not experiment.cluster.instance.neuron:
+    if not experiment.instance.neuron:
         return 0.0
-    node = TRN2_ON_DEMAND[experiment.cluster.instance.name].usd_per_hour
-    return node * arm.serving.devices / experiment.cluster.instance.devices
+    node = TRN2_ON_DEMAND[experiment.instance.name].usd_per_hour
+    return node * arm.serving.devices / experiment.instance.devices
 
 
 def per_hour(items: Iterable[Item]) -> float:

@@ -8,11 +8,10 @@ from typing import Any
 import yaml
 
 from experiment import checks
-from experiment.arms import Experiment
+from experiment.arms import Experiment, resolve
 from experiment.files import UnreadableFile, whole_text
 from experiment.finding import Finding, InvalidExperiment
 from experiment.prompts import read_prompts
-from experiment.resolving import resolve
 from experiment.structure import read
 from experiment.sweeps import expand
 

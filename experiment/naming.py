@@ -114,7 +114,7 @@ def neuron_nodegroup(experiment: Experiment) -> str:
     group only under another name: so each has its own, and so have each reservation and each line of Neuron drivers.
     """
     cluster = experiment.cluster
-    bought = [cluster.capacity.kind]
+    bought: list[str] = [cluster.capacity.kind]
     if cluster.capacity.reservation_id is not None:
         bought.append(cluster.capacity.reservation_id[-8:])
     if experiment.node_image is not None:

@@ -96,7 +96,7 @@ def nodes_needed(experiment: Experiment) -> int:
 def _per_node(experiment: Experiment) -> int:
     """Arms that one node holds."""
     devices = experiment.baseline.serving.devices
-    return experiment.cluster.instance.devices // devices if devices else len(experiment.arms)
+    return experiment.instance.devices // devices if devices else len(experiment.arms)
 
 
 def _cut(arms: tuple[Arm, ...], size: int) -> list[tuple[Arm, ...]]:
@@ -133,6 +133,6 @@ def compile_share(instance: Instance, *, devices: int) -> Share:
 
 def compilations_at_once(experiment: Experiment) -> int:
     """How many compilations the nodes of the largest batch hold, each with its `compile_share`."""
-    instance, devices = experiment.cluster.instance, experiment.baseline.serving.devices
+    instance, devices = experiment.instance, experiment.baseline.serving.devices
     a_node = instance.devices // max(devices, instance.devices // COMPILATIONS_A_NODE, 1)
     return max(1, a_node) * nodes_needed(experiment)

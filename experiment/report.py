@@ -44,7 +44,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
             for arm in experiment.arms
         ],
         "batches": [[arm.name for arm in batch] for batch in batches(experiment)],
-        "nodes": nodes_needed(experiment) if experiment.cluster.instance.neuron else 0,
+        "nodes": nodes_needed(experiment) if experiment.instance.neuron else 0,
         "support": [
             {"runtime": name, "status": said.status, "date": said.date, "source": said.source}
             for name, runtime in {arm.runtime.name: arm.runtime for arm in experiment.arms}.items()
@@ -85,7 +85,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
 
 def _first_run(experiment: Experiment) -> dict[str, float] | None:
     """Hours with Trn2 nodes and dollars, predicted; nothing in the lab."""
-    if not experiment.cluster.instance.neuron:
+    if not experiment.instance.neuron:
         return None
     run = cost.run_price(experiment)
     return {"trn2_hours": round(run.hours, 2), "usd": round(run.usd, 2)}
@@ -93,7 +93,7 @@ def _first_run(experiment: Experiment) -> dict[str, float] | None:
 
 def unknowns(experiment: Experiment) -> tuple[str, ...]:
     """What the file leaves open and a run records."""
-    if not experiment.cluster.instance.neuron:
+    if not experiment.instance.neuron:
         return ("weights and acceptance: the lab trains its own models",)
     loose = dict.fromkeys(entry.model.name for entry in experiment.weights if entry.revision is None)
     images = dict.fromkeys(arm.runtime.image for arm in experiment.arms)

@@ -10,8 +10,9 @@ from experiment.placement import GIB, arm_memory_bytes, batches, nodes_needed, p
 from experiment.report import prompts_of, unknowns
 
 if TYPE_CHECKING:
-    from experiment.arms import Arm, ClusterSettings, Experiment
+    from experiment.arms import Arm, Experiment
     from experiment.placement import Place
+    from experiment.schema import Cluster
 
 
 def as_text(experiment: Experiment) -> str:
@@ -62,8 +63,8 @@ def _heading(experiment: Experiment) -> list[str]:
     cluster, serving = experiment.cluster, experiment.baseline.serving
     count, standing = len(batches(experiment)), nodes_needed(experiment)
     where = (
-        f"{standing} x {cluster.instance.name} in {cluster.region}, Kubernetes {cluster.kubernetes}"
-        if cluster.instance.neuron
+        f"{standing} x {cluster.instance} in {cluster.region}, Kubernetes {cluster.kubernetes}"
+        if experiment.instance.neuron
         else "this machine"
     )
     runtimes = dict.fromkeys(arm.runtime.name for arm in experiment.arms)
@@ -99,7 +100,7 @@ def _runtime(experiment: Experiment, name: str) -> list[str]:
     ]
 
 
-def _capacity(cluster: ClusterSettings) -> str:
+def _capacity(cluster: Cluster) -> str:
     bought = cluster.capacity
     limit = f"at most {cluster.max_nodes} node{'s' if cluster.max_nodes > 1 else ''}"
     if bought.kind == "on-demand":
@@ -112,7 +113,7 @@ def _batch(experiment: Experiment, number: int) -> list[str]:
     """One table a batch: where an arm stands (node:devices), its tokens a step, its weights and full KV cache."""
     places = {entry.arm: entry for entry in place(experiment) if entry.batch == number}
     arms = batches(experiment)[number]
-    gib = arms[0].serving.devices * experiment.cluster.instance.hbm_gib_per_device
+    gib = arms[0].serving.devices * experiment.instance.hbm_gib_per_device
     rows: list[tuple[str, ...]] = [
         ("arm", "place", "draft", "mode", "k", "tokens", f"of {gib} GiB" if gib else "", "artifact")
     ]
@@ -129,7 +130,7 @@ def _batch(experiment: Experiment, number: int) -> list[str]:
 
 def _row(experiment: Experiment, arm: Arm, where: Place) -> tuple[str, ...]:
     speculation, runtime = arm.speculation, arm.runtime
-    instance = experiment.cluster.instance
+    instance = experiment.instance
     last = where.first_device + where.devices - 1
     devices = f"{where.first_device}-{last}" if where.devices > 1 else f"{where.first_device}"
     own = "" if runtime is experiment.baseline.runtime else f" @{runtime.vllm}"
@@ -165,7 +166,7 @@ def _cost(experiment: Experiment) -> list[str]:
 
 
 def _run(experiment: Experiment) -> list[str]:
-    if not experiment.cluster.instance.neuron:
+    if not experiment.instance.neuron:
         return []
     run = cost.run_price(experiment)
     return [

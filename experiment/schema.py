@@ -1,10 +1,26 @@
-"""The experiment file as its author writes it. Structure only; what the values mean together is judged in `checks`."""
+"""The experiment file as its author writes it and as everything downstream reads it: each key and default once.
+
+Structure only; what the values mean together is judged in `checks`, and what needs the catalogue is found in `arms`.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    Tag,
+    ValidationInfo,
+)
+from pydantic_core import CoreSchema, core_schema
+
+if TYPE_CHECKING:
+    from experiment.catalogue.instances import Instance
 
 MOST = 1_000_000
 Positive = Annotated[int, Field(gt=0, le=MOST)]
@@ -44,6 +60,19 @@ OneOrSeveral = Annotated[
 """A value, or a list of values to sweep."""
 
 
+class Listed:
+    """Marks a tuple that YAML gives as a list, with so many items at least: strict validation takes no list for one."""
+
+    def __init__(self, least: int = 0) -> None:
+        self.least = least
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        item = handler.generate_schema(get_args(source)[0])
+        listed = core_schema.list_schema(item, min_length=self.least, strict=False)
+        written = core_schema.plain_serializer_function_ser_schema(list)
+        return core_schema.no_info_after_validator_function(tuple, listed, serialization=written)
+
+
 class Section(BaseModel):
     """A mapping that knows its keys and does not guess types (`"4"` is not 4)."""
 
@@ -78,13 +107,12 @@ class SpeculationSection(Section):
     draft_max_model_len: Positive | None = None
 
 
-class TreatmentSection(Section):
-    """The same after the sweep was expanded: one draft, one window."""
+class Treatment(SpeculationSection):
+    """The same after the sweep was expanded: one draft, one window, its length filled in."""
 
-    mode: str
     draft: DraftReference
     num_speculative_tokens: int
-    draft_max_model_len: Positive | None = None
+    draft_max_model_len: int
 
 
 class ArmSection(Section):
@@ -96,12 +124,10 @@ class ArmSection(Section):
     speculation: SpeculationSection | None = None
 
 
-class SingleArmSection(Section):
-    """One vLLM service after the sweep was expanded."""
+class SingleArm(ArmSection):
+    """The same after the sweep was expanded."""
 
-    name: str
-    runtime: str | None = None
-    speculation: TreatmentSection | None = None
+    speculation: Treatment | None = None
 
 
 class WeightsSection(Section):
@@ -111,22 +137,31 @@ class WeightsSection(Section):
     """Kubernetes Secret in the experiment's namespace whose key `token` opens gated models."""
 
 
-class ServingSection(Section):
+class Serving(Section):
     """What all arms share."""
 
     devices: Annotated[int, Field(ge=0, le=16)] = 8
-    """Trainium2 chips of one arm; 0 on an instance type without any."""
+    """Neuron devices (Trainium2 chips) of one arm; 0 on an instance type without any."""
     logical_nc_config: Literal[1, 2] = 2
+    """Physical NeuronCores in a logical one."""
     tensor_parallel: Positive | None = None
+    """Logical NeuronCores over which a model is sharded; all of the arm's devices without it."""
     max_num_seqs: Positive = 4
     max_model_len: Positive = 1024
+    """Prompt and output together, in tokens."""
     allocation: Literal["dra", "device-plugin"] = "dra"
+    """Resource claims, or extended resources and the scheduler extension."""
     artifact_source: Literal["mount", "scratch"] = "mount"
     """Read artifacts from the bucket's mount, or copy them to local NVMe first."""
     pod_security: Literal["image-defaults", "baseline", "restricted"] = "baseline"
     """What containers that hold devices give up: nothing but privilege, all capabilities as well, the image's user too."""
     api_key_secret: SecretName | None = None
-    """Kubernetes Secret whose key `api-key` every request must then carry."""
+    """Kubernetes Secret whose key `api-key` every request must carry; `None`: open inside the cluster."""
+
+    def degree_on(self, instance: Instance) -> int:
+        """The declared degree of tensor parallelism, or every logical core of the arm's devices."""
+        cores = instance.logical_cores(devices=self.devices, logical_nc_config=self.logical_nc_config)
+        return self.tensor_parallel or max(cores, 1)
 
 
 class PromptsSection(Section):
@@ -136,7 +171,7 @@ class PromptsSection(Section):
     file: str | None = None
 
 
-class ObjectivesSection(Section):
+class Objectives(Section):
     """Service-level objectives, seconds per request; goodput is the share that meets all of them."""
 
     ttft_s: Seconds | None = None
@@ -144,76 +179,105 @@ class ObjectivesSection(Section):
     e2e_s: Seconds | None = None
 
 
-class LmEvalSection(Section):
+class LmEval(Section):
     """lm-eval's gsm8k against every arm: quality must not change."""
 
     limit: Annotated[int, Field(ge=1, le=1319)] = 200
     """Questions asked; gsm8k's test set has 1319."""
 
 
-class BenchmarkSection(Section):
-    """How the arms are loaded."""
+class Benchmark(Section):
+    """How the arms are loaded; the plan of the benchmark pod is made from it."""
 
     endpoint: Literal["chat", "completions"] = "chat"
     thinking: bool = False
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
     max_tokens: Positive = 600
-    concurrency: Annotated[list[Positive], Field(min_length=1)] = [4]
+    concurrency: Annotated[tuple[Positive, ...], Listed(1)] = (4,)
     requests: Positive = 32
+    """Measured requests in a cell (arm x class x concurrency)."""
     warmup: Annotated[int, Field(ge=0, le=1000)] = 4
     seed: NotNegative = 1
-    slo: ObjectivesSection | None = None
-    lm_eval: LmEvalSection | None = None
+    slo: Objectives | None = None
+    lm_eval: LmEval | None = None
+
+    @property
+    def objectives(self) -> dict[str, float]:
+        """Seconds by metric (`ttft_s`, `tpot_s`, `e2e_s`) of the objectives that are set."""
+        return {name: value for name, value in self.slo or () if value is not None}
 
 
-class CapacitySection(Section):
+class Capacity(Section):
     """How Trn2 nodes are bought."""
 
     kind: Literal["on-demand", "capacity-block", "reservation"] = "on-demand"
     reservation_id: Annotated[str, Field(pattern=_RESERVATION)] | None = None
     availability_zone: str | None = None
+    """The reservation's; `None` on demand."""
     ends_at: str | None = None
+    """End of a capacity block, ISO 8601 in UTC."""
 
 
-class NetworkSection(Section):
+class Network(Section):
     """Ways out of the private subnets."""
 
     nat_gateways: Annotated[int, Field(ge=1, le=3)] = 1
     interface_endpoints: bool = False
 
 
-class ClusterSection(Section):
+class Cluster(Section):
     """Where it runs."""
 
     kubernetes: str = "1.35"
     region: str = "us-east-2"
-    availability_zones: Annotated[list[str], Field(min_length=2)] = ["us-east-2a", "us-east-2b"]
-    admin_cidrs: list[str] = []
+    availability_zones: Annotated[tuple[str, ...], Listed(2)] = ("us-east-2a", "us-east-2b")
+    """Where nodes may stand. The network has subnets in every zone of the region."""
+    admin_cidrs: Annotated[tuple[str, ...], Listed()] = ()
     instance: str = "trn2.48xlarge"
     nodes: Annotated[int, Field(ge=0, le=16)] = 0
+    """Trn2 nodes to start at deploy time; 0 bills nothing."""
     max_nodes: Annotated[int, Field(ge=1, le=16)] = 1
-    capacity: CapacitySection = CapacitySection()
-    network: NetworkSection = NetworkSection()
+    """Trn2 nodes at most; arms beyond what fits wait for a later batch."""
+    capacity: Capacity = Capacity()
+    network: Network = Network()
     off_at_utc: Annotated[str, Field(pattern=_HOUR)] = "22:00"
+    """Every day at this hour the Trn2 group is set to 0."""
+
+    @property
+    def trn2_zone(self) -> str:
+        """Where the Trn2 nodes stand: in the reservation's zone where there is one, else in the first."""
+        return self.capacity.availability_zone or self.availability_zones[0]
 
 
-class ServeSection(Section):
+def _as_replicas(value: Any, info: ValidationInfo) -> Any:
+    return info.data.get("replicas", 1) if value is None else value
+
+
+class Serve(Section):
     """The arm that was chosen to stay up after the comparison, and who may call it."""
 
     arm: str
     replicas: Annotated[int, Field(ge=1, le=256)] = 1
-    max_replicas: Annotated[int, Field(ge=1, le=256)] | None = None
-    """Above `replicas`, replicas are added while requests wait."""
+    """At least so many."""
+    max_replicas: Annotated[int, Field(ge=1, le=256), BeforeValidator(_as_replicas)] = Field(
+        default=None, validate_default=True
+    )
+    """At most so many; as many as `replicas` where it is left out. Above, replicas are added while requests wait."""
     waiting_per_replica: Positive = 4
     """Waiting requests of a replica on average, above which another is added."""
     certificate_arn: str | None = None
-    """Certificate in ACM; with one there is an internal load balancer that ends TLS."""
-    client_cidrs: list[str] = []
+    """Certificate in ACM; with one there is an internal load balancer that ends TLS, else only the cluster calls it."""
+    client_cidrs: Annotated[tuple[str, ...], Listed()] = ()
     """Networks that may call the load balancer."""
 
+    @property
+    def scales(self) -> bool:
+        """Whether replicas come and go with the waiting requests."""
+        return self.max_replicas > self.replicas
 
-class Sections(Section):
-    """Everything of a file but its arms."""
+
+class ExperimentFile(Section):
+    """The whole file, version 1, as written."""
 
     version: Annotated[int, Field(ge=1, le=1)]
     name: str
@@ -221,23 +285,18 @@ class Sections(Section):
     target: ModelReference
     weights: WeightsSection = WeightsSection()
     runtime: str = "nxdi-vllm-0.9.1"
-    serving: ServingSection = ServingSection()
+    arms: Annotated[tuple[ArmSection, ...], Listed()]
+    serving: Serving = Serving()
     prompts: PromptsSection
-    benchmark: BenchmarkSection = BenchmarkSection()
-    cluster: ClusterSection = ClusterSection()
-    serve: ServeSection | None = None
+    benchmark: Benchmark = Benchmark()
+    cluster: Cluster = Cluster()
+    serve: Serve | None = None
 
 
-class ExperimentFile(Sections):
-    """The whole file, version 1, as written."""
-
-    arms: list[ArmSection]
-
-
-class ExpandedFile(Sections):
+class ExpandedFile(ExperimentFile):
     """The same with every sweep expanded: what checks judge and `resolve` reads."""
 
-    arms: list[SingleArmSection]
+    arms: tuple[SingleArm, ...]
 
 
 def known_keys(path: tuple[int | str, ...]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from experiment.finding import Finding
 from experiment.naming import slug
-from experiment.schema import ExpandedFile, SingleArmSection, TreatmentSection
+from experiment.schema import ExpandedFile, SingleArm, Treatment
 
 if TYPE_CHECKING:
     from experiment.schema import ArmSection, DraftReference, ExperimentFile, SpeculationSection
@@ -62,10 +62,10 @@ class Sweep:
 def expand(file: ExperimentFile) -> Sweep:
     """Every combination of every arm, in file order: drafts first, then windows."""
     problems = [problem for number, arm in enumerate(file.arms) for problem in _repeated(number, arm)]
-    arms: list[SingleArmSection] = []
+    arms: list[SingleArm] = []
     origins: list[_Origin] = []
     for number, arm in enumerate(file.arms):
-        for single, origin in _combinations(number, arm):
+        for single, origin in _combinations(number, arm, file.serving.max_model_len):
             arms.append(single)
             origins.append(origin)
             if len(arms) > MOST_ARMS:
@@ -76,14 +76,14 @@ def expand(file: ExperimentFile) -> Sweep:
             Finding("arms", None, f"the lists make {total} arms", f"sweep less: {MOST_ARMS} arms at most")
         )
         del arms[MOST_ARMS:], origins[MOST_ARMS:]
-    sections = {name: getattr(file, name) for name in type(file).model_fields if name != "arms"}
-    return Sweep(ExpandedFile.model_construct(**sections, arms=arms), tuple(problems), tuple(origins))
+    expanded = ExpandedFile.model_construct(**{**dict(file), "arms": tuple(arms)})
+    return Sweep(expanded, tuple(problems), tuple(origins))
 
 
-def _combinations(number: int, arm: ArmSection) -> list[tuple[SingleArmSection, _Origin]]:
+def _combinations(number: int, arm: ArmSection, longest: int) -> list[tuple[SingleArm, _Origin]]:
     speculation = arm.speculation
     if speculation is None:
-        return [(SingleArmSection(name=arm.name, runtime=arm.runtime), _Origin(number))]
+        return [(SingleArm(name=arm.name, runtime=arm.runtime), _Origin(number))]
     drafts, windows = _lists(speculation)
     swept_drafts, swept_windows = (
         isinstance(speculation.draft, list),
@@ -95,15 +95,13 @@ def _combinations(number: int, arm: ArmSection) -> list[tuple[SingleArmSection, 
         if draft in drafts[:d] or window in windows[:w]:
             continue  # refused already, and once is enough
         suffix = (f"-{short[d]}" if swept_drafts else "") + (f"-k{window}" if swept_windows else "")
-        treatment = TreatmentSection.model_construct(
+        treatment = Treatment.model_construct(
             mode=speculation.mode,
             draft=draft,
             num_speculative_tokens=window,
-            draft_max_model_len=speculation.draft_max_model_len,
+            draft_max_model_len=speculation.draft_max_model_len or longest,
         )
-        single = SingleArmSection.model_construct(
-            name=arm.name + suffix, runtime=arm.runtime, speculation=treatment
-        )
+        single = SingleArm.model_construct(name=arm.name + suffix, runtime=arm.runtime, speculation=treatment)
         found.append((single, _Origin(number, d if swept_drafts else None, w if swept_windows else None)))
     return found
 

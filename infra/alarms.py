@@ -109,7 +109,7 @@ def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
 
     As many alarms as ten metrics each demand.
     """
-    limit = dict(experiment.benchmark.slo).get(TPOT.name, SLOWEST_TPOT_S)
+    limit = experiment.benchmark.objectives.get(TPOT.name, SLOWEST_TPOT_S)
     cells = list(product(experiment.classes, experiment.benchmark.concurrency))
     for start in range(0, len(cells), MOST_METRICS_IN_ALARM):
         portion = cells[start : start + MOST_METRICS_IN_ALARM]

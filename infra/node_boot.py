@@ -37,7 +37,7 @@ def user_data(experiment: Experiment) -> str | None:
     """The parts that this experiment needs; nothing where there is none."""
     serving = experiment.baseline.serving
     parts = []
-    if experiment.cluster.instance.scratch_gib > 0:
+    if experiment.instance.scratch_gib > 0:
         parts.append(("application/node.eks.aws", _NODE_CONFIG))
     if serving.allocation == "device-plugin":
         script = _LOGICAL_CORES.format(size=serving.logical_nc_config)

@@ -9,7 +9,6 @@ from experiment.catalogue.models import MODELS
 from experiment.checks.subjects import known_runtimes, treated
 from experiment.finding import Finding
 from experiment.placement import BYTES_PER_VALUE, GIB, memory_bytes
-from experiment.resolving import tensor_parallel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,7 +82,7 @@ def memory(file: ExpandedFile) -> Iterator[Finding]:
     need = sum(
         memory_bytes(
             model,
-            tensor_parallel=tensor_parallel(file.serving, file.cluster.instance),
+            tensor_parallel=file.serving.degree_on(instance),
             sequences=file.serving.max_num_seqs,
             tokens=file.serving.max_model_len,
         )

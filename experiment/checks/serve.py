@@ -14,7 +14,7 @@ from experiment.finding import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from experiment.schema import ExpandedFile, SingleArmSection
+    from experiment.schema import ExpandedFile, SingleArm
 
 _CERTIFICATE = re.compile(r"arn:aws[-a-z]*:acm:(?P<region>[-a-z0-9]+):\d{12}:certificate/[-0-9a-zA-Z]+")
 """https://docs.aws.amazon.com/acm/latest/APIReference/API_CertificateDetail.html"""
@@ -43,8 +43,9 @@ def replicas(file: ExpandedFile) -> Iterator[Finding]:
     if serve is None or instance is None or not instance.neuron or not devices:
         return
     most = instance.devices // devices * file.cluster.max_nodes
-    for name, value in (("replicas", serve.replicas), ("max_replicas", serve.max_replicas or 0)):
-        if value > most:
+    for name in ("replicas", "max_replicas"):
+        value = getattr(serve, name)
+        if value > most and (name == "replicas" or name in serve.model_fields_set):
             yield Finding(
                 f"serve.{name}",
                 value,
@@ -57,7 +58,7 @@ def replicas(file: ExpandedFile) -> Iterator[Finding]:
 def bounds(file: ExpandedFile) -> Iterator[Finding]:
     """`replicas` is the least, `max_replicas` the most."""
     serve = file.serve
-    if serve is not None and serve.max_replicas is not None and serve.max_replicas < serve.replicas:
+    if serve is not None and serve.max_replicas < serve.replicas:
         yield Finding(
             "serve.max_replicas",
             serve.max_replicas,
@@ -100,7 +101,7 @@ def callers(file: ExpandedFile) -> Iterator[Finding]:
     if serve.certificate_arn is None and serve.client_cidrs:
         yield Finding(
             "serve.client_cidrs",
-            serve.client_cidrs,
+            list(serve.client_cidrs),
             "names callers from beyond the cluster, and without a certificate there is no load balancer for them",
             "give serve.certificate_arn, or remove it",
             rests_on=related,
@@ -123,7 +124,7 @@ def callers(file: ExpandedFile) -> Iterator[Finding]:
         )
 
 
-def _batch_only(file: ExpandedFile, arm: SingleArmSection) -> bool:
+def _batch_only(file: ExpandedFile, arm: SingleArm) -> bool:
     runtime = RUNTIMES.get(arm.runtime or file.runtime)
     mode = runtime.modes.get(arm.speculation.mode) if runtime and arm.speculation else None
     return mode is not None and mode.batch_only

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from experiment.checks.subjects import Treated
-    from experiment.schema import ExpandedFile, TreatmentSection
+    from experiment.schema import ExpandedFile, Treatment
 
 LARGEST_WINDOW = 32
 
@@ -33,9 +33,9 @@ def comparable_arms(file: ExpandedFile) -> Iterator[Finding]:
             "the first arm is the baseline, which decodes plainly",
             "put an arm without `speculation` first",
         )
-    meanings: dict[str, int] = {}
+    meanings: dict[tuple[str, Treatment | None], int] = {}
     for number, arm in enumerate(file.arms):
-        twin = meanings.setdefault(repr(_meaning(file, number)), number)
+        twin = meanings.setdefault((arm.runtime or file.runtime, arm.speculation), number)
         if twin != number:
             yield Finding(
                 f"arms[{number}]",
@@ -44,15 +44,6 @@ def comparable_arms(file: ExpandedFile) -> Iterator[Finding]:
                 "give it a `speculation` or a `runtime` of its own, or remove it",
                 rests_on=(f"arms[{twin}]",),
             )
-
-
-def _meaning(file: ExpandedFile, number: int) -> tuple[str, TreatmentSection | None]:
-    """What makes an arm, with its defaults filled in, so that two spellings of one arm are equal."""
-    arm, length = file.arms[number], file.serving.max_model_len
-    treatment = arm.speculation and arm.speculation.model_copy(
-        update={"draft_max_model_len": arm.speculation.draft_max_model_len or length}
-    )
-    return arm.runtime or file.runtime, treatment
 
 
 def reachable_modes(file: ExpandedFile) -> Iterator[Finding]:
@@ -107,7 +98,7 @@ def window(file: ExpandedFile) -> Iterator[Finding]:
     for arm in treated(file):
         yield from _window(file, arm)
         length, limit = arm.treatment.draft_max_model_len, file.serving.max_model_len
-        if length is not None and length > limit:
+        if length > limit:
             yield Finding(
                 f"{arm.path}.draft_max_model_len",
                 length,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from experiment.catalogue.models import Model
     from experiment.catalogue.runtimes import Mode, Runtime
-    from experiment.schema import ExpandedFile, TreatmentSection
+    from experiment.schema import ExpandedFile, Treatment
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Treated:
     name: str
     path: str
     """Of its `speculation`."""
-    treatment: TreatmentSection
+    treatment: Treatment
     runtime: Runtime | None
     runtime_path: str
     target: Model | None

@@ -155,7 +155,7 @@ def distinct_levels(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterato
     """Each level of concurrency is a cell of its own."""
     levels = file.benchmark.concurrency
     if len(set(levels)) < len(levels):
-        yield Finding("benchmark.concurrency", levels, "names a level twice", "name each once")
+        yield Finding("benchmark.concurrency", list(levels), "names a level twice", "name each once")
 
 
 def quality_in_a_cluster(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterator[Finding]:

@@ -48,5 +48,5 @@ def needs_placement_group(experiment: Experiment) -> bool:
     already, and a reservation that was not made inside the same placement group could not be used from it
     (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/cr-cpg.html)."""
     cluster = experiment.cluster
-    joined = cluster.max_nodes > 1 and cluster.instance.efa_interfaces > 0
+    joined = cluster.max_nodes > 1 and experiment.instance.efa_interfaces > 0
     return joined and cluster.capacity.kind == "on-demand"

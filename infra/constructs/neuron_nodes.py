@@ -78,7 +78,7 @@ class NeuronNodes(Construct):
     def _template(
         self, experiment: Experiment, settings: Settings, cluster: eks.ICluster, vpc: ec2.Vpc
     ) -> ec2.CfnLaunchTemplate:
-        instance = experiment.cluster.instance
+        instance = experiment.instance
         groups = [cluster.cluster_security_group_id]
         if instance.efa_interfaces > 0:
             groups.append(self._efa_group(vpc).security_group_id)
@@ -115,7 +115,7 @@ class NeuronNodes(Construct):
 
 
 def _volume(experiment: Experiment, settings: Settings) -> ec2.CfnLaunchTemplate.BlockDeviceMappingProperty:
-    if experiment.cluster.instance.scratch_gib > 0:
+    if experiment.instance.scratch_gib > 0:
         return root_volume(gib=settings.neuron_volume_gib)
     return root_volume(
         gib=settings.neuron_volume_without_nvme_gib,

@@ -19,7 +19,7 @@ from infra.naming import container_insights_log_groups, service_dashboard_name
 
 if TYPE_CHECKING:
     from experiment import Experiment
-    from experiment.arms import Serve
+    from experiment.schema import Serve
 
 BALANCER_METRICS = (
     ("NewFlowCount_TLS", "Sum", "new connections"),

@@ -93,7 +93,7 @@ def read_pipeline(path: Path, *, manifests: Path = ROOT / "manifests") -> Pipeli
     dev, prod = (_stage(name, sections.get(name), path, manifests, texts["region"]) for name in STAGES)
     _refuse_collision(dev, prod, path.name)
     benchmark, baseline = _benchmark(data.get("benchmark", False), path.name)
-    idle = replace(dev.experiment, cluster=replace(dev.experiment.cluster, nodes=0))
+    idle = replace(dev.experiment, cluster=dev.experiment.cluster.model_copy(update={"nodes": 0}))
     return PipelineConfiguration(
         **texts,
         dev=replace(

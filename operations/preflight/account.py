@@ -38,14 +38,14 @@ def quota(experiment: Experiment, aws: Aws) -> Finding:
     cluster = experiment.cluster
     if cluster.capacity.kind == "capacity-block":
         return fine("quota", "a capacity block does not count against the on-demand quota")
-    need = cluster.instance.vcpus * cluster.max_nodes
+    need = experiment.instance.vcpus * cluster.max_nodes
     return _vcpus(
         "quota",
         aws,
         code=TRN_QUOTA,
         need=need,
         what="Trn",
-        of=f"{cluster.max_nodes} x {cluster.instance.name} need",
+        of=f"{cluster.max_nodes} x {cluster.instance} need",
     )
 
 

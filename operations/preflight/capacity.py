@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def offered(experiment: Experiment, aws: Aws) -> Finding:
     """Whether EC2 has the instance type in the zone."""
-    instance, zone = experiment.cluster.instance.name, experiment.cluster.trn2_zone
+    instance, zone = experiment.instance.name, experiment.cluster.trn2_zone
     zones = sorted(
         entry["Location"]
         for entry in aws.client("ec2").every(
@@ -73,8 +73,8 @@ def reservation(identifier: str, aws: Aws) -> dict[str, Any] | None:
 def judge_reservation(experiment: Experiment, found: dict[str, Any], *, now: datetime) -> Finding:
     """What does not fit, else until when it stands."""
     cluster, name = experiment.cluster, found["CapacityReservationId"]
-    if found["InstanceType"] != cluster.instance.name:
-        what = f"{name} reserves {found['InstanceType']}, the experiment wants {cluster.instance.name}"
+    if found["InstanceType"] != cluster.instance:
+        what = f"{name} reserves {found['InstanceType']}, the experiment wants {cluster.instance}"
         return finding("capacity", what, "name another reservation in cluster.capacity.reservation_id")
     if found["AvailabilityZone"] != cluster.trn2_zone:
         what = f"{name} lies in {found['AvailabilityZone']}, the experiment in {cluster.trn2_zone}"

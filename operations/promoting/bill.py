@@ -10,7 +10,7 @@ from experiment.catalogue.prices import TRN2_ON_DEMAND
 
 if TYPE_CHECKING:
     from experiment import Experiment
-    from experiment.arms import Serve
+    from experiment.schema import Serve
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +33,8 @@ class Bill:
 def bill(experiment: Experiment, serve: Serve) -> Bill:
     """Nodes for the least and the most replicas."""
     arm = next(arm for arm in experiment.arms if arm.name == serve.arm)
-    on_a_node = experiment.cluster.instance.devices // arm.serving.devices
-    price = TRN2_ON_DEMAND[experiment.cluster.instance.name].usd_per_hour
+    on_a_node = experiment.instance.devices // arm.serving.devices
+    price = TRN2_ON_DEMAND[experiment.instance.name].usd_per_hour
     nodes, most = (math.ceil(count / on_a_node) for count in (serve.replicas, serve.max_replicas))
     return Bill(nodes=nodes, most_nodes=most, usd_per_hour=nodes * price, most_usd_per_hour=most * price)
 

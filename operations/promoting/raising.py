@@ -13,7 +13,7 @@ from operations.running.state import RunStore
 
 if TYPE_CHECKING:
     from experiment import Experiment
-    from experiment.arms import Serve
+    from experiment.schema import Serve
     from operations.aws import Aws
     from operations.kubernetes import Kubernetes
 

@@ -121,8 +121,8 @@ def facts(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Note]:
             continue
         if change.path.startswith(("benchmark.", "prompts.")):
             measured.append(worded(change))
-        elif change.path.startswith("cluster.instance."):
-            if change.path == "cluster.instance.name":
+        elif change.path.startswith("cluster.instance"):
+            if change.path == "cluster.instance":  # older states say all that the catalogue knows of it
                 yield Note("cluster", worded(change, "instance"))
         elif change.path.startswith(("cluster.", "serve", "token_secret")):
             yield Note("cluster", worded(change), needs_human=change.path not in _HARMLESS)

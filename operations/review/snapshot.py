@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -178,6 +179,8 @@ def flat(value: Any, path: str = "") -> dict[str, Any]:
     """Nested data as one level, `a.b.c: leaf`; lists and what JSON lacks as text."""
     if dataclasses.is_dataclass(value):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, BaseModel):
+        value = dict(value)
     if isinstance(value, Mapping):
         return {
             key: leaf
@@ -225,7 +228,7 @@ def _cost(experiment: Any) -> dict[str, float]:
     from experiment import cost
     from experiment.catalogue.prices import TRN2_ON_DEMAND
 
-    node = TRN2_ON_DEMAND.get(experiment.cluster.instance.name)
+    node = TRN2_ON_DEMAND.get(experiment.instance.name)
     return {
         "node": node.usd_per_hour if node else 0.0,
         "idle": cost.per_hour(cost.idle(experiment)),

@@ -62,7 +62,7 @@ class Context:
     @property
     def usd_per_hour(self) -> float:
         """List price of a Trn2 node."""
-        return TRN2_ON_DEMAND[self.experiment.cluster.instance.name].usd_per_hour
+        return TRN2_ON_DEMAND[self.experiment.instance.name].usd_per_hour
 
     def save(self, **changes: Any) -> None:
         """Write the state; the owner is heard with it."""
@@ -132,7 +132,7 @@ def _capacity(experiment: Experiment, group: nodegroup.Group) -> str:
         "insufficient" in issue.lower() and "capacity" in issue.lower()
     ):
         remedy = (
-            f"EC2 has no {cluster.instance.name} here now: try again later, begin cluster.availability_zones with another "
+            f"EC2 has no {cluster.instance} here now: try again later, begin cluster.availability_zones with another "
             "zone and deploy, or buy a capacity block (cluster.capacity)"
         )
     elif "LimitExceeded" in issue:

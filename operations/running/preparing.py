@@ -60,7 +60,7 @@ def start_nodes(context: Context) -> None:
     # Remembered first: a kill between the two must not leave nodes that nobody knows of.
     context.asked_for(max(wanted, group.desired), off_at=stamp(at))
     context.say(
-        f"    {wanted} x {experiment.cluster.instance.name} bill ${wanted * context.usd_per_hour:.2f} an hour, until "
+        f"    {wanted} x {experiment.instance.name} bill ${wanted * context.usd_per_hour:.2f} an hour, until "
         f"{stamp(at)} at the latest"
     )
     if group.desired < wanted:

@@ -137,7 +137,7 @@ def _as_text(
     assert arm.speculation is not None
     yield (
         f"PREDICTED for {arm.name} of {experiment.name} (k = {arm.speculation.num_speculative_tokens}) on "
-        f"{experiment.cluster.instance.name}, {concurrent_sequences(experiment, arm)} at a time; nothing ran on Trn2."
+        f"{experiment.instance.name}, {concurrent_sequences(experiment, arm)} at a time; nothing ran on Trn2."
     )
     yield f"Step times: {steps.origin}."
     yield ""

@@ -18,7 +18,7 @@ from operations.promoting.raising import raise_winner, refuse_unready
 
 if TYPE_CHECKING:
     from experiment import Experiment
-    from experiment.arms import Serve
+    from experiment.schema import Serve
     from operations.aws import Aws
     from operations.promoting.candidate import Candidate
 

@@ -51,7 +51,7 @@ def execute(options: argparse.Namespace) -> int:
     group = nodegroup.read(experiment, aws)
     if wanted:
         nodegroup.refuse_another(experiment, group)
-    usd_per_hour = wanted * TRN2_ON_DEMAND[experiment.cluster.instance.name].usd_per_hour
+    usd_per_hour = wanted * TRN2_ON_DEMAND[experiment.instance.name].usd_per_hour
     until: str | None = None
     if not options.dry_run:
         at = nodegroup.schedule_off(experiment, aws, now=datetime.now(UTC), hours=options.hours, group=group)

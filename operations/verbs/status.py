@@ -80,7 +80,7 @@ def _halfway(page: dict[str, Any]) -> list[Refusal]:
 
 def _group(experiment: Experiment, aws: Aws) -> dict[str, Any]:
     group = nodegroup.read(experiment, aws)
-    price = TRN2_ON_DEMAND[experiment.cluster.instance.name].usd_per_hour
+    price = TRN2_ON_DEMAND[experiment.instance.name].usd_per_hour
     return {
         "nodegroup": group.name,
         "status": group.status,

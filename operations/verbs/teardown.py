@@ -76,7 +76,11 @@ def _meant(options: argparse.Namespace) -> Experiment:
         raise Misuse(
             "--name and --region: one is given without the other; give both, as scripts/status prints them"
         )
-    return replace(experiment, name=options.name, cluster=replace(experiment.cluster, region=options.region))
+    return replace(
+        experiment,
+        name=options.name,
+        cluster=experiment.cluster.model_copy(update={"region": options.region}),
+    )
 
 
 def _what_bills(experiment: Experiment, aws: Aws) -> tuple[list[billing.Resource], AwsError | None]:

@@ -54,7 +54,7 @@ def nodes_ready(nodes: Objects, *, wanted: int) -> Iterator[Checked]:
 
 def node_size(experiment: Experiment, nodes: Objects) -> Iterator[Checked]:
     """Placement counted on the catalogue's figures, which are estimates."""
-    instance = experiment.cluster.instance
+    instance = experiment.instance
     for node in neuron_nodes(nodes):
         name, has = node["metadata"]["name"], node["status"]["allocatable"]
         cpu, memory_gib = quantity(has["cpu"]), quantity(has["memory"]) / 2**30
@@ -80,7 +80,7 @@ def node_size(experiment: Experiment, nodes: Objects) -> Iterator[Checked]:
 
 def disk_asked_gib(experiment: Experiment) -> int:
     """Local disk that the arms of the largest batch ask for on a node, or one compilation where that is more."""
-    instance = experiment.cluster.instance
+    instance = experiment.instance
     compiling = max(sizes.compile_ephemeral_gib(arm) for arm in experiment.served_arms)
     at_once = instance.devices // experiment.baseline.serving.devices
     return max(compiling, min(at_once, len(experiment.served_arms)) * sizes.serving_ephemeral_gib(experiment))
@@ -104,7 +104,7 @@ def device_class(experiment: Experiment, classes: Objects, nodes: Objects) -> It
             node["metadata"]["name"],
             quantity(node["status"]["allocatable"].get(EXTENDED_RESOURCE, "0")),
         )
-        wanted = experiment.cluster.instance.devices
+        wanted = experiment.instance.devices
         if offered == wanted:
             yield passed("device-class", name, f"{EXTENDED_RESOURCE}: {wanted}")
         else:
@@ -130,11 +130,11 @@ def device_attributes(experiment: Experiment, slices: Objects, nodes: Objects) -
             if one["spec"].get("driver") == DRIVER and one["spec"].get("nodeName") == name
             for device in one["spec"].get("devices", [])
         ]
-        if len(devices) != experiment.cluster.instance.devices:
+        if len(devices) != experiment.instance.devices:
             yield failed(
                 "device-attributes",
                 name,
-                f"{len(devices)} devices published, {experiment.cluster.instance.devices} expected",
+                f"{len(devices)} devices published, {experiment.instance.devices} expected",
                 "look at the DaemonSet of the Neuron DRA driver and at dmesg on the node",
             )
             continue

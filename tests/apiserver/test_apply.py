@@ -31,7 +31,7 @@ OTHERWISE: dict[str, Callable[[Experiment], Experiment]] = {
     "device-plugin": lambda e: with_serving(e, allocation="device-plugin"),
     "restricted": lambda e: with_serving(e, pod_security="restricted"),
     "scratch": lambda e: with_serving(e, artifact_source="scratch"),
-    "promoted": lambda e: promoted_from(e, replace(SERVE, max_replicas=1)),
+    "promoted": lambda e: promoted_from(e, SERVE.model_copy(update={"max_replicas": 1})),
 }
 """Choices of the file that no committed experiment makes."""
 

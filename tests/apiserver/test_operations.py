@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cdk8s_charts.manifest_file import read
-from experiment.arms import Serve
 from experiment.finding import Refusal
+from experiment.schema import Serve
 from operations.__main__ import main
 from operations.aws import Aws
 from operations.kubernetes import Kubernetes

@@ -229,7 +229,7 @@ def allocatable(*, vcpus: int, memory_gib: int, max_pods: int, disk_gib: float) 
 
 def nodes(experiment: Experiment, *, neuron_nodes: int) -> tuple[Node, ...]:
     """`neuron_nodes` Trn2 nodes and the system nodes."""
-    instance = experiment.cluster.instance
+    instance = experiment.instance
     by_claims = experiment.baseline.serving.allocation == "dra"
     large = allocatable(
         vcpus=instance.vcpus,

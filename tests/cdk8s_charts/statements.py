@@ -152,7 +152,7 @@ def _matching(objects: list[Object], selector: Object) -> list[Any]:
 def claims_are_declared_and_used(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
     """A misspelt group or selector is admitted and then never satisfied; nothing says so."""
     templates = named(objects, "ResourceClaimTemplate")
-    instance = experiment.cluster.instance.name
+    instance = experiment.instance.name
     for pod in pods_of(objects):
         held = {
             claim["name"]: claim["resourceClaimTemplateName"]

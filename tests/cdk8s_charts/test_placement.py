@@ -75,7 +75,7 @@ def test_whatever_the_core_accepts_has_a_place(number: int) -> None:
 def test_enough_experiments_are_drawn_and_they_differ() -> None:
     drawn = [experiment for experiment, _ in generated()]
     assert len(drawn) == WANTED
-    assert {one.cluster.instance.name for one in drawn} == {"trn2.48xlarge", "trn2.3xlarge"}
+    assert {one.instance.name for one in drawn} == {"trn2.48xlarge", "trn2.3xlarge"}
     assert {one.baseline.serving.allocation for one in drawn} == {"dra", "device-plugin"}
     assert len({one.baseline.serving.devices for one in drawn}) >= 3
 

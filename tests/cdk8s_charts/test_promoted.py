@@ -14,7 +14,7 @@ from cdk8s_charts.parity import options
 from cdk8s_charts.promoted import ANNOTATION, scaled_object
 from cdk8s_charts.render import render
 from experiment import Experiment, load
-from experiment.arms import Serve
+from experiment.schema import Serve
 from tests.cdk8s_charts.conftest import of_kind
 from tests.conftest import REFERENCE
 
@@ -30,7 +30,7 @@ SERVICE, BALANCER = "qwen3-32b-service", "qwen3-32b-service-tls"
 
 
 def promoted_from(reference: Experiment, serve: Serve) -> Experiment:
-    serving = replace(reference.baseline.serving, api_key_secret="vllm-key")
+    serving = reference.baseline.serving.model_copy(update={"api_key_secret": "vllm-key"})
     arms = tuple(replace(arm, serving=serving) for arm in reference.arms)
     return replace(reference, arms=arms, serve=serve)
 

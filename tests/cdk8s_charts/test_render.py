@@ -22,6 +22,7 @@ from cdk8s_charts.render import render
 from experiment import Experiment
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.finding import Misuse
+from experiment.schema import Objectives
 from tests.cdk8s_charts.conftest import EXPERIMENTS, containers, of_kind, pods
 from tests.conftest import ROOT
 
@@ -47,7 +48,7 @@ def test_files_of_another_state_or_none_at_all_are_refused(
     with pytest.raises(Misuse, match="is not rendered there; run"):
         read(reference, tmp_path)
     write(texts(reference, files, tmp_path))
-    later = replace(reference, benchmark=replace(reference.benchmark, seed=2))
+    later = replace(reference, benchmark=reference.benchmark.model_copy(update={"seed": 2}))
     with pytest.raises(Misuse, match="rendered from another state"):
         read(later, tmp_path)
     (path,) = (tmp_path / reference.name).glob("30-qwen-vllm.yaml")
@@ -159,7 +160,7 @@ def test_arms_may_be_named_like_anything(reference: Experiment, name: str) -> No
 
 
 def test_the_benchmark_reads_every_plan_that_is_rendered(reference: Experiment) -> None:
-    settings = replace(reference.benchmark, slo=(("tpot_s", 0.05),))
+    settings = reference.benchmark.model_copy(update={"slo": Objectives(tpot_s=0.05)})
     texts_only = tuple(replace(p, text="x", messages=()) for p in reference.prompts)
     for variant in (
         reference,
@@ -201,7 +202,7 @@ def test_writing_removes_what_an_earlier_render_left(
 
 
 def test_the_plan_carries_each_arms_share_of_its_node_and_the_objectives(reference: Experiment) -> None:
-    settings = replace(reference.benchmark, slo=(("tpot_s", 0.05),))
+    settings = reference.benchmark.model_copy(update={"slo": Objectives(tpot_s=0.05)})
     told = plan(replace(reference, benchmark=settings))
     assert [arm["usd_per_hour"] for arm in told["arms"]] == [17.88, 17.88]
     assert told["slo"] == {"tpot_s": 0.05}

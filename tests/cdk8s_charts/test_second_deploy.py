@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 CHANGES: dict[str, Callable[[Experiment], Experiment]] = {
-    "region": lambda e: replace(e, cluster=replace(e.cluster, region="us-west-2")),
+    "region": lambda e: replace(e, cluster=e.cluster.model_copy(update={"region": "us-west-2"})),
     "devices": lambda e: with_serving(e, devices=4, tensor_parallel=16),
     "LNC": lambda e: with_serving(e, logical_nc_config=1),
     "allocation": lambda e: with_serving(e, allocation="device-plugin"),
@@ -124,7 +124,7 @@ def test_a_batch_number_moves_no_job(reference: Experiment) -> None:
     """Labels of a Job may change in place; what is compiled stays compiled."""
     jobs = []
     for nodes in (1, 2):
-        cluster = replace(reference.cluster, max_nodes=nodes)
+        cluster = reference.cluster.model_copy(update={"max_nodes": nodes})
         rendered = render(with_serving(replace(reference, cluster=cluster), devices=16))
         jobs.append({_name(item) for item in _objects(rendered) if item["kind"] == "Job"})
     assert jobs[0] == jobs[1]

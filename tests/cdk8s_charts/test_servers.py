@@ -18,9 +18,9 @@ from cdk8s_charts.command import serve_environment
 from cdk8s_charts.render import render
 from cdk8s_charts.serving import deployment, disruption_budget
 from experiment import Experiment
-from experiment.arms import Serve
 from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.naming import SERVICE_PORT
+from experiment.schema import Serve
 from tests.cdk8s_charts.conftest import containers, of_kind, pods
 from tests.cdk8s_charts.variations import with_serving
 

@@ -10,13 +10,13 @@ from experiment import Experiment
 
 def with_serving(experiment: Experiment, **settings: Any) -> Experiment:
     """All arms with other settings."""
-    arms = tuple(replace(arm, serving=replace(arm.serving, **settings)) for arm in experiment.arms)
+    arms = tuple(replace(arm, serving=arm.serving.model_copy(update=settings)) for arm in experiment.arms)
     return replace(experiment, arms=arms)
 
 
 def with_benchmark(experiment: Experiment, **settings: Any) -> Experiment:
     """Another benchmark."""
-    return replace(experiment, benchmark=replace(experiment.benchmark, **settings))
+    return replace(experiment, benchmark=experiment.benchmark.model_copy(update=settings))
 
 
 def with_arms(experiment: Experiment, count: int) -> Experiment:

@@ -104,7 +104,7 @@ def test_the_labs_models_have_the_sizes_that_were_run() -> None:
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_shares_of_a_full_node_leave_room_on_it(path: Path) -> None:
     experiment = load(path)
-    instance = experiment.cluster.instance
+    instance = experiment.instance
     if instance.neuron:
         share = pod_share(instance, devices=experiment.baseline.serving.devices)
         pods = instance.devices // experiment.baseline.serving.devices

@@ -19,7 +19,7 @@ import pytest
 
 from cdk8s_charts.render import render
 from experiment import Experiment, load
-from experiment.arms import Capacity, Network, Serve
+from experiment.schema import Capacity, Network, Serve
 from infra.app import build_app
 from infra.deployment_file import Lasting
 from tests.infra.findings import Finding, findings
@@ -48,32 +48,36 @@ def experiment() -> Experiment:
 @pytest.fixture(scope="session")
 def opened(experiment: Experiment) -> Experiment:
     """The same with nodes to start, room for two, a public endpoint, AWS reached inside the network."""
-    cluster = replace(
-        experiment.cluster,
-        admin_cidrs=("203.0.113.7/32",),
-        nodes=1,
-        max_nodes=2,
-        kubernetes="1.36",
-        network=Network(nat_gateways=2, interface_endpoints=True),
+    cluster = experiment.cluster.model_copy(
+        update={
+            "admin_cidrs": ("203.0.113.7/32",),
+            "nodes": 1,
+            "max_nodes": 2,
+            "kubernetes": "1.36",
+            "network": Network(nat_gateways=2, interface_endpoints=True),
+        }
     )
-    settings = replace(experiment.benchmark, concurrency=(1, 4))
+    settings = experiment.benchmark.model_copy(update={"concurrency": (1, 4)})
     return replace(experiment, name="opened", cluster=cluster, benchmark=settings)
 
 
 @pytest.fixture(scope="session")
 def rented(experiment: Experiment) -> Experiment:
     """The same on a capacity block in the second zone, devices by the device plugin, an arm promoted that scales."""
-    cluster = replace(
-        experiment.cluster,
-        off_at_utc="23:45",
-        capacity=Capacity(
-            kind="capacity-block",
-            reservation_id="cr-0123456789abcdef0",
-            availability_zone="us-east-2b",
-            ends_at="2026-12-01T11:30:00Z",
-        ),
+    cluster = experiment.cluster.model_copy(
+        update={
+            "off_at_utc": "23:45",
+            "capacity": Capacity(
+                kind="capacity-block",
+                reservation_id="cr-0123456789abcdef0",
+                availability_zone="us-east-2b",
+                ends_at="2026-12-01T11:30:00Z",
+            ),
+        }
     )
-    serving = replace(experiment.baseline.serving, allocation="device-plugin", logical_nc_config=1)
+    serving = experiment.baseline.serving.model_copy(
+        update={"allocation": "device-plugin", "logical_nc_config": 1}
+    )
     arms = tuple(replace(arm, serving=serving) for arm in experiment.arms)
     serve = Serve(arm="qwen-sd-vllm", replicas=1, max_replicas=2)
     return replace(experiment, name="rented", cluster=cluster, arms=arms, serve=serve)
@@ -83,20 +87,21 @@ def rented(experiment: Experiment) -> Experiment:
 def later(experiment: Experiment) -> Experiment:
     """The reference, changed under what is deployed: another first zone, a reservation there, and whatever else may
     move."""
-    cluster = replace(
-        experiment.cluster,
-        kubernetes="1.36",
-        admin_cidrs=("203.0.113.7/32",),
-        availability_zones=("us-east-2c", "us-east-2a"),
-        nodes=1,
-        max_nodes=3,
-        capacity=Capacity(
-            kind="reservation",
-            reservation_id="cr-0123456789abcdef0",
-            availability_zone="us-east-2c",
-        ),
-        network=Network(nat_gateways=3, interface_endpoints=True),
-        off_at_utc="05:00",
+    cluster = experiment.cluster.model_copy(
+        update={
+            "kubernetes": "1.36",
+            "admin_cidrs": ("203.0.113.7/32",),
+            "availability_zones": ("us-east-2c", "us-east-2a"),
+            "nodes": 1,
+            "max_nodes": 3,
+            "capacity": Capacity(
+                kind="reservation",
+                reservation_id="cr-0123456789abcdef0",
+                availability_zone="us-east-2c",
+            ),
+            "network": Network(nat_gateways=3, interface_endpoints=True),
+            "off_at_utc": "05:00",
+        }
     )
     return replace(experiment, cluster=cluster)
 

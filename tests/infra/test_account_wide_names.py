@@ -44,7 +44,7 @@ def test_every_chosen_name_that_is_account_wide_carries_the_region(
 
 
 def _there(experiment: Experiment, *, name: str, region: str) -> Experiment:
-    return replace(experiment, name=name, cluster=replace(experiment.cluster, region=region))
+    return replace(experiment, name=name, cluster=experiment.cluster.model_copy(update={"region": region}))
 
 
 @pytest.mark.parametrize("region", ["us-east-2", "ap-southeast-2", "ap-northeast-3"])

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from benchmark.metrics import BY_NAME, ERRORS, RUN_ACTIVE, TPOT
+from benchmark.metrics import BY_NAME, ERRORS, RUN_ACTIVE
 from experiment import Experiment
+from experiment.schema import Objectives
 from infra.alarms import Alarm, CompositeAlarm, MetricAlarm, alarms
 from infra.settings import Settings
 from tests.infra.templates import Deployment, Resource, resolved
@@ -72,7 +73,7 @@ def test_the_error_rate_is_the_mean_of_errors_over_all_cells_of_an_arm(experimen
 
 
 def test_every_expression_is_a_query_or_a_maximum_over_at_most_ten_metrics(opened: Experiment) -> None:
-    many = replace(opened, benchmark=replace(opened.benchmark, concurrency=(1, 2, 4, 8)))
+    many = replace(opened, benchmark=opened.benchmark.model_copy(update={"concurrency": (1, 2, 4, 8)}))
     for alarm in alarms(many, system_nodes=2):
         if isinstance(alarm, CompositeAlarm):
             continue
@@ -85,7 +86,7 @@ def test_every_expression_is_a_query_or_a_maximum_over_at_most_ten_metrics(opene
 
 
 def test_p99_covers_every_class_and_concurrency_of_an_arm(opened: Experiment) -> None:
-    many = replace(opened, benchmark=replace(opened.benchmark, concurrency=(1, 2, 4, 8)))
+    many = replace(opened, benchmark=opened.benchmark.model_copy(update={"concurrency": (1, 2, 4, 8)}))
     slow = [alarm for name, alarm in made(many).items() if name.startswith("p99-tpot-qwen-vllm")]
     watched = {
         tuple(one["Value"] for one in query["MetricStat"]["Metric"]["Dimensions"])
@@ -104,7 +105,9 @@ def test_p99_covers_every_class_and_concurrency_of_an_arm(opened: Experiment) ->
 
 def test_p99_is_held_against_the_objective_of_the_experiment(experiment: Experiment) -> None:
     assert metric(experiment, "p99-tpot-qwen-vllm").threshold == 0.2
-    own = replace(experiment, benchmark=replace(experiment.benchmark, slo=((TPOT.name, 0.05),)))
+    own = replace(
+        experiment, benchmark=experiment.benchmark.model_copy(update={"slo": Objectives(tpot_s=0.05)})
+    )
     assert metric(own, "p99-tpot-qwen-vllm").threshold == 0.05
 
 

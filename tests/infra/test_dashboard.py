@@ -52,7 +52,8 @@ def sweep(experiment: Experiment, arms: int) -> Experiment:
 
 def with_device_plugin(experiment: Experiment) -> Experiment:
     arms = tuple(
-        replace(arm, serving=replace(arm.serving, allocation="device-plugin")) for arm in experiment.arms
+        replace(arm, serving=arm.serving.model_copy(update={"allocation": "device-plugin"}))
+        for arm in experiment.arms
     )
     return replace(experiment, arms=arms)
 
@@ -72,7 +73,7 @@ def test_the_deployed_bodies_are_the_generated_ones(deployment: Deployment, expe
 @pytest.mark.parametrize("arms", [2, 3, 16])
 @pytest.mark.parametrize("concurrency", [(4,), (1, 4, 16)])
 def test_cloudwatch_takes_every_page(experiment: Experiment, arms: int, concurrency: tuple[int, ...]) -> None:
-    settings = replace(experiment.benchmark, concurrency=concurrency)
+    settings = experiment.benchmark.model_copy(update={"concurrency": concurrency})
     for body in bodies(replace(sweep(experiment, arms), benchmark=settings)):
         assert violations(body) == []
 
@@ -208,7 +209,7 @@ def test_the_dashboard_says_that_numbers_can_be_emulated(experiment: Experiment)
 def test_so_large_a_sweep_that_not_all_fits_keeps_the_comparison_and_says_what_it_lacks(
     experiment: Experiment,
 ) -> None:
-    settings = replace(experiment.benchmark, concurrency=(1, 4, 16))
+    settings = experiment.benchmark.model_copy(update={"concurrency": (1, 4, 16)})
     large = replace(sweep(experiment, 16), benchmark=settings)
     statistics = {graph["stat"] for graph in graphs(large) if graph["title"].startswith(TPOT.cloudwatch_name)}
     assert "p50" in statistics

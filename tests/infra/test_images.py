@@ -23,7 +23,7 @@ def test_every_placeholder_of_an_image_is_built_here() -> None:
 
 
 def test_an_image_is_built_only_for_an_experiment_that_runs_it(experiment: Experiment) -> None:
-    other = replace(experiment.benchmark, lm_eval=None)
+    other = experiment.benchmark.model_copy(update={"lm_eval": None})
     for one, wanted in (
         (experiment, {"BENCHMARK_IMAGE", "LMEVAL_IMAGE"}),
         (replace(experiment, benchmark=other), {"BENCHMARK_IMAGE"}),

@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from experiment import Experiment
-from experiment.arms import Capacity
 from experiment.catalogue.instances import INSTANCES
+from experiment.schema import Capacity
 from infra.constructs.capacity import needs_placement_group
 from infra.constructs.node_launch import network
 from tests.infra.templates import Deployment
@@ -115,8 +115,10 @@ def test_only_several_nodes_on_demand_stand_close_together(
     assert placement.properties["Strategy"] == "cluster"
     assert _launch(open_deployment)["Placement"] == {"GroupName": {"Ref": placement.logical_id}}
     reserved = Capacity(kind="reservation", reservation_id="cr-01234567", availability_zone="us-east-2a")
-    several = replace(experiment.cluster, max_nodes=2)
+    several = experiment.cluster.model_copy(update={"max_nodes": 2})
     assert needs_placement_group(replace(experiment, cluster=several))
-    assert not needs_placement_group(replace(experiment, cluster=replace(several, capacity=reserved)))
-    apart = replace(several, instance=INSTANCES["trn2.3xlarge"])
+    assert not needs_placement_group(
+        replace(experiment, cluster=several.model_copy(update={"capacity": reserved}))
+    )
+    apart = several.model_copy(update={"instance": "trn2.3xlarge"})
     assert not needs_placement_group(replace(experiment, cluster=apart)), "nothing joins what has no EFA"

@@ -10,11 +10,11 @@ import pytest
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from experiment import Experiment
-from experiment.arms import Capacity
 from experiment.catalogue.regions import ZONES
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.names import MAX_EXPERIMENT_NAME
 from experiment.naming import neuron_nodegroup
+from experiment.schema import Capacity
 from tests.infra.conftest import ADMIN, SECOND_ADMIN
 from tests.infra.templates import REGION, Deployment, Resource, resolved
 
@@ -129,12 +129,12 @@ def test_each_purchase_is_a_group_of_its_own(experiment: Experiment) -> None:
         ),
     ]
     names = {
-        neuron_nodegroup(replace(experiment, cluster=replace(experiment.cluster, capacity=one)))
+        neuron_nodegroup(replace(experiment, cluster=experiment.cluster.model_copy(update={"capacity": one})))
         for one in bought
     }
     assert len(names) == len(bought)
     longest = replace(experiment, name="x" * MAX_EXPERIMENT_NAME)
-    block = replace(experiment.cluster, capacity=bought[-1])
+    block = experiment.cluster.model_copy(update={"capacity": bought[-1]})
     assert len(neuron_nodegroup(replace(longest, cluster=block))) <= 63
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from experiment import Experiment
-from experiment.arms import Serve
+from experiment.schema import Serve
 from infra.dashboard import service_page
 from tests.infra.cloudwatch_rules import expanded, violations
 from tests.infra.templates import Deployment, resolved
@@ -87,7 +87,7 @@ def test_the_load_balancer_is_shown_where_there_is_one(experiment: Experiment) -
         return [line[-1]["expression"] for line in lines if "SEARCH" in str(line)]
 
     assert len(searches(SERVE)) == 4
-    assert searches(replace(SERVE, certificate_arn=None)) == []
+    assert searches(SERVE.model_copy(update={"certificate_arn": None})) == []
 
 
 def test_a_promoted_experiment_deploys_the_page(rented_deployment: Deployment, rented: Experiment) -> None:

@@ -16,7 +16,7 @@ def test_arms_beyond_the_fit_are_named_with_what_differs(reference: Experiment) 
     baseline, treated = reference.arms
     assert treated.speculation is not None
     other = replace(treated, speculation=replace(treated.speculation, num_speculative_tokens=15))
-    wider = replace(baseline, serving=replace(baseline.serving, max_num_seqs=2))
+    wider = replace(baseline, serving=baseline.serving.model_copy(update={"max_num_seqs": 2}))
     first, second = cautions(replace(reference, arms=(wider, other))).values()
     assert "qwen-vllm has 2 sequences;" in first
     assert "qwen-sd-vllm has k = 15;" in second

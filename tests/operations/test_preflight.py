@@ -16,8 +16,8 @@ import pytest
 from botocore.stub import Stubber
 
 from experiment import Experiment
-from experiment.arms import Capacity
 from experiment.finding import Outside
+from experiment.schema import Capacity
 from infra.addon_versions import ADDON_VERSIONS
 from infra.settings import Settings
 from operations.__main__ import main
@@ -170,7 +170,10 @@ def test_the_instance_must_be_offered_in_the_zone(
 
 def _with_block(experiment: Experiment, **changes: Any) -> Experiment:
     block = Capacity(kind="capacity-block", reservation_id=RESERVATION, availability_zone="us-east-2b")
-    return replace(experiment, cluster=replace(experiment.cluster, capacity=replace(block, **changes)))
+    return replace(
+        experiment,
+        cluster=experiment.cluster.model_copy(update={"capacity": block.model_copy(update=changes)}),
+    )
 
 
 def _reserved(**changes: Any) -> Aws:
@@ -336,7 +339,7 @@ def test_this_machine_must_be_among_the_admin_cidrs(experiment: Experiment, regi
 
     def judged(*cidrs: str) -> Finding:
         return network.admin_cidrs(
-            replace(experiment, cluster=replace(experiment.cluster, admin_cidrs=cidrs)), web
+            replace(experiment, cluster=experiment.cluster.model_copy(update={"admin_cidrs": cidrs})), web
         )
 
     assert judged("198.51.100.0/24", "203.0.113.0/24").state is State.FINE

@@ -77,7 +77,7 @@ def test_acceptance_that_ends_before_the_window_is_refused(reference: Experiment
 
 def test_no_step_times_are_guessed_for_another_pair(reference: Experiment) -> None:
     arm = reference.arms[1]
-    other = replace(arm, serving=replace(arm.serving, tensor_parallel=64))
+    other = replace(arm, serving=arm.serving.model_copy(update={"tensor_parallel": 64}))
     with pytest.raises(Misuse, match=r"at TP 64 are published; give --step-times"):
         published(other)
 

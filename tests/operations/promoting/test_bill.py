@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from experiment import Experiment
-from experiment.arms import Serve
+from experiment.schema import Serve
 from operations.promoting.bill import bill
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from benchmark.analyse.beside import beside
 from experiment import Experiment, load
-from experiment.arms import LmEval
 from experiment.naming import artifact_path
+from experiment.schema import LmEval
 from operations.aws import Aws
 from operations.aws_errors import AwsError
 from operations.running.context import StepError
@@ -64,9 +64,9 @@ def test_answers_follow_the_benchmark_of_their_round(swept: Driver) -> None:
 
 
 def test_without_questions_nobody_is_asked(experiment: Experiment) -> None:
-    silent = replace(experiment, benchmark=replace(experiment.benchmark, lm_eval=None))
+    silent = replace(experiment, benchmark=experiment.benchmark.model_copy(update={"lm_eval": None}))
     assert not [step for step in steps(silent) if step.name.startswith("quality")]
-    assert replace(silent.benchmark, lm_eval=LmEval(limit=1)) != silent.benchmark
+    assert silent.benchmark.model_copy(update={"lm_eval": LmEval(limit=1)}) != silent.benchmark
 
 
 def test_a_check_that_does_not_know_an_arm_is_one_line(experiment: Experiment) -> None:

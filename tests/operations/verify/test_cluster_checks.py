@@ -128,7 +128,8 @@ def test_a_missing_device_class_fails(reference: Experiment) -> None:
 
 def test_the_device_plugin_must_offer_every_device(reference: Experiment) -> None:
     arms = tuple(
-        replace(arm, serving=replace(arm.serving, allocation="device-plugin")) for arm in reference.arms
+        replace(arm, serving=arm.serving.model_copy(update={"allocation": "device-plugin"}))
+        for arm in reference.arms
     )
     plugin = replace(reference, arms=arms)
     assert _only(checks.device_class(plugin, [], [NODE])).passed
