@@ -108,7 +108,7 @@ def rehearse_with_cdk(
         report("aws cloudformation deploy --stack-name speculation-policies")
         policies = deploy_policies(client_of("cloudformation"))
         deployment = folder / "deployment.yaml"
-        deployment.write_text(f"permissions_boundary: {policies.boundary}\n", encoding="utf-8")
+        deployment.write_text(_deployment_file(policies.boundary, account=account), encoding="utf-8")
         deployed = bootstrap_and_deploy(
             context=context,
             deployment=deployment,
@@ -145,6 +145,15 @@ def rehearse_with_cdk(
             published=_published(read, client_of, account=account, region=region),
             images=deployed.images,
         )
+
+
+def _deployment_file(boundary: str, *, account: str) -> str:
+    """As it is filled in: an administrator and an address are resources that an empty file does not make."""
+    return (
+        f"permissions_boundary: {boundary}\n"
+        f"admins: [arn:aws:iam::{account}:role/rehearsal]\n"
+        "alarm_email: rehearsal@example.com\n"
+    )
 
 
 def _published(
