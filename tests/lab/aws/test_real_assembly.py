@@ -88,7 +88,7 @@ def test_what_is_applied_is_what_was_reviewed(real_rehearsal: Rehearsal) -> None
 
 def test_alarms_dashboards_and_the_daily_switch_off_are_read_back(real_rehearsal: Rehearsal) -> None:
     facts = real_rehearsal.facts
-    assert list(facts.dashboards) == ["qwen3-32b"]
+    assert list(facts.dashboards) == ["qwen3-32b-us-east-2"]
     assert "qwen3-32b-error-rate-qwen-sd-vllm" in facts.alarms
     assert facts.schedules
 
