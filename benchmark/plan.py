@@ -1,38 +1,177 @@
-"""The plan: which arms answer which prompts, how often and how many at once. Frozen; read by `plan_file`."""
+"""The plan: which arms answer which prompts, how often and how many at once.
+
+The charts make it, the pod reads it, options change it: the same model checks it each time.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+from itertools import chain
+from pathlib import Path
+from reprlib import repr as shown
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+
+from benchmark.errors import PlanError
+from benchmark.reading import json_of, text_of
+
+MOST_OUTPUT = 1 << 20
+"""Tokens of an answer, and of a decode step that nothing is known of."""
+_MOST_LEVELS, _MOST_ARMS, _MOST_DEPTH, _MOST_PROBLEMS, _MOST_URL = 64, 64, 32, 20, 2000
+_MOST_SECONDS, _MOST_USD = 1e6, 1e6
+_HOST = re.compile(r"[A-Za-z0-9._-]+")
+_NUMBERS = re.compile(r"[0-9.]+")
+_BRACKETED = re.compile(r"\[[^\[\]]+\](:[0-9]+)?")
+OBJECTIVES = ("ttft_s", "tpot_s", "e2e_s")
+"""What an SLO may bound."""
+
+
+def url_problem(value: Any) -> str | None:
+    """Why `value` is not the base URL of an arm. What may be secret in it is not repeated."""
+    wanted = "must be an http(s) URL that ends in /v1"
+    if not isinstance(value, str) or not value.isprintable() or any(map(str.isspace, value)):
+        return f"{shown(value)}; {wanted}, without spaces"
+    if "@" in value:
+        return "holds a user name or a password, which results would keep; put the API key into BENCHMARK_API_KEY"
+    if "?" in value or "#" in value:
+        return f"has a query or a fragment; {wanted}"
+    try:
+        parts = urlsplit(value)
+        port, host = parts.port, parts.hostname or ""
+        if "[" in parts.netloc:
+            host = str(IPv6Address(host)) if _BRACKETED.fullmatch(parts.netloc) else ""
+        else:
+            host = host.encode("idna").decode()
+        if _NUMBERS.fullmatch(host):
+            host = str(IPv4Address(host))
+    except ValueError as error:  # an encoding error is one
+        return f"{shown(value)} ({error}); {wanted}"
+    known = parts.scheme in ("http", "https") and port != 0 and len(value) <= _MOST_URL
+    return None if known and (":" in host or _HOST.fullmatch(host)) else f"{shown(value)}; {wanted}"
+
+
+def without_credentials(url: Any) -> Any:
+    """`url` without a user name and a password in it, as older runs may have recorded them."""
+    return re.sub(r"^(\w+://)[^/]*@", r"\1", url) if isinstance(url, str) else url
+
+
+def _shallow(value: Any) -> bool:
+    """Whether lists and objects in `value` are nested at most _MOST_DEPTH deep."""
+    level = [value]
+    for _ in range(_MOST_DEPTH):
+        parts = (
+            v.values() if isinstance(v, dict) else v if isinstance(v, (list, tuple)) else () for v in level
+        )
+        level = list(chain.from_iterable(parts))
+        if not level:
+            return True
+    return False
+
+
+def conversation(value: Any) -> bool:
+    """Messages, at least one of them the user's with text: the nonce goes in front of it."""
+    if not (isinstance(value, (list, tuple)) and all(isinstance(m, dict) for m in value) and _shallow(value)):
+        return False
+    return any(m.get("role") == "user" and isinstance(m.get("content"), str) for m in value)
+
+
+def _held_to(check: Callable[[Any], bool]) -> AfterValidator:
+    """Refuses what `check` does not hold for; the field says what it must be."""
+
+    def held(value: Any) -> Any:
+        if not check(value):
+            raise ValueError
+        return value
+
+    return AfterValidator(held)
+
+
+def _must_be(wanted: str, **limits: Any) -> Any:
+    return Field(description=wanted, **limits)
+
+
+def _whole(minimum: int, maximum: int) -> Any:
+    return _must_be(f"a whole number from {minimum} to {maximum}", ge=minimum, le=maximum)
+
+
+def _number(maximum: float, *, above: float | None = None, least: float = 0.0) -> Any:
+    """A number from `least`, or above `above`."""
+    bottom = f"from {least:g}" if above is None else f"above {above:g}"
+    return _must_be(f"a number {bottom} to {maximum:,.0f}", gt=above, ge=least, le=maximum)
+
+
+def _list(wanted: str, *, least: int = 1, most: int | None = None) -> Any:
+    """JSON has lists where a frozen model has tuples. One wrong entry says as much as a million."""
+    return _must_be(wanted, strict=False, min_length=least, max_length=most, fail_fast=True)
+
+
+def _levels(each: Any) -> Any:
+    return _list(f"a list of at most {_MOST_LEVELS}, each {each.description}", least=0, most=_MOST_LEVELS)
+
+
+_IN_FLIGHT, _PER_S = _whole(1, 4096), _number(10_000, least=0.0001)
+_OBJECTIVE = _number(_MOST_SECONDS, above=0)
+_FOR_ANY_OF = f"an object of seconds above 0 to {_MOST_SECONDS:,.0f} for any of {', '.join(OBJECTIVES)}"
+_NAMED = "printable ASCII, 1 to 128 characters, not starting with a colon"
+Name = Annotated[str, _must_be(_NAMED, pattern=r"^( +[!-~]|[!-9;-~])[ -~]*$", max_length=128)]
+"""CloudWatch takes it as a dimension value."""
+Tokens = Annotated[int, _whole(1, MOST_OUTPUT)]
 Message = Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arm:
+class _Part(BaseModel):
+    """A JSON object that knows its keys and does not guess types; null is as if the key were absent."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            return content
+        known = {field.alias or name for name, field in cls.model_fields.items()}
+        return {key: value for key, value in content.items() if value is not None or key not in known}
+
+    def to_dict(self, *, exclude_unset: bool = False) -> dict[str, Any]:
+        """As a plan file has it; `exclude_unset` leaves out what was not given."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=exclude_unset)
+
+
+class Arm(_Part):
     """One endpoint under test."""
 
-    name: str
-    url: str
+    name: Name
+    url: Annotated[
+        str, _held_to(lambda url: url_problem(url) is None), AfterValidator(lambda url: url.rstrip("/"))
+    ]
     """Base URL up to and including `/v1`, without a trailing slash."""
-    speculative_tokens: int = 0
+    speculative_tokens: Annotated[int, _whole(0, MOST_OUTPUT)] = 0
     """Draft tokens per step; 0 is plain decoding."""
-    max_tokens_per_step: int = 1
+    max_tokens_per_step: Tokens = 1
     """The most tokens that one decode step of this engine can yield."""
-    usd_per_hour: float | None = None
+    usd_per_hour: Annotated[int | float | None, _number(_MOST_USD)] = None
     """What the arm's share of its node costs."""
-    also_changes: tuple[str, ...] = ()
+    also_changes: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...],
+        _list(f"a list of at most {_MOST_LEVELS} texts", least=0, most=_MOST_LEVELS),
+        Field(exclude_if=lambda told: not told),
+    ] = ()
     """What is different in its engine beside the speculation, in words for the report."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """As a plan file has it."""
-        content = dict(vars(self))
-        if not content.pop("also_changes"):
-            return content
-        return content | {"also_changes": list(self.also_changes)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,48 +186,75 @@ class Load:
         return f"c{self.concurrency}" if self.rate_per_s is None else f"{self.rate_per_s:g}/s"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prompt:
+class Prompt(_Part):
     """One prompt; `messages` goes to /chat/completions, `prompt` to /completions. Exactly one is set."""
 
-    id: str
-    class_: str
-    prompt: str | None = None
-    messages: tuple[Message, ...] | None = None
-    max_tokens: int | None = None
+    id: Name
+    class_: Name = Field(alias="class")
+    prompt: Annotated[str | None, _held_to(bool), _must_be("text")] = Field(
+        None, exclude_if=lambda value: value is None
+    )
+    messages: Annotated[
+        Annotated[tuple[Message, ...], Field(strict=False, fail_fast=True)] | None,
+        _held_to(conversation),
+        _must_be("messages, one at least a user's with text content"),
+    ] = Field(None, exclude_if=lambda value: value is None)
+    max_tokens: Annotated[int | None, _whole(1, MOST_OUTPUT)] = Field(
+        None, exclude_if=lambda value: value is None
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """Everything that decides which requests are sent."""
+class Plan(_Part):
+    """Everything that decides which requests are sent, in the order of its file."""
 
-    experiment: str
-    model: str
-    baseline: str
-    arms: tuple[Arm, ...]
-    concurrency: tuple[int, ...]
-    requests: int
+    schema_: Annotated[int, _must_be("1", ge=1, le=1)] = Field(alias="schema")
+    experiment: Name
+    model: Annotated[
+        str,
+        _held_to(lambda value: bool(value.strip()) and value.isprintable() and len(value) < 500),
+        _must_be("the served model's name, printable, below 500 characters"),
+    ]
+    baseline: Name
+    arms: Annotated[tuple[Arm, ...], _list(f"a list of 1 to {_MOST_ARMS} arms", most=_MOST_ARMS)]
+    concurrency: Annotated[tuple[Annotated[int, _IN_FLIGHT], ...], _levels(_IN_FLIGHT)] = ()
+    requests: Annotated[int, _whole(1, 1_000_000)]
     """Measured requests per cell."""
-    warmup: int
+    warmup: Annotated[int, _whole(0, 100_000)] = 0
     """Unmeasured requests per arm before the first cell."""
-    seed: int
-    max_tokens: int
-    temperature: float
-    prompts: tuple[Prompt, ...]
-    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    seed: Annotated[int, _whole(0, (1 << 63) - 1)] = 1
+    max_tokens: Tokens
+    temperature: Annotated[float, _number(100)] = 0.0
+    extra_body: Annotated[
+        Mapping[str, Any],
+        _held_to(_shallow),
+        _must_be(f"a JSON object, nested at most {_MOST_DEPTH} deep"),
+    ] = Field(default_factory=dict)
     """Merged into each request body as it is."""
-    rate: tuple[float, ...] = ()
+    rate: Annotated[tuple[Annotated[float, _PER_S], ...], _levels(_PER_S)] = ()
     """Requests per second, a cell each, open loop; where given, `concurrency` counts for nothing."""
-    rounds: int = 1
+    rounds: Annotated[int, _whole(1, 10_000)] = 1
     """Passes over all cells, `requests` in each."""
-    duration_s: float | None = None
+    duration_s: Annotated[int | float | None, _number(31 * 86_400, above=0)] = None
     """Where given, rounds are begun until this time of loading has passed."""
-    simultaneous: bool = False
+    simultaneous: Annotated[bool, _must_be("true or false")] = False
     """Whether the arms are loaded at once instead of in turns."""
-    ignore_eos: bool = False
+    ignore_eos: Annotated[bool, _must_be("true or false")] = False
     """Whether answers are forced to max_tokens. What follows an answer's end is no natural text."""
-    slo: Mapping[str, float] | None = None
+    slo: Annotated[
+        Mapping[
+            Annotated[str, Field(pattern=f"^({'|'.join(OBJECTIVES)})$")], Annotated[int | float, _OBJECTIVE]
+        ]
+        | None,
+        _must_be(_FOR_ANY_OF, min_length=1),
+    ] = None
     """Objectives for goodput: ttft_s, tpot_s, e2e_s, each optional."""
+    prompts: Annotated[tuple[Prompt, ...], _list("a list of at least one prompt")]
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if found := list(_contradictions(self)):
+            raise PlanError(_one_line(found))
+        return self
 
     @property
     def loads(self) -> tuple[Load, ...]:
@@ -117,30 +283,6 @@ class Plan:
                 return own
         return prompt.max_tokens or self.max_tokens
 
-    def to_dict(self) -> dict[str, Any]:
-        """The plan as its JSON file has it."""
-        return {
-            "schema": 1,
-            "experiment": self.experiment,
-            "model": self.model,
-            "baseline": self.baseline,
-            "arms": [arm.to_dict() for arm in self.arms],
-            "concurrency": list(self.concurrency),
-            "requests": self.requests,
-            "warmup": self.warmup,
-            "seed": self.seed,
-            "max_tokens": self.max_tokens,
-            "temperature": self.temperature,
-            "extra_body": dict(self.extra_body),
-            "rate": list(self.rate),
-            "rounds": self.rounds,
-            "duration_s": self.duration_s,
-            "simultaneous": self.simultaneous,
-            "ignore_eos": self.ignore_eos,
-            "slo": None if self.slo is None else dict(self.slo),
-            "prompts": [_prompt_dict(prompt) for prompt in self.prompts],
-        }
-
     def sha256(self) -> str:
         """Identity of the plan: what is asked of whom. An arm at another address or price, or told of in other words, is
         the same arm."""
@@ -150,12 +292,94 @@ class Plan:
         return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _prompt_dict(prompt: Prompt) -> dict[str, Any]:
-    content: dict[str, Any] = {"id": prompt.id, "class": prompt.class_}
-    if prompt.messages is not None:
-        content["messages"] = [dict(message) for message in prompt.messages]
-    else:
-        content["prompt"] = prompt.prompt
-    if prompt.max_tokens is not None:
-        content["max_tokens"] = prompt.max_tokens
-    return content
+def load(path: Path) -> Plan:
+    """Read and check the plan at `path`. Raises PlanError."""
+    try:
+        content = json_of(text_of(path))
+    except OSError as error:
+        raise PlanError(f"{path}: cannot be read ({error.strerror}); name an existing plan file") from error
+    except ValueError as error:
+        raise PlanError(f"{path}: not JSON ({error}); a plan is one JSON object") from error
+    try:
+        return from_dict(content)
+    except PlanError as error:
+        raise PlanError(f"{path}: {error}") from error
+
+
+def from_dict(content: Any) -> Plan:
+    """Check `content` and freeze it. Raises PlanError that names all problems, separated by semicolons."""
+    if not isinstance(content, dict):
+        raise PlanError(f"a plan is one JSON object, not {type(content).__name__}")
+    content = {key: value for key, value in content.items() if value is not None}
+    try:
+        return Plan.model_validate(content)
+    except ValidationError as error:
+        problems = _told("", Plan, content, error)
+    for key, part in _PARTS.items():
+        for index, entry in enumerate(content[key] if isinstance(content.get(key), list) else ()):
+            problems += _wrong(f"{key}[{index}]", part, entry)
+    raise PlanError(_one_line(problems))
+
+
+_PARTS: dict[Any, type[_Part]] = {"arms": Arm, "prompts": Prompt}
+
+
+def _wrong(where: str, part: type[_Part], content: Any) -> list[str]:
+    if not isinstance(content, dict):
+        return [f"{where}: {shown(content)} is not a JSON object"]
+    try:
+        part.model_validate(content)
+    except ValidationError as error:
+        return _told(f"{where}.", part, content, error)
+    return []
+
+
+def _told(where: str, part: type[_Part], content: dict[str, Any], error: ValidationError) -> list[str]:
+    """What pydantic found, in our words: a line for each wrong field of `part`, unknown keys first."""
+    fields = {field.alias or name: field for name, field in part.model_fields.items()}
+    errors = [(*one["loc"], one["type"]) for one in error.errors(include_url=False, include_input=False)]
+    # Wrong entries of a part have lines of their own, and make a list seem too short.
+    wrong = {
+        key: None
+        for key, *rest in errors
+        if (key not in _PARTS or len(rest) == 1) and not (rest == ["too_short"] and content[str(key)])
+    }
+    known = ", ".join(fields)
+    lines = [f"{where}{_key(str(key))}: unknown; known are {known}" for key in wrong if key not in fields]
+    for key in fields:
+        if key == "url" and key in wrong:
+            lines.append(f"{where}{key}: {url_problem(content.get(key))}")
+        elif key in wrong:
+            value = shown(content[key]) if key in content else "missing"
+            lines.append(f"{where}{key}: {value}; must be {fields[key].description}")
+    return lines
+
+
+def _one_line(problems: list[str]) -> str:
+    more = len(problems) - _MOST_PROBLEMS
+    return "; ".join([*problems[:_MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])])
+
+
+def _contradictions(plan: Plan) -> Iterable[str]:
+    names = [arm.name for arm in plan.arms]
+    yield from (f"arms: the name {name!r} appears twice" for name in _repeated(names))
+    yield from (f"concurrency: {level} appears twice" for level in _repeated(plan.concurrency))
+    yield from (f"rate: {level} appears twice" for level in _repeated(plan.rate))
+    if not plan.loads:
+        yield "concurrency: missing; must be a list of whole numbers from 1, unless `rate` is given"
+    if plan.duration_s is not None and plan.rounds > 1:
+        yield "rounds: a plan with duration_s begins as many as fit; leave one of the two out"
+    yield from (f"prompts: the id {id_!r} appears twice" for id_ in _repeated(p.id for p in plan.prompts))
+    if plan.baseline not in names:
+        yield f"baseline: {plan.baseline!r} is no arm; the arms are {', '.join(names)}"
+    for index, prompt in enumerate(plan.prompts):
+        if (prompt.prompt is None) == (prompt.messages is None):
+            yield f"prompts[{index}]: needs exactly one of `prompt` and `messages`"
+
+
+def _repeated(values: Iterable[Any]) -> list[Any]:
+    return sorted(value for value, times in Counter(values).items() if times > 1)
+
+
+def _key(key: str) -> str:
+    return key if key.isidentifier() and len(key) < 60 else shown(key)

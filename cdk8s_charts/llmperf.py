@@ -10,7 +10,7 @@ import cdk8s_plus_27 as kplus
 from cdk8s_charts import measuring, pod
 from cdk8s_charts.lift import authored, content_suffix, place
 from cdk8s_charts.measuring import JOB_UID, RESULTS
-from cdk8s_charts.plan import plan, plan_object, plan_text
+from cdk8s_charts.plan import plan_object, plan_text
 from cdk8s_charts.serving import api_key
 from experiment.naming import (
     ACCOUNT_PLACEHOLDER,
@@ -25,8 +25,6 @@ from experiment.naming import (
 
 if TYPE_CHECKING:
     from experiment.arms import Experiment
-
-__all__ = ["cron_job", "llmperf_chart", "plan", "plan_object"]
 
 _PLAN_MOUNT = "/plan"
 _BENCHMARK = ["python", "-m", "benchmark"]

@@ -13,14 +13,14 @@ MAY_IMPORT = {
     "benchmark": set[str](),
     "store": set[str](),
     "policy": set[str](),
-    "cdk8s_charts": {"experiment"},
+    "cdk8s_charts": {"experiment", "benchmark"},
     "infra": {"cdk8s_charts", "experiment", "benchmark"},
     "operations": {"infra", "cdk8s_charts", "experiment", "benchmark", "store"},
     "lab": {"infra", "cdk8s_charts", "experiment", "benchmark"},
 }
 FORBIDDEN = {
     "experiment": {"boto3", "jsii", "aws_cdk", "cdk8s", "aiohttp", "time", "datetime", "random"},
-    "benchmark": {"jsii", "aws_cdk", "cdk8s", "pydantic"},
+    "benchmark": {"jsii", "aws_cdk", "cdk8s"},
     "store": {"jsii", "aws_cdk", "cdk8s", "pydantic"},
 }
 

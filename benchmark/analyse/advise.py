@@ -15,8 +15,7 @@ from benchmark.analyse.forecast import Sample
 from benchmark.analyse.samples import sample
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
-from benchmark.plan import Arm, Plan
-from benchmark.plan_file import from_dict
+from benchmark.plan import Arm, Plan, from_dict
 
 
 def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from benchmark.analyse.cells import token_source
 from benchmark.analyse.comparison import MIN_PROMPTS
 from benchmark.measure.journal import RawRun
 from benchmark.measure.lag import LIMIT_S
-from benchmark.plan import Plan
-from benchmark.plan_file import from_dict
+from benchmark.plan import Plan, from_dict
 
 
 def is_aa(plan: Plan) -> bool:

@@ -12,7 +12,7 @@ from benchmark.analyse.two_runs import compare_runs
 from benchmark.errors import ResultsError
 from benchmark.measure.extent import extent
 from benchmark.measure.journal import RawRun
-from benchmark.plan_file import from_dict
+from benchmark.plan import from_dict
 
 
 def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float) -> dict[str, Any]:

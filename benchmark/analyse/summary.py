@@ -55,8 +55,7 @@ from benchmark.analyse.explanation import explain
 from benchmark.measure.extent import extent
 from benchmark.measure.journal import RawRun
 from benchmark.metrics import COMPARED
-from benchmark.plan import Load, Plan
-from benchmark.plan_file import from_dict
+from benchmark.plan import Load, Plan, from_dict
 from benchmark.writing import write_whole
 
 FILE_NAME = "summary.json"

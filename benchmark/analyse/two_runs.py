@@ -18,8 +18,7 @@ from benchmark.analyse.values import request_values
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
 from benchmark.metrics import COMPARED, Metric
-from benchmark.plan import Arm, Plan
-from benchmark.plan_file import from_dict
+from benchmark.plan import Arm, Plan, from_dict
 
 _METRIC = COMPARED[0]
 _MAY_DIFFER = ("max_tokens", "temperature", "extra_body", "ignore_eos", "simultaneous")

@@ -21,7 +21,7 @@ from benchmark.errors import ResultsError
 from benchmark.measure.client import one_line
 from benchmark.measure.plausible import believed
 from benchmark.measure.records import RequestRecord
-from benchmark.plan_file import url_problem, without_credentials
+from benchmark.plan import url_problem, without_credentials
 from benchmark.reading import json_of, text_of
 
 EXPORT, CONFIG, INPUTS = "profile_export.jsonl", "profile_export_aiperf.json", "inputs.json"

@@ -15,8 +15,7 @@ from benchmark.errors import PlanError
 from benchmark.measure.counts import MOST_TOKENS
 from benchmark.measure.plausible import believed
 from benchmark.measure.records import BlockRecord, Record, RequestRecord, RunRecord
-from benchmark.plan import Load, Plan
-from benchmark.plan_file import from_dict, without_credentials
+from benchmark.plan import Load, Plan, from_dict, without_credentials
 
 _MOST_SECONDS = 1e7
 """No request and no block takes so long."""

@@ -11,8 +11,7 @@ from benchmark.measure.extent import loaded_s, requests_per_round
 from benchmark.measure.journal import LeftOut
 from benchmark.measure.records import BlockRecord, Provenance, RunRecord
 from benchmark.measure.schedule import Block, Pair, Turn
-from benchmark.plan import Plan
-from benchmark.plan_file import from_dict
+from benchmark.plan import Plan, from_dict
 
 
 @dataclass

@@ -17,7 +17,7 @@ from benchmark.analyse.values import request_values
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import to_json
 from benchmark.metrics import METRICS
-from benchmark.plan_file import from_dict
+from benchmark.plan import from_dict
 from benchmark.writing import write_whole
 
 REQUESTS, CELLS, COMPARISONS = "requests.csv", "cells.csv", "comparisons.csv"

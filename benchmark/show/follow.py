@@ -15,7 +15,7 @@ from typing import Protocol
 from benchmark.errors import PublishError
 from benchmark.measure import journal
 from benchmark.measure.records import RunRecord
-from benchmark.plan_file import from_dict
+from benchmark.plan import from_dict
 from benchmark.show.publish import CloudWatch, publish, send_run_active
 
 EVERY_S = 60.0

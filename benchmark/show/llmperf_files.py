@@ -20,8 +20,7 @@ from benchmark.analyse.stats import percentile
 from benchmark.analyse.values import gaps, output_tokens, request_values
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
-from benchmark.plan import Arm, Plan
-from benchmark.plan_file import from_dict
+from benchmark.plan import Arm, Plan, from_dict
 from benchmark.writing import write_whole
 
 FOLDER = "llmperf"

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from benchmark.errors import PublishError
 from benchmark.measure.journal import RawRun
 from benchmark.metrics import RUN_ACTIVE
-from benchmark.plan_file import from_dict
+from benchmark.plan import from_dict
 from benchmark.show.datums import Parcel, calls, metrics_of, parcels, request_id
 from benchmark.show.ledger import Ledger
 from benchmark.show.quoted import CUSTOM_METRIC_MONTH, PUT_METRIC_DATA

@@ -8,8 +8,7 @@ from typing import Any
 
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
-from benchmark.plan import Plan, Prompt
-from benchmark.plan_file import from_dict
+from benchmark.plan import Plan, Prompt, from_dict
 
 MOST_CHARS = 600
 """Of a text on the page; the journal has all of it."""

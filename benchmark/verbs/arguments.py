@@ -8,7 +8,6 @@ from pathlib import Path
 from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any
 
-from benchmark.plan_file import url_problem
 from benchmark.reading import json_of
 
 if TYPE_CHECKING:
@@ -22,6 +21,8 @@ def address(text: str) -> tuple[str, str]:
     name, equals, url = text.partition("=")
     if not (name and equals):
         raise argparse.ArgumentTypeError("is not NAME=URL with an http(s) URL")
+    from benchmark.plan import url_problem  # loads pydantic
+
     if why := url_problem(url):
         raise argparse.ArgumentTypeError(f"{shown(name)}: {why}")
     return name, url.rstrip("/")
@@ -35,9 +36,9 @@ def names(text: str) -> tuple[str, ...]:
     return found
 
 
-def levels(text: str) -> tuple[int, ...]:
+def levels(text: str) -> list[int]:
     """Whole numbers above 0 with commas between them, each once."""
-    return tuple(dict.fromkeys(map(positive, text.split(","))))
+    return list(dict.fromkeys(map(positive, text.split(","))))
 
 
 def whole(text: str) -> int:
@@ -84,9 +85,9 @@ def share(text: str) -> float:
     return value
 
 
-def rates(text: str) -> tuple[float, ...]:
+def rates(text: str) -> list[float]:
     """Numbers above 0 with commas between them, each once."""
-    return tuple(dict.fromkeys(map(number, text.split(","))))
+    return list(dict.fromkeys(map(number, text.split(","))))
 
 
 def named(text: str) -> tuple[str, str]:
@@ -163,13 +164,17 @@ def add_declared(group: argparse.ArgumentParser | argparse._ArgumentGroup) -> No
         group.add_argument(option, type=type_, action="append", default=[], metavar="NAME=X", help=help_)
 
 
+def of_arms(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """What `add_declared` reads, by the field of an arm and its name."""
+    return {
+        "speculative_tokens": dict(options.speculative_tokens),
+        "max_tokens_per_step": dict(options.tokens_per_step),
+        "usd_per_hour": dict(options.usd_per_hour),
+    }
+
+
 def read_declared(options: argparse.Namespace) -> RawRun:
     """The journal of DIR, with what the options declare. Raises ResultsError or PlanError."""
     from benchmark.overrides import declared
 
-    return declared(
-        recorded(options.folder),
-        speculative_tokens=dict(options.speculative_tokens),
-        tokens_per_step=dict(options.tokens_per_step),
-        usd_per_hour=dict(options.usd_per_hour),
-    )
+    return declared(recorded(options.folder), of_arms(options))

@@ -88,7 +88,7 @@ def _usable(opening: Any, exports: dict[str, Export]) -> list[Any]:
 def _plan(exports: dict[str, Export], options: argparse.Namespace) -> Plan:
     """The plan that would have measured this, as far as the exports tell."""
     from benchmark.errors import ResultsError
-    from benchmark.plan_file import from_dict
+    from benchmark.plan import from_dict
 
     first = next(iter(exports.values()))
     loads = {(export.concurrency, export.rate_per_s) for export in exports.values()}
@@ -126,7 +126,7 @@ def _arm(name: str, export: Export, drafted: int | None, most: int) -> dict[str,
 
 
 def _prompt(id_: str, content: Any, class_: str) -> dict[str, Any]:
-    from benchmark.plan_file import conversation
+    from benchmark.plan import conversation
 
     if conversation(content):
         return {"id": id_, "class": class_, "messages": content}

@@ -53,12 +53,10 @@ def execute(options: argparse.Namespace) -> int:
     from benchmark.measure.interrupt import run_until_signalled
     from benchmark.measure.progress import Progress
     from benchmark.measure.run import run
-    from benchmark.overrides import overridden
     from benchmark.verbs.report import show, summarised
 
-    plan = overridden(run_options.plan(options), run_options.overrides(options))
     work = run(
-        plan,
+        run_options.plan(options),
         out=options.out,
         timeout_s=options.timeout,
         progress=Progress(sys.stderr),

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 from benchmark.verbs import arguments
 
 if TYPE_CHECKING:
-    from benchmark.overrides import Overrides
     from benchmark.plan import Plan
 
 _DEFAULTS = {"concurrency": [4], "requests": 32, "warmup": 4, "seed": 1}
 """Of a run without a plan."""
 _SAME = "model baseline classes concurrency rate requests rounds warmup max_tokens seed simultaneous ignore_eos extra_body slo"
-"""Options whose values go into the overrides as they are."""
+"""Options that change what the plan calls the same, or choose from it."""
 
 
 def configure_arms(group: argparse._ArgumentGroup) -> None:
@@ -83,10 +82,14 @@ def configure_load(group: argparse._ArgumentGroup) -> None:
 
 
 def plan(options: argparse.Namespace) -> Plan:
-    """The plan as it is in its file, or one made of prompts and options."""
-    from benchmark.plan_file import from_dict, load
+    """The plan of a file, or one made of prompts, with what the options change."""
+    from benchmark.overrides import overridden
+    from benchmark.plan import from_dict, load
 
-    return load(options.plan) if options.plan else from_dict(_plan_of_prompts(options))
+    whole = load(options.plan) if options.plan else from_dict(_plan_of_prompts(options))
+    settings = {name: getattr(options, name) for name in _SAME.split()}
+    of_arms = {"url": dict(options.arm)} | arguments.of_arms(options)
+    return overridden(whole, of_arms, duration_s=options.duration, **settings)
 
 
 def _plan_of_prompts(options: argparse.Namespace) -> dict[str, Any]:
@@ -121,17 +124,3 @@ def _arm(name: str, url: str, options: argparse.Namespace, max_tokens: int, base
     drafted = dict(options.speculative_tokens).get(name, 0 if name == baseline else None)
     per_step = max_tokens if drafted is None else drafted + 1
     return {"name": name, "url": url, "speculative_tokens": drafted or 0, "max_tokens_per_step": per_step}
-
-
-def overrides(options: argparse.Namespace) -> Overrides:
-    """What the options change about the plan."""
-    from benchmark.overrides import Overrides
-
-    return Overrides(
-        urls=dict(options.arm),
-        speculative_tokens=dict(options.speculative_tokens),
-        tokens_per_step=dict(options.tokens_per_step),
-        usd_per_hour=dict(options.usd_per_hour),
-        duration_s=options.duration,
-        **{name: getattr(options, name) for name in _SAME.split()},
-    )

@@ -56,7 +56,7 @@ def _measure(server: Served, concurrency: int, out: Path) -> Iterator[Accuracy]:
 
 
 def _plan(server: Served, concurrency: int) -> Plan:
-    from benchmark.plan_file import from_dict
+    from benchmark.plan import from_dict
     from benchmark.selftest.timetable import MODEL, SIZES
 
     return from_dict(

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmark.measure.journal import Journal, RawRun
 from benchmark.measure.records import Record, RequestRecord, RunRecord
-from benchmark.plan_file import from_dict
+from benchmark.plan import from_dict
 from tests.benchmark.conftest import plan_content
 
 WALL = 1_790_000_040.0

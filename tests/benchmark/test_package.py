@@ -29,8 +29,8 @@ def imported(path: Path) -> set[str]:
     return found
 
 
-def test_the_package_travels_alone_with_two_libraries() -> None:
-    allowed = {"benchmark", "aiohttp", "boto3", "botocore", *sys.stdlib_module_names}
+def test_the_package_travels_alone_with_three_libraries() -> None:
+    allowed = {"benchmark", "aiohttp", "boto3", "botocore", "pydantic", *sys.stdlib_module_names}
     for path in PACKAGE.rglob("*.py"):
         of_the_page = {"jinja2", "matplotlib"} if path.is_relative_to(PACKAGE / "show") else set()
         assert imported(path) <= allowed | of_the_page, path
@@ -48,7 +48,7 @@ MODULES = ("verbs.run", "verbs.report", "verbs.publish", "show.page", "show.publ
         ),
         (
             "import sys; from benchmark.__main__ import main\ntry: main(['--help'])\nexcept SystemExit: pass",
-            "aiohttp boto3 asyncio",
+            "aiohttp boto3 pydantic asyncio",
         ),
     ],
     ids=["every module", "help"],

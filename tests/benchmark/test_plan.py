@@ -9,9 +9,8 @@ import pytest
 from benchmark.errors import PlanError
 from benchmark.measure.body import request_body, request_path
 from benchmark.measure.schedule import pairs
-from benchmark.overrides import Overrides, overridden
-from benchmark.plan import Load, Plan
-from benchmark.plan_file import from_dict, load
+from benchmark.overrides import overridden
+from benchmark.plan import Load, Plan, from_dict, load
 from tests.benchmark.conftest import plan_content
 
 
@@ -75,26 +74,28 @@ def test_a_file_that_is_no_plan_is_refused_by_its_name(tmp_path: Path) -> None:
 
 
 def test_overrides_change_what_they_name_and_nothing_else() -> None:
-    changed = overridden(plan(), Overrides(urls={"spec": "http://other/v1"}, classes=("raw",), requests=3))
+    changed = overridden(plan(), {"url": {"spec": "http://other/v1"}}, classes=("raw",), requests=3)
     assert changed.arm("spec").url == "http://other/v1"
     assert (changed.classes, changed.requests, changed.max_tokens) == (("raw",), 3, 13)
-    assert overridden(plan(), Overrides()) == plan()
+    assert overridden(plan(), {}) == plan()
 
 
 def test_an_override_of_the_tokens_also_caps_single_prompts() -> None:
     prompts = [{"id": "a", "class": "x", "prompt": "p", "max_tokens": 50}]
-    assert overridden(plan(prompts=prompts), Overrides(max_tokens=8)).prompts[0].max_tokens == 8
-    assert overridden(plan(prompts=prompts), Overrides(max_tokens=80)).prompts[0].max_tokens == 50
+    assert overridden(plan(prompts=prompts), {}, max_tokens=8).prompts[0].max_tokens == 8
+    assert overridden(plan(prompts=prompts), {}, max_tokens=80).prompts[0].max_tokens == 50
 
 
-@pytest.mark.parametrize("overrides", [Overrides(urls={"x": "http://h/v1"}), Overrides(classes=("x",))])
-def test_an_override_of_something_unknown_is_refused(overrides: Overrides) -> None:
+@pytest.mark.parametrize(
+    "given", [{"of_arms": {"url": {"x": "http://h/v1"}}}, {"of_arms": {}, "classes": ("x",)}]
+)
+def test_an_override_of_something_unknown_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(PlanError, match="'x' is not in the plan"):
-        overridden(plan(), overrides)
+        overridden(plan(), **given)
 
 
 def test_an_address_does_not_change_what_plan_it_is() -> None:
-    assert overridden(plan(), Overrides(urls={"spec": "http://h/v1"})).sha256() == plan().sha256()
+    assert overridden(plan(), {"url": {"spec": "http://h/v1"}}).sha256() == plan().sha256()
     assert plan(requests=7).sha256() != plan().sha256()
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from benchmark import plan_file
+from benchmark.plan import from_dict
 from cdk8s_charts.claims import DRIVER
-from cdk8s_charts.llmperf import plan
 from cdk8s_charts.manifest_file import ManifestFile, read, stale, texts, write
 from cdk8s_charts.placeholders import PLACEHOLDERS, fill, names_in
+from cdk8s_charts.plan import plan, plan_text
 from cdk8s_charts.render import render
 from experiment import Experiment
 from experiment.catalogue.runtimes import RUNTIMES
@@ -167,7 +167,13 @@ def test_the_benchmark_reads_every_plan_that_is_rendered(reference: Experiment) 
         replace(reference, benchmark=settings),
         replace(reference, prompts=texts_only),
     ):
-        assert plan_file.from_dict(plan(variant)).experiment == reference.name
+        assert from_dict(json.loads(plan_text(variant))) == plan(variant)
+
+
+def test_a_plan_that_the_benchmark_would_refuse_is_not_rendered(reference: Experiment) -> None:
+    crowded = replace(reference, benchmark=reference.benchmark.model_copy(update={"concurrency": [4, 5000]}))
+    with pytest.raises(Misuse, match=r"^concurrency = 5000: .* equal to 4096; the benchmark would not take"):
+        plan(crowded)
 
 
 def test_the_plan_declares_what_speculation_changes_beside(reference: Experiment) -> None:
@@ -175,10 +181,9 @@ def test_the_plan_declares_what_speculation_changes_beside(reference: Experiment
     plain, drafting = (replace(arm, runtime=native) for arm in reference.arms)
     assert drafting.speculation is not None
     eagle3 = replace(drafting, speculation=replace(drafting.speculation, mode="eagle3"))
-    told = plan(replace(reference, arms=(plain, eagle3)))["arms"]
-    assert "also_changes" not in told[0]
-    assert told[1]["also_changes"] == list(native.modes["eagle3"].also_changes) != []
-    assert plan_file.from_dict(plan(replace(reference, arms=(plain, eagle3)))).arms[1].also_changes
+    told = plan(replace(reference, arms=(plain, eagle3))).arms
+    assert "also_changes" not in told[0].to_dict()
+    assert told[1].also_changes == native.modes["eagle3"].also_changes != ()
 
 
 def test_images_are_pinned_by_full_tag(case: Case) -> None:
@@ -204,6 +209,6 @@ def test_writing_removes_what_an_earlier_render_left(
 def test_the_plan_carries_each_arms_share_of_its_node_and_the_objectives(reference: Experiment) -> None:
     settings = reference.benchmark.model_copy(update={"slo": Objectives(tpot_s=0.05)})
     told = plan(replace(reference, benchmark=settings))
-    assert [arm["usd_per_hour"] for arm in told["arms"]] == [17.88, 17.88]
-    assert told["slo"] == {"tpot_s": 0.05}
-    assert "slo" not in plan(reference)
+    assert list(told.prices.values()) == [17.88, 17.88]
+    assert told.slo == {"tpot_s": 0.05}
+    assert '"slo"' not in plan_text(reference)

@@ -15,7 +15,7 @@ from benchmark.measure import journal
 from benchmark.measure.earlier import earlier
 from benchmark.measure.journal import FILE_NAME
 from benchmark.measure.records import BlockRecord, RequestRecord, to_json
-from benchmark.plan_file import from_dict
+from benchmark.plan import from_dict
 from benchmark.reading import MOST_LINE_BYTES
 from benchmark.show import page
 from benchmark.show.publish import publish

@@ -18,7 +18,7 @@ import pytest
 
 from benchmark.__main__ import main
 from benchmark.measure import journal
-from benchmark.plan_file import load, url_problem
+from benchmark.plan import load, url_problem
 from tests.benchmark.conftest import WritePlan, plan_content
 from tests.benchmark.endpoint import Endpoint
 from tests.benchmark.measure.test_run import lose
@@ -409,7 +409,7 @@ def test_a_full_standard_output_is_one_line(write_plan: WritePlan, tmp_path: Pat
 
 def test_what_a_plan_accepts_is_loaded_again_the_same(write_plan: WritePlan, tmp_path: Path) -> None:
     """Options make a plan that is checked like a file."""
-    from benchmark.overrides import Overrides, overridden
+    from benchmark.overrides import overridden
 
     plan = load(write_plan())
-    assert overridden(plan, Overrides()) == plan
+    assert overridden(plan, {}) == plan

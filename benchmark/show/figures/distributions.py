@@ -12,8 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from benchmark.analyse.stats import percentile
 from benchmark.measure.journal import RawRun
 from benchmark.metrics import INTER_CHUNK_LATENCY, TPOT, TTFT, Metric
-from benchmark.plan import Plan
-from benchmark.plan_file import from_dict
+from benchmark.plan import Plan, from_dict
 from benchmark.show.figures import series
 from benchmark.show.figures.canvas import Figure, Look, Panel, looks, panel
 from benchmark.show.wording import load_of, load_text

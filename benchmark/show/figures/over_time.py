@@ -11,8 +11,7 @@ from benchmark.analyse.stats import percentile
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import E2E, TPOT, TTFT, Metric
-from benchmark.plan import Load, Plan
-from benchmark.plan_file import from_dict
+from benchmark.plan import Load, Plan, from_dict
 from benchmark.show.figures import series
 from benchmark.show.figures.canvas import FAILED, Figure, Look, Panel, looks, panel
 from benchmark.show.wording import load_text

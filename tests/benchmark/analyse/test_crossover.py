@@ -3,8 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmark.analyse.crossover import crossovers
-from benchmark.plan import Plan
-from benchmark.plan_file import from_dict
+from benchmark.plan import Plan, from_dict
 from tests.benchmark.conftest import plan_content
 
 

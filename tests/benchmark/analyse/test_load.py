@@ -68,7 +68,7 @@ def test_goodput_counts_requests_that_kept_every_limit() -> None:
 def test_goodput_needs_limits_and_tokens() -> None:
     assert goodput(None, ARM, [at(0.0)], []) is None
     untold = answered(chunk_tokens=None, completion_tokens=None)
-    several = replace(ARM, max_tokens_per_step=4)
+    several = ARM.model_copy(update={"max_tokens_per_step": 4})
     assert goodput({"tpot_s": 1.0}, several, [untold], []) is None
     assert goodput({"ttft_s": 1.0}, several, [untold], []) is not None
 
@@ -77,6 +77,6 @@ def test_cost_is_the_price_of_an_hour_over_its_tokens() -> None:
     found = cost(ARM, {"output_tokens_per_s": 100.0})
     assert found is not None
     assert found["usd_per_million_output_tokens"] == pytest.approx(50.0)
-    assert cost(replace(ARM, usd_per_hour=None), {"output_tokens_per_s": 100.0}) is None
+    assert cost(ARM.model_copy(update={"usd_per_hour": None}), {"output_tokens_per_s": 100.0}) is None
     assert cost(ARM, None) is None
     assert cost(ARM, {"output_tokens_per_s": None}) is None

@@ -10,7 +10,7 @@ import pytest
 from benchmark.measure import journal
 from benchmark.measure.progress import Progress
 from benchmark.measure.run import run
-from benchmark.plan_file import from_dict
+from benchmark.plan import from_dict
 from benchmark.selftest.accuracy import accuracy
 from benchmark.selftest.process import served
 from benchmark.selftest.timetable import MODEL, SIZES, Timetable

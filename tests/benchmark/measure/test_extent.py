@@ -3,7 +3,7 @@ from __future__ import annotations
 from benchmark.measure.extent import extent
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import BlockRecord
-from benchmark.plan_file import from_dict
+from benchmark.plan import from_dict
 from tests.benchmark.records import answered, raw_run
 
 

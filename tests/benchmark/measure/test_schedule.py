@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 from benchmark.measure.schedule import (
@@ -13,8 +12,7 @@ from benchmark.measure.schedule import (
     set_size,
     warmup_turns,
 )
-from benchmark.plan import Load, Plan
-from benchmark.plan_file import from_dict
+from benchmark.plan import Load, Plan, from_dict
 from tests.benchmark.conftest import plan_content
 
 
@@ -71,7 +69,7 @@ def test_prompts_are_used_in_turn_each_time_with_another_nonce() -> None:
 def test_the_seed_alone_decides_the_nonces() -> None:
     made = plan()
     assert measured_blocks(made) == measured_blocks(plan())
-    other = measured_blocks(replace(made, seed=2))
+    other = measured_blocks(made.model_copy(update={"seed": 2}))
     nonces, others = ({p.nonce for b in of for p in b.pairs} for of in (measured_blocks(made), other))
     assert not nonces & others
 

@@ -18,7 +18,7 @@ import pytest
 from benchmark.__main__ import main
 from benchmark.errors import PublishError
 from benchmark.metrics import METRICS, PUBLISHED
-from benchmark.plan_file import from_dict
+from benchmark.plan import from_dict
 from benchmark.show.datums import MAX_BYTES, MAX_DATA, MAX_VALUES, calls, parcels
 from benchmark.show.publish import cloudwatch, publish
 from tests.benchmark.records import WALL, answered, failed, raw_run, store

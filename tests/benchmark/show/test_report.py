@@ -10,7 +10,7 @@ import pytest
 
 from benchmark.__main__ import main
 from benchmark.measure import journal
-from benchmark.plan_file import load
+from benchmark.plan import load
 from benchmark.show import page
 from tests.benchmark.records import answered, raw_run, store
 

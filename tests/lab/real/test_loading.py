@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.plan_file import from_dict
+from benchmark.plan import from_dict
 from lab.errors import LabError
 from lab.real import loading
 
