@@ -82,6 +82,8 @@ class Runtime:
     """Whether it runs on one machine by the lab and never in a cluster."""
     runtime_library: str | None = None
     """Neuron runtime inside the image."""
+    longest_context: int | None = None
+    """The largest `max_model_len` that it takes as it is started here; `None` where no limit is known."""
     support: tuple[Support, ...] = ()
     """Announcements that still hold, the oldest first."""
     drivers: Drivers | None = None

@@ -32,6 +32,9 @@ _METRICS = (
 _SYNCHRONOUS = ("asynchronous scheduling is off: vLLM Neuron does not combine it with speculation",)
 """https://awsdocs-neuron.readthedocs-hosted.com/en/latest/vllm-neuron/docs/guides/features-guide.html: a speculative
 configuration turns off what is on by default. Plain arms keep it: they decode as well as they can."""
+_SINGLE_SHOT_TOKENS = 16 * 1024
+"""Prompts are read in one piece here, and the plugin refuses that above this context: `resolve_segmented_prefill_config` of
+its bucket_utils, read in a copy of version 0.24; not run."""
 _NEAREST_NATIVE = "use mode `eagle3` with a head for the target, or `fused` on runtime nxdi-vllm-0.9.1"
 
 NATIVE_VLLM_0_29 = Runtime(
@@ -42,6 +45,7 @@ NATIVE_VLLM_0_29 = Runtime(
     neuron_sdk="2.33.0",
     nxd_inference="",
     runtime_library="2.35.30.0",
+    longest_context=_SINGLE_SHOT_TOKENS,
     support=(
         Support(
             status="AWS recommends vLLM Neuron on Trn2 in place of NxD Inference",

@@ -101,7 +101,16 @@ def memory(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def context_length(file: ExpandedFile) -> Iterator[Finding]:
-    """No model can be served beyond the positions it was trained for."""
+    """No model can be served beyond the positions it was trained for, and no runtime beyond its own limit."""
+    for path, runtime in known_runtimes(file).items():
+        if runtime.longest_context and file.serving.max_model_len > runtime.longest_context:
+            yield Finding(
+                "serving.max_model_len",
+                file.serving.max_model_len,
+                f"runtime {runtime.name} reads a prompt in one piece up to {runtime.longest_context} tokens of context only",
+                f"use {runtime.longest_context} or less",
+                rests_on=(path,),
+            )
     models = [model for model in (MODELS.get(file.target.model), _largest_draft(file)) if model is not None]
     if not models:
         return

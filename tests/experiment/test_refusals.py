@@ -105,6 +105,7 @@ memory | {serving.devices: 1, serving.tensor_parallel: 4, serving.max_num_seqs: 
 window below the least | | {S.num_speculative_tokens: 1} | S.num_speculative_tokens | needs 2 at least: at most k tokens come out of a step
 window above an answer | | {benchmark.max_tokens: 5, S.num_speculative_tokens: 7} | S.num_speculative_tokens | use 5 or less
 draft longer than target | | {S.draft_max_model_len: 2048} | S.draft_max_model_len | above the target's max_model_len 1024
+context beyond the native plugin | NATIVE {serving.max_model_len: 16384} | {serving.max_model_len: 16385} | serving.max_model_len | in one piece up to 16384 tokens
 context beyond the model | | {serving.max_model_len: 65536} | serving.max_model_len | 40960 positions
 temperature | | {benchmark.temperature: 0.7} | benchmark.temperature | greedily
 kubernetes too old | | {cluster.kubernetes: '1.34'} | cluster.kubernetes | below 1.35
