@@ -80,9 +80,3 @@ def test_two_synths_give_the_same_bytes(validated: Path, tmp_path: Path) -> None
     templates = [name for name in first if name.endswith(".template.json")]
     assert len(templates) == 7
     assert {name: first[name] for name in templates} == {name: second.get(name) for name in templates}
-
-
-def test_the_experiment_is_no_part_of_the_code_but_of_the_context() -> None:
-    assert (
-        json.loads((ROOT / "cdk.json").read_text())["context"]["experiment"] == "experiments/qwen3-32b.yaml"
-    )

@@ -25,6 +25,7 @@ from operations.aws import Aws
 from operations.preflight import State, account, capacity, images, judge, network, versions
 from operations.preflight.finding import Finding
 from operations.preflight.web import Web
+from tests.operations import clients
 from tests.operations.clients import shared_client
 from tests.operations.clock import START
 
@@ -32,15 +33,13 @@ RESERVATION = "cr-0123456789abcdef0"
 
 
 def stubbed(service: str, **answers: Any) -> Aws:
-    """AWS of which one service answers once per operation; the Stubber refuses shapes that botocore does not know."""
-    client = boto3.client(service, region_name="us-east-2", aws_access_key_id="a", aws_secret_access_key="b")
-    stub = Stubber(client)
+    """AWS of which one service answers once per operation."""
+    client, stub = clients.stubbed(service)
     for operation, answer in answers.items():
         if isinstance(answer, str):
             stub.add_client_error(operation, answer)
         else:
             stub.add_response(operation, answer)
-    stub.activate()
     made = Aws("us-east-2", make_client=lambda _service: client)
     made.__dict__["identity"] = {"Account": "111122223333", "Arn": "arn:aws:iam::111122223333:user/me"}
     return made

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
@@ -16,6 +14,7 @@ from experiment.cost import Item, running
 from experiment.finding import Misuse, Outside
 from operations import prices
 from operations.aws import Aws
+from tests.operations.clients import stubbed
 
 TRN2 = "trn2.48xlarge, on demand, us-east-2"
 
@@ -29,14 +28,10 @@ def product(usagetype: str, *usd: str) -> str:
 
 def pricing(answers: list[list[str]]) -> tuple[Aws, Stubber]:
     """A Pricing API with one answer an item; the Stubber checks the shape of each question."""
-    client: Any = boto3.client(
-        "pricing", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b"
-    )
-    stub = Stubber(client)
+    client, stub = stubbed("pricing", "us-east-1")
     for answer in answers:
         asked = {"ServiceCode": ANY, "Filters": ANY}
         stub.add_response("get_products", {"PriceList": answer}, asked)
-    stub.activate()
     return Aws("us-east-1", make_client=lambda _service: client), stub
 
 

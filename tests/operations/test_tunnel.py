@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import boto3
 import pytest
-from botocore.stub import ANY, Stubber
+from botocore.stub import ANY
 
 from experiment import Experiment
 from experiment.finding import Outside
 from operations import tunnel
 from operations.aws import Aws
+from tests.operations.clients import stubbed
 
 HOST = "abc.gr7.us-east-2.eks.amazonaws.com"
 OPENS = '#!/bin/sh\nprintf "%s\\n" "$@" "$AWS_SSM_START_SESSION_RESPONSE" > "{log}"\necho\necho "Port 1 opened for sessionId me."\necho "Waiting for connections..."\nexec sleep 600\n'
@@ -25,9 +24,9 @@ class Account:
     """EC2 and SSM as they answer about one node; the Stubber checks the shape of every question."""
 
     def __init__(self, *, online: bool) -> None:
-        keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "region_name": "us-east-2"}
-        self.clients: dict[str, Any] = {name: boto3.client(name, **keys) for name in ("ec2", "ssm")}
-        stubs = {name: Stubber(client) for name, client in self.clients.items()}
+        made = {name: stubbed(name) for name in ("ec2", "ssm")}
+        self.clients = {name: client for name, (client, _) in made.items()}
+        stubs = {name: stub for name, (_, stub) in made.items()}
         stubs["ec2"].add_response(
             "describe_instances",
             {"Reservations": [{"Instances": [{"InstanceId": "i-0123456789abcdef0"}]}]},
@@ -58,8 +57,6 @@ class Account:
                 "terminate_session", {"SessionId": "session-1"}, {"SessionId": "session-1"}
             )
         self.stubs = stubs
-        for stub in stubs.values():
-            stub.activate()
 
     def aws(self) -> Aws:
         return Aws("us-east-2", make_client=self.clients.__getitem__)

@@ -295,10 +295,3 @@ def test_every_script_that_a_build_calls_is_there(pipeline: Template, stages: St
     }
     assert {"scripts/test", "scripts/review", "scripts/deliver", "scripts/run", "scripts/setup"} <= scripts
     assert all((ROOT / script).stat().st_mode & 0o100 for script in scripts)
-
-
-def test_the_workstations_app_makes_no_pipeline() -> None:
-    for name in ("app.py", "infra/app.py", "infra/deployment.py"):
-        assert "pipeline" not in (ROOT / name).read_text(encoding="utf-8").replace(
-            "pipeline_role", ""
-        ).replace("a stage of a pipeline", "").replace("which role a pipeline works", "")

@@ -49,12 +49,6 @@ def test_all_share_one_tokenizer() -> None:
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-def test_the_log_of_each_training_goes_to_its_last_step(shape: Shape) -> None:
-    lines = (CHECKPOINTS / shape.name / "training.jsonl").read_text(encoding="utf-8").splitlines()
-    assert json.loads(lines[-1])["step"] == shape.steps
-
-
 def test_the_manifest_names_every_file_but_itself(tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "config.json").write_text("{}", encoding="utf-8")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
-import boto3
 import pytest
-from botocore.stub import Stubber
 
 from experiment.finding import Refusal
 from operations.aws import Aws
 from operations.delivery.starting import Starter
+from tests.operations.clients import stubbed
+from tests.operations.clock import FakeClock
 
 ROLE = "arn:aws:iam::444455556666:role/qwen3-32b-us-east-2-delivery-start"
 REGION = "us-east-2"
@@ -20,32 +19,15 @@ ID = "qwen3-32b-compile:1"
 KEYS = {"AccessKeyId": "ASIAIOSFODNN7EXAMPLE", "SecretAccessKey": "made-up", "SessionToken": "made-up"}
 
 
-class Clock:
-    """Moves only when it is waited for."""
-
-    def __init__(self) -> None:
-        self.time = datetime(2026, 4, 1, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += timedelta(seconds=seconds)
-
-
 class Stage:
     """STS and CodeBuild, answering as told."""
 
     def __init__(self) -> None:
-        make: Callable[[str], Any] = lambda service: boto3.client(  # noqa: E731
-            service, region_name=REGION, aws_access_key_id="x", aws_secret_access_key="y"
-        )
-        self.clients = {name: make(name) for name in ("sts", "codebuild")}
-        self.stubs = {name: Stubber(client) for name, client in self.clients.items()}
-        for stub in self.stubs.values():
-            stub.activate()
+        made = {name: stubbed(name) for name in ("sts", "codebuild")}
+        self.clients = {name: client for name, (client, _) in made.items()}
+        self.stubs = {name: stub for name, (_, stub) in made.items()}
         self.said: list[str] = []
-        self.clock = Clock()
+        self.clock = FakeClock()
         self.assumptions = 0
 
     def admit(self, times: int = 1) -> None:

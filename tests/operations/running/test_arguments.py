@@ -12,16 +12,12 @@ from cdk8s_charts.proof.in_image import CANNOT_SAY, REFUSED
 from experiment import Experiment
 from operations.aws import Aws
 from operations.running.engine import carry_out
-from tests.operations.api_server import ApiServer
-from tests.operations.direct import DirectKubernetes
-from tests.operations.running.test_run import Driver
-from tests.operations.world import World
+from tests.operations.running.test_run import Driver, driver_of
 
 
 @pytest.fixture
 def driver(experiment: Experiment, aws: Aws, tmp_path: Path) -> Driver:
-    api = ApiServer()
-    return Driver(World(experiment, api), aws, DirectKubernetes(api, experiment.name), tmp_path / "results")
+    return driver_of(experiment, aws, tmp_path)
 
 
 def _says(driver: Driver, *lines: dict[str, str], code: int) -> None:

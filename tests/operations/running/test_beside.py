@@ -13,17 +13,13 @@ import pytest
 from benchmark.analyse.beside import beside
 from experiment import Experiment, load
 from experiment.naming import artifact_path
-from experiment.schema import LmEval
 from operations.aws import Aws
 from operations.aws_errors import AwsError
 from operations.running.context import StepError
 from operations.running.quality import restrict
 from operations.running.steps import remaining, steps
 from store.artifact import DIFFERENCES
-from tests.operations.api_server import ApiServer
-from tests.operations.direct import DirectKubernetes
-from tests.operations.running.test_run import Driver
-from tests.operations.world import World
+from tests.operations.running.test_run import Driver, driver_of
 
 
 def three_windows(data: dict[str, list[dict[str, dict[str, object]]]]) -> None:
@@ -33,9 +29,7 @@ def three_windows(data: dict[str, list[dict[str, dict[str, object]]]]) -> None:
 
 @pytest.fixture
 def swept(aws: Aws, variation: Callable[..., Path], tmp_path: Path) -> Driver:
-    experiment = load(variation(three_windows))
-    api = ApiServer()
-    return Driver(World(experiment, api), aws, DirectKubernetes(api, experiment.name), tmp_path / "results")
+    return driver_of(load(variation(three_windows)), aws, tmp_path)
 
 
 def test_every_arm_of_a_sweep_is_asked_once_and_compared_with_the_baseline(swept: Driver) -> None:
@@ -66,7 +60,6 @@ def test_answers_follow_the_benchmark_of_their_round(swept: Driver) -> None:
 def test_without_questions_nobody_is_asked(experiment: Experiment) -> None:
     silent = replace(experiment, benchmark=experiment.benchmark.model_copy(update={"lm_eval": None}))
     assert not [step for step in steps(silent) if step.name.startswith("quality")]
-    assert silent.benchmark.model_copy(update={"lm_eval": LmEval(limit=1)}) != silent.benchmark
 
 
 def test_a_check_that_does_not_know_an_arm_is_one_line(experiment: Experiment) -> None:

@@ -73,11 +73,15 @@ class Driver:
         return str(caught.value)
 
 
+def driver_of(experiment: Experiment, aws: Aws, folder: Path) -> Driver:
+    """Of a deployment of this experiment, without kubectl."""
+    api = ApiServer()
+    return Driver(World(experiment, api), aws, DirectKubernetes(api, experiment.name), folder / "results")
+
+
 @pytest.fixture
 def driver(experiment: Experiment, aws: Aws, tmp_path: Path) -> Driver:
-    api = ApiServer()
-    cluster = DirectKubernetes(api, experiment.name)
-    return Driver(World(experiment, api), aws, cluster, tmp_path / "results")
+    return driver_of(experiment, aws, tmp_path)
 
 
 @pytest.fixture
@@ -314,9 +318,7 @@ def test_a_failed_compile_keeps_the_other_artifact_and_is_compiled_anew(driver: 
 @pytest.fixture
 def sweep(aws: Aws, tmp_path: Path) -> Driver:
     """Sixteen arms of one chip each, on one node."""
-    experiment, api = load(REFERENCE.with_name("qwen3-32b-tp4-sweep.yaml")), ApiServer()
-    cluster = DirectKubernetes(api, experiment.name)
-    return Driver(World(experiment, api), aws, cluster, tmp_path / "results")
+    return driver_of(load(REFERENCE.with_name("qwen3-32b-tp4-sweep.yaml")), aws, tmp_path)
 
 
 def test_a_sweep_compiles_as_many_at_once_as_fit_the_node_and_a_failure_gives_its_place_away(

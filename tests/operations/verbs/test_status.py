@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 
-import boto3
 import pytest
-from botocore.stub import Stubber
 
 from experiment import Experiment
 from experiment.naming import artifact_path
 from operations import stacks
 from operations.aws import Aws
 from operations.verbs import status
+from tests.operations.clients import stubbed
 from tests.operations.verbs.conftest import Say
 from tests.operations.world import World
 
@@ -48,17 +47,14 @@ def test_status_shows_what_there_is(world: World, say: Say) -> None:
 
 def test_status_shows_the_composite_alarms_too(experiment: Experiment) -> None:
     """CloudWatch answers with them only when asked for them; moto does not know them."""
-    cloudwatch = boto3.client(
-        "cloudwatch", region_name="us-east-2", aws_access_key_id="a", aws_secret_access_key="b"
-    )
-    with Stubber(cloudwatch) as stub:
-        for kind, name in (("MetricAlarm", "run-is-on"), ("CompositeAlarm", "no-data")):
-            stub.add_response(
-                "describe_alarms",
-                {f"{kind}s": [{"AlarmName": f"qwen3-32b-{name}", "StateValue": "OK"}]},
-                {"AlarmNamePrefix": "qwen3-32b-", "AlarmTypes": [kind]},
-            )
-        found = status._alarms(experiment, Aws("us-east-2", make_client=lambda _: cloudwatch))
+    cloudwatch, stub = stubbed("cloudwatch")
+    for kind, name in (("MetricAlarm", "run-is-on"), ("CompositeAlarm", "no-data")):
+        stub.add_response(
+            "describe_alarms",
+            {f"{kind}s": [{"AlarmName": f"qwen3-32b-{name}", "StateValue": "OK"}]},
+            {"AlarmNamePrefix": "qwen3-32b-", "AlarmTypes": [kind]},
+        )
+    found = status._alarms(experiment, Aws("us-east-2", make_client=lambda _: cloudwatch))
     assert [one["name"] for one in found] == ["qwen3-32b-run-is-on", "qwen3-32b-no-data"]
 
 
