@@ -137,7 +137,6 @@ def _tree(experiment: Experiment, arm: Arm) -> dict[str, Any]:
 
 def _add_heads(experiment: Experiment, body: pod.PodSpec, demo: pod.Container, arm: Arm) -> None:
     """The script reads target and heads from one folder, which two repositories do not make, and by names of its own."""
-    assert arm.speculation is not None
     target, heads = (weights_path(weights) for weights in arm.weights)
     plan = MEDUSA_TREE.rpartition("/")[0]
     join: pod.Container = {
@@ -146,7 +145,7 @@ def _add_heads(experiment: Experiment, body: pod.PodSpec, demo: pod.Container, a
         "imagePullPolicy": "IfNotPresent",
         "command": [
             *("python3", f"{plan}/{_PROGRAM.name}", target, heads),
-            *(MEDUSA_MODEL, str(arm.speculation.num_speculative_tokens)),
+            *(MEDUSA_MODEL, str(arm.num_speculative_tokens)),
         ],
         "env": [{"name": "HOME", "value": SCRATCH_MOUNT}],
         "resources": pod.amounts(cpu="2", memory=f"{_JOIN_MEMORY_GIB}Gi"),

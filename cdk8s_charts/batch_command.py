@@ -60,8 +60,7 @@ def batch_environment(arm: Arm) -> dict[str, str]:
 
 def medusa_tree_file(arm: Arm) -> str:
     """What must lie at `MEDUSA_TREE`."""
-    assert arm.speculation is not None
-    return json.dumps(tree(arm.speculation.num_speculative_tokens))
+    return json.dumps(tree(arm.num_speculative_tokens))
 
 
 def _mode(arm: Arm) -> str:
@@ -74,12 +73,12 @@ def _speculation(arm: Arm, compiled: str) -> list[str]:
     if _mode(arm) == "medusa":
         return [
             "--is-medusa",
-            *("--num-medusa-heads", str(arm.speculation.num_speculative_tokens)),
+            *("--num-medusa-heads", str(arm.num_speculative_tokens)),
             *("--medusa-speculation-length", str(SPECULATION_LENGTH)),
             *("--medusa-tree-json", MEDUSA_TREE),
         ]
     return [
         *("--draft-model-path", weights_path(arm.speculation.draft)),
         *("--compiled-draft-model-path", f"{compiled}-draft"),
-        *("--speculation-length", str(arm.speculation.num_speculative_tokens)),
+        *("--speculation-length", str(arm.num_speculative_tokens)),
     ]

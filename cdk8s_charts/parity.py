@@ -8,6 +8,7 @@ from typing import Any
 
 from cdk8s_charts.labels import ARTIFACT_KEY, BATCH, NAME
 from experiment.difference import differences
+from experiment.neuron_config import TREATED_KEYS
 
 _POD = r"spec\.template\.spec\."
 _SERVER = _POD + r"containers\[vllm\]\."
@@ -23,7 +24,7 @@ DECLARED = (
     _SERVER + r"env\[(NEURON_COMPILED_ARTIFACTS|VLLM_CACHE_ROOT)\]\.value",
     _SERVER + r"command\.--speculative-config(\..*)?",
     _SERVER + r"command\.--(override-neuron-config|additional-config)\.(.*\.)?"
-    r"(enable_fused_speculation|enable_eagle_speculation|is_eagle3|speculation_length)",
+    rf"({'|'.join(TREATED_KEYS)})",
 )
 """Where arms may differ: their names, when they stand, the speculation, the artifact that follows from it."""
 _SHARED_OPTIONS = "served-model-name|host|port|tensor-parallel-size|max-num-seqs|max-model-len|api-key|seed|dtype|quantization"

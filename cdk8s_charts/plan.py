@@ -44,7 +44,7 @@ def _plan(experiment: Experiment) -> Plan:
         model=experiment.baseline.target.model.name,
         baseline=experiment.baseline.name,
         arms=tuple(_arm(experiment, arm) for arm in experiment.served_arms),
-        concurrency=tuple(settings.concurrency),
+        concurrency=settings.concurrency,
         requests=settings.requests,
         warmup=settings.warmup,
         seed=settings.seed,
@@ -76,7 +76,7 @@ def _arm(experiment: Experiment, arm: Arm) -> plans.Arm:
     return plans.Arm(
         name=arm.name,
         url=service_url(experiment, arm),
-        speculative_tokens=arm.speculation.num_speculative_tokens if arm.speculation else 0,
+        speculative_tokens=arm.num_speculative_tokens,
         max_tokens_per_step=arm.tokens_per_step,
         usd_per_hour=round(arm_usd_per_hour(experiment, arm), 4),
         also_changes=arm.also_changes,

@@ -60,12 +60,17 @@ class Arm:
     speculation: Speculation | None
 
     @property
+    def num_speculative_tokens(self) -> int:
+        """Tokens that are drafted in one decoding step; 0 where it decodes plainly."""
+        return self.speculation.num_speculative_tokens if self.speculation else 0
+
+    @property
     def tokens_per_step(self) -> int:
         """The most tokens that one decoding step of this arm can yield."""
         if self.speculation is None:
             return 1
         return self.runtime.tokens_per_step(
-            self.speculation.mode, num_speculative_tokens=self.speculation.num_speculative_tokens
+            self.speculation.mode, num_speculative_tokens=self.num_speculative_tokens
         )
 
     @property
@@ -73,7 +78,7 @@ class Arm:
         """Tokens of the context that must be left over when an answer ends; see `Mode.within_context`."""
         if self.speculation is None or not self.runtime.modes[self.speculation.mode].within_context:
             return 0
-        return self.speculation.num_speculative_tokens
+        return self.num_speculative_tokens
 
     @property
     def also_changes(self) -> tuple[str, ...]:

@@ -81,7 +81,6 @@ def _mode(arm: Arm) -> str | None:
 
 def _nxdi(arm: Arm) -> dict[str, Any]:
     serving, mode = arm.serving, _mode(arm)
-    window = arm.speculation.num_speculative_tokens if arm.speculation and mode != "medusa" else 0
     return {
         "async_mode": False,
         "batch_size": serving.max_num_seqs,
@@ -99,7 +98,7 @@ def _nxdi(arm: Arm) -> dict[str, Any]:
         "save_sharded_checkpoint": True,
         "seq_len": serving.max_model_len,
         "sequence_parallel_enabled": False,
-        "speculation_length": window,
+        "speculation_length": 0 if mode == "medusa" else arm.num_speculative_tokens,
         "torch_dtype": "bfloat16",
         "tp_degree": serving.tensor_parallel,
     }
@@ -115,13 +114,11 @@ def _plugin(arm: Arm) -> dict[str, Any]:
 
 
 def _medusa(arm: Arm) -> dict[str, Any]:
-    assert arm.speculation is not None
-    heads = arm.speculation.num_speculative_tokens
     return {
         "is_medusa": True,
         "medusa_speculation_length": SPECULATION_LENGTH,
-        "medusa_tree": tree(heads),
-        "num_medusa_heads": heads,
+        "medusa_tree": tree(arm.num_speculative_tokens),
+        "num_medusa_heads": arm.num_speculative_tokens,
     }
 
 

@@ -25,7 +25,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
                 "target": arm.target.model.name,
                 "draft": arm.speculation.draft.model.name if arm.speculation else None,
                 "mode": arm.speculation.mode if arm.speculation else None,
-                "num_speculative_tokens": arm.speculation.num_speculative_tokens if arm.speculation else 0,
+                "num_speculative_tokens": arm.num_speculative_tokens,
                 "max_tokens_per_step": arm.tokens_per_step,
                 "runtime": arm.runtime.name,
                 "also_changes": list(arm.also_changes),

@@ -139,7 +139,7 @@ def _row(experiment: Experiment, arm: Arm, where: Place) -> tuple[str, ...]:
         f"{where.node}:{devices}" if instance.neuron else "-",
         _clipped(speculation.draft.model.name.rsplit("/", 1)[-1], 15) if speculation else "-",
         ((speculation.mode + (" (Job)" if arm.batch_only else "")) if speculation else "-") + own,
-        str(speculation.num_speculative_tokens) if speculation else "-",
+        str(arm.num_speculative_tokens or "-"),
         f"1-{arm.tokens_per_step}" if arm.tokens_per_step > 1 else "1",
         f"{arm_memory_bytes(arm) / GIB:.0f}" if instance.neuron else "-",
         artifact_key(arm) if instance.neuron else "-",
