@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from experiment import Experiment
+from experiment import Experiment, load
 from experiment.artifact import artifact_key
 from experiment.catalogue.models import MODELS
+from experiment.digest import digest
 from experiment.neuron_config import compile_config, serve_config
 from experiment.placement import nodes_needed, place
 from tests.conftest import REFERENCE, ROOT
@@ -73,6 +74,29 @@ def test_a_server_is_told_plain_values_only(reference: Experiment) -> None:
 
 def _treat(key: str, value: Any) -> Callable[[dict[str, Any]], object]:
     return lambda data: data["arms"][1]["speculation"].update({key: value})
+
+
+SPELLINGS: dict[str, tuple[Callable[[dict[str, Any]], object], ...]] = {
+    "tensor parallelism": (
+        lambda data: data["serving"].pop("tensor_parallel", None),
+        lambda data: data["serving"].update(tensor_parallel=32),
+        lambda data: data["serving"].update(tensor_parallel=None),
+    ),
+    "draft length": (
+        lambda data: data["arms"][1]["speculation"].pop("draft_max_model_len", None),
+        _treat("draft_max_model_len", 1024),
+    ),
+    "replicas": (
+        lambda data: data.update(serve={"arm": "qwen-vllm", "replicas": 2}),
+        lambda data: data.update(serve={"arm": "qwen-vllm", "replicas": 2, "max_replicas": 2}),
+        lambda data: data.update(serve={"arm": "qwen-vllm", "replicas": 2, "max_replicas": None}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_a_default_may_be_left_out_or_written(variation: Variation, name: str) -> None:
+    assert len({digest(load(variation(spelling))) for spelling in SPELLINGS[name]}) == 1
 
 
 def _check(*arguments: str) -> subprocess.CompletedProcess[str]:
