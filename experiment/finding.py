@@ -48,13 +48,25 @@ class Finding:
         return self.said(most=most) + (f"; {printable(self.remedy)}" if self.remedy else "")
 
 
+def fine(check: str, why: str, *, where: str = "") -> Finding:
+    """Nothing to do."""
+    return Finding(where, None, why, check=check, state=State.FINE)
+
+
+def finding(check: str, why: str, remedy: str, *, where: str = "") -> Finding:
+    """Something to do."""
+    return Finding(where, None, why, remedy, check=check)
+
+
 class Refusal(Exception):
     """What was asked for is not so; `findings` say why, a line each. A text is a finding of which nobody needs the parts."""
 
     exit_code = 1
+    state = State.FINDING
 
     def __init__(self, *findings: Finding | str) -> None:
-        self.findings = tuple(Finding("", None, one) if isinstance(one, str) else one for one in findings)
+        said = (Finding("", None, one) if isinstance(one, str) else one for one in findings)
+        self.findings = tuple(replace(one, state=self.state) for one in said)
         super().__init__("\n".join(self.lines))
 
     @property
@@ -73,6 +85,7 @@ class Outside(Refusal):
     """AWS, the cluster or a registry could not be reached, would not let us in, or answered what nobody could read."""
 
     exit_code = 3
+    state = State.UNKNOWN
 
 
 class InvalidExperiment(Misuse):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
-from experiment.finding import Refusal
+from experiment.finding import Finding, Refusal
 from operations.answers import NotAnAnswerError, checked, refuse_foreign
 
 _PATIENT: Any = {
@@ -52,10 +52,9 @@ class Aws:
         answer = self.client("sts").get_caller_identity()
         found = {"Account": str(answer["Account"]), "Arn": str(answer["Arn"])}
         if self._expected and found["Account"] != self._expected:
-            raise Refusal(
-                f"account {found['Account']}: these credentials are not of {self._expected}, which --account names; "
-                "set AWS_PROFILE to one of that account"
-            )
+            why = f"these credentials are not of {self._expected}, which --account names"
+            remedy = "set AWS_PROFILE to one of that account"
+            raise Refusal(Finding(f"account {found['Account']}", None, why, remedy))
         return found
 
     @property

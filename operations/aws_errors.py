@@ -6,11 +6,10 @@ Codes: https://docs.aws.amazon.com/STS/latest/APIReference/CommonErrors.html and
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from botocore import exceptions as faults
 
-from experiment.finding import Outside
+from experiment.finding import Finding, Outside
 
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 UNKNOWN_KEYS = {
@@ -73,78 +72,78 @@ _UNREACHABLE = (faults.HTTPClientError, faults.ConnectionError)
 class AwsError(Outside):
     """A call that AWS refused or never got; `code` is the service's own word for it, empty when it never answered."""
 
-    def __init__(self, message: str, code: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, finding: Finding | str, code: str = "") -> None:
+        super().__init__(finding)
         self.code = code
 
 
 def translate(error: Exception, *, action: str, region: str) -> AwsError:
-    """The line for what botocore raised when `action` (e.g. `eks:DescribeCluster`) was called in `region`."""
+    """The finding for what botocore raised when `action` (e.g. `eks:DescribeCluster`) was called in `region`."""
+    where = f"{action} in {region}"
     if isinstance(error, faults.ClientError):
-        return _refusal(error, action=action, region=region)
-    if isinstance(error, _NO_CREDENTIALS):
-        return AwsError(
-            f"{action} in {region}: no AWS credentials on this machine; run `aws sso login` or `aws configure`, or set "
-            "AWS_PROFILE"
-        )
-    if isinstance(error, faults.ProfileNotFound):
-        return AwsError(f"{action} in {region}: {error}; set AWS_PROFILE to one of ~/.aws/config")
-    if isinstance(error, _STALE_LOGIN):
-        return AwsError(
-            f"{action} in {region}: the login has expired ({_short(error)}); run `aws sso login` again"
-        )
+        body = error.response.get("Error", {})
+        code = str(body.get("Code", ""))
+        why, remedy = _refusal(code, _flat(str(body.get("Message", ""))), action)
+        return AwsError(Finding(where, None, why, remedy), code)
     if isinstance(error, faults.NoRegionError | faults.InvalidRegionError):
-        return AwsError(f"{action}: region {region!r} is none; set cluster.region of the experiment")
-    if isinstance(error, _UNREACHABLE):
         return AwsError(
-            f"{action} in {region}: the endpoint cannot be reached ({_short(error)}); check cluster.region, network and "
-            "proxy, then run this again"
+            Finding(action, None, f"region {region!r} is none", "set cluster.region of the experiment")
         )
-    return AwsError(f"{action} in {region}: {_short(error)}; fix what it names, then run this again")
+    return AwsError(Finding(where, None, *_fault(error)))
+
+
+def _fault(error: Exception) -> tuple[str, str]:
+    if isinstance(error, _NO_CREDENTIALS):
+        remedy = "run `aws sso login` or `aws configure`, or set AWS_PROFILE"
+        return "no AWS credentials on this machine", remedy
+    if isinstance(error, faults.ProfileNotFound):
+        return str(error), "set AWS_PROFILE to one of ~/.aws/config"
+    if isinstance(error, _STALE_LOGIN):
+        return f"the login has expired ({_short(error)})", "run `aws sso login` again"
+    if isinstance(error, _UNREACHABLE):
+        why = f"the endpoint cannot be reached ({_short(error)})"
+        return why, "check cluster.region, network and proxy, then run this again"
+    return _short(error), "fix what it names, then run this again"
 
 
 def foreign(why: str, *, action: str, region: str) -> AwsError:
-    """The line for an answer with status 200 that AWS did not give, or a client that could not be made."""
+    """The finding for an answer with status 200 that AWS did not give, or a client that could not be made."""
+    why = _cut(_flat(why), 120)
     if action.endswith(":CreateClient"):
-        return AwsError(
-            f"{action} in {region}: cannot be made ({_cut(_flat(why), 120)}); check AWS_PROFILE, AWS_ENDPOINT_URL and "
-            "~/.aws/config"
-        )
-    return AwsError(
-        f"{action} in {region}: the answer is not one of AWS ({_cut(_flat(why), 120)}); check AWS_ENDPOINT_URL, network and "
-        "proxy, then run this again"
-    )
+        why = f"cannot be made ({why})"
+        remedy = "check AWS_PROFILE, AWS_ENDPOINT_URL and ~/.aws/config"
+    else:
+        why = f"the answer is not one of AWS ({why})"
+        remedy = "check AWS_ENDPOINT_URL, network and proxy, then run this again"
+    return AwsError(Finding(f"{action} in {region}", None, why, remedy))
 
 
-def _refusal(error: Any, *, action: str, region: str) -> AwsError:
-    body = error.response.get("Error", {})
-    code, message = str(body.get("Code", "")), _flat(str(body.get("Message", "")))
-    where = f"{action} in {region}"
+def _refusal(code: str, message: str, action: str) -> tuple[str, str]:
+    """Why AWS refused, and what to do."""
     if code in EXPIRED:
-        text = f"{where}: the credentials have expired; log in again (`aws sso login`), then run this again"
-    elif code in UNKNOWN_KEYS:
-        text = (
-            f"{where}: AWS does not know these credentials ({code}); check AWS_PROFILE, the keys behind it, and that the "
-            "account has this region enabled"
-        )
-    elif code in NOT_ALLOWED:
+        return "the credentials have expired", "log in again (`aws sso login`), then run this again"
+    if code in UNKNOWN_KEYS:
+        remedy = "check AWS_PROFILE, the keys behind it, and that the account has this region enabled"
+        return f"AWS does not know these credentials ({code})", remedy
+    if code in NOT_ALLOWED:
         named = _ACTION.search(message)
         right = named[1] if named else action
         resource = f" on {named[2]}" if named and named[2] and named[2] != "*" else ""
-        text = f"{where}: not allowed; let whoever runs this do {right}{resource}, or use another AWS_PROFILE"
-    elif code in THROTTLED and (
+        return "not allowed", f"let whoever runs this do {right}{resource}, or use another AWS_PROFILE"
+    if code in THROTTLED and (
         "hrottl" in code + message or "ate exceeded" in message or code != "LimitExceededException"
     ):
-        text = f"{where}: AWS throttles the account, also after several tries; wait a minute, then run this again"
-    elif code in NOT_ENABLED:
-        text = f"{where}: the account does not have this region; enable it, or change cluster.region of the experiment"
-    elif code in BUSY:
-        text = f"{where}: AWS failed ({code}); wait a minute, then run this again"
-    elif message.startswith("<"):
-        text = f"{where}: a page answers with HTTP {code}, not AWS; check AWS_ENDPOINT_URL, network and proxy"
-    else:
-        text = f"{where}: {code}: {_cut(message)}"
-    return AwsError(text, code)
+        why = "AWS throttles the account, also after several tries"
+        return why, "wait a minute, then run this again"
+    if code in NOT_ENABLED:
+        remedy = "enable it, or change cluster.region of the experiment"
+        return "the account does not have this region", remedy
+    if code in BUSY:
+        return f"AWS failed ({code})", "wait a minute, then run this again"
+    if message.startswith("<"):
+        remedy = "check AWS_ENDPOINT_URL, network and proxy"
+        return f"a page answers with HTTP {code}, not AWS", remedy
+    return f"{code}: {_cut(message)}", ""
 
 
 def _short(error: Exception) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from experiment.finding import Finding
 from infra.naming import stack_name
 from operations.aws_errors import AwsError
 from operations.deploying import deploy_command
@@ -113,13 +115,19 @@ _REMEDIES = {
 back leaves what stood before, and says that the file and the account differ."""
 
 
-def halfway(stack: Stack, experiment_name: str, *, region: str) -> str | None:
-    """The line about a stack that a deployment or a teardown left halfway, with the remedy; nothing for any other."""
-    remedy = _REMEDIES.get(stack.status)
-    if remedy is None:
-        return None
-    why = f" ({stack.reason.rstrip('.')})" if stack.reason else ""
-    return f"stack {stack.name}: is {stack.status}{why}; {remedy.format(name=stack.name, region=region, deploy=deploy_command(experiment_name))}"
+def halfway(found: Iterable[Stack], experiment_name: str, *, region: str) -> list[Finding]:
+    """A finding for each stack that a deployment or a teardown left halfway."""
+    deploy = deploy_command(experiment_name)
+    return [
+        Finding(
+            f"stack {stack.name}",
+            None,
+            f"is {stack.status}" + (f" ({stack.reason.rstrip('.')})" if stack.reason else ""),
+            _REMEDIES[stack.status].format(name=stack.name, region=region, deploy=deploy),
+        )
+        for stack in found
+        if stack.status in _REMEDIES
+    ]
 
 
 def _stack(entry: dict[str, Any]) -> Stack:

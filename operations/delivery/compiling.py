@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiment.finding import Refusal
+from experiment.finding import Refusal, State
 from operations import stale, storage
 from operations.running.engine import finish, or_stop_paying
 from operations.running.steps import steps, stop_paying
@@ -61,7 +61,7 @@ def prove(context: Context) -> None:
     found = verify(
         context.experiment, context.cluster, context.clock, tell=lambda line: context.say(f"    {line}")
     )
-    bad = [one for one in found if not one.passed]
+    bad = [one for one in found if one.state is not State.FINE]
     context.say(f"    {len(found) - len(bad)} checks passed, {len(bad)} failed")
     if bad:
-        raise Refusal("; ".join(f"{one.check}, {one.subject}: {one.found}; {one.remedy}" for one in bad))
+        raise Refusal("; ".join(f"{one.check}, {one.where}: {one.why}; {one.remedy}" for one in bad))

@@ -1,6 +1,5 @@
 """What must be there before anything is deployed or run: one module a matter, each finding with its remedy."""
 
-from operations.preflight.finding import Finding, State
 from operations.preflight.judge import judge
 
-__all__ = ["Finding", "State", "judge"]
+__all__ = ["judge"]

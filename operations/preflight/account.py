@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from experiment.finding import Finding, finding, fine
 from infra.naming import stack_name
 from operations import leftovers, stacks
 from operations.aws_errors import AwsError
-from operations.preflight.finding import Finding, finding, fine
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -109,16 +110,11 @@ def kubernetes_version(experiment: Experiment, aws: Aws) -> Finding:
 
 def halfway_stacks(experiment: Experiment, aws: Aws) -> Finding:
     """Whether an earlier deployment or teardown left something that stands in the way of the next."""
-    lines = [
-        stacks.halfway(stack, experiment.name, region=aws.region)
-        for stack in stacks.deployed(experiment, aws)
-    ]
-    found = [line for line in lines if line]
+    found = stacks.halfway(stacks.deployed(experiment, aws), experiment.name, region=aws.region)
     if not found:
         return fine("stacks", "none stands halfway")
-    what, _, remedy = found[0].partition("; ")
     more = f" ({len(found) - 1} more: scripts/status)" if len(found) > 1 else ""
-    return finding("stacks", f"{what}{more}", remedy)
+    return replace(found[0], why=f"{found[0].why}{more}", check="stacks")
 
 
 def what_was_left(experiment: Experiment, aws: Aws) -> Finding:

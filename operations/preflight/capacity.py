@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from experiment.finding import Finding, finding, fine
 from infra.settings import BEFORE_BLOCK_ENDS
 from operations.aws_errors import AwsError
 from operations.clock import moment, stamp
-from operations.preflight.finding import Finding, finding, fine
 
 if TYPE_CHECKING:
     from experiment import Experiment

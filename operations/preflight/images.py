@@ -9,8 +9,7 @@ import json
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from experiment.finding import Outside
-from operations.preflight.finding import Finding, finding, fine
+from experiment.finding import Finding, Outside, finding, fine
 from operations.preflight.web import Answer, challenge
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ _KINDS = ", ".join(
         "application/vnd.docker.distribution.manifest.v2+json",
     )
 )
+_LATER = "wait a minute, then run this again"
 
 
 def of(experiment: Experiment) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def reachable(image: str, web: Web) -> Finding:
             f"{image}: the registry wants a login (HTTP {answer.status})",
             "let the nodes' role pull it, or use a public image",
         )
-    raise Outside(f"{image}: the registry answers HTTP {answer.status}; wait a minute, then run this again")
+    raise Outside(Finding(image, None, f"the registry answers HTTP {answer.status}", _LATER))
 
 
 def parts(path: str) -> tuple[str, str]:
@@ -70,12 +70,14 @@ def _token(answer: Answer, image: str, web: Web) -> str:
     asked = challenge(answer.headers.get("www-authenticate", ""))
     realm = asked.pop("realm", "")
     if not realm:
-        raise Outside(f"{image}: the registry wants a login and does not say where; check the image's name")
+        raise Outside(
+            Finding(
+                image, None, "the registry wants a login and does not say where", "check the image's name"
+            )
+        )
     given = web.ask(f"{realm}?{urlencode(asked)}")
     try:
         found = json.loads(given.body)
         return str(found.get("token") or found["access_token"])
     except (ValueError, KeyError, AttributeError):
-        raise Outside(
-            f"{image}: {realm} gives no token (HTTP {given.status}); wait a minute, then run this again"
-        ) from None
+        raise Outside(Finding(image, None, f"{realm} gives no token (HTTP {given.status})", _LATER)) from None

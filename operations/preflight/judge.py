@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from experiment.finding import Outside, Refusal
+from experiment.finding import Finding, Refusal, State
 from operations.preflight import account, capacity, images, network, versions
-from operations.preflight.finding import Finding, State
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -35,12 +35,9 @@ def judge(experiment: Experiment, aws: Aws, web: Web, *, now: datetime) -> Itera
         )
         yield from (_made(name, check) for name, check in asked)
     else:
-        yield Finding(
-            check="account",
-            state=State.UNKNOWN,
-            detail="quotas, instance, capacity, versions, bootstrap and stacks were not asked about",
-            remedy="correct the credentials, then run this again",
-        )
+        why = "quotas, instance, capacity, versions, bootstrap and stacks were not asked about"
+        remedy = "correct the credentials, then run this again"
+        yield Finding("", None, why, remedy, check="account", state=State.UNKNOWN)
     for image in (*images.of(experiment), *versions.charts()):
         yield _made("image", lambda image=image: images.reachable(image, web))  # type: ignore[misc] # mypy cannot see a default argument in a lambda
     yield _made("admin_cidrs", lambda: network.admin_cidrs(experiment, web))
@@ -50,6 +47,4 @@ def _made(name: str, check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except Refusal as error:
-        state = State.UNKNOWN if isinstance(error, Outside) else State.FINDING
-        detail, _, remedy = str(error).rpartition("; ")
-        return Finding(check=name, state=state, detail=detail or remedy, remedy=remedy if detail else "")
+        return replace(error.findings[0], check=name)

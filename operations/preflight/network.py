@@ -6,8 +6,7 @@ import shutil
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 
-from experiment.finding import Outside
-from operations.preflight.finding import Finding, finding, fine
+from experiment.finding import Finding, Outside, finding, fine
 from operations.tunnel import PLUGIN
 
 if TYPE_CHECKING:
@@ -31,7 +30,12 @@ def admin_cidrs(experiment: Experiment, web: Web) -> Finding:
         address = ip_address(text)
     except ValueError:
         raise Outside(
-            f"{web.address_service}: answers {text[:40]!r}, which is no address; check network and proxy"
+            Finding(
+                web.address_service,
+                None,
+                f"answers {text[:40]!r}, which is no address",
+                "check network and proxy",
+            )
         ) from None
     for cidr in cidrs:
         if address in ip_network(cidr, strict=False):

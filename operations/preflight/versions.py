@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiment.catalogue.node_images import images_of
+from experiment.finding import Finding, finding, fine
 from infra.addon_versions import ADDON_VERSIONS
 from infra.settings import Settings
-from operations.preflight.finding import Finding, finding, fine
 
 if TYPE_CHECKING:
     from experiment import Experiment

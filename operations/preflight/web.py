@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 
-from experiment.finding import Outside
+from experiment.finding import Finding, Outside
 
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 TIMEOUT_S = 20
@@ -44,7 +44,9 @@ class Web:
                 return _answer(error.code, error.headers.items(), error.read())
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
-            raise Outside(f"{url}: does not answer ({reason}); check network and proxy") from None
+            raise Outside(
+                Finding(url, None, f"does not answer ({reason})", "check network and proxy")
+            ) from None
 
 
 def _answer(status: int, headers: object, body: bytes) -> Answer:

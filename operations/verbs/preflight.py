@@ -6,8 +6,9 @@ import argparse
 import sys
 from datetime import UTC, datetime
 
+from experiment.finding import Finding, State
 from operations.options import add_experiment, as_json, aws_of, experiment_of
-from operations.preflight import State, judge
+from operations.preflight import judge
 from operations.preflight.web import Web
 from operations.table import table
 
@@ -30,11 +31,13 @@ def execute(options: argparse.Namespace) -> int:
         print(f"    {one.check}: {one.state}", file=sys.stderr)
         findings.append(one)
     if options.json:
-        print(as_json({"experiment": experiment.name, "checks": [one.as_json() for one in findings]}))
+        print(as_json({"experiment": experiment.name, "checks": [_as_data(one) for one in findings]}))
     else:
-        rows = [
-            (one.check, one.state, one.detail + (f"; {one.remedy}" if one.remedy else "")) for one in findings
-        ]
+        rows = [(one.check, one.state, one.line()) for one in findings]
         print(table(("check", "state", "what"), rows))
     states = {one.state for one in findings}
     return 1 if State.FINDING in states else 3 if State.UNKNOWN in states else 0
+
+
+def _as_data(one: Finding) -> dict[str, str]:
+    return {"check": one.check, "state": one.state, "detail": one.said(), "remedy": one.remedy}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.manifest_file import read
 from experiment.cost import per_hour, run_price
-from experiment.finding import Misuse, Outside, Refusal
+from experiment.finding import Misuse, Outside, Refusal, State
 from experiment.placement import nodes_needed
 from operations import prices, storage
 from operations.access import cluster_of
@@ -177,11 +177,11 @@ def _verified(context: Context) -> None:
     findings = verify(
         context.experiment, context.cluster, context.clock, tell=lambda line: context.say(f"    {line}")
     )
-    bad = [one for one in findings if not one.passed]
+    bad = [one for one in findings if one.state is not State.FINE]
     context.say(f"    {len(findings) - len(bad)} checks passed, {len(bad)} failed")
     if bad:
         more = f" ({len(bad) - 1} more: scripts/verify lists all)" if len(bad) > 1 else ""
-        raise Refusal(f"verify {bad[0].check}, {bad[0].subject}: {bad[0].found}; {bad[0].remedy}{more}")
+        raise Refusal(f"verify {bad[0].check}, {bad[0].where}: {bad[0].why}; {bad[0].remedy}{more}")
 
 
 def _report(folder: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from experiment.catalogue.prices import TRN2_ON_DEMAND
-from experiment.finding import Outside, Refusal
+from experiment.finding import Finding, Refusal, State
 from infra.naming import notices_topic
 from operations import cluster_view, nodegroup, stacks, storage, undescribed
 from operations.access import cluster_of
@@ -36,7 +36,7 @@ def execute(options: argparse.Namespace) -> int:
     experiment = experiment_of(options.experiment, verb="look at")
     aws = aws_of(experiment, options)
     page: dict[str, Any] = {"experiment": experiment.name, "account": aws.account, "region": aws.region}
-    problems: list[Refusal] = []
+    problems: list[Finding] = []
     sections: dict[str, Callable[[Experiment, Aws], Any]] = {
         "stacks": _stacks,
         "trn2": _group,
@@ -52,16 +52,17 @@ def execute(options: argparse.Namespace) -> int:
             page[name] = read(experiment, aws)
         except Refusal as error:
             page[name] = None
-            problems.append(error)
-    problems += _halfway(page)
+            problems += error.findings
+    found = [stacks.Stack(**one) for one in page["stacks"] or ()]
+    problems += stacks.halfway(found, experiment.name, region=aws.region)
     if line := (page["trn2"] or {}).get("replaced_role"):
-        problems.append(Refusal(line))
-    problems += [Refusal(one["line"]) for one in (page["undescribed"] or {}).get("stacks", ())]
-    page["problems"] = [str(problem) for problem in problems]
+        problems.append(Finding("", None, line))
+    problems += [Finding("", None, one["line"]) for one in (page["undescribed"] or {}).get("stacks", ())]
+    page["problems"] = [problem.line() for problem in problems]
     print(as_json(page) if options.json else _text(page))
-    for line in (*map(str, problems), *(page["undescribed"] or {}).get("untold", ())):
+    for line in (*page["problems"], *(page["undescribed"] or {}).get("untold", ())):
         print(f"status: {line}", file=sys.stderr)
-    if any(isinstance(problem, Outside) for problem in problems):
+    if any(problem.state is State.UNKNOWN for problem in problems):
         return 3
     return 1 if problems else 0
 
@@ -69,13 +70,6 @@ def execute(options: argparse.Namespace) -> int:
 def _stacks(experiment: Experiment, aws: Aws) -> list[dict[str, str]]:
     found = stacks.expected(experiment, aws)
     return [{"name": stack.name, "status": stack.status, "reason": stack.reason} for stack in found]
-
-
-def _halfway(page: dict[str, Any]) -> list[Refusal]:
-    """What a deployment or a teardown that broke off left behind."""
-    found = [stacks.Stack(**one) for one in page["stacks"] or ()]
-    lines = (stacks.halfway(stack, page["experiment"], region=page["region"]) for stack in found)
-    return [Refusal(line) for line in lines if line]
 
 
 def _group(experiment: Experiment, aws: Aws) -> dict[str, Any]:

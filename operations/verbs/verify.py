@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict
+from typing import Any
 
+from experiment.finding import Finding, State
 from operations.access import cluster_of
 from operations.clock import SystemClock
 from operations.options import add_experiment, as_json, aws_of, experiment_of
@@ -27,14 +28,24 @@ def execute(options: argparse.Namespace) -> int:
         findings = verify(
             experiment, kubernetes, SystemClock(), tell=lambda text: print(text, file=sys.stderr)
         )
-    bad = [one for one in findings if not one.passed]
+    bad = [one for one in findings if one.state is not State.FINE]
     if options.json:
-        print(as_json({"passed": not bad, "checks": [asdict(one) for one in findings]}))
+        print(as_json({"passed": not bad, "checks": [_as_data(one) for one in findings]}))
         return 1 if bad else 0
     rows = [
-        ("PASS" if one.passed else "FAIL", one.check, one.subject, f"{one.found}. {one.remedy}".rstrip(". "))
+        ("FAIL" if one in bad else "PASS", one.check, one.where, f"{one.why}. {one.remedy}".rstrip(". "))
         for one in findings
     ]
     print(table(("", "check", "where", "found"), rows))
     print(f"\n{len(findings) - len(bad)} checks passed, {len(bad)} failed")
     return 1 if bad else 0
+
+
+def _as_data(one: Finding) -> dict[str, Any]:
+    return {
+        "check": one.check,
+        "subject": one.where,
+        "passed": one.state is State.FINE,
+        "found": one.why,
+        "remedy": one.remedy,
+    }

@@ -10,8 +10,8 @@ from cdk8s_charts import sizes
 from cdk8s_charts.allocation import EXTENDED_RESOURCE
 from cdk8s_charts.claims import DRIVER, group_attribute
 from experiment.catalogue.node_images import OLDEST_FOR_CLAIMS
+from experiment.finding import Finding, finding, fine
 from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL
-from operations.verify.findings import Checked, failed, passed
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -29,30 +29,30 @@ def neuron_nodes(nodes: Objects) -> list[Mapping[str, Any]]:
     return [node for node in nodes if _labels(node).get(NODE_ROLE_LABEL) == "neuron"]
 
 
-def nodes_ready(nodes: Objects, *, wanted: int) -> Iterator[Checked]:
+def nodes_ready(nodes: Objects, *, wanted: int) -> Iterator[Finding]:
     """As many Trn2 nodes as the arms need, ready, tainted, with a sound kubelet."""
     found = neuron_nodes(nodes)
     if len(found) < wanted:
-        yield failed(
+        yield finding(
             "nodes-ready",
-            "cluster",
             f"{len(found)} Trn2 nodes, {wanted} are needed",
             "scripts/scale; a node that does not come within 20 minutes is most often missing capacity",
+            where="cluster",
         )
     for node in found:
         wrong = list(_troubles(node))
         name = node["metadata"]["name"]
         if wrong:
-            yield failed(
-                "nodes-ready", name, "; ".join(wrong), "replace the node; scripts/scale 0, then anew"
+            yield finding(
+                "nodes-ready", "; ".join(wrong), "replace the node; scripts/scale 0, then anew", where=name
             )
         else:
-            yield passed(
-                "nodes-ready", name, f"ready, kubelet {node['status']['nodeInfo']['kubeletVersion']}"
+            yield fine(
+                "nodes-ready", f"ready, kubelet {node['status']['nodeInfo']['kubeletVersion']}", where=name
             )
 
 
-def node_size(experiment: Experiment, nodes: Objects) -> Iterator[Checked]:
+def node_size(experiment: Experiment, nodes: Objects) -> Iterator[Finding]:
     """Placement counted on the catalogue's figures, which are estimates."""
     instance = experiment.instance
     for node in neuron_nodes(nodes):
@@ -61,21 +61,21 @@ def node_size(experiment: Experiment, nodes: Objects) -> Iterator[Checked]:
         disk_gib, disk_asked = quantity(has.get("ephemeral-storage", "0")) / 2**30, disk_asked_gib(experiment)
         text = f"{cpu:.1f} CPU, {memory_gib:.0f} GiB of memory and {disk_gib:.0f} GiB of disk allocatable"
         if cpu < instance.allocatable_cpu or memory_gib < instance.allocatable_memory_gib:
-            yield failed(
+            yield finding(
                 "node-size",
-                name,
                 f"{text}; the catalogue has {instance.allocatable_cpu} CPU and {instance.allocatable_memory_gib} GiB",
                 "lower both in experiment/catalogue/instances.py and render the manifests again",
+                where=name,
             )
         elif disk_gib < disk_asked:
-            yield failed(
+            yield finding(
                 "node-size",
-                name,
                 f"{text}; the pods that stand at once ask for {disk_asked} GiB of disk",
                 "the node's NVMe is not its ephemeral storage: look for NodeConfig localStorage RAID0 in its user data",
+                where=name,
             )
         else:
-            yield passed("node-size", name, text)
+            yield fine("node-size", text, where=name)
 
 
 def disk_asked_gib(experiment: Experiment) -> int:
@@ -86,17 +86,17 @@ def disk_asked_gib(experiment: Experiment) -> int:
     return max(compiling, min(at_once, len(experiment.served_arms)) * sizes.serving_ephemeral_gib(experiment))
 
 
-def device_class(experiment: Experiment, classes: Objects, nodes: Objects) -> Iterator[Checked]:
+def device_class(experiment: Experiment, classes: Objects, nodes: Objects) -> Iterator[Finding]:
     """What brings devices to pods is installed: the class of the DRA driver, or the device plugin's resource."""
     if experiment.baseline.serving.allocation == "dra":
         if any(one["metadata"]["name"] == DRIVER for one in classes):
-            yield passed("device-class", DRIVER, "exists")
+            yield fine("device-class", "exists", where=DRIVER)
         else:
-            yield failed(
+            yield finding(
                 "device-class",
-                DRIVER,
                 "does not exist",
                 "look at the Helm release in kube-system: helm status",
+                where=DRIVER,
             )
         return
     for node in neuron_nodes(nodes):
@@ -106,17 +106,17 @@ def device_class(experiment: Experiment, classes: Objects, nodes: Objects) -> It
         )
         wanted = experiment.instance.devices
         if offered == wanted:
-            yield passed("device-class", name, f"{EXTENDED_RESOURCE}: {wanted}")
+            yield fine("device-class", f"{EXTENDED_RESOURCE}: {wanted}", where=name)
         else:
-            yield failed(
+            yield finding(
                 "device-class",
-                name,
                 f"{EXTENDED_RESOURCE}: {offered:.0f} of {wanted}",
                 "look at the device plugin's DaemonSet in kube-system",
+                where=name,
             )
 
 
-def device_attributes(experiment: Experiment, slices: Objects, nodes: Objects) -> Iterator[Checked]:
+def device_attributes(experiment: Experiment, slices: Objects, nodes: Objects) -> Iterator[Finding]:
     """Every attribute that a claim names is published on every device; one that is absent matches nothing, silently."""
     if experiment.baseline.serving.allocation != "dra":
         return
@@ -131,26 +131,26 @@ def device_attributes(experiment: Experiment, slices: Objects, nodes: Objects) -
             for device in one["spec"].get("devices", [])
         ]
         if len(devices) != experiment.instance.devices:
-            yield failed(
+            yield finding(
                 "device-attributes",
-                name,
                 f"{len(devices)} devices published, {experiment.instance.devices} expected",
                 "look at the DaemonSet of the Neuron DRA driver and at dmesg on the node",
+                where=name,
             )
             continue
         absent = [key for key in wanted if not all(_has(device, key) for device in devices)]
         if absent:
-            yield failed(
+            yield finding(
                 "device-attributes",
-                name,
                 f"not published: {', '.join(absent)}",
                 "device groups need EFA interfaces on the node; without them use serving.allocation: device-plugin",
+                where=name,
             )
         else:
-            yield passed("device-attributes", name, f"{len(devices)} devices with {', '.join(wanted)}")
+            yield fine("device-attributes", f"{len(devices)} devices with {', '.join(wanted)}", where=name)
 
 
-def daemons_ready(daemon_sets: Objects, nodes: Objects) -> Iterator[Checked]:
+def daemons_ready(daemon_sets: Objects, nodes: Objects) -> Iterator[Finding]:
     """Add-ons and drivers run wherever they are wanted, and those of every node are wanted on every node."""
     everywhere = {
         one["metadata"]["name"]: one.get("status", {}).get("desiredNumberScheduled", 0) for one in daemon_sets
@@ -159,16 +159,16 @@ def daemons_ready(daemon_sets: Objects, nodes: Objects) -> Iterator[Checked]:
         if everywhere.get(name, 0) < len(nodes):
             wanted = f"wanted on {everywhere[name]}" if name in everywhere else "absent from the cluster"
             remedy = "look at the add-on in the EKS console, or aws eks describe-addon"
-            yield failed("daemons-ready", name, f"{wanted}, there are {len(nodes)} nodes", remedy)
+            yield finding("daemons-ready", f"{wanted}, there are {len(nodes)} nodes", remedy, where=name)
     for one in daemon_sets:
         name = f"{one['metadata']['namespace']}/{one['metadata']['name']}"
         status = one.get("status", {})
         wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
         if ready < wanted:
             remedy = f"kubectl -n {one['metadata']['namespace']} describe daemonset {one['metadata']['name']}"
-            yield failed("daemons-ready", name, f"{ready} of {wanted} pods ready", remedy)
+            yield finding("daemons-ready", f"{ready} of {wanted} pods ready", remedy, where=name)
         else:
-            yield passed("daemons-ready", name, f"{ready} of {wanted} pods ready")
+            yield fine("daemons-ready", f"{ready} of {wanted} pods ready", where=name)
 
 
 def quantity(text: str) -> float:

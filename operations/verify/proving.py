@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from cdk8s_charts.labels import NAME
 from cdk8s_charts.proof import on_node
 from cdk8s_charts.verifying import CONTAINER, SECONDS, proof_name
-from experiment.finding import Refusal
+from experiment.finding import Finding, Refusal, State, finding
 from experiment.placement import batches
 from operations.deploying import deploy_command
-from operations.verify.findings import Checked, failed
 
 if TYPE_CHECKING:
     from experiment import Arm, Experiment
@@ -27,7 +26,7 @@ ALLOWANCE_S = 120
 
 def prove(
     experiment: Experiment, kubernetes: Kubernetes, clock: Clock, *, tell: Callable[[str], None]
-) -> list[Checked]:
+) -> list[Finding]:
     """Findings of every arm of the first batch, in file order. The Jobs are removed whatever happens."""
     jobs = [(arm, f"verify-{arm.name}") for arm in batches(experiment)[0]]
     try:
@@ -88,38 +87,38 @@ def _wait(kubernetes: Kubernetes, clock: Clock, jobs: Sequence[str], tell: Calla
             clock.sleep(POLL_S)
 
 
-def results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Checked]:
+def results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
     """What the pod of a Job printed; or, where it printed nothing, why."""
     pods = kubernetes.list("pod", labels={"batch.kubernetes.io/job-name": job})
     if not pods:
-        yield failed(
-            "proof-ran", arm, "no pod was made", f"kubectl describe job {job}; most often a quota or a policy"
+        yield finding(
+            "proof-ran",
+            "no pod was made",
+            f"kubectl describe job {job}; most often a quota or a policy",
+            where=arm,
         )
         return
     pod = max(pods, key=lambda one: str(one["metadata"].get("creationTimestamp", "")))
     name = pod["metadata"]["name"]
     if (why := _never_started(pod)) is not None:
-        yield failed("proof-ran", arm, *why)
+        yield finding("proof-ran", *why, where=arm)
         return
     seen = set()
     for line in kubernetes.logs(name, container=CONTAINER, lines=100).splitlines():
         if (result := _result(line)) is not None:
             seen.add(result["check"])
-            yield Checked(
-                check=result["check"],
-                subject=arm,
-                passed=result["passed"],
-                found=result["found"],
-                remedy=result["remedy"],
-            )
+            state = State.FINE if result["passed"] else State.FINDING
+            yield Finding(arm, None, result["found"], result["remedy"], check=result["check"], state=state)
     if not seen:
-        yield failed("proof-ran", arm, f"pod {name} printed no result", f"kubectl logs {name} -c {CONTAINER}")
+        yield finding(
+            "proof-ran", f"pod {name} printed no result", f"kubectl logs {name} -c {CONTAINER}", where=arm
+        )
     elif silent := [check for check in on_node.CHECKS if check not in seen]:
-        yield failed(
+        yield finding(
             "proof-ran",
-            arm,
             f"pod {name} ended before {', '.join(silent)}{_end(pod)}",
             f"kubectl logs {name} -c {CONTAINER}; the runtime most often ends a process whose driver does not fit",
+            where=arm,
         )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from experiment.finding import Finding, State
 from experiment.placement import nodes_needed
 from operations.verify import cluster_checks, proving
-from operations.verify.findings import Checked
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def verify(
     experiment: Experiment, kubernetes: Kubernetes, clock: Clock, *, tell: Callable[[str], None]
-) -> list[Checked]:
+) -> list[Finding]:
     """All findings. The proof on the nodes is left out where the API already tells that its pods could not start."""
     nodes = kubernetes.list("node")
     findings = [
@@ -28,7 +28,7 @@ def verify(
         *cluster_checks.daemons_ready(kubernetes.list("daemonset", everywhere=True), nodes),
     ]
     stopping = {"nodes-ready", "device-class", "device-attributes"}
-    if any(not one.passed and one.check in stopping for one in findings):
+    if any(one.state is not State.FINE and one.check in stopping for one in findings):
         tell("no proof on the nodes: its pods could not start; fix what failed first")
         return findings
     return findings + proving.prove(experiment, kubernetes, clock, tell=tell)

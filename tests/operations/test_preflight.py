@@ -16,14 +16,14 @@ import pytest
 from botocore.stub import Stubber
 
 from experiment import Experiment
-from experiment.finding import Outside
+from experiment.finding import Finding, Outside, State
+from experiment.finding import fine as fine_finding
 from experiment.schema import Capacity
 from infra.addon_versions import ADDON_VERSIONS
 from infra.settings import Settings
 from operations.__main__ import main
 from operations.aws import Aws
-from operations.preflight import State, account, capacity, images, judge, network, versions
-from operations.preflight.finding import Finding
+from operations.preflight import account, capacity, images, judge, network, versions
 from operations.preflight.web import Web
 from tests.operations import clients
 from tests.operations.clients import shared_client
@@ -54,13 +54,13 @@ def test_a_quota_below_one_node_is_a_finding_with_the_command_that_asks_for_more
 ) -> None:
     found = account.quota(experiment, stubbed("service-quotas", get_service_quota=quota(8)))
     assert found.state is State.FINDING
-    assert "8 vCPUs" in found.detail
+    assert "8 vCPUs" in found.said()
     assert "--quota-code L-2C3B7624 --desired-value 192" in found.remedy
     assert (
         account.quota(experiment, stubbed("service-quotas", get_service_quota=quota(192))).state is State.FINE
     )
     none = account.quota(experiment, stubbed("service-quotas", get_service_quota="NoSuchResourceException"))
-    assert "0 vCPUs" in none.detail
+    assert "0 vCPUs" in none.said()
 
 
 def test_the_system_nodes_need_more_than_a_new_account_has() -> None:
@@ -68,7 +68,7 @@ def test_the_system_nodes_need_more_than_a_new_account_has() -> None:
     assert found.state is State.FINDING
     assert (
         "5 vCPUs for running on-demand standard instances, system nodes and the way in need 10"
-        in found.detail
+        in found.said()
     )
     assert "--quota-code L-1216C47A --desired-value 10" in found.remedy
 
@@ -87,10 +87,10 @@ def test_a_node_image_that_the_region_lacks_is_found_before_a_cluster_is_made(ex
     dates = {"neuron": "20260625", "standard": "20260714"}
     names = [f"amazon-eks-node-al2023-x86_64-{kind}-1.35-v{date}" for kind, date in dates.items()]
     found = versions.node_images(experiment, stubbed("ec2", describe_images=_images(*names)))
-    assert (found.state, found.detail) == (State.FINE, "release 1.35.6-20260625 with Neuron driver 2.28.0.0")
+    assert (found.state, found.said()) == (State.FINE, "release 1.35.6-20260625 with Neuron driver 2.28.0.0")
     found = versions.node_images(experiment, stubbed("ec2", describe_images=_images(names[1])))
     assert found.state is State.FINDING
-    assert found.detail == f"us-east-2 has no {names[0]}"
+    assert found.said() == f"us-east-2 has no {names[0]}"
     assert "experiment/catalogue/node_images.py" in found.remedy
 
 
@@ -120,7 +120,7 @@ def test_an_add_on_that_is_no_longer_offered_is_found_before_a_cluster_is_made(
     gone = {**pinned, "coredns": "v9"}
     found = versions.addons(experiment, Aws("us-east-2", make_client=lambda _: Addons(gone)))
     assert found.state is State.FINDING
-    assert f"does not offer coredns {pinned['coredns']} (newest: v9)" in found.detail
+    assert f"does not offer coredns {pinned['coredns']} (newest: v9)" in found.said()
 
 
 def test_the_chart_is_asked_for_as_images_are() -> None:
@@ -136,7 +136,7 @@ def test_a_stack_that_stands_halfway_is_a_finding_with_what_to_do(experiment: Ex
     }
     found = account.halfway_stacks(experiment, stubbed("cloudformation", describe_stacks={"Stacks": [stack]}))
     assert found.state is State.FINDING
-    assert found.detail == (
+    assert found.said() == (
         "stack qwen3-32b-cluster: is UPDATE_ROLLBACK_FAILED (The following resource(s) failed: [Group])"
     )
     assert "continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2" in found.remedy
@@ -164,7 +164,7 @@ def test_the_instance_must_be_offered_in_the_zone(
         "InstanceTypeOfferings": [{"InstanceType": "trn2.48xlarge", "Location": zone} for zone in zones]
     }
     found = capacity.offered(experiment, stubbed("ec2", describe_instance_type_offerings=answer))
-    assert (found.state, says in found.detail) == (state, True)
+    assert (found.state, says in found.said()) == (state, True)
 
 
 def _with_block(experiment: Experiment, **changes: Any) -> Experiment:
@@ -190,7 +190,7 @@ def _reserved(**changes: Any) -> Aws:
 def test_an_active_block_says_when_it_ends(experiment: Experiment) -> None:
     found = capacity.reserved(_with_block(experiment), _reserved(), now=START)
     assert found.state is State.FINE
-    assert "active until 2026-04-01T17:00:00Z, 5.0 hours from now" in found.detail
+    assert "active until 2026-04-01T17:00:00Z, 5.0 hours from now" in found.said()
 
 
 @pytest.mark.parametrize(
@@ -210,13 +210,13 @@ def test_an_active_block_says_when_it_ends(experiment: Experiment) -> None:
 def test_a_block_that_does_not_fit(experiment: Experiment, changes: dict[str, Any], says: str) -> None:
     found = capacity.reserved(_with_block(experiment), _reserved(**changes), now=START)
     assert found.state is State.FINDING
-    assert says in found.detail
+    assert says in found.said()
     assert found.remedy
 
 
 def test_an_end_that_the_file_has_wrong_is_a_finding(experiment: Experiment) -> None:
     wrong = _with_block(experiment, ends_at="2026-04-02T17:00:00Z")
-    assert "EC2 says 2026-04-01T17:00:00Z" in capacity.reserved(wrong, _reserved(), now=START).detail
+    assert "EC2 says 2026-04-01T17:00:00Z" in capacity.reserved(wrong, _reserved(), now=START).said()
     right = _with_block(experiment, ends_at="2026-04-01T17:00:00Z")
     assert capacity.reserved(right, _reserved(), now=START).state is State.FINE
 
@@ -225,7 +225,7 @@ def test_a_reservation_of_another_account_is_a_finding(experiment: Experiment) -
     unknown = stubbed("ec2", describe_capacity_reservations="InvalidCapacityReservationId.NotFound")
     assert (
         "no such reservation in account 111122223333"
-        in capacity.reserved(_with_block(experiment), unknown, now=START).detail
+        in capacity.reserved(_with_block(experiment), unknown, now=START).said()
     )
 
 
@@ -246,7 +246,7 @@ def test_the_version_must_be_offered_and_supported(
         for version, status in offered
     ]
     aws = stubbed("eks", describe_cluster_versions={"clusterVersions": versions})
-    assert says in account.kubernetes_version(experiment, aws).detail
+    assert says in account.kubernetes_version(experiment, aws).said()
 
 
 def test_bootstrap_is_asked_for_where_it_is_missing_or_too_old(aws: Aws) -> None:
@@ -255,7 +255,7 @@ def test_bootstrap_is_asked_for_where_it_is_missing_or_too_old(aws: Aws) -> None
     assert missing.remedy == ".venv/bin/npx cdk bootstrap aws://123456789012/us-east-2"
     ssm = aws.client("ssm")
     ssm.put_parameter(Name=account.BOOTSTRAP_PARAMETER, Value="5", Type="String")
-    assert "version 5, 6 or later is needed" in account.bootstrap(aws).detail
+    assert "version 5, 6 or later is needed" in account.bootstrap(aws).said()
     ssm.put_parameter(Name=account.BOOTSTRAP_PARAMETER, Value="28", Type="String", Overwrite=True)
     assert account.bootstrap(aws).state is State.FINE
 
@@ -312,8 +312,8 @@ def registry() -> Iterator[str]:
 def test_an_image_is_asked_for_as_a_kubelet_would(registry: str) -> None:
     web = Web(scheme="http")
     found = images.reachable(f"{registry}/neuron/vllm:1.0", web)
-    assert (found.state, "sha256:abc" in found.detail) == (State.FINE, True)
-    assert "no such image" in images.reachable(f"{registry}/neuron/vllm:2.0", web).detail
+    assert (found.state, "sha256:abc" in found.said()) == (State.FINE, True)
+    assert "no such image" in images.reachable(f"{registry}/neuron/vllm:2.0", web).said()
     with pytest.raises(Outside, match="the registry answers HTTP 503"):
         images.reachable(f"{registry}/broken/vllm:1.0", web)
     with pytest.raises(Outside, match="does not answer"):
@@ -350,7 +350,7 @@ def test_a_private_endpoint_needs_the_plugin(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "session-manager-plugin is not installed" in network.admin_cidrs(experiment, Web()).detail
+    assert "session-manager-plugin is not installed" in network.admin_cidrs(experiment, Web()).said()
     (tmp_path / "session-manager-plugin").write_text("")
     (tmp_path / "session-manager-plugin").chmod(0o755)
     assert network.admin_cidrs(experiment, Web()).state is State.FINE
@@ -360,16 +360,19 @@ def test_one_refused_check_does_not_hide_the_others(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch, aws: Aws
 ) -> None:
     def refused(*_: object) -> Finding:
-        raise Outside("service-quotas:GetServiceQuota in us-east-2: not allowed; use another AWS_PROFILE")
+        raise Outside(
+            Finding("service-quotas:GetServiceQuota", None, "not allowed; sorry", "use another AWS_PROFILE")
+        )
 
     def fine(*_: object, **__: object) -> Finding:
-        return Finding(check="x", state=State.FINE, detail="")
+        return fine_finding("x", "")
 
     monkeypatch.setattr(account, "quota", refused)
     for module, name in ((capacity, "offered"), (account, "kubernetes_version"), (images, "reachable")):
         monkeypatch.setattr(module, name, fine)
     findings = {one.check: one for one in judge(experiment, aws, Web(), now=START)}
     assert findings["quota"].state is State.UNKNOWN
+    assert findings["quota"].said() == "service-quotas:GetServiceQuota: not allowed; sorry"
     assert findings["quota"].remedy == "use another AWS_PROFILE"
     assert findings["bootstrap"].state is State.FINDING
     assert findings["credentials"].state is State.FINE
@@ -382,9 +385,7 @@ def test_preflight_as_it_is_called(
     eks = boto3.client("eks", region_name="us-east-2")
     monkeypatch.setattr(Aws, "_boto_client", lambda _, name: eks if name == "eks" else shared_client(name))
     monkeypatch.setattr(Web, "address_service", f"http://{registry}/ip")
-    monkeypatch.setattr(
-        images, "reachable", lambda image, _: Finding(check="image", state=State.FINE, detail=image)
-    )
+    monkeypatch.setattr(images, "reachable", lambda image, _: fine_finding("image", image))
     with Stubber(eks) as stub:
         stub.add_client_error("describe_cluster_versions", "AccessDeniedException")
         assert main(["preflight", "--json"]) == 1
@@ -407,7 +408,7 @@ def test_without_credentials_only_what_needs_none_is_checked(
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    reachable: Callable[..., Finding] = lambda *_: Finding(check="image", state=State.FINE, detail="")  # noqa: E731 # shorter than a function of its own
+    reachable: Callable[..., Finding] = lambda *_: fine_finding("image", "")  # noqa: E731 # shorter than a function of its own
     monkeypatch.setattr(images, "reachable", reachable)
     findings = list(judge(experiment, Aws("us-east-2"), Web(), now=START))
     assert [one.check for one in findings if one.check != "image"] == [
@@ -416,4 +417,4 @@ def test_without_credentials_only_what_needs_none_is_checked(
         "admin_cidrs",
     ]
     assert {one.state for one in findings[:2]} == {State.UNKNOWN}
-    assert "versions, bootstrap and stacks were not asked about" in findings[1].detail
+    assert "versions, bootstrap and stacks were not asked about" in findings[1].said()

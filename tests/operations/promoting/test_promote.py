@@ -148,6 +148,13 @@ def test_what_cannot_be_promoted_is_one_line_and_changes_nothing(
     assert [path for path in file.parent.iterdir() if path.name.startswith(".")] == []
 
 
+def test_each_reason_is_a_line_of_its_own(promote: Promote) -> None:
+    code, _, err = promote("qwen-sd-vllm", "--replicas", "3", "--client-cidr", "10.20.0.0/16")
+    lines = err.splitlines()
+    assert (code, len(lines)) == (2, 2), err
+    assert all(line.startswith("promote: ") for line in lines)
+
+
 def test_a_batch_job_is_not_promoted(capfd: pytest.CaptureFixture[str]) -> None:
     path = next(path for path in (ROOT / "experiments").glob("*.yaml") if load(path).batch_arms)
     name = load(path).batch_arms[0].name

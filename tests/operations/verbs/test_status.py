@@ -110,7 +110,7 @@ def test_status_says_what_to_do_about_a_deployment_that_broke_off(
 
 @pytest.mark.parametrize("status", ["CREATE_COMPLETE", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "absent"])
 def test_what_is_well_or_under_way_is_not_halfway(status: str) -> None:
-    assert stacks.halfway(stacks.Stack(name="a", status=status), "qwen3-32b", region="us-east-2") is None
+    assert stacks.halfway([stacks.Stack(name="a", status=status)], "qwen3-32b", region="us-east-2") == []
 
 
 def test_status_says_who_hears_of_alarms(world: World, say: Say) -> None:

@@ -286,7 +286,7 @@ def test_a_deployment_over_leftovers_fails_and_preflight_names_them_with_what_re
         )
     found = what_was_left(world.experiment, aws)
     assert found.state == "finding"
-    assert f"{CLUSTER_LOGS}, {AGENT_LOGS}, qwen3-32b-checkpoints-123456789012-us-east-2" in found.detail
+    assert f"{CLUSTER_LOGS}, {AGENT_LOGS}, qwen3-32b-checkpoints-123456789012-us-east-2" in found.said()
     for command in found.remedy.split(" && "):
         name = command.split()[4]
         if command.startswith("aws logs delete-log-group --log-group-name "):

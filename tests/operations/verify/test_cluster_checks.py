@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from experiment import Experiment
+from experiment.finding import Finding, State
 from operations.verify import cluster_checks as checks
-from operations.verify.findings import Checked
 
 NODE: dict[str, Any] = {
     "metadata": {"name": "ip-10-0-1-2", "labels": {"speculation.trn2/role": "neuron"}},
@@ -59,9 +59,9 @@ def _edited(item: dict[str, Any], edit: Callable[[dict[str, Any]], object]) -> d
     return changed
 
 
-def _only(results: Iterable[Checked]) -> Checked:
+def _only(results: Iterable[Finding]) -> Finding:
     (one,) = results
-    assert one.passed or one.remedy
+    assert one.state is State.FINE or one.remedy
     return one
 
 
@@ -74,11 +74,11 @@ def test_a_cluster_as_assumed_passes(reference: Experiment) -> None:
         *checks.daemons_ready(DAEMONS, [NODE]),
     ]
     assert len(found) == 4 + len(DAEMONS)
-    assert all(one.passed for one in found), found
+    assert all(one.state is State.FINE for one in found), found
 
 
 def test_missing_nodes_are_counted(reference: Experiment) -> None:
-    assert "0 Trn2 nodes, 1 are needed" in _only(checks.nodes_ready([], wanted=1)).found
+    assert "0 Trn2 nodes, 1 are needed" in _only(checks.nodes_ready([], wanted=1)).why
 
 
 @pytest.mark.parametrize(
@@ -97,16 +97,16 @@ def test_a_node_that_is_not_as_pods_expect_it_fails(
     edit: Callable[[dict[str, Any]], object], found: str
 ) -> None:
     one = _only(checks.nodes_ready([_edited(NODE, edit)], wanted=1))
-    assert not one.passed
-    assert found in one.found
+    assert one.state is State.FINDING
+    assert found in one.why
 
 
 def test_a_node_smaller_than_the_catalogue_fails(reference: Experiment) -> None:
     small = _edited(NODE, lambda n: n["status"]["allocatable"].update(memory="1800Gi"))
     one = _only(checks.node_size(reference, [small]))
-    assert not one.passed
+    assert one.state is State.FINDING
     assert (
-        "1800 GiB of memory and 6333 GiB of disk allocatable; the catalogue has 191 CPU and 1892" in one.found
+        "1800 GiB of memory and 6333 GiB of disk allocatable; the catalogue has 191 CPU and 1892" in one.why
     )
 
 
@@ -117,13 +117,13 @@ def test_a_node_whose_disk_is_not_its_nvme_fails(reference: Experiment) -> None:
         del small["status"]["allocatable"]["ephemeral-storage"]
         small["status"]["allocatable"].update(disk)
         one = _only(checks.node_size(reference, [small]))
-        assert not one.passed
-        assert f"ask for {checks.disk_asked_gib(reference)} GiB of disk" in one.found
+        assert one.state is State.FINDING
+        assert f"ask for {checks.disk_asked_gib(reference)} GiB of disk" in one.why
         assert "localStorage RAID0" in one.remedy
 
 
 def test_a_missing_device_class_fails(reference: Experiment) -> None:
-    assert not _only(checks.device_class(reference, [], [NODE])).passed
+    assert _only(checks.device_class(reference, [], [NODE])).state is State.FINDING
 
 
 def test_the_device_plugin_must_offer_every_device(reference: Experiment) -> None:
@@ -132,9 +132,9 @@ def test_the_device_plugin_must_offer_every_device(reference: Experiment) -> Non
         for arm in reference.arms
     )
     plugin = replace(reference, arms=arms)
-    assert _only(checks.device_class(plugin, [], [NODE])).passed
+    assert _only(checks.device_class(plugin, [], [NODE])).state is State.FINE
     none = _edited(NODE, lambda n: n["status"]["allocatable"].pop("aws.amazon.com/neuron"))
-    assert "0 of 16" in _only(checks.device_class(plugin, [], [none])).found
+    assert "0 of 16" in _only(checks.device_class(plugin, [], [none])).why
     assert list(checks.device_attributes(plugin, [], [NODE])) == []
 
 
@@ -143,8 +143,8 @@ def test_absent_device_groups_point_to_the_device_plugin(reference: Experiment) 
         del published["spec"]["devices"][3]["attributes"]["resource.aws.com/devicegroup8_id"]
 
     one = _only(checks.device_attributes(reference, [_edited(published(), spoil)], [NODE]))
-    assert not one.passed
-    assert one.found == "not published: resource.aws.com/devicegroup8_id"
+    assert one.state is State.FINDING
+    assert one.why == "not published: resource.aws.com/devicegroup8_id"
     assert "allocation: device-plugin" in one.remedy
 
 
@@ -153,26 +153,26 @@ def test_devices_that_are_not_published_are_counted(reference: Experiment) -> No
         published["spec"]["devices"].pop()
 
     one = _only(checks.device_attributes(reference, [_edited(published(), spoil)], [NODE]))
-    assert one.found == "15 devices published, 16 expected"
+    assert one.why == "15 devices published, 16 expected"
 
 
 def test_another_drivers_slices_do_not_count(reference: Experiment) -> None:
     other = _edited(published(), lambda s: s["spec"].update(driver="gpu.example.com"))
-    assert "0 devices published" in _only(checks.device_attributes(reference, [other], [NODE])).found
+    assert "0 devices published" in _only(checks.device_attributes(reference, [other], [NODE])).why
 
 
 def test_a_daemon_that_is_not_everywhere_fails() -> None:
     spoilt = [_edited(DAEMON, lambda d: d["status"].update(numberReady=2)), *DAEMONS[1:]]
-    (one,) = (one for one in checks.daemons_ready(spoilt, [NODE]) if not one.passed)
-    assert one.subject == "kube-system/aws-node"
+    (one,) = (one for one in checks.daemons_ready(spoilt, [NODE]) if one.state is not State.FINE)
+    assert one.where == "kube-system/aws-node"
 
 
 def test_an_add_on_that_is_absent_or_not_wanted_everywhere_fails() -> None:
-    bad = [one for one in checks.daemons_ready([], [NODE]) if not one.passed]
-    assert [one.subject for one in bad] == list(checks.ON_EVERY_NODE)
+    bad = [one for one in checks.daemons_ready([], [NODE]) if one.state is not State.FINE]
+    assert [one.where for one in bad] == list(checks.ON_EVERY_NODE)
     few = [_edited(DAEMON, lambda d: d["status"].update(desiredNumberScheduled=1)), *DAEMONS[1:]]
-    (one,) = (one for one in checks.daemons_ready(few, [NODE] * 3) if not one.passed)
-    assert (one.subject, one.found) == ("aws-node", "wanted on 1, there are 3 nodes")
+    (one,) = (one for one in checks.daemons_ready(few, [NODE] * 3) if one.state is not State.FINE)
+    assert (one.where, one.why) == ("aws-node", "wanted on 1, there are 3 nodes")
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,10 @@ import pytest
 from cdk8s_charts.proof import on_node
 from cdk8s_charts.verifying import CONTAINER, proof_name
 from experiment import Experiment
-from experiment.finding import Refusal
+from experiment.finding import Finding, Refusal, State
 from experiment.naming import namespace
 from operations import bundled_kubectl
 from operations.kubernetes import Kubernetes
-from operations.verify.findings import Checked
 from operations.verify.verifying import verify
 from tests.operations.api_server import ApiServer, serving
 from tests.operations.verify.test_cluster_checks import DAEMONS, DEVICE_CLASS, NODE, published
@@ -57,7 +56,7 @@ def api(reference: Experiment) -> Iterator[ApiServer]:
         yield server
 
 
-def _verify(experiment: Experiment, api: ApiServer, folder: Path, play: Play) -> list[Checked]:
+def _verify(experiment: Experiment, api: ApiServer, folder: Path, play: Play) -> list[Finding]:
     """`play` is the cluster's side: called for each Job that has no pod yet."""
 
     def changed() -> None:
@@ -144,8 +143,8 @@ def test_a_cluster_as_assumed_passes_and_no_job_is_left(
     reference: Experiment, api: ApiServer, tmp_path: Path
 ) -> None:
     findings = _verify(reference, api, tmp_path, _passing)
-    assert [one for one in findings if not one.passed] == []
-    proved = {(one.subject, one.check) for one in findings if one.check in on_node.CHECKS}
+    assert [one for one in findings if one.state is not State.FINE] == []
+    proved = {(one.where, one.check) for one in findings if one.check in on_node.CHECKS}
     assert proved == {(arm.name, check) for arm in reference.arms for check in on_node.CHECKS}
     assert api.of("jobs") == []
 
@@ -168,11 +167,11 @@ def test_a_cluster_as_assumed_passes_and_no_job_is_left(
 def test_each_way_of_failing_is_told_with_a_remedy_and_leaves_no_job(
     play: Play, check: str, found: str, reference: Experiment, api: ApiServer, tmp_path: Path
 ) -> None:
-    bad = [one for one in _verify(reference, api, tmp_path, play) if not one.passed]
-    assert {one.subject for one in bad} == {arm.name for arm in reference.arms}
+    bad = [one for one in _verify(reference, api, tmp_path, play) if one.state is not State.FINE]
+    assert {one.where for one in bad} == {arm.name for arm in reference.arms}
     for one in bad:
         assert one.check == check
-        assert found in one.found
+        assert found in one.why
         assert one.remedy
     assert api.of("jobs") == []
 
@@ -182,7 +181,7 @@ def test_no_proof_is_started_where_its_pods_could_not_start(
 ) -> None:
     del api.objects[("deviceclasses", "", "neuron.aws.com")]
     findings = _verify(reference, api, tmp_path, _passing)
-    assert [one.check for one in findings if not one.passed] == ["device-class"]
+    assert [one.check for one in findings if one.state is not State.FINE] == ["device-class"]
     assert not [request for request in api.requests if request.startswith("POST")]
 
 
