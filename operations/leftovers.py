@@ -16,7 +16,7 @@ _NOT_THERE = ("404", "NoSuchBucket", "NotFound")
 
 
 def log_groups(experiment: Experiment, aws: Aws) -> list[str]:
-    """Groups that EKS and the agents write to. Both may make one anew while the cluster goes, after its stack has deleted
+    """Groups that EKS and the agents write to. Both may make one again while the cluster goes, after its stack has deleted
     it (https://github.com/terraform-aws-modules/terraform-aws-eks/issues/2763)."""
     names = (control_plane_log_group(experiment), *container_insights_log_groups(experiment))
     return [

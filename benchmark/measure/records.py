@@ -110,7 +110,7 @@ class BlockRecord:
     started_unix_s: float
     duration_s: float
     client_lag_s: float
-    """The longest that the client's event loop came late meanwhile: measured times may be too long by it."""
+    """The longest that the client's event loop was late meanwhile: measured times may be too long by it."""
     counters_before: Mapping[str, float] | None = None
     """The server's counters of speculation, summed over label sets (`benchmark.measure.counters`)."""
     counters_after: Mapping[str, float] | None = None

@@ -112,7 +112,7 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str,
         if why is not None:
             print(f"teardown: {stack.name}: {why}", file=sys.stderr)
             kept.append((stack.name, why))
-    if not kept:  # last, because EKS and the agents make them anew as long as they live
+    if not kept:  # last, because EKS and the agents make them again as long as they live
         for name in leftovers.delete_log_groups(experiment, aws):
             print(f"    log group {name}: deleted", file=sys.stderr)
     return kept
