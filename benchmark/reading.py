@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 MOST_BYTES = 16 << 20
 """Of a file that is read in one piece: a plan, prompts, a summary."""
@@ -26,9 +29,18 @@ def text_of(path: Path) -> str:
         raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
 
 
+def regular(path: Path) -> BinaryIO:
+    """The file at `path`, opened. Raises OSError, also for devices and pipes: they may never end, or never begin."""
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115 (the caller closes it)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a regular file")
+    return file
+
+
 def lines_of(path: Path) -> Iterator[bytes | None]:
     """The lines that end in a line break, one at a time; None for one that is too long. Raises OSError."""
-    with path.open("rb") as file:
+    with regular(path) as file:
         while line := file.readline(MOST_LINE_BYTES):
             if line.endswith(b"\n"):
                 yield line

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiment.catalogue.prices import Price
 from experiment.cost import Item, running
+from experiment.files import UnreadableFile, whole_text
 from experiment.finding import Misuse, Outside
 from operations.aws_errors import AwsError
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 PRICING_REGION = "us-east-1"
 """The Pricing API answers in a few regions only, for all of them
 (https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html)."""
+_MOST_BYTES = 2**20
 SOURCE = "AWS Price List Query API"
 
 
@@ -57,21 +59,22 @@ def read(path: Path, *, region: str) -> Prices:
 
     Raises `Misuse` for a file that is something else.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return Prices({})
-    except (OSError, UnicodeDecodeError) as error:
-        raise Misuse(f"{path}: cannot be read ({error}); remove it and run scripts/cost --refresh") from None
+    try:
+        text = whole_text(path, most_bytes=_MOST_BYTES)
+    except UnreadableFile as error:
+        raise Misuse(f"{path}: {error}; remove it and run scripts/cost --refresh") from None
     try:
         entries: dict[str, Any] = json.loads(text).get(region, {})
         return Prices({name: _checked(Price(**entry)) for name, entry in entries.items()})
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         raise Misuse(f"{path}: is no file of prices; remove it and run scripts/cost --refresh") from None
 
 
 def _checked(price: Price) -> Price:
-    if not isinstance(price.usd_per_hour, int | float) or not 0 < price.usd_per_hour < 10_000:
+    texts = all(isinstance(text, str) for text in (price.item, price.as_of, price.source))
+    if not texts or type(price.usd_per_hour) not in (int, float) or not 0 < price.usd_per_hour < 10_000:
         raise ValueError(price.usd_per_hour)
     return price
 

@@ -69,6 +69,8 @@ def _slower(cells: list[dict[str, Any]], slower_by: float) -> Iterator[str]:
         where = f"{cell['class']}, {_load(cell)}, {cell['arm']}"
         if cell["verdict"] == "too few":
             yield f"{where}: {cell['n_prompts']} prompts answered in both runs are too few to judge"
+        elif cell["verdict"] == "not judged":
+            yield f"{where}: an emulator made up its acceptance, which cannot be judged; leave the class out (--classes)"
         elif cell["verdict"] == "slower" and 1 / cell["ratio"] - 1 > slower_by:
             yield (
                 f"{where}: {1 / cell['ratio'] - 1:.1%} more time per token "

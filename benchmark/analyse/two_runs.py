@@ -89,10 +89,11 @@ def _arm(runs: Sequence[Cells], place: Place, arm: str) -> dict[str, Any]:
     """The arm's time per token, old over new."""
     before, after = (_by_prompt(cells.plan.arm(arm), cells, place) for cells in runs)
     records = [cells.of(cells.plan.arm(arm), place) for cells in runs]
+    judged = not any((arm, place.class_) in cells.made_up for cells in runs)
     return {
         **place.to_dict(),
         "arm": arm,
-        **_versus(_METRIC, before, after),
+        **_versus(_METRIC, before, after, judged=judged),
         "warning": error_warning(records[0], records[1], ("old run", "new run")),
     }
 
@@ -107,23 +108,29 @@ def _speed_ups(
     for place, name in product(places, arms):
         if name == baseline:
             continue
-        gains = []
+        gains, judged = [], True
         for cells in runs:
             treated = cells.plan.arm(name)
+            judged &= cells.judged(treated, place)
             gains.append(log_ratios((cells.baseline, treated), cells.pairs(treated, place))[_METRIC.name])
         before, after = ({prompt: math.exp(_mean(values)) for prompt, values in of.items()} for of in gains)
         yield {
             **place.to_dict(),
             "baseline": baseline,
             "treatment": name,
-            **_versus(_METRIC, before, after, higher_is_better=True),
+            **_versus(_METRIC, before, after, higher_is_better=True, judged=judged),
         }
 
 
 def _versus(
-    metric: Metric, before: Mapping[str, float], after: Mapping[str, float], *, higher_is_better: bool = False
+    metric: Metric,
+    before: Mapping[str, float],
+    after: Mapping[str, float],
+    *,
+    judged: bool,
+    higher_is_better: bool = False,
 ) -> dict[str, Any]:
-    """Prompts that both runs answered, new against old."""
+    """Prompts that both runs answered, new against old; no verdict on what an emulator made up (not `judged`)."""
     shared = [prompt for prompt in before if prompt in after]
     gains = {
         prompt: [
@@ -138,7 +145,7 @@ def _versus(
         "metric": metric.name,
         "old": math.exp(_mean([math.log(before[prompt]) for prompt in shared])) if shared else None,
         "new": math.exp(_mean([math.log(after[prompt]) for prompt in shared])) if shared else None,
-        **result(estimate),
+        **(result(estimate) if judged else {**result(None), "verdict": "not judged"}),
     }
 
 

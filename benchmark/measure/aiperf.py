@@ -22,7 +22,7 @@ from benchmark.measure.client import one_line
 from benchmark.measure.plausible import believed
 from benchmark.measure.records import RequestRecord
 from benchmark.plan import url_problem, without_credentials
-from benchmark.reading import json_of, text_of
+from benchmark.reading import json_of, regular, text_of
 
 EXPORT, CONFIG, INPUTS = "profile_export.jsonl", "profile_export_aiperf.json", "inputs.json"
 _DECIMALS = 6
@@ -210,7 +210,8 @@ def _identity(content: Any) -> str:
 
 def _lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        with regular(path) as file:
+            text = file.read().decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ResultsError(
             f"{path}: cannot be read ({error}); give aiperf's {EXPORT} or its folder"

@@ -13,6 +13,7 @@ from benchmark.reading import json_of
 if TYPE_CHECKING:
     from benchmark.measure.journal import RawRun
 
+_LEAST, _MOST = 1e-9, 1e9
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -56,13 +57,15 @@ def positive(text: str) -> int:
 
 
 def number(text: str) -> float:
-    """A finite number above 0."""
+    """A number above 0 that sums and ratios of it survive."""
     try:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number above 0")
+    if not _LEAST <= value <= _MOST:
+        raise argparse.ArgumentTypeError(
+            f"{shown(text)} is not a number above 0, from {_LEAST:g} to {_MOST:g}"
+        )
     return value
 
 

@@ -69,15 +69,18 @@ def parts(path: str) -> tuple[str, str]:
 def _token(answer: Answer, image: str, web: Web) -> str:
     asked = challenge(answer.headers.get("www-authenticate", ""))
     realm = asked.pop("realm", "")
-    if not realm:
+    if not realm.startswith(f"{web.scheme}://"):
         raise Outside(
             Finding(
-                image, None, "the registry wants a login and does not say where", "check the image's name"
+                image,
+                None,
+                f"the registry wants a login and names no {web.scheme} address for it",
+                "check the image's name",
             )
         )
     given = web.ask(f"{realm}?{urlencode(asked)}")
     try:
         found = json.loads(given.body)
         return str(found.get("token") or found["access_token"])
-    except (ValueError, KeyError, AttributeError):
+    except (ValueError, KeyError, AttributeError, RecursionError):
         raise Outside(Finding(image, None, f"{realm} gives no token (HTTP {given.status})", _LATER)) from None

@@ -8,11 +8,17 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
+from typing import BinaryIO
 
 from experiment.finding import Finding, Outside
+from operations.clock import TooLateError, within
 
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 TIMEOUT_S = 20
+_PATIENCE_S = 60
+"""For the whole of an answer: one that drips never passes TIMEOUT_S."""
+_MOST_BYTES = 2**20
+"""A token takes a few thousand."""
 
 
 @dataclass(frozen=True)
@@ -35,18 +41,30 @@ class Web:
 
     def ask(self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None) -> Answer:
         """Raises `Outside` when nobody answers."""
-        request = urllib.request.Request(url, method=method, headers=dict(headers or {}))
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-                return _answer(response.status, response.headers.items(), response.read())
+            request = urllib.request.Request(url, method=method, headers=dict(headers or {}))
+            with within(_PATIENCE_S), urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+                return _answer(response.status, response.headers.items(), _body(response))
         except urllib.error.HTTPError as error:
             with error:
-                return _answer(error.code, error.headers.items(), error.read())
-        except (OSError, HTTPException) as error:
+                return _answer(error.code, error.headers.items(), b"")  # nobody reads the page of an error
+        except TooLateError:
+            raise Outside(
+                Finding(url, None, f"no whole answer in {_PATIENCE_S} s", "check network and proxy")
+            ) from None
+        except (OSError, HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise Outside(
                 Finding(url, None, f"does not answer ({reason})", "check network and proxy")
             ) from None
+
+
+def _body(response: BinaryIO) -> bytes:
+    """Raises ValueError for more than anything that is asked for can have."""
+    content = response.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ValueError(f"its answer is longer than {_MOST_BYTES >> 20} MiB")
+    return content
 
 
 def _answer(status: int, headers: object, body: bytes) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from contextlib import suppress
@@ -67,6 +68,8 @@ def execute(options: argparse.Namespace) -> int:
     """Exit 0 with an answer, 1 when a step failed, 2 when the experiment serves, 130 when interrupted."""
     experiment = experiment_of(options.experiment, verb="run")
     _refuse_service(experiment, options.experiment)
+    if options.out is not None:
+        _refuse_out(options.out)
     files = read(experiment, options.manifests)
     aws, clock = aws_of(experiment, options), SystemClock()
     if options.dry_run:
@@ -100,6 +103,14 @@ def _say(line: str) -> None:
     """A terminal that has gone is no reason to end a run."""
     with suppress(OSError, ValueError):
         print(line, file=sys.stderr, flush=True)
+
+
+def _refuse_out(folder: Path) -> None:
+    """A place that takes no results, said before a node is paid for."""
+    there = next(one for one in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(one))
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        why = "is not writable" if there.is_dir() else "is not a folder"
+        raise Misuse(f"--out {folder}: {there} {why}; choose another folder")
 
 
 def _refuse_service(experiment: Experiment, file: Path) -> None:

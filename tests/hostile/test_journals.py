@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -244,3 +245,21 @@ def test_the_page_of_a_run_at_the_edges_of_what_is_believed_is_written(tmp_path:
     store(raw_run(*edges), tmp_path)
     assert main(["report", str(tmp_path)]) in (0, 1)
     assert json.loads((tmp_path / "summary.json").read_text(), parse_constant=pytest.fail)["comparisons"]
+
+
+@pytest.mark.parametrize("verb", ["report", "advise", "publish"])
+@pytest.mark.parametrize("kind", ["a pipe", "a device without an end"])
+def test_a_journal_that_is_not_a_file_is_refused_in_one_line(
+    kind: str, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / FILE_NAME
+    if kind == "a pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    more = ["--namespace", "n"] if verb == "publish" else []
+    assert main([verb, str(tmp_path), *more]) == 2
+    assert "not a regular file" in capsys.readouterr().err
+    assert main(["import", "--arm", f"a={path}", "--out", str(tmp_path / "new"), "--concurrency", "1"]) == 2
+    told = capsys.readouterr().err
+    assert (told.count("\n"), "not a regular file" in told) == (1, True)

@@ -117,3 +117,44 @@ def test_what_a_journal_says_was_made_up_may_be_anything(said: Any, tmp_path: Pa
     opening = json.loads(lines[0]) | {"made_up": said, "cautions": said}
     (folder / FILE_NAME).write_text("\n".join([json.dumps(opening), *lines[1:]]) + "\n")
     assert main(["report", str(folder)]) in (0, 1, 2)
+
+
+SHARES = {
+    "a class with escapes": '{"\\u001b[2J\\n": [0.9, 0.8]}',
+    "200,000 positions": '{"a": [' + "1.0," * 200_000 + "1.0]}",
+    "long nonsense": '{"a": [' + "2," * 200_000 + "2]}",
+    "cells that are numbers": '{"cells": [1, [2], null]}',
+    "a class that is a list": '{"cells": [{"class": [], "acceptance": {"per_position": [0.5]}}]}',
+    "acceptance that is a text": '{"cells": [{"class": "a", "acceptance": "x"}]}',
+}
+
+
+@pytest.mark.parametrize("case", SHARES)
+def test_acceptance_that_nobody_measured_is_refused_in_one_line(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "shares.json"
+    path.write_text(SHARES[case])
+    assert main(["advise", "--acceptance", str(path), "--step-times", "0=0.045,7=0.09"]) == 2
+    told = capsys.readouterr().err
+    assert (told.count("\n"), told.strip().isprintable(), len(told) < 1000) == (1, True, True)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--step-times", "0=1e308,7=1e308"),
+        ("--step-times", "0=1e-320,7=1e-310"),
+        ("--mix", "a=1e308,b=1e308"),
+        ("--mix", "a=1e-320,b=1e-320"),
+    ],
+)
+def test_numbers_whose_sums_or_ratios_overflow_are_refused(
+    option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "shares.json"
+    path.write_text('{"a": [0.9], "b": [0.5]}')
+    with pytest.raises(SystemExit) as refused:
+        main(["advise", "--acceptance", str(path), "--step-times", "0=0.045,7=0.09", option, value])
+    assert refused.value.code == 2
+    assert "is not a number above 0" in capsys.readouterr().err

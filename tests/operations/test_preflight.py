@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -279,6 +280,12 @@ class _Registry(BaseHTTPRequestHandler):
             return self._send(200, json.dumps({"token": "let-me-in"}))
         if self.path == "/ip":
             return self._send(200, "203.0.113.7\n")
+        if self.path.startswith("/v2/foreign/"):
+            realm = self.path.split("/")[3]
+            address = {"none": "nowhere", "file": "file:///etc/hostname", "endless": f"{here}/endless"}[realm]
+            return self._send(401, "", {"WWW-Authenticate": f'Bearer realm="{address}"'})
+        if self.path.startswith("/endless"):
+            return self._send(200, "[" * 2**21)
         if self.path.startswith("/v2/broken/"):
             return self._send(503, "")
         if self.headers.get("Authorization") != "Bearer let-me-in":
@@ -318,6 +325,24 @@ def test_an_image_is_asked_for_as_a_kubelet_would(registry: str) -> None:
         images.reachable(f"{registry}/broken/vllm:1.0", web)
     with pytest.raises(Outside, match="does not answer"):
         images.reachable("127.0.0.1:1/neuron/vllm:1.0", web)
+
+
+@pytest.mark.parametrize(
+    ("realm", "why"),
+    [("none", "names no http address"), ("file", "names no http address"), ("endless", "longer than 1 MiB")],
+)
+def test_a_registry_leads_nowhere_else_and_says_little(realm: str, why: str, registry: str) -> None:
+    with pytest.raises(Outside, match=why):
+        images.reachable(f"{registry}/foreign/{realm}:1.0", Web(scheme="http"))
+
+
+def test_an_answer_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("operations.preflight.web._PATIENCE_S", 0.3)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(Outside, match="no whole answer"),
+    ):
+        Web(scheme="http").ask(f"http://127.0.0.1:{silent.getsockname()[1]}/")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,26 @@ def test_another_file_is_never_written_over(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="is no file of prices"):
         prices.write(file, region="us-east-2", prices={})
     assert file.read_text() == "[]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"us-east-2": {"x": {"item": "x", "usd_per_hour": true, "as_of": "", "source": ""}}}',
+        '{"us-east-2": {"x": {"item": "x", "usd_per_hour": 1, "as_of": {}, "source": ""}}}',
+        " " * 2**21,
+    ],
+    ids=["nested deeply", "true dollars", "a date that is an object", "too long"],
+)
+def test_a_damaged_file_of_prices_is_one_line(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "prices.json"
+    file.write_text(text)
+    with pytest.raises(Misuse, match=r"remove it and run scripts/cost --refresh$"):
+        prices.read(file, region="us-east-2")
+
+
+def test_a_pipe_of_prices_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "prices.json")
+    with pytest.raises(Misuse, match="is not a regular file"):
+        prices.read(tmp_path / "prices.json", region="us-east-2")

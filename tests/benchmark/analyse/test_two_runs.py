@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
+from benchmark.analyse.gate import judge
 from benchmark.analyse.two_runs import compare_runs
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
+from benchmark.measure.records import RunRecord
 from tests.benchmark.analyse.process import Process
 from tests.benchmark.records import answered, raw_run, store
 
@@ -105,3 +107,24 @@ def test_the_verb_ends_with_1_where_something_became_slower(
     assert json.loads(capsys.readouterr().out)["slower"]
     assert main(["compare", str(old), str(tmp_path / "none")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("in_old", [True, False], ids=["made up before", "made up later"])
+def test_what_an_emulator_made_up_is_not_judged_and_passes_no_gate(in_old: bool) -> None:
+    before, after = (
+        replace(raw, sittings=_emulated(raw)) for raw in (ENGINE.run(), slowed(ENGINE.run(), "spec", 1.25))
+    )
+    made_up = replace(before if in_old else after, sittings=_emulated(before, made_up={"spec": ["chat"]}))
+    old, new = (made_up, after) if in_old else (before, made_up)
+    found = compare_runs(old, new)
+    assert (row(found, "spec")["verdict"], row(found, "spec")["ratio"]) == ("not judged", None)
+    assert row(found, "steady")["verdict"] == "equivalent"
+    (gain,) = [one for one in found["speed_ups"] if one["class"] == "chat"]
+    assert gain["verdict"] == "not judged"
+    assert not [text for text in found["slower"] if "chat" in text]
+    told = judge(old, new, slower_by=0.5, more_errors=0.5)["regressions"]
+    assert any("chat" in text and "cannot be judged" in text for text in told)
+
+
+def _emulated(raw: RawRun, **changes: Any) -> tuple[RunRecord, ...]:
+    return tuple(replace(one, provenance="emulated", **changes) for one in raw.sittings)

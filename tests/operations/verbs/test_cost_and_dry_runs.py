@@ -118,3 +118,15 @@ def test_cost_says_that_what_is_reserved_is_paid_for_otherwise(
     assert "cluster.capacity is a reservation: billed for all of its time, whether nodes run or not" in out
     file = variation(lambda data: data["cluster"].update(network={"interface_endpoints": True}))
     assert "interface endpoints by the hour" in say("cost", "--experiment", str(file))[1]
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+@pytest.mark.parametrize("below", ["", "new/results"])
+def test_a_folder_that_takes_no_results_is_refused_before_a_node_starts(
+    below: str, more: tuple[str, ...], say: Say, tmp_path: Path
+) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    code, _, err = say("run", str(ROOT / "experiments/qwen3-32b.yaml"), "--out", str(file / below), *more)
+    assert (code, err.count("\n"), "is not a folder; choose another folder" in err) == (2, 1, True)
+    assert file.read_text() == "mine"
