@@ -26,7 +26,10 @@ class BucketFolder:
     """`s3://bucket/prefix/` and what one does with it."""
 
     def __init__(self, address: str, *, endpoint_url: str | None = None, region: str | None = None) -> None:
-        parts = urlsplit(address)
+        try:
+            parts = urlsplit(address)
+        except ValueError as error:
+            raise StoreError(f"{address!r}: {error}; use s3://bucket/prefix/") from None
         if parts.scheme != "s3" or not parts.netloc or not parts.path.strip("/"):
             raise StoreError(f"{address!r}: is no folder in S3; use s3://bucket/prefix/")
         self.address = f"s3://{parts.netloc}/{parts.path.strip('/')}"

@@ -72,17 +72,22 @@ def advice(
     }
 
 
+_MOST_WINDOWS = 1001
+"""Each is a sum over its positions."""
+
+
 def _windows(subject: Subject, k_max: int | None) -> list[Window]:
     if k_max is not None and k_max > subject.largest_k:
         raise ResultsError(
             f"--k-max: {k_max} is beyond k = {subject.largest_k}, the largest that is known of "
             f"{subject.where['class']}; what later positions would accept is not to be guessed"
         )
+    if (largest := k_max or subject.largest_k) > _MOST_WINDOWS:
+        raise ResultsError(
+            f"{subject.where['class']}: {largest} windows are more than {_MOST_WINDOWS}; ask for fewer with --k-max"
+        )
     try:
-        return [
-            predict(subject.samples, k, unused=subject.unused)
-            for k in range(1, (k_max or subject.largest_k) + 1)
-        ]
+        return [predict(subject.samples, k, unused=subject.unused) for k in range(1, largest + 1)]
     except ValueError as error:
         raise ResultsError(f"{subject.where['class']}: {error}; a step must take time") from error
 

@@ -158,3 +158,13 @@ def test_numbers_whose_sums_or_ratios_overflow_are_refused(
         main(["advise", "--acceptance", str(path), "--step-times", "0=0.045,7=0.09", option, value])
     assert refused.value.code == 2
     assert "is not a number above 0" in capsys.readouterr().err
+
+
+def test_a_million_windows_are_not_predicted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chunks = {"chunk_s": (0.1, 0.2, 0.3), "chunk_tokens": (1, 3, 4), "completion_tokens": 8}
+    steady = [answered("steady", pair) for pair in range(6)]
+    folder = store(
+        raw_run(*steady, *(answered("spec", pair, **chunks) for pair in range(6))), tmp_path / "run"
+    )
+    assert main(["advise", str(folder), "--speculative-tokens", "spec=1000000"]) == 2
+    assert "1000000 windows are more than" in capsys.readouterr().err

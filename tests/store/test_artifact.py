@@ -224,3 +224,13 @@ def test_the_commands_end_with_their_exit_codes(
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is no folder in S3"):
         BucketFolder("https://bucket/x")
+
+
+@pytest.mark.parametrize("verb", ["check", "restore"])
+def test_an_address_that_is_not_one_is_refused_in_one_line(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--to", str(tmp_path / "new")] if verb == "restore" else []
+    assert main([verb, "s3://\x1b[2J/x", *more]) == 2
+    told = capsys.readouterr().err
+    assert (told.count("\n"), told.strip().isprintable()) == (1, True)
