@@ -161,7 +161,7 @@ def test_numbers_whose_sums_or_ratios_overflow_are_refused(
 
 
 def test_a_million_windows_are_not_predicted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    chunks = {"chunk_s": (0.1, 0.2, 0.3), "chunk_tokens": (1, 3, 4), "completion_tokens": 8}
+    chunks: dict[str, Any] = {"chunk_s": (0.1, 0.2, 0.3), "chunk_tokens": (1, 3, 4), "completion_tokens": 8}
     steady = [answered("steady", pair) for pair in range(6)]
     folder = store(
         raw_run(*steady, *(answered("spec", pair, **chunks) for pair in range(6))), tmp_path / "run"
