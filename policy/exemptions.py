@@ -7,6 +7,8 @@ from policy.judging import Exemption
 
 _NEURON_PODS = ("Deployment/*", "CronJob/verify-*", "Job/vicuna-*")
 """Pods whose main container is of AWS's Neuron image and opens Neuron devices; `vicuna-*` are the batch Jobs."""
+_NEURON_IMAGES = (*_NEURON_PODS, "Job/arguments-*")
+"""The same, and the Jobs that ask that image about the arms' arguments: they hold no devices and have no network."""
 _EVERY_POD = ("Deployment/*", "Job/*", "CronJob/*")
 
 EXEMPTIONS = (
@@ -24,19 +26,20 @@ EXEMPTIONS = (
     ),
     Exemption(
         check="CKV_K8S_22",  # read-only root
-        objects=(*_NEURON_PODS, "Job/compile-*"),
+        objects=(*_NEURON_IMAGES, "Job/compile-*"),
         reason="vLLM and the Neuron compiler write caches beside themselves, and which paths those are in AWS's images"
         " is unproven; containers of this project's own image have a read-only root.",
     ),
     Exemption(
         check="CKV_K8S_23",  # not root
-        objects=_NEURON_PODS,
+        objects=_NEURON_IMAGES,
         reason="What the Neuron devices ask of a user is unproven, so the image's user stays, without any capability;"
-        " `serving.pod_security: restricted` switches once `scripts/verify` (device-files) passes with it.",
+        " `serving.pod_security: restricted` switches once `scripts/verify` (device-files) passes with it. The arguments"
+        " are asked as that user, so that what the image may read is what a server may read.",
     ),
     Exemption(
         check="CKV_K8S_40",  # high user id
-        objects=_NEURON_PODS,
+        objects=_NEURON_IMAGES,
         reason="As for CKV_K8S_23. A user namespace (`hostUsers: false`) would change who owns the device files too.",
     ),
     Exemption(
