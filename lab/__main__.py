@@ -8,14 +8,13 @@ import signal
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: list[str] | None = None) -> int:
     """Exit 0 with a comparison, 1 when a step failed, 2 for a wrong experiment, 130 when interrupted."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parser().parse_args(argv)
     out: Path | None = options.out
     try:
@@ -31,15 +30,12 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _demonstrate(options: argparse.Namespace, out: Path) -> int:
-    os.environ.pop(
-        "AWS_PROFILE", None
-    )  # nothing here may use it, and moto cannot be imported with an unknown one
+    # Nothing here may use a profile, and moto cannot be imported with an unknown one.
+    os.environ.pop("AWS_PROFILE", None)
 
-    from experiment import (
-        InvalidExperiment,  # here, so that an interrupt while moto is imported ends in one line
-    )
+    # Here, so that an interrupt while moto is imported ends in one line.
+    from experiment.finding import InvalidExperiment, Refusal
     from lab.demo import Shortening, demonstrate
-    from lab.errors import LabError
 
     shortening = Shortening(max_tokens=options.max_tokens, requests=options.requests, warmup=options.warmup)
     try:
@@ -47,7 +43,7 @@ def _demonstrate(options: argparse.Namespace, out: Path) -> int:
     except InvalidExperiment as error:
         print(error, file=sys.stderr)
         return 2
-    except LabError as error:
+    except Refusal as error:
         print(f"lab: {error}", file=sys.stderr)
         return 1
     finally:
@@ -94,10 +90,6 @@ def _positive(text: str) -> int:
     if _whole(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be at least 1")
     return int(text)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

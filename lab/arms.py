@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from lab.errors import LabError
+from experiment.finding import Refusal
 from lab.rendered import Container
 
 START_TIMEOUT_S = 60
@@ -29,7 +29,7 @@ def endpoints(
 
     A server tells its arm's `cautions` to whoever asks for its models, so that they reach the results.
 
-    Raises `LabError` when one does not start.
+    Raises `Refusal` when one does not start.
     """
     with ExitStack() as stack:
         started = {}
@@ -61,11 +61,9 @@ def _address(arm: str, process: subprocess.Popen[bytes], announcement: Path, log
     while not announcement.exists():
         if process.poll() is not None:
             lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no output"]
-            raise LabError(
-                f"arm {arm}: the emulated server ended with exit {process.returncode}: {lines[-1]}"
-            )
+            raise Refusal(f"arm {arm}: the emulated server ended with exit {process.returncode}: {lines[-1]}")
         if time.monotonic() > deadline:
-            raise LabError(f"arm {arm}: no server after {START_TIMEOUT_S} s; see {log} and run this again")
+            raise Refusal(f"arm {arm}: no server after {START_TIMEOUT_S} s; see {log} and run this again")
         time.sleep(_POLL_S)
     port = json.loads(announcement.read_text(encoding="utf-8"))["port"]
     return f"http://127.0.0.1:{port}/v1"

@@ -17,12 +17,11 @@ from typing import Any
 from benchmark.metrics import BY_NAME
 from cdk8s_charts.manifest_file import ManifestFile
 from experiment import Experiment, load
+from experiment.finding import Refusal
 from experiment.naming import metrics_namespace
 from lab.arms import endpoints
 from lab.aws import printing, rehearsal, server
-from lab.aws.errors import RehearsalError
 from lab.emulator.fit import cautions
-from lab.errors import LabError
 from lab.rendered import containers, mounted_plan, rendered
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,7 +42,7 @@ class Shortening:
 def demonstrate(path: Path, *, out: Path, shortening: Shortening) -> None:
     """Check, render, rehearse, serve, benchmark, publish; prints results, leaves files in `out`.
 
-    Raises `InvalidExperiment` or `LabError`.
+    Raises `InvalidExperiment` or `Refusal`.
     """
     _step(1, f"checking {_shown(path)}")
     experiment = load(path)
@@ -74,15 +73,11 @@ def _run(command: Sequence[str], what: str, settings: Mapping[str, str] | None =
     environment = {**os.environ, **(settings or {})}
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if result.returncode != 0:
-        raise LabError(f"{what} failed: {(result.stderr.strip().splitlines() or ['no output'])[-1]}")
+        raise Refusal(f"{what} failed: {(result.stderr.strip().splitlines() or ['no output'])[-1]}")
 
 
 def _rehearse(assembly: Path, *, endpoint: str, region: str) -> None:
-    try:
-        result = rehearsal.rehearse(assembly, endpoint=endpoint, region=region)
-    except RehearsalError as error:
-        raise LabError(str(error)) from None
-    print("\n".join(printing.account_lines(result)))
+    print("\n".join(printing.account_lines(rehearsal.rehearse(assembly, endpoint=endpoint, region=region))))
 
 
 def _measure(
@@ -130,7 +125,7 @@ def _publish(experiment: Experiment, *, out: Path, endpoint: str) -> None:
 
 
 def _read_back(cloudwatch: Any, cell: Mapping[str, Any], *, experiment: Experiment, namespace: str) -> int:
-    """Samples that CloudWatch has of a cell's time per output token; `LabError` when they are not those measured."""
+    """Samples that CloudWatch has of a cell's time per output token; `Refusal` when they are not those measured."""
     values = {
         "Experiment": experiment.name,
         "Arm": cell["arm"],
@@ -150,7 +145,7 @@ def _read_back(cloudwatch: Any, cell: Mapping[str, Any], *, experiment: Experime
     samples = int(sum(point["SampleCount"] for point in points))
     mean = sum(point["SampleCount"] * point["Average"] for point in points) / max(samples, 1)
     if samples != cell["n"] or abs(mean / cell["tpot_s"]["mean"] - 1) > ROUNDING:
-        raise LabError(
+        raise Refusal(
             f"CloudWatch has {samples} samples of mean {mean:.4g} for {cell['arm']} on {cell['class']}, measured were "
             f"{cell['n']} of mean {cell['tpot_s']['mean']:.4g}; keep {namespace} to this run"
         )
@@ -166,7 +161,7 @@ def _benchmark(arguments: Sequence[str], *, environment: Mapping[str, str] | Non
         check=False,
     )
     if result.returncode != 0:
-        raise LabError(
+        raise Refusal(
             f"python -m benchmark {arguments[0]} ended with exit {result.returncode}; its message is above"
         )
 

@@ -15,11 +15,11 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cdk8s_charts.manifest_file import ManifestFile
     from lab.aws.rehearsal import Rehearsal
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,33 +28,33 @@ _MOST_DIFFERENCES = 20
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
-    os.environ.pop(
-        "AWS_PROFILE", None
-    )  # moto cannot be imported with an unknown one, and nothing here may use it
+    # moto cannot be imported with an unknown profile, and nothing here may use one.
+    os.environ.pop("AWS_PROFILE", None)
 
-    from experiment.finding import Misuse
-    from lab.aws.errors import RehearsalError
+    from cdk8s_charts.manifest_file import read
+    from experiment import load
+    from experiment.finding import Misuse, Refusal
+    from lab.aws.reviewed import not_as_reviewed
 
     try:
-        rehearsal, changed = _rehearse(options)
+        experiment = load(options.experiment)
+        reviewed = [one for file in read(experiment, options.manifests) for one in file.objects]
     except Misuse as error:
         print(error, file=sys.stderr)
         return 2
-    except RehearsalError as error:
+    try:
+        rehearsal = _rehearse(options, region=experiment.cluster.region)
+    except Refusal as error:
         print(f"rehearse: {error}", file=sys.stderr)
         return error.exit_code
+    changed = not_as_reviewed(reviewed, rehearsal.facts.objects)
     _print(rehearsal, changed, as_json=options.json)
     return 1 if changed else 0
 
 
-def _rehearse(options: argparse.Namespace) -> tuple[Rehearsal, tuple[str, ...]]:
-    from cdk8s_charts.manifest_file import read
-    from experiment import load
+def _rehearse(options: argparse.Namespace, *, region: str) -> Rehearsal:
     from lab.aws.rehearsal import rehearse_with_cdk
-    from lab.aws.reviewed import not_as_reviewed
 
-    experiment = load(options.experiment)
-    files: tuple[ManifestFile, ...] = read(experiment, options.manifests)
     context = {
         "experiment": str(options.experiment.resolve()),
         "manifests": str(options.manifests.resolve()),
@@ -63,14 +63,12 @@ def _rehearse(options: argparse.Namespace) -> tuple[Rehearsal, tuple[str, ...]]:
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as scratch:
         folder = options.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        rehearsal = rehearse_with_cdk(
+        return rehearse_with_cdk(
             context=context,
             folder=folder,
-            region=experiment.cluster.region,
+            region=region,
             report=lambda line: print(f"==> {line}", file=sys.stderr, flush=True),
         )
-    reviewed = [one for file in files for one in file.objects]
-    return rehearsal, not_as_reviewed(reviewed, rehearsal.facts.objects)
 
 
 def _print(rehearsal: Rehearsal, changed: tuple[str, ...], *, as_json: bool) -> None:
@@ -94,16 +92,7 @@ def _as_data(rehearsal: Rehearsal, changed: tuple[str, ...]) -> dict[str, Any]:
         "account": rehearsal.account,
         "stacks": list(rehearsal.stacks),
         "stages_left_out": list(rehearsal.stages),
-        "resources": [
-            {
-                "stack": one.stack,
-                "logical_id": one.logical_id,
-                "type": one.type,
-                "outcome": one.outcome.value,
-                "physical_id": one.physical_id,
-            }
-            for one in rehearsal.resources
-        ],
+        "resources": [{**asdict(one), "outcome": one.outcome.value} for one in rehearsal.resources],
         "bounded_roles": rehearsal.bounded_roles,
         "published_bytes": dict(rehearsal.published),
         "images_not_built": list(rehearsal.images),

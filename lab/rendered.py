@@ -15,9 +15,8 @@ from typing import Any
 
 from cdk8s_charts.manifest_file import ManifestFile, read
 from experiment import Experiment
-from experiment.finding import Misuse
+from experiment.finding import Misuse, Refusal
 from experiment.naming import PLAN_FILE
-from lab.errors import LabError
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -44,21 +43,21 @@ class Container:
 def rendered(path: Path, experiment: Experiment, parent: Path) -> tuple[ManifestFile, ...]:
     """Render the experiment at `path` into `parent`, in a process of its own, so that no jsii runs in this one.
 
-    Raises LabError.
+    Raises Refusal.
     """
     command = [sys.executable, "-m", "cdk8s_charts", str(path.resolve()), "--out", str(parent.resolve())]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["no output"]
-        raise LabError(f"rendering failed: {said[-1]}")
+        raise Refusal(f"rendering failed: {said[-1]}")
     try:
         return read(experiment, parent)
     except Misuse as error:
-        raise LabError(str(error)) from None
+        raise Refusal(str(error)) from None
 
 
 def containers(files: Sequence[ManifestFile]) -> dict[str, Container]:
-    """The servers by arm, out of the Deployments. Raises LabError where a Service leads to none of its server's ports."""
+    """The servers by arm, out of the Deployments. Raises Refusal where a Service leads to none of its server's ports."""
     services = {item["metadata"]["name"]: item for item in _of_kind(files, "Service")}
     return {
         (arm := item["metadata"]["name"]): _container(arm, item, services.get(arm))
@@ -95,11 +94,11 @@ def _container(arm: str, deployment: Mapping[str, Any], service: Mapping[str, An
 
 
 def _port(arm: str, server: Mapping[str, Any], service: Mapping[str, Any] | None) -> int:
-    """The port that the Service leads to; LabError where it leads nowhere, as in a cluster."""
+    """The port that the Service leads to; Refusal where it leads nowhere, as in a cluster."""
     targets = [entry["targetPort"] for entry in service["spec"]["ports"]] if service else []
     for port in server["ports"]:
         if {port["name"], port["containerPort"]} & set(targets):
             return int(port["containerPort"])
-    raise LabError(
+    raise Refusal(
         f"arm {arm}: its Service leads to {targets or 'nothing'}, which its container does not open"
     )

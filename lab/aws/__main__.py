@@ -13,7 +13,7 @@ from pathlib import Path
 
 from botocore.exceptions import ProfileNotFound
 
-from lab.aws.errors import RehearsalError
+from experiment.finding import Refusal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"loading moto, then deploying {options.assembly} into it on loopback", file=sys.stderr)
     try:
         lines = _rehearse(options)
-    except RehearsalError as error:
+    except Refusal as error:
         print(error, file=sys.stderr)
         return error.exit_code
     except ProfileNotFound as error:

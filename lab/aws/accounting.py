@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from lab.aws.errors import UnaccountedError
+from experiment.finding import Refusal
 
 
 class Outcome(Enum):
@@ -47,7 +47,7 @@ def account_for(
 ) -> tuple[Resource, ...]:
     """Give every resource of the template an outcome.
 
-    `listed` maps the logical ids that the stack has afterwards to physical ids. `UnaccountedError` names whatever the
+    `listed` maps the logical ids that the stack has afterwards to physical ids. `Refusal` names whatever the
     template asks for and the stack does not have, and whatever the stack has and the template never asked for.
     """
     wanted: Mapping[str, Any] = template["Resources"]
@@ -57,7 +57,7 @@ def account_for(
     ]
     unasked = [name for name in listed if name not in wanted or name in skipped]
     if missing or unasked:
-        raise UnaccountedError(
+        raise Refusal(
             f"stack {stack}: not created and not explained: {', '.join(missing) or 'none'}; "
             f"there without being asked for: {', '.join(unasked) or 'none'}; "
             "model the type in lab/aws/moto_types.py or let it count as not modelled"

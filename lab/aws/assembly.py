@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from lab.aws.errors import AssemblyError
+from experiment.finding import Misuse
 
 _STACK = "aws:cloudformation:stack"
 _STAGE = "cdk:cloud-assembly"
@@ -59,13 +59,11 @@ class Assembly:
 
 
 def read_assembly(folder: Path, *, account: str, region: str) -> Assembly:
-    """Read `cdk.out`; `AssemblyError` when it is none, or belongs to another account or region."""
+    """Read `cdk.out`; `Misuse` when it is none, or belongs to another account or region."""
     artifacts: Mapping[str, Any] = _read_json(folder / "manifest.json", folder)[1].get("artifacts", {})
     stacks = {name: one for name, one in artifacts.items() if one.get("type") == _STACK}
     if not stacks:
-        raise AssemblyError(
-            f"{folder}/manifest.json: no stack in it; synthesize the app into this folder first"
-        )
+        raise Misuse(f"{folder}/manifest.json: no stack in it; synthesize the app into this folder first")
     order = TopologicalSorter(
         {
             name: [other for other in one.get("dependencies", ()) if other in stacks]
@@ -75,7 +73,7 @@ def read_assembly(folder: Path, *, account: str, region: str) -> Assembly:
     try:
         names = tuple(order.static_order())
     except CycleError as error:
-        raise AssemblyError(f"{folder}/manifest.json: stacks wait for each other: {error.args[1]}") from None
+        raise Misuse(f"{folder}/manifest.json: stacks wait for each other: {error.args[1]}") from None
     for name in names:
         _check_environment(name, stacks[name].get("environment", ""), account=account, region=region)
     return Assembly(
@@ -91,15 +89,13 @@ def _read_json(path: Path, folder: Path) -> tuple[str, dict[str, Any]]:
         text = path.read_text(encoding="utf-8")
         value = json.loads(text)
     except OSError as error:
-        raise AssemblyError(
+        raise Misuse(
             f"{path}: {error.strerror}; {folder} must be a folder that the CDK app was synthesized into"
         ) from None
     except ValueError as error:
-        raise AssemblyError(f"{path}: no JSON ({error}); synthesize the app again") from None
+        raise Misuse(f"{path}: no JSON ({error}); synthesize the app again") from None
     if not isinstance(value, dict):
-        raise AssemblyError(
-            f"{path}: holds a {type(value).__name__}, not an object; synthesize the app again"
-        )
+        raise Misuse(f"{path}: holds a {type(value).__name__}, not an object; synthesize the app again")
     return text, value
 
 
@@ -108,7 +104,7 @@ def _read_stack(folder: Path, artifact: str, entry: Mapping[str, Any]) -> StackT
     path = folder / properties["templateFile"]
     body, template = _read_json(path, folder)
     if next(_objects_with(template, _WEAK_REFERENCE), None):
-        raise AssemblyError(
+        raise Misuse(
             f"{path}: {_WEAK_REFERENCE} is a reference that moto does not resolve; "
             'set "@aws-cdk/core:defaultCrossStackReferences": "strong" in cdk.json'
         )
@@ -120,17 +116,13 @@ def _check_environment(stack: str, environment: str, *, account: str, region: st
     """`aws://account/region`, where either may be unknown: such a stack goes wherever it is sent."""
     match = re.fullmatch(r"aws://([^/]+)/([^/]+)", environment)
     if not match:
-        raise AssemblyError(
+        raise Misuse(
             f"stack {stack}: environment {environment!r} is not aws://ACCOUNT/REGION; synthesize again"
         )
     if match[1] not in (account, "unknown-account"):
-        raise AssemblyError(
-            f"stack {stack}: made for account {match[1]}, not {account}; rehearse it in {match[1]}"
-        )
+        raise Misuse(f"stack {stack}: made for account {match[1]}, not {account}; rehearse it in {match[1]}")
     if match[2] not in (region, "unknown-region"):
-        raise AssemblyError(
-            f"stack {stack}: made for region {match[2]}, not {region}; rehearse it in {match[2]}"
-        )
+        raise Misuse(f"stack {stack}: made for region {match[2]}, not {region}; rehearse it in {match[2]}")
 
 
 def _images(folder: Path, artifacts: Mapping[str, Any]) -> Iterator[str]:
@@ -167,7 +159,5 @@ def _substitute(value: Any, pseudo: Mapping[str, str]) -> str:
     """A bucket's name: literal, or `Fn::Sub` over pseudo parameters, as the CDK writes it."""
     text = value.get("Fn::Sub") if isinstance(value, Mapping) else value
     if not isinstance(text, str):
-        raise AssemblyError(
-            f"S3Bucket {json.dumps(value)}: only a name or Fn::Sub can be followed to an asset"
-        )
+        raise Misuse(f"S3Bucket {json.dumps(value)}: only a name or Fn::Sub can be followed to an asset")
     return re.sub(r"\$\{([\w:]+)\}", lambda found: pseudo.get(found[1], found[0]), text)

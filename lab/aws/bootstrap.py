@@ -17,9 +17,9 @@ from typing import Any
 import yaml
 from moto.cloudformation.utils import yaml_tag_constructor
 
+from experiment.finding import Refusal
 from lab.aws.accounting import Outcome, Resource
 from lab.aws.assembly import StackTemplate
-from lab.aws.errors import BootstrapError
 from lab.aws.stacks import create
 
 POLICIES = Path(__file__).resolve().parents[2] / "infra" / "bootstrap" / "policies.yaml"
@@ -60,7 +60,7 @@ _Loader.add_multi_constructor("!", lambda loader, tag, node: yaml_tag_constructo
 
 
 def deploy_policies(cloudformation: Any) -> Policies:
-    """What an administrator does first. Raises `StackError`."""
+    """What an administrator does first. Raises `Refusal`."""
     body = POLICIES.read_text(encoding="utf-8")
     template = yaml.load(body, Loader=_Loader)
     stack = StackTemplate(name=POLICIES_STACK, body=body, template=template, tags={})
@@ -81,7 +81,7 @@ def check_roles(resources: Iterable[Resource], policies: Policies, iam: Any) -> 
 
     The role with which CloudFormation deploys has the execution policy alone, inside the boundary; the bootstrap's other
     roles have no policy with which anything can be changed; every role of the stacks is inside the boundary. Raises
-    `BootstrapError`.
+    `Refusal`.
     """
     roles = [one for one in resources if one.type == "AWS::IAM::Role" and one.outcome is Outcome.CREATED]
     for role in roles:
@@ -111,7 +111,7 @@ def _reads(arn: str) -> bool:
 def _expect(role: Resource, what: str, found: set[str], wanted: set[str]) -> None:
     if found != wanted:
         said, meant = (", ".join(sorted(one)) or "none" for one in (found - {""}, wanted))
-        raise BootstrapError(
+        raise Refusal(
             f"stack {role.stack}: role {role.physical_id}: {what}: {said}, not {meant}; "
             f"see {POLICIES.name} and docs/pipeline.md"
         )

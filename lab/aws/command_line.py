@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.aws.errors import CommandLineError
+from experiment.finding import Refusal
 from lab.aws.server import child_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,10 +53,10 @@ def bootstrap_and_deploy(
     """Run both commands, with `deployment` in place of deployment.yaml; `folder` gets the assembly and the logs. `report`
     hears of each command.
 
-    Raises `CommandLineError` where the command line is not there, or fails.
+    Raises `Refusal` where the command line is not there, or fails.
     """
     if not (CDK.exists() and NPX.exists()):
-        raise CommandLineError(f"{CDK}: not there; run scripts/setup")
+        raise Refusal(f"{CDK}: not there; run scripts/setup")
     folder = folder.resolve()
     assembly, docker_log = folder / "cdk.out", folder / "docker.log"
     environment = child_environment(os.environ, endpoint=endpoint, region=region) | {
@@ -115,9 +115,7 @@ def _run(arguments: list[str], log: Path, environment: Mapping[str, str], *, err
         )
     if done.returncode:
         lines = _ESCAPES.sub("", log.read_text(encoding="utf-8")).strip().splitlines()
-        raise CommandLineError(
-            f"cdk {arguments[0]}: exit {done.returncode}: {_reason(lines)}; the whole log: {log}"
-        )
+        raise Refusal(f"cdk {arguments[0]}: exit {done.returncode}: {_reason(lines)}; the whole log: {log}")
 
 
 def _reason(lines: list[str]) -> str:

@@ -35,10 +35,10 @@ from moto.iam.models import Role, iam_backends
 from moto.ssm.models import Parameter
 from moto.utilities.utils import get_partition
 
+from experiment.finding import Outside
 from lab.aws.accounting import Outcome
 from lab.aws.api_models import API_MODELS
 from lab.aws.eks_models import EksCluster, EksNodegroup
-from lab.aws.errors import ServerError
 
 KUBERNETES_RESOURCE = "Custom::AWSCDK-EKS-KubernetesResource"
 HELM_CHART = "Custom::AWSCDK-EKS-HelmChart"
@@ -86,7 +86,7 @@ def _stack(stack_name: str, account: str, region: str) -> Any:
     try:
         return cloudformation_backends[account][region].get_stack(stack_name)
     except ValidationError:
-        raise ServerError(
+        raise Outside(
             f"stack {stack_name}: not in this process's moto; records can be read here only, so pass an endpoint "
             "that rehearsal_server() gave in this process"
         ) from None

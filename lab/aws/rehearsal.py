@@ -14,12 +14,12 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from experiment.finding import Outside
 from lab.aws import moto_types
 from lab.aws.accounting import Outcome, Resource
 from lab.aws.assembly import Assembly, StackTemplate, read_assembly
 from lab.aws.bootstrap import BOOTSTRAP_STACK, check_roles, deploy_policies
 from lab.aws.command_line import bootstrap_and_deploy
-from lab.aws.errors import ServerError
 from lab.aws.facts import ReadBack
 from lab.aws.placeholder_assets import stand_in_for_bootstrap
 from lab.aws.readback import Record, read_back
@@ -66,7 +66,7 @@ def rehearse(
     """Create every stack of `assembly`, in order, without the command line, and read back what came of it.
 
     `endpoint` comes from `rehearsal_server()`; without one, a server is kept up for the length of this call. The server
-    must be empty. Raises `AssemblyError`, `StackError` at the first stack that fails, `UnaccountedError`, `ServerError`.
+    must be empty. Raises `Misuse`, `Outside`, and `Refusal` at the first stack that fails or lacks a resource.
     """
     check_place(account=account, region=region)
     read = read_assembly(assembly, account=account, region=region)
@@ -101,7 +101,7 @@ def rehearse_with_cdk(
     """The committed policies, `cdk bootstrap` with them and `cdk deploy --all` with the pinned command line, then the same
     account, in which the stacks of the policies and of the bootstrap come first. `folder` gets assembly and logs.
 
-    Raises what `rehearse` raises, and `CommandLineError`.
+    Raises what `rehearse` raises.
     """
     check_place(account=account, region=region)
     with _listening(endpoint, account=account, region=region) as (client_of, complaints):
@@ -205,9 +205,7 @@ def _listening(
             yield partial(_one_client, {}, endpoint=address, region=region, account=account), complaints
         except (BotoCoreError, ClientError) as error:
             reason = str(error).partition("\n")[0]
-            raise ServerError(
-                f"rehearsal server {address}: {reason}; it must be running, and empty"
-            ) from error
+            raise Outside(f"rehearsal server {address}: {reason}; it must be running, and empty") from error
 
 
 def _one_client(made: dict[str, Any], service: str, **where: str) -> Any:

@@ -22,8 +22,8 @@ from botocore.config import Config
 from moto.moto_api._internal.models import moto_api_backend
 from moto.server import ThreadedMotoServer
 
+from experiment.finding import Misuse, Outside
 from lab.aws.api_models import calling
-from lab.aws.errors import PlaceError, ServerError
 from lab.aws.extension import extended_moto
 
 DEFAULT_ACCOUNT = "123456789012"
@@ -36,10 +36,10 @@ _one_server = Lock()
 def rehearsal_server() -> Iterator[str]:
     """An empty AWS on loopback; yields its address, e.g. `http://localhost:41234`.
 
-    The name, not 127.0.0.1: moto takes a template's URL apart by host name. `ServerError` when one is running already.
+    The name, not 127.0.0.1: moto takes a template's URL apart by host name. `Outside` when one is running already.
     """
     if not _one_server.acquire(blocking=False):
-        raise ServerError(
+        raise Outside(
             "rehearsal server: one is running in this process, and they would share their state; end it"
         )
     requests = logging.getLogger("werkzeug")
@@ -68,15 +68,13 @@ def rehearsal_server() -> Iterator[str]:
 
 
 def check_place(*, account: str, region: str) -> None:
-    """`PlaceError` for what no AWS account or region looks like: moto would answer it with a traceback."""
+    """`Misuse` for what no AWS account or region looks like: moto would answer it with a traceback."""
     if not re.fullmatch(r"\d{12}", account):
-        raise PlaceError(
-            f"account {account!r}: not twelve digits; leave it out to rehearse in {DEFAULT_ACCOUNT}"
-        )
+        raise Misuse(f"account {account!r}: not twelve digits; leave it out to rehearse in {DEFAULT_ACCOUNT}")
     known = _session().get_available_regions("ec2")
     if region not in known:
         near = ", ".join(get_close_matches(region, known)) or "us-east-2"
-        raise PlaceError(f"region {region!r}: the SDK knows none of this name; for example {near}")
+        raise Misuse(f"region {region!r}: the SDK knows none of this name; for example {near}")
 
 
 def client(service: str, *, endpoint: str, region: str, account: str = DEFAULT_ACCOUNT) -> Any:

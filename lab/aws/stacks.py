@@ -6,14 +6,14 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from experiment.finding import Refusal
 from lab.aws import moto_types
 from lab.aws.accounting import Resource, account_for
 from lab.aws.assembly import StackTemplate
-from lab.aws.errors import StackError
 
 
 def create(stack: StackTemplate, cloudformation: Any) -> None:
-    """`create-stack` with the template as it is. Raises `StackError` where it is refused."""
+    """`create-stack` with the template as it is. Raises `Refusal` where it is refused."""
     try:
         cloudformation.create_stack(
             StackName=stack.name,
@@ -22,19 +22,19 @@ def create(stack: StackTemplate, cloudformation: Any) -> None:
             Tags=[{"Key": key, "Value": value} for key, value in stack.tags.items()],
         )
     except ClientError as error:
-        raise StackError(f"stack {stack.name}: {error.response['Error']['Message']}") from error
+        raise Refusal(f"stack {stack.name}: {error.response['Error']['Message']}") from error
 
 
 def account_of(
     stack: StackTemplate, cloudformation: Any, *, account: str, region: str
 ) -> tuple[Resource, ...]:
-    """What became of every resource of its template. Raises `StackError` and `UnaccountedError`."""
+    """What became of every resource of its template. Raises `Refusal`."""
     try:
         (found,) = cloudformation.describe_stacks(StackName=stack.name)["Stacks"]
     except ClientError as error:
-        raise StackError(f"stack {stack.name}: {error.response['Error']['Message']}") from error
+        raise Refusal(f"stack {stack.name}: {error.response['Error']['Message']}") from error
     if found["StackStatus"] != "CREATE_COMPLETE":
-        raise StackError(f"stack {stack.name}: ended as {found['StackStatus']}, not CREATE_COMPLETE")
+        raise Refusal(f"stack {stack.name}: ended as {found['StackStatus']}, not CREATE_COMPLETE")
     pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack.name)
     listed = {
         one["LogicalResourceId"]: one.get("PhysicalResourceId", "")

@@ -17,8 +17,8 @@ from typing import NoReturn
 
 from aiohttp import web
 
+from experiment.finding import Misuse, Outside, Refusal
 from lab.emulator.argv import ServedArm, parse_argv
-from lab.emulator.errors import EmulatorError, ListenError, UsageError
 from lab.emulator.prompts import PromptClasses, load_classes
 from lab.emulator.server import Endpoint
 
@@ -28,7 +28,7 @@ SHUTDOWN_S = 0.01
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"options: {message}; see --help")
+        raise Misuse(f"options: {message}; see --help")
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -78,7 +78,7 @@ def _announce(path: Path, port: int) -> None:
         partial.write_text(json.dumps({"port": port, "pid": os.getpid()}), encoding="utf-8")
         partial.replace(path)
     except OSError as error:
-        raise UsageError(f"--announce {path}: {error.strerror}; name a file in a writable folder") from None
+        raise Misuse(f"--announce {path}: {error.strerror}; name a file in a writable folder") from None
 
 
 def _say(arm: ServedArm, classes: PromptClasses, url: str, time_scale: float) -> None:
@@ -106,7 +106,7 @@ async def _serve(options: argparse.Namespace, arm: ServedArm, classes: PromptCla
         try:
             await web.TCPSite(runner, host, port).start()
         except OSError as error:
-            raise ListenError(f"--listen {host}:{port}: {error.strerror}; choose a free address") from None
+            raise Outside(f"--listen {host}:{port}: {error.strerror}; choose a free address") from None
         port = runner.addresses[0][1]
         if options.announce:
             _announce(options.announce, port)
@@ -124,9 +124,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arm = parse_argv(arguments[split + 1 :])
         classes = load_classes(options.plan) if options.plan else PromptClasses()
         asyncio.run(_serve(options, arm, classes))
-    except EmulatorError as error:
+    except Refusal as error:
         print(error, file=sys.stderr)
-        return 3 if isinstance(error, ListenError) else 2
+        return error.exit_code
     return 0
 
 

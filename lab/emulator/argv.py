@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lab.emulator.errors import ArgvError
+from experiment.finding import Misuse
 
 _OPTION = re.compile(r"(--[a-zA-Z0-9][\w.-]*|-[a-zA-Z]+)(?:=(.*))?", re.DOTALL)
 _NEGATIVE_NUMBER = re.compile(r"-\d+(\.\d+)?")
@@ -39,9 +39,9 @@ class ServedArm:
 
 
 def parse_argv(argv: Sequence[str]) -> ServedArm:
-    """Read the argv of an arm's container; `ArgvError` names the first thing that cannot be served."""
+    """Read the argv of an arm's container; `Misuse` names the first thing that cannot be served."""
     if len(argv) < 3 or os.path.basename(argv[0]) != "vllm" or argv[1] != "serve" or argv[2].startswith("-"):
-        raise ArgvError(
+        raise Misuse(
             f"argv: {' '.join(argv[:3])!r} does not begin with 'vllm serve MODEL'; "
             "pass the command of the rendered Deployment's container after '--'"
         )
@@ -68,7 +68,7 @@ def _options(tokens: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
             name = match[1].replace("_", "-") if match[1].startswith("--") else match[1]
             options[name] = () if match[2] is None else (match[2],)
         elif not (name and is_value):
-            raise ArgvError(f"argv: {token!r} is neither an option nor the value of one; write --name value")
+            raise Misuse(f"argv: {token!r} is neither an option nor the value of one; write --name value")
         else:
             options[name] = (*options[name], token)
     return options
@@ -77,11 +77,11 @@ def _options(tokens: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
 def _whole_number(options: Mapping[str, tuple[str, ...]], name: str) -> int:
     values = options.get(name, ())
     if len(values) != 1:
-        raise ArgvError(
+        raise Misuse(
             f"argv: {name} has {len(values)} values; the emulated arm needs exactly one, a whole number"
         )
     if not re.fullmatch(r"[1-9]\d{0,8}", values[0]):
-        raise ArgvError(f"argv: {name} is {values[0]!r}; a whole number above 0 is needed")
+        raise Misuse(f"argv: {name} is {values[0]!r}; a whole number above 0 is needed")
     return int(values[0])
 
 
@@ -92,11 +92,9 @@ def _json_object(options: Mapping[str, tuple[str, ...]], name: str) -> dict[str,
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise ArgvError(
-            f"argv: {name} is {text!r}, which is no JSON ({error}); quote one JSON object"
-        ) from None
+        raise Misuse(f"argv: {name} is {text!r}, which is no JSON ({error}); quote one JSON object") from None
     if not isinstance(value, dict):
-        raise ArgvError(f"argv: {name} is {text!r}; one JSON object is needed")
+        raise Misuse(f"argv: {name} is {text!r}; one JSON object is needed")
     return value
 
 
@@ -110,7 +108,7 @@ def _speculation(options: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
         _check_speculation(config, override)
     compiled = override.get("speculation_length", tokens)
     if compiled != tokens:
-        raise ArgvError(
+        raise Misuse(
             f"argv: --override-neuron-config: speculation_length is {compiled!r}, num_speculative_tokens "
             f"{tokens}; the compiled graph and the scheduler must agree, make them equal"
         )
@@ -121,9 +119,9 @@ def _check_speculation(config: Mapping[str, Any], override: Mapping[str, Any]) -
     where = "argv: --speculative-config"
     tokens, draft = config.get("num_speculative_tokens"), config.get("model")
     if type(tokens) is not int or tokens < 1:
-        raise ArgvError(f"{where}: num_speculative_tokens is {tokens!r}; a whole number above 0 is needed")
+        raise Misuse(f"{where}: num_speculative_tokens is {tokens!r}; a whole number above 0 is needed")
     if not isinstance(draft, str) or not draft:
-        raise ArgvError(
+        raise Misuse(
             f"{where}: model is {draft!r}; name the draft model, the emulator knows no other proposer"
         )
     method = config.get("method") or "draft_model"
@@ -132,7 +130,7 @@ def _check_speculation(config: Mapping[str, Any], override: Mapping[str, Any]) -
     elif override.get("enable_fused_speculation") is False:
         method = "vanilla"
     if method != "draft_model":
-        raise ArgvError(
+        raise Misuse(
             f"{where}: method {method!r} has no published timings to fit; "
             "only fused speculation with a draft model is emulated"
         )

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiment.finding import Misuse
 from lab.emulator.acceptance import CONDITIONAL_ACCEPTANCE, UNKNOWN_CLASS
-from lab.emulator.errors import PlanError
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,16 @@ class PromptClasses:
 
 
 def load_classes(path: Path) -> PromptClasses:
-    """Read the plan that the benchmark will run; `PlanError` says what cannot be read."""
+    """Read the plan that the benchmark will run; `Misuse` says what cannot be read."""
     try:
         plan = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise PlanError(f"plan {path}: {error.strerror}; give the plan that the benchmark mounts") from None
+        raise Misuse(f"plan {path}: {error.strerror}; give the plan that the benchmark mounts") from None
     except ValueError as error:
-        raise PlanError(f"plan {path}: no JSON ({error}); give the plan that the benchmark mounts") from None
+        raise Misuse(f"plan {path}: no JSON ({error}); give the plan that the benchmark mounts") from None
     prompts = plan.get("prompts") if isinstance(plan, dict) else None
     if not isinstance(prompts, list):
-        raise PlanError(f"plan {path}: 'prompts' is {type(prompts).__name__}; a list of prompts is needed")
+        raise Misuse(f"plan {path}: 'prompts' is {type(prompts).__name__}; a list of prompts is needed")
     entries = {_entry(path, number, prompt) for number, prompt in enumerate(prompts)}
     seed = plan.get("seed")
     return PromptClasses(
@@ -60,7 +60,7 @@ def _entry(path: Path, number: int, prompt: object) -> tuple[str, str]:
         text = prompt.get("prompt") or last_user_text(prompt.get("messages"))
         if isinstance(text, str) and text.strip():
             return text.rstrip(), prompt["class"]
-    raise PlanError(
+    raise Misuse(
         f"plan {path}: prompts[{number}] lacks a class or a text; give 'class' and 'messages' or 'prompt'"
     )
 

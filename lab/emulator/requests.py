@@ -11,13 +11,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.emulator.argv import ServedArm
-from lab.emulator.errors import RequestError
 from lab.emulator.prompts import last_user_text, message_text
 from lab.emulator.text import prompt_tokens
 
 COMPLETION_DEFAULT_MAX_TOKENS = 16
 """What /v1/completions generates when the request does not say (OpenAI's API); chat fills the context
 instead."""
+
+
+class RequestError(Exception):
+    """A request that vLLM's API server answers with an error object instead of tokens."""
+
+    def __init__(self, message: str, *, status: int = 400, kind: str = "BadRequestError") -> None:
+        super().__init__(message)
+        self.status = status
+        """HTTP status, repeated as `code` in the error object."""
+        self.kind = kind
+        """`type` in the error object."""
 
 
 @dataclass(frozen=True, kw_only=True)

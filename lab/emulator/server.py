@@ -13,10 +13,9 @@ from aiohttp import web
 from lab.emulator.answers import streamed_answer, whole_answer
 from lab.emulator.argv import ServedArm
 from lab.emulator.engine import Engine
-from lab.emulator.errors import RequestError
 from lab.emulator.metrics import CONTENT_TYPE, Meters
 from lab.emulator.prompts import PromptClasses
-from lab.emulator.requests import parse_generation
+from lab.emulator.requests import RequestError, parse_generation
 from lab.emulator.timing import StepCosts
 from lab.emulator.wire import Payload, error_payload
 

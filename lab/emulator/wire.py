@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lab.emulator.errors import RequestError
+from lab.emulator.requests import RequestError
 
 EVENT_STREAM = "text/event-stream"
 DONE = b"data: [DONE]\n\n"

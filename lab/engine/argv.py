@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 
-from lab.errors import LabError
+from experiment.finding import Refusal
 
 LOOPBACK = "127.0.0.1"
 THREADS = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "TOKENIZERS_PARALLELISM": "false"}
@@ -24,10 +24,10 @@ def local_argv(
 ) -> list[str]:
     """The rendered `vllm serve ...`, started by `engine` on `port`, each mounted folder replaced by `folders`.
 
-    Raises LabError where the command is none of vLLM's, or names a folder that nothing is given for.
+    Raises Refusal where the command is none of vLLM's, or names a folder that nothing is given for.
     """
     if list(argv[:2]) != ["vllm", "serve"]:
-        raise LabError(
+        raise Refusal(
             f"command {' '.join(argv[:2])!r}: is not `vllm serve`; the lab starts vLLM's servers only"
         )
     rest = [*argv[2:]]
@@ -45,11 +45,11 @@ def local_argv(
 def local_probe(probe: Sequence[str], *, rendered_port: int, port: int) -> list[str]:
     """The rendered startup probe, run by this Python and pointed at `port`.
 
-    Raises LabError where it asks anything but the server beside it on `rendered_port`.
+    Raises Refusal where it asks anything but the server beside it on `rendered_port`.
     """
     here, there = f"{LOOPBACK}:{rendered_port}", f"{LOOPBACK}:{port}"
     if probe[0] != "python3" or not any(here in word for word in probe):
-        raise LabError(
+        raise Refusal(
             f"startup probe {probe[0]!r}: is no Python that asks {here}; the lab has no other way to point it at a server"
         )
     return [sys.executable, *(word.replace(here, there) for word in probe[1:])]
@@ -65,7 +65,7 @@ def _with(argv: Sequence[str], option: str, value: str) -> list[str]:
 
 def _folder(mounted: str, folders: Mapping[str, str]) -> str:
     if mounted not in folders:
-        raise LabError(
+        raise Refusal(
             f"weights {mounted}: no folder of this machine stands for it; known are {', '.join(folders) or 'none'}"
         )
     return folders[mounted]

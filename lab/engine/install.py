@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from experiment.finding import Outside
 from lab.engine.machine import Machine, refuse_install
-from lab.errors import OutsideError
 
 FOLDER = Path(__file__).resolve().parent
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -30,7 +30,7 @@ Step = Callable[[Path, str | None], None]
 
 
 def install(home: Path, *, machine: Machine, python: str | None, say: Say) -> Path:
-    """The `vllm` command under `home`, installed if it is not. Raises OutsideError."""
+    """The `vllm` command under `home`, installed if it is not. Raises Outside."""
     command = home / "venv" / "bin" / "vllm"
     if _done(home) == set(STEPS) and command.exists():
         return command
@@ -54,7 +54,7 @@ def _environment(home: Path, python: str | None) -> None:
     chosen = python or _python()
     found = _run([chosen, "-c", "import sys; print(*sys.version_info[:2])"], home, of="Python").split()
     if found != [str(part) for part in VERSION]:
-        raise OutsideError(
+        raise Outside(
             f"Python: {chosen} is {'.'.join(found)}, the engine's torch is pinned for 3.11; "
             "install Python 3.11 and name it with --python, or give your own vLLM with --engine-command"
         )
@@ -66,7 +66,7 @@ def _torch(home: Path, _python: str | None) -> None:
     wanted = ["--no-deps", "-r", str(FOLDER / "torch.txt")]
     try:
         _pip(home, wanted)
-    except OutsideError:
+    except Outside:
         _pip(home, ["--index-url", TORCH_INDEX, *wanted])
 
 
@@ -126,7 +126,7 @@ def _pip(home: Path, arguments: Sequence[str]) -> None:
 
 
 def _run(command: Sequence[str], home: Path, *, of: str) -> str:
-    """What the command prints; all that it says goes to a log. Raises OutsideError with its last line."""
+    """What the command prints; all that it says goes to a log. Raises Outside with its last line."""
     home.mkdir(parents=True, exist_ok=True)
     log = home / "install.log"
     try:
@@ -134,13 +134,11 @@ def _run(command: Sequence[str], home: Path, *, of: str) -> str:
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )
     except OSError as error:
-        raise OutsideError(f"{of}: {command[0]} cannot be started ({error.strerror})") from error
+        raise Outside(f"{of}: {command[0]} cannot be started ({error.strerror})") from error
     with log.open("a", encoding="utf-8") as lines:
         lines.write(f"$ {' '.join(command)}\n{done.stdout}\n")
     if done.returncode:
         said = [line for line in done.stdout.splitlines() if line.strip()] or [f"exit {done.returncode}"]
         worst = next((line for line in reversed(said) if "ERROR" in line), said[-1])
-        raise OutsideError(
-            f"{of}: {worst.strip()[:200]}; see {log}, then run this again: it goes on from here"
-        )
+        raise Outside(f"{of}: {worst.strip()[:200]}; see {log}, then run this again: it goes on from here")
     return done.stdout

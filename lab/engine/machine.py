@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.errors import OutsideError
+from experiment.finding import Outside
 
 DISK_GIB = 4.5
 """2.5 GiB installed, and the packages while they are unpacked."""
@@ -47,16 +47,16 @@ def look(home: Path) -> Machine:
 
 
 def refuse_install(machine: Machine) -> None:
-    """Raises OutsideError with the first reason why the engine's wheels cannot be installed here."""
+    """Raises Outside with the first reason why the engine's wheels cannot be installed here."""
     for reason in _against_install(machine):
-        raise OutsideError(reason)
+        raise Outside(reason)
 
 
 def refuse_run(machine: Machine, *, servers: int) -> None:
-    """Raises OutsideError where so many servers do not fit into memory."""
+    """Raises Outside where so many servers do not fit into memory."""
     needed = servers * MEMORY_GIB_PER_SERVER + MEMORY_GIB_BESIDES
     if machine.memory_gib < needed:
-        raise OutsideError(
+        raise Outside(
             f"memory: {machine.memory_gib:.1f} GiB are available, {servers} servers need {needed:.1f}; "
             "close something, or name fewer arms with --arms"
         )

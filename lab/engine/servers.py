@@ -19,8 +19,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from experiment.finding import Refusal
 from lab.engine.argv import LOOPBACK
-from lab.errors import LabError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROBE_TIMEOUT_S = 120
@@ -66,7 +66,7 @@ class Server:
 
 @contextmanager
 def running(commands: Sequence[Command], *, logs: Path, at_once: int, say: Say) -> Iterator[dict[str, str]]:
-    """Start the servers, `at_once` of them at a time; yields name to base URL. Raises LabError."""
+    """Start the servers, `at_once` of them at a time; yields name to base URL. Raises Refusal."""
     started: list[Server] = []
     begun = time.monotonic()
     try:
@@ -122,12 +122,12 @@ def _wait(server: Server, begun: float, say: Say) -> None:
     refusal = "its health was never good"
     while not _healthy(f"{server.url}{server.command.health}") or (refusal := _startup(server)):
         if server.process.poll() is not None:
-            raise LabError(
+            raise Refusal(
                 f"arm {server.name}: the server ended with exit {server.process.returncode}: {_last(server.log)}; "
                 f"see {server.log}"
             )
         if time.monotonic() > deadline:
-            raise LabError(
+            raise Refusal(
                 f"arm {server.name}: not up after {server.command.startup_s:.0f} s, {refusal}; see {server.log}, "
                 "then run this again"
             )

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from lab.errors import LabError
+from experiment.finding import Refusal
 
 CHECKPOINTS = Path(__file__).resolve().parent / "checkpoints"
 NAME = "sha256.json"
@@ -21,16 +21,16 @@ def write(folder: Path) -> None:
 
 
 def check(folder: Path = CHECKPOINTS) -> int:
-    """Compare every file with its hash; how many there are. Raises LabError."""
+    """Compare every file with its hash; how many there are. Raises Refusal."""
     try:
         wanted: dict[str, str] = json.loads((folder / NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise LabError(f"{folder / NAME}: cannot be read ({error}); restore it from the repository") from None
+        raise Refusal(f"{folder / NAME}: cannot be read ({error}); restore it from the repository") from None
     for name, digest in wanted.items():
         path = folder / name
         found = _digest(path) if path.exists() else "absent"
         if found != digest:
-            raise LabError(
+            raise Refusal(
                 f"{path}: sha256 is {found[:12]}, not {digest[:12]}; restore it from the repository"
             )
     return len(wanted)

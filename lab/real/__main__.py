@@ -8,12 +8,11 @@ import signal
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 
 from experiment import InvalidExperiment
+from experiment.finding import Refusal
 from lab.engine import machine as machines
 from lab.engine.install import install
-from lab.errors import LabError, OutsideError
 from lab.real import markdown, results
 from lab.real.run import ROOT, Wishes, execute
 
@@ -23,7 +22,7 @@ SHORT_REQUESTS = 8
 def main(argv: list[str] | None = None) -> int:
     """Exit 0 when every claim is met, 1 when one is not or a step failed, 2 for a wrong experiment or usage, 3 when
     this machine or the package index cannot do it, 130 when interrupted."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parser().parse_args(argv)
     try:
         return _do(options)
@@ -33,12 +32,9 @@ def main(argv: list[str] | None = None) -> int:
     except InvalidExperiment as error:
         print(error, file=sys.stderr)
         return 2
-    except OutsideError as error:
+    except Refusal as error:
         print(f"lab: {error}", file=sys.stderr)
-        return 3
-    except LabError as error:
-        print(f"lab: {error}", file=sys.stderr)
-        return 1
+        return error.exit_code
     except OSError as error:
         print(f"lab: {error.filename}: {error.strerror}; choose another --out or --home", file=sys.stderr)
         return 3
@@ -143,10 +139,6 @@ def _positive(text: str) -> int:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ from pathlib import Path
 from cdk8s_charts.command import weights_path
 from experiment import Experiment
 from experiment.catalogue.models import Model
+from experiment.finding import Refusal
 from lab.engine.argv import OFFLINE, THREADS, local_argv, local_probe
 from lab.engine.servers import Command
-from lab.errors import LabError
 from lab.models.manifest import CHECKPOINTS
 from lab.rendered import Container
 
@@ -25,7 +25,7 @@ def commands(
     """How these containers are started by `engine`, with further `options` of it.
 
     `folders` says what stands for each mounted one: a folder, or a model of a hub, which is then asked for it. Raises
-    LabError for a container that needs a Secret.
+    Refusal for a container that needs a Secret.
     """
     online = any(not Path(place).is_dir() for place in folders.values())
     return [_command(container, folders, engine, options, online=online) for container in containers]
@@ -33,12 +33,12 @@ def commands(
 
 def mounted_folders(experiment: Experiment, given: Mapping[str, str]) -> dict[str, str]:
     """Where each model is that a pod would find mounted: the lab's own here, any other on its hub; `given` names other
-    places by model name. Raises LabError for a name that is no model of the experiment.
+    places by model name. Raises Refusal for a name that is no model of the experiment.
     """
     models = {weights_path(weights): weights.model for weights in experiment.weights}
     known = [model.name for model in models.values()]
     if unknown := [name for name in given if name not in known]:
-        raise LabError(
+        raise Refusal(
             f"--weights: {unknown[0]!r} is no model of {experiment.name}; those are {', '.join(known)}"
         )
     return {path: given.get(model.name) or _place(model) for path, model in models.items()}
@@ -57,7 +57,7 @@ def _command(
     online: bool,
 ) -> Command:
     if container.secrets:
-        raise LabError(
+        raise Refusal(
             f"arm {container.arm}: {container.secrets[0]} comes from a Secret, and there is no cluster here; "
             "leave serving.api_key_secret out"
         )

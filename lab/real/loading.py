@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lab.errors import LabError
+from experiment.finding import Refusal
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -21,7 +21,7 @@ def measure(
     warmup: int | None = None,
     max_tokens: int | None = None,
 ) -> None:
-    """`benchmark run` on the arms at `urls`; its progress and its table are shown. Raises LabError."""
+    """`benchmark run` on the arms at `urls`; its progress and its table are shown. Raises Refusal."""
     words = ["run", "--plan", str(plan), "--out", str(out)]
     words += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
     given = {"--requests": requests, "--warmup": warmup, "--max-tokens": max_tokens}
@@ -30,7 +30,7 @@ def measure(
 
 
 def advise(out: Path, *words: str) -> str:
-    """What `benchmark advise` prints about the run in `out`. Raises LabError."""
+    """What `benchmark advise` prints about the run in `out`. Raises Refusal."""
     return _benchmark(["advise", str(out), *words], shown=False)
 
 
@@ -53,5 +53,5 @@ def _benchmark(words: Sequence[str], *, shown: bool = True) -> str:
             process.stdin.close()
         process.wait()
     if code:
-        raise LabError(f"python -m benchmark {words[0]} ended with exit {code}; its message is above")
+        raise Refusal(f"python -m benchmark {words[0]} ended with exit {code}; its message is above")
     return said

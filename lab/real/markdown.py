@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lab.errors import LabError
+from experiment.finding import Refusal
 from lab.real.claims import ADVISED, OPEN_ENDED, mean, measured, predicted
 from lab.real.results import Results
 
@@ -14,15 +14,15 @@ BEGIN, END = "<!-- lab: begin -->", "<!-- lab: end -->"
 
 
 def write(results: Results, path: Path) -> None:
-    """Put the tables between the marks of the document at `path`. Raises LabError."""
+    """Put the tables between the marks of the document at `path`. Raises Refusal."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise LabError(f"{path}: {error.strerror}; name a document that holds {BEGIN}") from None
+        raise Refusal(f"{path}: {error.strerror}; name a document that holds {BEGIN}") from None
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise LabError(f"{path}: holds no {BEGIN} and {END}; put both where the tables go")
+        raise Refusal(f"{path}: holds no {BEGIN} and {END}; put both where the tables go")
     path.write_text(f"{before}{BEGIN}\n{tables(results)}\n{END}{after}", encoding="utf-8")
 
 

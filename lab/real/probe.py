@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmark.measure.counters import OF_DRAFTS, metrics_url, parse
 from benchmark.measure.stream import Output, StreamTally
-from lab.errors import LabError
+from experiment.finding import Refusal
 
 TIMEOUT_S = 600
 TRIES = 5
@@ -62,11 +62,11 @@ class Agreement:
 def agreement(arm: str, url: str, bodies: Sequence[dict[str, Any]], *, per_step: int) -> Agreement:
     """Ask one speculating arm's server each of `bodies`; a step yields `per_step` tokens at most.
 
-    Raises LabError where no answer shows its steps.
+    Raises Refusal where no answer shows its steps.
     """
     shown = [one for body in bodies if (one := _whole_steps(url, body, per_step))]
     if not shown:
-        raise LabError(
+        raise Refusal(
             f"arm {arm}: no answer came with one step in each chunk; the machine may be too busy, run this again"
         )
     steps = sum(int(one.counted[_DRAFTS]) for one in shown)
@@ -83,7 +83,7 @@ def agreement(arm: str, url: str, bodies: Sequence[dict[str, Any]], *, per_step:
 
 
 def ask(url: str, body: dict[str, Any]) -> Asked:
-    """Send one streamed chat request to the server at `url`, which ends in /v1. Raises LabError."""
+    """Send one streamed chat request to the server at `url`, which ends in /v1. Raises Refusal."""
     before = _metrics(url)
     request = urllib.request.Request(
         f"{url}/chat/completions",
@@ -95,7 +95,7 @@ def ask(url: str, body: dict[str, Any]) -> Asked:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             lines = tuple(line.decode().rstrip("\n") for line in answer)
     except (urllib.error.URLError, OSError) as error:
-        raise LabError(f"{url}: the probe's request failed ({error}); see the server's log") from error
+        raise Refusal(f"{url}: the probe's request failed ({error}); see the server's log") from error
     for line in lines:
         if line.startswith("data: "):
             tally.take(line.removeprefix("data: "), 0.0)
@@ -141,5 +141,5 @@ def _metrics(url: str) -> str:
         with urllib.request.urlopen(metrics_url(url), timeout=TIMEOUT_S) as answer:
             text: str = answer.read().decode()
     except (urllib.error.URLError, OSError) as error:
-        raise LabError(f"{url}: no metrics ({error}); see the server's log") from error
+        raise Refusal(f"{url}: no metrics ({error}); see the server's log") from error
     return text

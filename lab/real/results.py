@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from experiment import Experiment
+from experiment.finding import Refusal
 from lab.engine.machine import Machine
-from lab.errors import LabError
 from lab.real.claims import Claim, Sweep
 from lab.real.probe import Agreement
 
@@ -89,7 +89,7 @@ def save(results: Results, folder: Path) -> Path:
 
 
 def load(folder: Path) -> Results:
-    """The results that `save` wrote. Raises LabError."""
+    """The results that `save` wrote. Raises Refusal."""
     content = _read(folder / FILE_NAME)
     sweep = content["sweep"]
     agreements: Sequence[dict[str, Any]] = content["agreements"]
@@ -110,7 +110,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise LabError(
+        raise Refusal(
             f"{path}: no results of the lab ({error}); name a folder that scripts/lab wrote"
         ) from None
     return content

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from experiment import Experiment, Finding, InvalidExperiment, load
+from experiment.finding import Refusal
 from lab.engine import machine as machines
 from lab.engine.install import install
 from lab.engine.servers import Command, running
-from lab.errors import LabError
 from lab.models import manifest
 from lab.real.arms import commands, mounted_folders
 from lab.real.claims import Scope, Sweep, judge
@@ -57,7 +57,7 @@ class Wishes:
 def execute(wishes: Wishes, *, say: Say) -> Results:
     """Check, install, serve, measure, judge; leaves files in `wishes.out`.
 
-    Raises `InvalidExperiment`, `LabError`, or `OutsideError` for what lies outside.
+    Raises `Refusal`; `Outside` for what lies outside.
     """
     begun = time.monotonic()
 
@@ -109,10 +109,10 @@ def _refuse_cluster(experiment: Experiment, path: Path) -> None:
 
 
 def sweep_of(experiment: Experiment, chosen: Sequence[str] = (), *, short: bool = False) -> Sweep:
-    """The arms with the draft of the first speculating arm, by window. Raises LabError without any."""
+    """The arms with the draft of the first speculating arm, by window. Raises Refusal without any."""
     known = [arm for arm in experiment.arms if arm.speculation and (not chosen or arm.name in chosen)]
     if not known or known[0].speculation is None:
-        raise LabError(f"experiment {experiment.name}: no chosen arm speculates; name one with --arms")
+        raise Refusal(f"experiment {experiment.name}: no chosen arm speculates; name one with --arms")
     draft = known[0].speculation.draft
     arms = {
         arm.speculation.num_speculative_tokens: arm.name
@@ -130,7 +130,7 @@ def _arms(experiment: Experiment, sweep: Sweep, wishes: Wishes) -> list[str]:
     """The names of the arms to start, in the order of the file, the baseline first."""
     names = [arm.name for arm in experiment.arms]
     if unknown := [name for name in wishes.arms if name not in names]:
-        raise LabError(f"--arms: {unknown[0]!r} is no arm of {experiment.name}; those are {', '.join(names)}")
+        raise Refusal(f"--arms: {unknown[0]!r} is no arm of {experiment.name}; those are {', '.join(names)}")
     if wishes.short:
         return [sweep.baseline, sweep.main]
     return [name for name in names if not wishes.arms or name in wishes.arms or name == sweep.baseline]

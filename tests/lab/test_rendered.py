@@ -12,7 +12,7 @@ import pytest
 from cdk8s_charts.command import serve_argv, serve_environment
 from cdk8s_charts.manifest_file import ManifestFile, read
 from experiment import Experiment, load
-from lab.errors import LabError
+from experiment.finding import Refusal
 from lab.rendered import containers, mounted_plan, rendered
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +79,7 @@ def test_an_edited_deployment_is_what_would_be_started(files: tuple[ManifestFile
 
 def test_a_service_that_leads_nowhere_is_refused(files: tuple[ManifestFile, ...]) -> None:
     edited = broken(files, "Service", lambda item: item["spec"]["ports"][0].update(targetPort="web"))
-    with pytest.raises(LabError, match=r"arm tiny: its Service leads to \['web'\], which its container does"):
+    with pytest.raises(Refusal, match=r"arm tiny: its Service leads to \['web'\], which its container does"):
         containers(edited)
 
 
@@ -98,5 +98,5 @@ def test_rendering_anew_gives_what_is_committed(
 def test_an_experiment_that_cannot_be_rendered_is_one_line(tiny: Experiment, tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("", encoding="utf-8")
-    with pytest.raises(LabError, match=r"^rendering failed: .+"):
+    with pytest.raises(Refusal, match=r"^rendering failed: .+"):
         rendered(TINY, tiny, blocked)

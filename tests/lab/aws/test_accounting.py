@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from experiment.finding import Refusal
 from lab.aws.accounting import Outcome, account_for
-from lab.aws.errors import UnaccountedError
 
 TEMPLATE = {
     "Resources": {
@@ -36,20 +36,18 @@ def test_every_resource_gets_an_outcome() -> None:
 
 
 def test_a_missing_resource_fails_whether_modelled_or_not() -> None:
-    with pytest.raises(
-        UnaccountedError, match=r"stack storage: .*Bucket \(AWS::S3::Bucket\), Policy"
-    ) as caught:
+    with pytest.raises(Refusal, match=r"stack storage: .*Bucket \(AWS::S3::Bucket\), Policy") as caught:
         account_for("storage", TEMPLATE, listed={"Metadata": ""}, false_conditions=(), outcome_of=outcome_of)
     assert caught.value.exit_code == 1
 
 
 def test_a_resource_that_nobody_asked_for_fails() -> None:
     listed = {"Bucket": "b", "Policy": "p", "Metadata": "m", "Ghost": "g"}
-    with pytest.raises(UnaccountedError, match="there without being asked for: Ghost"):
+    with pytest.raises(Refusal, match="there without being asked for: Ghost"):
         account_for("storage", TEMPLATE, listed=listed, false_conditions=(), outcome_of=outcome_of)
 
 
 def test_a_resource_whose_condition_is_false_must_not_be_there() -> None:
     listed = {"Bucket": "b", "Policy": "p", "Metadata": "m"}
-    with pytest.raises(UnaccountedError, match="there without being asked for: Metadata"):
+    with pytest.raises(Refusal, match="there without being asked for: Metadata"):
         account_for("storage", TEMPLATE, listed=listed, false_conditions={"Known"}, outcome_of=outcome_of)

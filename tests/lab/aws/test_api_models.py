@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from experiment.finding import Refusal
 from lab.aws.accounting import Outcome
 from lab.aws.api_models import API_MODELS
-from lab.aws.errors import StackError
 from lab.aws.rehearsal import Rehearsal, rehearse
 from lab.aws.server import client, rehearsal_server
 from tests.lab.aws.assemblies import REGION, write_assembly
@@ -143,7 +143,7 @@ def test_what_the_sdk_does_not_know_stops_the_stack_in_one_line(
 ) -> None:
     wrong = RESOURCES[logical_id] | {"Properties": RESOURCES[logical_id]["Properties"] | properties}
     kept = {"Topic": RESOURCES["Topic"], "Group": RESOURCES["Group"], logical_id: wrong}
-    with pytest.raises(StackError, match=complaint) as caught:
+    with pytest.raises(Refusal, match=complaint) as caught:
         rehearse(
             write_assembly(tmp_path, {"one": ({"Resources": kept}, ())}),
             region=REGION,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from experiment.finding import Misuse
 from lab.aws.assembly import read_assembly
-from lab.aws.errors import AssemblyError
 from tests.lab.aws.assemblies import NETWORK, REGION, WORKLOADS, write_assembly, write_three_stacks
 
 ACCOUNT = "123456789012"
@@ -61,7 +61,7 @@ def test_a_stack_made_for_this_account_and_region_is_read(tmp_path: Path) -> Non
 )
 def test_a_stack_made_for_elsewhere_is_refused(tmp_path: Path, environment: str, complaint: str) -> None:
     write_assembly(tmp_path, {"n": (NETWORK, ())}, environment=environment)
-    with pytest.raises(AssemblyError, match=complaint):
+    with pytest.raises(Misuse, match=complaint):
         read_assembly(tmp_path, account=ACCOUNT, region=REGION)
 
 
@@ -70,14 +70,14 @@ def test_weak_references_between_stacks_are_refused_with_the_setting_that_helps(
     template = {"Resources": {"Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": weak}}}}
     write_assembly(tmp_path, {"weak": (template, ())})
     with pytest.raises(
-        AssemblyError, match=r"weak\.template\.json: Fn::GetStackOutput .*defaultCrossStackReferences"
+        Misuse, match=r"weak\.template\.json: Fn::GetStackOutput .*defaultCrossStackReferences"
     ):
         read_assembly(tmp_path, account=ACCOUNT, region=REGION)
 
 
 def test_stacks_that_wait_for_each_other_are_refused(tmp_path: Path) -> None:
     write_assembly(tmp_path, {"a": (NETWORK, ("b",)), "b": (NETWORK, ("a",))})
-    with pytest.raises(AssemblyError, match="stacks wait for each other"):
+    with pytest.raises(Misuse, match="stacks wait for each other"):
         read_assembly(tmp_path, account=ACCOUNT, region=REGION)
 
 
@@ -93,6 +93,6 @@ def test_stacks_that_wait_for_each_other_are_refused(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_assembly_is_refused(tmp_path: Path, content: str | None, complaint: str) -> None:
     if content is not None:
         (tmp_path / "manifest.json").write_text(content, encoding="utf-8")
-    with pytest.raises(AssemblyError, match=complaint) as caught:
+    with pytest.raises(Misuse, match=complaint) as caught:
         read_assembly(tmp_path, account=ACCOUNT, region=REGION)
     assert "\n" not in str(caught.value)

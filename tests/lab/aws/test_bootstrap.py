@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from experiment.finding import Refusal
 from lab.aws.assembly import StackTemplate
 from lab.aws.bootstrap import BOOTSTRAP_STACK, EXECUTION_ROLE, Policies, check_roles, deploy_policies
-from lab.aws.errors import BootstrapError
 from lab.aws.server import DEFAULT_ACCOUNT, client, rehearsal_server
 from lab.aws.stacks import account_of, create
 from tests.lab.aws.assemblies import REGION, role
@@ -106,7 +106,7 @@ def test_a_bootstrap_that_could_do_more_is_refused(
     boundary: str,
     message: str,
 ) -> None:
-    with pytest.raises(BootstrapError, match=message) as caught:
+    with pytest.raises(Refusal, match=message) as caught:
         asked(BOOTSTRAP_STACK, {logical_id: carrying(policies_of_role, boundary)})
     assert "\n" not in str(caught.value)
 
@@ -115,5 +115,5 @@ def test_roles_of_the_stacks_are_inside_the_boundary_whatever_they_may_do(
     asked: Callable[[str, dict[str, Any]], int],
 ) -> None:
     assert asked("qwen3-32b-nodes", {"Node": carrying([READING], BOUNDARY)}) == 1
-    with pytest.raises(BootstrapError, match=r"stack other: role .*: permissions boundary: none"):
+    with pytest.raises(Refusal, match=r"stack other: role .*: permissions boundary: none"):
         asked("other", {"Node": carrying([READING])})

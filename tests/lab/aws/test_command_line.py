@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from experiment.finding import Refusal
 from lab import rehearse
 from lab.aws import command_line
 from lab.aws.command_line import bootstrap_and_deploy, pushed
-from lab.aws.errors import CommandLineError
 from tests.conftest import ROOT
 from tests.lab.aws.assemblies import REGION
 
@@ -101,7 +101,7 @@ def test_a_command_that_fails_is_one_line_with_its_reason(
 ) -> None:
     script = "echo fine; echo '❌  qwen3-32b-nodes failed: no such subnet'; exit 1"
     monkeypatch.setattr(command_line, "NPX", fake_cdk(installed, script))
-    with pytest.raises(CommandLineError, match=r"cdk bootstrap: exit 1: .*no such subnet") as caught:
+    with pytest.raises(Refusal, match=r"cdk bootstrap: exit 1: .*no such subnet") as caught:
         deploy(installed)
     assert "\n" not in str(caught.value)
     assert str(installed / "bootstrap.log") in str(caught.value)
@@ -111,7 +111,7 @@ def test_without_the_command_line_the_remedy_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command_line, "CDK", tmp_path / "cdk")
-    with pytest.raises(CommandLineError, match="run scripts/setup"):
+    with pytest.raises(Refusal, match="run scripts/setup"):
         deploy(tmp_path)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.aws.errors import RehearsalError
+from experiment.finding import Refusal
 from lab.aws.rehearsal import rehearse
 from lab.aws.server import client, rehearsal_server
 from tests.lab.aws.assemblies import CLUSTER, NETWORK, REGION, write_assembly
@@ -55,6 +55,6 @@ def test_a_rehearsal_can_be_in_another_account(endpoint: str, tmp_path: Path) ->
 
 
 def test_a_server_that_is_not_empty_is_refused(endpoint: str, three_stacks: Path) -> None:
-    with pytest.raises(RehearsalError, match="must be running, and empty") as caught:
+    with pytest.raises(Refusal, match="must be running, and empty") as caught:
         rehearse(three_stacks, region=REGION, endpoint=endpoint)
     assert "\n" not in str(caught.value)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from moto.cloudformation import parsing
 
+from experiment.finding import Misuse, Outside, Refusal
 from lab.aws import extension
 from lab.aws.accounting import Outcome
-from lab.aws.errors import PlaceError, ServerError, StackError, UnaccountedError
 from lab.aws.facts import LaunchTemplate
 from lab.aws.rehearsal import Rehearsal, rehearse
 from tests.lab.aws.assemblies import (
@@ -134,7 +134,7 @@ def test_a_resource_that_moto_leaves_out_without_a_word_is_missed(
     group = {"Type": "AWS::EC2::PlacementGroup", "Properties": {"Strategy": "cluster"}}
     with (
         pytest.warns(UserWarning, match="not supported by moto"),
-        pytest.raises(UnaccountedError, match=r"stack one: .*Together \(AWS::EC2::PlacementGroup\)"),
+        pytest.raises(Refusal, match=r"stack one: .*Together \(AWS::EC2::PlacementGroup\)"),
     ):
         rehearse(single(tmp_path, {"Together": group}), region=REGION)
 
@@ -155,7 +155,7 @@ def test_a_stack_that_fails_is_named_with_its_resource_and_the_reason(tmp_path: 
         "Role": CLUSTER["Resources"]["Role"],
         "Group": {"Type": "AWS::EKS::Nodegroup", "Properties": group},
     }
-    with pytest.raises(StackError, match=r"stack one: Group \(AWS::EKS::Nodegroup\): .*nowhere") as caught:
+    with pytest.raises(Refusal, match=r"stack one: Group \(AWS::EKS::Nodegroup\): .*nowhere") as caught:
         rehearse(single(tmp_path, resources), region=REGION)
     assert caught.value.exit_code == 1
 
@@ -166,7 +166,7 @@ def test_a_role_with_a_managed_policy_that_does_not_exist_fails(tmp_path: Path) 
         "ManagedPolicyArns": [f"{AWS_OWN}/AmazonEKSNothing"],
     }
     broken = {"Node": {"Type": "AWS::IAM::Role", "Properties": properties}}
-    with pytest.raises(StackError, match=r"stack one: Node \(AWS::IAM::Role\): .*AmazonEKSNothing"):
+    with pytest.raises(Refusal, match=r"stack one: Node \(AWS::IAM::Role\): .*AmazonEKSNothing"):
         rehearse(single(tmp_path, broken), region=REGION)
 
 
@@ -174,7 +174,7 @@ def test_an_error_inside_moto_is_one_line_and_no_traceback(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = {"Broken": {"Type": "AWS::EC2::Subnet", "Properties": {"VpcId": "vpc-1"}}}
-    with pytest.raises(StackError, match=r"stack one: Broken \(AWS::EC2::Subnet\): ") as caught:
+    with pytest.raises(Refusal, match=r"stack one: Broken \(AWS::EC2::Subnet\): ") as caught:
         rehearse(single(tmp_path, broken), region=REGION)
     assert "\n" not in str(caught.value)
     assert "Traceback" not in capsys.readouterr().err
@@ -182,9 +182,7 @@ def test_an_error_inside_moto_is_one_line_and_no_traceback(
 
 def test_an_import_that_nothing_exports_fails(tmp_path: Path) -> None:
     bucket = {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": {"Fn::ImportValue": "nobody:Name"}}}
-    with pytest.raises(
-        StackError, match=r"stack one: Bucket \(AWS::S3::Bucket\): No export named nobody:Name"
-    ):
+    with pytest.raises(Refusal, match=r"stack one: Bucket \(AWS::S3::Bucket\): No export named nobody:Name"):
         rehearse(single(tmp_path, {"Bucket": bucket}), region=REGION)
 
 
@@ -199,19 +197,19 @@ def test_an_attribute_that_eks_does_not_have_fails(tmp_path: Path) -> None:
         "Properties": {"Type": "String", "Value": {"Fn::GetAtt": ["Cluster", "X"]}},
     }
     with pytest.raises(
-        StackError, match=r"Reader \(AWS::SSM::Parameter\): AWS::EKS::Cluster has no attribute X"
+        Refusal, match=r"Reader \(AWS::SSM::Parameter\): AWS::EKS::Cluster has no attribute X"
     ):
         rehearse(single(tmp_path, {**resources, "Reader": reader}), region=REGION)
 
 
 def test_a_server_that_does_not_answer_is_no_finding_about_the_templates(three_stacks: Path) -> None:
-    with pytest.raises(ServerError) as caught:
+    with pytest.raises(Outside) as caught:
         rehearse(three_stacks, region=REGION, endpoint="http://localhost:1")
     assert caught.value.exit_code == 3
 
 
 @pytest.mark.parametrize(("account", "region"), [("12", REGION), ("123456789012", "us-est-2")])
 def test_a_place_that_is_none_is_refused(three_stacks: Path, account: str, region: str) -> None:
-    with pytest.raises(PlaceError) as caught:
+    with pytest.raises(Misuse) as caught:
         rehearse(three_stacks, region=region, account=account)
     assert caught.value.exit_code == 2

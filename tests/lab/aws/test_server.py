@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from moto.cloudformation import parsing
 
-from lab.aws.errors import ServerError
+from experiment.finding import Outside
 from lab.aws.server import child_environment, client, rehearsal_server
 from tests.lab.aws.assemblies import REGION
 
@@ -69,7 +69,7 @@ def test_each_server_starts_empty() -> None:
 
 
 def test_a_second_server_at_the_same_time_is_refused() -> None:
-    with rehearsal_server(), pytest.raises(ServerError, match="one is running"), rehearsal_server():
+    with rehearsal_server(), pytest.raises(Outside, match="one is running"), rehearsal_server():
         pass
     with rehearsal_server():
         pass

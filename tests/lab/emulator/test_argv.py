@@ -7,8 +7,8 @@ import shlex
 
 import pytest
 
+from experiment.finding import Misuse
 from lab.emulator.argv import parse_argv
-from lab.emulator.errors import ArgvError
 
 from .arms import BASELINE, SPECULATIVE
 
@@ -79,7 +79,7 @@ def _speculation(**changes: object) -> list[str]:
     ],
 )
 def test_what_cannot_be_served_is_refused_in_one_line(argv: list[str], part: str) -> None:
-    with pytest.raises(ArgvError) as caught:
+    with pytest.raises(Misuse) as caught:
         parse_argv(argv)
     assert part in str(caught.value)
     assert "\n" not in str(caught.value)

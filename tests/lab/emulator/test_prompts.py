@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.emulator.errors import PlanError
+from experiment.finding import Misuse
 from lab.emulator.prompts import PromptClasses, last_user_text, load_classes
 
 from .arms import OPEN_ENDED, PLAN, REPETITION
@@ -62,14 +62,14 @@ def test_the_last_user_message_counts_whether_text_or_parts() -> None:
     ],
 )
 def test_a_broken_plan_is_refused_in_one_line(tmp_path: Path, plan: object, part: str) -> None:
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(Misuse) as caught:
         _load(tmp_path, plan)
     assert part in str(caught.value)
 
 
 def test_an_absent_or_undecodable_plan_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match="No such file"):
+    with pytest.raises(Misuse, match="No such file"):
         load_classes(tmp_path / "none.json")
     (tmp_path / "half.json").write_text("{", encoding="utf-8")
-    with pytest.raises(PlanError, match="no JSON"):
+    with pytest.raises(Misuse, match="no JSON"):
         load_classes(tmp_path / "half.json")

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from experiment.finding import Refusal
 from lab.engine.argv import local_argv, local_probe
-from lab.errors import LabError
 
 SPECULATIVE = json.dumps(
     {"model": "/checkpoints/draft", "num_speculative_tokens": 7, "method": "draft_model"}
@@ -44,12 +44,12 @@ def test_an_engine_may_be_several_words() -> None:
 
 
 def test_another_program_is_refused() -> None:
-    with pytest.raises(LabError, match="is not `vllm serve`"):
+    with pytest.raises(Refusal, match="is not `vllm serve`"):
         local_argv(["torchrun", "x.py"], engine=["vllm"], folders=FOLDERS, port=1)
 
 
 def test_weights_without_a_folder_are_refused() -> None:
-    with pytest.raises(LabError, match=r"/checkpoints/target: no folder .* known are /checkpoints/draft"):
+    with pytest.raises(Refusal, match=r"/checkpoints/target: no folder .* known are /checkpoints/draft"):
         local_argv(POD, engine=["vllm"], folders={"/checkpoints/draft": "/here/draft"}, port=1)
 
 
@@ -64,5 +64,5 @@ def test_a_probe_asks_the_same_server_on_its_port_here() -> None:
     "probe", [["curl", "http://127.0.0.1:8000/health"], ["python3", "-c", "urlopen('http://127.0.0.1:9000')"]]
 )
 def test_a_probe_that_cannot_be_pointed_at_a_server_is_refused(probe: list[str]) -> None:
-    with pytest.raises(LabError, match=r"is no Python that asks 127\.0\.0\.1:8000"):
+    with pytest.raises(Refusal, match=r"is no Python that asks 127\.0\.0\.1:8000"):
         local_probe(probe, rendered_port=8000, port=4711)

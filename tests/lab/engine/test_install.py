@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from experiment.finding import Outside
 from lab.engine import install as installing
-from lab.errors import OutsideError
 
 from .test_machine import GOOD
 
@@ -22,7 +22,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def carry_out(home: Path, _python: str | None) -> None:
             found.append(name)
             if name == "two" and found.count("two") == 1:
-                raise OutsideError("pip: no network; see the log")
+                raise Outside("pip: no network; see the log")
             (home / "venv/bin").mkdir(parents=True, exist_ok=True)
             (home / "venv/bin/vllm").touch()
 
@@ -33,7 +33,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_an_interrupted_installation_goes_on_where_it_stopped(tmp_path: Path, done: list[str]) -> None:
-    with pytest.raises(OutsideError, match="no network"):
+    with pytest.raises(Outside, match="no network"):
         installing.install(tmp_path, machine=GOOD, python=None, say=lambda _: None)
     installing.install(tmp_path, machine=GOOD, python=None, say=lambda _: None)
     assert done == ["one", "two", "two", "three"]
@@ -43,7 +43,7 @@ def test_a_finished_installation_does_nothing(tmp_path: Path, done: list[str]) -
     for _ in range(3):
         try:
             command = installing.install(tmp_path, machine=GOOD, python=None, say=lambda _: None)
-        except OutsideError:
+        except Outside:
             continue
     assert done == ["one", "two", "two", "three"]
     assert command == tmp_path / "venv/bin/vllm"
@@ -51,7 +51,7 @@ def test_a_finished_installation_does_nothing(tmp_path: Path, done: list[str]) -
 
 def test_the_third_partys_rebuild_is_named_as_such(tmp_path: Path, done: list[str]) -> None:
     said: list[str] = []
-    with pytest.raises(OutsideError):
+    with pytest.raises(Outside):
         installing.install(tmp_path, machine=GOOD, python=None, say=said.append)
     assert any("third party" in line for line in said)
 
@@ -60,7 +60,7 @@ def test_another_python_than_the_pinned_one_is_refused(tmp_path: Path) -> None:
     old = tmp_path / "python"
     old.write_text("#!/bin/sh\necho 3 9\n", encoding="utf-8")
     old.chmod(0o755)
-    with pytest.raises(OutsideError, match=r"is 3\.9, .*--python"):
+    with pytest.raises(Outside, match=r"is 3\.9, .*--python"):
         installing.install(tmp_path / "home", machine=GOOD, python=str(old), say=lambda _: None)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from experiment.finding import Outside
 from lab.engine.machine import Machine, look, refuse_install, refuse_run
-from lab.errors import OutsideError
 
 GOOD = Machine(
     system="Linux",
@@ -35,12 +35,12 @@ def test_a_good_machine_is_not_refused() -> None:
     ],
 )
 def test_what_is_missing_is_named_with_a_remedy(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(OutsideError, match=said):
+    with pytest.raises(Outside, match=said):
         refuse_install(replace(GOOD, **change))
 
 
 def test_too_little_memory_for_so_many_servers_is_refused() -> None:
-    with pytest.raises(OutsideError, match=r"memory: 4.0 GiB are available, 8 servers need 13.5; .*--arms"):
+    with pytest.raises(Outside, match=r"memory: 4.0 GiB are available, 8 servers need 13.5; .*--arms"):
         refuse_run(replace(GOOD, memory_gib=4.0), servers=8)
 
 

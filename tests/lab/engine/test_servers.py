@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from experiment.finding import Refusal
 from lab.engine.servers import Command, running
-from lab.errors import LabError
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 300
@@ -104,7 +104,7 @@ def test_a_server_that_never_passes_its_startup_probe_is_reported_and_gone(tmp_p
         startup_s=1.0,
     )
     with (
-        pytest.raises(LabError, match=r"arm arm: not up after 1 s, .* says 'the completion is empty'"),
+        pytest.raises(Refusal, match=r"arm arm: not up after 1 s, .* says 'the completion is empty'"),
         running([refusing], logs=tmp_path, at_once=1, say=lambda _: None),
     ):
         pass
@@ -114,7 +114,7 @@ def test_a_server_that_never_passes_its_startup_probe_is_reported_and_gone(tmp_p
 def test_a_server_that_ends_is_reported_with_its_last_error(tmp_path: Path) -> None:
     broken = _command(lambda _: [sys.executable, "-c", "raise ValueError('no such model')"])
     with (
-        pytest.raises(LabError, match=r"arm arm: .* exit 1: ValueError: no such model"),
+        pytest.raises(Refusal, match=r"arm arm: .* exit 1: ValueError: no such model"),
         running([broken], logs=tmp_path, at_once=1, say=lambda _: None),
     ):
         pass
@@ -123,7 +123,7 @@ def test_a_server_that_ends_is_reported_with_its_last_error(tmp_path: Path) -> N
 def test_a_command_that_is_not_there_is_reported(tmp_path: Path) -> None:
     absent = _command(lambda _: ["/no/such/vllm"])
     with (
-        pytest.raises(LabError, match=r"arm arm: .*/no/such/vllm"),
+        pytest.raises(Refusal, match=r"arm arm: .*/no/such/vllm"),
         running([absent], logs=tmp_path, at_once=1, say=lambda _: None),
     ):
         pass

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from experiment.catalogue.models import MODELS
-from lab.errors import LabError
+from experiment.finding import Refusal
 from lab.models import manifest
 from lab.models.manifest import CHECKPOINTS
 from lab.models.shapes import CONTEXT, HEAD_DIM, SHAPES, VOCABULARY, Shape
@@ -56,11 +56,11 @@ def test_the_manifest_names_every_file_but_itself(tmp_path: Path) -> None:
         manifest.write(tmp_path)
         assert manifest.check(tmp_path) == 1
     (tmp_path / "target" / "config.json").write_text("{ }", encoding="utf-8")
-    with pytest.raises(LabError, match="restore it"):
+    with pytest.raises(Refusal, match="restore it"):
         manifest.check(tmp_path)
 
 
 def test_a_changed_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / manifest.NAME).write_text(json.dumps({"target/config.json": "0" * 64}), encoding="utf-8")
-    with pytest.raises(LabError, match=r"config\.json: sha256 is absent, not 000000000000; restore it"):
+    with pytest.raises(Refusal, match=r"config\.json: sha256 is absent, not 000000000000; restore it"):
         manifest.check(tmp_path)

@@ -12,8 +12,8 @@ import pytest
 from cdk8s_charts.manifest_file import read
 from experiment import Experiment, load
 from experiment.catalogue.models import MODELS
+from experiment.finding import Refusal
 from lab.engine.servers import Command
-from lab.errors import LabError
 from lab.models.manifest import CHECKPOINTS
 from lab.real.arms import commands, mounted_folders
 from lab.real.results import TINY, label_of
@@ -81,7 +81,7 @@ def test_the_rendered_environment_stays_and_threads_are_pinned(started: dict[str
 
 def test_only_models_of_the_experiment_can_be_replaced(tiny: Experiment) -> None:
     with pytest.raises(
-        LabError, match=r"--weights: 'lab/big' is no model of lab-tiny; those are lab/target, "
+        Refusal, match=r"--weights: 'lab/big' is no model of lab-tiny; those are lab/target, "
     ):
         mounted_folders(tiny, {"lab/big": "Qwen/Qwen3-32B"})
 
@@ -115,5 +115,5 @@ def test_further_options_come_last_where_they_count(tiny: Experiment, servers: d
 
 def test_a_server_that_wants_a_secret_is_refused(tiny: Experiment, servers: dict[str, Container]) -> None:
     locked = replace(servers["tiny"], secrets=("VLLM_API_KEY",))
-    with pytest.raises(LabError, match=r"arm tiny: VLLM_API_KEY comes from a Secret, .*api_key_secret out"):
+    with pytest.raises(Refusal, match=r"arm tiny: VLLM_API_KEY comes from a Secret, .*api_key_secret out"):
         commands([locked], folders=mounted_folders(tiny, {}), engine=["vllm"])

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from experiment import Experiment, load
+from experiment.finding import Refusal
 from lab.engine import machine as machines
-from lab.errors import LabError
 from lab.real.__main__ import main
 from lab.real.results import FILE_NAME, save
 from lab.real.run import sweep_of
@@ -120,7 +120,7 @@ def test_a_short_run_has_one_window(tiny: Experiment) -> None:
 
 
 def test_a_choice_without_speculation_is_refused(tiny: Experiment) -> None:
-    with pytest.raises(LabError, match="no chosen arm speculates"):
+    with pytest.raises(Refusal, match="no chosen arm speculates"):
         sweep_of(tiny, ["tiny"])
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmark.plan import from_dict
-from lab.errors import LabError
+from experiment.finding import Refusal
 from lab.real import loading
 
 ROOT = Path(__file__).parents[3]
@@ -54,7 +54,7 @@ def plan(tmp_path: Path) -> Path:
 
 
 def test_a_failed_benchmark_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(LabError, match="python -m benchmark run ended with exit 2; its message is above"):
+    with pytest.raises(Refusal, match="python -m benchmark run ended with exit 2; its message is above"):
         loading.measure(tmp_path / "absent.json", {"tiny": "http://127.0.0.1:1/v1"}, out=tmp_path)
 
 

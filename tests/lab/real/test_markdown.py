@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.errors import LabError
+from experiment.finding import Refusal
 from lab.real import markdown
 from lab.real.results import FILE_NAME, load, save
 
@@ -64,7 +64,7 @@ def test_every_table_is_one() -> None:
 def test_a_document_without_marks_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "plain.md"
     path.write_text("# Nothing\n", encoding="utf-8")
-    with pytest.raises(LabError, match=r"plain\.md: holds no <!-- lab: begin -->"):
+    with pytest.raises(Refusal, match=r"plain\.md: holds no <!-- lab: begin -->"):
         markdown.write(results(), path)
 
 
@@ -76,5 +76,5 @@ def test_results_come_back_as_they_were_saved(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LabError, match=r"lab\.json: no results of the lab"):
+    with pytest.raises(Refusal, match=r"lab\.json: no results of the lab"):
         load(tmp_path)

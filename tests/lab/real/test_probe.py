@@ -10,7 +10,7 @@ import pytest
 
 from benchmark.measure.counters import OF_DRAFTS
 from benchmark.measure.stream import StreamTally
-from lab.errors import LabError
+from experiment.finding import Refusal
 from lab.real import probe
 from lab.real.probe import agreement, bodies
 
@@ -100,7 +100,7 @@ def test_a_server_that_counts_otherwise_is_noticed(serve: Any) -> None:
 
 def test_answers_that_never_show_their_steps_are_an_error(serve: Any) -> None:
     serve(Server((1, 4, 4, 4), merging=1000))
-    with pytest.raises(LabError, match="arm arm: no answer came with one step in each chunk"):
+    with pytest.raises(Refusal, match="arm arm: no answer came with one step in each chunk"):
         _found()
 
 
