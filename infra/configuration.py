@@ -14,9 +14,9 @@ from pathlib import Path
 from cdk8s_charts.manifest_file import ManifestFile, read
 from experiment import Experiment, load
 from experiment.finding import Finding, Misuse
+from infra import ROOT
 from infra.deployment_file import KEYS, NAME, Lasting, collected, read_deployment
 
-ROOT = Path(__file__).resolve().parent.parent
 DEPLOYMENT = ROOT / NAME
 _BOUNDARY = "@aws-cdk/core:permissionsBoundary"
 

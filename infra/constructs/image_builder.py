@@ -15,7 +15,7 @@ from aws_cdk import aws_logs as logs_
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
-from infra.configuration import ROOT
+from infra import ROOT
 from infra.constructs.kept_logs import log_group
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiment.catalogue.regions import ZONES
+from infra import ROOT
 from infra.app import cdk_app
-from infra.configuration import ROOT
 from infra.pipeline.configuration import PipelineConfiguration, read_pipeline
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 from cdk8s_charts.manifest_file import ManifestFile, read
 from experiment import Experiment, load
 from experiment.finding import Misuse
-from infra.configuration import ROOT
+from infra import ROOT
 from infra.deployment_file import Lasting, judge, mapping, parse, refuse_unknown
 from infra.pipeline.steps import MOST_HOURS, MOST_MINUTES, delivery_role_name
 

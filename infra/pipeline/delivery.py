@@ -23,7 +23,7 @@ from experiment.naming import (
     off_role_name,
     schedule_group,
 )
-from infra.configuration import ROOT
+from infra import ROOT
 from infra.constructs.kept_logs import log_group
 from infra.pipeline.steps import (
     ClusterStep,

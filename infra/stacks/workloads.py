@@ -9,7 +9,7 @@ from aws_cdk import aws_ecr_assets as ecr_assets
 from aws_cdk import aws_eks_v2 as eks
 
 from cdk8s_charts.placeholders import PLACEHOLDERS, fill, tags_in_names
-from infra.configuration import ROOT
+from infra import ROOT
 from infra.constructs.autoscaling import Autoscaling
 from infra.constructs.kubectl_access import KubectlAccess
 from infra.constructs.neuron_software import NeuronSoftware

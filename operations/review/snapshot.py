@@ -126,7 +126,7 @@ def committed(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 def synthesized(path: Path) -> dict[str, Any]:
     """Templates by name of stack."""
-    from infra import build_app
+    from infra.app import build_app
 
     with tempfile.TemporaryDirectory(prefix="review-") as outdir:
         assembly = build_app(context={"experiment": str(path)}, outdir=outdir).synth()

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from experiment.finding import Misuse
-from infra.configuration import DEPLOYMENT, ROOT, configure
+from infra import ROOT
+from infra.configuration import DEPLOYMENT, configure
 from infra.deployment_file import KEYS, Lasting, read_deployment
 
 ADMIN = "arn:aws:iam::111122223333:role/ops"

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from infra.configuration import ROOT
+from infra import ROOT
 
 FILE = ROOT / "infra/bootstrap/policies.yaml"
 ACCOUNT = "111122223333"

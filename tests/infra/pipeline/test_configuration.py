@@ -13,7 +13,7 @@ import yaml
 
 from experiment import load
 from experiment.finding import Misuse
-from infra.configuration import ROOT
+from infra import ROOT
 from infra.pipeline.app import FILE
 from infra.pipeline.configuration import PipelineConfiguration, read_pipeline, refuse_unknown_roles
 

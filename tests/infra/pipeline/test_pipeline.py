@@ -13,7 +13,7 @@ from typing import Any
 import botocore.session
 import pytest
 
-from infra.configuration import ROOT
+from infra import ROOT
 from infra.pipeline.configuration import PipelineConfiguration
 from infra.pipeline.steps import MOST_HOURS, prod_steps
 from tests.infra.pipeline.conftest import Template, of_type
