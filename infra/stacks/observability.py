@@ -8,7 +8,8 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 
 from infra.constructs.experiment_alarms import ExperimentAlarms
-from infra.dashboard import dashboard_pages, service_page
+from infra.dashboard.pages import dashboard_pages
+from infra.dashboard.service import service_page
 from infra.stacks.experiment_stack import ExperimentStack
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from experiment import Experiment, Prompt, load
 from experiment.cost import arm_usd_per_hour
 from experiment.finding import Misuse
 from infra.alarms import alarms
-from infra.dashboard import dashboard_pages
 from infra.dashboard.container_insights import INSIGHTS_METRICS, NAMESPACE
+from infra.dashboard.pages import dashboard_pages
 from tests.conftest import ROOT
 from tests.infra.cloudwatch_rules import expanded, violations
 from tests.infra.templates import Deployment, resolved
