@@ -12,8 +12,7 @@ from pathlib import Path
 gc.disable()  # nearly everything made here lives until the end; looking for garbage takes a fifth of the time
 
 from experiment.finding import Misuse  # noqa: E402
-from infra.app import app_of  # noqa: E402
-from infra.configuration import DEPLOYMENT, configure  # noqa: E402
+from infra.synthesis import DEPLOYMENT, app_of, configure  # noqa: E402
 
 
 def main() -> int:

@@ -19,7 +19,7 @@ from infra import ROOT
 from infra.constructs.kept_logs import log_group
 
 if TYPE_CHECKING:
-    from infra.images import Image
+    from infra.constructs.images import Image
     from infra.settings import Settings
 
 _ENDED = ["SUCCEEDED", "FAILED", "FAULT", "STOPPED", "TIMED_OUT"]

@@ -1,8 +1,13 @@
-"""The Trainium2 nodes."""
+"""The Trainium2 nodes: how they are bought, and what they are told when they start.
+
+EKS merges the user data with its own part (https://docs.aws.amazon.com/eks/latest/userguide/launch-templates.html); `NodeConfig`
+is nodeadm's (https://awslabs.github.io/amazon-eks-ami/nodeadm/doc/api/).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import base64
+from typing import TYPE_CHECKING, Any
 
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
@@ -10,14 +15,113 @@ from constructs import Construct
 
 from experiment.catalogue.regions import ZONES
 from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL, neuron_nodegroup
-from infra.constructs.capacity import capacity_type, launch_options
-from infra.constructs.node_launch import group_resource, metadata_options, named, network, root_volume
-from infra.constructs.node_role import node_role
-from infra.node_boot import encoded, user_data
+from infra.constructs.node_launch import (
+    group_resource,
+    metadata_options,
+    named,
+    network,
+    node_role,
+    root_volume,
+)
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+
+if TYPE_CHECKING:
+    from constructs import Construct
+
+    from experiment import Experiment
 
 if TYPE_CHECKING:
     from experiment import Experiment
     from infra.settings import Settings
+
+
+_BOUNDARY = "==part=="
+_NODE_CONFIG = """\
+---
+apiVersion: node.eks.aws/v1alpha1
+kind: NodeConfig
+spec:
+  instance:
+    localStorage:
+      strategy: RAID0
+"""
+"""The local NVMe disks become one, and kubelet and containerd live on it: images, logs and every emptyDir."""
+_LOGICAL_CORES = """\
+#!/usr/bin/env bash
+set -euo pipefail
+mkdir -p /opt/aws/neuron
+echo NEURON_LOGICAL_NC_CONFIG={size} > /opt/aws/neuron/logical_nc_config
+"""
+"""How many physical cores the device plugin counts as one: without claims that is a fact of the node
+(https://awsdocs-neuron.readthedocs-hosted.com/en/latest/deploy/eks/prerequisites.html)."""
+
+
+def user_data(experiment: Experiment) -> str | None:
+    """The parts that this experiment needs; nothing where there is none."""
+    serving = experiment.baseline.serving
+    parts = []
+    if experiment.instance.scratch_gib > 0:
+        parts.append(("application/node.eks.aws", _NODE_CONFIG))
+    if serving.allocation == "device-plugin":
+        script = _LOGICAL_CORES.format(size=serving.logical_nc_config)
+        parts.append(('text/x-shellscript; charset="us-ascii"', script))
+    return _mime(parts) if parts else None
+
+
+def encoded(text: str) -> str:
+    """As a launch template takes it."""
+    return base64.b64encode(text.encode()).decode()
+
+
+def _mime(parts: list[tuple[str, str]]) -> str:
+    head = f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="{_BOUNDARY}"\n'
+    bodies = "".join(f"\n--{_BOUNDARY}\nContent-Type: {kind}\n\n{body}" for kind, body in parts)
+    return f"{head}{bodies}\n--{_BOUNDARY}--\n"
+
+
+_LaunchTemplate = ec2.CfnLaunchTemplate
+
+
+def capacity_type(experiment: Experiment) -> eks.CapacityType:
+    """A reservation is used by on-demand instances; a block is a kind of its own
+    (https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html)."""
+    if experiment.cluster.capacity.kind == "capacity-block":
+        return eks.CapacityType.CAPACITY_BLOCK
+    return eks.CapacityType.ON_DEMAND
+
+
+def launch_options(scope: Construct, experiment: Experiment) -> dict[str, Any]:
+    """What the launch template adds for this capacity."""
+    options: dict[str, Any] = {}
+    capacity = experiment.cluster.capacity
+    if capacity.kind == "capacity-block":
+        options["instance_market_options"] = _LaunchTemplate.InstanceMarketOptionsProperty(
+            market_type="capacity-block"
+        )
+    if capacity.reservation_id is not None:
+        options["capacity_reservation_specification"] = (
+            _LaunchTemplate.CapacityReservationSpecificationProperty(
+                capacity_reservation_target=_LaunchTemplate.CapacityReservationTargetProperty(
+                    capacity_reservation_id=capacity.reservation_id
+                )
+            )
+        )
+    if needs_placement_group(experiment):
+        group = ec2.CfnPlacementGroup(scope, "Placement", strategy="cluster")
+        options["placement"] = _LaunchTemplate.PlacementProperty(group_name=group.ref)
+    return options
+
+
+def needs_placement_group(experiment: Experiment) -> bool:
+    """Several nodes on demand profit from standing close together where EFA joins them. A capacity block is close
+    already, and a reservation that was not made inside the same placement group could not be used from it
+    (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/cr-cpg.html)."""
+    cluster = experiment.cluster
+    joined = cluster.max_nodes > 1 and experiment.instance.efa_interfaces > 0
+    return joined and cluster.capacity.kind == "on-demand"
+
 
 _Template = ec2.CfnLaunchTemplate
 

@@ -1,4 +1,4 @@
-"""What the launch templates and groups of all nodes say alike."""
+"""What the launch templates, groups and roles of all nodes say alike, and the nodes that carry everything but the models."""
 
 from __future__ import annotations
 
@@ -7,9 +7,37 @@ from typing import TYPE_CHECKING, Any
 from aws_cdk import CfnTag
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from experiment.catalogue.node_images import images_of
+from experiment.naming import NODE_ROLE_LABEL, system_nodegroup
+
+if TYPE_CHECKING:
+    from constructs import Construct
 
 if TYPE_CHECKING:
     from experiment import Experiment
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+    from infra.settings import Settings
+
+
+POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")
+"""What EKS asks of a node role (https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html), without the
+network plugin's rights: it has a role of its own. Pods get their rights through Pod Identity, never from here."""
+
+
+def node_role(scope: Construct, construct_id: str) -> iam.Role:
+    """A role that a node group can use."""
+    return iam.Role(
+        scope,
+        construct_id,
+        assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
+        managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in POLICIES],
+    )
+
 
 _Template = ec2.CfnLaunchTemplate
 
@@ -81,3 +109,46 @@ def named(experiment: Experiment, name: str) -> list[ec2.CfnLaunchTemplate.TagSp
     return [
         _Template.TagSpecificationProperty(resource_type=kind, tags=tags) for kind in ("instance", "volume")
     ]
+
+
+class SystemNodes(Construct):
+    """A managed node group over all zones; `cluster` places it into its private subnets."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        experiment: Experiment,
+        cluster: eks.ICluster,
+        settings: Settings,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        template = ec2.CfnLaunchTemplate(
+            self,
+            "Template",
+            launch_template_data=ec2.CfnLaunchTemplate.LaunchTemplateDataProperty(
+                metadata_options=metadata_options(),
+                block_device_mappings=[root_volume(gib=settings.system_volume_gib)],
+                tag_specifications=named(experiment, system_nodegroup(experiment)),
+            ),
+        )
+        group = eks.Nodegroup(
+            self,
+            "Group",
+            nodegroup_name=system_nodegroup(experiment),
+            cluster=cluster,
+            release_version=images_of(experiment.cluster.kubernetes)[0].release,
+            ami_type=eks.NodegroupAmiType.AL2023_X86_64_STANDARD,
+            instance_types=[ec2.InstanceType(settings.system_instance_type)],
+            launch_template_spec=eks.LaunchTemplateSpec(
+                id=template.ref, version=template.attr_latest_version_number
+            ),
+            min_size=settings.system_nodes,
+            desired_size=settings.system_nodes,
+            max_size=settings.system_nodes + 1,
+            node_role=node_role(self, "Role"),
+            subnets=ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS),
+            labels={NODE_ROLE_LABEL: "system"},
+        )
+        group_resource(group, experiment.cluster.kubernetes)

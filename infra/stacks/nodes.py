@@ -1,12 +1,30 @@
-"""The Trainium2 nodes, in a stack of their own: it is the one that costs, and the one that changes."""
+"""The Trainium2 nodes, in a stack of their own: it is the one that costs, and the one that changes. With it the end of every rental."""
 
 from __future__ import annotations
 
+import json
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_scheduler as scheduler
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from experiment.naming import (
+    cluster_name,
+    daily_schedule,
+    neuron_nodegroup,
+    off_role_name,
+    schedule_group,
+)
 from infra.constructs.neuron_nodes import NeuronNodes
-from infra.constructs.time_to_live import TimeToLive
+from infra.settings import BEFORE_BLOCK_ENDS
 from infra.stacks.experiment_stack import ExperimentStack
+
+if TYPE_CHECKING:
+    from experiment import Experiment
 
 if TYPE_CHECKING:
     from aws_cdk import aws_ec2 as ec2
@@ -15,6 +33,121 @@ if TYPE_CHECKING:
 
     from experiment import Experiment
     from infra.settings import Settings
+
+
+TARGET = "arn:aws:scheduler:::aws-sdk:eks:updateNodegroupConfig"
+AGAIN_AFTER = timedelta(minutes=30)
+
+
+def off_input(experiment: Experiment) -> dict[str, object]:
+    """What EKS is told: no nodes, in the spelling of Scheduler's universal targets, which capitalize the API's names.
+
+    https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-targets-universal.html
+    """
+    return {
+        "ClusterName": cluster_name(experiment),
+        "NodegroupName": neuron_nodegroup(experiment),
+        "ScalingConfig": {"MinSize": 0, "DesiredSize": 0},
+    }
+
+
+def daily_expression(off_at_utc: str, *, later: timedelta = timedelta()) -> str:
+    """Every day at an hour, or some time after it."""
+    moment = datetime.strptime(off_at_utc, "%H:%M") + later
+    return f"cron({moment.minute} {moment.hour} * * ? *)"
+
+
+def block_expression(ends_at: str) -> str:
+    """Once, before the capacity block ends."""
+    moment = datetime.fromisoformat(ends_at.replace("Z", "+00:00")) - BEFORE_BLOCK_ENDS
+    return f"at({moment:%Y-%m-%dT%H:%M:%S})"
+
+
+class TimeToLive(Construct):
+    """Schedules that set the group of Neuron nodes to zero: every day at the hour of the experiment, before a capacity
+    block ends, and whichever `run` and `scale` add after the model of the daily one.
+
+    What a schedule could not do, after its last attempt, lies in a queue and raises an alarm (`infra.monitoring.alarms`). An idle trn2.48xlarge costs about $36 an hour; nothing else here can be forgotten at that price. Not run on AWS.
+    """
+
+    def __init__(self, scope: Construct, construct_id: str, *, experiment: Experiment) -> None:
+        super().__init__(scope, construct_id)
+        self._experiment = experiment
+        self._group = scheduler.CfnScheduleGroup(self, "Group", name=schedule_group(experiment))
+        self._failures = sqs.Queue(
+            self,
+            "Failures",
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=cdk.Duration.days(14),
+        )
+        self._role = self._off_role()
+        off_at = experiment.cluster.off_at_utc
+        self._schedule("Daily", daily_expression(off_at), name=daily_schedule(experiment))
+        # EKS refuses a change of a group while another is under way; once more, and zero stays zero.
+        self._schedule("DailyAgain", daily_expression(off_at, later=AGAIN_AFTER))
+        ends_at = experiment.cluster.capacity.ends_at
+        if ends_at is not None:
+            self._schedule("BlockEnds", block_expression(ends_at))
+
+    def _schedule(self, construct_id: str, expression: str, *, name: str | None = None) -> None:
+        schedule = scheduler.CfnSchedule(
+            self,
+            construct_id,
+            name=name,
+            group_name=schedule_group(self._experiment),
+            schedule_expression=expression,
+            schedule_expression_timezone="UTC",
+            flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
+            target=scheduler.CfnSchedule.TargetProperty(
+                arn=TARGET,
+                role_arn=self._role.role_arn,
+                input=json.dumps(off_input(self._experiment), sort_keys=True),
+                dead_letter_config=scheduler.CfnSchedule.DeadLetterConfigProperty(
+                    arn=self._failures.queue_arn
+                ),
+                retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
+                    maximum_retry_attempts=185, maximum_event_age_in_seconds=7200
+                ),
+            ),
+        )
+        schedule.add_resource_dependency(self._group)
+
+    def _off_role(self) -> iam.Role:
+        experiment = self._experiment
+        here = f"{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}"
+        role = iam.Role(
+            self,
+            "Off",
+            role_name=off_role_name(experiment),
+            description=f"sets the Neuron nodes of {experiment.name} to zero",
+            assumed_by=iam.ServicePrincipal(
+                "scheduler.amazonaws.com",
+                # https://docs.aws.amazon.com/scheduler/latest/UserGuide/cross-service-confused-deputy-prevention.html
+                conditions={
+                    "StringEquals": {
+                        "aws:SourceAccount": cdk.Aws.ACCOUNT_ID,
+                        "aws:SourceArn": f"arn:aws:scheduler:{here}:schedule-group/{schedule_group(experiment)}",
+                    }
+                },
+            ),
+        )
+        role.add_to_policy(
+            iam.PolicyStatement(
+                sid="EmptyTheGroup",
+                actions=["eks:UpdateNodegroupConfig"],
+                resources=[
+                    # The last part is an id that EKS gives the group.
+                    f"arn:aws:eks:{here}:nodegroup/{cluster_name(experiment)}/{neuron_nodegroup(experiment)}/*"
+                ],
+            )
+        )
+        role.add_to_policy(
+            iam.PolicyStatement(
+                sid="KeepWhatFailed", actions=["sqs:SendMessage"], resources=[self._failures.queue_arn]
+            )
+        )
+        return role
 
 
 class NodesStack(ExperimentStack):

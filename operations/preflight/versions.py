@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from experiment.catalogue.node_images import images_of
 from experiment.finding import Finding, finding, fine
-from infra.addon_versions import ADDON_VERSIONS
+from infra.pins import ADDON_VERSIONS
 from infra.settings import Settings
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def addons(experiment: Experiment, aws: Aws) -> Finding:
     return finding(
         "add-ons",
         f"EKS {version} in {aws.region} does not offer {', '.join(wrong)}",
-        "pin an offered version in infra/addon_versions.py, test, review",
+        "pin an offered version in infra/pins.py, test, review",
     )
 
 

@@ -126,7 +126,7 @@ def committed(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 def synthesized(path: Path) -> dict[str, Any]:
     """Templates by name of stack."""
-    from infra.app import build_app
+    from infra.synthesis import build_app
 
     with tempfile.TemporaryDirectory(prefix="review-") as outdir:
         assembly = build_app(context={"experiment": str(path)}, outdir=outdir).synth()
@@ -149,7 +149,7 @@ def _add_delivery(state: dict[str, Any], tree: Path) -> None:
 def _pipeline(file: Path) -> dict[str, Any]:
     """The pipeline's stack, what its stages have beside the experiment's stacks, which are described already, and whom
     each stage lets into its cluster and tells of alarms."""
-    from infra.pipeline.app import build_pipeline
+    from infra.pipeline.pipeline_app import build_pipeline
 
     with tempfile.TemporaryDirectory(prefix="review-") as outdir:
         assembly = build_pipeline(file=file, outdir=outdir).synth()

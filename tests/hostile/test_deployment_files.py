@@ -11,7 +11,7 @@ import pytest
 
 from experiment.finding import Misuse
 from infra.deployment_file import read_deployment
-from infra.pipeline.configuration import read_pipeline
+from infra.pipeline.pipeline_file import read_pipeline
 
 READERS: dict[str, Callable[[Path], object]] = {"deployment": read_deployment, "pipeline": read_pipeline}
 FILES: dict[str, bytes] = {

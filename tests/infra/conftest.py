@@ -20,8 +20,8 @@ import pytest
 from cdk8s_charts.render import render
 from experiment import Experiment, load
 from experiment.schema import Capacity, Network, Serve
-from infra.app import build_app
 from infra.deployment_file import Lasting
+from infra.synthesis import build_app
 from tests.infra.findings import Finding, findings
 from tests.infra.templates import Deployment
 

@@ -5,8 +5,8 @@ from typing import Any
 from cdk8s_charts.foundation import watching
 from experiment import Experiment
 from experiment.catalogue.node_images import NODE_IMAGES
-from infra.addon_versions import ADDON_VERSIONS
-from infra.constructs.managed_addons import AFTER_NODES, BEFORE_NODES
+from infra.constructs.addons import AFTER_NODES, BEFORE_NODES
+from infra.pins import ADDON_VERSIONS
 from tests.infra.conftest import ADMIN, PIPELINE
 from tests.infra.templates import Deployment, Resource, resolved
 

@@ -8,8 +8,8 @@ import pytest
 
 from experiment.finding import Misuse
 from infra import ROOT
-from infra.configuration import DEPLOYMENT, configure
 from infra.deployment_file import KEYS, Lasting, read_deployment
+from infra.synthesis import DEPLOYMENT, configure
 
 ADMIN = "arn:aws:iam::111122223333:role/ops"
 

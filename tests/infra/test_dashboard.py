@@ -12,9 +12,9 @@ from benchmark.metrics import BY_NAME, COMPARED, PUBLISHED, TOKENS_PER_STEP, TPO
 from experiment import Experiment, Prompt, load
 from experiment.cost import arm_usd_per_hour
 from experiment.finding import Misuse
-from infra.alarms import alarms
-from infra.dashboard.container_insights import INSIGHTS_METRICS, NAMESPACE
-from infra.dashboard.pages import dashboard_pages
+from infra.monitoring.alarms import alarms
+from infra.monitoring.container_insights import INSIGHTS_METRICS, NAMESPACE
+from infra.monitoring.pages import dashboard_pages
 from tests.conftest import ROOT
 from tests.infra.cloudwatch_rules import expanded, violations
 from tests.infra.templates import Deployment, resolved

@@ -11,7 +11,7 @@ import pytest
 from cdk8s_charts.placeholders import PLACEHOLDERS
 from cdk8s_charts.render import render
 from experiment import Experiment
-from infra.images import IMAGES, images_in
+from infra.constructs.images import IMAGES, images_in
 from tests.infra.templates import Deployment, resolved
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ import pytest
 
 from experiment import Experiment
 from experiment.schema import Serve
-from infra.dashboard.service import service_page
+from infra.monitoring.pages import service_page
 from tests.infra.cloudwatch_rules import expanded, violations
 from tests.infra.templates import Deployment, resolved
 

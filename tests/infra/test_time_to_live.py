@@ -12,7 +12,7 @@ from botocore.stub import Stubber
 
 from experiment import Experiment
 from experiment.naming import daily_schedule
-from infra.constructs.time_to_live import TARGET, block_expression, daily_expression
+from infra.stacks.nodes import TARGET, block_expression, daily_expression
 from tests.infra.templates import Deployment, resolved
 
 

@@ -13,7 +13,7 @@ import pytest
 from cdk8s_charts.placeholders import PLACEHOLDERS, fill, names_in, tags_in_names, with_tags
 from cdk8s_charts.render import render
 from experiment import Experiment
-from infra.images import IMAGES, images_in
+from infra.constructs.images import IMAGES, images_in
 from tests.infra.templates import ACCOUNT, Deployment, Resource, resolved
 
 MANIFEST = "Custom::AWSCDK-EKS-KubernetesResource"

@@ -20,7 +20,7 @@ from experiment import Experiment
 from experiment.finding import Finding, Outside, State
 from experiment.finding import fine as fine_finding
 from experiment.schema import Capacity
-from infra.addon_versions import ADDON_VERSIONS
+from infra.pins import ADDON_VERSIONS
 from infra.settings import Settings
 from operations.__main__ import main
 from operations.aws import Aws

@@ -12,8 +12,8 @@ import yaml
 from cdk8s_charts.manifest_file import texts, write
 from cdk8s_charts.render import render
 from experiment import Experiment
-from infra.pipeline.app import FILE, app_of
-from infra.pipeline.configuration import PipelineConfiguration, read_pipeline
+from infra.pipeline.pipeline_app import FILE, app_of
+from infra.pipeline.pipeline_file import PipelineConfiguration, read_pipeline
 from tests.infra.findings import Finding, findings
 
 Template = dict[str, Any]

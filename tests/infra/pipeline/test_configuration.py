@@ -14,8 +14,8 @@ import yaml
 from experiment import load
 from experiment.finding import Misuse
 from infra import ROOT
-from infra.pipeline.app import FILE
-from infra.pipeline.configuration import PipelineConfiguration, read_pipeline, refuse_unknown_roles
+from infra.pipeline.pipeline_app import FILE
+from infra.pipeline.pipeline_file import PipelineConfiguration, read_pipeline, refuse_unknown_roles
 
 Edit = Callable[[dict[str, Any]], object]
 
@@ -149,7 +149,7 @@ def test_a_file_that_is_missing_or_no_yaml_is_refused_in_one_line(tmp_path: Path
 def test_a_wrong_file_ends_the_app_with_one_line_before_jsii_starts(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("name: 1\n", encoding="utf-8")
     code = (
-        "import sys; from pathlib import Path; import infra.pipeline.app as app; "
+        "import sys; from pathlib import Path; import infra.pipeline.pipeline_app as app; "
         f"app.build_pipeline.__kwdefaults__['file'] = Path({str(tmp_path / 'broken.yaml')!r}); import pipeline"
     )
     ended = subprocess.run(

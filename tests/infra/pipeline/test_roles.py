@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infra.pipeline.configuration import PipelineConfiguration
+from infra.pipeline.pipeline_file import PipelineConfiguration
 from tests.infra.pipeline.conftest import Template, of_type
 from tests.infra.pipeline.iam import Request, allows
 from tests.infra.templates import resolved

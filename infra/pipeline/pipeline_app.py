@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from experiment.catalogue.regions import ZONES
 from infra import ROOT
-from infra.app import cdk_app
-from infra.pipeline.configuration import PipelineConfiguration, read_pipeline
+from infra.pipeline.pipeline_file import PipelineConfiguration, read_pipeline
+from infra.synthesis import cdk_app
 
 if TYPE_CHECKING:
     import aws_cdk as cdk
+
 
 FILE = ROOT / "pipeline.yaml"
 
@@ -32,7 +33,9 @@ def app_of(configuration: PipelineConfiguration, *, outdir: str | None = None) -
     flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
     app = cdk_app({**flags, **_zones(configuration)}, outdir=outdir)
 
-    from infra.stacks.pipeline import PipelineStack  # like all that imports the CDK, after the judgement
+    from infra.pipeline.pipeline_stack import (
+        PipelineStack,  # like all that imports the CDK, after the judgement
+    )
 
     PipelineStack(app, "pipeline", configuration=configuration)
     return app

@@ -1,7 +1,6 @@
-"""What a synth is told: which experiment (cdk.json, or `-c experiment=`), and what lasts between deployments
-(deployment.yaml).
+"""What a synth is told, judged before jsii starts, and the app that is built from it: the same for `app.py`, the tests and the scripts.
 
-Pure, so that a wrong experiment is refused before jsii starts.
+Told are which experiment (cdk.json, or `-c experiment=`), and what lasts between deployments (deployment.yaml).
 """
 
 from __future__ import annotations
@@ -10,12 +9,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cdk8s_charts.manifest_file import ManifestFile, read
 from experiment import Experiment, load
 from experiment.finding import Finding, Misuse
 from infra import ROOT
 from infra.deployment_file import KEYS, NAME, Lasting, collected, read_deployment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import aws_cdk as cdk
+
 
 DEPLOYMENT = ROOT / NAME
 _BOUNDARY = "@aws-cdk/core:permissionsBoundary"
@@ -79,3 +86,55 @@ def _forgotten(context: Mapping[str, object]) -> list[Finding]:
         for key in KEYS
         if key in context
     ]
+
+
+def build_app(
+    *,
+    context: Mapping[str, object] | None = None,
+    deployment: Path = DEPLOYMENT,
+    outdir: str | None = None,
+    validation: bool | None = None,
+) -> cdk.App:
+    """All stacks of one experiment, not yet synthesized.
+
+    `context` overrides cdk.json: `experiment` names the file, `manifests` the folder of what was rendered from it.
+    `deployment` has what lasts. Raises `InvalidExperiment` before jsii starts, and `Misuse`.
+    """
+    return app_of(configure(context or {}, deployment=deployment), outdir=outdir, validation=validation)
+
+
+def app_of(
+    configuration: Configuration, *, outdir: str | None = None, validation: bool | None = None
+) -> cdk.App:
+    """The app of a configuration. Without `outdir` the CDK command line (or CDK_OUTDIR) decides where the templates go.
+    `validation` says whether the synth checks the templates against CloudFormation's schemas, which takes most of its
+    time; otherwise CDK_VALIDATION does."""
+    app = cdk_app(configuration.context, outdir=outdir, validation=validation)
+
+    from infra.deployment import add_stacks  # like all that imports the CDK, after the judgement
+
+    add_stacks(
+        app,
+        experiment=configuration.experiment,
+        files=configuration.files,
+        lasting=configuration.lasting,
+    )
+    return app
+
+
+_NO_TRACES = "aws:cdk:disable-creation-stack-traces"
+"""Where in JavaScript a construct was made; `cdk --debug` still asks for it. Not in cdk.json, where the command line warns
+of keys that begin with `aws:`."""
+
+
+def cdk_app(context: Mapping[str, object], *, outdir: str | None, validation: bool | None = None) -> cdk.App:
+    """An empty app, which starts jsii: that takes a second."""
+    import aws_cdk as cdk
+
+    return cdk.App(
+        context={_NO_TRACES: True, **context},
+        outdir=outdir,
+        analytics_reporting=False,
+        tree_metadata=False,  # for IDEs
+        builtin_cloud_formation_validation=validation,
+    )

@@ -1,7 +1,14 @@
-"""The delivery pipeline, deployed once by hand; after that it changes itself."""
+"""The delivery pipeline, deployed once by hand; after that it changes itself.
+
+Its builds that deploy or publish install with `npm ci` from lock files that travel in the assembly. CDK Pipelines installs the
+command line by version alone, and whatever npm calls the latest `cdk-assets`, one build an asset. 4.7.3 refuses what the pinned
+library writes ("Maximum schema version supported is 54.x.x, but found 55.0.0"); `cdk publish-assets` reads it, but as the role
+that may deploy, which nothing before the approval should be. The library behind `cdk-assets` takes on the publishing roles alone.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
@@ -11,19 +18,125 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from aws_cdk import pipelines
+from constructs import Construct
 
 from infra.constructs.kept_logs import log_group
-from infra.pipeline import steps as plan
-from infra.pipeline.publishing import install_from_locks
-from infra.pipeline.pull_request import PullRequestChecks
+from infra.pipeline import build_steps as plan
+from infra.pipeline.build_steps import CLI_FOLDER, PUBLISH_FOLDER, PULL_REQUEST, RUNTIMES
 from infra.pipeline.stage import DeliveredStage
 from infra.settings import Settings
 
 if TYPE_CHECKING:
     from constructs import Construct
 
-    from infra.pipeline.configuration import PipelineConfiguration, StageConfiguration
-    from infra.pipeline.steps import ClusterStep
+if TYPE_CHECKING:
+    from infra.pipeline.pipeline_file import PipelineConfiguration
+
+if TYPE_CHECKING:
+    from constructs import Construct
+
+    from infra.pipeline.build_steps import ClusterStep
+    from infra.pipeline.pipeline_file import PipelineConfiguration, StageConfiguration
+
+
+_COMMANDS = {
+    "/UpdatePipeline/": (
+        CLI_FOLDER,
+        "cli/node_modules/.bin/cdk -a . deploy {stack} --require-approval=never --verbose",
+    ),
+    "/Assets/": (PUBLISH_FOLDER, "node publish/publish_assets.js ."),
+}
+"""By the place of a project below the pipeline: the folder of its lock file, and what it runs."""
+
+
+def install_from_locks(stack: Construct) -> None:
+    """Give the builds of these stages our commands, once the pipeline of this stack is built."""
+    for found in stack.node.find_all():
+        if not isinstance(found, codebuild.CfnProject):
+            continue
+        for place, (folder, command) in _COMMANDS.items():
+            if place in found.node.path:
+                spec = build_spec(folder, command.format(stack=stack.node.path))
+                found.add_property_override("Source.BuildSpec", json.dumps(spec, indent=1))
+
+
+def build_spec(folder: str, command: str) -> dict[str, object]:
+    """Run in the folder of the cloud assembly. No package may run a program of its own while it is installed."""
+    return {
+        "version": "0.2",
+        "phases": {
+            "install": {
+                **RUNTIMES["phases"]["install"],
+                "commands": [f"npm ci --ignore-scripts --no-audit --no-fund --prefix {folder}"],
+            },
+            "build": {"commands": [command]},
+        },
+    }
+
+
+class PullRequestChecks(Construct):
+    """Runs code that nobody has reviewed, so its role can write a log and fetch the code, nothing else.
+
+    To fetch, the role may read the token of a connection, and so may the code. Therefore the connection is not the
+    pipeline's, and the build waits for an administrator of the repository, who could do all that the token can: a comment
+    names the commit that may be built. CodeBuild builds what an approver proposes without a comment
+    (https://docs.aws.amazon.com/codebuild/latest/userguide/pull-request-build-policy.html).
+    """
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, configuration: PipelineConfiguration, log_days: int
+    ) -> None:
+        super().__init__(scope, construct_id)
+        owner, repository = configuration.repository.split("/")
+        logs = log_group(self, "Logs", days=log_days)
+        project = codebuild.Project(
+            self,
+            "Project",
+            project_name=f"{configuration.name}-pull-requests",
+            description="checks and review of a pull request",
+            source=codebuild.Source.git_hub(  # whole history: the review reads the base from git
+                owner=owner,
+                repo=repository,
+                webhook_filters=[
+                    codebuild.FilterGroup.in_event_of(
+                        codebuild.EventAction.PULL_REQUEST_CREATED,
+                        codebuild.EventAction.PULL_REQUEST_UPDATED,
+                        codebuild.EventAction.PULL_REQUEST_REOPENED,
+                    ).and_base_branch_is(configuration.branch)
+                ],
+            ),
+            build_spec=codebuild.BuildSpec.from_object(
+                {
+                    "version": "0.2",
+                    "phases": {**RUNTIMES["phases"], "build": {"commands": list(PULL_REQUEST)}},
+                }
+            ),
+            environment=codebuild.BuildEnvironment(
+                build_image=codebuild.LinuxBuildImage.STANDARD_7_0, compute_type=codebuild.ComputeType.MEDIUM
+            ),
+            timeout=cdk.Duration.hours(1),
+            logging=codebuild.LoggingOptions(cloud_watch=codebuild.CloudWatchLoggingOptions(log_group=logs)),
+            grant_report_group_permissions=False,
+        )
+        self._connect(project, configuration.pull_request_connection)
+
+    def _connect(self, project: codebuild.Project, connection: str) -> None:
+        """Through the connection, so that no token is stored
+        (https://docs.aws.amazon.com/codebuild/latest/userguide/connections-github-app.html)."""
+        project.add_to_role_policy(
+            iam.PolicyStatement(
+                sid="FetchCode",
+                actions=["codeconnections:GetConnection", "codeconnections:GetConnectionToken"],
+                resources=[connection],
+            )
+        )
+        resource = project.node.default_child
+        assert isinstance(resource, codebuild.CfnProject)
+        resource.add_property_override("Source.Auth", {"Type": "CODECONNECTIONS", "Resource": connection})
+        resource.add_property_override(
+            "Triggers.PullRequestBuildPolicy",
+            {"RequiresCommentApproval": "ALL_PULL_REQUESTS", "ApproverRoles": ["GITHUB_ADMIN"]},
+        )
 
 
 class PipelineStack(cdk.Stack):

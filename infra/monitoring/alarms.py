@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from benchmark.metrics import ERRORS, RUN_ACTIVE, TPOT, Metric
 from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.naming import cluster_name, metrics_namespace, schedule_group
-from infra.dashboard.container_insights import NAMESPACE as INSIGHTS
-from infra.dashboard.container_insights import NODE_COUNT
-from infra.dashboard.lines import cell_dimensions
+from infra.monitoring.container_insights import NAMESPACE as INSIGHTS
+from infra.monitoring.container_insights import NODE_COUNT
+from infra.monitoring.widgets import cell_dimensions
 
 if TYPE_CHECKING:
     from experiment import Experiment
     from experiment.arms import Arm
+
 
 PERIOD_S = 300
 MOST_METRICS_IN_ALARM = 10

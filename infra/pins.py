@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+
 _ALIKE = {
     "vpc-cni": "v1.22.4-eksbuild.3",
     "eks-pod-identity-agent": "v1.3.10-eksbuild.3",

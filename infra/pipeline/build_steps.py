@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from experiment.naming import account_wide, bucket
 
 if TYPE_CHECKING:
-    from infra.pipeline.configuration import PipelineConfiguration, StageConfiguration
+    from infra.pipeline.pipeline_file import PipelineConfiguration, StageConfiguration
+
 
 PREPARE = ("chmod +x .ci/run lab/aws/docker_stand_in scripts/*",)
 """CodePipeline's archive of a GitHub repository keeps no permissions

@@ -13,7 +13,7 @@ from experiment import Experiment, load
 from experiment.finding import Misuse
 from infra import ROOT
 from infra.deployment_file import Lasting, judge, mapping, parse, refuse_unknown
-from infra.pipeline.steps import MOST_HOURS, MOST_MINUTES, delivery_role_name
+from infra.pipeline.build_steps import MOST_HOURS, MOST_MINUTES, delivery_role_name
 
 STAGES = ("dev", "prod")
 BOOTSTRAP = ROOT / "infra/bootstrap/policies.yaml"

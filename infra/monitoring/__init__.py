@@ -1,0 +1,1 @@
+"""What dashboards and alarms say, as plain data. Pure."""
