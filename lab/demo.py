@@ -1,4 +1,10 @@
-"""The steps of the demonstration, in the order in which a value takes them on AWS."""
+"""One emulated endpoint per arm, started from the arm's rendered Deployment.
+
+What is started is what would be deployed: the container's command, read out of the manifest, decides model, window and
+limits. The port is the lab's own.
+
+The steps of the demonstration, in the order in which a value takes them on AWS.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,10 +26,70 @@ from cdk8s_charts.manifest_file import ManifestFile
 from experiment import Experiment, load
 from experiment.finding import Refusal
 from experiment.naming import metrics_namespace
-from lab.arms import endpoints
-from lab.aws import printing, rehearsal, server
-from lab.emulator.fit import cautions
-from lab.rendered import containers, mounted_plan, rendered
+from lab.aws import moto_server, printing, rehearsal
+from lab.emulator.timings import cautions
+from lab.rendered import Container, containers, mounted_plan, rendered
+
+START_TIMEOUT_S = 60
+_POLL_S = 0.05
+
+
+@contextmanager
+def endpoints(
+    containers: Mapping[str, Container], *, plan: Path, folder: Path, cautions: Mapping[str, str]
+) -> Iterator[dict[str, str]]:
+    """Run one emulated server per arm; yields arm name to base URL, stops all of them whatever happens.
+
+    A server tells its arm's `cautions` to whoever asks for its models, so that they reach the results.
+
+    Raises `Refusal` when one does not start.
+    """
+    with ExitStack() as stack:
+        started = {}
+        for arm, container in containers.items():
+            log = folder / f"{arm}.log"
+            announcement = folder / f"{arm}.port"
+            announcement.unlink(missing_ok=True)
+            command = [
+                sys.executable,
+                "-m",
+                "lab.emulator",
+                "--listen",
+                "127.0.0.1:0",
+                "--announce",
+                str(announcement),
+                *(("--caution", cautions[arm]) if arm in cautions else ()),
+            ]
+            output = stack.enter_context(log.open("wb"))
+            process = subprocess.Popen(
+                [*command, "--plan", str(plan), "--", *container.command], stdout=output, stderr=output
+            )
+            stack.callback(_stop, process)
+            started[arm] = (process, announcement, log)
+        yield {arm: _address(arm, *parts) for arm, parts in started.items()}
+
+
+def _address(arm: str, process: subprocess.Popen[bytes], announcement: Path, log: Path) -> str:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not announcement.exists():
+        if process.poll() is not None:
+            lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no output"]
+            raise Refusal(f"arm {arm}: the emulated server ended with exit {process.returncode}: {lines[-1]}")
+        if time.monotonic() > deadline:
+            raise Refusal(f"arm {arm}: no server after {START_TIMEOUT_S} s; see {log} and run this again")
+        time.sleep(_POLL_S)
+    port = json.loads(announcement.read_text(encoding="utf-8"))["port"]
+    return f"http://127.0.0.1:{port}/v1"
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
 
 ROOT = Path(__file__).resolve().parent.parent
 TPOT = BY_NAME["tpot_s"]
@@ -47,7 +114,7 @@ def demonstrate(path: Path, *, out: Path, shortening: Shortening) -> None:
     _step(1, f"checking {_shown(path)}")
     experiment = load(path)
     _step(2, "rendering the manifests and synthesizing the stacks")
-    with tempfile.TemporaryDirectory() as scratch, server.rehearsal_server() as endpoint:
+    with tempfile.TemporaryDirectory() as scratch, moto_server.rehearsal_server() as endpoint:
         manifests = Path(scratch) / "manifests"
         files = rendered(path, experiment, manifests)
         assembly = _synthesize(path, manifests, Path(scratch) / "cdk.out")
@@ -113,9 +180,9 @@ def _publish(experiment: Experiment, *, out: Path, endpoint: str) -> None:
     sys.stdout.flush()
     _benchmark(
         ["publish", str(out), "--namespace", namespace, "--endpoint-url", endpoint],
-        environment=server.child_environment(os.environ, endpoint=endpoint, region=region),
+        environment=moto_server.child_environment(os.environ, endpoint=endpoint, region=region),
     )
-    cloudwatch = server.client("cloudwatch", endpoint=endpoint, region=region)
+    cloudwatch = moto_server.client("cloudwatch", endpoint=endpoint, region=region)
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     cells = [cell for cell in summary["cells"] if cell["n"]]
     samples = sum(_read_back(cloudwatch, cell, experiment=experiment, namespace=namespace) for cell in cells)

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from cdk8s_charts.manifest_file import read
     from experiment import load
     from experiment.finding import Misuse, Refusal
-    from lab.aws.reviewed import not_as_reviewed
+    from lab.aws.rehearsal import not_as_reviewed
 
     try:
         experiment = load(options.experiment)

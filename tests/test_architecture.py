@@ -12,11 +12,11 @@ MAY_IMPORT = {
     "experiment": set[str](),
     "benchmark": set[str](),
     "store": set[str](),
-    "policy": set[str](),
     "cdk8s_charts": {"experiment", "benchmark"},
     "infra": {"cdk8s_charts", "experiment", "benchmark"},
     "operations": {"infra", "cdk8s_charts", "experiment", "benchmark", "store"},
     "lab": {"infra", "cdk8s_charts", "experiment", "benchmark"},
+    "maintenance": {"cdk8s_charts", "experiment", "benchmark"},
 }
 FORBIDDEN = {
     "experiment": {"boto3", "jsii", "aws_cdk", "cdk8s", "aiohttp", "time", "datetime", "random"},

@@ -67,7 +67,7 @@ def test_lock_files_and_readme_name_no_index_and_no_machine() -> None:
         *ROOT.glob("requirements*.txt"),
         ROOT / "package-lock.json",
         *ROOT.glob("images/*/requirements.txt"),
-        ROOT / "policy" / "requirements.txt",
+        ROOT / "maintenance" / "requirements.txt",
     ):
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"--(extra-)?index|--find-links|https?://|file:", text), path.name

@@ -44,9 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _rehearse(options: argparse.Namespace) -> Sequence[str]:
+    from lab.aws.moto_server import DEFAULT_ACCOUNT
     from lab.aws.printing import account_lines  # after the options: moto takes seconds to import
     from lab.aws.rehearsal import rehearse
-    from lab.aws.server import DEFAULT_ACCOUNT
 
     account = options.account or DEFAULT_ACCOUNT
     return account_lines(rehearse(options.assembly, region=options.region, account=account))

@@ -2,6 +2,8 @@
 
 A rehearsal that leaves something out without saying so would be worth less than none: moto skips what it does not
 know and reports CREATE_COMPLETE. Pure: it compares a template with the list of resources that was read back.
+
+One stack: created without the command line, and accounted for whoever created it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from botocore.exceptions import ClientError
+
 from experiment.finding import Refusal
+from lab.aws import moto_models
+from lab.aws.assembly import StackTemplate
 
 
 class Outcome(Enum):
@@ -60,7 +66,7 @@ def account_for(
         raise Refusal(
             f"stack {stack}: not created and not explained: {', '.join(missing) or 'none'}; "
             f"there without being asked for: {', '.join(unasked) or 'none'}; "
-            "model the type in lab/aws/moto_types.py or let it count as not modelled"
+            "model the type in lab/aws/moto_models.py or let it count as not modelled"
         )
     return tuple(_resource(stack, name, one["Type"], listed, outcome_of) for name, one in wanted.items())
 
@@ -71,3 +77,42 @@ def _resource(
     outcome = outcome_of(type_) if logical_id in listed else Outcome.SKIPPED
     physical_id = listed[logical_id] if outcome is Outcome.CREATED else ""
     return Resource(stack=stack, logical_id=logical_id, type=type_, outcome=outcome, physical_id=physical_id)
+
+
+def create(stack: StackTemplate, cloudformation: Any) -> None:
+    """`create-stack` with the template as it is. Raises `Refusal` where it is refused."""
+    try:
+        cloudformation.create_stack(
+            StackName=stack.name,
+            TemplateBody=stack.body,
+            Capabilities=["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"],
+            Tags=[{"Key": key, "Value": value} for key, value in stack.tags.items()],
+        )
+    except ClientError as error:
+        raise Refusal(f"stack {stack.name}: {error.response['Error']['Message']}") from error
+
+
+def account_of(
+    stack: StackTemplate, cloudformation: Any, *, account: str, region: str
+) -> tuple[Resource, ...]:
+    """What became of every resource of its template. Raises `Refusal`."""
+    try:
+        (found,) = cloudformation.describe_stacks(StackName=stack.name)["Stacks"]
+    except ClientError as error:
+        raise Refusal(f"stack {stack.name}: {error.response['Error']['Message']}") from error
+    if found["StackStatus"] != "CREATE_COMPLETE":
+        raise Refusal(f"stack {stack.name}: ended as {found['StackStatus']}, not CREATE_COMPLETE")
+    pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack.name)
+    listed = {
+        one["LogicalResourceId"]: one.get("PhysicalResourceId", "")
+        for page in pages
+        for one in page["StackResourceSummaries"]
+        if one.get("LogicalResourceId")
+    }
+    return account_for(
+        stack.name,
+        stack.template,
+        listed=listed,
+        false_conditions=moto_models.false_conditions(stack.name, account=account, region=region),
+        outcome_of=moto_models.outcome_of,
+    )

@@ -2,13 +2,17 @@
 
 Only what a deployment reads is read: https://docs.aws.amazon.com/cdk/v2/guide/deploy.html (manifest.json lists
 artifacts; those of type `aws:cloudformation:stack` name a template and what they depend on).
+
+In place of `cdk bootstrap` and of the publishing of assets, where the command line is not used.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -161,3 +165,25 @@ def _substitute(value: Any, pseudo: Mapping[str, str]) -> str:
     if not isinstance(text, str):
         raise Misuse(f"S3Bucket {json.dumps(value)}: only a name or Fn::Sub can be followed to an asset")
     return re.sub(r"\$\{([\w:]+)\}", lambda found: pseudo.get(found[1], found[0]), text)
+
+
+def stand_in_for_bootstrap(
+    assembly: Assembly, client_of: Callable[[str], Any], *, account: str, region: str
+) -> tuple[str, ...]:
+    """What `cdk bootstrap` and the publishing of assets leave behind, as far as the templates need it."""
+    for name, version in assembly.bootstrap.items():
+        client_of("ssm").put_parameter(Name=name, Value=str(version), Type="String")
+    assets = assembly.code_assets(account=account, region=region)
+    for bucket in sorted({bucket for bucket, _ in assets}):
+        where = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        client_of("s3").create_bucket(Bucket=bucket, **where)
+    for bucket, key in assets:
+        client_of("s3").put_object(Bucket=bucket, Key=key, Body=_placeholder_code())
+    return tuple(f"{bucket}/{key}" for bucket, key in assets)
+
+
+def _placeholder_code() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("README", "A placeholder of the rehearsal, which invokes no function.\n")
+    return buffer.getvalue()

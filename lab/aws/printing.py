@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from lab.aws.accounting import Outcome
-from lab.aws.facts import Cluster, HelmRelease, NodeGroup, ReadBack
+from lab.aws.readback import Cluster, HelmRelease, NodeGroup, ReadBack
 from lab.aws.rehearsal import Rehearsal
 
 _COLUMNS = 100

@@ -1,11 +1,15 @@
-"""Deploy a cloud assembly into the loopback server and account for every resource of every template."""
+"""Deploy a cloud assembly into the loopback server and account for every resource of every template.
+
+What was applied, held against what was reviewed: `manifests/<experiment>/`, but for the placeholders. Pure.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -14,17 +18,14 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from experiment.difference import differences
 from experiment.finding import Outside
-from lab.aws import moto_types
-from lab.aws.accounting import Outcome, Resource
-from lab.aws.assembly import Assembly, StackTemplate, read_assembly
-from lab.aws.bootstrap import BOOTSTRAP_STACK, check_roles, deploy_policies
-from lab.aws.command_line import bootstrap_and_deploy
-from lab.aws.facts import ReadBack
-from lab.aws.placeholder_assets import stand_in_for_bootstrap
-from lab.aws.readback import Record, read_back
-from lab.aws.server import DEFAULT_ACCOUNT, check_place, client, rehearsal_server
-from lab.aws.stacks import account_of, create
+from lab.aws import moto_models
+from lab.aws.accounting import Outcome, Resource, account_of, create
+from lab.aws.assembly import Assembly, StackTemplate, read_assembly, stand_in_for_bootstrap
+from lab.aws.moto_server import DEFAULT_ACCOUNT, check_place, client, rehearsal_server
+from lab.aws.readback import ReadBack, Record, read_back
+from lab.aws.toolkit import BOOTSTRAP_STACK, bootstrap_and_deploy, check_roles, deploy_policies
 
 ClientOf = Callable[[str], Any]
 
@@ -216,7 +217,7 @@ def _one_client(made: dict[str, Any], service: str, **where: str) -> Any:
 
 def _records(stacks: Sequence[StackTemplate], account: str, region: str) -> Iterator[Record]:
     for stack in stacks:
-        for logical_id, type_, properties in moto_types.recorded(stack.name, account=account, region=region):
+        for logical_id, type_, properties in moto_models.recorded(stack.name, account=account, region=region):
             yield stack.name, logical_id, type_, properties
 
 
@@ -238,3 +239,44 @@ def _complaints() -> Iterator[list[str]]:
         yield listener.heard
     finally:
         logger.removeHandler(listener)
+
+
+Object = Mapping[str, Any]
+_PLACEHOLDER = re.compile(r"\$\{[A-Z_]+\}")
+
+
+def not_as_reviewed(reviewed: Iterable[Object], applied: Iterable[Object]) -> tuple[str, ...]:
+    """Each place where the two differ, in words; a placeholder stands for any text that is not empty."""
+    found = {_name(one): one for one in applied}
+    wanted = {_name_applied(_name(one), found): one for one in reviewed}
+    lines = [f"{name}: reviewed, not applied" for name in wanted.keys() - found.keys()]
+    lines += [f"{name}: applied, not reviewed" for name in found.keys() - wanted.keys()]
+    for name in wanted.keys() & found.keys():
+        places = differences(wanted[name], found[name], same=_same)
+        lines += [f"{name} {place.path}: {place.old!r} became {place.new!r}" for place in places]
+    return tuple(sorted(lines))
+
+
+def _name(one: Object) -> str:
+    metadata = one.get("metadata", {})
+    where = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
+    return f"{one.get('kind', '?')} {where}{metadata.get('name', '?')}"
+
+
+def _name_applied(name: str, found: Mapping[str, Object]) -> str:
+    """A Job's name ends with a placeholder for the tag of its image."""
+    return next((other for other in found if _stands_for(name, other)), name)
+
+
+def _same(reviewed: Any, applied: Any) -> bool:
+    # True == 1 in Python, and not in Kubernetes.
+    if reviewed == applied and isinstance(reviewed, bool) == isinstance(applied, bool):
+        return True
+    return isinstance(reviewed, str) and isinstance(applied, str) and _stands_for(reviewed, applied)
+
+
+def _stands_for(reviewed: str, applied: str) -> bool:
+    parts = _PLACEHOLDER.split(reviewed)
+    return len(parts) > 1 and bool(
+        re.fullmatch(r"[^$]+".join(re.escape(part) for part in parts), applied, re.DOTALL)
+    )

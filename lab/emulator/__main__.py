@@ -18,9 +18,9 @@ from typing import NoReturn
 from aiohttp import web
 
 from experiment.finding import Misuse, Outside, Refusal
-from lab.emulator.argv import ServedArm, parse_argv
-from lab.emulator.prompts import PromptClasses, load_classes
-from lab.emulator.server import Endpoint
+from lab.emulator.endpoint import Endpoint
+from lab.emulator.served_arm import ServedArm, parse_argv
+from lab.emulator.texts import PromptClasses, load_classes
 
 SHUTDOWN_S = 0.01
 """Grace for running answers at SIGTERM. Not 0, which aiohttp takes for no limit at all."""

@@ -18,9 +18,8 @@ import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from lab.models.corpus import CLASSES, Document, document
-from lab.models.shapes import SHAPES
-from lab.models.train import LENGTH, text_of
-from lab.models.vocabulary import ASSISTANT, END
+from lab.models.shipped import SHAPES
+from lab.models.training import ASSISTANT, END, LENGTH, text_of
 
 SEED = 2_000_003
 QUESTIONS = 25

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from experiment import InvalidExperiment
 from experiment.finding import Refusal
-from lab.engine import machine as machines
-from lab.engine.install import install
-from lab.real import markdown, results
-from lab.real.run import ROOT, Wishes, execute
+from lab.real import installation as machines
+from lab.real import lab_results
+from lab.real.installation import install
+from lab.real.trial import ROOT, Wishes, execute
 
 SHORT_REQUESTS = 8
 
@@ -45,9 +45,9 @@ def _do(options: argparse.Namespace) -> int:
         path = install(options.home, machine=machines.look(options.home), python=options.python, say=_say)
         print(path)
         return 0
-    found = results.load(options.from_) if options.from_ else execute(_wishes(options), say=_say)
+    found = lab_results.load(options.from_) if options.from_ else execute(_wishes(options), say=_say)
     if options.markdown:
-        markdown.write(found, options.markdown)
+        lab_results.write(found, options.markdown)
     print(f"\n{found.label}")
     for claim in found.claims:
         print(f"{'met    ' if claim.met else 'NOT MET'} {claim.text}\n        {claim.found}")

@@ -2,6 +2,8 @@
 
 A counter counts a whole step, an answer may end within one. So each prompt is asked twice: the first answer shows
 where steps end, the second one is asked to end there. Then both must agree to the token.
+
+What a real server sends, written down as test data: streams and metrics, with and without speculation.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from benchmark.measure.counters import OF_DRAFTS, metrics_url, parse
@@ -143,3 +146,38 @@ def _metrics(url: str) -> str:
     except (urllib.error.URLError, OSError) as error:
         raise Refusal(f"{url}: no metrics ({error}); see the server's log") from error
     return text
+
+
+MAX_TOKENS = 48
+
+
+def record(urls: Mapping[str, str], bodies: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
+    """Ask each arm at `urls` every one of `bodies`; a file for each arm, its answers in order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [_record(arm, url, bodies, folder / f"{arm}.json") for arm, url in urls.items()]
+
+
+def _record(arm: str, url: str, bodies: Sequence[dict[str, Any]], path: Path) -> Path:
+    answers = []
+    for body in bodies:
+        asked = ask(url, {**body, "max_tokens": MAX_TOKENS})
+        answers.append(
+            {
+                "request": asked.request,
+                "stream": list(asked.lines),
+                "metrics_before": _of_vllm(asked.before),
+                "metrics_after": _of_vllm(asked.after),
+            }
+        )
+    content = {"arm": arm, "answers": answers}
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def _of_vllm(metrics: str) -> list[str]:
+    """vLLM's own lines without histogram buckets, which are many and say nothing more here."""
+    return [
+        line
+        for line in metrics.splitlines()
+        if line.removeprefix("# HELP ").removeprefix("# TYPE ").startswith("vllm:") and "_bucket{" not in line
+    ]

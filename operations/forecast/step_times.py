@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FITTED_STEP_RATIO = 2.11
 """A step with 7 drafts over a plain one, as the emulator is fitted to that result with nearly all drafts accepted
-(`lab/emulator/timing.py`); between the bounds, and no more certain than they are."""
+(`lab/emulator/timings.py`); between the bounds, and no more certain than they are."""
 
 
 @dataclass(frozen=True, kw_only=True)

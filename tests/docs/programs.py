@@ -31,9 +31,7 @@ OUTSIDE = {
     "vi",
 }
 """What this repository does not bring; options of these are not judged."""
-_EXEC = re.compile(
-    r'^exec \.venv/bin/python -m (?P<words>[\w. ]+|"measurements\.\$subject") "\$@"$', re.MULTILINE
-)
+_EXEC = re.compile(r'^exec \.venv/bin/python -m (?P<words>[\w. ]+|"\$module") "\$\{?@(:2\})?"$', re.MULTILINE)
 
 
 class Parsed(Exception):
@@ -67,12 +65,13 @@ def module_of(command: Sequence[str]) -> tuple[str, list[str]] | None:
     program, *arguments = command
     name = program.removeprefix("./")
     if name.startswith("scripts/"):
-        path = ROOT / name
-        match = _EXEC.search(path.read_text(encoding="utf-8")) if path.is_file() else None
-        if match is None or ("$subject" in match["words"] and not arguments):
+        text = (ROOT / name).read_text(encoding="utf-8") if (ROOT / name).is_file() else ""
+        match = _EXEC.search(text)
+        if match is None or ("$module" in match["words"] and not arguments):
             return None
-        if "$subject" in match["words"]:
-            return f"measurements.{arguments[0]}", list(arguments[1:])
+        if "$module" in match["words"]:
+            chosen = re.search(rf"^  {arguments[0]}\) module=(\S+) ;;$", text, re.MULTILINE)
+            return (chosen[1], list(arguments[1:])) if chosen else None
         module, *verb = match["words"].split()
         return module, [*verb, *arguments]
     if name in ("python", ".venv/bin/python") and arguments[:1] == ["-m"]:

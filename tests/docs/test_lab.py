@@ -11,8 +11,7 @@ import pytest
 
 from cdk8s_charts.render import render
 from experiment import Experiment, load
-from lab.engine.argv import local_argv
-from lab.real.arms import mounted_folders
+from lab.real.servers import local_argv, mounted_folders
 from lab.rendered import containers, mounted_plan
 from tests.conftest import ROOT
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab.aws.server import client, rehearsal_server
+from lab.aws.moto_server import client, rehearsal_server
 from tests.infra.templates import ROOT, Deployment, Resource, resolved
 from tests.infra.test_second_deployment import _at, _fixed, _pairs, made_again
 

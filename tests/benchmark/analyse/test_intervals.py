@@ -1,4 +1,4 @@
-"""The short version of measurements/intervals.py: limits as wide as a few hundred runs need."""
+"""The short version of tests/benchmark/analyse/coverage.py: limits as wide as a few hundred runs need."""
 
 from __future__ import annotations
 

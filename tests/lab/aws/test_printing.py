@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lab.aws.accounting import Outcome, Resource
-from lab.aws.facts import AppliedManifest, Cluster, HelmRelease, LaunchTemplate, NodeGroup, ReadBack
 from lab.aws.printing import account_lines
+from lab.aws.readback import AppliedManifest, Cluster, HelmRelease, LaunchTemplate, NodeGroup, ReadBack
 from lab.aws.rehearsal import Rehearsal
 
 

@@ -17,13 +17,11 @@ from moto.cloudformation.parsing import ResourceMap
 
 from experiment import load
 from infra.naming import container_insights_log_groups, control_plane_log_group
-from lab.aws.accounting import Outcome
+from lab.aws.accounting import Outcome, account_of, create
 from lab.aws.assembly import read_assembly
+from lab.aws.moto_server import DEFAULT_ACCOUNT, client, rehearsal_server
 from lab.aws.printing import account_lines
-from lab.aws.rehearsal import Rehearsal, rehearse
-from lab.aws.reviewed import not_as_reviewed
-from lab.aws.server import DEFAULT_ACCOUNT, client, rehearsal_server
-from lab.aws.stacks import account_of, create
+from lab.aws.rehearsal import Rehearsal, not_as_reviewed, rehearse
 from operations import stacks
 from operations.aws import Aws
 from operations.verbs.teardown import take_down

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lab.aws.reviewed import not_as_reviewed
+from lab.aws.rehearsal import not_as_reviewed
 
 REVIEWED: dict[str, Any] = {
     "kind": "Job",

@@ -10,9 +10,8 @@ import pytest
 
 from experiment.catalogue.models import MODELS
 from experiment.finding import Refusal
-from lab.models import manifest
-from lab.models.manifest import CHECKPOINTS
-from lab.models.shapes import CONTEXT, HEAD_DIM, SHAPES, VOCABULARY, Shape
+from lab.models import shipped as manifest
+from lab.models.shipped import CHECKPOINTS, CONTEXT, HEAD_DIM, SHAPES, VOCABULARY, Shape
 
 LARGEST_MB = 12
 

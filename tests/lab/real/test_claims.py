@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from lab.real.claims import Scope, Sweep, judge
-
-from .results import AGREEMENTS, SPEED_UP, SWEEP, TOKENS_PER_STEP, advice, summary
+from tests.lab.real.made_up import AGREEMENTS, SPEED_UP, SWEEP, TOKENS_PER_STEP, advice, summary
 
 
 def _missed(*, short: bool = False, found: dict[str, Any] | None = None, **others: Any) -> list[str]:

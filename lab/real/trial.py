@@ -1,0 +1,256 @@
+"""The benchmark of this repository, unchanged, as the pod runs it.
+
+The steps of a run on the real engine, in the order in which a value takes them on AWS.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiment import Experiment, Finding, InvalidExperiment, load
+from experiment.finding import Refusal
+from lab.models import shipped
+from lab.real import installation as machines
+from lab.real.claims import Scope, Sweep, judge
+from lab.real.installation import install
+from lab.real.lab_results import Results, described, label_of, labelled, own_models, save
+from lab.real.probe import Agreement, agreement, bodies, record
+from lab.real.servers import Command, commands, mounted_folders, running
+from lab.rendered import containers, mounted_plan, rendered
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def measure(
+    plan: Path,
+    urls: Mapping[str, str],
+    *,
+    out: Path,
+    requests: int | None = None,
+    warmup: int | None = None,
+    max_tokens: int | None = None,
+) -> None:
+    """`benchmark run` on the arms at `urls`; its progress and its table are shown. Raises Refusal."""
+    words = ["run", "--plan", str(plan), "--out", str(out)]
+    words += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
+    given = {"--requests": requests, "--warmup": warmup, "--max-tokens": max_tokens}
+    words += [word for option, value in given.items() if value for word in (option, str(value))]
+    _benchmark(words)
+
+
+def advise(out: Path, *words: str) -> str:
+    """What `benchmark advise` prints about the run in `out`. Raises Refusal."""
+    return _benchmark(["advise", str(out), *words], shown=False)
+
+
+def _benchmark(words: Sequence[str], *, shown: bool = True) -> str:
+    """Run under the guard of the servers, so that it too ends with the lab, however that ends."""
+    sys.stdout.flush()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lab.real.guard", sys.executable, "-m", "benchmark", *words],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=None if shown else subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said = process.stdout.read() if process.stdout else ""
+        code = process.wait()
+    finally:
+        if process.stdin:
+            process.stdin.close()
+        process.wait()
+    if code:
+        raise Refusal(f"python -m benchmark {words[0]} ended with exit {code}; its message is above")
+    return said
+
+
+STEPS = 6
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What the command line asks for."""
+
+    experiment: Path
+    out: Path
+    home: Path
+    python: str | None = None
+    engine: tuple[str, ...] = ()
+    """The user's own vLLM; empty: the lab's."""
+    options: tuple[str, ...] = ()
+    """Further options of it; the last one given counts."""
+    weights: Mapping[str, str] = field(default_factory=dict)
+    """Folders, or names on a hub, instead of the lab's models."""
+    arms: tuple[str, ...] = ()
+    """Only these; empty: all."""
+    short: bool = False
+    requests: int | None = None
+    at_once: int = 2
+    """Servers that start at a time."""
+    record: Path | None = None
+    """Where to write down what the baseline and the main arm send."""
+
+
+def execute(wishes: Wishes, *, say: Say) -> Results:
+    """Check, install, serve, measure, judge; leaves files in `wishes.out`.
+
+    Raises `Refusal`; `Outside` for what lies outside.
+    """
+    begun = time.monotonic()
+
+    def step(number: int, text: str) -> None:
+        say(f"==> {number}/{STEPS} {text} ({time.monotonic() - begun:.0f} s)")
+
+    step(1, f"checking {wishes.experiment.name}, the models and this machine")
+    experiment = load(wishes.experiment)
+    _refuse_cluster(experiment, wishes.experiment)
+    sweep = sweep_of(experiment, wishes.arms, short=wishes.short)
+    names = _arms(experiment, sweep, wishes)
+    folders = mounted_folders(experiment, wishes.weights)
+    shipped.check()
+    machine = machines.look(wishes.home)
+    machines.refuse_run(machine, servers=len(names))
+    step(2, "the engine")
+    engine = wishes.engine or (str(install(wishes.home, machine=machine, python=wishes.python, say=say)),)
+    step(3, "rendering the manifests, where arms and plan are read from")
+    files = rendered(wishes.experiment, experiment, wishes.out / "manifests")
+    plan = wishes.out / "plan.json"
+    plan.write_text(json.dumps(_of_arms(mounted_plan(files), names), indent=1), encoding="utf-8")
+    found = containers(files)
+    servers = commands(
+        [found[name] for name in names],
+        folders=folders,
+        engine=engine,
+        options=wishes.options,
+    )
+    step(4, f"starting {len(names)} servers, {wishes.at_once} at a time: {', '.join(names)}")
+    agreements = _serve(servers, experiment, sweep, plan, wishes, step, say)
+    step(6, "judging")
+    about = described(machine, _version(engine), label_of(experiment, wishes.weights))
+    results = _judged(experiment, sweep, names, agreements, wishes, about)
+    save(results, wishes.out)
+    return results
+
+
+def _refuse_cluster(experiment: Experiment, path: Path) -> None:
+    """An engine for this machine serves no arm of a cluster. Raises `InvalidExperiment`, before anything is installed."""
+    for arm in experiment.arms:
+        if not arm.runtime.lab_only:
+            problem = Finding(
+                "runtime",
+                arm.runtime.name,
+                f"arm {arm.name} needs Neuron devices, and the lab has this machine's processors",
+                "run experiments/lab-tiny.yaml here; scripts/demo --experiment emulates this one",
+            )
+            raise InvalidExperiment(str(path), [problem], {})
+
+
+def sweep_of(experiment: Experiment, chosen: Sequence[str] = (), *, short: bool = False) -> Sweep:
+    """The arms with the draft of the first speculating arm, by window. Raises Refusal without any."""
+    known = [arm for arm in experiment.arms if arm.speculation and (not chosen or arm.name in chosen)]
+    if not known or known[0].speculation is None:
+        raise Refusal(f"experiment {experiment.name}: no chosen arm speculates; name one with --arms")
+    draft = known[0].speculation.draft
+    arms = {
+        arm.speculation.num_speculative_tokens: arm.name
+        for arm in known
+        if arm.speculation and arm.speculation.draft == draft
+    }
+    sweep = Sweep(baseline=experiment.baseline.name, arms=arms)
+    if not short:
+        return sweep
+    main = next(k for k, name in arms.items() if name == sweep.main)
+    return Sweep(baseline=sweep.baseline, arms={main: sweep.main})
+
+
+def _arms(experiment: Experiment, sweep: Sweep, wishes: Wishes) -> list[str]:
+    """The names of the arms to start, in the order of the file, the baseline first."""
+    names = [arm.name for arm in experiment.arms]
+    if unknown := [name for name in wishes.arms if name not in names]:
+        raise Refusal(f"--arms: {unknown[0]!r} is no arm of {experiment.name}; those are {', '.join(names)}")
+    if wishes.short:
+        return [sweep.baseline, sweep.main]
+    return [name for name in names if not wishes.arms or name in wishes.arms or name == sweep.baseline]
+
+
+def _of_arms(plan: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The pod's plan, of the chosen arms alone."""
+    return {**plan, "arms": [arm for arm in plan["arms"] if arm["name"] in names]}
+
+
+def _serve(
+    servers: Sequence[Command],
+    experiment: Experiment,
+    sweep: Sweep,
+    plan: Path,
+    wishes: Wishes,
+    step: Callable[[int, str], None],
+    say: Say,
+) -> list[Agreement]:
+    with running(servers, logs=wishes.out / "logs", at_once=wishes.at_once, say=say) as urls:
+        content = json.loads(plan.read_text(encoding="utf-8"))
+        asked = list(bodies(content))
+        speculating = [arm for arm in experiment.arms if arm.speculation and arm.name in urls]
+        step(5, f"asking {len(urls)} arms, one at a time")
+        found = [
+            agreement(arm.name, urls[arm.name], asked, per_step=arm.tokens_per_step) for arm in speculating
+        ]
+        say(f"  counters and streams compared on {len(found)} arms")
+        if wishes.record:
+            record(
+                {name: urls[name] for name in (sweep.baseline, sweep.main)},
+                [asked[0], asked[-1]],
+                wishes.record,
+            )
+        measure(plan, urls, out=wishes.out, requests=wishes.requests)
+    return found
+
+
+def _judged(
+    experiment: Experiment,
+    sweep: Sweep,
+    names: Sequence[str],
+    agreements: Sequence[Agreement],
+    wishes: Wishes,
+    machine: Mapping[str, Any],
+) -> Results:
+    summary = labelled(wishes.out, machine)
+    advice = None
+    if len(sweep.arms) > 1:
+        words = ["--json", "--timed-with", sweep.narrowest]
+        advice = json.loads(advise(wishes.out, *words))
+    speculating = [arm.name for arm in experiment.arms if arm.speculation and arm.name in names]
+    return Results(
+        summary=summary,
+        advice=advice,
+        sweep=sweep,
+        others=tuple(name for name in speculating if name not in sweep.arms.values()),
+        agreements=tuple(agreements),
+        claims=tuple(judge(summary, sweep, agreements, advice, scope=_scope(experiment, wishes))),
+        machine=machine,
+    )
+
+
+def _scope(experiment: Experiment, wishes: Wishes) -> Scope:
+    """Only the whole run on the lab's own models must show everything."""
+    if not own_models(experiment, wishes.weights):
+        return "machinery"
+    return "short" if wishes.short else "whole"
+
+
+def _version(engine: Sequence[str]) -> str:
+    """What the engine says it is."""
+    done = subprocess.run([*engine, "--version"], capture_output=True, text=True, check=False)
+    said = done.stdout.strip().splitlines()
+    return f"vLLM {said[-1]}" if said else " ".join(engine)

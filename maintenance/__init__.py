@@ -1,0 +1,1 @@
+"""What is measured and judged about the tools themselves: `scripts/measure`, `scripts/policy`."""

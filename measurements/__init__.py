@@ -1,1 +1,0 @@
-"""What is measured about the tools themselves; `scripts/measure SUBJECT` runs one. Figures, never tests."""

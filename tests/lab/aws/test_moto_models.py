@@ -1,0 +1,153 @@
+"""What is made through moto's APIs can be read there, and what an API would not take stops the stack."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiment.finding import Refusal
+from lab.aws.accounting import Outcome
+from lab.aws.moto_models import API_MODELS
+from lab.aws.moto_server import client, rehearsal_server
+from lab.aws.rehearsal import Rehearsal, rehearse
+from tests.lab.aws.assemblies import REGION, write_assembly
+
+POLICY = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Principal": {"Service": "cloudwatch.amazonaws.com"},
+            "Action": "sns:Publish",
+            "Resource": "*",
+        }
+    ],
+}
+RESOURCES: dict[str, Any] = {
+    "Vpc": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.0.0.0/16"}},
+    "Wall": {
+        "Type": "AWS::EC2::SecurityGroup",
+        "Properties": {"GroupDescription": "x", "VpcId": {"Ref": "Vpc"}},
+    },
+    "Out": {
+        "Type": "AWS::EC2::SecurityGroupEgress",
+        "Properties": {
+            "GroupId": {"Fn::GetAtt": ["Wall", "GroupId"]},
+            "IpProtocol": "tcp",
+            "FromPort": 443,
+            "ToPort": 443,
+            "CidrIp": "10.1.0.0/16",
+        },
+    },
+    "Topic": {"Type": "AWS::SNS::Topic", "Properties": {"TopicName": "notices"}},
+    "TopicPolicy": {
+        "Type": "AWS::SNS::TopicPolicy",
+        "Properties": {"Topics": [{"Ref": "Topic"}], "PolicyDocument": POLICY},
+    },
+    "Failed": {"Type": "AWS::SQS::Queue", "Properties": {"QueueName": "failed"}},
+    "QueuePolicy": {
+        "Type": "AWS::SQS::QueuePolicy",
+        "Properties": {"Queues": [{"Ref": "Failed"}], "PolicyDocument": POLICY},
+    },
+    "Mail": {
+        "Type": "AWS::SNS::Subscription",
+        "Properties": {"TopicArn": {"Ref": "Topic"}, "Protocol": "email", "Endpoint": "a@example.com"},
+    },
+    "Slow": {
+        "Type": "AWS::CloudWatch::Alarm",
+        "Properties": {
+            "AlarmName": "slow",
+            "AlarmActions": [{"Ref": "Topic"}],
+            "ComparisonOperator": "GreaterThanThreshold",
+            "Threshold": 0.2,
+            "EvaluationPeriods": 3,
+            "TreatMissingData": "notBreaching",
+            "Metrics": [{"Id": "q", "Expression": "SELECT AVG(Errors) FROM N", "Period": 300, "ReturnData": True}],
+        },
+    },
+    "Group": {"Type": "AWS::Scheduler::ScheduleGroup", "Properties": {"Name": "off"}},
+    "Daily": {
+        "Type": "AWS::Scheduler::Schedule",
+        "DependsOn": ["Group"],
+        "Properties": {
+            "GroupName": "off",
+            "ScheduleExpression": "cron(0 22 * * ? *)",
+            "FlexibleTimeWindow": {"Mode": "OFF"},
+            "Target": {"Arn": "arn:aws:scheduler:::aws-sdk:eks:updateNodegroupConfig", "RoleArn": "arn:aws:iam::123456789012:role/off"},
+        },
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with rehearsal_server() as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def made(endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
+    folder = write_assembly(tmp_path_factory.mktemp("api"), {"one": ({"Resources": RESOURCES}, ())})
+    return rehearse(folder, region=REGION, endpoint=endpoint)
+
+
+def test_all_of_them_count_as_created(made: Rehearsal) -> None:
+    assert made.types(Outcome.NOT_MODELLED) == {}
+    assert API_MODELS.keys() <= made.types(Outcome.CREATED).keys()
+
+
+def test_alarms_and_schedules_are_read_back(made: Rehearsal) -> None:
+    assert made.facts.alarms == ("slow",)
+    assert list(made.facts.schedules.values()) == ["cron(0 22 * * ? *)"]
+
+
+def test_the_apis_show_what_was_made(made: Rehearsal, endpoint: str) -> None:
+    sns = client("sns", endpoint=endpoint, region=REGION)
+    (topic,) = sns.list_topics()["Topics"]
+    attributes = sns.get_topic_attributes(TopicArn=topic["TopicArn"])["Attributes"]
+    assert json.loads(attributes["Policy"]) == POLICY
+    sqs = client("sqs", endpoint=endpoint, region=REGION)
+    (queue,) = sqs.list_queues()["QueueUrls"]
+    held = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["Policy"])["Attributes"]
+    assert json.loads(held["Policy"]) == POLICY
+    (mail,) = sns.list_subscriptions()["Subscriptions"]
+    assert mail["Endpoint"] == "a@example.com"
+    (alarm,) = client("cloudwatch", endpoint=endpoint, region=REGION).describe_alarms()["MetricAlarms"]
+    assert alarm["AlarmActions"] == [topic["TopicArn"]]
+    assert alarm["TreatMissingData"] == "notBreaching"
+
+
+@pytest.mark.parametrize(
+    ("account", "logical_id", "properties", "complaint"),
+    [
+        (
+            "111122223333",
+            "Slow",
+            {"Metrics": [{"Idd": "q"}]},
+            r"Slow \(AWS::CloudWatch::Alarm\): put_metric_alarm: .*Idd",
+        ),
+        (
+            "444455556666",
+            "Daily",
+            {"Target": "nothing"},
+            r"Daily \(AWS::Scheduler::Schedule\): create_schedule: .*Target",
+        ),
+    ],
+)
+def test_what_the_sdk_does_not_know_stops_the_stack_in_one_line(
+    account: str, logical_id: str, properties: dict[str, Any], complaint: str, endpoint: str, tmp_path: Path
+) -> None:
+    wrong = RESOURCES[logical_id] | {"Properties": RESOURCES[logical_id]["Properties"] | properties}
+    kept = {"Topic": RESOURCES["Topic"], "Group": RESOURCES["Group"], logical_id: wrong}
+    with pytest.raises(Refusal, match=complaint) as caught:
+        rehearse(
+            write_assembly(tmp_path, {"one": ({"Resources": kept}, ())}),
+            region=REGION,
+            account=account,
+            endpoint=endpoint,
+        )
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,215 @@
+"""Deploying small templates into the real moto server and reading them back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moto.cloudformation import parsing
+
+from experiment.finding import Misuse, Outside, Refusal
+from lab.aws import moto_models
+from lab.aws.accounting import Outcome
+from lab.aws.readback import LaunchTemplate
+from lab.aws.rehearsal import Rehearsal, rehearse
+from tests.lab.aws.assemblies import (
+    CLUSTER,
+    DASHBOARD,
+    HELM_VALUES,
+    MANIFEST,
+    NETWORK,
+    REGION,
+    WORKLOADS,
+    role,
+    write_assembly,
+)
+
+AWS_OWN = "arn:aws:iam::aws:policy"
+
+
+def outcomes(rehearsal: Rehearsal, stack: str) -> dict[str, Outcome]:
+    return {one.logical_id: one.outcome for one in rehearsal.resources if one.stack == stack}
+
+
+def test_every_resource_of_every_template_is_in_the_account(rehearsal: Rehearsal) -> None:
+    wanted = {
+        (stack, name, one["Type"])
+        for stack, template in (("network", NETWORK), ("cluster", CLUSTER), ("workloads", WORKLOADS))
+        for name, one in template["Resources"].items()
+    }
+    assert {(one.stack, one.logical_id, one.type) for one in rehearsal.resources} == wanted
+    assert len(rehearsal.resources) == len(wanted)
+    assert rehearsal.stacks == ("network", "cluster", "workloads")
+
+
+def test_types_that_moto_lacks_are_reported_and_not_left_out(rehearsal: Rehearsal) -> None:
+    assert rehearsal.types(Outcome.NOT_MODELLED) == {
+        "AWS::EC2::PlacementGroup": 1,
+        "Custom::SomethingElse": 1,
+    }
+
+
+def test_what_only_leaves_a_record_is_not_called_created(rehearsal: Rehearsal) -> None:
+    assert rehearsal.types(Outcome.RECORDED) == {
+        "AWS::EKS::Addon": 1,
+        "Custom::AWSCDK-EKS-HelmChart": 1,
+        "Custom::AWSCDK-EKS-KubernetesResource": 2,
+    }
+    recorded = [one for one in rehearsal.resources if one.outcome is not Outcome.CREATED]
+    assert {one.physical_id for one in recorded} == {""}
+
+
+def test_a_resource_whose_condition_is_false_is_skipped(rehearsal: Rehearsal) -> None:
+    assert outcomes(rehearsal, "network")["OnlyInChina"] is Outcome.SKIPPED
+    assert rehearsal.count("network", Outcome.CREATED) == 2
+
+
+def test_recorded_manifests_are_read_back_verbatim(rehearsal: Rehearsal) -> None:
+    first = rehearsal.facts.manifests[0]
+    assert first.objects == MANIFEST
+    assert (first.stack, first.logical_id, first.cluster) == ("workloads", "Applied", "trainium")
+    assert rehearsal.facts.objects[: len(MANIFEST)] == MANIFEST
+
+
+def test_an_export_reaches_the_inside_of_a_manifest(rehearsal: Rehearsal) -> None:
+    later = rehearsal.facts.manifests[1]
+    assert later.objects == ({"kind": "ConfigMap", "data": {"on": "trainium"}},)
+    assert later.prune_label == "aws.cdk.eks/prune-c8"
+
+
+def test_a_helm_release_is_read_back_with_its_values(rehearsal: Rehearsal) -> None:
+    (release,) = rehearsal.facts.helm_releases
+    assert (release.chart, release.version, release.namespace) == (
+        "neuron-helm-chart",
+        "1.3.0",
+        "kube-system",
+    )
+    assert release.values == HELM_VALUES
+
+
+def test_the_cluster_is_read_back_from_the_eks_api(rehearsal: Rehearsal) -> None:
+    (cluster,) = rehearsal.facts.clusters
+    assert (cluster.name, cluster.version) == ("trainium", "1.35")
+    assert (cluster.public, cluster.private, cluster.public_cidrs) == (True, True, ("203.0.113.0/24",))
+
+
+def test_the_node_group_is_read_back_with_its_launch_template(rehearsal: Rehearsal) -> None:
+    (group,) = rehearsal.facts.node_groups
+    assert (group.name, group.cluster, group.ami_type) == ("trn2", "trainium", "AL2023_x86_64_NEURON")
+    assert (group.minimum, group.desired, group.maximum) == (0, 0, 1)
+    assert group.labels == {"example.com/Accelerator": "trn2"}
+    assert group.taints == ("aws.amazon.com/neuron=true:NO_SCHEDULE",)
+    assert group.launch_template is not None
+    assert group.launch_template == LaunchTemplate(
+        id=group.launch_template.id, instance_type="trn2.48xlarge", network_interfaces=16
+    )
+
+
+def test_no_instance_type_is_made_up_beside_a_launch_template(rehearsal: Rehearsal) -> None:
+    assert rehearsal.facts.node_groups[0].instance_types == ()
+
+
+def test_buckets_and_dashboards_are_read_back(rehearsal: Rehearsal) -> None:
+    assert rehearsal.facts.buckets == ("results-of-runs",)
+    assert {name: json.loads(body) for name, body in rehearsal.facts.dashboards.items()} == {
+        "speed": DASHBOARD
+    }
+
+
+def test_placeholders_of_lambda_code_are_admitted(rehearsal: Rehearsal) -> None:
+    assert rehearsal.placeholders == ("cdk-hnb659fds-assets-123456789012-us-east-2/0123.zip",)
+
+
+def single(folder: Path, resources: dict[str, Any]) -> Path:
+    return write_assembly(folder, {"one": ({"Resources": resources}, ())})
+
+
+def test_a_resource_that_moto_leaves_out_without_a_word_is_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """moto as it comes: it skips the type, resolves references to nothing, and reports CREATE_COMPLETE."""
+    monkeypatch.setattr(moto_models, "model_for", vars(parsing)["resource_class_from_type"])
+    group = {"Type": "AWS::EC2::PlacementGroup", "Properties": {"Strategy": "cluster"}}
+    with (
+        pytest.warns(UserWarning, match="not supported by moto"),
+        pytest.raises(Refusal, match=r"stack one: .*Together \(AWS::EC2::PlacementGroup\)"),
+    ):
+        rehearse(single(tmp_path, {"Together": group}), region=REGION)
+
+
+def test_an_attribute_that_moto_cannot_answer_is_reported(tmp_path: Path) -> None:
+    """moto warns and leaves the reference itself in the property."""
+    zone = {"Fn::Join": ["", ["in ", {"Fn::GetAtt": ["Subnet", "AvailabilityZone"]}]]}
+    parameter = {"Type": "AWS::SSM::Parameter", "Properties": {"Type": "String", "Value": zone}}
+    resources = {name: NETWORK["Resources"][name] for name in ("Vpc", "Subnet")}
+    rehearsed = rehearse(single(tmp_path, {**resources, "Zone": parameter}), region=REGION)
+    assert rehearsed.unresolved == ('"Fn::GetAtt" : [ "Subnet" , "AvailabilityZone" ]"',)
+
+
+def test_a_stack_that_fails_is_named_with_its_resource_and_the_reason(tmp_path: Path) -> None:
+    group = {**CLUSTER["Resources"]["Nodes"]["Properties"], "ClusterName": "nowhere", "Subnets": ["subnet-1"]}
+    del group["LaunchTemplate"]
+    resources = {
+        "Role": CLUSTER["Resources"]["Role"],
+        "Group": {"Type": "AWS::EKS::Nodegroup", "Properties": group},
+    }
+    with pytest.raises(Refusal, match=r"stack one: Group \(AWS::EKS::Nodegroup\): .*nowhere") as caught:
+        rehearse(single(tmp_path, resources), region=REGION)
+    assert caught.value.exit_code == 1
+
+
+def test_a_role_with_a_managed_policy_that_does_not_exist_fails(tmp_path: Path) -> None:
+    properties = {
+        **role("ec2.amazonaws.com")["Properties"],
+        "ManagedPolicyArns": [f"{AWS_OWN}/AmazonEKSNothing"],
+    }
+    broken = {"Node": {"Type": "AWS::IAM::Role", "Properties": properties}}
+    with pytest.raises(Refusal, match=r"stack one: Node \(AWS::IAM::Role\): .*AmazonEKSNothing"):
+        rehearse(single(tmp_path, broken), region=REGION)
+
+
+def test_an_error_inside_moto_is_one_line_and_no_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = {"Broken": {"Type": "AWS::EC2::Subnet", "Properties": {"VpcId": "vpc-1"}}}
+    with pytest.raises(Refusal, match=r"stack one: Broken \(AWS::EC2::Subnet\): ") as caught:
+        rehearse(single(tmp_path, broken), region=REGION)
+    assert "\n" not in str(caught.value)
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_an_import_that_nothing_exports_fails(tmp_path: Path) -> None:
+    bucket = {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": {"Fn::ImportValue": "nobody:Name"}}}
+    with pytest.raises(Refusal, match=r"stack one: Bucket \(AWS::S3::Bucket\): No export named nobody:Name"):
+        rehearse(single(tmp_path, {"Bucket": bucket}), region=REGION)
+
+
+def test_an_attribute_that_eks_does_not_have_fails(tmp_path: Path) -> None:
+    resources = {**NETWORK["Resources"], **CLUSTER["Resources"]}
+    resources = {name: resources[name] for name in ("Vpc", "Subnet", "Role", "Cluster")}
+    resources["Cluster"] = json.loads(
+        json.dumps(resources["Cluster"]).replace('{"Fn::ImportValue": "network:Subnet"}', '{"Ref": "Subnet"}')
+    )
+    reader = {
+        "Type": "AWS::SSM::Parameter",
+        "Properties": {"Type": "String", "Value": {"Fn::GetAtt": ["Cluster", "X"]}},
+    }
+    with pytest.raises(
+        Refusal, match=r"Reader \(AWS::SSM::Parameter\): AWS::EKS::Cluster has no attribute X"
+    ):
+        rehearse(single(tmp_path, {**resources, "Reader": reader}), region=REGION)
+
+
+def test_a_server_that_does_not_answer_is_no_finding_about_the_templates(three_stacks: Path) -> None:
+    with pytest.raises(Outside) as caught:
+        rehearse(three_stacks, region=REGION, endpoint="http://localhost:1")
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(("account", "region"), [("12", REGION), ("123456789012", "us-est-2")])
+def test_a_place_that_is_none_is_refused(three_stacks: Path, account: str, region: str) -> None:
+    with pytest.raises(Misuse) as caught:
+        rehearse(three_stacks, region=region, account=account)
+    assert caught.value.exit_code == 2

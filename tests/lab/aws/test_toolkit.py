@@ -1,0 +1,245 @@
+"""What surrounds the CDK command line; that it really deploys is a lane of its own (`scripts/rehearse` in `.ci/run`).
+
+The committed policies in moto, and what the roles of a bootstrap carry.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiment.finding import Refusal
+from lab import rehearse
+from lab.aws import toolkit
+from lab.aws.accounting import account_of, create
+from lab.aws.assembly import StackTemplate
+from lab.aws.moto_server import DEFAULT_ACCOUNT, client, rehearsal_server
+from lab.aws.toolkit import (
+    BOOTSTRAP_STACK,
+    EXECUTION_ROLE,
+    Policies,
+    bootstrap_and_deploy,
+    check_roles,
+    deploy_policies,
+    pushed,
+)
+from tests.conftest import ROOT
+from tests.lab.aws.assemblies import REGION, role
+
+STAND_IN = ROOT / "lab" / "aws" / "docker_stand_in"
+ACCOUNT = "123456789012"
+
+
+def docker(log: Path, *arguments: str) -> int:
+    environment = {**os.environ, "REHEARSAL_DOCKER_LOG": str(log)}
+    done = subprocess.run([STAND_IN, *arguments], env=environment, stdin=subprocess.DEVNULL, check=False)
+    return done.returncode
+
+
+def test_the_stand_in_for_docker_knows_no_image_and_notes_what_it_is_asked_for(tmp_path: Path) -> None:
+    log = tmp_path / "docker.log"
+    assert pushed(log) == ()
+    assert docker(log, "inspect", "asset") == 1
+    assert docker(log, "build", "--tag", "asset", ".") == 0
+    assert docker(log, "push", "registry/images:abc") == 0
+    assert docker(log, "push", "registry/images:abc") == 0
+    assert pushed(log) == ("registry/images:abc",)
+
+
+def fake_cdk(folder: Path, script: str) -> Path:
+    path = folder / "npx"
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def deploy(folder: Path, heard: list[str] | None = None) -> toolkit.Deployed:
+    heard = heard if heard is not None else []
+    return bootstrap_and_deploy(
+        context={"experiment": "x.yaml"},
+        deployment=folder / "lasts.yaml",
+        folder=folder,
+        endpoint="http://localhost:1",
+        account=ACCOUNT,
+        region=REGION,
+        bootstrap_flags=("--custom-permissions-boundary", "bounds"),
+        report=heard.append,
+    )
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A command line that says with what it was called."""
+    script = 'echo "$@" "$AWS_ENDPOINT_URL" "$AWS_PROFILE" "$CDK_DOCKER"'
+    monkeypatch.setenv("AWS_PROFILE", "of-the-user")
+    monkeypatch.setattr(toolkit, "NPX", fake_cdk(tmp_path, script))
+    monkeypatch.setattr(toolkit, "CDK", tmp_path / "npx")
+    return tmp_path
+
+
+def test_bootstrap_comes_first_then_all_stacks_without_change_sets(installed: Path) -> None:
+    heard: list[str] = []
+    deploy(installed, heard)
+    assert heard == [
+        "cdk bootstrap aws://123456789012/us-east-2 --custom-permissions-boundary bounds",
+        "cdk deploy --all --method direct",
+    ]
+    bootstrapped = (installed / "bootstrap.log").read_text(encoding="utf-8").split()
+    assert bootstrapped[1:5] == [
+        "bootstrap",
+        "aws://123456789012/us-east-2",
+        "--custom-permissions-boundary",
+        "bounds",
+    ]
+    called = (installed / "deploy.log").read_text(encoding="utf-8").split()
+    assert called[:5] == ["cdk", "deploy", "--all", "--method", "direct"]
+    assert "experiment=x.yaml" in called
+    assert called[called.index("--app") + 1 :][:3] == [
+        ".venv/bin/python",
+        "app.py",
+        str(installed / "lasts.yaml"),
+    ]
+
+
+def test_it_reaches_the_loopback_server_and_no_profile_of_the_user(installed: Path) -> None:
+    deploy(installed)
+    called = (installed / "deploy.log").read_text(encoding="utf-8")
+    assert called.endswith(f"http://localhost:1  {STAND_IN}\n")
+
+
+def test_a_command_that_fails_is_one_line_with_its_reason(
+    installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = "echo fine; echo '❌  qwen3-32b-nodes failed: no such subnet'; exit 1"
+    monkeypatch.setattr(toolkit, "NPX", fake_cdk(installed, script))
+    with pytest.raises(Refusal, match=r"cdk bootstrap: exit 1: .*no such subnet") as caught:
+        deploy(installed)
+    assert "\n" not in str(caught.value)
+    assert str(installed / "bootstrap.log") in str(caught.value)
+
+
+def test_without_the_command_line_the_remedy_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toolkit, "CDK", tmp_path / "cdk")
+    with pytest.raises(Refusal, match="run scripts/setup"):
+        deploy(tmp_path)
+
+
+def test_a_wrong_experiment_is_refused_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("version: 1\n", encoding="utf-8")
+    assert rehearse.main(["--experiment", str(wrong)]) == 2
+    assert "wrong.yaml" in capsys.readouterr().err
+
+
+ADMINISTRATOR = "arn:aws:iam::aws:policy/AdministratorAccess"
+READING = "arn:aws:iam::aws:policy/ReadOnlyAccess"
+EXECUTION = f"arn:aws:iam::{DEFAULT_ACCOUNT}:policy/speculation-execution"
+BOUNDARY = f"arn:aws:iam::{DEFAULT_ACCOUNT}:policy/speculation-boundary"
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with rehearsal_server() as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def policies(endpoint: str) -> Policies:
+    return deploy_policies(client("cloudformation", endpoint=endpoint, region=REGION))
+
+
+def carrying(policies: list[str], boundary: str = "") -> dict[str, Any]:
+    body = role("cloudformation.amazonaws.com")
+    properties = {**body["Properties"], "ManagedPolicyArns": policies}
+    return {**body, "Properties": properties | ({"PermissionsBoundary": boundary} if boundary else {})}
+
+
+@pytest.fixture(scope="module")
+def asked(endpoint: str, policies: Policies) -> Callable[[str, dict[str, Any]], int]:
+    """How many roles were asked, of these in a stack of that name."""
+    cloudformation, iam = (
+        client(name, endpoint=endpoint, region=REGION) for name in ("cloudformation", "iam")
+    )
+    numbers = count()
+
+    def ask(stack: str, roles: dict[str, Any]) -> int:
+        template = {"Resources": roles}
+        made = StackTemplate(
+            name=f"roles-{next(numbers)}", body=json.dumps(template), template=template, tags={}
+        )
+        create(made, cloudformation)
+        resources = account_of(made, cloudformation, account=DEFAULT_ACCOUNT, region=REGION)
+        return check_roles([replace(one, stack=stack) for one in resources], policies, iam)
+
+    return ask
+
+
+def test_the_flags_name_the_committed_policies(endpoint: str, policies: Policies) -> None:
+    assert policies.flags == (
+        "--cloudformation-execution-policies",
+        EXECUTION,
+        "--custom-permissions-boundary",
+        "speculation-boundary",
+    )
+    iam = client("iam", endpoint=endpoint, region=REGION)
+    for arn in (EXECUTION, BOUNDARY):
+        assert iam.get_policy(PolicyArn=arn)["Policy"]["Arn"] == arn
+    assert policies.boundary_arn == BOUNDARY
+
+
+def test_a_bootstrap_held_to_the_policies_passes(asked: Callable[[str, dict[str, Any]], int]) -> None:
+    roles = {EXECUTION_ROLE: carrying([EXECUTION], BOUNDARY), "LookupRole": carrying([READING])}
+    assert asked(BOOTSTRAP_STACK, roles) == 2
+
+
+@pytest.mark.parametrize(
+    ("logical_id", "policies_of_role", "boundary", "message"),
+    [
+        (
+            EXECUTION_ROLE,
+            [ADMINISTRATOR],
+            BOUNDARY,
+            "policies: .*AdministratorAccess, not .*speculation-execution",
+        ),
+        (EXECUTION_ROLE, [EXECUTION, ADMINISTRATOR], BOUNDARY, "policies: .*AdministratorAccess"),
+        (EXECUTION_ROLE, [], BOUNDARY, "policies: none, not .*speculation-execution"),
+        (EXECUTION_ROLE, [EXECUTION], "", "permissions boundary: none, not .*speculation-boundary"),
+        (EXECUTION_ROLE, [EXECUTION], EXECUTION, "permissions boundary: .*execution, not .*boundary"),
+        (
+            "LookupRole",
+            [ADMINISTRATOR],
+            "",
+            "policies beyond AWS's for reading: .*AdministratorAccess, not none",
+        ),
+    ],
+)
+def test_a_bootstrap_that_could_do_more_is_refused(
+    asked: Callable[[str, dict[str, Any]], int],
+    logical_id: str,
+    policies_of_role: list[str],
+    boundary: str,
+    message: str,
+) -> None:
+    with pytest.raises(Refusal, match=message) as caught:
+        asked(BOOTSTRAP_STACK, {logical_id: carrying(policies_of_role, boundary)})
+    assert "\n" not in str(caught.value)
+
+
+def test_roles_of_the_stacks_are_inside_the_boundary_whatever_they_may_do(
+    asked: Callable[[str, dict[str, Any]], int],
+) -> None:
+    assert asked("qwen3-32b-nodes", {"Node": carrying([READING], BOUNDARY)}) == 1
+    with pytest.raises(Refusal, match=r"stack other: role .*: permissions boundary: none"):
+        asked("other", {"Node": carrying([READING])})

