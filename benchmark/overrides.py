@@ -63,6 +63,6 @@ def declared(raw: RawRun, of_arms: Mapping[str, Mapping[str, Any]]) -> RawRun:
         return raw
     assumed = {name: k + 1 for name, k in of_arms["speculative_tokens"].items()}
     per_step = {**assumed, **of_arms["max_tokens_per_step"]}
-    changed = overridden(from_dict(raw.plan), {**of_arms, "max_tokens_per_step": per_step})
-    last = replace(raw.sittings[-1], plan=changed.to_dict())
+    changed = overridden(raw.plan, {**of_arms, "max_tokens_per_step": per_step})
+    last = replace(raw.sittings[-1], plan=changed)
     return replace(raw, sittings=(*raw.sittings[:-1], last))

@@ -15,7 +15,7 @@ from benchmark.analyse.forecast import Sample
 from benchmark.analyse.samples import sample
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
-from benchmark.plan import Arm, Plan, from_dict
+from benchmark.plan import Arm, Plan
 
 
 def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
     Raises ResultsError where the run cannot tell: no plain arm, no speculating arm, nothing known by position.
     """
     wishes = wishes or Wishes()
-    plan = from_dict(raw.plan)
+    plan = raw.plan
     plain = next((arm for arm in (plan.arm(plan.baseline), *plan.arms) if not arm.speculative_tokens), None)
     speculating = [arm for arm in plan.arms if arm.speculative_tokens]
     if plain is None or not speculating:

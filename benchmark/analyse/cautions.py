@@ -9,7 +9,7 @@ from benchmark.analyse.cells import token_source
 from benchmark.analyse.comparison import MIN_PROMPTS
 from benchmark.measure.journal import RawRun
 from benchmark.measure.lag import LIMIT_S
-from benchmark.plan import Plan, from_dict
+from benchmark.plan import Plan
 
 
 def is_aa(plan: Plan) -> bool:
@@ -59,7 +59,7 @@ def _of_records(raw: RawRun) -> Iterator[str]:
             f"{arm}: the emulator knows no acceptance for {', '.join(classes)} and makes it up: no verdict there, and "
             "nothing follows for your prompts"
         )
-    prices = [from_dict(sitting.plan).prices for sitting in raw.sittings]
+    prices = [sitting.plan.prices for sitting in raw.sittings]
     for arm, price in prices[-1].items():
         if (first := prices[0].get(arm)) != price:
             yield f"{arm}: ${_price(first)} an hour when the run began, ${_price(price)} now: costs are by the last price"

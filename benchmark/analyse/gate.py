@@ -12,7 +12,6 @@ from benchmark.analyse.two_runs import compare_runs
 from benchmark.errors import ResultsError
 from benchmark.measure.extent import extent
 from benchmark.measure.journal import RawRun
-from benchmark.plan import from_dict
 
 
 def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float) -> dict[str, Any]:
@@ -56,7 +55,7 @@ def _refuse_other_origin(baseline: RawRun, run: RawRun) -> None:
 
 
 def _incomplete(baseline: RawRun, run: RawRun) -> Iterator[str]:
-    size = extent(from_dict(run.plan), run)
+    size = extent(run.plan, run)
     if not size.complete:
         yield f"the run is not finished: {len(run.requests)} requests recorded; go on with the same command"
     for arm in _arms(baseline):
@@ -89,7 +88,7 @@ def _failing(errors: list[dict[str, Any]], more_errors: float) -> Iterator[str]:
 
 
 def _arms(raw: RawRun) -> list[str]:
-    return [arm["name"] for arm in raw.plan["arms"]]
+    return [arm.name for arm in raw.plan.arms]
 
 
 def _error_rate(raw: RawRun, arm: str) -> float:

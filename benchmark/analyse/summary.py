@@ -55,7 +55,7 @@ from benchmark.analyse.explanation import explain
 from benchmark.measure.extent import extent
 from benchmark.measure.journal import RawRun
 from benchmark.metrics import COMPARED
-from benchmark.plan import Load, Plan, from_dict
+from benchmark.plan import Load, Plan
 from benchmark.writing import write_whole
 
 FILE_NAME = "summary.json"
@@ -64,7 +64,7 @@ _HEADLINE = COMPARED[0].name
 
 def summarise(raw: RawRun) -> dict[str, Any]:
     """The summary of a run, finished or not."""
-    plan = from_dict(raw.plan)
+    plan = raw.plan
     cells = sort_out(plan, raw)
     comparisons = list(_comparisons(cells))
     for _, together in groupby(comparisons, key=_load):

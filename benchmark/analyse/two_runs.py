@@ -18,7 +18,7 @@ from benchmark.analyse.values import request_values
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
 from benchmark.metrics import COMPARED, Metric
-from benchmark.plan import Arm, Plan, from_dict
+from benchmark.plan import Arm, Plan
 
 _METRIC = COMPARED[0]
 _MAY_DIFFER = ("max_tokens", "temperature", "extra_body", "ignore_eos", "simultaneous")
@@ -36,7 +36,7 @@ def compare_runs(old: RawRun, new: RawRun) -> dict[str, Any]:
 
     Raises ResultsError where the plans differ in model or prompts or share no arm or no load.
     """
-    plans = [from_dict(raw.plan) for raw in (old, new)]
+    plans = [raw.plan for raw in (old, new)]
     _refuse(plans[0], plans[1])
     runs = tuple(sort_out(plan, raw) for plan, raw in zip(plans, (old, new), strict=True))
     places = [place for place in runs[1].places if place in set(runs[0].places)]

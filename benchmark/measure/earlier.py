@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from benchmark.errors import PlanError, ResultsError
+from benchmark.errors import ResultsError
 from benchmark.measure import journal
 from benchmark.measure.extent import loaded_s, requests_per_round
 from benchmark.measure.journal import LeftOut
 from benchmark.measure.records import BlockRecord, Provenance, RunRecord
 from benchmark.measure.schedule import Block, Pair, Turn
-from benchmark.plan import Plan, from_dict
+from benchmark.plan import Plan
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Earlier:
 
     def repriced(self, plan: Plan) -> bool:
         """Whether an arm's price is not what the last sitting's plan says."""
-        return from_dict(self.sittings[-1].plan).prices != plan.prices
+        return self.sittings[-1].plan.prices != plan.prices
 
     def check_provenance(self, now: Provenance) -> None:
         """Raises ResultsError where new requests would mix with others of another kind."""
@@ -73,18 +73,10 @@ def earlier(plan: Plan, out: Path) -> Earlier:
         elif record.phase == "measured":
             found.done.add((record.pair_id, record.arm))
             found.in_round[record.round] = found.in_round.get(record.round, 0) + 1
-    if not found.sittings or _identity(found.sittings[0]) != plan.sha256():
+    if not found.sittings or found.sittings[0].plan.sha256() != plan.sha256():
         whose = found.sittings[0].run if found.sittings else "nobody"
         raise ResultsError(
             f"{out}: holds run {whose} of another plan or other options; choose another --out, or repeat the "
             "command that began it"
         )
     return found
-
-
-def _identity(opening: RunRecord) -> str | None:
-    """Made from the plan itself: an earlier version's hash held the prices too."""
-    try:
-        return from_dict(opening.plan).sha256()
-    except PlanError:
-        return None

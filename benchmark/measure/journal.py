@@ -9,16 +9,16 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from benchmark.errors import ResultsError, StorageError
-from benchmark.measure.checking import Belonging, without_secrets
+from benchmark.measure.checking import Belonging
 from benchmark.measure.records import BlockRecord, Record, RequestRecord, RunRecord, from_json, to_json
+from benchmark.plan import Plan
 from benchmark.reading import MOST_LINE_BYTES, json_of, lines_of
 
 FILE_NAME = "requests.jsonl"
@@ -60,7 +60,7 @@ class RawRun:
     """Which lines could not be used, in a sentence."""
 
     @property
-    def plan(self) -> Mapping[str, Any]:
+    def plan(self) -> Plan:
         """The last sitting's: between sittings addresses and prices may change, and nothing else."""
         return self.sittings[-1].plan
 
@@ -69,19 +69,14 @@ class RawRun:
         """By arm, the classes whose acceptance an emulated endpoint made up in any sitting."""
         found: dict[str, tuple[str, ...]] = {}
         for sitting in self.sittings:
-            said = sitting.made_up if isinstance(sitting.made_up, dict) else {}
-            for arm, classes in said.items():
-                found[arm] = tuple(dict.fromkeys((*found.get(arm, ()), *_texts(classes))))
+            for arm, classes in (sitting.made_up or {}).items():
+                found[arm] = tuple(dict.fromkeys((*found.get(arm, ()), *classes)))
         return found
 
     @property
     def cautions(self) -> tuple[str, ...]:
         """What emulated endpoints said against their own timings, each once."""
-        return tuple(dict.fromkeys(text for sitting in self.sittings for text in _texts(sitting.cautions)))
-
-
-def _texts(value: Any) -> list[str]:
-    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
+        return tuple(dict.fromkeys(text for sitting in self.sittings for text in sitting.cautions or ()))
 
 
 def read(folder: Path) -> RawRun:
@@ -136,7 +131,7 @@ def _belonging(path: Path) -> Belonging | None:
         with suppress(ValueError):
             record = _record(line)
             if isinstance(record, RunRecord):
-                return Belonging(without_secrets(record))
+                return Belonging(record)
     return None
 
 

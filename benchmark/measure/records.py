@@ -3,6 +3,9 @@
 Three kinds: `run`, written each time the run is started or resumed; `request`, one for each request; `block`,
 what was seen around a block of requests to one arm once it has ended.
 Times are seconds; `started_unix_s` is wall time, everything else is taken from a monotonic clock.
+
+The types of the fields are what a line is held to when it is read. An answer with impossible numbers is another
+matter: it was asked, and counts as failed (`benchmark.measure.plausible`).
 """
 
 from __future__ import annotations
@@ -10,12 +13,25 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
+from reprlib import repr as shown
 from sys import intern
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-Phase = Literal["warmup", "measured"]
-Provenance = Literal["measured", "emulated"]
-Api = Literal["chat", "completions"]
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    Field,
+    InstanceOf,
+    PlainValidator,
+    SkipValidation,
+    TypeAdapter,
+    ValidationError,
+)
+
+from benchmark.errors import PlanError
+from benchmark.measure.counts import MOST_TOKENS
+from benchmark.plan import Plan, from_dict, without_credentials
 
 COUNTED_GENERATED = "vllm:generation_tokens_total"
 """Counts tokens, or, on engines before vLLM's V1, the steps of each sequence (`benchmark.analyse.drafts`)."""
@@ -24,30 +40,68 @@ COUNTED_DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
 COUNTED_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 COUNTED_PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 """Its key ends in the position within the draft, from 0: `.../0`."""
-_RENAMED = {"class_": "class"}
-_FORMER = {"spec_stats": "speculation"}
-"""What a key was called in older journals."""
+
+
+def _shared(name: str) -> str:
+    """A name that many records repeat, kept once. Raises ValueError where a terminal would act on it."""
+    if not name.isprintable():
+        raise ValueError
+    return intern(name)
+
+
+def _packed(code: str) -> PlainValidator:
+    """A list of numbers as an array of this type code: a run may hold millions of them."""
+
+    def packed(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise ValueError
+        return array(code, value)
+
+    return PlainValidator(packed)
+
+
+def _plan(content: Any) -> Plan:
+    """Without user names and passwords in the addresses of arms, as older runs may hold them."""
+    if isinstance(content, dict) and isinstance(arms := content.get("arms"), list):
+        known = [a | {"url": without_credentials(a.get("url"))} if isinstance(a, dict) else a for a in arms]
+        content = {**content, "arms": known}
+    return from_dict(content)
+
+
+Phase = Literal["warmup", "measured"]
+Provenance = Literal["measured", "emulated"]
+Api = Literal["chat", "completions"]
+Name = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_shared)]
+RunId = Annotated[str, Field(max_length=1000, pattern=r"^[^/.][^/]*$"), AfterValidator(_shared)]
+Text = InstanceOf[str]
+MOST_ROUNDS = 1_000_000
+Ordinal = Annotated[int, Field(strict=True, ge=1, le=MOST_ROUNDS)]
+InFlight = Annotated[int, Field(strict=True, ge=1, le=MOST_TOKENS)]
+Seconds = Annotated[float, Field(strict=True, ge=0, le=1e7)]
+"""No request and no block takes longer."""
+Moment = Annotated[float, Field(strict=True, ge=0, le=1e11)]
+Counters = Mapping[str, Annotated[float, Field(strict=True, ge=0, le=1e18)]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """Start of a run, or of its continuation."""
 
-    run: str
-    sitting: int
+    run: RunId
+    sitting: Ordinal
     """1 at the start, one more at each continuation."""
-    started_unix_s: float
+    started_unix_s: Moment
     provenance: Provenance
-    plan: Mapping[str, Any]
-    plan_sha256: str
-    owned_by: Mapping[str, str]
+    plan: Annotated[Plan, PlainValidator(_plan)]
+    plan_sha256: Name
+    owned_by: Mapping[str, Text]
     """By arm: who the endpoint says owns the model."""
-    timeout_s: float
-    client: str
-    python: str
-    cautions: Sequence[str] | None = None
+    timeout_s: Seconds
+    client: Name
+    python: Name
+    cautions: Sequence[Name] | None = None
     """What emulated endpoints say against their own timings."""
-    made_up: Mapping[str, Sequence[str]] | None = None
+    made_up: Mapping[str, Sequence[Name]] | None = None
     """By arm: classes for which an emulated endpoint knows no acceptance and makes it up."""
 
 
@@ -55,44 +109,46 @@ class RunRecord:
 class RequestRecord:
     """One request: either its numbers or its `error`, never both."""
 
-    run: str
-    arm: str
-    class_: str
-    concurrency: int | None
+    run: RunId
+    arm: Name
+    class_: Annotated[Name, Field(alias="class")]
+    concurrency: InFlight | None
     """Requests in flight of the cell; None where they arrive at a rate."""
-    prompt_id: str
-    nonce: str
-    pair_id: str
+    prompt_id: Name
+    nonce: Text
+    pair_id: Name
     """The same in each arm: same prompt, same nonce."""
     phase: Phase
-    started_unix_s: float
-    ttft_s: float | None = None
-    e2e_s: float | None = None
-    chunk_s: Sequence[float] = ()
+    started_unix_s: Moment
+    ttft_s: SkipValidation[float | None] = None
+    e2e_s: SkipValidation[float | None] = None
+    chunk_s: Annotated[Sequence[float], _packed("d")] = ()
     """Arrival of each output chunk, seconds since sending."""
-    chunk_tokens: Sequence[int] | None = None
+    chunk_tokens: Annotated[Sequence[int], _packed("I")] | None = None
     """Tokens in each of them, where the server tells."""
-    stream_chunks: int | None = None
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None
-    completion_tokens: int | None = None
-    finish_reason: str | None = None
-    token_source: str | None = None
-    spec_stats: Mapping[str, Any] | None = None
-    """The server's own statistics of speculation for this request, as it sent them."""
-    text_sha256: str | None = None
-    text: str | None = None
-    error: str | None = None
+    stream_chunks: SkipValidation[int | None] = None
+    prompt_tokens: SkipValidation[int | None] = None
+    cached_tokens: SkipValidation[int | None] = None
+    completion_tokens: SkipValidation[int | None] = None
+    finish_reason: Text | None = None
+    token_source: Name | None = None
+    spec_stats: Annotated[
+        Mapping[str, Any] | None, Field(validation_alias=AliasChoices("spec_stats", "speculation"))
+    ] = None
+    """The server's own statistics of speculation for this request, as it sent them; older journals call them otherwise."""
+    text_sha256: Text | None = None
+    text: Text | None = None
+    error: Name | None = None
     """connect_refused, connect_failed, http_<status>, timeout, reset, malformed, html_page, stream_error, no_done,
     zero_tokens, implausible_usage, too_large; implausible_times is a reader's (`benchmark.measure.plausible`)."""
-    message: str | None = None
-    round: int = 1
+    message: Text | None = None
+    round: Ordinal = 1
     """Which pass over all cells it belongs to, from 1."""
-    rate_per_s: float | None = None
+    rate_per_s: Seconds | None = None
     """Mean arrival rate of the cell, open loop; None in a closed loop."""
-    scheduled_s: float | None = None
+    scheduled_s: Seconds | None = None
     """When it was to be sent, seconds since the block's start; open loop only."""
-    forced_length: bool = False
+    forced_length: Annotated[bool, Field(strict=True)] = False
     """Whether the server was told to write on beyond the end of the answer, up to max_tokens."""
     api: Api = "chat"
 
@@ -101,58 +157,52 @@ class RequestRecord:
 class BlockRecord:
     """A block of measured requests to one arm, after its end."""
 
-    run: str
-    arm: str
-    class_: str
-    concurrency: int | None
-    rate_per_s: float | None
-    round: int
-    started_unix_s: float
-    duration_s: float
-    client_lag_s: float
+    run: RunId
+    arm: Name
+    class_: Annotated[Name, Field(alias="class")]
+    concurrency: InFlight | None
+    rate_per_s: Seconds | None
+    round: Ordinal
+    started_unix_s: Moment
+    duration_s: Seconds
+    client_lag_s: Seconds
     """The longest that the client's event loop was late meanwhile: measured times may be too long by it."""
-    counters_before: Mapping[str, float] | None = None
+    counters_before: Counters | None = None
     """The server's counters of speculation, summed over label sets (`benchmark.measure.counters`)."""
-    counters_after: Mapping[str, float] | None = None
+    counters_after: Counters | None = None
 
 
 Record = RunRecord | RequestRecord | BlockRecord
 _KINDS: dict[str, type[Record]] = {"run": RunRecord, "request": RequestRecord, "block": BlockRecord}
 _KIND_OF = {type_: kind for kind, type_ in _KINDS.items()}
-_PACKED = {"chunk_s": "d", "chunk_tokens": "I"}
-"""Sequences of numbers, by the type code that keeps them small: a run may hold millions of them."""
-_REPEATED = frozenset(
-    ("run", "arm", "class_", "prompt_id", "phase", "finish_reason", "token_source", "error", "api")
-)
-"""Texts that many records share, and that are therefore kept once."""
 
 
 def to_json(record: Record) -> dict[str, Any]:
     """The JSON object of one line, `kind` first."""
-    kind = _KIND_OF[type(record)]
-    values = {_RENAMED.get(f.name, f.name): getattr(record, f.name) for f in fields(record)}
-    for name in _PACKED:
+    values = {field.name.rstrip("_"): getattr(record, field.name) for field in fields(record)}
+    if isinstance(record, RunRecord):
+        values["plan"] = record.plan.to_dict()
+    for name in ("chunk_s", "chunk_tokens"):
         if values.get(name) is not None:
             values[name] = list(values[name])
-    return {"kind": kind, **values}
+    return {"kind": _KIND_OF[type(record)], **values}
 
 
 def from_json(content: Mapping[str, Any]) -> Record:
     """The record of one line; keys that this version does not know are dropped, those that an older one did
-    not write have their defaults. Raises ValueError, or TypeError where something is missing.
+    not write have their defaults. Raises ValueError, and TypeError or OverflowError for numbers that are none.
     """
     if content.get("kind") not in _KINDS:
         raise ValueError(f"kind {content.get('kind')!r} is none of {', '.join(_KINDS)}")
-    record = _KINDS[content["kind"]]
-    values: dict[str, Any] = {}
-    for field in fields(record):
-        name = _RENAMED.get(field.name, field.name)
-        key = name if name in content else _FORMER.get(name, name)
-        if key in content:
-            values[field.name] = content[key]
-    for name, value in values.items():
-        if name in _REPEATED and isinstance(value, str):
-            values[name] = intern(value)
-        elif name in _PACKED and isinstance(value, list):
-            values[name] = array(_PACKED[name], value)
-    return record(**values)
+    try:
+        return _reader(content["kind"]).validate_python(content)
+    except ValidationError as error:
+        name = str(error.errors(include_url=False, include_context=False, include_input=False)[0]["loc"][0])
+        raise ValueError(f"{name} is {shown(content[name]) if name in content else 'missing'}") from error
+    except PlanError as error:
+        raise ValueError(f"plan: {str(error)[:200]}") from error
+
+
+@cache
+def _reader(kind: str) -> TypeAdapter[Record]:
+    return TypeAdapter(_KINDS[kind])

@@ -87,7 +87,7 @@ def _reprice(plan: Plan, book: Journal, sittings: Sequence[RunRecord]) -> None:
     """Write down prices that were changed after the last request."""
     last = sittings[-1]
     started = round(time.time(), 3)
-    book.append(replace(last, sitting=last.sitting + 1, started_unix_s=started, plan=plan.to_dict()))
+    book.append(replace(last, sitting=last.sitting + 1, started_unix_s=started, plan=plan))
 
 
 def _anything_left(plan: Plan, before: Earlier) -> bool:
@@ -150,7 +150,7 @@ def _sitting(plan: Plan, found: Mapping[str, Endpoint], timeout_s: float, before
         sitting=len(before.sittings) + 1,
         started_unix_s=round(now, 3),
         provenance=origin,
-        plan=plan.to_dict(),
+        plan=plan,
         plan_sha256=before.sittings[0].plan_sha256 if before.sittings else plan.sha256(),
         owned_by={arm: endpoint.owner for arm, endpoint in found.items()},
         cautions=[text for endpoint in found.values() for text in endpoint.cautions] or None,

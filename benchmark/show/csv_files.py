@@ -17,7 +17,6 @@ from benchmark.analyse.values import request_values
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import to_json
 from benchmark.metrics import METRICS
-from benchmark.plan import from_dict
 from benchmark.writing import write_whole
 
 REQUESTS, CELLS, COMPARISONS = "requests.csv", "cells.csv", "comparisons.csv"
@@ -68,7 +67,7 @@ def write(raw: RawRun, summary: Mapping[str, Any], folder: Path) -> list[Path]:
 
 
 def _requests(raw: RawRun) -> Iterable[Mapping[str, Any]]:
-    arms = {arm.name: arm for arm in from_dict(raw.plan).arms}
+    arms = {arm.name: arm for arm in raw.plan.arms}
     for record in raw.requests:
         yield {
             **to_json(record),

@@ -15,7 +15,6 @@ from typing import Protocol
 from benchmark.errors import PublishError
 from benchmark.measure import journal
 from benchmark.measure.records import RunRecord
-from benchmark.plan import from_dict
 from benchmark.show.publish import CloudWatch, publish, send_run_active
 
 EVERY_S = 60.0
@@ -71,7 +70,7 @@ def follow(
             publish(raw, folder, namespace=namespace, client=client, report=report)
             measured = any(record.phase == "measured" for record in raw.requests)
             if measured or clock() - begun >= GRACE_S:
-                experiment = from_dict(raw.plan).experiment
+                experiment = raw.plan.experiment
                 send_run_active(client, namespace=namespace, experiment=experiment, value=1)
                 said_on = experiment
         except PublishError as error:

@@ -20,7 +20,7 @@ from benchmark.analyse.stats import percentile
 from benchmark.analyse.values import gaps, output_tokens, request_values
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
-from benchmark.plan import Arm, Plan, from_dict
+from benchmark.plan import Arm, Plan
 from benchmark.writing import write_whole
 
 FOLDER = "llmperf"
@@ -48,7 +48,7 @@ EXTRA = ("llmperf_inter_token_latency_s", "tokens_per_chunk", "inter_chunk_laten
 
 def write(raw: RawRun, folder: Path) -> list[Path]:
     """Two files under `folder`/llmperf for each cell with a measured request. Raises StorageError."""
-    plan = from_dict(raw.plan)
+    plan = raw.plan
     written = []
     for (arm, class_, load), records in _cells(raw).items():
         place = _cell_folder(folder, arm, class_, load)

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from benchmark.errors import PublishError
 from benchmark.measure.journal import RawRun
 from benchmark.metrics import RUN_ACTIVE
-from benchmark.plan import from_dict
 from benchmark.show.datums import Parcel, calls, metrics_of, parcels, request_id
 from benchmark.show.ledger import Ledger
 from benchmark.show.quoted import CUSTOM_METRIC_MONTH, PUT_METRIC_DATA
@@ -82,7 +81,7 @@ def _publish(
     ledger = Ledger(folder)
     known = ledger.acknowledged(destination)
     measured = [r for r in raw.requests if r.phase == "measured"]
-    plan = from_dict(raw.plan)
+    plan = raw.plan
     fresh = [record for record in measured if request_id(record) not in known]
     made = sent = repeated = 0
     touched: set[tuple[str, ...]] = set()

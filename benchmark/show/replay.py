@@ -15,7 +15,7 @@ PLAN_FILE = "plan-as-run.json"
 
 def write(raw: RawRun, folder: Path) -> Path:
     """Store the run's plan, with all that the command line changed about it. Raises StorageError."""
-    return write_whole(folder / PLAN_FILE, json.dumps(raw.plan, indent=1) + "\n")
+    return write_whole(folder / PLAN_FILE, json.dumps(raw.plan.to_dict(), indent=1) + "\n")
 
 
 def command(raw: RawRun) -> str:

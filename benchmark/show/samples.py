@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
-from benchmark.plan import Plan, Prompt, from_dict
+from benchmark.plan import Plan, Prompt
 
 MOST_CHARS = 600
 """Of a text on the page; the journal has all of it."""
@@ -39,7 +39,7 @@ class Sample:
 
 def samples(raw: RawRun) -> list[Sample]:
     """One pair for each class and treatment: the first whose texts differ, else the first."""
-    plan = from_dict(raw.plan)
+    plan = raw.plan
     prompts = {prompt.id: prompt for prompt in plan.prompts}
     found = []
     for class_ in plan.classes:

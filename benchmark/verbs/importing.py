@@ -144,7 +144,7 @@ def _opening(identity: str, plan: Plan, exports: dict[str, Export], *, emulated:
         sitting=1,
         started_unix_s=started,
         provenance="emulated" if emulated else "measured",
-        plan=plan.to_dict(),
+        plan=plan,
         plan_sha256=plan.sha256(),
         owned_by={},
         timeout_s=0.0,

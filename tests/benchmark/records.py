@@ -69,7 +69,7 @@ def raw_run(*requests: RequestRecord, **plan_changes: Any) -> RawRun:
         sitting=1,
         started_unix_s=WALL,
         provenance="measured",
-        plan=plan.to_dict(),
+        plan=plan,
         plan_sha256=plan.sha256(),
         owned_by={"steady": "vllm", "spec": "vllm"},
         timeout_s=300.0,

@@ -16,7 +16,6 @@ from benchmark.measure import journal
 from benchmark.measure.earlier import earlier
 from benchmark.measure.journal import FILE_NAME
 from benchmark.measure.records import BlockRecord, RequestRecord, to_json
-from benchmark.plan import from_dict
 from benchmark.reading import MOST_LINE_BYTES
 from benchmark.show import page
 from benchmark.show.publish import publish
@@ -102,7 +101,7 @@ def read_by_all(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     assert spec["acceptance"]["tokens_per_step"] == pytest.approx(3.5)
     cloud = SimpleNamespace(meta=SimpleNamespace(endpoint_url="x"), put_metric_data=lambda **_: {})
     publish(journal.read(folder), folder, namespace="n", client=cloud)
-    before = earlier(from_dict(OPENING.plan), folder)
+    before = earlier(OPENING.plan, folder)
     assert {("chat/c2/0000", "spec"), ("chat/c2/0005", "steady")} <= before.done
     return told
 
@@ -165,7 +164,7 @@ LINES: dict[str, bytes] = {
     "a request that is there already": _request(pair_id="chat/c2/0003"),
     "an error with a name to act on": _request(error="\x1b[31mred", message="\x1b]0;t\x07"),
     "a sitting of another plan": json.dumps(
-        KINDS["run"] | {"plan": {**OPENING.plan, "seed": 7}, "sitting": 2}
+        KINDS["run"] | {"plan": {**OPENING.plan.to_dict(), "seed": 7}, "sitting": 2}
     ).encode(),
     "an emulated sitting": json.dumps(KINDS["run"] | {"provenance": "emulated", "sitting": 2}).encode(),
     "a run id that leaves the folder": json.dumps(KINDS["run"] | {"run": "../../x"}).encode(),

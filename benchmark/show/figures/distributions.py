@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from benchmark.analyse.stats import percentile
 from benchmark.measure.journal import RawRun
 from benchmark.metrics import INTER_CHUNK_LATENCY, TPOT, TTFT, Metric
-from benchmark.plan import Plan, from_dict
+from benchmark.plan import Plan
 from benchmark.show.figures import series
 from benchmark.show.figures.canvas import Figure, Look, Panel, looks, panel
 from benchmark.show.wording import load_of, load_text
@@ -34,7 +34,7 @@ Curves = Sequence[tuple[Look, Sequence[float]]]
 
 def figures(raw: RawRun, summary: Mapping[str, Any]) -> list[Figure]:
     """Cumulated shares of three metrics, and tokens per step where an arm speculates."""
-    plan = from_dict(raw.plan)
+    plan = raw.plan
     arms = looks([arm.name for arm in plan.arms])
     found = []
     for metric, title, over in SHOWN:

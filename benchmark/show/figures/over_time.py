@@ -11,7 +11,7 @@ from benchmark.analyse.stats import percentile
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import E2E, TPOT, TTFT, Metric
-from benchmark.plan import Load, Plan, from_dict
+from benchmark.plan import Load, Plan
 from benchmark.show.figures import series
 from benchmark.show.figures.canvas import FAILED, Figure, Look, Panel, looks, panel
 from benchmark.show.wording import load_text
@@ -30,7 +30,7 @@ CAPTION = (
 
 def figures(raw: RawRun) -> list[Figure]:
     """A figure for each metric with a value."""
-    plan = from_dict(raw.plan)
+    plan = raw.plan
     cells = series.cells_of(raw)
     arms = looks([arm.name for arm in plan.arms])
     found: list[Figure] = []

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -75,8 +74,7 @@ def test_what_cannot_be_judged_does_not_pass(run: RawRun) -> None:
 
 
 def test_an_arm_that_is_gone_is_refused(run: RawRun) -> None:
-    plan = run.sittings[0].plan
-    alone: dict[str, Any] = {**plan, "arms": plan["arms"][:1]}
+    alone = run.plan.model_copy(update={"arms": run.plan.arms[:1]})
     without = RawRun(
         (replace(run.sittings[0], plan=alone),), tuple(r for r in run.requests if r.arm == "steady")
     )

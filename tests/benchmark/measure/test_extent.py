@@ -3,7 +3,6 @@ from __future__ import annotations
 from benchmark.measure.extent import extent
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import BlockRecord
-from benchmark.plan import from_dict
 from tests.benchmark.records import answered, raw_run
 
 
@@ -22,7 +21,7 @@ def block(duration_s: float) -> BlockRecord:
 
 
 def of(raw: RawRun, *blocks: BlockRecord) -> tuple[int, bool]:
-    found = extent(from_dict(dict(raw.sittings[0].plan)), RawRun(raw.sittings, raw.requests, blocks))
+    found = extent(raw.plan, RawRun(raw.sittings, raw.requests, blocks))
     return found.requests_planned, found.complete
 
 

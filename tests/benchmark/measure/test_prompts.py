@@ -35,8 +35,7 @@ def test_prompts_and_addresses_are_enough(endpoint: Endpoint, tmp_path: Path) ->
         ("chat", "chat", 9),
         ("raw", "completions", 3),
     }
-    plan = raw.sittings[0].plan
-    assert (plan["baseline"], plan["seed"], plan["concurrency"]) == ("steady", 7, [1, 2])
+    assert (raw.plan.baseline, raw.plan.seed, raw.plan.concurrency) == ("steady", 7, (1, 2))
 
 
 def test_what_is_declared_about_an_arm_is_in_the_plan(endpoint: Endpoint, tmp_path: Path) -> None:
@@ -51,11 +50,11 @@ def test_what_is_declared_about_an_arm_is_in_the_plan(endpoint: Endpoint, tmp_pa
         "tpot_s=0.03",
     )
     assert main(command(endpoint, tmp_path, "--requests", "1", *told)) == 0
-    plan = journal.read(tmp_path / "out").sittings[0].plan
-    steady, spec = plan["arms"]
-    assert (spec["speculative_tokens"], spec["max_tokens_per_step"], spec["usd_per_hour"]) == (7, 8, 17.5)
-    assert steady["max_tokens_per_step"] == 9, "undeclared and no baseline: a step may yield anything"
-    assert (plan["baseline"], plan["slo"]) == ("spec", {"tpot_s": 0.03})
+    plan = journal.read(tmp_path / "out").plan
+    steady, spec = plan.arms
+    assert (spec.speculative_tokens, spec.max_tokens_per_step, spec.usd_per_hour) == (7, 8, 17.5)
+    assert steady.max_tokens_per_step == 9, "undeclared and no baseline: a step may yield anything"
+    assert (plan.baseline, plan.slo) == ("spec", {"tpot_s": 0.03})
 
 
 def test_what_a_plan_would_say_must_be_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

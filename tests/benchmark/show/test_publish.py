@@ -18,7 +18,6 @@ import pytest
 from benchmark.__main__ import main
 from benchmark.errors import PublishError
 from benchmark.metrics import METRICS, PUBLISHED
-from benchmark.plan import from_dict
 from benchmark.show.datums import MAX_BYTES, MAX_DATA, MAX_VALUES, calls, parcels
 from benchmark.show.publish import cloudwatch, publish
 from tests.benchmark.records import WALL, answered, failed, raw_run, store
@@ -134,7 +133,7 @@ def test_calls_stay_within_cloudwatchs_limits() -> None:
         for i in range(400)
     ]
     raw = raw_run(*records)
-    made = list(calls(parcels(from_dict(raw.sittings[0].plan), records)))
+    made = list(calls(parcels(raw.plan, records)))
     ids = [id_ for call in made for parcel in call for id_ in parcel.request_ids]
     assert len(ids) == len(set(ids)) == 400
     for call in made:
@@ -146,7 +145,7 @@ def test_calls_stay_within_cloudwatchs_limits() -> None:
 
 def test_each_metric_has_the_registrys_unit_and_dimensions_and_nothing_else() -> None:
     raw = raw_run(answered())
-    (parcel,) = parcels(from_dict(raw.sittings[0].plan), raw.requests)
+    (parcel,) = parcels(raw.plan, raw.requests)
     registry = {m.cloudwatch_name: m for m in METRICS}
     assert {datum["MetricName"] for datum in parcel.data} == {m.cloudwatch_name for m in PUBLISHED}
     for datum in parcel.data:
@@ -280,7 +279,7 @@ def test_the_price_is_of_calls_and_metrics_and_says_that_it_is_quoted(
 def test_an_open_loop_cell_is_published_under_its_rate() -> None:
     record = answered(concurrency=None, rate_per_s=2.5)
     raw = raw_run(record, rate=[2.5])
-    (parcel,) = parcels(from_dict(raw.sittings[0].plan), raw.requests)
+    (parcel,) = parcels(raw.plan, raw.requests)
     dimensions = {one["Name"]: one["Value"] for one in parcel.data[0]["Dimensions"]}
     assert dimensions == {"Experiment": "qwen3-32b", "Arm": "steady", "Class": "chat", "Concurrency": "2.5/s"}
 
