@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 from experiment.finding import Refusal
 from experiment.naming import cluster_name, namespace
 from operations import bundled_kubectl, tunnel
-from operations.aws_errors import AwsError
 from operations.deploying import deploy_command
 from operations.kubernetes import Kubernetes
 
@@ -51,15 +50,13 @@ def describe(experiment: Experiment, aws: Aws) -> dict[str, Any]:
     Raises `Refusal` when there is none, or it is not ready.
     """
     name = cluster_name(experiment)
-    try:
-        described: dict[str, Any] = aws.client("eks").describe_cluster(name=name)["cluster"]
-    except AwsError as error:
-        if error.code != "ResourceNotFoundException":
-            raise
+    found = aws.client("eks").find("describe_cluster", "ResourceNotFoundException", name=name)
+    if found is None:
         raise Refusal(
             f"cluster {name}: none in account {aws.account}, {aws.region}; deploy it ({deploy_command(experiment.name)}), or check "
             "AWS_PROFILE and cluster.region"
-        ) from None
+        )
+    described: dict[str, Any] = found["cluster"]
     if described["status"] not in ("ACTIVE", "UPDATING"):
         raise Refusal(
             f"cluster {name}: is {described['status']}; wait for CloudFormation to end, then run this again"

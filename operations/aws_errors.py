@@ -9,7 +9,7 @@ import re
 
 from botocore import exceptions as faults
 
-from experiment.finding import Finding, Outside
+from experiment.finding import Finding, Outside, shortened
 
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 UNKNOWN_KEYS = {
@@ -31,7 +31,6 @@ NOT_ALLOWED = {
 }
 THROTTLED = {
     "BandwidthLimitExceeded",
-    "LimitExceededException",
     "PriorRequestNotComplete",
     "RequestLimitExceeded",
     "RequestThrottled",
@@ -56,17 +55,9 @@ BUSY = {
 }
 
 _ACTION = re.compile(r"not authorized to perform:? ([\w-]+:\w+)(?: on resource:? ([^\s,]+))?")
-_NO_CREDENTIALS = (
-    faults.NoCredentialsError,
-    faults.PartialCredentialsError,
-    faults.CredentialRetrievalError,
-)
-_STALE_LOGIN = (
-    faults.SSOError,
-    faults.TokenRetrievalError,
-    faults.LoginError if hasattr(faults, "LoginError") else faults.SSOError,
-)
-_UNREACHABLE = (faults.HTTPClientError, faults.ConnectionError)
+_NO_CREDENTIALS = faults.NoCredentialsError, faults.PartialCredentialsError, faults.CredentialRetrievalError
+_STALE_LOGIN = faults.SSOError, faults.TokenRetrievalError, faults.LoginError
+_UNREACHABLE = faults.HTTPClientError, faults.ConnectionError
 
 
 class AwsError(Outside):
@@ -86,9 +77,8 @@ def translate(error: Exception, *, action: str, region: str) -> AwsError:
         why, remedy = _refusal(code, _flat(str(body.get("Message", ""))), action)
         return AwsError(Finding(where, None, why, remedy), code)
     if isinstance(error, faults.NoRegionError | faults.InvalidRegionError):
-        return AwsError(
-            Finding(action, None, f"region {region!r} is none", "set cluster.region of the experiment")
-        )
+        why = f"region {region!r} is none"
+        return AwsError(Finding(action, None, why, "set cluster.region of the experiment"))
     return AwsError(Finding(where, None, *_fault(error)))
 
 
@@ -108,7 +98,7 @@ def _fault(error: Exception) -> tuple[str, str]:
 
 def foreign(why: str, *, action: str, region: str) -> AwsError:
     """The finding for an answer with status 200 that AWS did not give, or a client that could not be made."""
-    why = _cut(_flat(why), 120)
+    why = shortened(_flat(why), 120)
     if action.endswith(":CreateClient"):
         why = f"cannot be made ({why})"
         remedy = "check AWS_PROFILE, AWS_ENDPOINT_URL and ~/.aws/config"
@@ -130,9 +120,7 @@ def _refusal(code: str, message: str, action: str) -> tuple[str, str]:
         right = named[1] if named else action
         resource = f" on {named[2]}" if named and named[2] and named[2] != "*" else ""
         return "not allowed", f"let whoever runs this do {right}{resource}, or use another AWS_PROFILE"
-    if code in THROTTLED and (
-        "hrottl" in code + message or "ate exceeded" in message or code != "LimitExceededException"
-    ):
+    if code in THROTTLED or "ate exceeded" in message:  # a limit of another kind has the same code
         why = "AWS throttles the account, also after several tries"
         return why, "wait a minute, then run this again"
     if code in NOT_ENABLED:
@@ -143,16 +131,11 @@ def _refusal(code: str, message: str, action: str) -> tuple[str, str]:
     if message.startswith("<"):
         remedy = "check AWS_ENDPOINT_URL, network and proxy"
         return f"a page answers with HTTP {code}, not AWS", remedy
-    return f"{code}: {_cut(message)}", ""
+    return f"{code}: {shortened(message, 300)}", ""
 
 
 def _short(error: Exception) -> str:
-    return _cut(_flat(str(error)), 120)
-
-
-def _cut(text: str, most: int = 300) -> str:
-    """A proxy between us and AWS may answer with a page."""
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+    return shortened(_flat(str(error)), 120)
 
 
 def _flat(text: str) -> str:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from experiment.naming import bucket
 from infra.naming import container_insights_log_groups, control_plane_log_group
-from operations.aws_errors import AwsError
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -38,17 +37,8 @@ def delete_log_groups(experiment: Experiment, aws: Aws) -> list[str]:
 def buckets(experiment: Experiment, aws: Aws) -> list[str]:
     """Buckets of the storage stack that exist."""
     names = [bucket(experiment, purpose, aws.account) for purpose in ("checkpoints", "artifacts", "results")]
-    return [name for name in names if _is_there(name, aws)]
-
-
-def _is_there(name: str, aws: Aws) -> bool:
-    try:
-        aws.client("s3").head_bucket(Bucket=name)
-    except AwsError as error:
-        if error.code in _NOT_THERE:
-            return False
-        raise
-    return True
+    s3 = aws.client("s3")
+    return [name for name in names if s3.find("head_bucket", *_NOT_THERE, Bucket=name) is not None]
 
 
 def commands(groups: list[str], stores: list[str], *, region: str) -> list[str]:

@@ -82,26 +82,20 @@ def read(experiment: Experiment, aws: Aws) -> Group:
 
 
 def _described(experiment: Experiment, aws: Aws, name: str) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = aws.client("eks").describe_nodegroup(
-            clusterName=cluster_name(experiment), nodegroupName=name
-        )["nodegroup"]
-    except AwsError as error:
-        if error.code == "ResourceNotFoundException":
-            return None
-        raise
-    return found
+    found = aws.client("eks").find(
+        "describe_nodegroup",
+        "ResourceNotFoundException",
+        clusterName=cluster_name(experiment),
+        nodegroupName=name,
+    )
+    return found["nodegroup"] if found else None
 
 
 def _standing(experiment: Experiment, aws: Aws) -> dict[str, Any] | None:
     """A Trn2 group of this cluster by whatever zone and purchase; while one replaces another, that which has nodes."""
     eks, cluster = aws.client("eks"), cluster_name(experiment)
-    try:
-        eks.describe_cluster(name=cluster)
-    except AwsError as error:
-        if error.code == "ResourceNotFoundException":
-            return None
-        raise
+    if eks.find("describe_cluster", "ResourceNotFoundException", name=cluster) is None:
+        return None
     names = [
         name
         for name in eks.every("list_nodegroups", "nodegroups", clusterName=cluster)
@@ -217,18 +211,20 @@ def _daily_target(experiment: Experiment, aws: Aws) -> dict[str, Any]:
 def _prove_allowed(experiment: Experiment, role_arn: str, group: Group, aws: Aws) -> None:
     """`Refusal` unless IAM says that the schedules' role may change the group, boundaries included."""
     action, role = "eks:UpdateNodegroupConfig", role_arn.rpartition("/")[2]
-    try:
-        answer = aws.client("iam").simulate_principal_policy(
-            PolicySourceArn=role_arn, ActionNames=[action], ResourceArns=[group.arn]
-        )
-    except AwsError as error:
-        if error.code not in ("NoSuchEntity", "NoSuchEntityException"):
-            raise
+    answer = aws.client("iam").find(
+        "simulate_principal_policy",
+        "NoSuchEntity",
+        "NoSuchEntityException",
+        PolicySourceArn=role_arn,
+        ActionNames=[action],
+        ResourceArns=[group.arn],
+    )
+    if answer is None:
         raise Refusal(
             f"role {role}: does not exist, {_NO_NODES}; delete the nodes stack and deploy it again (aws cloudformation "
             f"delete-stack --stack-name {stack_name(experiment, 'nodes')} --region {aws.region}, then "
             f"{deploy_command(experiment.name)})"
-        ) from None
+        )
     (result,) = answer["EvaluationResults"]
     if result["EvalDecision"] != "allowed":
         raise Refusal(
@@ -258,26 +254,20 @@ def replaced_role(experiment: Experiment, aws: Aws) -> str | None:
 
 
 def _schedule(experiment: Experiment, aws: Aws, name: str) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = aws.client("scheduler").get_schedule(
-            Name=name, GroupName=schedule_group(experiment)
-        )
-    except AwsError as error:
-        if error.code == "ResourceNotFoundException":
-            return None
-        raise
+    found: dict[str, Any] | None = aws.client("scheduler").find(
+        "get_schedule", "ResourceNotFoundException", Name=name, GroupName=schedule_group(experiment)
+    )
     return found
 
 
 def forget_schedule(experiment: Experiment, aws: Aws) -> None:
     """Remove the one-time schedule, if there is one."""
-    try:
-        aws.client("scheduler").delete_schedule(
-            Name=schedule_name(experiment), GroupName=schedule_group(experiment)
-        )
-    except AwsError as error:
-        if error.code != "ResourceNotFoundException":
-            raise
+    aws.client("scheduler").find(
+        "delete_schedule",
+        "ResourceNotFoundException",
+        Name=schedule_name(experiment),
+        GroupName=schedule_group(experiment),
+    )
 
 
 def schedule_name(experiment: Experiment) -> str:

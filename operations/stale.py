@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiment.naming import COMPLETE, STALE_TAG, artifact_path, bucket
-from operations.aws_errors import AwsError
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -56,10 +55,5 @@ def _keys(aws: Aws, name: str, prefix: str) -> list[str]:
 
 def _is_free(aws: Aws, name: str, marker: str) -> bool:
     """Whether there is a marker, and without the tag."""
-    try:
-        tags = aws.client("s3").get_object_tagging(Bucket=name, Key=marker)["TagSet"]
-    except AwsError as error:
-        if error.code == "NoSuchKey":
-            return False
-        raise
-    return STALE_TAG not in {(tag["Key"], tag["Value"]) for tag in tags}
+    found = aws.client("s3").find("get_object_tagging", "NoSuchKey", Bucket=name, Key=marker)
+    return found is not None and STALE_TAG not in {(tag["Key"], tag["Value"]) for tag in found["TagSet"]}

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from experiment.finding import Finding, finding, fine
 from infra.naming import stack_name
 from operations import leftovers, stacks
-from operations.aws_errors import AwsError
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -63,13 +62,10 @@ def system_quota(aws: Aws) -> Finding:
 
 
 def _vcpus(check: str, aws: Aws, *, code: str, need: int, what: str, of: str) -> Finding:
-    try:
-        found = aws.client("service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode=code)
-        have = float(found["Quota"]["Value"])
-    except AwsError as error:
-        if error.code != "NoSuchResourceException":
-            raise
-        have = 0.0  # an account that never had a value applied
+    found = aws.client("service-quotas").find(
+        "get_service_quota", "NoSuchResourceException", ServiceCode="ec2", QuotaCode=code
+    )
+    have = float(found["Quota"]["Value"]) if found else 0.0  # an account that never had a value applied
     told = f"{have:g} vCPUs for running on-demand {what} instances, {of} {need}"
     if have >= need:
         return fine(check, told)
@@ -135,12 +131,10 @@ def what_was_left(experiment: Experiment, aws: Aws) -> Finding:
 def bootstrap(aws: Aws) -> Finding:
     """Whether `cdk bootstrap` was run here, with a version that still counts."""
     remedy = f".venv/bin/npx cdk bootstrap aws://{aws.account}/{aws.region}"
-    try:
-        parameter = aws.client("ssm").get_parameter(Name=BOOTSTRAP_PARAMETER)["Parameter"]["Value"]
-    except AwsError as error:
-        if error.code != "ParameterNotFound":
-            raise
+    found = aws.client("ssm").find("get_parameter", "ParameterNotFound", Name=BOOTSTRAP_PARAMETER)
+    if found is None:
         return finding("bootstrap", f"{aws.region} of account {aws.account} is not bootstrapped", remedy)
+    parameter = found["Parameter"]["Value"]
     if int(parameter) < BOOTSTRAP_VERSION:
         return finding("bootstrap", f"version {parameter}, {BOOTSTRAP_VERSION} or later is needed", remedy)
     return fine("bootstrap", f"version {parameter}")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from experiment.finding import Finding, finding, fine
 from infra.settings import BEFORE_BLOCK_ENDS
-from operations.aws_errors import AwsError
 from operations.clock import moment, stamp
 
 if TYPE_CHECKING:
@@ -60,13 +59,11 @@ def reserved(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
 
 def reservation(identifier: str, aws: Aws) -> dict[str, Any] | None:
     """A capacity reservation or block as EC2 describes it."""
-    try:
-        answer = aws.client("ec2").describe_capacity_reservations(CapacityReservationIds=[identifier])
-    except AwsError as error:
-        if error.code.startswith("InvalidCapacityReservationId"):
-            return None
-        raise
-    entries: list[dict[str, Any]] = answer["CapacityReservations"]
+    codes = ("InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed")
+    found = aws.client("ec2").find(
+        "describe_capacity_reservations", *codes, CapacityReservationIds=[identifier]
+    )
+    entries: list[dict[str, Any]] = found["CapacityReservations"] if found else []
     return entries[0] if entries else None
 
 

@@ -95,31 +95,22 @@ def test_a_node_image_that_the_region_lacks_is_found_before_a_cluster_is_made(ex
     assert "experiment/catalogue/node_images.py" in found.remedy
 
 
-class Addons:
+def offering(versions: dict[str, str]) -> Aws:
     """EKS that offers one version of every add-on."""
-
-    def __init__(self, offered: dict[str, str]) -> None:
-        self.offered = offered
-
-    def get_paginator(self, operation: str) -> Addons:
-        assert operation == "describe_addon_versions"
-        return self
-
-    def paginate(self, *, kubernetesVersion: str, addonName: str) -> list[dict[str, Any]]:
-        offered = [{"addonVersion": self.offered[addonName]}] if addonName in self.offered else []
-        return [{"addons": [{"addonName": addonName, "addonVersions": offered}]}]
+    client, stub = clients.stubbed("eks")
+    for name, version in sorted(versions.items()):
+        answer = {"addons": [{"addonName": name, "addonVersions": [{"addonVersion": version}]}]}
+        asked = {"kubernetesVersion": "1.35", "addonName": name}
+        stub.add_response("describe_addon_versions", answer, asked)
+    return Aws("us-east-2", make_client=lambda _: client)
 
 
 def test_an_add_on_that_is_no_longer_offered_is_found_before_a_cluster_is_made(
     experiment: Experiment,
 ) -> None:
     pinned = dict(ADDON_VERSIONS["1.35"])
-    assert (
-        versions.addons(experiment, Aws("us-east-2", make_client=lambda _: Addons(pinned))).state
-        is State.FINE
-    )
-    gone = {**pinned, "coredns": "v9"}
-    found = versions.addons(experiment, Aws("us-east-2", make_client=lambda _: Addons(gone)))
+    assert versions.addons(experiment, offering(pinned)).state is State.FINE
+    found = versions.addons(experiment, offering({**pinned, "coredns": "v9"}))
     assert found.state is State.FINDING
     assert f"does not offer coredns {pinned['coredns']} (newest: v9)" in found.said()
 

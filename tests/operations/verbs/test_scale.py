@@ -11,7 +11,7 @@ import pytest
 from experiment.naming import neuron_nodegroup
 from operations import nodegroup
 from operations.aws import Aws
-from tests.operations.clients import shared_client
+from tests.operations.clients import shared_client, stubbed
 from tests.operations.verbs.conftest import Say
 from tests.operations.world import World
 
@@ -177,20 +177,12 @@ def test_a_wrong_account_is_refused_before_anything_is_changed(world: World, say
 
 
 def test_a_group_that_eks_is_changing_is_one_line(world: World, aws: Aws) -> None:
-    from botocore.exceptions import ClientError
-
-    busy = ClientError(
-        {"Error": {"Code": "ResourceInUseException", "Message": "busy"}}, "UpdateNodegroupConfig"
-    )
-
-    class Busy:
-        def update_nodegroup_config(self, **_: Any) -> None:
-            raise busy
-
     group = nodegroup.read(world.experiment, aws)
+    eks, stub = stubbed("eks")
+    stub.add_client_error("update_nodegroup_config", "ResourceInUseException")
     with pytest.raises(
         Exception, match=f"{neuron_nodegroup(world.experiment)}: EKS is changing it .*run this again"
     ):
         nodegroup.set_size(
-            world.experiment, Aws("us-east-2", make_client=lambda _: Busy()), nodes=1, group=group
+            world.experiment, Aws("us-east-2", make_client=lambda _: eks), nodes=1, group=group
         )
