@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from experiment import Experiment
     from operations.aws import Aws
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @contextmanager

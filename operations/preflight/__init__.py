@@ -1,5 +1,1 @@
 """What must be there before anything is deployed or run: one module a matter, each finding with its remedy."""
-
-from operations.preflight.judge import judge
-
-__all__ = ["judge"]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from experiment.finding import Finding, State
 from operations.options import add_experiment, as_json, aws_of, experiment_of
-from operations.preflight import judge
+from operations.preflight.judge import judge
 from operations.preflight.web import Web
 from operations.table import table
 

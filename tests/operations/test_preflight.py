@@ -24,7 +24,8 @@ from infra.pins import ADDON_VERSIONS
 from infra.settings import Settings
 from operations.__main__ import main
 from operations.aws import Aws
-from operations.preflight import account, capacity, images, judge, network, versions
+from operations.preflight import account, capacity, images, network, versions
+from operations.preflight.judge import judge
 from operations.preflight.web import Web
 from tests.operations import clients
 from tests.operations.clients import shared_client
