@@ -16,7 +16,7 @@ from experiment.catalogue.regions import ZONES
 from operations import stacks
 from operations.aws import Aws
 from operations.aws_errors import AwsError
-from operations.options import ROOT
+from operations.deploying import ROOT
 
 if TYPE_CHECKING:
     from experiment import Experiment

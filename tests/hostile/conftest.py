@@ -7,8 +7,7 @@ from collections import Counter
 import pytest
 
 from tests.benchmark.conftest import endpoint, write_plan
-from tests.operations.conftest import account, api, aws, cluster, credentials, experiment
-from tests.operations.verbs.conftest import say, world
+from tests.operations.conftest import account, api, aws, cluster, credentials, experiment, say, world
 
 __all__ = [
     "account",

@@ -13,8 +13,8 @@ from experiment import Experiment
 from experiment.finding import Outside
 from operations import tunnel
 from operations.verbs import scale
+from tests.operations.conftest import Say
 from tests.operations.test_tunnel import HOST, Account
-from tests.operations.verbs.conftest import Say
 
 HANGS = "#!/bin/sh\nexec sleep 600\n"
 TALKS = '#!/bin/sh\necho "Waiting for connections..."\nyes "Connection accepted" | head -n 20000\ntouch "$0.done"\nexec sleep 600\n'

@@ -14,9 +14,9 @@ from operations.aws import Aws
 from operations.preflight.web import Web
 from tests.hostile.foreign import BODIES, Foreign, in_place_of
 from tests.operations.api_server import ApiServer
+from tests.operations.conftest import Say
 from tests.operations.direct import DirectKubernetes
 from tests.operations.running.test_run import Driver
-from tests.operations.verbs.conftest import Say
 from tests.operations.world import World
 
 VERBS = {

@@ -21,7 +21,7 @@ from store.files import from_json, inside
 from store.pull import pull
 from store.results import restore
 from tests.hostile.test_operations import clean, fresh
-from tests.operations.verbs.conftest import Say
+from tests.operations.conftest import Say
 from tests.operations.world import World
 from tests.store.conftest import folder, s3
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,11 +11,15 @@ from moto import mock_aws
 
 from experiment import Experiment, load
 from operations import bundled_kubectl
+from operations.__main__ import main
 from operations.aws import Aws
 from operations.kubernetes import Kubernetes
 from tests.conftest import REFERENCE
 from tests.operations.api_server import ApiServer, serving
 from tests.operations.clients import shared_client
+from tests.operations.world import World
+
+Say = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -73,3 +77,25 @@ def kubeconfig(url: str) -> dict[str, object]:
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": ""}}],
         "current-context": "test",
     }
+
+
+@pytest.fixture
+def world(experiment: Experiment, api: ApiServer, account: None, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A deployed experiment, which the verbs find by themselves."""
+    monkeypatch.setattr(Aws, "_boto_client", lambda self, service: shared_client(service, self.region))
+    world = World(experiment, api)
+    world.deploy()
+    return world
+
+
+@pytest.fixture
+def say(capfd: pytest.CaptureFixture[str]) -> Say:
+    """Exit code, stdout and stderr of a verb."""
+
+    def called(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = main(arguments)
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return called

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -425,8 +425,7 @@ def test_without_credentials_only_what_needs_none_is_checked(
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    reachable: Callable[..., Finding] = lambda *_: fine_finding("image", "")  # noqa: E731 # shorter than a function of its own
-    monkeypatch.setattr(images, "reachable", reachable)
+    monkeypatch.setattr(images, "reachable", lambda *_: fine_finding("image", ""))
     findings = list(judge(experiment, Aws("us-east-2"), Web(), now=START))
     assert [one.check for one in findings if one.check != "image"] == [
         "credentials",

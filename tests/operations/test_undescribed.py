@@ -14,7 +14,7 @@ from operations.aws import Aws
 from operations.aws_errors import AwsError
 from tests.conftest import ROOT
 from tests.operations.clients import shared_client
-from tests.operations.verbs.conftest import Say, say, world  # noqa: F401 # fixtures
+from tests.operations.conftest import Say
 from tests.operations.world import World
 
 OTHER = "ap-southeast-4"
@@ -92,7 +92,7 @@ def test_a_region_that_is_not_enabled_is_not_asked_and_one_that_is_denied_is_tol
     assert undescribed.find(experiment, aws) == ([], [])
 
 
-def test_status_tells_them_as_a_problem(world: World, say: Say) -> None:  # noqa: F811
+def test_status_tells_them_as_a_problem(world: World, say: Say) -> None:
     code, out, _ = say("status", "--json")
     assert (code, json.loads(out)["undescribed"]) == (0, {"stacks": [], "untold": []})
     deploy("renamed", OTHER, "cluster")
@@ -117,8 +117,8 @@ def test_an_identity_that_may_not_ask_for_regions_is_told_so_and_its_own_region_
 
 
 def test_cost_tells_them_when_it_asks_aws(
-    world: World,  # noqa: F811
-    say: Say,  # noqa: F811
+    world: World,
+    say: Say,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -130,7 +130,7 @@ def test_cost_tells_them_when_it_asks_aws(
     assert (code, "scripts/teardown --name renamed --region ap-southeast-4" in err) == (0, True)
 
 
-def test_teardown_removes_what_no_file_describes_and_nothing_else(world: World, say: Say) -> None:  # noqa: F811
+def test_teardown_removes_what_no_file_describes_and_nothing_else(world: World, say: Say) -> None:
     deploy("renamed", OTHER, "cluster", "nodes")
     deploy("renamed", "us-east-2", "cluster")
     deploy("qwen3-32b", "us-east-2", "cluster")
@@ -147,8 +147,8 @@ def test_teardown_removes_what_no_file_describes_and_nothing_else(world: World, 
 
 
 def test_a_renamed_file_of_a_deployed_experiment_is_told_by_status(
-    world: World,  # noqa: F811
-    say: Say,  # noqa: F811
+    world: World,
+    say: Say,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

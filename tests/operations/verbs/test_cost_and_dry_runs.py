@@ -13,7 +13,7 @@ from experiment import load
 from experiment.report import as_json
 from tests.conftest import ROOT
 from tests.experiment.edits import put
-from tests.operations.verbs.conftest import Say
+from tests.operations.conftest import Say
 from tests.operations.verbs.test_verbs import _rendered
 from tests.operations.world import World
 

@@ -12,7 +12,7 @@ from experiment.naming import neuron_nodegroup
 from operations import nodegroup
 from operations.aws import Aws
 from tests.operations.clients import shared_client, stubbed
-from tests.operations.verbs.conftest import Say
+from tests.operations.conftest import Say
 from tests.operations.world import World
 
 

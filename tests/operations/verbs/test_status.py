@@ -13,7 +13,7 @@ from operations import stacks
 from operations.aws import Aws
 from operations.verbs import status
 from tests.operations.clients import stubbed
-from tests.operations.verbs.conftest import Say
+from tests.operations.conftest import Say
 from tests.operations.world import World
 
 

@@ -15,7 +15,7 @@ from operations.preflight.account import what_was_left
 from operations.verbs import teardown
 from tests.operations.clients import shared_client
 from tests.operations.clock import FakeClock
-from tests.operations.verbs.conftest import Say
+from tests.operations.conftest import Say
 from tests.operations.world import World
 
 

@@ -13,7 +13,7 @@ from experiment import Experiment
 from operations.__main__ import main
 from operations.verbs import VERBS
 from tests.conftest import ROOT
-from tests.operations.verbs.conftest import Say
+from tests.operations.conftest import Say
 from tests.operations.world import World
 
 LAB = ROOT / "experiments" / "lab-tiny.yaml"
