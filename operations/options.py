@@ -10,7 +10,7 @@ from typing import Any
 
 from experiment import Experiment, load
 from experiment.finding import Misuse
-from operations.aws import Aws
+from operations.cloud.aws import Aws
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "experiments" / "qwen3-32b.yaml"

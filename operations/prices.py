@@ -17,11 +17,11 @@ from experiment.catalogue.prices import Price
 from experiment.cost import Item, running
 from experiment.files import UnreadableFile, whole_text
 from experiment.finding import Misuse, Outside
-from operations.aws_errors import AwsError
+from operations.cloud.aws import AwsError
 
 if TYPE_CHECKING:
     from experiment import Experiment
-    from operations.aws import Aws, Calls
+    from operations.cloud.aws import Aws, Calls
 
 PRICING_REGION = "us-east-1"
 """The Pricing API answers in a few regions only, for all of them

@@ -75,7 +75,7 @@ class ModelStore(Construct):
             ]
         )
         # Age says nothing: a serving arm reads the same artifact for a year. So only what was marked goes, which every
-        # run does (operations/stale.py).
+        # run does (operations/cloud/markers.py).
         stale = s3.LifecycleRule(
             tag_filters=dict([STALE_TAG]), expiration=cdk.Duration.days(settings.stale_artifact_days)
         )

@@ -59,8 +59,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _start(options: argparse.Namespace) -> int:
-    from operations.aws import Aws
-    from operations.clock import SystemClock
+    from operations.cloud.aws import Aws
+    from operations.cloud.clock import SystemClock
     from operations.delivery.starting import Starter
 
     starter = Starter(Aws(options.region), role=options.role, clock=SystemClock(), say=_say)
@@ -70,7 +70,7 @@ def _start(options: argparse.Namespace) -> int:
 
 
 def _smoke(options: argparse.Namespace) -> int:
-    from operations.access import cluster_of
+    from operations.cloud.access import cluster_of
     from operations.delivery.smoke import findings
 
     experiment, files = _reviewed(options)
@@ -84,12 +84,11 @@ def _smoke(options: argparse.Namespace) -> int:
 
 
 def _compile(options: argparse.Namespace) -> int:
-    from operations.access import cluster_of
-    from operations.clock import SystemClock
+    from operations.cloud.access import cluster_of
+    from operations.cloud.clock import SystemClock
     from operations.delivery.compiling import compile_artifacts, nothing_to_compile, prove
     from operations.running.context import Context
-    from operations.running.lease import claimed, unfinished
-    from operations.running.state import RunStore
+    from operations.running.state import RunStore, claimed, unfinished
 
     experiment, files = _reviewed(options)
     aws, clock = aws_of(experiment, options), SystemClock()

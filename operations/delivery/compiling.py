@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiment.finding import Refusal, State
-from operations import stale, storage
-from operations.running.engine import finish, or_stop_paying
-from operations.running.steps import steps, stop_paying
-from operations.verify.verifying import verify
+from operations.cloud import markers
+from operations.running.steps import finish, or_stop_paying, steps, stop_paying
+from operations.verification import verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from experiment import Experiment
-    from operations.aws import Aws
+    from operations.cloud.aws import Aws
     from operations.running.context import Context
 
 PREPARING = ("arguments", "weights", "nodes", "verify", "compile")
@@ -22,9 +21,9 @@ PREPARING = ("arguments", "weights", "nodes", "verify", "compile")
 
 def nothing_to_compile(experiment: Experiment, aws: Aws, say: Callable[[str], None]) -> bool:
     """Whether every arm has its artifact, so that no node has to start for one; those that were marked stale stay."""
-    if not all(storage.has_artifact(experiment, aws, arm) for arm in experiment.served_arms):
+    if not all(markers.has_artifact(experiment, aws, arm) for arm in experiment.served_arms):
         return False
-    for key in stale.free(experiment, aws):
+    for key in markers.free(experiment, aws):
         say(f"    artifact {key}: is some arm's again and stays")
     return True
 

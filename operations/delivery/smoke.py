@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.placeholders import PLACEHOLDERS, filled, with_tags
 from experiment.naming import BENCHMARK_NAME
-from operations.cluster_view import tools_image
+from operations.cloud.kubernetes import tools_image
 
 if TYPE_CHECKING:
     from cdk8s_charts.manifest_file import ManifestFile

@@ -7,11 +7,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from experiment.finding import Refusal
-from operations.aws import Aws
-from operations.aws_errors import AwsError
+from operations.cloud.aws import Aws, AwsError
 
 if TYPE_CHECKING:
-    from operations.clock import Clock
+    from operations.cloud.clock import Clock
 
 POLL_S = 30
 RENEW = timedelta(minutes=45)

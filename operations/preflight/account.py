@@ -1,17 +1,21 @@
-"""What the account must have: credentials, a quota, a Kubernetes version, the CDK's bootstrap."""
+"""What the account and the region must have: credentials, quotas, versions, the CDK's bootstrap, no leftovers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from experiment.catalogue.node_images import images_of
 from experiment.finding import Finding, finding, fine
 from infra.naming import stack_name
-from operations import leftovers, stacks
+from infra.pins import ADDON_VERSIONS
+from infra.settings import Settings
+from operations.cloud import cloudformation, markers
 
 if TYPE_CHECKING:
     from experiment import Experiment
-    from operations.aws import Aws
+    from operations.cloud.aws import Aws
+
 
 TRN_QUOTA = "L-2C3B7624"
 """`Running On-Demand Trn instances`, in vCPUs: the code that `aws service-quotas list-service-quotas --service-code ec2`
@@ -106,7 +110,9 @@ def kubernetes_version(experiment: Experiment, aws: Aws) -> Finding:
 
 def halfway_stacks(experiment: Experiment, aws: Aws) -> Finding:
     """Whether an earlier deployment or teardown left something that stands in the way of the next."""
-    found = stacks.halfway(stacks.deployed(experiment, aws), experiment.name, region=aws.region)
+    found = cloudformation.halfway(
+        cloudformation.deployed(experiment, aws), experiment.name, region=aws.region
+    )
     if not found:
         return fine("stacks", "none stands halfway")
     more = f" ({len(found) - 1} more: scripts/status)" if len(found) > 1 else ""
@@ -115,16 +121,16 @@ def halfway_stacks(experiment: Experiment, aws: Aws) -> Finding:
 
 def what_was_left(experiment: Experiment, aws: Aws) -> Finding:
     """Whether something stands under a name that a stack which is not there will give."""
-    there = {stack.name for stack in stacks.deployed(experiment, aws) if stack.made}
-    groups = [] if stack_name(experiment, "cluster") in there else leftovers.log_groups(experiment, aws)
-    stores = [] if stack_name(experiment, "storage") in there else leftovers.buckets(experiment, aws)
+    there = {stack.name for stack in cloudformation.deployed(experiment, aws) if stack.made}
+    groups = [] if stack_name(experiment, "cluster") in there else markers.log_groups(experiment, aws)
+    stores = [] if stack_name(experiment, "storage") in there else markers.buckets(experiment, aws)
     if not (groups or stores):
         return fine("leftovers", "nothing of an earlier deployment is in the way")
     emptied = "; copy what you need out of the buckets and empty them, all versions, first" if stores else ""
     return finding(
         "leftovers",
         f"{', '.join((*groups, *stores))}: no stack owns what the next deployment would make{emptied}",
-        " && ".join(leftovers.commands(groups, stores, region=aws.region)),
+        " && ".join(markers.commands(groups, stores, region=aws.region)),
     )
 
 
@@ -138,3 +144,58 @@ def bootstrap(aws: Aws) -> Finding:
     if int(parameter) < BOOTSTRAP_VERSION:
         return finding("bootstrap", f"version {parameter}, {BOOTSTRAP_VERSION} or later is needed", remedy)
     return fine("bootstrap", f"version {parameter}")
+
+
+def node_images(experiment: Experiment, aws: Aws) -> Finding:
+    """The images of both node groups, by the names that Amazon publishes them under
+    (https://github.com/awslabs/amazon-eks-ami/releases)."""
+    version, chosen = experiment.cluster.kubernetes, experiment.node_image
+    assert chosen is not None, "experiments without Neuron devices are not deployed"
+    images = {"neuron": chosen, "standard": images_of(version)[0]}
+    names = {
+        f"amazon-eks-node-al2023-x86_64-{variant}-{version}-v{image.date}"
+        for variant, image in images.items()
+    }
+    answer = aws.client("ec2").describe_images(
+        Owners=["amazon"], Filters=[{"Name": "name", "Values": sorted(names)}]
+    )
+    missing = names - {image["Name"] for image in answer["Images"]}
+    if not missing:
+        return fine("node images", f"release {chosen.release} with Neuron driver {chosen.neuron_driver}")
+    return finding(
+        "node images",
+        f"{aws.region} has no {', '.join(sorted(missing))}",
+        "pin a release in experiment/catalogue/node_images.py that the region offers and whose driver serves the "
+        f"runtimes: `aws ec2 describe-images --owners amazon --region {aws.region} --filters "
+        f"Name=name,Values='amazon-eks-node-al2023-x86_64-neuron-{version}-*' --query 'Images[].Name'`; the driver "
+        "stands in https://github.com/awslabs/amazon-eks-ami/releases",
+    )
+
+
+def addons(experiment: Experiment, aws: Aws) -> Finding:
+    """The pinned versions of the managed add-ons."""
+    version = experiment.cluster.kubernetes
+    wrong = []
+    for name, pinned in sorted(ADDON_VERSIONS.get(version, {}).items()):
+        offered = [
+            one["addonVersion"]
+            for entry in aws.client("eks").every(
+                "describe_addon_versions", "addons", kubernetesVersion=version, addonName=name
+            )
+            for one in entry.get("addonVersions", ())
+        ]
+        if pinned not in offered:
+            wrong.append(f"{name} {pinned} (newest: {offered[0] if offered else 'none at all'})")
+    if not wrong:
+        return fine("add-ons", f"all pinned versions are offered for {version}")
+    return finding(
+        "add-ons",
+        f"EKS {version} in {aws.region} does not offer {', '.join(wrong)}",
+        "pin an offered version in infra/pins.py, test, review",
+    )
+
+
+def charts() -> tuple[str, ...]:
+    """Charts in OCI registries, which are asked for as images are."""
+    chart = Settings().neuron_chart
+    return (f"{chart.repository.removeprefix('oci://')}:{chart.version}",)

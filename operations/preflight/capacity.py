@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from experiment.finding import Finding, finding, fine
 from infra.settings import BEFORE_BLOCK_ENDS
-from operations.clock import moment, stamp
+from operations.cloud.clock import moment, stamp
 
 if TYPE_CHECKING:
     from experiment import Experiment
-    from operations.aws import Aws
+    from operations.cloud.aws import Aws
 
 
 def offered(experiment: Experiment, aws: Aws) -> Finding:

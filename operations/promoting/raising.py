@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from experiment.finding import Refusal
-from operations import nodegroup, storage
-from operations.access import cluster_of
-from operations.cluster_view import replicas
+from operations.cloud import markers, nodegroup
+from operations.cloud.access import cluster_of
+from operations.cloud.kubernetes import replicas
 from operations.running.state import RunStore
 
 if TYPE_CHECKING:
     from experiment import Experiment
     from experiment.schema import Serve
-    from operations.aws import Aws
-    from operations.kubernetes import Kubernetes
+    from operations.cloud.aws import Aws
+    from operations.cloud.kubernetes import Kubernetes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ def refuse_unready(experiment: Experiment, serve: Serve, aws: Aws) -> nodegroup.
             f"run {held.state.id}: is unfinished and its arms would be taken from it; finish it with scripts/run, then promote"
         )
     arm = next(arm for arm in experiment.arms if arm.name == serve.arm)
-    if not storage.has_artifact(experiment, aws, arm):
+    if not markers.has_artifact(experiment, aws, arm):
         raise Refusal(
             f"{arm.name}: has no compiled artifact, so its pods would wait for ever; run scripts/run, which compiles it"
         )

@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from operations.cloud.cloudformation import removal
 from operations.review import objects as kubernetes
 from operations.review.arms import ArmReview
 from operations.review.changes import between, changes, flat_changes, worded
-from operations.undescribed import removal
 
 Kind = Literal["arms", "cost", "fairness", "comparability", "apply", "cluster", "delivery", "other"]
 _STATEFUL = ("AWS::S3::Bucket", "AWS::KMS::Key", "AWS::EKS::Cluster", "AWS::EC2::VPC", "AWS::DynamoDB::Table")

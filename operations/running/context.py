@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.finding import Refusal
 from infra.settings import BEFORE_BLOCK_ENDS
-from operations import nodegroup
-from operations.clock import moment, stamp
+from operations.cloud import nodegroup
+from operations.cloud.clock import moment, stamp
 
 if TYPE_CHECKING:
     from cdk8s_charts.manifest_file import ManifestFile
     from experiment import Experiment
-    from operations.aws import Aws
-    from operations.clock import Clock
-    from operations.kubernetes import Kubernetes
+    from operations.cloud.aws import Aws
+    from operations.cloud.clock import Clock
+    from operations.cloud.kubernetes import Kubernetes
     from operations.running.state import Held, RunState, RunStore
+
 
 POLL_S = 15
 _RENEW_EVERY = timedelta(minutes=1)

@@ -1,20 +1,39 @@
-"""Steps that measure: raise a round of arms, load them."""
+"""Steps that measure: raise a round of arms, load them, ask them questions, bring the answers home."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from experiment.naming import BENCHMARK_NAME, RESULTS_PREFIX, bucket
-from operations.cluster_view import pods_of, replicas, trouble
-from operations.deploying import deploy_command
-from operations.running import jobs, plans
+from benchmark.analyse.beside import ANSWERS, ENGINES
+from experiment.finding import Refusal
+from experiment.naming import BENCHMARK_NAME, LMEVAL_CHECK, LMEVAL_NAME, RESULTS_PREFIX, bucket
+from experiment.placement import rounds
+from operations.cloud.cloudformation import deploy_command
+from operations.cloud.kubernetes import pods_of, replicas, trouble
+from operations.running import job_control, preparing, round_plan
 from operations.running.context import StepError
+from store.errors import Incomplete
+from store.files import inside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from experiment import Arm
     from operations.running.context import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from experiment import Arm, Experiment
+    from operations.running.context import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from experiment import Arm
+    from operations.running.context import Context
+
 
 LOAD_S = 3600
 BENCHMARK_S = 12 * 3600
@@ -66,11 +85,11 @@ def _loading(context: Context, arms: Sequence[Arm]) -> str | None:
 def load_arms(context: Context, number: int, arms: Sequence[Arm]) -> None:
     """One Job from the suspended CronJob; what it measures is in S3 when it is complete."""
     name = f"{BENCHMARK_NAME}-{context.state.id}-{number}"
-    job = jobs.from_cron_job(context, BENCHMARK_NAME, name)
-    plans.provide(context, job)
+    job = job_control.from_cron_job(context, BENCHMARK_NAME, name)
+    round_plan.provide(context, job)
     if len(arms) < len(context.experiment.served_arms):
-        plans.restrict(context, job, arms)
-    jobs.release(context, job)
+        round_plan.restrict(context, job, arms)
+    job_control.release(context, job)
     context.wait(
         lambda: under_load(context, name, arms),
         patience_s=BENCHMARK_S,
@@ -80,7 +99,7 @@ def load_arms(context: Context, number: int, arms: Sequence[Arm]) -> None:
 
 def under_load(context: Context, name: str, arms: Sequence[Arm]) -> str | None:
     """What a Job that loads arms still does. Raises `StepError` when it failed, or an arm under it did."""
-    told = jobs.progress(context, name)
+    told = job_control.progress(context, name)
     if told is None:
         return None
     context.need_nodes()
@@ -100,11 +119,11 @@ def under_load(context: Context, name: str, arms: Sequence[Arm]) -> str | None:
 def run_batches(context: Context) -> None:
     """The arms that no server can run, one Job each, on the devices that the served arms held."""
     lower_arms(context)
-    deployed = jobs.deployed(context)
-    jobs.make_way(context, deployed, "batch")
-    found = jobs.batches(deployed)
+    deployed = job_control.deployed(context)
+    job_control.make_way(context, deployed, "batch")
+    found = job_control.batches(deployed)
     for job in found:
-        jobs.release(context, job)
+        job_control.release(context, job)
     for job in found:
         context.wait(
             lambda name=str(job["metadata"]["name"]): _batch(context, name),  # type: ignore[misc] # mypy cannot see a default argument in a lambda
@@ -114,7 +133,7 @@ def run_batches(context: Context) -> None:
 
 
 def _batch(context: Context, name: str) -> str | None:
-    told = jobs.progress(context, name)
+    told = job_control.progress(context, name)
     if told is not None:
         context.need_nodes()
     return told
@@ -130,3 +149,113 @@ def stored(context: Context) -> set[str]:
         Delimiter="/",
     )
     return {entry["Prefix"] for entry in found if not entry["Prefix"].startswith(_BESIDE)}
+
+
+PREFIX = "quality-"
+"""Of a round's number, under which its answers are remembered."""
+
+
+def check_quality(context: Context, number: int, arms: Sequence[Arm]) -> None:
+    """lm-eval against those arms of a round that no earlier round asked."""
+    name = f"{LMEVAL_NAME}-{context.state.id}-{number}"
+    job = job_control.from_cron_job(context, LMEVAL_NAME, name)
+    restrict(context.experiment, job["spec"]["template"]["spec"], arms)
+    job_control.release(context, job)
+    context.wait(
+        lambda: under_load(context, name, arms),
+        patience_s=BENCHMARK_S,
+        remedy="read its log (scripts/kubectl logs), then run this again",
+    )
+    prefix = f"{RESULTS_PREFIX}lmeval-{name}/"
+    context.save(results={**context.state.results, f"{PREFIX}{number}": prefix})
+
+
+def restrict(experiment: Experiment, pod: dict[str, Any], arms: Sequence[Arm]) -> None:
+    """Keep the containers that ask these arms: the others do not stand.
+
+    Raises `StepError` when one of them is never asked, because the cluster has an older check.
+    """
+    wanted = {f"{LMEVAL_CHECK}{arm.name}" for arm in arms}
+    kept = [one for one in pod.get("initContainers", ()) if one["name"] in wanted]
+    if missing := wanted - {one["name"] for one in kept}:
+        raise StepError(
+            f"cronjob {LMEVAL_NAME}: has no container {', '.join(sorted(missing))}; run make manifests and deploy the "
+            f"workloads ({deploy_command(experiment.name)})"
+        )
+    others = [one for one in pod["initContainers"] if not one["name"].startswith(LMEVAL_CHECK)]
+    pod["initContainers"] = [*others, *kept]
+
+
+def bring_home(context: Context) -> None:
+    """Each round into a folder: its records, its arms' answers to gsm8k, and how their engines differ."""
+    measured = dict(enumerate(rounds(context.experiment), start=1))
+    for number, arms in measured.items():
+        prefix = context.state.results.get(str(number))
+        if prefix is None:
+            raise StepError(
+                f"run {context.state.id}: its state does not say where round {number} is; run a new one"
+            )
+        folder = context.out if len(measured) == 1 else context.out / f"round-{number}"
+        count = _bring(context, prefix, folder)
+        if not count:
+            raise StepError(
+                f"s3://{_bucket(context)}/{prefix}: is empty; read scripts/kubectl logs of the benchmark's Job"
+            )
+        context.say(f"    {count} files in {folder}")
+        _beside(context, folder, arms)
+        if context.report is not None:
+            context.report(folder)
+
+
+def _beside(context: Context, folder: Path, arms: Sequence[Arm]) -> None:
+    """An arm is asked once; the baseline's answers are compared with in every round."""
+    names = {arm.name for arm in arms}
+    for number, prefix in context.state.results.items():
+        if number.startswith(PREFIX):
+            _bring(
+                context,
+                prefix,
+                folder / ANSWERS,
+                wanted=lambda file: "/" not in file or file.split("/")[0] in names,
+            )
+    for name, content in preparing.comparisons(context, arms).items():
+        _write(content, folder / ENGINES / f"{name}.json")
+
+
+def _bring(
+    context: Context, prefix: str, folder: Path, *, wanted: Callable[[str], bool] = lambda _file: True
+) -> int:
+    """Files below a prefix, as many as were written."""
+    name, s3, count = _bucket(context), context.aws.client("s3"), 0
+    for entry in s3.every("list_objects_v2", "Contents", Bucket=name, Prefix=prefix):
+        file = entry["Key"].removeprefix(prefix)
+        if entry["Key"].endswith("/") or not wanted(file):
+            continue  # the first is a folder, as the console of S3 makes one
+        _write(
+            s3.get_object(Bucket=name, Key=entry["Key"])["Body"].read(),
+            _target(folder, file, f"s3://{name}/{prefix}"),
+        )
+        count += 1
+    return count
+
+
+def _target(folder: Path, file: str, where: str) -> Path:
+    """Where an object goes. A pod chose its name: a file of results lies in the folder and is not a hidden one."""
+    try:
+        if any(step.startswith(".") for step in file.split("/")):
+            raise Incomplete(f"{where}: {file!r} is not the name of a file of results; remove it there")
+        return inside(folder, file, where)
+    except Incomplete as error:
+        raise StepError(f"{error}; then run this again") from None
+
+
+def _bucket(context: Context) -> str:
+    return bucket(context.experiment, "results", context.aws.account)
+
+
+def _write(content: bytes, target: Path) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    except OSError as error:
+        raise Refusal(f"{target}: cannot be written ({error.strerror}); choose another --out") from None

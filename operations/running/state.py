@@ -3,25 +3,36 @@
 The object is the lock as well. It is made only where there is none, and changed only by who read its last version: S3
 compares (https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html), so two runs cannot both win.
 No pod of the experiment may write it. It is checked all the same: what it says becomes names of files and of objects.
+
+Who drives a run: a new one, or one that was left unfinished.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import socket
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
+from experiment.digest import digest
 from experiment.finding import Refusal
 from experiment.naming import ACTIVE_RUN, RESULTS_PREFIX, bucket
-from operations.aws_errors import AwsError
-from operations.clock import moment, stamp
-from operations.storage import missing_bucket
+from operations.cloud.aws import AwsError
+from operations.cloud.clock import moment, stamp
+from operations.cloud.markers import missing_bucket
 
 if TYPE_CHECKING:
     from experiment import Experiment
-    from operations.aws import Aws
+    from operations.cloud.aws import Aws
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+
 
 MOST_BYTES = 2**23
 _LOST_CODES = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
@@ -200,3 +211,75 @@ class RunStore:
 
 def _bytes(state: RunState) -> bytes:
     return json.dumps(state.as_json(), indent=1).encode()
+
+
+LEASE = timedelta(minutes=10)
+"""A driver writes at least every minute; one that has not for so long is gone."""
+
+
+def myself() -> str:
+    """This process, as the owner of a run."""
+    return f"{_host()}:{os.getpid()}"
+
+
+def _host() -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:200]
+
+
+def unfinished(experiment: Experiment, store: RunStore, *, now: datetime, take_over: bool) -> Held | None:
+    """The run to go on with. Raises `Refusal` when it is somebody else's, or another experiment's."""
+    held = store.current()
+    if held is None:
+        return None
+    refuse_if_driven(held.state, now=now, take_over=take_over)
+    if held.state.digest != digest(experiment):
+        raise Refusal(
+            f"run {held.state.id}: was begun with another state of {experiment.name}; take that file back and finish it, or "
+            "end it with scripts/scale 0 and remove state/active.json from the bucket of results"
+        )
+    return held
+
+
+def claimed(experiment: Experiment, store: RunStore, held: Held | None, *, now: datetime) -> Held:
+    """The run as ours. Raises `NotOursError` when somebody else was faster."""
+    if held is not None:
+        return store.save(held, owner=myself(), renewed=stamp(now))
+    return store.begin(
+        RunState(
+            id=now.strftime("%Y%m%dt%H%M%Sz"),
+            begun=stamp(now),
+            digest=digest(experiment),
+            owner=myself(),
+            renewed=stamp(now),
+        )
+    )
+
+
+def refuse_if_driven(state: RunState, *, now: datetime, take_over: bool) -> None:
+    """`Refusal` while somebody else drives the run."""
+    if not state.owner or take_over or state.owner == myself() or _is_dead(state.owner):
+        return
+    silent = now - moment(state.renewed)
+    if silent < LEASE:
+        raise Refusal(
+            f"run {state.id}: {state.owner} drives it (last heard {_ago(silent)}, at {state.step}); wait for it, or add "
+            "--take-over when you know that process is gone"
+        )
+
+
+def _ago(silent: timedelta) -> str:
+    seconds = int(silent.total_seconds())
+    return f"{seconds} s ago" if seconds >= 0 else f"{-seconds} s in the future by this machine's clock"
+
+
+def _is_dead(owner: str) -> bool:
+    host, _, number = owner.rpartition(":")
+    if host != _host() or not number.isdecimal():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except (ProcessLookupError, OverflowError):  # no process has such a number
+        return True
+    except PermissionError:
+        return False
+    return False

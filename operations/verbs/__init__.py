@@ -5,19 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Protocol
 
-from operations.verbs import (
-    cost,
-    forecast,
-    kubectl,
-    preflight,
-    promote,
-    render,
-    run,
-    scale,
-    status,
-    teardown,
-    verify,
-)
+from operations import scaling, status, teardown, verification
+from operations.cloud import access
+from operations.preflight import checklist
+from operations.running import launch
+from operations.verbs import cost, forecast, promote, render
 
 
 class Verb(Protocol):
@@ -34,14 +26,14 @@ class Verb(Protocol):
 
 VERBS: dict[str, Verb] = {
     "forecast": forecast,
-    "preflight": preflight,
+    "preflight": checklist,
     "status": status,
-    "scale": scale,
-    "verify": verify,
+    "scale": scaling,
+    "verify": verification,
     "cost": cost,
-    "run": run,
+    "run": launch,
     "promote": promote,
     "render": render,
-    "kubectl": kubectl,
+    "kubectl": access,
     "teardown": teardown,
 }

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiment.cost import idle, per_hour, run_price, running
-from operations import prices, undescribed
-from operations.aws import Aws
+from operations import prices
+from operations.cloud import cloudformation
+from operations.cloud.aws import Aws
 from operations.options import add_experiment, as_json, experiment_of
 from operations.options import hours as hours_option
 from operations.table import table
@@ -63,7 +64,7 @@ def _refresh(experiment: Experiment, file: Path, *, account: str | None) -> None
     found = prices.fetch(items, Aws(prices.PRICING_REGION, account=account), region=region, today=today)
     prices.write(file, region=region, prices=found)
     print(f"cost: {len(found)} of {len(items)} prices fetched, kept in {file}", file=sys.stderr)
-    others, untold = undescribed.find(experiment, Aws(region, account=account))
+    others, untold = cloudformation.find(experiment, Aws(region, account=account))
     for line in (*(one.line() for one in others), *untold):
         print(f"cost: {line}", file=sys.stderr)
 

@@ -19,7 +19,7 @@ from operations.promoting.raising import raise_winner, refuse_unready
 if TYPE_CHECKING:
     from experiment import Experiment
     from experiment.schema import Serve
-    from operations.aws import Aws
+    from operations.cloud.aws import Aws
     from operations.promoting.candidate import Candidate
 
 HELP = "make the winning arm a service: edit `serve` of the experiment, render again, say what to deploy and what it costs"

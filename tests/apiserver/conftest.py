@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from operations import bundled_kubectl
+from operations.cloud import access
 from tests.apiserver.control_plane import ControlPlane, started
 from tests.apiserver.fake_nodes import register, remove
 from tests.apiserver.kubectl import Kubectl
@@ -29,7 +29,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
         config = os.environ.get("KUBECONFIG")
         if not config:
             pytest.skip(f"USE_EXISTING_CLUSTER is true but KUBECONFIG is not set; {HOW}")
-        kubectl = Kubectl(str(bundled_kubectl.kubectl()), config)
+        kubectl = Kubectl(str(access.kubectl()), config)
         yield ControlPlane(kubectl, frozenset({"default-scheduler"}))
         return
     assets = Path(os.environ.get("KUBEBUILDER_ASSETS", ""))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from operations import bundled_kubectl
+from operations.cloud import access
 from tests.apiserver.eks_tokens import webhook
 from tests.apiserver.kubectl import Kubectl
 from tests.apiserver.waiting import wait_until
@@ -100,7 +100,7 @@ def _start(stack: ExitStack, assets: Path, folder: Path) -> ControlPlane:
     )
     endpoint = f"https://127.0.0.1:{api_port}"
     config = _kubeconfig(folder, endpoint)
-    kubectl = Kubectl(str(bundled_kubectl.kubectl()), str(config))
+    kubectl = Kubectl(str(access.kubectl()), str(config))
     wait_until(lambda: server.ready(kubectl), "kube-apiserver answers /readyz")
     schedulers = _start_controllers(stack, assets, folder, config, key)
     authority = base64.b64encode((folder / "certificates" / "apiserver.crt").read_bytes()).decode()

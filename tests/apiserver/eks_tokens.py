@@ -1,4 +1,4 @@
-"""The part of EKS that the API server asks about tokens: a webhook that knows those of `operations.eks_token`.
+"""The part of EKS that the API server asks about tokens: a webhook that knows those of `operations.cloud.eks_token`.
 
 It judges their form, not their signature, which only AWS can.
 https://kubernetes.io/docs/reference/access-authn-authz/authentication/#webhook-token-authentication
@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from operations.eks_token import PREFIX
+from operations.cloud.eks_token import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

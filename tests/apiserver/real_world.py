@@ -13,7 +13,7 @@ from moto.eks.models import eks_backends
 from cdk8s_charts.manifest_file import ManifestFile
 from experiment.artifact import artifact_key
 from experiment.naming import artifact_path, weights_path
-from operations.running import jobs
+from operations.running import job_control
 from tests.apiserver import kubelet
 from tests.apiserver.control_plane import ControlPlane
 from tests.apiserver.fake_nodes import register, remove, report
@@ -99,9 +99,9 @@ class RealWorld(World):
     def _finish(self, name: str) -> None:
         found = filled(item for file in self.files for item in file.objects)
         for weights in self.experiment.weights:
-            if name == jobs.fetching(found, weights)["metadata"]["name"]:
+            if name == job_control.fetching(found, weights)["metadata"]["name"]:
                 self.store("checkpoints", f"{weights_path(weights)}/COMPLETE", {"model": weights.model.name})
         for arm in self.experiment.served_arms:
-            if name == jobs.compiling(found, arm)["metadata"]["name"]:
+            if name == job_control.compiling(found, arm)["metadata"]["name"]:
                 self.store("artifacts", f"{artifact_path(arm)}/COMPLETE", {"key": artifact_key(arm)})
         super()._finish(name)

@@ -15,13 +15,13 @@ import pytest
 from cdk8s_charts.manifest_file import read
 from experiment.finding import Refusal, State
 from experiment.schema import Serve
+from operations import verification
 from operations.__main__ import main
-from operations.aws import Aws
-from operations.kubernetes import Kubernetes
+from operations.cloud.aws import Aws
+from operations.cloud.kubernetes import Kubernetes
 from operations.promoting import raising
-from operations.running import jobs
-from operations.running.engine import carry_out
-from operations.verify import cluster_checks
+from operations.running import job_control
+from operations.running.steps import carry_out
 from tests.apiserver.objects import filled
 from tests.apiserver.real_world import RealWorld
 from tests.apiserver.standing import NAME
@@ -101,7 +101,7 @@ def test_killed_around_compiling_raising_and_measuring_it_goes_on_to_the_same_en
 
 def _compiling(world: RealWorld, arm: Arm) -> str:
     found = filled(item for file in world.files for item in file.objects)
-    return str(jobs.compiling(found, arm)["metadata"]["name"])
+    return str(job_control.compiling(found, arm)["metadata"]["name"])
 
 
 def test_a_compile_that_no_retry_would_fix_stops_the_run_and_is_made_anew_by_the_next(
@@ -181,8 +181,8 @@ def test_verify_reads_nodes_and_devices_in_the_form_in_which_a_server_keeps_them
     experiment, cluster = raised.experiment, driver.cluster
     nodes = cluster.list("node")
     found = [
-        *cluster_checks.device_class(experiment, cluster.list("deviceclass"), nodes),
-        *cluster_checks.device_attributes(experiment, cluster.list("resourceslice"), nodes),
+        *verification.device_class(experiment, cluster.list("deviceclass"), nodes),
+        *verification.device_attributes(experiment, cluster.list("resourceslice"), nodes),
     ]
     assert found
     assert [one for one in found if one.state is not State.FINE] == []

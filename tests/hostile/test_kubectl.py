@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from experiment.finding import Outside, Refusal
-from operations import kubernetes
-from operations.kubernetes import Kubernetes
+from operations.cloud import kubernetes
+from operations.cloud.kubernetes import Kubernetes
 from tests.hostile.test_operations import clean
 
 ANSWERS = {

@@ -11,10 +11,10 @@ import pytest
 
 from experiment import Experiment
 from experiment.finding import Outside
-from operations import tunnel
-from operations.verbs import scale
+from operations import scaling
+from operations.cloud import access
+from tests.operations.cloud.test_access import HOST, Account
 from tests.operations.conftest import Say
-from tests.operations.test_tunnel import HOST, Account
 
 HANGS = "#!/bin/sh\nexec sleep 600\n"
 TALKS = '#!/bin/sh\necho "Waiting for connections..."\nyes "Connection accepted" | head -n 20000\ntouch "$0.done"\nexec sleep 600\n'
@@ -33,7 +33,7 @@ def silence(monkeypatch: pytest.MonkeyPatch, credentials: None) -> Iterator[None
 def test_the_emergency_stop_says_what_it_waits_for_and_ends_soon(
     more: tuple[str, ...], silence: None, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scale, "LIMIT_S", 3)
+    monkeypatch.setattr(scaling, "LIMIT_S", 3)
     began = time.monotonic()
     code, out, err = say("scale", "0", *more)
     assert time.monotonic() - began < 20
@@ -44,7 +44,7 @@ def test_the_emergency_stop_says_what_it_waits_for_and_ends_soon(
 
 
 def _plugin(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    program = folder / tunnel.PLUGIN
+    program = folder / access.PLUGIN
     program.write_text(text)
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
@@ -54,11 +54,11 @@ def _plugin(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_plugin_that_never_opens_its_session_is_one_line(
     experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, credentials: None
 ) -> None:
-    monkeypatch.setattr(tunnel, "OPENS_S", 0.5)
+    monkeypatch.setattr(access, "OPENS_S", 0.5)
     _plugin(tmp_path, HANGS, monkeypatch)
     with (
         pytest.raises(Outside, match=r"did not open .it said nothing.; install version 1\.2\.498\.0"),
-        tunnel.into(experiment, Account(online=True).aws(), host=HOST),
+        access.into(experiment, Account(online=True).aws(), host=HOST),
     ):
         pass
 
@@ -68,7 +68,7 @@ def test_a_plugin_that_talks_for_hours_is_listened_to(
 ) -> None:
     """A line for each connection fills the pipe of one that nobody reads, and the tunnel stands still."""
     program = _plugin(tmp_path, TALKS, monkeypatch)
-    with tunnel.into(experiment, Account(online=True).aws(), host=HOST):
+    with access.into(experiment, Account(online=True).aws(), host=HOST):
         end = time.monotonic() + 30
         while not program.with_name(f"{program.name}.done").exists():
             assert time.monotonic() < end

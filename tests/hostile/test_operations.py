@@ -10,8 +10,8 @@ from moto.moto_api._internal.models import moto_api_backend
 
 from experiment import Experiment
 from experiment.finding import Outside, Refusal
-from operations.aws import Aws
-from operations.preflight.web import Web
+from operations.cloud.aws import Aws
+from operations.preflight.reach import Web
 from tests.hostile.foreign import BODIES, Foreign, in_place_of
 from tests.operations.api_server import ApiServer
 from tests.operations.conftest import Say

@@ -12,10 +12,10 @@ import pytest
 from experiment import Experiment
 from experiment.finding import Refusal
 from experiment.naming import ACTIVE_RUN
-from operations.aws import Aws
-from operations.running.results import _bring
+from operations.cloud.aws import Aws
+from operations.running import launch as run_verb
+from operations.running.measuring import _bring
 from operations.running.state import parse
-from operations.verbs import run as run_verb
 from store.errors import Incomplete
 from store.files import from_json, inside
 from store.pull import pull

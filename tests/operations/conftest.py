@@ -10,10 +10,10 @@ import pytest
 from moto import mock_aws
 
 from experiment import Experiment, load
-from operations import bundled_kubectl
 from operations.__main__ import main
-from operations.aws import Aws
-from operations.kubernetes import Kubernetes
+from operations.cloud import access
+from operations.cloud.aws import Aws
+from operations.cloud.kubernetes import Kubernetes
 from tests.conftest import REFERENCE
 from tests.operations.api_server import ApiServer, serving
 from tests.operations.clients import shared_client
@@ -65,7 +65,7 @@ def cluster(api: ApiServer, tmp_path: Path, experiment: Experiment) -> Kubernete
     """The real kubectl on that cluster."""
     config = tmp_path / "kubeconfig"
     config.write_text(json.dumps(kubeconfig(api.url)), encoding="utf-8")
-    return Kubernetes(kubectl=bundled_kubectl.kubectl(), kubeconfig=config, namespace=experiment.name)
+    return Kubernetes(kubectl=access.kubectl(), kubeconfig=config, namespace=experiment.name)
 
 
 def kubeconfig(url: str) -> dict[str, object]:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from operations.kubernetes import ConflictError, Kubernetes
+from operations.cloud.kubernetes import ConflictError, Kubernetes
 from tests.operations.api_server import KINDS, ApiServer, merge
 
 

@@ -14,7 +14,7 @@ from experiment.catalogue.prices import Price
 from experiment.cost import Item, running
 from experiment.finding import Misuse, Outside
 from operations import prices
-from operations.aws import Aws
+from operations.cloud.aws import Aws
 from tests.operations.clients import stubbed
 
 TRN2 = "trn2.48xlarge, on demand, us-east-2"

@@ -278,7 +278,7 @@ def test_what_the_security_context_keeps_away_is_given_by_the_next_level(
 
 
 def test_a_runtime_that_ends_the_process_leaves_the_checks_before_it(node: Node) -> None:
-    """`operations/verify/proving.py` counts what is missing as failed."""
+    """`operations/verification.py` counts what is missing as failed."""
     node.environment["INIT_STATUS"] = "-1"
     code, results = node.prove()
     assert code < 0

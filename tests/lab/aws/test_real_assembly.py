@@ -22,9 +22,9 @@ from lab.aws.assembly import read_assembly
 from lab.aws.moto_server import DEFAULT_ACCOUNT, client, rehearsal_server
 from lab.aws.printing import account_lines
 from lab.aws.rehearsal import Rehearsal, not_as_reviewed, rehearse
-from operations import stacks
-from operations.aws import Aws
-from operations.verbs.teardown import take_down
+from operations.cloud import cloudformation
+from operations.cloud.aws import Aws
+from operations.teardown import take_down
 from tests.conftest import ROOT
 from tests.lab.aws.assemblies import REGION
 from tests.operations.clock import FakeClock
@@ -138,7 +138,7 @@ def test_after_a_teardown_the_same_templates_are_deployed_again(
         aws = Aws(REGION, make_client=called)
         monkeypatch.setattr(ResourceMap, "_delete_resource", _deleting(endpoint, late))
         assert take_down(experiment, aws, FakeClock()) == []
-        (storage,) = stacks.deployed(experiment, aws)
+        (storage,) = cloudformation.deployed(experiment, aws)
         assert storage.name == "qwen3-32b-storage"
         gone = [
             stack

@@ -12,11 +12,11 @@ import pytest
 from experiment import Experiment
 from experiment.finding import Refusal
 from experiment.naming import artifact_path
-from operations.aws import Aws
+from operations.cloud.aws import Aws
+from operations.cloud.kubernetes import Kubernetes
 from operations.delivery import compiling
 from operations.delivery.compiling import PREPARING, compile_artifacts, nothing_to_compile
-from operations.kubernetes import Kubernetes
-from operations.running import engine
+from operations.running import steps as engine
 from operations.running.steps import steps
 from tests.operations.api_server import ApiServer
 from tests.operations.running.test_run import Driver

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from experiment.finding import Refusal
-from operations.aws import Aws
+from operations.cloud.aws import Aws
 from operations.delivery.starting import Starter
 from tests.operations.clients import stubbed
 from tests.operations.clock import FakeClock

@@ -16,7 +16,7 @@ from cdk8s_charts.manifest_file import read
 from experiment import Experiment, load
 from experiment.naming import artifact_path
 from operations.__main__ import main
-from operations.aws import Aws
+from operations.cloud.aws import Aws
 from operations.verbs import promote as verb
 from tests.conftest import REFERENCE, ROOT
 from tests.operations.api_server import ApiServer

@@ -15,14 +15,13 @@ from cdk8s_charts.labels import STEP
 from cdk8s_charts.plan import LARGEST_CONFIG_MAP, plan_object
 from experiment import Experiment, load
 from experiment.finding import Refusal
-from operations.aws import Aws
-from operations.clock import moment, stamp
-from operations.kubernetes import Kubernetes
-from operations.running import lease
+from operations.cloud.aws import Aws
+from operations.cloud.clock import moment, stamp
+from operations.cloud.kubernetes import Kubernetes
+from operations.running import state as lease
 from operations.running.context import Context, StepError
-from operations.running.engine import Answer, carry_out
 from operations.running.state import NotOursError, RunStore
-from operations.running.steps import steps
+from operations.running.steps import Answer, carry_out, steps
 from tests.conftest import REFERENCE
 from tests.operations.api_server import ApiServer
 from tests.operations.clock import START, FakeClock

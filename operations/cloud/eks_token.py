@@ -1,0 +1,76 @@
+"""`python -m operations.cloud.eks_token CLUSTER REGION`: the credential that kubectl shows an EKS cluster, without the AWS CLI.
+
+A token is the presigned address of sts:GetCallerIdentity with the cluster's name signed in a header, base64, behind
+`k8s-aws-v1.` (https://github.com/kubernetes-sigs/aws-iam-authenticator#api-authorization-from-outside-a-cluster). It
+counts for 15 minutes; kubectl asks again when it has run out.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from operations.cloud.aws import translate
+
+PREFIX = "k8s-aws-v1."
+_HEADER = "x-k8s-aws-id"
+_SIGNED_FOR_S = 60
+"""What `aws eks get-token` signs for; EKS accepts the token for 15 minutes all the same."""
+_VALID = timedelta(minutes=14)
+
+
+def credential(cluster: str, region: str, *, now: datetime) -> dict[str, Any]:
+    """An ExecCredential (https://kubernetes.io/docs/reference/config-api/client-authentication.v1/)."""
+    expires = (now + _VALID).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "spec": {},
+        "status": {"expirationTimestamp": expires, "token": token(cluster, region)},
+    }
+
+
+def token(cluster: str, region: str) -> str:
+    """The token itself, from the credentials of the environment."""
+    import boto3
+
+    client = boto3.Session().client("sts", region_name=region)
+    client.meta.events.register("provide-client-params.sts.GetCallerIdentity", _keep_name)
+    client.meta.events.register("before-sign.sts.GetCallerIdentity", _sign_name)
+    url = client.generate_presigned_url(
+        "get_caller_identity", Params={_HEADER: cluster}, ExpiresIn=_SIGNED_FOR_S, HttpMethod="GET"
+    )
+    return PREFIX + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
+
+
+def _keep_name(params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
+    context[_HEADER] = params.pop(_HEADER, None)
+
+
+def _sign_name(request: Any, **_: Any) -> None:
+    name = request.context.get(_HEADER)
+    if name is not None:
+        request.headers[_HEADER] = name
+
+
+def main(arguments: list[str]) -> int:
+    """Print the credential; exit 3 where there are no AWS credentials."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    if len(arguments) != 2:
+        print("usage: python -m operations.cloud.eks_token CLUSTER REGION", file=sys.stderr)
+        return 2
+    cluster, region = arguments
+    try:
+        print(json.dumps(credential(cluster, region, now=datetime.now(UTC))))
+    except (BotoCoreError, ClientError) as error:
+        print(translate(error, action="sts:GetCallerIdentity", region=region), file=sys.stderr)
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

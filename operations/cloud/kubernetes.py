@@ -1,0 +1,318 @@
+"""The cluster, through kubectl as a program of its own, and what its objects say."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cdk8s_charts.labels import NAME
+from experiment.finding import Outside, Refusal
+from experiment.naming import NODE_ROLE_LABEL
+from operations.cloud.answers import Answer
+from operations.cloud.cloudformation import deploy_command
+
+TIMEOUT_S = 20
+"""After which kubectl gives up on a request that the endpoint does not answer."""
+_PROCESS_S = 120
+"""For a kubectl that does not even give up: its login may wait for somebody."""
+
+_UNREACHABLE = re.compile(
+    r"Unable to connect|connection refused|no such host|i/o timeout|deadline exceeded|TLS handshake|"
+    r"connection reset|ServiceUnavailable|EOF$|no route to host|unable to handle the request",
+    re.IGNORECASE,
+)
+_NOT_LET_IN = re.compile(r"\(Unauthorized\)|must be logged in|asked for the client to provide credentials")
+_FORBIDDEN = re.compile(r"\(Forbidden\)|is forbidden")
+_NO_LOGIN = re.compile(r"getting credentials: |exec plugin")
+
+
+class NotFoundError(Refusal):
+    """An object or a kind that the cluster does not have."""
+
+
+class ConflictError(Refusal):
+    """An object that exists already, or was changed meanwhile."""
+
+
+class Kubernetes:
+    """One namespace of one cluster; every call is a kubectl process with its own kubeconfig, never the user's."""
+
+    def __init__(self, *, kubectl: Path, kubeconfig: Path, namespace: str) -> None:
+        self._namespace = namespace
+        self._command = [
+            str(kubectl),
+            f"--kubeconfig={kubeconfig}",
+            f"--cache-dir={kubeconfig.parent / 'cache'}",
+            f"--namespace={namespace}",
+        ]
+
+    def get(self, kind: str, name: str) -> dict[str, Any] | None:
+        """An object, or nothing when there is none of this name."""
+        try:
+            found: dict[str, Any] = self._json(["get", kind, name])
+        except NotFoundError:
+            return None
+        return found
+
+    def list(
+        self, kind: str, *, labels: Mapping[str, str] | None = None, everywhere: bool = False
+    ) -> list[dict[str, Any]]:
+        """All objects of a kind in the namespace, or `everywhere` (or of the cluster, for kinds without one)."""
+        selector = (
+            [f"--selector={','.join(f'{key}={value}' for key, value in labels.items())}"] if labels else []
+        )
+        items: list[dict[str, Any]] = self._json(
+            ["get", kind, *selector, *(["--all-namespaces"] if everywhere else [])]
+        )["items"]
+        return items
+
+    def create(self, body: Mapping[str, Any]) -> None:
+        """Make an object. Raises `ConflictError` when it exists."""
+        self._run(["create", "--validate=ignore", "--filename=-"], stdin=json.dumps(body))
+
+    def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
+        """Merge `change` into an object."""
+        self._run(["patch", kind, name, "--type=merge", f"--patch={json.dumps(change)}"])
+
+    def scale(self, deployment: str, replicas: int) -> None:
+        """Set the replicas of a Deployment."""
+        self.patch("deployment", deployment, {"spec": {"replicas": replicas}})
+
+    def delete(self, kind: str, name: str) -> None:
+        """Remove an object; fine when there is none. Does not wait for what its finalizers do."""
+        self._run(["delete", kind, name, "--ignore-not-found", "--wait=false"])
+
+    def logs(self, pod: str, *, container: str | None = None, lines: int = 20) -> str:
+        """The end of a container's log."""
+        chosen = [f"--container={container}"] if container else ["--all-containers"]
+        return self._run(["logs", pod, *chosen, f"--tail={lines}"])
+
+    def passthrough(self, arguments: Sequence[str]) -> int:
+        """Run kubectl on the caller's terminal; returns its exit code."""
+        return subprocess.run([*self._command, *arguments], check=False).returncode
+
+    def _json(self, arguments: Sequence[str]) -> Any:
+        doing, said = f"kubectl {' '.join(arguments[:3])}", self._run([*arguments, "--output=json"])
+        try:
+            found = json.loads(said)
+        except (ValueError, RecursionError):
+            found = None
+        if not _whole(found):
+            raise _unreadable(doing, "no object")
+        return _answer(found, lambda key: _unreadable(doing, f"no {key}"))
+
+    def _run(self, arguments: Sequence[str], *, stdin: str | None = None) -> str:
+        command = [*self._command, f"--request-timeout={TIMEOUT_S}s", *arguments]
+        try:
+            result = subprocess.run(
+                command,
+                input=stdin,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=_PROCESS_S,
+            )
+        except OSError as error:
+            raise Outside(
+                f"{command[0]}: cannot be run ({error.strerror}); run scripts/setup again"
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise Outside(
+                f"kubectl {' '.join(arguments[:3])}: does not end within {_PROCESS_S} s; check network and credentials, then "
+                "run this again"
+            ) from None
+        if result.returncode != 0:
+            raise explain(
+                result.stderr, doing=f"kubectl {' '.join(arguments[:3])}", experiment_name=self._namespace
+            )
+        return result.stdout
+
+
+def _whole(found: Any) -> bool:
+    """Whether it is an object with a name, or a list of such."""
+    if not isinstance(found, dict):
+        return False
+    if "items" in found:
+        return isinstance(found["items"], list) and all(map(_whole, found["items"]))
+    metadata = found.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        return False
+    parts = (metadata.get("labels"), found.get("spec"), found.get("status"), found.get("data"))
+    return all(part is None or isinstance(part, dict) for part in parts)
+
+
+def _answer(value: Any, lacking: Callable[[str], Exception]) -> Any:
+    """Without nulls, which Kubernetes takes for absent, and with one line for what a reader misses."""
+    if isinstance(value, dict):
+        kept = {key: _answer(inner, lacking) for key, inner in value.items() if inner is not None}
+        return Answer(kept, lacking)
+    return [_answer(inner, lacking) for inner in value] if isinstance(value, list) else value
+
+
+def _unreadable(doing: str, what: str) -> Outside:
+    return Outside(
+        f"{doing}: the answer is not one of a cluster (it has {what}); check the endpoint, network and proxy, then run this again"
+    )
+
+
+def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
+    """The error of what kubectl complained about."""
+    deploy = deploy_command(experiment_name)
+    printable = "".join(one if one.isprintable() or one == "\n" else "?" for one in stderr)
+    lines = [line.strip()[:500] for line in printable.splitlines() if line.strip()]
+    last = lines[-1] if lines else "kubectl said nothing"
+    if "(NotFound)" in stderr or "the server doesn't have a resource type" in stderr:
+        return NotFoundError(
+            f"{doing}: {last}; deploy the workloads first ({deploy}, or scripts/render | kubectl apply)"
+        )
+    if "(AlreadyExists)" in stderr or "(Conflict)" in stderr:
+        return ConflictError(f"{doing}: {last}; run this again")
+    if _NO_LOGIN.search(stderr):
+        return Outside(f"{doing}: {lines[0]}; correct the AWS credentials, then run this again")
+    if _NOT_LET_IN.search(stderr):
+        return Outside(
+            f"{doing}: the cluster does not know this identity; write its ARN into admins of deployment.yaml (a pipeline's "
+            f"stage: of pipeline.yaml), then {deploy}, or use another AWS_PROFILE"
+        )
+    if _FORBIDDEN.search(stderr):
+        return Outside(
+            f"{doing}: {last}; use an identity that admins of deployment.yaml or of the pipeline's stage names"
+        )
+    if _UNREACHABLE.search(stderr):
+        return Outside(
+            f"{doing}: the cluster's endpoint cannot be reached ({last}); run scripts/preflight: this machine must be in "
+            "cluster.admin_cidrs, or come in through SSM"
+        )
+    return Refusal(f"{doing}: {last}")
+
+
+Object = Mapping[str, Any]
+NEURON = {NODE_ROLE_LABEL: "neuron"}
+
+
+def is_ready(node: Object) -> bool:
+    """Whether the kubelet says so."""
+    conditions = node.get("status", {}).get("conditions", ())
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def role(node: Object) -> str:
+    """`neuron`, `system`, or nothing for a node that is not ours."""
+    return str(node["metadata"].get("labels", {}).get(NODE_ROLE_LABEL, ""))
+
+
+def replicas(deployment: Object | None) -> tuple[int, int]:
+    """Wanted and ready."""
+    if deployment is None:
+        return 0, 0
+    return deployment.get("spec", {}).get("replicas", 1), deployment.get("status", {}).get("readyReplicas", 0)
+
+
+def pods_of(pods: Sequence[Object], name: str) -> list[Object]:
+    """Pods of a Deployment or a Job."""
+    return [
+        pod
+        for pod in pods
+        if name in (labels := pod["metadata"].get("labels", {})).values()
+        and (
+            labels.get(NAME) == name
+            or labels.get("job-name") == name
+            or labels.get("batch.kubernetes.io/job-name") == name
+        )
+    ]
+
+
+def is_unfinished(pod: Object) -> bool:
+    """Whether the pod may still do something."""
+    return pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+
+
+def is_running(pod: Object) -> bool:
+    """Whether a container of the pod runs. Its phase does not say: it is Pending while init containers work."""
+    status = pod.get("status", {})
+    containers = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
+    return any("running" in container.get("state", {}) for container in containers)
+
+
+def trouble(pod: Object) -> str | None:
+    """Why a pod does not run, with what to do; nothing when it does, or is only starting."""
+    name, status = pod["metadata"]["name"], pod.get("status", {})
+    for condition in status.get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return _unscheduled(name, " ".join(condition.get("message", "no reason given").split()))
+    for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
+        if (told := _container(name, container)) is not None:
+            return told
+    return None
+
+
+def _unscheduled(name: str, why: str) -> str:
+    if "claim" in why or ("resource" in why.lower() and "dra" in why.lower()):
+        remedy = "check the device attributes (scripts/kubectl get resourceslices -o yaml), or set serving.allocation: device-plugin"
+    elif "Insufficient" in why:
+        remedy = "another pod holds the devices or the memory: lower it, or raise cluster.max_nodes"
+    else:
+        remedy = "check that the Trn2 nodes are ready (scripts/status)"
+    return f"pod {name} is not scheduled: {why}; {remedy}"
+
+
+def _container(pod: str, status: Object) -> str | None:
+    waiting = status.get("state", {}).get("waiting", {})
+    reason = waiting.get("reason", "")
+    if reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName"):
+        return (
+            f"pod {pod} cannot pull its image ({' '.join(waiting.get('message', reason).split())}); "
+            "run scripts/preflight, which asks the registry"
+        )
+    if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
+        return (
+            f"pod {pod} cannot start: {' '.join(waiting.get('message', reason).split())}; fix what it names"
+        )
+    ended = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated")
+    if ended and ended.get("exitCode", 0) != 0:
+        cause = (
+            "ran out of memory"
+            if ended.get("reason") == "OOMKilled"
+            else f"ended with exit {ended['exitCode']}"
+        )
+        return f"pod {pod}, container {status['name']}, {cause}; read scripts/kubectl logs {pod} -c {status['name']}"
+    return None
+
+
+def job_state(job: Object | None) -> str:
+    """`absent`, `suspended`, `active`, `complete` or `failed`."""
+    if job is None:
+        return "absent"
+    for condition in job.get("status", {}).get("conditions", ()):
+        if condition["status"] == "True" and condition["type"] in ("Complete", "Failed"):
+            return str(condition["type"]).lower()
+    return "suspended" if job.get("spec", {}).get("suspend") else "active"
+
+
+def tools_image(cron_job: Object) -> str:
+    """Which image of `benchmark` and `store` the deployment filled in, by the CronJob of the benchmark."""
+    return str(cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+def job_failure(job: Object) -> str:
+    """Why a Job failed, in Kubernetes' words."""
+    for condition in job.get("status", {}).get("conditions", ()):
+        if condition["type"] == "Failed":
+            return f"{condition.get('reason', 'Failed')}: {' '.join(condition.get('message', '').split())}".rstrip(
+                ": "
+            )
+    return "Failed"
+
+
+def claim_state(claim: Object) -> str:
+    """`allocated` with its devices, or `waiting`."""
+    results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
+    if not results:
+        return "waiting"
+    names = [str(result["device"]) for result in results]
+    return f"allocated: {', '.join(names)} on {results[0].get('pool', '?')}"

@@ -1,0 +1,150 @@
+"""What stands in the experiment's buckets and log groups: what is complete, what is stale, what a deployment left."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from experiment.artifact import artifact_key
+from experiment.finding import Refusal
+from experiment.naming import COMPLETE, STALE_TAG, artifact_path, bucket, weights_path
+from infra.naming import container_insights_log_groups, control_plane_log_group
+from operations.cloud.aws import AwsError
+from operations.cloud.cloudformation import deploy_command
+
+if TYPE_CHECKING:
+    from experiment import Arm, Experiment
+    from experiment.arms import Weights
+    from operations.cloud.aws import Aws
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+    from operations.cloud.aws import Aws
+
+
+_ABSENT = "NoSuchKey"
+"""A page that says 404 is no answer of S3."""
+
+
+def has_weights(experiment: Experiment, aws: Aws, weights: Weights) -> bool:
+    """Whether a model was fetched to its end."""
+    name = bucket(experiment, "checkpoints", aws.account)
+    return marker(aws, name, f"{weights_path(weights)}/{COMPLETE}") is not None
+
+
+def has_artifact(experiment: Experiment, aws: Aws, arm: Arm) -> bool:
+    """Whether an arm was compiled to its end, under its own key."""
+    name = bucket(experiment, "artifacts", aws.account)
+    found = marker(aws, name, f"{artifact_path(arm)}/{COMPLETE}")
+    return found is not None and found.get("key") == artifact_key(arm)
+
+
+def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
+    """The JSON of a marker, nothing when there is none or it is no marker.
+
+    Raises `Refusal` when there is no such bucket.
+    """
+    try:
+        text = aws.client("s3").get_object(Bucket=name, Key=key)["Body"].read()
+    except AwsError as error:
+        if error.code == _ABSENT:
+            return None
+        raise missing_bucket(name, aws, error) from None
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def missing_bucket(name: str, aws: Aws, error: AwsError) -> Refusal:
+    """A bucket that is not there as its own line; every other error as it is."""
+    if error.code != "NoSuchBucket":
+        return error
+    experiment_name = re.split(r"-(?:checkpoints|artifacts|results)-", name)[0]
+    return Refusal(
+        f"bucket {name}: none in account {aws.account}; deploy the storage stack ({deploy_command(experiment_name)}), or "
+        "check AWS_PROFILE"
+    )
+
+
+def mark(experiment: Experiment, aws: Aws) -> list[str]:
+    """Tag every artifact that is no arm's; returns their keys."""
+    name = bucket(experiment, "artifacts", aws.account)
+    found = aws.client("s3").every("list_objects_v2", "CommonPrefixes", Bucket=name, Delimiter="/")
+    stale = sorted({entry["Prefix"] for entry in found} - _wanted(experiment))
+    for prefix in stale:
+        for key in sorted(_keys(aws, name, prefix), key=lambda key: key != f"{prefix}{COMPLETE}"):
+            tags = {"TagSet": [dict(zip(("Key", "Value"), STALE_TAG, strict=True))]}
+            aws.client("s3").put_object_tagging(Bucket=name, Key=key, Tagging=tags)
+    return [prefix.rstrip("/") for prefix in stale]
+
+
+def free(experiment: Experiment, aws: Aws) -> list[str]:
+    """Take the tag from artifacts that an arm has again; returns their keys."""
+    name = bucket(experiment, "artifacts", aws.account)
+    freed = []
+    for prefix in sorted(_wanted(experiment)):
+        keys = _keys(aws, name, prefix)
+        if not keys or _is_free(aws, name, f"{prefix}{COMPLETE}"):
+            continue
+        for key in sorted(keys, key=lambda key: key == f"{prefix}{COMPLETE}"):
+            aws.client("s3").delete_object_tagging(Bucket=name, Key=key)
+        freed.append(prefix.rstrip("/"))
+    return freed
+
+
+def _wanted(experiment: Experiment) -> set[str]:
+    return {f"{artifact_path(arm)}/" for arm in experiment.arms}
+
+
+def _keys(aws: Aws, name: str, prefix: str) -> list[str]:
+    return [
+        entry["Key"]
+        for entry in aws.client("s3").every("list_objects_v2", "Contents", Bucket=name, Prefix=prefix)
+    ]
+
+
+def _is_free(aws: Aws, name: str, marker: str) -> bool:
+    """Whether there is a marker, and without the tag."""
+    found = aws.client("s3").find("get_object_tagging", "NoSuchKey", Bucket=name, Key=marker)
+    return found is not None and STALE_TAG not in {(tag["Key"], tag["Value"]) for tag in found["TagSet"]}
+
+
+_NOT_THERE = ("404", "NoSuchBucket", "NotFound")
+
+
+def log_groups(experiment: Experiment, aws: Aws) -> list[str]:
+    """Groups that EKS and the agents write to. Both may make one again while the cluster goes, after its stack has deleted
+    it (https://github.com/terraform-aws-modules/terraform-aws-eks/issues/2763)."""
+    names = (control_plane_log_group(experiment), *container_insights_log_groups(experiment))
+    return [
+        group["logGroupName"]
+        for prefix in dict.fromkeys(name.rpartition("/")[0] for name in names)
+        for group in aws.client("logs").every("describe_log_groups", "logGroups", logGroupNamePrefix=prefix)
+        if group["logGroupName"] in names
+    ]
+
+
+def delete_log_groups(experiment: Experiment, aws: Aws) -> list[str]:
+    """Remove those groups, whose cluster is gone; returns their names."""
+    found = log_groups(experiment, aws)
+    for name in found:
+        aws.client("logs").delete_log_group(logGroupName=name)
+    return found
+
+
+def buckets(experiment: Experiment, aws: Aws) -> list[str]:
+    """Buckets of the storage stack that exist."""
+    names = [bucket(experiment, purpose, aws.account) for purpose in ("checkpoints", "artifacts", "results")]
+    s3 = aws.client("s3")
+    return [name for name in names if s3.find("head_bucket", *_NOT_THERE, Bucket=name) is not None]
+
+
+def commands(groups: list[str], stores: list[str], *, region: str) -> list[str]:
+    """What removes them, a command each."""
+    return [
+        *(f"aws logs delete-log-group --log-group-name {name} --region {region}" for name in groups),
+        *(f"aws s3api delete-bucket --bucket {name} --region {region}" for name in stores),
+    ]

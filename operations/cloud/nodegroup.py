@@ -1,0 +1,288 @@
+"""The Trn2 node group: how many nodes it has, how to change that, and the time at which it goes back to 0."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from benchmark.metrics import RUN_ACTIVE
+from experiment.finding import Misuse, Refusal
+from experiment.naming import (
+    cluster_name,
+    daily_schedule,
+    metrics_namespace,
+    neuron_nodegroup,
+    neuron_nodegroups,
+    schedule_group,
+)
+from infra.naming import stack_name
+from operations.cloud.aws import AwsError
+from operations.cloud.clock import stamp
+from operations.cloud.cloudformation import deploy_command
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+    from operations.cloud.aws import Aws
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The node group as EKS describes it."""
+
+    name: str
+    arn: str
+    status: str
+    desired: int
+    largest: int
+    issues: tuple[str, ...]
+    """What keeps nodes away, each as `code: message`."""
+
+
+class BusyError(Refusal):
+    """EKS is changing the group and takes no other change until that has ended."""
+
+
+def read_or_assume(experiment: Experiment, aws: Aws) -> Group:
+    """The Trn2 group; where EKS does not tell, the one that the file describes, so that it can be turned off unseen."""
+    try:
+        return read(experiment, aws)
+    except AwsError:
+        return assumed(experiment)
+
+
+def assumed(experiment: Experiment) -> Group:
+    """The group that the file describes, with as many nodes as it may have."""
+    most = experiment.cluster.max_nodes
+    return Group(
+        name=neuron_nodegroup(experiment), arn="", status="unknown", desired=most, largest=most, issues=()
+    )
+
+
+def read(experiment: Experiment, aws: Aws) -> Group:
+    """The Trn2 group; where the file was changed and not deployed, the one that still stands, so that it can be turned
+    off. Raises `Refusal` when there is none."""
+    name = neuron_nodegroup(experiment)
+    found = _described(experiment, aws, name) or _standing(experiment, aws)
+    if found is None:
+        raise Refusal(
+            f"node group {name}: none in account {aws.account}, {aws.region}; deploy it ({deploy_command(experiment.name)}), or check "
+            "AWS_PROFILE and cluster.region"
+        )
+    name = found["nodegroupName"]
+    scaling = found.get("scalingConfig", {})
+    issues = found.get("health", {}).get("issues", ())
+    return Group(
+        name=name,
+        arn=found["nodegroupArn"],
+        status=found["status"],
+        desired=scaling.get("desiredSize", 0),
+        largest=scaling.get("maxSize", 0),
+        issues=tuple(f"{issue['code']}: {' '.join(issue.get('message', '').split())}" for issue in issues),
+    )
+
+
+def _described(experiment: Experiment, aws: Aws, name: str) -> dict[str, Any] | None:
+    found = aws.client("eks").find(
+        "describe_nodegroup",
+        "ResourceNotFoundException",
+        clusterName=cluster_name(experiment),
+        nodegroupName=name,
+    )
+    return found["nodegroup"] if found else None
+
+
+def _standing(experiment: Experiment, aws: Aws) -> dict[str, Any] | None:
+    """A Trn2 group of this cluster by whatever zone and purchase; while one replaces another, that which has nodes."""
+    eks, cluster = aws.client("eks"), cluster_name(experiment)
+    if eks.find("describe_cluster", "ResourceNotFoundException", name=cluster) is None:
+        return None
+    names = [
+        name
+        for name in eks.every("list_nodegroups", "nodegroups", clusterName=cluster)
+        if name.startswith(neuron_nodegroups(experiment))
+    ]
+    found = [one for name in names if (one := _described(experiment, aws, name)) is not None]
+    return max(found, key=lambda one: one.get("scalingConfig", {}).get("desiredSize", 0), default=None)
+
+
+def refuse_another(experiment: Experiment, group: Group) -> None:
+    """`Refusal` where the group is not the one that the file describes: it may go down, not up."""
+    wanted = neuron_nodegroup(experiment)
+    if group.name != wanted:
+        raise Refusal(
+            f"node group {group.name}: stands, and the experiment now describes {wanted}; deploy that "
+            f"({deploy_command(experiment.name)}), "
+            "or take the change of cluster.capacity and cluster.availability_zones back"
+        )
+
+
+def set_size(experiment: Experiment, aws: Aws, *, nodes: int, group: Group) -> None:
+    """Ask EKS for `nodes`, between 0 and what the experiment allows.
+
+    Raises `Misuse` beyond `cluster.max_nodes` and `Refusal` while EKS is busy with the group.
+    """
+    refuse_too_many(experiment, nodes)
+    scaling = {"minSize": 0, "desiredSize": nodes, "maxSize": max(nodes, group.largest, 1)}
+    try:
+        aws.client("eks").update_nodegroup_config(
+            clusterName=cluster_name(experiment), nodegroupName=group.name, scalingConfig=scaling
+        )
+    except AwsError as error:
+        if error.code == "ResourceInUseException":
+            raise BusyError(
+                f"node group {group.name}: EKS is changing it ({group.status}); wait a minute, then run this again"
+            ) from None
+        raise
+
+
+def refuse_too_many(experiment: Experiment, nodes: int) -> None:
+    """`Misuse` beyond what the experiment allows."""
+    most = experiment.cluster.max_nodes
+    if nodes > most:
+        raise Misuse(
+            f"{nodes} nodes: {experiment.name} allows {most}; raise cluster.max_nodes of the experiment and deploy, or ask "
+            f"for at most {most}"
+        )
+
+
+def schedule_off(experiment: Experiment, aws: Aws, *, now: datetime, hours: float, group: Group) -> datetime:
+    """Let EventBridge Scheduler set the group to 0 once, `hours` from now; replaces an earlier such schedule.
+
+    Raises `Refusal` where the schedule could not act, so that no node is started.
+    """
+    refuse_another(experiment, group)
+    target = _daily_target(experiment, aws)
+    _prove_allowed(experiment, target["RoleArn"], group, aws)
+    at = (now + timedelta(hours=hours)).replace(microsecond=0)
+    schedule: dict[str, Any] = {
+        "Name": schedule_name(experiment),
+        "GroupName": schedule_group(experiment),
+        "Description": f"Trn2 nodes of {experiment.name} to 0, whatever happens",
+        "ScheduleExpression": f"at({stamp(at).removesuffix('Z')})",
+        "ScheduleExpressionTimezone": "UTC",
+        "FlexibleTimeWindow": {"Mode": "OFF"},
+        "ActionAfterCompletion": "DELETE",
+        "State": "ENABLED",
+        "Target": {**target, "RetryPolicy": {"MaximumRetryAttempts": 10, "MaximumEventAgeInSeconds": 3600}},
+    }
+    scheduler = aws.client("scheduler")
+    try:
+        # Refused where Scheduler may not take on the role
+        # (https://docs.aws.amazon.com/scheduler/latest/UserGuide/setting-up.html#setting-up-execution-role).
+        scheduler.create_schedule(**schedule)
+    except AwsError as error:
+        if error.code != "ConflictException":
+            raise
+        scheduler.update_schedule(**schedule)
+    return at
+
+
+_NO_NODES = "so nothing would set the nodes back to 0 and none are started"
+
+
+def _daily_target(experiment: Experiment, aws: Aws) -> dict[str, Any]:
+    """What the deployed daily schedule tells EKS, with which role, and where a failure goes."""
+    name = daily_schedule(experiment)
+    found = _schedule(experiment, aws, name)
+    if found is None:
+        raise Refusal(
+            f"schedule {name}: does not exist, {_NO_NODES}; deploy the nodes stack "
+            f"({deploy_command(experiment.name)}), then run this again"
+        )
+    if found["State"] != "ENABLED":
+        raise Refusal(
+            f"schedule {name}: is {found['State']}, {_NO_NODES}; enable it in the console of EventBridge Scheduler, then "
+            "run this again"
+        )
+    target: dict[str, Any] = found["Target"]
+    try:
+        told = json.loads(target["Input"])
+        about = told["NodegroupName"], told["ClusterName"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        about = "none", "none"
+    if about != (neuron_nodegroup(experiment), cluster_name(experiment)):
+        raise Refusal(
+            f"schedule {name}: is about node group {about[0]} of {about[1]}, {_NO_NODES}; deploy the nodes stack "
+            f"({deploy_command(experiment.name)}), then run this again"
+        )
+    return target
+
+
+def _prove_allowed(experiment: Experiment, role_arn: str, group: Group, aws: Aws) -> None:
+    """`Refusal` unless IAM says that the schedules' role may change the group, boundaries included."""
+    action, role = "eks:UpdateNodegroupConfig", role_arn.rpartition("/")[2]
+    answer = aws.client("iam").find(
+        "simulate_principal_policy",
+        "NoSuchEntity",
+        "NoSuchEntityException",
+        PolicySourceArn=role_arn,
+        ActionNames=[action],
+        ResourceArns=[group.arn],
+    )
+    if answer is None:
+        raise Refusal(
+            f"role {role}: does not exist, {_NO_NODES}; delete the nodes stack and deploy it again (aws cloudformation "
+            f"delete-stack --stack-name {stack_name(experiment, 'nodes')} --region {aws.region}, then "
+            f"{deploy_command(experiment.name)})"
+        )
+    (result,) = answer["EvaluationResults"]
+    if result["EvalDecision"] != "allowed":
+        raise Refusal(
+            f"role {role}: may not do {action} on {group.name} (IAM says {result['EvalDecision']}), {_NO_NODES}; give it "
+            "back what the nodes stack gave it, or change what denies it, then run this again"
+        )
+
+
+def scheduled_off(experiment: Experiment, aws: Aws) -> str | None:
+    """When the one-time schedule sets the group to 0, e.g. `2026-04-01T12:00:00Z`; nothing without one."""
+    found = _schedule(experiment, aws, schedule_name(experiment))
+    return str(found["ScheduleExpression"]).removeprefix("at(").removesuffix(")") + "Z" if found else None
+
+
+def replaced_role(experiment: Experiment, aws: Aws) -> str | None:
+    """The line about a one-time schedule that was made before a deployment gave the schedules another role: the old role
+    is gone, so it can do nothing. Nothing where both have the same."""
+    name = schedule_name(experiment)
+    once, daily = (_schedule(experiment, aws, one) for one in (name, daily_schedule(experiment)))
+    if once is None or daily is None or once["Target"]["RoleArn"] == daily["Target"]["RoleArn"]:
+        return None
+    old, new = (one["Target"]["RoleArn"].rpartition("/")[2] for one in (once, daily))
+    return (
+        f"schedule {name}: has role {old}, and the deployment's is {new}, so it may not set the nodes to 0; scripts/scale N "
+        "--hours H makes it again (until then only the daily schedule acts)"
+    )
+
+
+def _schedule(experiment: Experiment, aws: Aws, name: str) -> dict[str, Any] | None:
+    found: dict[str, Any] | None = aws.client("scheduler").find(
+        "get_schedule", "ResourceNotFoundException", Name=name, GroupName=schedule_group(experiment)
+    )
+    return found
+
+
+def forget_schedule(experiment: Experiment, aws: Aws) -> None:
+    """Remove the one-time schedule, if there is one."""
+    aws.client("scheduler").find(
+        "delete_schedule",
+        "ResourceNotFoundException",
+        Name=schedule_name(experiment),
+        GroupName=schedule_group(experiment),
+    )
+
+
+def schedule_name(experiment: Experiment) -> str:
+    """The one-time schedule."""
+    return f"{experiment.name}-scale-to-zero"
+
+
+def say_over(experiment: Experiment, aws: Aws) -> None:
+    """`RunActive` 0. The alarm takes the least of a period, so it counts beside a 1 of the same minutes."""
+    datum = {
+        "MetricName": RUN_ACTIVE.cloudwatch_name,
+        "Dimensions": [{"Name": "Experiment", "Value": experiment.name}],
+        "Value": 0.0,
+        "Unit": RUN_ACTIVE.cloudwatch_unit,
+    }
+    aws.client("cloudwatch").put_metric_data(Namespace=metrics_namespace(experiment), MetricData=[datum])

@@ -1,0 +1,188 @@
+"""What this machine reaches without credentials: registries, and its own address."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.client import HTTPException
+from ipaddress import ip_address, ip_network
+from typing import TYPE_CHECKING, BinaryIO
+from urllib.parse import urlencode
+
+from experiment.finding import Finding, Outside, finding, fine
+from operations.cloud.access import PLUGIN
+from operations.cloud.clock import TooLateError, within
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+
+
+_CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+TIMEOUT_S = 20
+_PATIENCE_S = 60
+"""For the whole of an answer: one that drips never passes TIMEOUT_S."""
+_MOST_BYTES = 2**20
+"""A token takes a few thousand."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Status, headers in lower case, and the body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Web:
+    """GET and HEAD. `scheme` is for tests, whose registry has no certificate."""
+
+    address_service = "https://checkip.amazonaws.com"
+
+    def __init__(self, *, scheme: str = "https", address_service: str | None = None) -> None:
+        self.scheme = scheme
+        self.address_service = address_service or self.address_service
+
+    def ask(self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None) -> Answer:
+        """Raises `Outside` when nobody answers."""
+        try:
+            request = urllib.request.Request(url, method=method, headers=dict(headers or {}))
+            with within(_PATIENCE_S), urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+                return _answer(response.status, response.headers.items(), _body(response))
+        except urllib.error.HTTPError as error:
+            with error:
+                return _answer(error.code, error.headers.items(), b"")  # nobody reads the page of an error
+        except TooLateError:
+            raise Outside(
+                Finding(url, None, f"no whole answer in {_PATIENCE_S} s", "check network and proxy")
+            ) from None
+        except (OSError, HTTPException, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise Outside(
+                Finding(url, None, f"does not answer ({reason})", "check network and proxy")
+            ) from None
+
+
+def _body(response: BinaryIO) -> bytes:
+    """Raises ValueError for more than anything that is asked for can have."""
+    content = response.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ValueError(f"its answer is longer than {_MOST_BYTES >> 20} MiB")
+    return content
+
+
+def _answer(status: int, headers: object, body: bytes) -> Answer:
+    return Answer(status, {str(key).lower(): str(value) for key, value in headers}, body)  # type: ignore[attr-defined] # http.client and urllib type their items differently
+
+
+def challenge(header: str) -> dict[str, str]:
+    """`Bearer realm="...",service="...",scope="..."` as a mapping."""
+    return dict(_CHALLENGE.findall(header))
+
+
+_KINDS = ", ".join(
+    (
+        "application/vnd.oci.image.index.v1+json",
+        "application/vnd.oci.image.manifest.v1+json",
+        "application/vnd.docker.distribution.manifest.list.v2+json",
+        "application/vnd.docker.distribution.manifest.v2+json",
+    )
+)
+_LATER = "wait a minute, then run this again"
+
+
+def of(experiment: Experiment) -> tuple[str, ...]:
+    """Images that the experiment names; that of the benchmark is built at deploy time."""
+    return tuple(dict.fromkeys(arm.runtime.image for arm in experiment.arms))
+
+
+def reachable(image: str, web: Web) -> Finding:
+    """Whether the registry has the manifest."""
+    registry, path = image.split("/", 1)
+    name, reference = parts(path)
+    url = f"{web.scheme}://{registry}/v2/{name}/manifests/{reference}"
+    answer = web.ask(url, method="HEAD", headers={"Accept": _KINDS})
+    if answer.status == 401:
+        token = _token(answer, image, web)
+        answer = web.ask(url, method="HEAD", headers={"Accept": _KINDS, "Authorization": f"Bearer {token}"})
+    if answer.status == 200:
+        digest = answer.headers.get("docker-content-digest", "")
+        return fine("image", f"{image}" + (f" ({digest})" if digest and digest not in image else ""))
+    if answer.status == 404:
+        return finding(
+            "image", f"{image}: the registry has no such image", "name a runtime whose image exists"
+        )
+    if answer.status in (401, 403):
+        return finding(
+            "image",
+            f"{image}: the registry wants a login (HTTP {answer.status})",
+            "let the nodes' role pull it, or use a public image",
+        )
+    raise Outside(Finding(image, None, f"the registry answers HTTP {answer.status}", _LATER))
+
+
+def parts(path: str) -> tuple[str, str]:
+    """Repository and what is asked of it: the digest where there is one, else the tag."""
+    path, at, digest = path.partition("@")
+    name, colon, tag = path.rpartition(":")
+    if not colon:
+        name, tag = path, "latest"
+    return name, digest if at else tag
+
+
+def _token(answer: Answer, image: str, web: Web) -> str:
+    asked = challenge(answer.headers.get("www-authenticate", ""))
+    realm = asked.pop("realm", "")
+    if not realm.startswith(f"{web.scheme}://"):
+        raise Outside(
+            Finding(
+                image,
+                None,
+                f"the registry wants a login and names no {web.scheme} address for it",
+                "check the image's name",
+            )
+        )
+    given = web.ask(f"{realm}?{urlencode(asked)}")
+    try:
+        found = json.loads(given.body)
+        return str(found.get("token") or found["access_token"])
+    except (ValueError, KeyError, AttributeError, RecursionError):
+        raise Outside(Finding(image, None, f"{realm} gives no token (HTTP {given.status})", _LATER)) from None
+
+
+def admin_cidrs(experiment: Experiment, web: Web) -> Finding:
+    """The address we come from against `cluster.admin_cidrs`; without any, the plugin that tunnels."""
+    cidrs = experiment.cluster.admin_cidrs
+    if not cidrs:
+        if shutil.which(PLUGIN):
+            return fine("admin_cidrs", f"none: the endpoint is private, {PLUGIN} is installed")
+        return finding(
+            "admin_cidrs",
+            f"none, so the endpoint is private, and {PLUGIN} is not installed",
+            "install the Session Manager plugin (docs.aws.amazon.com/systems-manager), or add your network",
+        )
+    text = web.ask(web.address_service).body.decode(errors="replace").strip()
+    try:
+        address = ip_address(text)
+    except ValueError:
+        raise Outside(
+            Finding(
+                web.address_service,
+                None,
+                f"answers {text[:40]!r}, which is no address",
+                "check network and proxy",
+            )
+        ) from None
+    for cidr in cidrs:
+        if address in ip_network(cidr, strict=False):
+            return fine("admin_cidrs", f"{address}, where this machine comes from, is in {cidr}")
+    return finding(
+        "admin_cidrs",
+        f"{address}, where this machine comes from, is in none of {', '.join(cidrs)}",
+        f"add {address}/{address.max_prefixlen} to cluster.admin_cidrs and deploy",
+    )

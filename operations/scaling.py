@@ -1,0 +1,128 @@
+"""`scale N`: so many Trn2 nodes, and a time at which they go away by themselves."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from experiment.catalogue.prices import TRN2_ON_DEMAND
+from experiment.finding import Outside, Refusal
+from experiment.naming import neuron_nodegroup
+from operations.cloud import nodegroup
+from operations.cloud import nodegroup as run_active
+from operations.cloud.aws import AwsError
+from operations.cloud.clock import TooLateError, stamp, within
+from operations.options import add_experiment, as_json, aws_of, experiment_of, whole
+from operations.options import hours as hours_option
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+    from operations.cloud.aws import Aws
+
+
+HELP = "set the number of Trn2 nodes; above 0 with a time after which they go away by themselves"
+DEFAULT_HOURS = 3.0
+LIMIT_S = 45
+"""For the emergency stop: then somebody looks for another way."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """How many, for how long."""
+    parser.add_argument("nodes", type=whole, metavar="N", help="Trn2 nodes, at most cluster.max_nodes")
+    parser.add_argument(
+        "--hours",
+        type=hours_option,
+        default=DEFAULT_HOURS,
+        metavar="H",
+        help=f"hours after which they are set to 0 (default {DEFAULT_HOURS:g})",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done, change nothing")
+    add_experiment(parser)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """The time to live is set before the first node starts, and removed after the last one is let go."""
+    experiment = experiment_of(options.experiment, verb="scale")
+    wanted: int = options.nodes
+    nodegroup.refuse_too_many(experiment, wanted)
+    aws = aws_of(experiment, options)
+    if not wanted and not options.dry_run:
+        return _stop(experiment, aws, as_json_text=options.json)
+    group = nodegroup.read(experiment, aws)
+    if wanted:
+        nodegroup.refuse_another(experiment, group)
+    usd_per_hour = wanted * TRN2_ON_DEMAND[experiment.instance.name].usd_per_hour
+    until: str | None = None
+    if not options.dry_run:
+        at = nodegroup.schedule_off(experiment, aws, now=datetime.now(UTC), hours=options.hours, group=group)
+        until = stamp(at)
+        nodegroup.set_size(experiment, aws, nodes=wanted, group=group)
+    told = {
+        "experiment": experiment.name,
+        "nodegroup": group.name,
+        "before": group.desired,
+        "nodes": wanted,
+        "usd_per_hour": usd_per_hour,
+        "off_at": until,
+        "hours": options.hours if wanted else None,
+        "dry_run": options.dry_run,
+    }
+    print(as_json(told) if options.json else _text(told))
+    if group.issues and wanted:
+        print(f"scale: EKS reports {group.issues[0]}", file=sys.stderr)
+    return 0
+
+
+def _stop(experiment: Experiment, aws: Aws, *, as_json_text: bool) -> int:
+    """0 nodes, soon: whoever asks for it pays until it is so. What is left to do afterwards does not stand in the way."""
+    name, region = experiment.name, experiment.cluster.region
+    print(
+        f"scale: asks EKS in {region} for 0 nodes of {name}, {LIMIT_S} s at most", file=sys.stderr, flush=True
+    )
+    aws.hurry()
+    problems: list[Refusal] = []
+    try:
+        with within(LIMIT_S):
+            try:
+                group = nodegroup.read(experiment, aws)
+            except AwsError as error:
+                problems.append(error)
+                print(f"scale: {error}; it is set to 0 all the same", file=sys.stderr, flush=True)
+                group = nodegroup.assumed(experiment)
+            nodegroup.set_size(experiment, aws, nodes=0, group=group)
+    except TooLateError:
+        raise Outside(
+            f"{name}: EKS in {region} did not answer within {LIMIT_S} s, so nodes may still bill; try from another network, or "
+            f"set {neuron_nodegroup(experiment)} to 0 in the console of EKS; {experiment.cluster.off_at_utc} UTC does the same"
+        ) from None
+    told: dict[str, object] = {
+        "experiment": name,
+        "nodegroup": group.name,
+        "before": None if problems else group.desired,
+        "nodes": 0,
+        "usd_per_hour": 0.0,
+        "off_at": None,
+        "hours": None,
+        "dry_run": False,
+    }
+    print(as_json(told) if as_json_text else _text(told), flush=True)
+    for what, act in (("schedule", nodegroup.forget_schedule), ("alarms", run_active.say_over)):
+        try:
+            with within(LIMIT_S):
+                act(experiment, aws)
+        except (AwsError, TooLateError) as error:
+            problems.append(Outside(str(error) or f"no answer within {LIMIT_S} s"))
+            print(f"scale: 0 nodes, but the {what} could not be told: {problems[-1]}", file=sys.stderr)
+    return 3 if problems else 0
+
+
+def _text(told: dict[str, object]) -> str:
+    verb = "would be set" if told["dry_run"] else "set"
+    before = "" if told["before"] is None else f" from {told['before']}"
+    line = f"{told['nodegroup']}: {verb}{before} to {told['nodes']} nodes"
+    if not told["nodes"]:
+        return f"{line}; no Trn2 node bills once EC2 has let them go"
+    ends = f"at {told['off_at']}" if told["off_at"] else f"after {told['hours']:g} hours"
+    return f"{line}; ${told['usd_per_hour']:.2f} an hour (list price) until they are set to 0 {ends}, or by scripts/scale 0"

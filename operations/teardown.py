@@ -1,0 +1,270 @@
+"""`teardown`: everything of an experiment away, the dearest first, and what stays or bills is named."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from experiment.finding import Misuse, Refusal
+from experiment.naming import cluster_name
+from infra.naming import stack_name
+from operations.cloud import cloudformation, markers, nodegroup
+from operations.cloud.aws import NOT_ALLOWED, AwsError
+from operations.cloud.clock import Clock, SystemClock
+from operations.cloud.cloudformation import TAG
+from operations.options import add_experiment, as_json, aws_of, experiment_of
+from operations.table import table
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+    from operations.cloud.aws import Aws
+
+if TYPE_CHECKING:
+    from experiment import Experiment
+    from operations.cloud.aws import Aws
+    from operations.cloud.cloudformation import Stack
+
+
+_BILLS = {
+    "cloudwatch:alarm": "$0.10 a month each",
+    "ec2:capacity-reservation": "by the hour, used or not; a capacity block is paid in advance",
+    "ec2:instance": "by the hour, while it runs",
+    "ec2:natgateway": "by the hour, and traffic",
+    "ec2:elastic-ip": "by the hour",
+    "ec2:vpc-endpoint": "by the hour, interface endpoints only",
+    "ec2:snapshot": "by size",
+    "ec2:volume": "by size",
+    "ecr:repository": "by size of its images",
+    "eks:cluster": "by the hour",
+    "elasticloadbalancing:loadbalancer": "by the hour",
+    "kms:key": "$1 a month until deleted",
+    "logs:log-group": "by size, until its retention ends",
+    "secretsmanager:secret": "$0.40 a month",
+    "s3:": "by size; emptying and deleting it loses weights, artifacts or results",
+}
+"""Service and resource type of an ARN; what is not listed costs nothing by itself."""
+
+
+@dataclass(frozen=True)
+class Resource:
+    """Something with the tag."""
+
+    arn: str
+    what: str
+
+
+def tagged(experiment: Experiment, aws: Aws) -> list[Resource]:
+    """What bills, of everything with one of the tags in the experiment's region."""
+    client = aws.client("resourcegroupstaggingapi")
+    arns = {
+        entry["ResourceARN"]
+        for tag in _tags(experiment)
+        for entry in client.every("get_resources", "ResourceTagMappingList", TagFilters=[tag])
+    }
+    return [Resource(arn, what) for arn in sorted(arns) if (what := bills(arn))]
+
+
+def _tags(experiment: Experiment) -> tuple[dict[str, Any], ...]:
+    """CloudFormation's, and what the cluster's controllers put on load balancers, volumes and instances that no stack
+    knows of (https://docs.aws.amazon.com/eks/latest/userguide/eks-using-tags.html,
+    https://kubernetes.io/docs/reference/labels-annotations-taints/)."""
+    cluster = cluster_name(experiment)
+    return (
+        {"Key": TAG, "Values": [experiment.name]},
+        {"Key": "aws:eks:cluster-name", "Values": [cluster]},
+        {"Key": "eks:cluster-name", "Values": [cluster]},
+        {"Key": f"kubernetes.io/cluster/{cluster}"},
+    )
+
+
+def bills(arn: str) -> str:
+    """How a resource bills; empty when it does not."""
+    service, _, _, resource = arn.split(":", 5)[2:]
+    kind = resource.replace(":", "/").split("/", 1)[0]
+    return _BILLS.get(f"{service}:{kind}") or _BILLS.get(f"{service}:", "")
+
+
+HELP = "take an experiment down (Trn2 nodes, workloads, cluster ...; the buckets stay), then list what still bills; can be run again"
+POLL_S = 15
+PATIENCE_S = 3600
+"""For one stack: deleting a cluster takes about ten minutes, node groups as long."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """A second word before anything is deleted."""
+    parser.add_argument(
+        "--confirm", metavar="NAME", help="the experiment's name, instead of typing it when asked"
+    )
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        help="of stacks that no file describes any more, as scripts/status names them; with --region",
+    )
+    parser.add_argument("--region", metavar="REGION", help="where those stacks are")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be deleted, change nothing")
+    add_experiment(parser)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Exit 0 when no stack is left, 1 when some are."""
+    experiment = _meant(options)
+    aws = aws_of(experiment, options)
+    there = _going(experiment, aws)
+    if not options.dry_run and there:
+        _confirm(experiment, aws, options.confirm)
+    kept = [] if options.dry_run else take_down(experiment, aws, SystemClock())
+    storage = cloudformation.one(stack_name(experiment, cloudformation.OUTLIVES), aws)
+    bills, untold = _what_bills(experiment, aws)
+    told = {
+        "experiment": experiment.name,
+        "account": aws.account,
+        "dry_run": options.dry_run,
+        "stacks": [stack.name for stack in reversed(there)],
+        "left": [{"name": name, "why": why} for name, why in kept],
+        "stays": storage.name if storage.made else None,
+        "bills": None if untold else [{"arn": one.arn, "what": one.what} for one in bills],
+    }
+    print(as_json(told) if options.json else _text(told))
+    if untold is not None:
+        print(f"teardown: {untold}", file=sys.stderr)
+    return 1 if kept else 3 if untold else 0
+
+
+def _meant(options: argparse.Namespace) -> Experiment:
+    """What the file describes, or, with `--name` and `--region`, what it described before these were changed: the rest of
+    a file does not matter here. Raises `Misuse` for one without the other."""
+    experiment = experiment_of(options.experiment, verb="take down")
+    if not options.name and not options.region:
+        return experiment
+    if not options.name or not options.region:
+        raise Misuse(
+            "--name and --region: one is given without the other; give both, as scripts/status prints them"
+        )
+    return replace(
+        experiment,
+        name=options.name,
+        cluster=experiment.cluster.model_copy(update={"region": options.region}),
+    )
+
+
+def _what_bills(experiment: Experiment, aws: Aws) -> tuple[list[Resource], AwsError | None]:
+    """Without the list, what was deleted is told all the same."""
+    try:
+        return tagged(experiment, aws), None
+    except AwsError as error:
+        return [], error
+
+
+def _going(experiment: Experiment, aws: Aws) -> list[Stack]:
+    """All stacks but that of the buckets, unless its own first deployment broke off."""
+    storage = stack_name(experiment, cloudformation.OUTLIVES)
+    broken = ("CREATE_FAILED", "ROLLBACK", "REVIEW", "DELETE")
+    return [
+        stack
+        for stack in cloudformation.deployed(experiment, aws)
+        if stack.name != storage or stack.status.startswith(broken)
+    ]
+
+
+def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str, str]]:
+    """Delete the stacks, last deployed first; a refusal does not keep the others. Returns what is left, and why."""
+    _stop_nodes(experiment, aws)
+    kept = []
+    for stack in reversed(_going(experiment, aws)):
+        print(f"    {stack.name}: deleting", file=sys.stderr)
+        why = _delete(stack, aws, clock)
+        if why is not None:
+            print(f"teardown: {stack.name}: {why}", file=sys.stderr)
+            kept.append((stack.name, why))
+    if not kept:  # last, because EKS and the agents make them again as long as they live
+        for name in markers.delete_log_groups(experiment, aws):
+            print(f"    log group {name}: deleted", file=sys.stderr)
+    return kept
+
+
+def _stop_nodes(experiment: Experiment, aws: Aws) -> None:
+    """First of all what costs dollars a minute; whatever keeps it from stopping, the stacks are tried all the same."""
+    try:
+        group = nodegroup.read(experiment, aws)
+        if group.desired:
+            nodegroup.set_size(experiment, aws, nodes=0, group=group)
+            print(f"    {group.name}: {group.desired} nodes set to 0", file=sys.stderr)
+    except Refusal as error:
+        if _going(experiment, aws):
+            print(f"teardown: {error}", file=sys.stderr)
+        elif isinstance(error, AwsError):  # no answer about the nodes; that there is no group is one
+            raise
+
+
+def _delete(stack: Stack, aws: Aws, clock: Clock) -> str | None:
+    """Why a stack is still there, with the remedy; nothing when it is gone."""
+    try:
+        aws.client("cloudformation").delete_stack(StackName=stack.name)
+        return _await(stack, aws, clock)
+    except AwsError as error:
+        if "TerminationProtection" in str(error):
+            return (
+                f"is protected from deletion; aws cloudformation update-termination-protection --stack-name {stack.name} "
+                f"--no-enable-termination-protection --region {aws.region}, then run scripts/teardown again"
+            )
+        if error.code == "ValidationError":  # e.g. while another change of it is under way
+            return f"{error}; wait for that to end, then run scripts/teardown again"
+        if error.code in NOT_ALLOWED:
+            return str(error)
+        raise
+
+
+def _await(stack: Stack, aws: Aws, clock: Clock) -> str | None:
+    waited, name = 0, stack.name
+    while (now := cloudformation.one(name, aws)).status not in ("absent", "DELETE_COMPLETE"):
+        if now.status == "DELETE_FAILED" and (
+            waited or stack.status != now.status
+        ):  # not the failure of last time
+            why = (cloudformation.failures(name, aws) or [now.reason or "no reason given"])[0]
+            return f"not deleted: {why}; remove what it names, then run scripts/teardown again"
+        if now.status.endswith("_IN_PROGRESS") and not now.status.startswith(("DELETE", "REVIEW")):
+            return f"is {now.status}; wait for that to end, then run scripts/teardown again"
+        if waited >= PATIENCE_S:
+            return f"still {now.status} after {PATIENCE_S // 60} minutes; run scripts/teardown again later"
+        clock.sleep(POLL_S)
+        waited += POLL_S
+    return None
+
+
+def _confirm(experiment: Experiment, aws: Aws, given: str | None) -> None:
+    if given is None and sys.stdin.isatty():
+        print(
+            f"This deletes {experiment.name} in account {aws.account}, {aws.region}; the buckets and their stack stay. Type its name: ",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
+        given = sys.stdin.readline().strip()
+    if given != experiment.name:
+        said = f"--confirm {given!r} is not its name" if given else "nobody confirmed"
+        raise Misuse(
+            f"{experiment.name}: {said}, nothing was deleted; run it with --confirm {experiment.name}"
+        )
+
+
+def _text(told: dict[str, Any]) -> str:
+    names = told["stacks"]
+    if told["dry_run"]:
+        lines = [f"would delete, in this order: {', '.join(names) or 'nothing, no stack is there'}"]
+    else:
+        lines = [f"{len(names) - len(told['left'])} of {len(names)} stacks deleted"]
+        lines += [f"left: {one['name']}: {one['why']}" for one in told["left"]]
+    if told["stays"]:
+        lines.append(
+            f"stays: {told['stays']}, with the buckets and their key; the next deployment goes on with what is in them"
+        )
+    if told["bills"] is None:
+        return "\n".join([*lines, "", "what still bills is not known, the list could not be read"])
+    rows = [(one["arn"].split(":", 5)[2], one["arn"].split(":", 5)[5], one["what"]) for one in told["bills"]]
+    lines += [
+        "",
+        "carries the experiment's tag and may bill:" if rows else "nothing with the experiment's tag is left",
+    ]
+    return "\n".join([*lines, table(("service", "resource", "what it bills"), rows)]).rstrip()

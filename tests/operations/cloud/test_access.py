@@ -1,0 +1,274 @@
+"""The real kubectl on a small API server, and what it complains about in one line.
+
+The way to a private endpoint, with a program in the plugin's place.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from botocore.stub import ANY
+
+from experiment import Experiment
+from experiment.finding import Outside, Refusal
+from operations.cloud import access, eks_token
+from operations.cloud.access import kubeconfig
+from operations.cloud.aws import Aws
+from operations.cloud.kubernetes import ConflictError, Kubernetes, NotFoundError, explain
+from tests.conftest import ROOT
+from tests.operations.api_server import ApiServer
+from tests.operations.clients import stubbed
+from tests.operations.clock import START
+
+DEPLOYMENT = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "arm", "namespace": "qwen3-32b"},
+    "spec": {"replicas": 0},
+}
+
+
+def test_objects_are_made_read_changed_and_removed(api: ApiServer, cluster: Kubernetes) -> None:
+    assert cluster.get("deployment", "arm") is None
+    cluster.create(DEPLOYMENT)
+    with pytest.raises(ConflictError):
+        cluster.create(DEPLOYMENT)
+    cluster.scale("arm", 1)
+    found = cluster.get("deployment", "arm")
+    assert found is not None
+    assert found["spec"]["replicas"] == 1
+    assert len(cluster.list("deployments")) == 1
+    cluster.delete("deployment", "arm")
+    cluster.delete("deployment", "arm")
+    assert cluster.list("deployments") == []
+    api.put("pods", "p", {"spec": {"containers": [{"name": "c"}]}}, namespace="qwen3-32b")
+    api.logs["p"] = "one\ntwo\n"
+    assert cluster.logs("p", container="c") == "one\ntwo\n"
+
+
+def test_a_kind_that_the_cluster_lacks_is_no_object(cluster: Kubernetes) -> None:
+    with pytest.raises(NotFoundError, match="deploy the workloads first"):
+        cluster.list("scaledobjects")
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "says"),
+    [
+        (401, "Unauthorized", "does not know this identity; write its ARN into admins of deployment.yaml"),
+        (403, "Forbidden", "use an identity that admins of deployment.yaml"),
+    ],
+)
+def test_a_cluster_that_does_not_let_us_in(
+    api: ApiServer, cluster: Kubernetes, status: int, reason: str, says: str
+) -> None:
+    api.refusal = (status, reason, "no")
+    with pytest.raises(Outside) as caught:
+        cluster.get("deployment", "arm")
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_endpoint_where_nobody_answers(tmp_path: Path) -> None:
+    config = tmp_path / "kubeconfig"
+    described = {"name": "c", "endpoint": "http://127.0.0.1:1"}
+    whole = kubeconfig(described, region="us-east-2", server="http://127.0.0.1:1", host="127.0.0.1")
+    whole["users"] = []
+    config.write_text(json.dumps(whole), encoding="utf-8")
+    gone = Kubernetes(kubectl=access.kubectl(), kubeconfig=config, namespace="n")
+    with pytest.raises(Outside, match=r"the cluster's endpoint cannot be reached .*scripts/preflight"):
+        gone.list("pods")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Unable to connect to the server: dial tcp 10.0.0.1:443: i/o timeout",
+        "Unable to connect to the server: dial tcp: lookup abc.eks.amazonaws.com: no such host",
+        'Get "https://x/api": net/http: TLS handshake timeout',
+    ],
+)
+def test_every_way_of_not_reaching_it_is_the_same_line(said: str) -> None:
+    assert "the cluster's endpoint cannot be reached" in str(
+        explain(said, doing="kubectl get", experiment_name="qwen3-32b")
+    )
+
+
+def test_credentials_that_fail_are_told_as_such() -> None:
+    said = "no AWS credentials\nUnable to connect to the server: getting credentials: exec: executable python failed"
+    error = explain(said, doing="kubectl get pods", experiment_name="qwen3-32b")
+    assert "no AWS credentials; correct the AWS credentials" in str(error)
+    assert error.exit_code == 3
+
+
+def test_anything_else_is_passed_on() -> None:
+    error = explain("error: unknown flag", doing="kubectl get", experiment_name="qwen3-32b")
+    assert type(error) is Refusal
+    assert str(error) == "kubectl get: error: unknown flag"
+
+
+def test_the_bundled_kubectl_is_of_the_clusters_version() -> None:
+    program = access.kubectl()
+    said = subprocess.run(
+        [program, "version", "--client", "--output=json"], capture_output=True, text=True, check=True
+    )
+    assert json.loads(said.stdout)["clientVersion"]["minor"] == "35"
+
+
+def test_elsewhere_kubectl_comes_from_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Outside, match=r"install kubectl 1\.34 to 1\.36"):
+        access.kubectl()
+    (tmp_path / "kubectl").write_text("#!/bin/sh\n")
+    (tmp_path / "kubectl").chmod(0o755)
+    assert access.kubectl() == tmp_path / "kubectl"
+
+
+def test_a_token_is_a_presigned_question_who_we_are_with_the_clusters_name_signed(credentials: None) -> None:
+    found = eks_token.credential("mine", "us-east-2", now=START)
+    assert found["status"]["expirationTimestamp"] == "2026-04-01T12:14:00Z"
+    token = found["status"]["token"].removeprefix("k8s-aws-v1.")
+    url = urlsplit(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode())
+    asked = parse_qs(url.query)
+    assert url.hostname == "sts.us-east-2.amazonaws.com"
+    assert asked["Action"] == ["GetCallerIdentity"]
+    assert asked["X-Amz-SignedHeaders"] == ["host;x-k8s-aws-id"]
+    assert asked["X-Amz-Expires"] == ["60"]
+    assert eks_token.token("other", "us-east-2") != eks_token.token("mine", "us-east-2")
+
+
+def test_the_token_program_ends_in_one_line_without_credentials() -> None:
+    environment = {"PATH": "/usr/bin", "AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}
+    command = [sys.executable, "-m", "operations.cloud.eks_token", "mine", "us-east-2"]
+    result = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 3
+    assert "no AWS credentials on this machine" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_tunnel_keeps_the_name_that_the_certificate_has() -> None:
+    described = {
+        "name": "c",
+        "endpoint": "https://abc.eks.amazonaws.com",
+        "certificateAuthority": {"data": "Q0E="},
+    }
+    found = kubeconfig(
+        described, region="us-east-2", server="https://127.0.0.1:8443", host="abc.eks.amazonaws.com"
+    )
+    assert found["clusters"][0]["cluster"] == {
+        "server": "https://127.0.0.1:8443",
+        "certificate-authority-data": "Q0E=",
+        "tls-server-name": "abc.eks.amazonaws.com",
+    }
+
+
+HOST = "abc.gr7.us-east-2.eks.amazonaws.com"
+OPENS = '#!/bin/sh\nprintf "%s\\n" "$@" "$AWS_SSM_START_SESSION_RESPONSE" > "{log}"\necho\necho "Port 1 opened for sessionId me."\necho "Waiting for connections..."\nexec sleep 600\n'
+REFUSES = '#!/bin/sh\necho "TargetNotConnected: i-1 is not connected"\nexit 255\n'
+
+
+class Account:
+    """EC2 and SSM as they answer about one node; the Stubber checks the shape of every question."""
+
+    def __init__(self, *, online: bool) -> None:
+        made = {name: stubbed(name) for name in ("ec2", "ssm")}
+        self.clients = {name: client for name, (client, _) in made.items()}
+        stubs = {name: stub for name, (_, stub) in made.items()}
+        stubs["ec2"].add_response(
+            "describe_instances",
+            {"Reservations": [{"Instances": [{"InstanceId": "i-0123456789abcdef0"}]}]},
+            {
+                "Filters": [
+                    {"Name": "tag:Name", "Values": ["qwen3-32b-way-in"]},
+                    {"Name": "instance-state-name", "Values": ["running"]},
+                ]
+            },
+        )
+        status = "Online" if online else "ConnectionLost"
+        known = [
+            {
+                "InstanceId": "i-0123456789abcdef0",
+                "PingStatus": status,
+                "LastPingDateTime": datetime(2026, 4, 1, tzinfo=UTC),
+            }
+        ]
+        stubs["ssm"].add_response("describe_instance_information", {"InstanceInformationList": known})
+        if online:
+            parameters = {"host": [HOST], "portNumber": ["443"], "localPortNumber": ANY}
+            stubs["ssm"].add_response(
+                "start_session",
+                {"SessionId": "session-1", "StreamUrl": "wss://x", "TokenValue": "t"},
+                {"Target": "i-0123456789abcdef0", "DocumentName": access.DOCUMENT, "Parameters": parameters},
+            )
+            stubs["ssm"].add_response(
+                "terminate_session", {"SessionId": "session-1"}, {"SessionId": "session-1"}
+            )
+        self.stubs = stubs
+
+    def aws(self) -> Aws:
+        return Aws("us-east-2", make_client=self.clients.__getitem__)
+
+
+def _plugin(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    log = folder / "arguments"
+    program = folder / access.PLUGIN
+    program.write_text(text.format(log=log))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return log
+
+
+def test_a_session_is_opened_through_the_way_in_and_ended(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, credentials: None
+) -> None:
+    log = _plugin(tmp_path, OPENS, monkeypatch)
+    account = Account(online=True)
+    with access.into(experiment, account.aws(), host=HOST) as port:
+        name, region, action, _profile, request, endpoint, session = log.read_text().splitlines()
+    assert name == "AWS_SSM_START_SESSION_RESPONSE", "and no token, since everybody may read command lines"
+    assert json.loads(session) == {"SessionId": "session-1", "StreamUrl": "wss://x", "TokenValue": "t"}
+    assert (region, action, endpoint) == ("us-east-2", "StartSession", "https://ssm.us-east-2.amazonaws.com")
+    assert json.loads(request)["Parameters"]["localPortNumber"] == [str(port)]
+    account.stubs["ssm"].assert_no_pending_responses()
+
+
+def test_a_session_that_does_not_open_is_one_line_and_ended(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, credentials: None
+) -> None:
+    _plugin(tmp_path, REFUSES, monkeypatch)
+    account = Account(online=True)
+    with (
+        pytest.raises(Outside, match=r"did not open .TargetNotConnected: i-1 is not connected"),
+        access.into(experiment, account.aws(), host=HOST),
+    ):
+        pass
+    account.stubs["ssm"].assert_no_pending_responses()
+
+
+def test_without_an_instance_that_answers_there_is_no_way_in(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, credentials: None
+) -> None:
+    _plugin(tmp_path, OPENS, monkeypatch)
+    with (
+        pytest.raises(Outside, match=r"qwen3-32b-way-in .* does not answer to Systems Manager"),
+        access.into(experiment, Account(online=False).aws(), host=HOST),
+    ):
+        pass
+
+
+def test_without_the_plugin_the_line_says_what_to_install(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, credentials: None
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with (
+        pytest.raises(Outside, match="session-manager-plugin is not installed; install it"),
+        access.into(experiment, Aws("us-east-2"), host=HOST),
+    ):
+        pass

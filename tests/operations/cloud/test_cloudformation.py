@@ -1,0 +1,209 @@
+"""Every line that tells somebody to deploy gives the whole command, and no option that the next deployment forgets.
+
+Stacks that a changed `name` or `region` left behind are found in moto, wherever they are, and can be removed.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from experiment import Experiment
+from infra.deployment_file import KEYS
+from operations import prices
+from operations.cloud import cloudformation
+from operations.cloud.aws import Aws, AwsError
+from operations.cloud.cloudformation import deploy_command
+from tests.conftest import ROOT
+from tests.operations.clients import shared_client
+from tests.operations.conftest import Say
+from tests.operations.world import World
+
+WHOLE = ".venv/bin/npx cdk deploy --all"
+SAYING = [
+    path for room in ("operations", "infra", "cdk8s_charts") for path in sorted((ROOT / room).rglob("*.py"))
+]
+GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def said(path: Path) -> Iterator[str]:
+    """The texts in a module that are no docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    silent = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in silent:
+            yield node.value
+
+
+def test_the_experiment_of_cdk_json_needs_no_option_and_every_other_its_file() -> None:
+    assert deploy_command("qwen3-32b") == WHOLE
+    assert deploy_command("qwen3-today") == f"{WHOLE} -c experiment=experiments/qwen3-32b-today.yaml"
+    assert deploy_command("mine") == f"{WHOLE} -c experiment=<the file of mine>"
+
+
+def test_every_remedy_prints_the_whole_command() -> None:
+    texts = [
+        text for path in SAYING for text in said(path) if re.search(r"cdk deploy --all|npx cdk deploy", text)
+    ]
+    assert texts
+    assert [text for text in texts if WHOLE not in text] == []
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_nothing_that_lasts_is_asked_for_as_an_option(key: str) -> None:
+    for path in SAYING:
+        assert not [text for text in said(path) if f"-c {key}=<" in text or f"with -c {key}" in text], path
+    for path in GUIDES:
+        assert f"-c {key}=" not in path.read_text(encoding="utf-8"), path
+
+
+OTHER = "ap-southeast-4"
+
+
+def deploy(name: str, region: str, *parts: str, tag: str | None = None) -> None:
+    """Stacks as this project deploys them, with one topic in each."""
+    template = json.dumps({"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}})
+    for part in parts:
+        shared_client("cloudformation", region).create_stack(
+            StackName=f"{name}-{part}",
+            TemplateBody=template,
+            Tags=[{"Key": "experiment", "Value": tag or name}],
+        )
+
+
+@pytest.fixture
+def aws(account: None, experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> Aws:
+    monkeypatch.setattr(Aws, "_boto_client", lambda self, service: shared_client(service, self.region))
+    return Aws(experiment.cluster.region)
+
+
+def test_what_a_file_describes_is_not_told(experiment: Experiment, aws: Aws) -> None:
+    deploy("qwen3-32b", "us-east-2", "network", "cluster")
+    deploy("qwen3-today", "us-east-2", "network")  # another committed file's
+    assert cloudformation.find(experiment, aws) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "region"), [("qwen3-32b", OTHER), ("renamed", "us-east-2"), ("renamed", OTHER)]
+)
+def test_a_changed_name_or_region_is_found_with_the_way_to_remove_it(
+    experiment: Experiment, aws: Aws, name: str, region: str
+) -> None:
+    deploy(name, region, "cluster", "nodes", "delivery-role")
+    (found,), untold = cloudformation.find(experiment, aws)
+    assert (found.experiment, found.region) == (name, region)
+    assert found.stacks == (f"{name}-cluster", f"{name}-delivery-role", f"{name}-nodes")
+    assert f"scripts/teardown --name {name} --region {region}" in found.line()
+    assert untold == []
+
+
+def test_what_is_not_of_this_project_is_left_alone(experiment: Experiment, aws: Aws) -> None:
+    deploy("theirs", "us-east-2", "api", "cluster-of-mine")
+    deploy("theirs", "us-east-2", "cluster", tag="another")
+    assert cloudformation.find(experiment, aws)[0] == []
+
+
+def test_a_file_that_is_refused_at_present_still_describes_its_stacks(
+    experiment: Experiment, aws: Aws, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text("name: being-written\nversion: 9\n", encoding="utf-8")
+    (tmp_path / "broken.yaml").write_text("name: [\n", encoding="utf-8")
+    deploy("being-written", OTHER, "cluster")
+    deploy("broken", OTHER, "cluster")
+    assert cloudformation.find(experiment, aws, files=tmp_path) == ([], [])
+
+
+def test_a_region_that_is_not_enabled_is_not_asked_and_one_that_is_denied_is_told(
+    experiment: Experiment, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy("renamed", OTHER, "cluster")
+    regions = shared_client("ec2").describe_regions
+
+    def denied(there: Aws) -> dict[str, list[str]]:
+        if there.region == OTHER:
+            raise AwsError("cloudformation:DescribeStacks: not allowed", code="AccessDenied")
+        return {}
+
+    monkeypatch.setattr(cloudformation, "by_experiment", denied)
+    (line,) = cloudformation.find(experiment, aws)[1]
+    assert line.startswith(f"{OTHER}: stacks that no file describes were not looked for (cloudformation:")
+    enabled = [one for one in regions()["Regions"] if one["RegionName"] != OTHER]
+    aws.client("ec2").__dict__["describe_regions"] = lambda: {"Regions": enabled}
+    assert cloudformation.find(experiment, aws) == ([], [])
+
+
+def test_status_tells_them_as_a_problem(world: World, say: Say) -> None:
+    code, out, _ = say("status", "--json")
+    assert (code, json.loads(out)["undescribed"]) == (0, {"stacks": [], "untold": []})
+    deploy("renamed", OTHER, "cluster")
+    code, out, err = say("status")
+    assert code == 1
+    assert "scripts/teardown --name renamed --region ap-southeast-4" in err
+    assert "no file" in out
+    assert max(len(line) for line in out.splitlines()) <= 100
+
+
+def test_an_identity_that_may_not_ask_for_regions_is_told_so_and_its_own_region_looked_at(
+    experiment: Experiment, aws: Aws
+) -> None:
+    def refused() -> dict[str, list[str]]:
+        raise AwsError("ec2:DescribeRegions: not allowed", code="UnauthorizedOperation")
+
+    deploy("renamed", "us-east-2", "cluster")
+    aws.client("ec2").__dict__["describe_regions"] = refused
+    found, (line,) = cloudformation.find(experiment, aws)
+    assert [one.experiment for one in found] == ["renamed"]
+    assert line.startswith("other regions: stacks that no file describes were not looked for (ec2:")
+
+
+def test_cost_tells_them_when_it_asks_aws(
+    world: World,
+    say: Say,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(prices, "fetch", lambda *_, **__: {})
+    deploy("renamed", OTHER, "cluster")
+    given = ("cost", "--prices", str(tmp_path / "prices.json"))
+    assert "renamed" not in say(*given)[2]
+    code, _, err = say(*given, "--refresh")
+    assert (code, "scripts/teardown --name renamed --region ap-southeast-4" in err) == (0, True)
+
+
+def test_teardown_removes_what_no_file_describes_and_nothing_else(world: World, say: Say) -> None:
+    deploy("renamed", OTHER, "cluster", "nodes")
+    deploy("renamed", "us-east-2", "cluster")
+    deploy("qwen3-32b", "us-east-2", "cluster")
+    code, _, err = say("teardown", "--name", "renamed")
+    assert (code, "give both" in err) == (2, True)
+    code, out, _ = say("teardown", "--name", "renamed", "--region", OTHER, "--confirm", "renamed")
+    assert (code, "2 of 2 stacks deleted" in out) == (0, True)
+    left = [
+        stack["StackName"]
+        for region in ("us-east-2", OTHER)
+        for stack in shared_client("cloudformation", region).describe_stacks()["Stacks"]
+    ]
+    assert sorted(left) == ["qwen3-32b-cluster", "renamed-cluster"]
+
+
+def test_a_renamed_file_of_a_deployed_experiment_is_told_by_status(
+    world: World,
+    say: Say,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From the file to the line: the name is changed in the one file that described the stacks."""
+    files = tmp_path / "experiments"
+    shutil.copytree(ROOT / "experiments", files)
+    file = files / "qwen3-32b.yaml"
+    file.write_text(file.read_text(encoding="utf-8").replace("name: qwen3-32b", "name: qwen3-mine", 1))
+    monkeypatch.setattr(cloudformation.find, "__kwdefaults__", {"files": files})
+    deploy("qwen3-32b", "us-east-2", "cluster")
+    _, _, err = say("status", "--experiment", str(file))
+    assert "qwen3-32b in us-east-2: 1 stacks stand and bill (qwen3-32b-cluster)" in err

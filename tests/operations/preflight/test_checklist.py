@@ -1,0 +1,437 @@
+"""Each thing that may be missing, and what preflight says of it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+from experiment import Experiment
+from experiment.finding import Finding, Outside, State
+from experiment.finding import fine as fine_finding
+from experiment.schema import Capacity
+from infra.pins import ADDON_VERSIONS
+from infra.settings import Settings
+from operations.__main__ import main
+from operations.cloud.aws import Aws
+from operations.preflight import account, capacity, reach
+from operations.preflight import account as versions
+from operations.preflight.checklist import judge
+from operations.preflight.reach import Web
+from tests.operations import clients
+from tests.operations.clients import shared_client
+from tests.operations.clock import START
+
+RESERVATION = "cr-0123456789abcdef0"
+
+
+def stubbed(service: str, **answers: Any) -> Aws:
+    """AWS of which one service answers once per operation."""
+    client, stub = clients.stubbed(service)
+    for operation, answer in answers.items():
+        if isinstance(answer, str):
+            stub.add_client_error(operation, answer)
+        else:
+            stub.add_response(operation, answer)
+    made = Aws("us-east-2", make_client=lambda _service: client)
+    made.__dict__["identity"] = {"Account": "111122223333", "Arn": "arn:aws:iam::111122223333:user/me"}
+    return made
+
+
+def quota(value: float) -> dict[str, Any]:
+    return {"Quota": {"ServiceCode": "ec2", "QuotaCode": account.TRN_QUOTA, "Value": value}}
+
+
+def test_a_quota_below_one_node_is_a_finding_with_the_command_that_asks_for_more(
+    experiment: Experiment,
+) -> None:
+    found = account.quota(experiment, stubbed("service-quotas", get_service_quota=quota(8)))
+    assert found.state is State.FINDING
+    assert "8 vCPUs" in found.said()
+    assert "--quota-code L-2C3B7624 --desired-value 192" in found.remedy
+    assert (
+        account.quota(experiment, stubbed("service-quotas", get_service_quota=quota(192))).state is State.FINE
+    )
+    none = account.quota(experiment, stubbed("service-quotas", get_service_quota="NoSuchResourceException"))
+    assert "0 vCPUs" in none.said()
+
+
+def test_the_system_nodes_need_more_than_a_new_account_has() -> None:
+    found = account.system_quota(stubbed("service-quotas", get_service_quota=quota(5)))
+    assert found.state is State.FINDING
+    assert (
+        "5 vCPUs for running on-demand standard instances, system nodes and the way in need 10"
+        in found.said()
+    )
+    assert "--quota-code L-1216C47A --desired-value 10" in found.remedy
+
+
+def test_the_system_nodes_of_the_quota_are_those_of_the_stacks() -> None:
+    settings = Settings()
+    assert (settings.system_nodes, settings.system_instance_type) == (2, "m7i.xlarge")
+    assert settings.system_nodes * 4 + 2 == account.STANDARD_VCPUS
+
+
+def _images(*names: str) -> dict[str, Any]:
+    return {"Images": [{"Name": name} for name in names]}
+
+
+def test_a_node_image_that_the_region_lacks_is_found_before_a_cluster_is_made(experiment: Experiment) -> None:
+    dates = {"neuron": "20260625", "standard": "20260714"}
+    names = [f"amazon-eks-node-al2023-x86_64-{kind}-1.35-v{date}" for kind, date in dates.items()]
+    found = versions.node_images(experiment, stubbed("ec2", describe_images=_images(*names)))
+    assert (found.state, found.said()) == (State.FINE, "release 1.35.6-20260625 with Neuron driver 2.28.0.0")
+    found = versions.node_images(experiment, stubbed("ec2", describe_images=_images(names[1])))
+    assert found.state is State.FINDING
+    assert found.said() == f"us-east-2 has no {names[0]}"
+    assert "experiment/catalogue/node_images.py" in found.remedy
+
+
+def offering(versions: dict[str, str]) -> Aws:
+    """EKS that offers one version of every add-on."""
+    client, stub = clients.stubbed("eks")
+    for name, version in sorted(versions.items()):
+        answer = {"addons": [{"addonName": name, "addonVersions": [{"addonVersion": version}]}]}
+        asked = {"kubernetesVersion": "1.35", "addonName": name}
+        stub.add_response("describe_addon_versions", answer, asked)
+    return Aws("us-east-2", make_client=lambda _: client)
+
+
+def test_an_add_on_that_is_no_longer_offered_is_found_before_a_cluster_is_made(
+    experiment: Experiment,
+) -> None:
+    pinned = dict(ADDON_VERSIONS["1.35"])
+    assert versions.addons(experiment, offering(pinned)).state is State.FINE
+    found = versions.addons(experiment, offering({**pinned, "coredns": "v9"}))
+    assert found.state is State.FINDING
+    assert f"does not offer coredns {pinned['coredns']} (newest: v9)" in found.said()
+
+
+def test_the_chart_is_asked_for_as_images_are() -> None:
+    assert versions.charts() == ("public.ecr.aws/neuron/neuron-helm-chart:1.10.0",)
+
+
+def test_a_stack_that_stands_halfway_is_a_finding_with_what_to_do(experiment: Experiment) -> None:
+    stack = {
+        "StackName": "qwen3-32b-cluster",
+        "StackStatus": "UPDATE_ROLLBACK_FAILED",
+        "StackStatusReason": "The following resource(s) failed: [Group]. ",
+        "CreationTime": START,
+    }
+    found = account.halfway_stacks(experiment, stubbed("cloudformation", describe_stacks={"Stacks": [stack]}))
+    assert found.state is State.FINDING
+    assert found.said() == (
+        "stack qwen3-32b-cluster: is UPDATE_ROLLBACK_FAILED (The following resource(s) failed: [Group])"
+    )
+    assert "continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2" in found.remedy
+    fine = {**stack, "StackStatus": "UPDATE_COMPLETE"}
+    aws = stubbed("cloudformation", describe_stacks={"Stacks": [fine]})
+    assert account.halfway_stacks(experiment, aws).state is State.FINE
+
+
+def test_a_capacity_block_needs_no_quota(experiment: Experiment, aws: Aws) -> None:
+    assert account.quota(_with_block(experiment), aws).state is State.FINE
+
+
+@pytest.mark.parametrize(
+    ("zones", "state", "says"),
+    [
+        (["us-east-2a", "us-east-2c"], State.FINE, "offered in us-east-2a"),
+        (["us-east-2c"], State.FINDING, "offered in us-east-2c, not in us-east-2a"),
+        ([], State.FINDING, "not offered in us-east-2"),
+    ],
+)
+def test_the_instance_must_be_offered_in_the_zone(
+    experiment: Experiment, zones: list[str], state: State, says: str
+) -> None:
+    answer = {
+        "InstanceTypeOfferings": [{"InstanceType": "trn2.48xlarge", "Location": zone} for zone in zones]
+    }
+    found = capacity.offered(experiment, stubbed("ec2", describe_instance_type_offerings=answer))
+    assert (found.state, says in found.said()) == (state, True)
+
+
+def _with_block(experiment: Experiment, **changes: Any) -> Experiment:
+    block = Capacity(kind="capacity-block", reservation_id=RESERVATION, availability_zone="us-east-2b")
+    return replace(
+        experiment,
+        cluster=experiment.cluster.model_copy(update={"capacity": block.model_copy(update=changes)}),
+    )
+
+
+def _reserved(**changes: Any) -> Aws:
+    entry = {
+        "CapacityReservationId": RESERVATION,
+        "InstanceType": "trn2.48xlarge",
+        "AvailabilityZone": "us-east-2b",
+        "State": "active",
+        "TotalInstanceCount": 1,
+        "EndDate": START + timedelta(hours=5),
+    }
+    return stubbed("ec2", describe_capacity_reservations={"CapacityReservations": [{**entry, **changes}]})
+
+
+def test_an_active_block_says_when_it_ends(experiment: Experiment) -> None:
+    found = capacity.reserved(_with_block(experiment), _reserved(), now=START)
+    assert found.state is State.FINE
+    assert "active until 2026-04-01T17:00:00Z, 5.0 hours from now" in found.said()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"State": "scheduled", "StartDate": START + timedelta(days=1)},
+            "is scheduled and starts at 2026-04-02",
+        ),
+        ({"State": "expired"}, "is expired"),
+        ({"EndDate": START + timedelta(minutes=20)}, "ends at 2026-04-01T12:20:00Z"),
+        ({"InstanceType": "trn2.3xlarge"}, "reserves trn2.3xlarge"),
+        ({"AvailabilityZone": "us-east-2a"}, "lies in us-east-2a, the experiment in us-east-2b"),
+        ({"TotalInstanceCount": 0}, "has 0 instances"),
+    ],
+)
+def test_a_block_that_does_not_fit(experiment: Experiment, changes: dict[str, Any], says: str) -> None:
+    found = capacity.reserved(_with_block(experiment), _reserved(**changes), now=START)
+    assert found.state is State.FINDING
+    assert says in found.said()
+    assert found.remedy
+
+
+def test_an_end_that_the_file_has_wrong_is_a_finding(experiment: Experiment) -> None:
+    wrong = _with_block(experiment, ends_at="2026-04-02T17:00:00Z")
+    assert "EC2 says 2026-04-01T17:00:00Z" in capacity.reserved(wrong, _reserved(), now=START).said()
+    right = _with_block(experiment, ends_at="2026-04-01T17:00:00Z")
+    assert capacity.reserved(right, _reserved(), now=START).state is State.FINE
+
+
+def test_a_reservation_of_another_account_is_a_finding(experiment: Experiment) -> None:
+    unknown = stubbed("ec2", describe_capacity_reservations="InvalidCapacityReservationId.NotFound")
+    assert (
+        "no such reservation in account 111122223333"
+        in capacity.reserved(_with_block(experiment), unknown, now=START).said()
+    )
+
+
+@pytest.mark.parametrize(
+    ("offered", "says"),
+    [
+        ([("1.35", "STANDARD_SUPPORT")], "EKS 1.35, standard support until 2027-03-27"),
+        ([("1.35", "EXTENDED_SUPPORT")], "in extended support, where the control plane costs $0.60 an hour"),
+        ([("1.36", "STANDARD_SUPPORT")], "EKS does not offer 1.35"),
+    ],
+)
+def test_the_version_must_be_offered_and_supported(
+    experiment: Experiment, offered: list[tuple[str, str]], says: str
+) -> None:
+    ends = datetime(2027, 3, 27, tzinfo=UTC)
+    versions = [
+        {"clusterVersion": version, "versionStatus": status, "endOfStandardSupportDate": ends}
+        for version, status in offered
+    ]
+    aws = stubbed("eks", describe_cluster_versions={"clusterVersions": versions})
+    assert says in account.kubernetes_version(experiment, aws).said()
+
+
+def test_bootstrap_is_asked_for_where_it_is_missing_or_too_old(aws: Aws) -> None:
+    missing = account.bootstrap(aws)
+    assert missing.state is State.FINDING
+    assert missing.remedy == ".venv/bin/npx cdk bootstrap aws://123456789012/us-east-2"
+    ssm = aws.client("ssm")
+    ssm.put_parameter(Name=account.BOOTSTRAP_PARAMETER, Value="5", Type="String")
+    assert "version 5, 6 or later is needed" in account.bootstrap(aws).said()
+    ssm.put_parameter(Name=account.BOOTSTRAP_PARAMETER, Value="28", Type="String", Overwrite=True)
+    assert account.bootstrap(aws).state is State.FINE
+
+
+class _Registry(BaseHTTPRequestHandler):
+    """Wants a token, has one image, and is asked by machines from 203.0.113.7."""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Quiet."""
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        here = f"http://{self.headers['Host']}"
+        if self.path.startswith("/token"):
+            assert "scope=repository%3Aneuron%2Fvllm%3Apull" in self.path
+            return self._send(200, json.dumps({"token": "let-me-in"}))
+        if self.path == "/ip":
+            return self._send(200, "203.0.113.7\n")
+        if self.path.startswith("/v2/foreign/"):
+            realm = self.path.split("/")[3]
+            address = {"none": "nowhere", "file": "file:///etc/hostname", "endless": f"{here}/endless"}[realm]
+            return self._send(401, "", {"WWW-Authenticate": f'Bearer realm="{address}"'})
+        if self.path.startswith("/endless"):
+            return self._send(200, "[" * 2**21)
+        if self.path.startswith("/v2/broken/"):
+            return self._send(503, "")
+        if self.headers.get("Authorization") != "Bearer let-me-in":
+            challenge = f'Bearer realm="{here}/token",service="x",scope="repository:neuron/vllm:pull"'
+            return self._send(401, "", {"WWW-Authenticate": challenge})
+        known = self.path == "/v2/neuron/vllm/manifests/1.0"
+        self._send(200 if known else 404, "", {"Docker-Content-Digest": "sha256:abc"} if known else {})
+
+    def _send(self, status: int, text: str, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(text.encode())
+
+
+@pytest.fixture
+def registry() -> Iterator[str]:
+    """Host and port of a registry without a certificate."""
+    http = ThreadingHTTPServer(("127.0.0.1", 0), _Registry)
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    yield f"127.0.0.1:{http.server_address[1]}"
+    http.shutdown()
+    http.server_close()
+    thread.join()
+
+
+def test_an_image_is_asked_for_as_a_kubelet_would(registry: str) -> None:
+    web = Web(scheme="http")
+    found = reach.reachable(f"{registry}/neuron/vllm:1.0", web)
+    assert (found.state, "sha256:abc" in found.said()) == (State.FINE, True)
+    assert "no such image" in reach.reachable(f"{registry}/neuron/vllm:2.0", web).said()
+    with pytest.raises(Outside, match="the registry answers HTTP 503"):
+        reach.reachable(f"{registry}/broken/vllm:1.0", web)
+    with pytest.raises(Outside, match="does not answer"):
+        reach.reachable("127.0.0.1:1/neuron/vllm:1.0", web)
+
+
+@pytest.mark.parametrize(
+    ("realm", "why"),
+    [("none", "names no http address"), ("file", "names no http address"), ("endless", "longer than 1 MiB")],
+)
+def test_a_registry_leads_nowhere_else_and_says_little(realm: str, why: str, registry: str) -> None:
+    with pytest.raises(Outside, match=why):
+        reach.reachable(f"{registry}/foreign/{realm}:1.0", Web(scheme="http"))
+
+
+def test_an_answer_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("operations.preflight.reach._PATIENCE_S", 0.3)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(Outside, match="no whole answer"),
+    ):
+        Web(scheme="http").ask(f"http://127.0.0.1:{silent.getsockname()[1]}/")
+
+
+@pytest.mark.parametrize(
+    ("path", "parts"),
+    [
+        ("a/b:1", ("a/b", "1")),
+        ("a/b", ("a/b", "latest")),
+        ("a/b:1@sha256:00", ("a/b", "sha256:00")),
+        ("a/b@sha256:00", ("a/b", "sha256:00")),
+    ],
+)
+def test_a_digest_counts_for_more_than_a_tag(path: str, parts: tuple[str, str]) -> None:
+    assert reach.parts(path) == parts
+
+
+def test_this_machine_must_be_among_the_admin_cidrs(experiment: Experiment, registry: str) -> None:
+    web = Web(address_service=f"http://{registry}/ip")
+
+    def judged(*cidrs: str) -> Finding:
+        return reach.admin_cidrs(
+            replace(experiment, cluster=experiment.cluster.model_copy(update={"admin_cidrs": cidrs})), web
+        )
+
+    assert judged("198.51.100.0/24", "203.0.113.0/24").state is State.FINE
+    outside = judged("198.51.100.0/24")
+    assert outside.remedy == "add 203.0.113.7/32 to cluster.admin_cidrs and deploy"
+
+
+def test_a_private_endpoint_needs_the_plugin(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "session-manager-plugin is not installed" in reach.admin_cidrs(experiment, Web()).said()
+    (tmp_path / "session-manager-plugin").write_text("")
+    (tmp_path / "session-manager-plugin").chmod(0o755)
+    assert reach.admin_cidrs(experiment, Web()).state is State.FINE
+
+
+def test_one_refused_check_does_not_hide_the_others(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch, aws: Aws
+) -> None:
+    def refused(*_: object) -> Finding:
+        raise Outside(
+            Finding("service-quotas:GetServiceQuota", None, "not allowed; sorry", "use another AWS_PROFILE")
+        )
+
+    def fine(*_: object, **__: object) -> Finding:
+        return fine_finding("x", "")
+
+    monkeypatch.setattr(account, "quota", refused)
+    for module, name in ((capacity, "offered"), (account, "kubernetes_version"), (reach, "reachable")):
+        monkeypatch.setattr(module, name, fine)
+    findings = {one.check: one for one in judge(experiment, aws, Web(), now=START)}
+    assert findings["quota"].state is State.UNKNOWN
+    assert findings["quota"].said() == "service-quotas:GetServiceQuota: not allowed; sorry"
+    assert findings["quota"].remedy == "use another AWS_PROFILE"
+    assert findings["bootstrap"].state is State.FINDING
+    assert findings["credentials"].state is State.FINE
+
+
+def test_preflight_as_it_is_called(
+    account: None, registry: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On an account in which nobody did anything yet; EKS's versions, which moto does not list, are refused."""
+    eks = boto3.client("eks", region_name="us-east-2")
+    monkeypatch.setattr(Aws, "_boto_client", lambda _, name: eks if name == "eks" else shared_client(name))
+    monkeypatch.setattr(Web, "address_service", f"http://{registry}/ip")
+    monkeypatch.setattr(reach, "reachable", lambda image, _: fine_finding("image", image))
+    with Stubber(eks) as stub:
+        stub.add_client_error("describe_cluster_versions", "AccessDeniedException")
+        assert main(["preflight", "--json"]) == 1
+    checks = {one["check"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
+    assert next(iter(checks)) == "credentials"
+    assert checks["credentials"]["state"] == "fine"
+    assert checks["bootstrap"]["state"] == "finding"
+    assert checks["bootstrap"]["remedy"] == ".venv/bin/npx cdk bootstrap aws://123456789012/us-east-2"
+    assert checks["kubernetes"]["state"] == "unknown"
+    assert "eks:DescribeClusterVersions" in checks["kubernetes"]["detail"]
+    assert all(one["remedy"] for one in checks.values() if one["state"] != "fine")
+    assert main(["preflight", "--account", "111122223333"]) == 1
+    out = capsys.readouterr().out
+    assert "these credentials are not of 111122223333" in " ".join(out.split())
+    assert max(len(line) for line in out.splitlines()) <= 100
+
+
+def test_without_credentials_only_what_needs_none_is_checked(
+    experiment: Experiment, credentials: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setattr(reach, "reachable", lambda *_: fine_finding("image", ""))
+    findings = list(judge(experiment, Aws("us-east-2"), Web(), now=START))
+    assert [one.check for one in findings if one.check != "image"] == [
+        "credentials",
+        "account",
+        "admin_cidrs",
+    ]
+    assert {one.state for one in findings[:2]} == {State.UNKNOWN}
+    assert "versions, bootstrap and stacks were not asked about" in findings[1].said()

@@ -1,0 +1,188 @@
+"""`scale`: nodes up with a time to live, down whatever happens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from experiment.naming import neuron_nodegroup
+from operations.cloud import nodegroup
+from operations.cloud.aws import Aws
+from tests.operations.clients import shared_client, stubbed
+from tests.operations.conftest import Say
+from tests.operations.world import World
+
+
+def test_scale_sets_nodes_with_a_time_to_live_and_back(world: World, say: Say) -> None:
+    code, out, _ = say("scale", "1", "--hours", "2")
+    assert code == 0
+    assert "set from 0 to 1 nodes; $35.76 an hour (list price) until they are set to 0 at 20" in out
+    assert world.nodes == 1
+    schedule = world.client("scheduler").get_schedule(
+        Name="qwen3-32b-scale-to-zero", GroupName="qwen3-32b-off"
+    )
+    assert schedule["ScheduleExpression"].startswith("at(20")
+    assert schedule["ActionAfterCompletion"] == "DELETE"
+    assert schedule["Target"]["RoleArn"] == world.off_role()
+    assert schedule["Target"]["DeadLetterConfig"]["Arn"].endswith(":failures")
+    assert json.loads(schedule["Target"]["Input"]) == {
+        "ClusterName": "qwen3-32b",
+        "NodegroupName": "qwen3-32b-trn2-a-on-demand-d2-28",
+        "ScalingConfig": {"MinSize": 0, "DesiredSize": 0},
+    }
+    assert say("scale", "1", "--hours", "1")[0] == 0  # replaces the schedule
+    code, out, _ = say("scale", "0", "--json")
+    assert (code, json.loads(out)["nodes"], world.nodes) == (0, 0, 0)
+    assert world.rentals() == []
+
+
+def test_a_rental_whose_schedule_names_a_role_that_a_deployment_replaced_is_told_and_made_good(
+    world: World, say: Say
+) -> None:
+    say("scale", "1", "--hours", "2")
+    scheduler = world.client("scheduler")
+    where = {"Name": "qwen3-32b-scale-to-zero", "GroupName": "qwen3-32b-off"}
+    kept = ("ScheduleExpression", "FlexibleTimeWindow", "Target", "Name", "GroupName")
+    found = {key: value for key, value in scheduler.get_schedule(**where).items() if key in kept}
+    found["Target"]["RoleArn"] = world.off_role().replace(
+        "qwen3-32b-us-east-2-trn2-off", "qwen3-32b-trn2-off"
+    )
+    scheduler.update_schedule(**found)
+    code, _, err = say("status")
+    assert code == 1
+    assert "has role qwen3-32b-trn2-off, and the deployment's is qwen3-32b-us-east-2-trn2-off" in err
+    assert say("scale", "1", "--hours", "2")[0] == 0
+    assert say("status")[0] == 0
+
+
+def test_scale_that_is_tried_only_changes_nothing(world: World, say: Say) -> None:
+    code, out, _ = say("scale", "1", "--dry-run")
+    assert (code, "would be set" in out, world.nodes) == (0, True, 0)
+    assert world.rentals() == []
+
+
+def test_scale_beyond_what_the_experiment_allows_is_refused(world: World, say: Say) -> None:
+    code, _, err = say("scale", "2")
+    assert (code, world.nodes) == (2, 0)
+    assert err == (
+        "scale: 2 nodes: qwen3-32b allows 1; raise cluster.max_nodes of the experiment and deploy, or ask for at most 1\n"
+    )
+
+
+def test_a_group_that_the_file_no_longer_describes_can_be_turned_off_and_not_on(
+    world: World, say: Say
+) -> None:
+    """The file was changed and not deployed: what stands must not bill on because its name is another."""
+    eks, standing = world.client("eks"), "qwen3-32b-trn2-b-reservation-9abcdef0"
+    role, subnets = "arn:aws:iam::123456789012:role/nodes", ["subnet-0a"]
+    sizes = {"minSize": 0, "desiredSize": 1, "maxSize": 1}
+    eks.delete_nodegroup(clusterName="qwen3-32b", nodegroupName=neuron_nodegroup(world.experiment))
+    for name in (standing, "qwen3-32b-system"):
+        eks.create_nodegroup(
+            clusterName="qwen3-32b", nodegroupName=name, scalingConfig=sizes, subnets=subnets, nodeRole=role
+        )
+    for dry in ((), ("--dry-run",)):
+        code, _, err = say("scale", "1", *dry)
+        assert code == 1
+        assert err.startswith(f"scale: node group {standing}: stands, and the experiment now describes ")
+        assert "take the change of cluster.capacity and cluster.availability_zones back" in err
+    assert world.rentals() == []
+    code, out, _ = say("scale", "0")
+    assert (code, f"{standing}: set from 1 to 0 nodes" in out) == (0, True)
+    found = eks.describe_nodegroup(clusterName="qwen3-32b", nodegroupName=standing)["nodegroup"]
+    assert found["scalingConfig"]["desiredSize"] == 0
+    system = eks.describe_nodegroup(clusterName="qwen3-32b", nodegroupName="qwen3-32b-system")["nodegroup"]
+    assert system["scalingConfig"]["desiredSize"] == 1
+
+
+DAILY = {"Name": "qwen3-32b-daily", "GroupName": "qwen3-32b-off"}
+
+
+def _without_schedule(world: World) -> None:
+    world.client("scheduler").delete_schedule(**DAILY)
+
+
+def _with_schedule(**changes: Any) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        scheduler = world.client("scheduler")
+        kept = scheduler.get_schedule(**DAILY)
+        names = ("ScheduleExpression", "FlexibleTimeWindow", "State", "Target")
+        scheduler.update_schedule(**DAILY, **({name: kept[name] for name in names} | changes))
+
+    return change
+
+
+def _of_another_group(world: World) -> None:
+    target = world.client("scheduler").get_schedule(**DAILY)["Target"]
+    told = json.loads(target["Input"]) | {"NodegroupName": "qwen3-32b-trn2-b-on-demand"}
+    _with_schedule(Target={**target, "Input": json.dumps(told)})(world)
+
+
+def _without_role(world: World) -> None:
+    iam = world.client("iam")
+    iam.delete_role_policy(RoleName="qwen3-32b-us-east-2-trn2-off", PolicyName="off")
+    iam.delete_role(RoleName="qwen3-32b-us-east-2-trn2-off")
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (_without_schedule, "schedule qwen3-32b-daily: does not exist"),
+        (_with_schedule(State="DISABLED"), "schedule qwen3-32b-daily: is DISABLED"),
+        (_of_another_group, "schedule qwen3-32b-daily: is about node group qwen3-32b-trn2-b-on-demand"),
+        (_without_role, "role qwen3-32b-us-east-2-trn2-off: does not exist"),
+        (
+            lambda world: world.allow_off("Deny"),
+            "role qwen3-32b-us-east-2-trn2-off: may not do eks:UpdateNodegroupConfig",
+        ),
+    ],
+    ids=["no schedule", "disabled", "of another group", "no role", "denied"],
+)
+def test_no_node_starts_where_the_schedule_could_not_act(
+    broken: Callable[[World], None], words: str, world: World, say: Say
+) -> None:
+    broken(world)
+    code, _, err = say("scale", "1")
+    assert (code, world.nodes, world.rentals()) == (1, 0, [])
+    assert words in err
+    assert "so nothing would set the nodes back to 0 and none are started" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_node_goes_down_whatever_became_of_the_schedule(world: World, say: Say) -> None:
+    assert say("scale", "1")[0] == 0
+    _without_schedule(world)
+    assert say("scale", "0")[0] == 0
+    assert world.nodes == 0
+
+
+def test_scale_of_what_is_not_deployed_is_one_line(
+    say: Say, account: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Aws, "_boto_client", lambda _self, service: shared_client(service))
+    code, _, err = say("scale", "1")
+    assert code == 1
+    assert err.startswith(
+        "scale: node group qwen3-32b-trn2-a-on-demand-d2-28: none in account 123456789012, us-east-2; deploy it"
+    )
+
+
+def test_a_wrong_account_is_refused_before_anything_is_changed(world: World, say: Say) -> None:
+    code, _, err = say("scale", "1", "--account", "111122223333")
+    assert (code, world.nodes) == (1, 0)
+    assert "these credentials are not of 111122223333" in err
+
+
+def test_a_group_that_eks_is_changing_is_one_line(world: World, aws: Aws) -> None:
+    group = nodegroup.read(world.experiment, aws)
+    eks, stub = stubbed("eks")
+    stub.add_client_error("update_nodegroup_config", "ResourceInUseException")
+    with pytest.raises(
+        Exception, match=f"{neuron_nodegroup(world.experiment)}: EKS is changing it .*run this again"
+    ):
+        nodegroup.set_size(
+            world.experiment, Aws("us-east-2", make_client=lambda _: eks), nodes=1, group=group
+        )

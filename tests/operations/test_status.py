@@ -1,0 +1,129 @@
+"""`status`: what there is, what is well, what to do about what is not."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from experiment import Experiment
+from experiment.naming import artifact_path
+from operations import status
+from operations.cloud import cloudformation
+from operations.cloud.aws import Aws
+from tests.operations.clients import stubbed
+from tests.operations.conftest import Say
+from tests.operations.world import World
+
+
+def test_status_shows_what_there_is(world: World, say: Say) -> None:
+    baseline = world.experiment.baseline
+    say("scale", "1")
+    world.tick()
+    world.store("artifacts", f"{artifact_path(baseline)}/COMPLETE", {"key": artifact_path(baseline)})
+    world.api.objects[("deployments", "qwen3-32b", "qwen-vllm")]["spec"]["replicas"] = 1
+    world.tick()
+    allocation = {"devices": {"results": [{"device": "neuron-0", "pool": "trn2-0"}]}}
+    world.api.put("resourceclaims", "held", {"status": {"allocation": allocation}}, namespace="qwen3-32b")
+    code, out, _ = say("status", "--json")
+    page = json.loads(out)
+    assert code == 0
+    assert page["trn2"]["nodes"] == 1
+    assert page["trn2"]["usd_per_hour"] == pytest.approx(35.76)
+    assert page["cluster"]["nodes"] == [{"name": "trn2-0", "role": "neuron", "ready": True}]
+    assert page["cluster"]["claims"] == [{"name": "held", "state": "allocated: neuron-0 on trn2-0"}]
+    assert [(arm["name"], arm["ready"]) for arm in page["cluster"]["arms"]] == [
+        ("qwen-vllm", 1),
+        ("qwen-sd-vllm", 0),
+    ]
+    assert page["artifacts"]["compiled"] == {"qwen-vllm": True, "qwen-sd-vllm": False}
+    assert {one["status"] for one in page["stacks"]} == {"absent"}
+    assert page["run"] is None
+    _, text, _ = say("status")
+    assert "1 of 1 ready" in text
+    assert max(len(line) for line in text.splitlines()) <= 100
+
+
+def test_status_shows_the_composite_alarms_too(experiment: Experiment) -> None:
+    """CloudWatch answers with them only when asked for them; moto does not know them."""
+    cloudwatch, stub = stubbed("cloudwatch")
+    for kind, name in (("MetricAlarm", "run-is-on"), ("CompositeAlarm", "no-data")):
+        stub.add_response(
+            "describe_alarms",
+            {f"{kind}s": [{"AlarmName": f"qwen3-32b-{name}", "StateValue": "OK"}]},
+            {"AlarmNamePrefix": "qwen3-32b-", "AlarmTypes": [kind]},
+        )
+    found = status._alarms(experiment, Aws("us-east-2", make_client=lambda _: cloudwatch))
+    assert [one["name"] for one in found] == ["qwen3-32b-run-is-on", "qwen3-32b-no-data"]
+
+
+def test_no_nodes_means_that_no_run_is_on(world: World, say: Say) -> None:
+    assert say("scale", "0")[0] == 0
+    assert _active(world) == [0.0]
+
+
+def _active(world: World) -> list[float]:
+    found = world.client("cloudwatch").get_metric_statistics(
+        Namespace="SpeculativeDecoding/qwen3-32b",
+        MetricName="RunActive",
+        Dimensions=[{"Name": "Experiment", "Value": "qwen3-32b"}],
+        StartTime=datetime.now(UTC) - timedelta(hours=1),
+        EndTime=datetime.now(UTC) + timedelta(hours=1),
+        Period=7200,
+        Statistics=["Minimum"],
+    )
+    return [point["Minimum"] for point in found["Datapoints"]]
+
+
+def test_status_shows_the_rest_when_the_cluster_does_not_answer(world: World, say: Say) -> None:
+    world.api.refusal = (401, "Unauthorized", "no")
+    code, out, err = say("status", "--json")
+    page = json.loads(out)
+    assert code == 3
+    assert page["cluster"] is None
+    assert page["trn2"]["nodes"] == 0
+    assert "write its ARN into admins of deployment.yaml" in err
+
+
+HALFWAY = {
+    "ROLLBACK_COMPLETE": "its first deployment failed: fix what its events name, then .venv/bin/npx cdk deploy --all makes it anew",
+    "UPDATE_ROLLBACK_FAILED": "aws cloudformation continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2",
+    "REVIEW_IN_PROGRESS": ".venv/bin/npx cdk deploy --all goes on, scripts/teardown removes it",
+    "DELETE_FAILED": "scripts/teardown goes on",
+}
+
+
+@pytest.mark.parametrize("status", HALFWAY)
+def test_status_says_what_to_do_about_a_deployment_that_broke_off(
+    world: World, say: Say, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    cluster = cloudformation.Stack(name="qwen3-32b-cluster", status=status, reason="Subnet is full.")
+    monkeypatch.setattr(cloudformation, "deployed", lambda *_: (cluster,))
+    code, out, err = say("status", "--json")
+    assert code == 1
+    (problem,) = json.loads(out)["problems"]
+    assert problem.startswith(f"stack qwen3-32b-cluster: is {status} (Subnet is full); ")
+    assert HALFWAY[status] in problem
+    assert err == f"status: {problem}\n"
+
+
+@pytest.mark.parametrize("status", ["CREATE_COMPLETE", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "absent"])
+def test_what_is_well_or_under_way_is_not_halfway(status: str) -> None:
+    assert (
+        cloudformation.halfway(
+            [cloudformation.Stack(name="a", status=status)], "qwen3-32b", region="us-east-2"
+        )
+        == []
+    )
+
+
+def test_status_says_who_hears_of_alarms(world: World, say: Say) -> None:
+    sns = world.client("sns")
+    assert "notices" not in say("status")[1], "without the topic nothing is deployed that could be silent"
+    topic = sns.create_topic(Name="qwen3-32b-notices")["TopicArn"]
+    shown = " ".join(say("status")[1].split())
+    assert "nobody hears of alarms; write alarm_email into deployment.yaml, then .venv/bin/npx cdk" in shown
+    sns.subscribe(TopicArn=topic, Protocol="email", Endpoint="team@example.com")
+    (told,) = json.loads(say("status", "--json")[1])["notices"]
+    assert told["name"] == "team@example.com"

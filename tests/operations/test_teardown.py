@@ -1,0 +1,325 @@
+"""`teardown`: what is deleted in which order, and what still bills."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from botocore.parsers import ResponseParserError
+
+from operations import teardown
+from operations import teardown as billing
+from operations.cloud import cloudformation
+from operations.cloud.aws import Aws, AwsError
+from operations.preflight.account import what_was_left
+from tests.operations.clients import shared_client
+from tests.operations.clock import FakeClock
+from tests.operations.conftest import Say
+from tests.operations.world import World
+
+
+class Deletions:
+    """CloudFormation in moto, but for stacks whose deletion is refused, or fails."""
+
+    def __init__(self, world: World, parts: tuple[str, ...]) -> None:
+        self.cloudformation = world.client("cloudformation")
+        template = json.dumps({"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}})
+        for part in parts:
+            tags = [{"Key": "experiment", "Value": "qwen3-32b"}]
+            self.cloudformation.create_stack(StackName=f"qwen3-32b-{part}", TemplateBody=template, Tags=tags)
+
+    def left(self) -> list[str]:
+        return [stack["StackName"] for stack in self.cloudformation.describe_stacks()["Stacks"]]
+
+
+def test_teardown_asks_for_the_name_and_then_deletes_everything(world: World, say: Say) -> None:
+    deletions = Deletions(world, ("network", "cluster", "workloads", "pipeline"))
+    say("scale", "1")
+    code, _, err = say("teardown")
+    assert (code, len(deletions.left()), world.nodes) == (2, 4, 1)
+    assert "nobody confirmed, nothing was deleted; run it with --confirm qwen3-32b" in err
+    code, out, _ = say("teardown", "--dry-run")
+    assert code == 0
+    assert "qwen3-32b-pipeline, qwen3-32b-workloads, qwen3-32b-cluster, qwen3-32b-network" in out
+    code, out, _ = say("teardown", "--confirm", "qwen3-32b")
+    assert (code, deletions.left(), world.nodes) == (0, [], 0)
+    assert "4 of 4 stacks deleted" in out
+    assert say("teardown", "--confirm", "qwen3-32b")[0] == 0  # again, on nothing
+
+
+def test_teardown_goes_on_past_a_refused_and_a_failed_stack(
+    world: World, aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deletions = Deletions(world, ("network", "cluster", "workloads"))
+    real = cloudformation.one
+
+    def failing(name: str, account: Aws) -> cloudformation.Stack:
+        if name.endswith("cluster"):
+            return cloudformation.Stack(name=name, status="DELETE_FAILED", reason="ENI in use")
+        if name.endswith("workloads"):
+            return cloudformation.Stack(name=name, status="UPDATE_IN_PROGRESS")
+        return real(name, account)
+
+    monkeypatch.setattr(cloudformation, "one", failing)
+    monkeypatch.setattr(cloudformation, "failures", lambda _name, _aws: ["Group: ENI in use"])
+    kept = dict(teardown.take_down(world.experiment, aws, FakeClock()))
+    assert "is UPDATE_IN_PROGRESS; wait for that to end" in kept["qwen3-32b-workloads"]
+    assert (
+        "not deleted: Group: ENI in use; remove what it names, then run scripts/teardown again"
+        in kept["qwen3-32b-cluster"]
+    )
+    assert "qwen3-32b-network" not in deletions.left()
+
+
+def test_a_stage_of_the_pipeline_is_taken_down_in_an_order_that_works(world: World, aws: Aws) -> None:
+    """The delivery's policies hang on the role of the stack beside it, and the cluster lets that role in."""
+    Deletions(world, ("delivery", "delivery-role", "cluster", "nodes", "workloads", "network"))
+    names = [
+        stack.name.removeprefix("qwen3-32b-")
+        for stack in reversed(cloudformation.deployed(world.experiment, aws))
+    ]
+    assert names == ["delivery", "workloads", "nodes", "cluster", "delivery-role", "network"]
+
+
+def test_teardown_goes_on_with_what_failed_last_time(
+    world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CloudFormation may still name the old failure when it is asked at once."""
+    failed = cloudformation.Stack(name="qwen3-32b-cluster", status="DELETE_FAILED")
+    answers = iter(["DELETE_FAILED", "DELETE_IN_PROGRESS", "absent"])
+    monkeypatch.setattr(cloudformation, "deployed", lambda *_: (failed,))
+    monkeypatch.setattr(
+        cloudformation, "one", lambda name, _aws: cloudformation.Stack(name=name, status=next(answers))
+    )
+    Deletions(world, ("cluster",))
+    assert teardown.take_down(world.experiment, aws, FakeClock()) == []
+
+
+def test_teardown_removes_a_deployment_that_never_began(
+    world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(["REVIEW_IN_PROGRESS", "absent"])
+    Deletions(world, ("cluster",))
+    monkeypatch.setattr(
+        cloudformation, "one", lambda name, _aws: cloudformation.Stack(name=name, status=next(answers))
+    )
+    assert teardown.take_down(world.experiment, aws, FakeClock()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "says"),
+    [
+        (
+            "AccessDenied",
+            "User: arn:aws:iam::1:user/me is not authorized to perform: cloudformation:DeleteStack on resource: arn:x",
+            "let whoever runs this do cloudformation:DeleteStack on arn:x",
+        ),
+        (
+            "ValidationError",
+            "Stack [x] cannot be deleted while TerminationProtection is enabled",
+            "update-termination-protection --stack-name qwen3-32b-network --no-enable-termination-protection",
+        ),
+    ],
+)
+def test_a_stack_that_may_not_be_deleted_keeps_no_other(
+    world: World, monkeypatch: pytest.MonkeyPatch, code: str, message: str, says: str
+) -> None:
+    from botocore.exceptions import ClientError
+
+    deletions = Deletions(world, ("network", "cluster"))
+    real = world.client("cloudformation")
+
+    class Refusing:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def delete_stack(self, StackName: str) -> Any:
+            if StackName.endswith("network"):
+                raise ClientError({"Error": {"Code": code, "Message": message}}, "DeleteStack")
+            return real.delete_stack(StackName=StackName)
+
+    refusing = Aws(
+        "us-east-2", make_client=lambda name: Refusing() if name == "cloudformation" else shared_client(name)
+    )
+    kept = dict(teardown.take_down(world.experiment, refusing, FakeClock()))
+    assert says in kept["qwen3-32b-network"]
+    assert deletions.left() == ["qwen3-32b-network"]
+
+
+def test_what_was_deleted_is_told_even_when_the_bill_cannot_be_read(
+    world: World, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Deletions(world, ("network",))
+
+    def refused(*_: object) -> list[billing.Resource]:
+        raise AwsError(
+            "tag:GetResources in us-east-2: not allowed; let whoever runs this do tag:GetResources"
+        )
+
+    monkeypatch.setattr(billing, "tagged", refused)
+    code, out, err = say("teardown", "--confirm", "qwen3-32b")
+    assert code == 3
+    assert "1 of 1 stacks deleted" in out
+    assert "what still bills is not known" in out
+    assert "let whoever runs this do tag:GetResources" in err
+
+
+def test_teardown_does_not_wait_for_ever(world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    Deletions(world, ("network",))
+    monkeypatch.setattr(
+        cloudformation, "one", lambda name, _aws: cloudformation.Stack(name=name, status="DELETE_IN_PROGRESS")
+    )
+    kept = dict(teardown.take_down(world.experiment, aws, FakeClock()))
+    assert "still DELETE_IN_PROGRESS after 60 minutes" in kept["qwen3-32b-network"]
+
+
+def test_what_still_bills_is_found_by_its_tag(world: World, aws: Aws) -> None:
+    name = "qwen3-32b-results-123456789012-us-east-2"
+    tags = {"TagSet": [{"Key": "experiment", "Value": "qwen3-32b"}]}
+    world.client("s3").put_bucket_tagging(Bucket=name, Tagging=tags)
+    assert [one.arn for one in billing.tagged(world.experiment, aws)] == [f"arn:aws:s3:::{name}"]
+    assert billing.bills("arn:aws:ec2:us-east-2:1:natgateway/nat-1") == "by the hour, and traffic"
+    ec2 = world.client("ec2")
+    volume = ec2.create_volume(AvailabilityZone="us-east-2a", Size=1)["VolumeId"]
+    ec2.create_tags(Resources=[volume], Tags=[{"Key": "kubernetes.io/cluster/qwen3-32b", "Value": "owned"}])
+    found = {one.arn.rpartition("/")[2]: one.what for one in billing.tagged(world.experiment, aws)}
+    assert found[volume] == "by size", "made by a controller of the cluster, unknown to every stack"
+    assert billing.bills("arn:aws:iam::1:role/x") == ""
+
+
+CLUSTER_LOGS = "/aws/eks/qwen3-32b/cluster"
+AGENT_LOGS = "/aws/containerinsights/qwen3-32b/performance"
+FOREIGN_LOGS = "/aws/eks/qwen3-32b-today/cluster"
+
+
+def _group(name: str) -> dict[str, Any]:
+    return {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": name}}
+
+
+TEMPLATES = {
+    "storage": {
+        purpose.capitalize(): {
+            "Type": "AWS::S3::Bucket",
+            "DeletionPolicy": "Retain",
+            "Properties": {"BucketName": f"qwen3-32b-{purpose}-123456789012-us-east-2"},
+        }
+        for purpose in ("checkpoints", "artifacts", "results")
+    },
+    "cluster": {"Eks": _group(CLUSTER_LOGS), "Agent": _group(AGENT_LOGS)},
+}
+
+
+class Redeployed:
+    """An account in which stacks with the fixed names come and go; EKS and the agents make their log groups anew while
+    the cluster goes."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cloudformation, self.logs, self.s3 = map(world.client, ("cloudformation", "logs", "s3"))
+        for name in self.buckets():
+            for entry in self.s3.list_objects_v2(Bucket=name).get("Contents", ()):
+                self.s3.delete_object(Bucket=name, Key=entry["Key"])
+            self.s3.delete_bucket(Bucket=name)  # the world's own; here the stack makes them
+        real = cloudformation.one
+
+        def flushing(name: str, aws: Aws) -> cloudformation.Stack:
+            now = real(name, aws)
+            if name.endswith("cluster") and now.status in ("absent", "DELETE_COMPLETE"):
+                self.flush()
+            return now
+
+        monkeypatch.setattr(cloudformation, "one", flushing)
+
+    def deploy(self) -> None:
+        """What is there already stays, as with `cdk deploy`."""
+        there = [one["StackName"] for one in self.cloudformation.describe_stacks()["Stacks"]]
+        for part, resources in TEMPLATES.items():
+            if f"qwen3-32b-{part}" not in there:
+                tags = [{"Key": "experiment", "Value": "qwen3-32b"}]
+                self.cloudformation.create_stack(
+                    StackName=f"qwen3-32b-{part}",
+                    TemplateBody=json.dumps({"Resources": resources}),
+                    Tags=tags,
+                )
+
+    def flush(self) -> None:
+        for name in (CLUSTER_LOGS, AGENT_LOGS):
+            if name not in self.groups():
+                self.logs.create_log_group(logGroupName=name)
+
+    def groups(self) -> list[str]:
+        return [one["logGroupName"] for one in self.logs.describe_log_groups()["logGroups"]]
+
+    def buckets(self) -> list[str]:
+        return [one["Name"] for one in self.s3.list_buckets()["Buckets"]]
+
+
+@pytest.fixture
+def redeployed(world: World, monkeypatch: pytest.MonkeyPatch) -> Redeployed:
+    found = Redeployed(world, monkeypatch)
+    found.deploy()
+    return found
+
+
+def test_after_a_teardown_the_same_deployment_works_and_finds_its_data(
+    redeployed: Redeployed, say: Say
+) -> None:
+    store = "qwen3-32b-artifacts-123456789012-us-east-2"
+    redeployed.s3.put_object(Bucket=store, Key="key/COMPLETE", Body=b"{}")
+    redeployed.logs.create_log_group(logGroupName=FOREIGN_LOGS)
+    code, out, err = say("teardown", "--confirm", "qwen3-32b")
+    assert code == 0
+    assert "1 of 1 stacks deleted" in out
+    assert "stays: qwen3-32b-storage, with the buckets and their key" in out
+    assert f"log group {CLUSTER_LOGS}: deleted" in err
+    assert redeployed.groups() == [FOREIGN_LOGS], "what EKS made anew is gone, another experiment's stays"
+    redeployed.deploy()
+    assert {CLUSTER_LOGS, AGENT_LOGS} <= set(redeployed.groups())
+    assert redeployed.s3.get_object(Bucket=store, Key="key/COMPLETE")["Body"].read() == b"{}"
+
+
+def test_a_deployment_over_leftovers_fails_and_preflight_names_them_with_what_removes_them(
+    redeployed: Redeployed, world: World, aws: Aws
+) -> None:
+    for part in ("cluster", "storage"):  # as `cdk destroy` does
+        redeployed.cloudformation.delete_stack(StackName=f"qwen3-32b-{part}")
+    redeployed.flush()
+    assert len(redeployed.buckets()) == 3
+    with pytest.raises(ResponseParserError, match="already exists"):  # moto's way of refusing it
+        redeployed.cloudformation.create_stack(
+            StackName="again", TemplateBody=json.dumps({"Resources": TEMPLATES["cluster"]})
+        )
+    found = what_was_left(world.experiment, aws)
+    assert found.state == "finding"
+    assert f"{CLUSTER_LOGS}, {AGENT_LOGS}, qwen3-32b-checkpoints-123456789012-us-east-2" in found.said()
+    for command in found.remedy.split(" && "):
+        name = command.split()[4]
+        if command.startswith("aws logs delete-log-group --log-group-name "):
+            redeployed.logs.delete_log_group(logGroupName=name)
+        else:
+            assert command.startswith("aws s3api delete-bucket --bucket ")
+            redeployed.s3.delete_bucket(Bucket=name)
+    assert what_was_left(world.experiment, aws).state == "fine"
+    redeployed.deploy()
+    assert len(redeployed.buckets()) == 3
+    assert what_was_left(world.experiment, aws).state == "fine", "what a stack owns is in nobody's way"
+
+
+def test_a_first_deployment_of_the_buckets_that_failed_is_taken_down_with_the_rest(
+    redeployed: Redeployed, world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = cloudformation.Stack(name="qwen3-32b-storage", status="ROLLBACK_COMPLETE")
+    monkeypatch.setattr(cloudformation, "deployed", lambda *_: (failed,))
+    assert teardown.take_down(world.experiment, aws, FakeClock()) == []
+    left = [one["StackName"] for one in redeployed.cloudformation.describe_stacks()["Stacks"]]
+    assert left == ["qwen3-32b-cluster"]
+
+
+def test_log_groups_of_a_cluster_that_stands_stay(
+    redeployed: Redeployed, world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = cloudformation.Stack(name="qwen3-32b-cluster", status="UPDATE_IN_PROGRESS")
+    monkeypatch.setattr(cloudformation, "one", lambda _name, _aws: busy)
+    monkeypatch.setattr(teardown, "_delete", lambda *_: "is UPDATE_IN_PROGRESS")
+    assert teardown.take_down(world.experiment, aws, FakeClock()) != []
+    assert {CLUSTER_LOGS, AGENT_LOGS} <= set(redeployed.groups())
