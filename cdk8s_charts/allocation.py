@@ -19,13 +19,16 @@ SCHEDULER = "my-scheduler"
 might not be neighbours (Neuron documentation, Kubernetes scheduler extension)."""
 
 
-def hold_devices(spec: pod.PodSpec, holder: str, experiment: Experiment, arm: Arm) -> None:
-    """Give the container the devices that the arm asks for, in the way that the experiment names."""
+def hold_devices(spec: pod.PodSpec, holder: pod.Container, experiment: Experiment, arm: Arm) -> None:
+    """Give a container the devices that the arm asks for, in the way that the experiment names."""
+    resources = holder["resources"]
     if arm.serving.allocation == "dra":
-        pod.hold_claim(spec, holder, REQUEST, claim_template(experiment, arm)["metadata"]["name"])
+        template = claim_template(experiment, arm)["metadata"]["name"]
+        spec["resourceClaims"] = [{"name": REQUEST, "resourceClaimTemplateName": template}]
+        resources["claims"] = [{"name": REQUEST, "request": REQUEST}]
         return
     for part in ("requests", "limits"):
-        pod.container(spec, holder)["resources"][part][EXTENDED_RESOURCE] = str(arm.serving.devices)
+        resources[part][EXTENDED_RESOURCE] = str(arm.serving.devices)
     spec["schedulerName"] = SCHEDULER
 
 

@@ -8,16 +8,15 @@ where the image cannot be asked without a device. *Not run on AWS*: the images w
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cdk8s
-
 from cdk8s_charts import jobs, pod, sizes
 from cdk8s_charts.command import compile_argv, compile_environment, serve_argv
-from cdk8s_charts.labels import STEP, labels
-from cdk8s_charts.lift import content_suffix, place
-from experiment.naming import SERVING_ACCOUNT, arguments_job, namespace
+from cdk8s_charts.labels import labels
+from cdk8s_charts.lift import config_map, content_suffix
+from experiment.naming import SERVING_ACCOUNT, arguments_job
 from experiment.neuron_config import compile_config
 
 if TYPE_CHECKING:
@@ -36,17 +35,14 @@ _WITHOUT_DEVICE = {"HOME": "/tmp", "NEURON_PLATFORM_TARGET_OVERRIDE": "trn2"}
 """NxD Inference asks for the platform while it builds a configuration; torch_neuronx reads this before it asks the machine."""
 
 
-def arguments_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
+def arguments_objects(experiment: Experiment) -> list[dict[str, Any]]:
     """What each image is asked, and its Job; nothing where no arm is served from devices."""
-    chart = cdk8s.Chart(
-        scope, "24-arguments", namespace=namespace(experiment), disable_resource_name_hashes=True
-    )
-    for runtime in (known := runtimes(experiment)):
-        for manifest in (*_questions(experiment, runtime), job(experiment, runtime)):
-            place(chart, manifest)
-    if known:
-        place(chart, _program(experiment))
-    return chart
+    found = [
+        manifest
+        for runtime in runtimes(experiment)
+        for manifest in (*_questions(experiment, runtime), job(experiment, runtime))
+    ]
+    return [*found, _program(experiment)] if found else []
 
 
 def runtimes(experiment: Experiment) -> tuple[Runtime, ...]:
@@ -57,30 +53,36 @@ def runtimes(experiment: Experiment) -> tuple[Runtime, ...]:
 def job(experiment: Experiment, runtime: Runtime) -> dict[str, Any]:
     """The suspended Job of one image. It is not tried again: what it says is about the image, not about the day."""
     (arm, *_) = [arm for arm in _arms(experiment) if arm.runtime.name == runtime.name]
-    environment = compile_environment(arm) | _WITHOUT_DEVICE
-    container: pod.Container = {
-        "name": CONTAINER,
-        "image": runtime.image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["python3", f"{_MOUNT}/program/{PROGRAM}"],
-        "env": [{"name": name, "value": value} for name, value in environment.items()],
-        "resources": pod.amounts(
+    container = pod.container(
+        CONTAINER,
+        runtime.image,
+        ["python3", f"{_MOUNT}/program/{PROGRAM}"],
+        environment=compile_environment(arm) | _WITHOUT_DEVICE,
+        resources=pod.amounts(
             cpu="1",
             memory=f"{sizes.ARGUMENTS_MEMORY_GIB}Gi",
             ephemeral=f"{sizes.NEURON_IMAGE_GIB}Gi",
         ),
-        "securityContext": pod.container_security(writable_root=True),
-    }
+        security=pod.container_security(writable_root=True),
+    )
     body: pod.PodSpec = {"containers": [container], "volumes": []}
     _mount(body, "program", _program(experiment))
     for number, questions in enumerate(_questions(experiment, runtime)):
         _mount(body, f"arms-{number}", questions)
         container["command"].append(f"{_MOUNT}/arms-{number}/{_ASKED}")
     pod.on_system_nodes(body)
-    jobs.settle(experiment, body, SERVING_ACCOUNT, non_root=arm.serving.pod_security == "restricted")
-    pod_labels = {**labels(experiment, CONTAINER, "offline"), STEP: CONTAINER}
-    spec = jobs.job_spec(body, pod_labels, deadline_s=DEADLINE_S, retries=0, only=CONTAINER)
-    return jobs.suspended_job(experiment, arguments_job(runtime, content_suffix(spec)), CONTAINER, spec)
+    return jobs.suspended_job(
+        experiment,
+        CONTAINER,
+        body,
+        named=partial(arguments_job, runtime),
+        account=SERVING_ACCOUNT,
+        only=CONTAINER,
+        deadline_s=DEADLINE_S,
+        retries=0,
+        non_root=arm.serving.pod_security == "restricted",
+        pod_labels=labels(experiment, CONTAINER, "offline"),
+    )
 
 
 def asked(experiment: Experiment, runtime: Runtime) -> list[dict[str, Any]]:
@@ -120,17 +122,8 @@ def _mount(body: pod.PodSpec, name: str, config_map: dict[str, Any]) -> None:
 
 
 def _config_map(experiment: Experiment, data: dict[str, str]) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": f"arguments-{content_suffix(data)}",
-            "namespace": namespace(experiment),
-            "labels": labels(experiment, CONTAINER, "offline"),
-        },
-        "immutable": True,
-        "data": data,
-    }
+    name = f"{CONTAINER}-{content_suffix(data)}"
+    return config_map(experiment, name, data, labels(experiment, CONTAINER, "offline"))
 
 
 def _arms(experiment: Experiment) -> list[Arm]:

@@ -42,11 +42,6 @@ def artifact_folder(arm: Arm) -> str:
     return f"{ARTIFACTS_MOUNT}/{artifact_path(arm)}"
 
 
-def weights_folders(arm: Arm) -> list[str]:
-    """Mounted folders of target and draft."""
-    return [weights_path(weights) for weights in arm.weights]
-
-
 def marker_text(arm: Arm) -> str:
     """The marker's one line."""
     return json.dumps({"key": artifact_key(arm)})
@@ -59,14 +54,13 @@ def marker_check(arm: Arm) -> dict[str, Any]:
     a script for the server's own image, which brings a shell for certain.
     """
     command = ["/bin/sh", "-c", _CHECK, "check-artifact", artifact_folder(arm), artifact_key(arm)]
-    return {
-        "name": "check-artifact",
-        "image": arm.runtime.image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": [*command, " ".join(artifact_files(arm)), *weights_folders(arm)],
-        "resources": pod.amounts(cpu="100m", memory="64Mi"),
-        "securityContext": pod.container_security(writable_root=False),
-    }
+    return pod.container(
+        "check-artifact",
+        arm.runtime.image,
+        [*command, " ".join(artifact_files(arm)), *(weights_path(weights) for weights in arm.weights)],
+        resources=pod.amounts(cpu="100m", memory="64Mi"),
+        security=pod.container_security(writable_root=False),
+    )
 
 
 def add_sources(

@@ -9,8 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cdk8s
-
 from cdk8s_charts import jobs, pod, sizes
 from cdk8s_charts.allocation import hold_devices
 from cdk8s_charts.batch_command import (
@@ -23,10 +21,10 @@ from cdk8s_charts.batch_command import (
 from cdk8s_charts.command import CHECKPOINTS_MOUNT, SCRATCH_MOUNT, weights_path
 from cdk8s_charts.compiling import DEADLINE_S
 from cdk8s_charts.fetching import checkpoint_address
-from cdk8s_charts.labels import BATCH, STEP, batch_of, labels
-from cdk8s_charts.lift import content_suffix, place
+from cdk8s_charts.labels import batch_of, labels
+from cdk8s_charts.lift import config_map, content_suffix
 from cdk8s_charts.storage import claim_name
-from experiment.naming import COMPILE_ACCOUNT, namespace
+from experiment.naming import COMPILE_ACCOUNT
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment, Prompt
@@ -37,14 +35,6 @@ _ARM_IN_NAME = 45
 """Characters of an arm's name, which with two hashes make the 63 that a Job's name may have. The hash tells apart."""
 _JOIN_MEMORY_GIB = 8
 """Five heads of a 7B target in single precision are 3 GB; they are held twice while they are written."""
-
-
-def batch_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
-    """The Jobs of every such arm."""
-    chart = cdk8s.Chart(scope, "35-batch", namespace=namespace(experiment), disable_resource_name_hashes=True)
-    for manifest in batch_objects(experiment):
-        place(chart, manifest)
-    return chart
 
 
 def batch_objects(experiment: Experiment) -> list[dict[str, Any]]:
@@ -58,48 +48,48 @@ def batch_objects(experiment: Experiment) -> list[dict[str, Any]]:
 
 def job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     """The suspended Job: compile on local disk, generate, print, end. Nothing is kept but the log."""
-    memory, cpu = sizes.serving_memory_gib(experiment, arm), sizes.serving_cpu(experiment, arm)
-    demo: pod.Container = {
-        "name": "inference-demo",
-        "image": arm.runtime.image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": batch_argv(
-            arm, prompts=_prompts(experiment), max_new_tokens=experiment.benchmark.max_tokens
+    share = sizes.serving(experiment, arm)
+    demo = pod.container(
+        "inference-demo",
+        arm.runtime.image,
+        batch_argv(arm, prompts=_prompts(experiment), max_new_tokens=experiment.benchmark.max_tokens),
+        environment=batch_environment(arm),
+        folder=SCRATCH_MOUNT,
+        resources=pod.amounts(
+            cpu=str(share.cpu),
+            memory=f"{share.memory_gib}Gi",
+            ephemeral=f"{sizes.compile_ephemeral_gib(arm)}Gi",
         ),
-        "env": [{"name": name, "value": value} for name, value in batch_environment(arm).items()],
-        "workingDir": SCRATCH_MOUNT,
-        "resources": pod.amounts(
-            cpu=str(cpu), memory=f"{memory}Gi", ephemeral=f"{sizes.compile_ephemeral_gib(arm)}Gi"
-        ),
-        "securityContext": pod.container_security(writable_root=True, level=arm.serving.pod_security),
-    }
+        security=pod.container_security(writable_root=True, level=arm.serving.pod_security),
+    )
     region = ["--region", experiment.cluster.region]
     needed = [
         pod.tool(f"weights-{number}", ["check", checkpoint_address(experiment, weights), *region])
         for number, weights in enumerate(arm.weights)
     ]
     body: pod.PodSpec = {"initContainers": needed, "containers": [demo]}
-    hold_devices(body, demo["name"], experiment, arm)
+    hold_devices(body, demo, experiment, arm)
     pod.add_claim_volume(body, "checkpoints", claim_name(experiment, "checkpoints"))
     pod.mount(demo, "checkpoints", CHECKPOINTS_MOUNT)
     pod.add_scratch(body, "scratch", sizes.compile_scratch_gib(arm))
     pod.mount(demo, "scratch", SCRATCH_MOUNT, writable=True)
-    body["volumes"].append(
-        {
-            "name": "shm",
-            "emptyDir": {"medium": "Memory", "sizeLimit": f"{sizes.shared_memory_gib(memory)}Gi"},
-        }
-    )
-    pod.mount(demo, "shm", "/dev/shm", writable=True)
+    pod.share_memory(body, demo, sizes.shared_memory_gib(share.memory_gib))
     if _is_medusa(arm):
         _add_heads(experiment, body, demo, arm)
     pod.on_neuron_nodes(body)
-    jobs.settle(experiment, body, COMPILE_ACCOUNT, non_root=arm.serving.pod_security == "restricted")
-    pod_labels = {**labels(experiment, arm.name, "job"), STEP: "batch"}
-    spec = jobs.job_spec(body, pod_labels, deadline_s=DEADLINE_S, retries=1, only="weights-0")
-    batch = {BATCH: batch_of(experiment, arm)}
-    name = f"{arm.name[:_ARM_IN_NAME].rstrip('-')}-{content_suffix(spec)}"
-    return jobs.suspended_job(experiment, name, "batch", spec, **batch)
+    return jobs.suspended_job(
+        experiment,
+        "batch",
+        body,
+        named=lambda content: f"{arm.name[:_ARM_IN_NAME].rstrip('-')}-{content}",
+        account=COMPILE_ACCOUNT,
+        only="weights-0",
+        deadline_s=DEADLINE_S,
+        retries=1,
+        non_root=arm.serving.pod_security == "restricted",
+        pod_labels=labels(experiment, arm.name, "job"),
+        batch=batch_of(experiment, arm),
+    )
 
 
 def _is_medusa(arm: Arm) -> bool:
@@ -122,35 +112,25 @@ def _tree(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         MEDUSA_TREE.rpartition("/")[2]: medusa_tree_file(arm),
         _PROGRAM.name: _PROGRAM.read_text(encoding="utf-8"),
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": f"{arm.name}-tree-{content_suffix(data)}",
-            "namespace": namespace(experiment),
-            "labels": labels(experiment, arm.name, "job"),
-        },
-        "immutable": True,
-        "data": data,
-    }
+    name = f"{arm.name}-tree-{content_suffix(data)}"
+    return config_map(experiment, name, data, labels(experiment, arm.name, "job"))
 
 
 def _add_heads(experiment: Experiment, body: pod.PodSpec, demo: pod.Container, arm: Arm) -> None:
     """The script reads target and heads from one folder, which two repositories do not make, and by names of its own."""
     target, heads = (weights_path(weights) for weights in arm.weights)
     plan = MEDUSA_TREE.rpartition("/")[0]
-    join: pod.Container = {
-        "name": "join-heads",
-        "image": arm.runtime.image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": [
+    join = pod.container(
+        "join-heads",
+        arm.runtime.image,
+        [
             *("python3", f"{plan}/{_PROGRAM.name}", target, heads),
             *(MEDUSA_MODEL, str(arm.num_speculative_tokens)),
         ],
-        "env": [{"name": "HOME", "value": SCRATCH_MOUNT}],
-        "resources": pod.amounts(cpu="2", memory=f"{_JOIN_MEMORY_GIB}Gi"),
-        "securityContext": pod.container_security(writable_root=False),
-    }
+        environment={"HOME": SCRATCH_MOUNT},
+        resources=pod.amounts(cpu="2", memory=f"{_JOIN_MEMORY_GIB}Gi"),
+        security=pod.container_security(writable_root=False),
+    )
     body["initContainers"].append(join)
     pod.mount(join, "checkpoints", CHECKPOINTS_MOUNT)
     pod.mount(join, "scratch", SCRATCH_MOUNT, writable=True)

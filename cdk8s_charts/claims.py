@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.lift import content_suffix
-from experiment.naming import namespace
+from cdk8s_charts.lift import content_suffix, kubernetes_object
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
@@ -26,53 +25,34 @@ def claim_template(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     a template cannot be changed.
     """
     serving = arm.serving
+    exactly = {
+        "deviceClassName": DRIVER,
+        "allocationMode": "ExactCount",
+        "count": serving.devices,
+        "selectors": [
+            {
+                "cel": {
+                    "expression": f"device.attributes['{DRIVER}'].instanceType == '{experiment.instance.name}'"
+                }
+            }
+        ],
+    }
+    parameters = {
+        "apiVersion": f"{DRIVER}/v1",
+        "kind": "NeuronConfig",
+        "logicalNeuronCore": serving.logical_nc_config,
+    }
     spec = {
         "devices": {
-            "requests": [
-                {
-                    "name": REQUEST,
-                    "exactly": {
-                        "deviceClassName": DRIVER,
-                        "allocationMode": "ExactCount",
-                        "count": serving.devices,
-                        "selectors": [
-                            {
-                                "cel": {
-                                    "expression": f"device.attributes['{DRIVER}'].instanceType == "
-                                    f"'{experiment.instance.name}'"
-                                }
-                            }
-                        ],
-                    },
-                }
-            ],
-            "constraints": [
-                {
-                    "requests": [REQUEST],
-                    "matchAttribute": group_attribute(serving.devices),
-                }
-            ],
-            "config": [
-                {
-                    "requests": [REQUEST],
-                    "opaque": {
-                        "driver": DRIVER,
-                        "parameters": {
-                            "apiVersion": f"{DRIVER}/v1",
-                            "kind": "NeuronConfig",
-                            "logicalNeuronCore": serving.logical_nc_config,
-                        },
-                    },
-                }
-            ],
+            "requests": [{"name": REQUEST, "exactly": exactly}],
+            "constraints": [{"requests": [REQUEST], "matchAttribute": group_attribute(serving.devices)}],
+            "config": [{"requests": [REQUEST], "opaque": {"driver": DRIVER, "parameters": parameters}}],
         }
     }
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {
-            "name": f"trn2-{serving.devices}-lnc{serving.logical_nc_config}-{content_suffix(spec)}",
-            "namespace": namespace(experiment),
-        },
-        "spec": {"spec": spec},
-    }
+    return kubernetes_object(
+        "resource.k8s.io/v1",
+        "ResourceClaimTemplate",
+        f"trn2-{serving.devices}-lnc{serving.logical_nc_config}-{content_suffix(spec)}",
+        within=experiment,
+        spec={"spec": spec},
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import jobs, pod, sizes
@@ -16,8 +17,7 @@ from cdk8s_charts.command import (
     compiled_path,
 )
 from cdk8s_charts.fetching import checkpoint_address
-from cdk8s_charts.labels import BATCH, STEP, batch_of, labels
-from cdk8s_charts.lift import content_suffix
+from cdk8s_charts.labels import batch_of
 from cdk8s_charts.storage import claim_name
 from experiment.artifact import artifact_inputs, artifact_key
 from experiment.naming import (
@@ -73,40 +73,45 @@ def job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     ]
     compiler = _compiler(experiment, arm)
     body: pod.PodSpec = {"initContainers": [look, *needed, compiler], "containers": [push]}
-    hold_devices(body, compiler["name"], experiment, arm)
+    hold_devices(body, compiler, experiment, arm)
     pod.add_claim_volume(body, "checkpoints", claim_name(experiment, "checkpoints"))
     pod.mount(compiler, "checkpoints", CHECKPOINTS_MOUNT)
     pod.add_scratch(body, "scratch", sizes.compile_scratch_gib(arm))
-    shm = sizes.shared_memory_gib(sizes.compiling(experiment, arm).memory_gib)
-    body["volumes"].append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{shm}Gi"}})
-    pod.mount(compiler, "shm", "/dev/shm", writable=True)
+    share = sizes.compiling(experiment, arm)
+    pod.share_memory(body, compiler, sizes.shared_memory_gib(share.memory_gib))
     for holder in (look, compiler):
         pod.mount(holder, "scratch", SCRATCH_MOUNT, writable=True)
     pod.mount(push, "scratch", SCRATCH_MOUNT)
     body["securityContext"] = {"fsGroup": pod.USER, "fsGroupChangePolicy": "OnRootMismatch"}
     pod.on_neuron_nodes(body)
-    jobs.settle(experiment, body, COMPILE_ACCOUNT, non_root=arm.serving.pod_security == "restricted")
-    pod_labels = {**labels(experiment, "compile", "job"), STEP: "compile"}
-    spec = jobs.job_spec(body, pod_labels, deadline_s=DEADLINE_S, retries=2, only="push")
-    batch = {BATCH: batch_of(experiment, arm)}
-    return jobs.suspended_job(experiment, compile_job(arm, content_suffix(spec)), "compile", spec, **batch)
+    return jobs.suspended_job(
+        experiment,
+        "compile",
+        body,
+        named=partial(compile_job, arm),
+        account=COMPILE_ACCOUNT,
+        only="push",
+        deadline_s=DEADLINE_S,
+        retries=2,
+        non_root=arm.serving.pod_security == "restricted",
+        batch=batch_of(experiment, arm),
+    )
 
 
 def _compiler(experiment: Experiment, arm: Arm) -> pod.Container:
     share = sizes.compiling(experiment, arm)
-    return {
-        "name": "compile",
-        "image": arm.runtime.image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["/bin/sh", "-c", _COMPILE, "compile", compiled_path(arm), *compile_argv(arm)],
-        "env": [{"name": name, "value": value} for name, value in compile_environment(arm).items()],
-        "resources": pod.amounts(
+    return pod.container(
+        "compile",
+        arm.runtime.image,
+        ["/bin/sh", "-c", _COMPILE, "compile", compiled_path(arm), *compile_argv(arm)],
+        environment=compile_environment(arm),
+        resources=pod.amounts(
             cpu=str(share.cpu),
             memory=f"{share.memory_gib}Gi",
             ephemeral=f"{sizes.compile_ephemeral_gib(arm)}Gi",
         ),
-        "securityContext": pod.container_security(writable_root=True, level=arm.serving.pod_security),
-    }
+        security=pod.container_security(writable_root=True, level=arm.serving.pod_security),
+    )
 
 
 def _push_arguments(experiment: Experiment, arm: Arm) -> list[str]:

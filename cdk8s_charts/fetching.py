@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import cdk8s
 
 from cdk8s_charts import jobs, pod
 from cdk8s_charts.command import SCRATCH_MOUNT
-from cdk8s_charts.labels import STEP, labels
-from cdk8s_charts.lift import content_suffix, place
-from experiment.naming import ACCOUNT_PLACEHOLDER, FETCH_ACCOUNT, bucket, fetch_job, namespace, weights_path
+from experiment.naming import ACCOUNT_PLACEHOLDER, FETCH_ACCOUNT, bucket, fetch_job, weights_path
 
 if TYPE_CHECKING:
     from experiment.arms import Experiment, Weights
@@ -20,12 +17,10 @@ _SHARD_GIB = 12
 """Room for one file and its unfinished copy: shards of these models are below 5 GB."""
 
 
-def fetch_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
+def fetch_jobs(experiment: Experiment) -> list[dict[str, Any]]:
     """The Jobs of every model that some arm on devices needs, each once."""
-    chart = cdk8s.Chart(scope, "22-fetch", namespace=namespace(experiment), disable_resource_name_hashes=True)
-    for weights in dict.fromkeys(weights for arm in experiment.device_arms for weights in arm.weights):
-        place(chart, job(experiment, weights))
-    return chart
+    needed = dict.fromkeys(weights for arm in experiment.device_arms for weights in arm.weights)
+    return [job(experiment, weights) for weights in needed]
 
 
 def checkpoint_address(experiment: Experiment, weights: Weights) -> str:
@@ -42,7 +37,7 @@ def job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
         arguments += ["--revision", weights.revision]
     if experiment.token_secret:
         arguments += ["--token-file", "/token/token"]
-    fetch = pod.tool("fetch", arguments, cpu="500m", memory="1Gi")
+    fetch = pod.tool("fetch", arguments)
     fetch["env"] = [{"name": "HOME", "value": SCRATCH_MOUNT}]
     fetch["resources"] = pod.amounts(cpu="500m", memory="1Gi", ephemeral=f"{_SHARD_GIB + 1}Gi")
     body: pod.PodSpec = {"containers": [fetch]}
@@ -57,7 +52,14 @@ def job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
         body["volumes"].append({"name": "token", "secret": secret})
         pod.mount(fetch, "token", "/token")
     pod.on_system_nodes(body)
-    jobs.settle(experiment, body, FETCH_ACCOUNT, non_root=True)
-    pod_labels = {**labels(experiment, "fetch", "job"), STEP: "fetch"}
-    spec = jobs.job_spec(body, pod_labels, deadline_s=_DEADLINE_S, retries=5, only="fetch")
-    return jobs.suspended_job(experiment, fetch_job(weights, content_suffix(spec)), "fetch", spec)
+    return jobs.suspended_job(
+        experiment,
+        "fetch",
+        body,
+        named=partial(fetch_job, weights),
+        account=FETCH_ACCOUNT,
+        only="fetch",
+        deadline_s=_DEADLINE_S,
+        retries=5,
+        non_root=True,
+    )

@@ -1,4 +1,4 @@
-"""From cdk8s-plus objects to raw ones.
+"""Kubernetes objects as plain data, with cdk8s where it helps.
 
 cdk8s-plus-27 writes pods well but knows Kubernetes 1.27: a JSON patch on one of its objects silently loses fields that
 came later (resource claims among them). So a pod is authored with it in a scratch chart, taken out as plain data,
@@ -13,8 +13,39 @@ from typing import TYPE_CHECKING, Any
 
 import cdk8s
 
+from experiment.naming import namespace
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from experiment.arms import Experiment
+
+
+def kubernetes_object(
+    api_version: str,
+    kind: str,
+    name: str,
+    *,
+    within: Experiment | None = None,
+    labels: dict[str, str] | None = None,
+    **content: Any,
+) -> dict[str, Any]:
+    """An object `within` the namespace of an experiment, or of the whole cluster."""
+    metadata: dict[str, Any] = {"name": name}
+    if within is not None:
+        metadata["namespace"] = namespace(within)
+    if labels is not None:
+        metadata["labels"] = labels
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **content}
+
+
+def config_map(
+    experiment: Experiment, name: str, data: dict[str, str], labels: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """Files for pods. It cannot be changed, so its name must tell its content."""
+    return kubernetes_object(
+        "v1", "ConfigMap", name, within=experiment, labels=labels, immutable=True, data=data
+    )
 
 
 def authored(build: Callable[[cdk8s.Chart], object]) -> dict[str, Any]:
@@ -23,16 +54,6 @@ def authored(build: Callable[[cdk8s.Chart], object]) -> dict[str, Any]:
     build(chart)
     (manifest,) = chart.to_json()
     return dict(manifest)
-
-
-def place(chart: cdk8s.Chart, manifest: dict[str, Any]) -> None:
-    """Put plain data into `chart` as a raw object; its id is its kind and name."""
-    name = manifest["metadata"]["name"]
-    raw = cdk8s.ApiObject(
-        chart, f"{manifest['kind']}-{name}", api_version=manifest["apiVersion"], kind=manifest["kind"]
-    )
-    # The path of the whole document: one crossing to Node an object, of which a sweep has hundreds.
-    raw.add_json_patch(cdk8s.JsonPatch.replace("", manifest))
 
 
 def content_suffix(content: Any) -> str:

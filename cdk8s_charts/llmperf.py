@@ -8,7 +8,7 @@ import cdk8s
 import cdk8s_plus_27 as kplus
 
 from cdk8s_charts import measuring, pod
-from cdk8s_charts.lift import authored, content_suffix, place
+from cdk8s_charts.lift import authored, content_suffix
 from cdk8s_charts.measuring import JOB_UID, RESULTS
 from cdk8s_charts.plan import plan_object, plan_text
 from cdk8s_charts.serving import api_key
@@ -30,20 +30,18 @@ _PLAN_MOUNT = "/plan"
 _BENCHMARK = ["python", "-m", "benchmark"]
 
 
-def llmperf_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
-    """Plan and CronJob."""
-    chart = cdk8s.Chart(
-        scope, f"40-{BENCHMARK_NAME}", namespace=namespace(experiment), disable_resource_name_hashes=True
+def benchmark_objects(experiment: Experiment) -> list[dict[str, Any]]:
+    """Plan, where a ConfigMap takes it, and CronJob."""
+    if plan_object(experiment) is not None:
+        return [cron_job(experiment, plan_name=None)]
+    text = plan_text(experiment)
+    name = f"{BENCHMARK_NAME}-plan-{content_suffix(text)}"
+    metadata = cdk8s.ApiObjectMetadata(name=name, namespace=namespace(experiment))
+    data = {PLAN_FILE: text}
+    plan = authored(
+        lambda chart: kplus.ConfigMap(chart, "plan", metadata=metadata, data=data, immutable=True)
     )
-    name = None
-    if plan_object(experiment) is None:
-        text = plan_text(experiment)
-        name = f"{BENCHMARK_NAME}-plan-{content_suffix(text)}"
-        kplus.ConfigMap(
-            chart, "plan", metadata=cdk8s.ApiObjectMetadata(name=name), data={PLAN_FILE: text}, immutable=True
-        )
-    place(chart, cron_job(experiment, plan_name=name))
-    return chart
+    return [plan, cron_job(experiment, plan_name=name)]
 
 
 def cron_job(experiment: Experiment, *, plan_name: str | None) -> dict[str, Any]:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import cdk8s
-
 from cdk8s_charts import measuring, pod
-from cdk8s_charts.lift import place
-from cdk8s_charts.measuring import RESULTS
+from cdk8s_charts.measuring import JOB_UID, RESULTS
 from cdk8s_charts.serving import api_key, service_url
 from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.naming import (
@@ -18,7 +15,6 @@ from experiment.naming import (
     LMEVAL_NAME,
     RESULTS_PREFIX,
     bucket,
-    namespace,
 )
 
 if TYPE_CHECKING:
@@ -38,13 +34,9 @@ for them in the folder of HF_DATASETS_CACHE alone (datasets 5.2.0, load.py, Cach
 they were, by commit and hash, goes with the answers."""
 
 
-def lmeval_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
-    """The CronJob alone."""
-    chart = cdk8s.Chart(
-        scope, f"45-{LMEVAL_NAME}", namespace=namespace(experiment), disable_resource_name_hashes=True
-    )
-    place(chart, cron_job(experiment))
-    return chart
+def quality_objects(experiment: Experiment) -> list[dict[str, Any]]:
+    """The CronJob, where the experiment asks for the check."""
+    return [] if experiment.benchmark.lm_eval is None else [cron_job(experiment)]
 
 
 def cron_job(experiment: Experiment) -> dict[str, Any]:
@@ -53,7 +45,11 @@ def cron_job(experiment: Experiment) -> dict[str, Any]:
     As with the benchmark, all arms are asked that stand: where they stand in batches, a Job is made with those of one.
     """
     address = f"s3://{bucket(experiment, 'results', ACCOUNT_PLACEHOLDER)}/{RESULTS_PREFIX}lmeval-$(JOB_UID)"
-    upload = measuring.uploader(experiment, address)
+    region = ["--region", experiment.cluster.region]
+    upload = pod.tool(
+        "upload", ["keep", RESULTS, "--once", "--to", address, *region], cpu="200m", memory="256Mi"
+    )
+    upload["env"] = [JOB_UID]
     checks = [_check(experiment, arm) for arm in experiment.served_arms]
     body: pod.PodSpec = {"initContainers": checks, "containers": [upload]}
     body["volumes"] = [
@@ -102,20 +98,17 @@ def arguments(experiment: Experiment, arm: Arm) -> list[str]:
 
 
 def _check(experiment: Experiment, arm: Arm) -> pod.Container:
-    return {
-        "name": f"{LMEVAL_CHECK}{arm.name}",
-        "image": IMAGE,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["/bin/sh", "-c", _WITH_QUESTIONS, "lm_eval"],
-        "args": arguments(experiment, arm),
-        "env": [
-            {"name": "HOME", "value": "/tmp"},
-            {"name": "HF_DATASETS_CACHE", "value": _CACHE},
-            *api_key(experiment, "OPENAI_API_KEY"),
-        ],
-        "resources": pod.amounts(cpu="1", memory="2Gi"),
-        "securityContext": pod.container_security(writable_root=False),
-    }
+    check = pod.container(
+        f"{LMEVAL_CHECK}{arm.name}",
+        IMAGE,
+        ["/bin/sh", "-c", _WITH_QUESTIONS, "lm_eval"],
+        arguments=arguments(experiment, arm),
+        environment={"HOME": "/tmp", "HF_DATASETS_CACHE": _CACHE},
+        resources=pod.amounts(cpu="1", memory="2Gi"),
+        security=pod.container_security(writable_root=False),
+    )
+    check["env"] += api_key(experiment, "OPENAI_API_KEY")
+    return check
 
 
 def _deadline_s(experiment: Experiment, arms: int) -> int:

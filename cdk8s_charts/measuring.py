@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import pod
 from cdk8s_charts.labels import labels
+from cdk8s_charts.lift import kubernetes_object
 from cdk8s_charts.priority import MEASURING, priority_name
-from experiment.naming import BENCHMARK_ACCOUNT, namespace
+from experiment.naming import BENCHMARK_ACCOUNT
 
 if TYPE_CHECKING:
     from experiment.arms import Experiment
@@ -18,6 +19,8 @@ JOB_UID: dict[str, Any] = {
     "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['batch.kubernetes.io/controller-uid']"}},
 }
 """The same for every pod of a Job, so that the next one finds what the last one left."""
+UNUSED_SCHEDULE = "0 0 1 1 *"
+"""A CronJob must have one; suspended, it never comes."""
 _KEPT_S = 7 * 24 * 3600
 
 
@@ -34,26 +37,10 @@ def cron_job(experiment: Experiment, name: str, body: pod.PodSpec, *, deadline_s
         "ttlSecondsAfterFinished": _KEPT_S,
         "template": {"metadata": {"labels": own}, "spec": body},
     }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": {"name": name, "namespace": namespace(experiment), "labels": own},
-        "spec": {
-            "suspend": True,
-            "schedule": "0 0 1 1 *",
-            "concurrencyPolicy": "Forbid",
-            "jobTemplate": {"spec": job},
-        },
+    spec = {
+        "suspend": True,
+        "schedule": UNUSED_SCHEDULE,
+        "concurrencyPolicy": "Forbid",
+        "jobTemplate": {"spec": job},
     }
-
-
-def uploader(experiment: Experiment, address: str) -> pod.Container:
-    """The main container of a run whose tool cannot store its files itself."""
-    upload = pod.tool(
-        "upload",
-        ["keep", RESULTS, "--once", "--to", address, "--region", experiment.cluster.region],
-        cpu="200m",
-        memory="256Mi",
-    )
-    upload["env"] = [JOB_UID]
-    return upload
+    return kubernetes_object("batch/v1", "CronJob", name, within=experiment, labels=own, spec=spec)

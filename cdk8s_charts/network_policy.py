@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import cdk8s
-
 from cdk8s_charts.labels import NAME, PART_OF, ROLE
-from cdk8s_charts.lift import place
-from experiment.naming import AUTOSCALER_NAMESPACE, AUTOSCALER_OPERATOR, SERVICE_PORT, namespace
+from cdk8s_charts.lift import kubernetes_object
+from experiment.naming import AUTOSCALER_NAMESPACE, AUTOSCALER_OPERATOR, SERVICE_PORT
 
 if TYPE_CHECKING:
     from experiment.arms import Experiment
@@ -20,16 +18,6 @@ POD_IDENTITY = "169.254.170.23/32"
 """The Pod Identity agent of each node, which hands out credentials over HTTP
 (https://docs.aws.amazon.com/eks/latest/userguide/pod-id-how-it-works.html)."""
 _LINK_LOCAL = "169.254.0.0/16"
-
-
-def network_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
-    """Nothing but what is listed."""
-    chart = cdk8s.Chart(
-        scope, "05-network", namespace=namespace(experiment), disable_resource_name_hashes=True
-    )
-    for manifest in policies(experiment):
-        place(chart, manifest)
-    return chart
 
 
 def policies(experiment: Experiment) -> list[dict[str, Any]]:
@@ -88,21 +76,16 @@ def _policy(
     ingress: list[dict[str, Any]],
     egress: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {
-            "name": name,
-            "namespace": namespace(experiment),
-            "labels": {PART_OF: experiment.name},
-        },
-        "spec": {
-            "podSelector": selector,
-            "policyTypes": ["Ingress", "Egress"],
-            "ingress": ingress,
-            "egress": egress,
-        },
+    spec = {
+        "podSelector": selector,
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": ingress,
+        "egress": egress,
     }
+    marks = {PART_OF: experiment.name}
+    return kubernetes_object(
+        "networking.k8s.io/v1", "NetworkPolicy", name, within=experiment, labels=marks, spec=spec
+    )
 
 
 def _pods(role: str) -> dict[str, Any]:

@@ -16,18 +16,31 @@ USER = 65532
 STORE = ["python", "-m", "store"]
 
 
-def container(spec: PodSpec, name: str) -> Container:
-    """The container or init container of that name."""
-    found: Container = next(
-        entry for entry in (*spec["containers"], *spec.get("initContainers", ())) if entry["name"] == name
-    )
-    return found
+def container(
+    name: str,
+    image: str,
+    command: list[str],
+    *,
+    resources: dict[str, Any],
+    security: dict[str, Any],
+    arguments: list[str] | None = None,
+    environment: dict[str, str] | None = None,
+    folder: str | None = None,
+) -> Container:
+    """A container of a pinned image; `folder` is where it starts, if not where the image says."""
+    made: Container = {"name": name, "image": image, "imagePullPolicy": "IfNotPresent", "command": command}
+    if arguments is not None:
+        made["args"] = arguments
+    if environment is not None:
+        made["env"] = variables(environment)
+    if folder is not None:
+        made["workingDir"] = folder
+    return {**made, "resources": resources, "securityContext": security}
 
 
-def hold_claim(spec: PodSpec, holder: str, name: str, template: str) -> None:
-    """Let the pod hold devices made from a ResourceClaimTemplate, and the container use them."""
-    spec["resourceClaims"] = [{"name": name, "resourceClaimTemplateName": template}]
-    container(spec, holder)["resources"]["claims"] = [{"name": name, "request": name}]
+def variables(environment: dict[str, str]) -> list[dict[str, Any]]:
+    """As Kubernetes writes them."""
+    return [{"name": name, "value": value} for name, value in environment.items()]
 
 
 def on_neuron_nodes(spec: PodSpec) -> None:
@@ -52,6 +65,14 @@ def add_scratch(spec: PodSpec, volume: str, gib: int) -> None:
     spec.setdefault("volumes", []).append({"name": volume, "emptyDir": {"sizeLimit": f"{gib}Gi"}})
 
 
+def share_memory(spec: PodSpec, holder: Container, gib: int) -> None:
+    """`/dev/shm`, which is a part of the container's memory."""
+    spec.setdefault("volumes", []).append(
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{gib}Gi"}}
+    )
+    mount(holder, "shm", "/dev/shm", writable=True)
+
+
 def mount(holder: Container, volume: str, path: str, *, writable: bool = False) -> None:
     """Mount a volume that the pod has."""
     entry: dict[str, Any] = {"name": volume, "mountPath": path}
@@ -66,15 +87,9 @@ def amounts(*, cpu: str, memory: str, ephemeral: str | None = None) -> dict[str,
 
 def tool(name: str, arguments: list[str], *, cpu: str = "500m", memory: str = "512Mi") -> Container:
     """A container of the tools' image that runs `python -m store` with these arguments."""
-    return {
-        "name": name,
-        "image": TOOLS_IMAGE,
-        "imagePullPolicy": "IfNotPresent",
-        "command": STORE,
-        "args": arguments,
-        "resources": amounts(cpu=cpu, memory=memory),
-        "securityContext": {**container_security(writable_root=False), **_AS_USER},
-    }
+    security = {**container_security(writable_root=False), **_AS_USER}
+    resources = amounts(cpu=cpu, memory=memory)
+    return container(name, TOOLS_IMAGE, STORE, arguments=arguments, resources=resources, security=security)
 
 
 IMAGE_DEFAULTS = "image-defaults"

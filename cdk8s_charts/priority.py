@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.lift import content_suffix
-from experiment.naming import namespace
+from cdk8s_charts.lift import content_suffix, kubernetes_object
 
 if TYPE_CHECKING:
     from experiment.arms import Experiment
@@ -34,16 +33,12 @@ def one_run_at_a_time(experiment: Experiment) -> dict[str, Any]:
     """
     name = priority_name(experiment, MEASURING)
     scope = {"scopeName": "PriorityClass", "operator": "In", "values": [name]}
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "one-run-at-a-time", "namespace": namespace(experiment)},
-        "spec": {"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [scope]}},
-    }
+    spec = {"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [scope]}}
+    return kubernetes_object("v1", "ResourceQuota", "one-run-at-a-time", within=experiment, spec=spec)
 
 
 def _priority_class(experiment: Experiment, purpose: str) -> dict[str, Any]:
-    content = {
+    content: dict[str, Any] = {
         "value": _VALUES[purpose],
         "globalDefault": False,
         # A preempted server would lose its devices in the middle of a measurement.
@@ -51,9 +46,4 @@ def _priority_class(experiment: Experiment, purpose: str) -> dict[str, Any]:
         "description": f"{purpose} of experiment {experiment.name}",
     }
     name = f"{experiment.name}-{purpose}-{content_suffix(content)}"
-    return {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": name},
-        **content,
-    }
+    return kubernetes_object("scheduling.k8s.io/v1", "PriorityClass", name, **content)

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import cdk8s
-
 from cdk8s_charts.labels import NAME, labels
-from cdk8s_charts.lift import place
+from cdk8s_charts.lift import kubernetes_object
 from experiment.naming import SERVICE_PORT, namespace, promoted_load_balancer, promoted_service
 
 if TYPE_CHECKING:
@@ -32,29 +30,25 @@ SCALE_DOWN_AFTER_S = 900
 """A replica loads for minutes: whoever lets it go at each pause pays for its loading again."""
 
 
-def promoted_charts(scope: cdk8s.App, experiment: Experiment) -> list[cdk8s.Chart]:
+def promoted_objects(experiment: Experiment) -> dict[str, list[dict[str, Any]]]:
     """Each object in a file of its own: a file that is no longer rendered takes its objects with it."""
     serve = experiment.serve
     if serve is None:
-        return []
-    found = [("60-service", service(experiment, serve))]
+        return {}
+    found = {"60-service": [service(experiment, serve)]}
     if serve.certificate_arn is not None:
-        found.append(("62-load-balancer", load_balancer(experiment, serve, serve.certificate_arn)))
+        found["62-load-balancer"] = [load_balancer(experiment, serve, serve.certificate_arn)]
     if serve.scales:
-        found.append(("65-autoscaling", scaled_object(experiment, serve)))
-    charts = []
-    for name, manifest in found:
-        chart = cdk8s.Chart(scope, name, namespace=namespace(experiment), disable_resource_name_hashes=True)
-        place(chart, manifest)
-        charts.append(chart)
-    return charts
+        found["65-autoscaling"] = [scaled_object(experiment, serve)]
+    return found
 
 
 def service(experiment: Experiment, serve: Serve) -> dict[str, Any]:
     """In front of the promoted arm's pods; promoting another arm changes the selector and nothing for the callers."""
     port = {"name": "http", "port": SERVICE_PORT, "targetPort": "http", "protocol": "TCP"}
     spec = {"type": "ClusterIP", "selector": {NAME: serve.arm}, "ports": [port]}
-    return _object(experiment, serve, promoted_service(experiment.name), "v1", "Service", spec)
+    name, marks = promoted_service(experiment.name), labels(experiment, serve.arm, "server")
+    return kubernetes_object("v1", "Service", name, within=experiment, labels=marks, spec=spec)
 
 
 def load_balancer(experiment: Experiment, serve: Serve, certificate_arn: str) -> dict[str, Any]:
@@ -68,8 +62,8 @@ def load_balancer(experiment: Experiment, serve: Serve, certificate_arn: str) ->
         "loadBalancerSourceRanges": list(serve.client_cidrs),
         "ports": [{"name": "https", "port": TLS_PORT, "targetPort": "http", "protocol": "TCP"}],
     }
-    name = promoted_load_balancer(experiment.name)
-    manifest = _object(experiment, serve, name, "v1", "Service", spec)
+    name, marks = promoted_load_balancer(experiment.name), labels(experiment, serve.arm, "server")
+    manifest = kubernetes_object("v1", "Service", name, within=experiment, labels=marks, spec=spec)
     manifest["metadata"]["annotations"] = _annotations(experiment, certificate_arn)
     return manifest
 
@@ -107,18 +101,10 @@ def scaled_object(experiment: Experiment, serve: Serve) -> dict[str, Any]:
         "advanced": {"horizontalPodAutoscalerConfig": {"behavior": behavior}},
         "triggers": [waiting],
     }
-    return _object(experiment, serve, name, "keda.sh/v1alpha1", "ScaledObject", spec)
-
-
-def _object(
-    experiment: Experiment, serve: Serve, name: str, api_version: str, kind: str, spec: dict[str, Any]
-) -> dict[str, Any]:
-    metadata = {
-        "name": name,
-        "namespace": namespace(experiment),
-        "labels": labels(experiment, serve.arm, "server"),
-    }
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
+    marks = labels(experiment, serve.arm, "server")
+    return kubernetes_object(
+        "keda.sh/v1alpha1", "ScaledObject", name, within=experiment, labels=marks, spec=spec
+    )
 
 
 def _annotations(experiment: Experiment, certificate_arn: str) -> dict[str, str]:

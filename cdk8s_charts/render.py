@@ -1,62 +1,78 @@
-"""All charts of an experiment, in the order in which they are applied."""
+"""All objects of an experiment, a chart a file, in the order in which they are applied."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cdk8s
 
-from cdk8s_charts.argument_proof import arguments_chart
-from cdk8s_charts.batch import batch_chart
-from cdk8s_charts.fetching import fetch_chart
-from cdk8s_charts.foundation import claims_chart, namespace_chart, storage_chart
+from cdk8s_charts import (
+    argument_proof,
+    batch,
+    fetching,
+    foundation,
+    llmperf,
+    lmeval,
+    network_policy,
+    verifying,
+)
 from cdk8s_charts.labels import LAB_ONLY, LAB_ONLY_TEXT
-from cdk8s_charts.llmperf import llmperf_chart
-from cdk8s_charts.lmeval import lmeval_chart
 from cdk8s_charts.manifest_file import ManifestFile
-from cdk8s_charts.network_policy import network_chart
-from cdk8s_charts.promoted import promoted_charts
-from cdk8s_charts.serving import serving_file
-from cdk8s_charts.verifying import verify_chart
+from cdk8s_charts.promoted import promoted_objects
+from cdk8s_charts.serving import arm_objects
+from experiment.naming import BENCHMARK_NAME, LMEVAL_NAME
 
 if TYPE_CHECKING:
     from experiment.arms import Experiment
+
+Objects = list[dict[str, Any]]
 
 
 def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     """Files in apply order.
 
-    An experiment of the lab is rendered by the same charts, without what stands on devices, and marked: the lab starts
-    what it reads there.
+    An experiment of the lab is rendered by the same functions, without what stands on devices, and marked: the lab
+    starts what it reads there.
     """
     app = cdk8s.App()
-    charts = [namespace_chart(app, experiment), network_chart(app, experiment)]
-    charts += [claims_chart(app, experiment), storage_chart(app, experiment)]
-    charts += [fetch_chart(app, experiment), arguments_chart(app, experiment)]
-    if experiment.batch_arms:
-        charts.append(batch_chart(app, experiment))
-    charts.append(llmperf_chart(app, experiment))
-    if experiment.benchmark.lm_eval is not None:
-        charts.append(lmeval_chart(app, experiment))
-    charts.append(verify_chart(app, experiment))
-    charts += promoted_charts(app, experiment)
-    files = tuple(
-        ManifestFile(f"{chart.node.id}.yaml", tuple(dict(entry) for entry in chart.to_json()))
-        for chart in charts
+    charts: dict[str, Objects] = {
+        "00-namespace": foundation.namespace_objects(experiment),
+        "05-network": network_policy.policies(experiment),
+        "10-claims": foundation.claim_templates(experiment),
+        "20-storage": foundation.volumes_and_claims(experiment),
+        "22-fetch": fetching.fetch_jobs(experiment),
+        "24-arguments": argument_proof.arguments_objects(experiment),
+        "35-batch": batch.batch_objects(experiment),
+        f"40-{BENCHMARK_NAME}": llmperf.benchmark_objects(experiment),
+        f"45-{LMEVAL_NAME}": lmeval.quality_objects(experiment),
+        "50-verify": verifying.proof_objects(experiment),
+        **promoted_objects(experiment),
+    }
+    files = {name: _placed(cdk8s.Chart(app, name), objects) for name, objects in charts.items() if objects}
+    # What depends on an arm is plain data already: crossing to Node and back would take most of the time of a sweep.
+    files |= {f"30-{arm.name}": arm_objects(experiment, arm) for arm in experiment.served_arms}
+    made = (
+        ManifestFile(f"{name}.yaml", tuple(_marked(objects) if experiment.lab_only else objects))
+        for name, objects in files.items()
     )
-    files = tuple(file for file in files if file.objects)
-    files += tuple(serving_file(experiment, arm) for arm in experiment.served_arms)
-    if experiment.lab_only:
-        files = tuple(_marked(file) for file in files)
-    return tuple(sorted(files, key=lambda file: file.name))
+    return tuple(sorted(made, key=lambda file: file.name))
 
 
-def _marked(file: ManifestFile) -> ManifestFile:
+def _placed(chart: cdk8s.Chart, objects: Objects) -> Objects:
+    """Plain data as raw objects of a chart; the id of each is its kind and name."""
+    for manifest in objects:
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        raw = cdk8s.ApiObject(chart, f"{kind}-{name}", api_version=manifest["apiVersion"], kind=kind)
+        # The path of the whole document: one crossing to Node an object, of which a sweep has hundreds.
+        raw.add_json_patch(cdk8s.JsonPatch.replace("", manifest))
+    return [dict(manifest) for manifest in chart.to_json()]
+
+
+def _marked(objects: Objects) -> Objects:
     """The same objects, each of which says that it is never applied."""
-    mark = {LAB_ONLY: LAB_ONLY_TEXT}
-    objects = []
-    for item in file.objects:
+    marked = []
+    for item in objects:
         metadata = item["metadata"]
-        annotations = {**metadata.get("annotations", {}), **mark}
-        objects.append({**item, "metadata": {**metadata, "annotations": annotations}})
-    return ManifestFile(file.name, tuple(objects))
+        annotations = {**metadata.get("annotations", {}), LAB_ONLY: LAB_ONLY_TEXT}
+        marked.append({**item, "metadata": {**metadata, "annotations": annotations}})
+    return marked

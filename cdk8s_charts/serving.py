@@ -15,8 +15,7 @@ from cdk8s_charts.allocation import hold_devices
 from cdk8s_charts.artifacts import add_sources
 from cdk8s_charts.command import serve_argv, serve_environment
 from cdk8s_charts.labels import ARTIFACT_KEY, BATCH, NAME, batch_of, labels
-from cdk8s_charts.lift import authored
-from cdk8s_charts.manifest_file import ManifestFile
+from cdk8s_charts.lift import authored, kubernetes_object
 from cdk8s_charts.priority import SERVING, priority_name
 from cdk8s_charts.probes import LOAD_BUDGET_S, add_drain, add_probes
 from cdk8s_charts.storage import claim_name, stores
@@ -31,15 +30,11 @@ API_KEY_VARIABLE = "VLLM_API_KEY"
 """vLLM reads it when no `--api-key` stands on its command line, where everybody could read it."""
 
 
-def serving_file(experiment: Experiment, arm: Arm) -> ManifestFile:
-    """The objects of one arm: its compilation first, which everything else waits for where there is one.
-
-    What cdk8s-plus writes of an arm is written once for all arms; the rest is plain data and need not cross to Node and
-    back, which for a sweep of a hundred arms would be most of the rendering.
-    """
+def arm_objects(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
+    """The compilation first, which everything else waits for where there is one."""
     compilation = (compiling.job,) if arm.serving.devices else ()
     parts = (*compilation, deployment, service, disruption_budget)
-    return ManifestFile(f"30-{arm.name}.yaml", tuple(part(experiment, arm) for part in parts))
+    return [part(experiment, arm) for part in parts]
 
 
 def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
@@ -62,16 +57,15 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     template = spec["template"]
     template["metadata"] = {"labels": own}
     body = template["spec"]
-    body["volumes"][0]["emptyDir"]["sizeLimit"] = (
-        f"{sizes.shared_memory_gib(sizes.serving_memory_gib(experiment, arm))}Gi"
-    )
+    share = sizes.serving(experiment, arm)
+    body["volumes"][0]["emptyDir"]["sizeLimit"] = f"{sizes.shared_memory_gib(share.memory_gib)}Gi"
     server = body["containers"][0]
     _fill_server(server, experiment, arm)
     template["metadata"]["annotations"] = {ARTIFACT_KEY: artifact_key(arm)}
     if arm.serving.devices:
         claims = {purpose: claim_name(experiment, purpose) for purpose in stores(experiment)}
         add_sources(body, server, claims, arm, gib=sizes.copies_gib(experiment))
-        hold_devices(body, CONTAINER, experiment, arm)
+        hold_devices(body, server, experiment, arm)
         pod.on_neuron_nodes(body)
     pod.settle(
         body,
@@ -84,38 +78,26 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
 
 def service(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     """A ClusterIP in front of the arm."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": arm.name,
-            "namespace": namespace(experiment),
-            "labels": labels(experiment, arm.name, "server"),
-        },
-        "spec": {
-            "type": "ClusterIP",
-            "selector": {NAME: arm.name},
-            "ports": [{"name": "http", "port": SERVICE_PORT, "targetPort": "http", "protocol": "TCP"}],
-        },
+    spec = {
+        "type": "ClusterIP",
+        "selector": {NAME: arm.name},
+        "ports": [{"name": "http", "port": SERVICE_PORT, "targetPort": "http", "protocol": "TCP"}],
     }
+    own = labels(experiment, arm.name, "server")
+    return kubernetes_object("v1", "Service", arm.name, within=experiment, labels=own, spec=spec)
 
 
 def disruption_budget(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     """One pod of the arm may always be moved, and a pod that is not ready anyhow: a node update is never blocked."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {
-            "name": arm.name,
-            "namespace": namespace(experiment),
-            "labels": labels(experiment, arm.name, "server"),
-        },
-        "spec": {
-            "maxUnavailable": 1,
-            "unhealthyPodEvictionPolicy": "AlwaysAllow",
-            "selector": {"matchLabels": {NAME: arm.name}},
-        },
+    spec = {
+        "maxUnavailable": 1,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": {"matchLabels": {NAME: arm.name}},
     }
+    own = labels(experiment, arm.name, "server")
+    return kubernetes_object(
+        "policy/v1", "PodDisruptionBudget", arm.name, within=experiment, labels=own, spec=spec
+    )
 
 
 def service_url(experiment: Experiment, arm: Arm) -> str:
@@ -138,11 +120,11 @@ def _fill_server(server: pod.Container, experiment: Experiment, arm: Arm) -> Non
         environment = {"HOME": "/tmp", **environment}  # the user of `restricted` has no home in the image
     server["image"] = arm.runtime.image
     server["command"] = serve_argv(arm, answer_limit=experiment.answer_limit)
-    server["env"] = [{"name": name, "value": value} for name, value in environment.items()]
-    server["env"] += api_key(experiment, API_KEY_VARIABLE)
+    server["env"] = pod.variables(environment) + api_key(experiment, API_KEY_VARIABLE)
+    share = sizes.serving(experiment, arm)
     server["resources"] = pod.amounts(
-        cpu=str(sizes.serving_cpu(experiment, arm)),
-        memory=f"{sizes.serving_memory_gib(experiment, arm)}Gi",
+        cpu=str(share.cpu),
+        memory=f"{share.memory_gib}Gi",
         ephemeral=f"{sizes.serving_ephemeral_gib(experiment)}Gi",
     )
     server["securityContext"] = pod.container_security(writable_root=True, level=arm.serving.pod_security)

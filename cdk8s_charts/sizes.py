@@ -34,14 +34,9 @@ def weights_gib(weights: Weights) -> int:
     return -(-weights.model.parameters * BYTES_PER_VALUE // GIB)
 
 
-def serving_memory_gib(experiment: Experiment, arm: Arm) -> int:
-    """Host memory of an arm."""
-    return pod_share(experiment.instance, devices=arm.serving.devices).memory_gib
-
-
-def serving_cpu(experiment: Experiment, arm: Arm) -> int:
-    """Cores of an arm."""
-    return pod_share(experiment.instance, devices=arm.serving.devices).cpu
+def serving(experiment: Experiment, arm: Arm) -> Share:
+    """Cores and host memory of an arm."""
+    return pod_share(experiment.instance, devices=arm.serving.devices)
 
 
 def compiling(experiment: Experiment, arm: Arm) -> Share:

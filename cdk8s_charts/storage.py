@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.lift import content_suffix
+from cdk8s_charts.lift import content_suffix, kubernetes_object
 from cdk8s_charts.sizes import MOUNT_CACHE_GIB, MOUNT_MEMORY_GIB
 from experiment.naming import ACCOUNT_PLACEHOLDER, bucket, namespace
 
@@ -43,37 +43,30 @@ def volume_and_claim(experiment: Experiment, purpose: str) -> tuple[dict[str, An
     }
     options = ["read-only", "allow-other", f"region {region}"]
     volume_name = f"{experiment.name}-{purpose}-{content_suffix([attributes, options])}"
-    claim = {"namespace": namespace(experiment), "name": volume_name}
+    source = {
+        "driver": "s3.csi.aws.com",
+        "volumeHandle": f"{volume_name}-{ACCOUNT_PLACEHOLDER}",
+        "volumeAttributes": attributes,
+    }
     volume = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": volume_name},
-        "spec": {
-            "accessModes": ["ReadOnlyMany"],
-            "capacity": {"storage": _CAPACITY},
-            "persistentVolumeReclaimPolicy": "Retain",
-            "storageClassName": "",
-            "claimRef": claim,
-            "mountOptions": options,
-            "csi": {
-                "driver": "s3.csi.aws.com",
-                "volumeHandle": f"{volume_name}-{ACCOUNT_PLACEHOLDER}",
-                "volumeAttributes": attributes,
-            },
-        },
+        "accessModes": ["ReadOnlyMany"],
+        "capacity": {"storage": _CAPACITY},
+        "persistentVolumeReclaimPolicy": "Retain",
+        "storageClassName": "",
+        "claimRef": {"namespace": namespace(experiment), "name": volume_name},
+        "mountOptions": options,
+        "csi": source,
     }
-    volume_claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": volume_name, "namespace": namespace(experiment)},
-        "spec": {
-            "accessModes": ["ReadOnlyMany"],
-            "resources": {"requests": {"storage": _CAPACITY}},
-            "storageClassName": "",
-            "volumeName": volume_name,
-        },
+    claim = {
+        "accessModes": ["ReadOnlyMany"],
+        "resources": {"requests": {"storage": _CAPACITY}},
+        "storageClassName": "",
+        "volumeName": volume_name,
     }
-    return volume, volume_claim
+    return (
+        kubernetes_object("v1", "PersistentVolume", volume_name, spec=volume),
+        kubernetes_object("v1", "PersistentVolumeClaim", volume_name, within=experiment, spec=claim),
+    )
 
 
 def claim_name(experiment: Experiment, purpose: str) -> str:

@@ -10,16 +10,15 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cdk8s
-
 from cdk8s_charts import pod, sizes
 from cdk8s_charts.allocation import hold_devices
 from cdk8s_charts.command import ARTIFACTS_MOUNT, CHECKPOINTS_MOUNT, SCRATCH_MOUNT
 from cdk8s_charts.labels import labels
-from cdk8s_charts.lift import content_suffix, place
+from cdk8s_charts.lift import config_map, content_suffix, kubernetes_object
+from cdk8s_charts.measuring import UNUSED_SCHEDULE
 from cdk8s_charts.priority import JOBS, priority_name
 from cdk8s_charts.storage import claim_name
-from experiment.naming import SERVING_ACCOUNT, namespace
+from experiment.naming import SERVING_ACCOUNT
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
@@ -30,21 +29,15 @@ SECONDS = 900
 """The proof takes two minutes; pulling an image of tens of GiB onto a new node comes before it."""
 _PROOF_MOUNT = "/proof"
 _TEXT = (Path(__file__).parent / "proof" / PROGRAM).read_text(encoding="utf-8")
-_UNUSED_SCHEDULE = "0 0 1 1 *"
-"""A CronJob must have one; suspended, it never comes."""
+_PROGRAM_NAME = f"verify-program-{content_suffix(_TEXT)}"
 
 
-def verify_chart(scope: cdk8s.App, experiment: Experiment) -> cdk8s.Chart:
+def proof_objects(experiment: Experiment) -> list[dict[str, Any]]:
     """The program and its CronJobs; neither where no arm stands on devices."""
-    chart = cdk8s.Chart(
-        scope, "50-verify", namespace=namespace(experiment), disable_resource_name_hashes=True
-    )
-    proofs = {proof_name(experiment, arm): arm for arm in experiment.served_arms if arm.serving.devices}
-    if proofs:
-        place(chart, _program(experiment))
-    for name, arm in proofs.items():
-        place(chart, _cron_job(experiment, arm, name))
-    return chart
+    arms = [arm for arm in experiment.served_arms if arm.serving.devices]
+    proofs = {proof_name(experiment, arm): arm for arm in arms}
+    jobs = [_cron_job(experiment, arm, name) for name, arm in proofs.items()]
+    return [config_map(experiment, _PROGRAM_NAME, {PROGRAM: _TEXT}), *jobs] if jobs else []
 
 
 def proof_name(experiment: Experiment, arm: Arm) -> str:
@@ -54,62 +47,38 @@ def proof_name(experiment: Experiment, arm: Arm) -> str:
     return f"verify-{shape}-{content_suffix(_pod_spec(experiment, arm))}"
 
 
-def _program(experiment: Experiment) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": _program_name(), "namespace": namespace(experiment)},
-        "immutable": True,
-        "data": {PROGRAM: _TEXT},
-    }
-
-
-def _program_name() -> str:
-    return f"verify-program-{content_suffix(_TEXT)}"
-
-
 def _cron_job(experiment: Experiment, arm: Arm, name: str) -> dict[str, Any]:
     marks = labels(experiment, name, "job")
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": {"name": name, "namespace": namespace(experiment), "labels": marks},
-        "spec": {
-            "schedule": _UNUSED_SCHEDULE,
-            "suspend": True,
-            "concurrencyPolicy": "Forbid",
-            "jobTemplate": {
-                "metadata": {"labels": marks},
-                "spec": {
-                    "backoffLimit": 0,
-                    "activeDeadlineSeconds": SECONDS,
-                    "ttlSecondsAfterFinished": 86_400,
-                    "template": {"metadata": {"labels": marks}, "spec": _pod_spec(experiment, arm)},
-                },
-            },
-        },
+    job = {
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": SECONDS,
+        "ttlSecondsAfterFinished": 86_400,
+        "template": {"metadata": {"labels": marks}, "spec": _pod_spec(experiment, arm)},
     }
+    spec = {
+        "schedule": UNUSED_SCHEDULE,
+        "suspend": True,
+        "concurrencyPolicy": "Forbid",
+        "jobTemplate": {"metadata": {"labels": marks}, "spec": job},
+    }
+    return kubernetes_object("batch/v1", "CronJob", name, within=experiment, labels=marks, spec=spec)
 
 
 def _pod_spec(experiment: Experiment, arm: Arm) -> dict[str, Any]:
-    restricted = arm.serving.pod_security == "restricted"
-    container: dict[str, Any] = {
-        "name": CONTAINER,
-        "image": arm.runtime.image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": [
-            "python3",
-            f"{_PROOF_MOUNT}/{PROGRAM}",
-            json.dumps(expected(experiment, arm), sort_keys=True),
-        ],
-        "resources": pod.amounts(cpu="2", memory="4Gi", ephemeral="20Gi"),
-        "securityContext": pod.container_security(writable_root=True, level=arm.serving.pod_security),
-    }
-    spec: dict[str, Any] = {
+    program = f"{_PROOF_MOUNT}/{PROGRAM}"
+    container = pod.container(
+        CONTAINER,
+        arm.runtime.image,
+        ["python3", program, json.dumps(expected(experiment, arm), sort_keys=True)],
+        resources=pod.amounts(cpu="2", memory="4Gi", ephemeral="20Gi"),
+        security=pod.container_security(writable_root=True, level=arm.serving.pod_security),
+    )
+    source = {"name": _PROGRAM_NAME, "defaultMode": 0o444}
+    spec: pod.PodSpec = {
         "restartPolicy": "Never",
         "serviceAccountName": SERVING_ACCOUNT,
         "containers": [container],
-        "volumes": [{"name": CONTAINER, "configMap": {"name": _program_name(), "defaultMode": 0o444}}],
+        "volumes": [{"name": CONTAINER, "configMap": source}],
     }
     pod.mount(container, CONTAINER, _PROOF_MOUNT)
     pod.add_scratch(spec, "scratch", 10)
@@ -118,8 +87,13 @@ def _pod_spec(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         pod.add_claim_volume(spec, purpose, claim_name(experiment, purpose))
         pod.mount(container, purpose, path)
     pod.on_neuron_nodes(spec)
-    hold_devices(spec, CONTAINER, experiment, arm)
-    pod.settle(spec, grace_s=30, priority=priority_name(experiment, JOBS), non_root=restricted)
+    hold_devices(spec, container, experiment, arm)
+    pod.settle(
+        spec,
+        grace_s=30,
+        priority=priority_name(experiment, JOBS),
+        non_root=arm.serving.pod_security == "restricted",
+    )
     return spec
 
 
