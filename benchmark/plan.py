@@ -185,6 +185,12 @@ class Load:
     def __str__(self) -> str:
         return f"c{self.concurrency}" if self.rate_per_s is None else f"{self.rate_per_s:g}/s"
 
+    @property
+    def in_words(self) -> str:
+        if self.rate_per_s is None:
+            return f"{self.concurrency} at a time"
+        return f"{self.rate_per_s:g} requests/s"
+
 
 class Prompt(_Part):
     """One prompt; `messages` goes to /chat/completions, `prompt` to /completions. Exactly one is set."""

@@ -207,7 +207,7 @@ def _doubts(
         )
     timed = pooled(answered, ceiling)
     for source, drafts in counted[:1]:
-        cut = 0.0 if source == GENERATED or not timed else len(answered) * (ceiling - 1) / 2 / timed[1]
+        cut = 0.0 if source == GENERATED or not timed else len(answered) * (ceiling - 1) / 2 / timed.tokens
         if abs(per_chunk / drafts.tokens_per_step - 1) > _AGREE + cut:
             yield (
                 f"chunks hold {per_chunk:.2f} tokens, but a step yields {drafts.tokens_per_step:.2f} by {source}: a chunk "

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmark.analyse.comparison import result
+from benchmark.analyse.comparison import mapped_back, verdict
 from benchmark.analyse.forecast import Sample, StepTimes, Window, mixture, predict, recommended
 from benchmark.analyse.stats import Estimate
 from benchmark.errors import ResultsError
@@ -74,6 +74,7 @@ def advice(
 
 _MOST_WINDOWS = 1001
 """Each is a sum over its positions."""
+_Row = tuple[Subject, Sequence[Window]]
 
 
 def _windows(subject: Subject, k_max: int | None) -> list[Window]:
@@ -94,9 +95,19 @@ def _windows(subject: Subject, k_max: int | None) -> list[Window]:
 
 def _cell(subject: Subject, windows: Sequence[Window]) -> dict[str, Any]:
     times = _typical(subject.samples)
-    speed_ups = {window.k: math.exp(window.log_speed_up.mean) for window in windows}
-    chosen = recommended(speed_ups)
-    by_k = [_row(window, times) for window in windows]
+    by_k = [
+        {
+            "k": window.k,
+            "tokens_per_step": window.tokens_per_step.mean,
+            "tokens_per_step_low": window.tokens_per_step.low,
+            "tokens_per_step_high": window.tokens_per_step.high,
+            "step_s": times.step_s(window.k),
+            "tpot_s": times.plain_s / math.exp(window.log_speed_up.mean),
+            **_ratio(window.log_speed_up),
+            "verdict": verdict(window.log_speed_up),
+        }
+        for window in windows
+    ]
     return {
         **subject.where,
         "source": subject.source,
@@ -109,99 +120,73 @@ def _cell(subject: Subject, windows: Sequence[Window]) -> dict[str, Any]:
         "draft_s": times.draft_s,
         "draft_cost": times.draft_s / times.plain_s,
         "by_k": by_k,
-        "best_k": max(speed_ups, key=speed_ups.__getitem__),
-        "recommended_k": chosen,
-        "text": _in_words(chosen, by_k),
-    }
-
-
-def _row(window: Window, times: StepTimes) -> dict[str, Any]:
-    return {
-        "k": window.k,
-        "tokens_per_step": window.tokens_per_step.mean,
-        "tokens_per_step_low": window.tokens_per_step.low,
-        "tokens_per_step_high": window.tokens_per_step.high,
-        "step_s": times.step_s(window.k),
-        "tpot_s": times.plain_s / math.exp(window.log_speed_up.mean),
-        **_ratio(window.log_speed_up),
-        "verdict": result(window.log_speed_up)["verdict"],
+        **_choice(by_k),
     }
 
 
 def _typical(samples: Sequence[Sample]) -> StepTimes:
     """Of a class: the plain step as a geometric mean over prompts, as the speed-up is one; the rest in units of it."""
-    plain_s = math.exp(math.fsum(math.log(one.times.plain_s) for one in samples) / len(samples))
-    verify = math.fsum(one.times.verify_s / one.times.plain_s for one in samples) / len(samples)
-    draft = math.fsum(one.times.draft_s / one.times.plain_s for one in samples) / len(samples)
+    times = [one.times for one in samples]
+    plain_s = math.exp(math.fsum(math.log(one.plain_s) for one in times) / len(times))
+    verify = math.fsum(one.verify_s / one.plain_s for one in times) / len(times)
+    draft = math.fsum(one.draft_s / one.plain_s for one in times) / len(times)
     return StepTimes(plain_s=plain_s, verify_s=plain_s * verify, draft_s=plain_s * draft)
 
 
-def _mixes(
-    rows: Sequence[tuple[Subject, Sequence[Window]]], mix: Mapping[str, float] | None
-) -> list[dict[str, Any]]:
+def _mixes(rows: Sequence[_Row], mix: Mapping[str, float] | None) -> list[dict[str, Any]]:
     """For each arm and load the classes of which it is known; none where one class is all there is."""
-    groups: dict[tuple[Any, ...], list[tuple[Subject, Sequence[Window]]]] = {}
-    for subject, windows in rows:
-        where = subject.where
-        groups.setdefault((where["concurrency"], where["rate_per_s"], where["arm"]), []).append(
-            (subject, windows)
-        )
     known = {subject.where["class"] for subject, _ in rows}
     for class_ in mix or ():
         if class_ not in known:
             raise ResultsError(f"--mix: nothing is known of {class_!r}; known are {', '.join(sorted(known))}")
+    groups: dict[tuple[Any, ...], list[_Row]] = {}
+    for row in rows:
+        where = row[0].where
+        groups.setdefault((where["concurrency"], where["rate_per_s"], where["arm"]), []).append(row)
     return [_mix(members, mix) for members in groups.values() if len(members) > 1 or mix]
 
 
-def _mix(
-    members: Sequence[tuple[Subject, Sequence[Window]]], mix: Mapping[str, float] | None
-) -> dict[str, Any]:
-    shares = {s.where["class"]: 1.0 if mix is None else mix.get(s.where["class"], 0.0) for s, _ in members}
-    total = math.fsum(shares.values())
+def _mix(members: Sequence[_Row], mix: Mapping[str, float] | None) -> dict[str, Any]:
+    classes = [subject.where["class"] for subject, _ in members]
+    shares = [1.0 if mix is None else mix.get(class_, 0.0) for class_ in classes]
+    total = math.fsum(shares)
     if not total > 0:
-        raise ResultsError(f"--mix: no class of {', '.join(shares)} has a share above 0")
-    weights = {class_: share / total for class_, share in shares.items()}
+        raise ResultsError(f"--mix: no class of {', '.join(classes)} has a share above 0")
+    weights = [share / total for share in shares]
+    plain_s = [_typical(subject.samples).plain_s for subject, _ in members]
     by_k = []
     for together in zip(*(windows for _, windows in members), strict=False):
-        parts = [
-            (weights[subject.where["class"]], _typical(subject.samples).plain_s, window.log_speed_up)
-            for (subject, _), window in zip(members, together, strict=True)
-        ]
-        gain = mixture([part for part in parts if part[0]])
+        gains = [window.log_speed_up for window in together]
+        gain = mixture([part for part in zip(weights, plain_s, gains, strict=True) if part[0]])
         by_k.append({"k": together[0].k, **_ratio(gain)})
-    speed_ups = {row["k"]: row["speed_up"] for row in by_k}
-    chosen = recommended(speed_ups)
-    where = {k: v for k, v in members[0][0].where.items() if k != "class"}
-    return {
-        **where,
-        "weights": weights,
-        "by_k": by_k,
-        "best_k": max(speed_ups, key=speed_ups.__getitem__),
-        "recommended_k": chosen,
-        "text": _in_words(chosen, by_k),
-    }
+    where = {name: value for name, value in members[0][0].where.items() if name != "class"}
+    return {**where, "weights": dict(zip(classes, weights, strict=True)), "by_k": by_k, **_choice(by_k)}
 
 
 def _ratio(estimate: Estimate) -> dict[str, float | None]:
     """Speed-up with its interval."""
     return {
         "speed_up": math.exp(estimate.mean),
-        "ci_low": None if estimate.low is None else math.exp(estimate.low),
-        "ci_high": None if estimate.high is None else math.exp(estimate.high),
+        "ci_low": mapped_back(estimate.low),
+        "ci_high": mapped_back(estimate.high),
     }
 
 
-def _in_words(chosen: int, by_k: Sequence[Mapping[str, Any]]) -> str:
+def _choice(by_k: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The fastest window, the one to take, and why in words."""
+    rows = {row["k"]: row for row in by_k}
     best = max(by_k, key=lambda row: float(row["speed_up"]))
+    chosen = recommended({k: row["speed_up"] for k, row in rows.items()})
     if not chosen:
-        return f"do not speculate: the best window, k = {best['k']}, gives {_gain(best)} times plain decoding"
-    row = next(row for row in by_k if row["k"] == chosen)
-    text = f"k = {chosen}: {_gain(row)} times plain decoding"
-    if best["k"] != chosen:
-        text += f"; k = {best['k']} would give {best['speed_up']:.2f}, within 1 %"
-    if row["ci_low"] is not None and row["ci_low"] <= 1:
-        text += "; the interval does not exclude that it gains nothing"
-    return text
+        text = f"do not speculate: the best window, k = {best['k']}, gives {_gain(best)} times plain decoding"
+    else:
+        row = rows[chosen]
+        text = f"k = {chosen}: {_gain(row)} times plain decoding"
+        if best["k"] != chosen:
+            text += f"; k = {best['k']} would give {best['speed_up']:.2f}, within 1 %"
+        if row["ci_low"] is not None and row["ci_low"] <= 1:
+            text += "; the interval does not exclude that it gains nothing"
+    return {"best_k": best["k"], "recommended_k": chosen, "text": text}
 
 
 def _gain(row: Mapping[str, Any]) -> str:

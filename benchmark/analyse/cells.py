@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
@@ -32,6 +32,15 @@ class Place(NamedTuple):
 
     class_: str
     load: Load
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Place:
+        """Where a cell, a comparison or an explanation belongs."""
+        load = Load(concurrency=found["concurrency"], rate_per_s=found["rate_per_s"])
+        return cls(found["class"], load)
+
+    def __str__(self) -> str:
+        return f"{self.class_}, {self.load.in_words}"
 
     def to_dict(self) -> dict[str, Any]:
         """As cells, comparisons and explanations have it."""
@@ -80,7 +89,7 @@ class Cells:
         arms = (self.baseline, *self.plan.arms)
         plain = next((arm for arm in arms if arm.max_tokens_per_step == 1), None)
         timed = plain and pooled(self.answered(plain, place), 1)
-        return timed[0] / timed[1] if timed else None
+        return timed.tpot_s if timed else None
 
     def steps(self, arm: Arm, place: Place) -> Known:
         """What is known of an arm's decode steps."""

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from benchmark.analyse.stats import Estimate, clustered_mean, holm
 from benchmark.analyse.values import request_values
 from benchmark.measure.records import RequestRecord
-from benchmark.metrics import COMPARED, Metric
+from benchmark.metrics import COMPARED
 from benchmark.plan import Arm
 
 Verdict = Literal["faster", "slower", "equivalent", "not shown", "too few", "not judged"]
@@ -37,35 +37,33 @@ def pairs_of(baseline: Sequence[RequestRecord], treatment: Sequence[RequestRecor
 
 
 def compare(arms: tuple[Arm, Arm], pairs: Pairs, *, judged: bool = True) -> list[dict[str, Any]]:
-    """Speed-up of the second of `arms` over the first by each compared metric; above 1 the second is better.
-
-    Not `judged`, there is neither ratio nor verdict: what an emulator made up about an arm says nothing.
-    """
+    """Speed-up of the second of `arms` over the first by each compared metric; above 1 the second is better."""
     gains = log_ratios(arms, pairs)
+    names = {"baseline": arms[0].name, "treatment": arms[1].name}
     return [
-        {"baseline": arms[0].name, "treatment": arms[1].name, "metric": metric.name}
-        | (
-            result(clustered_mean(gains[metric.name]) if gains[metric.name] else None)
-            if judged
-            else {**result(None), "n_pairs": len(pairs), "verdict": "not judged"}
-        )
+        {**names, "metric": metric.name, **result(gains[metric.name], judged=judged)}
+        | ({} if judged else {"n_pairs": len(pairs)})
         for metric in COMPARED
     ]
 
 
-def result(estimate: Estimate | None) -> dict[str, Any]:
-    """What a mean log ratio says, mapped back to a ratio."""
+def result(log_ratios: LogRatios, *, judged: bool) -> dict[str, Any]:
+    """What log ratios say, mapped back to a ratio.
+
+    Not `judged`, there is neither ratio nor verdict: what an emulator made up about an arm says nothing.
+    """
+    estimate = clustered_mean(log_ratios) if log_ratios and judged else None
     return {
         "ratio": math.exp(estimate.mean) if estimate else None,
-        "ci_low": _mapped_back(estimate.low) if estimate else None,
-        "ci_high": _mapped_back(estimate.high) if estimate else None,
+        "ci_low": mapped_back(estimate.low) if estimate else None,
+        "ci_high": mapped_back(estimate.high) if estimate else None,
         "n_pairs": estimate.n if estimate else 0,
         "n_prompts": estimate.clusters if estimate else 0,
-        "verdict": verdict(estimate),
+        "verdict": verdict(estimate) if judged else "not judged",
         "p_value": estimate.p_value if estimate else None,
         "p_holm": None,
         "verdict_holm": None,
-        "detectable_ratio": _mapped_back(estimate.detectable) if estimate else None,
+        "detectable_ratio": mapped_back(estimate.detectable) if estimate else None,
     }
 
 
@@ -115,7 +113,8 @@ def error_warning(
 
 
 def log_ratios(arms: tuple[Arm, Arm], pairs: Pairs) -> dict[str, dict[str, list[float]]]:
-    """By compared metric and prompt, log(gain) of each pair in which both values are known and not zero."""
+    """By compared metric and prompt, log(gain) of each pair in which both values are known and not zero; above 0 the
+    second of `arms` is better."""
     found: dict[str, dict[str, list[float]]] = {metric.name: {} for metric in COMPARED}
     for base, treated in pairs:
         before = request_values(base, arms[0].max_tokens_per_step)
@@ -123,14 +122,11 @@ def log_ratios(arms: tuple[Arm, Arm], pairs: Pairs) -> dict[str, dict[str, list[
         for metric in COMPARED:
             one, other = before.get(metric.name), after.get(metric.name)
             if one and other:
-                found[metric.name].setdefault(base.prompt_id, []).append(log_gain(metric, one, other))
+                gain = math.log(one / other if metric.better == "lower" else other / one)
+                found[metric.name].setdefault(base.prompt_id, []).append(gain)
     return found
 
 
-def log_gain(metric: Metric, before: float, after: float) -> float:
-    """Above 0 where `after` is better."""
-    return math.log(before / after if metric.better == "lower" else after / before)
-
-
-def _mapped_back(log_ratio: float | None) -> float | None:
+def mapped_back(log_ratio: float | None) -> float | None:
+    """The ratio itself."""
     return None if log_ratio is None else math.exp(log_ratio)

@@ -18,7 +18,7 @@ def output_equality(baseline: str, pairs: Pairs) -> dict[str, Any]:
         if one.text_sha256 and other.text_sha256 and one.nonce == other.nonce
     ]
     partings = sorted(
-        _first_difference(one.text or "", other.text or "")
+        first_difference(one.text or "", other.text or "")
         for one, other in known
         if one.text_sha256 != other.text_sha256
     )
@@ -31,8 +31,8 @@ def output_equality(baseline: str, pairs: Pairs) -> dict[str, Any]:
     }
 
 
-def _first_difference(one: str, other: str) -> int:
-    """Index of the first character in which two different texts differ."""
+def first_difference(one: str, other: str) -> int:
+    """Index of the first character in which two texts differ; their end where they do not."""
     for index, (left, right) in enumerate(zip(one, other, strict=False)):
         if left != right:
             return index

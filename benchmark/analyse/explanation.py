@@ -61,10 +61,9 @@ def _step(cells: Cells, arm: Arm, place: Place, cell: Mapping[str, Any]) -> tupl
     known = pooled(cells.answered(arm, place), arm.max_tokens_per_step)
     if per_step is None or known is None or not pauses:
         return None
-    span, tokens = known
-    if abs(tokens / pauses["n"] / per_step - 1) <= _ONE_CHUNK_A_STEP and pauses["p50"] > 0:
+    if abs(known.tokens / pauses["n"] / per_step - 1) <= _ONE_CHUNK_A_STEP and pauses["p50"] > 0:
         return per_step, pauses["p50"]  # 0 where most chunks came in the packet of the one before
-    return (per_step, span / tokens * per_step) if span > 0 else None
+    return (per_step, known.tpot_s * per_step) if known.span_s > 0 else None
 
 
 def _in_words(said: dict[str, Any]) -> str:

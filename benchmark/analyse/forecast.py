@@ -99,18 +99,13 @@ def tokens_per_step(survival: Sequence[float], drafts: int) -> float:
     return 1 + math.fsum(survival[: max(drafts, 0)])
 
 
-def lost_at_the_end(survival: Sequence[float], drafts: int) -> float:
-    """Mean tokens of the last step that come after an answer's end."""
-    counted = survival[: max(drafts, 0)]
-    return math.fsum(i * s for i, s in enumerate(counted, start=1)) / tokens_per_step(survival, drafts)
-
-
-def effective_tokens_per_step(sample: Sample, drafts: int) -> float:
-    """Tokens of an answer over its steps, the last one's loss included."""
-    whole = tokens_per_step(sample.survival, drafts)
-    if sample.tokens is None:
+def effective_tokens_per_step(survival: Sequence[float], drafts: int, tokens: float | None) -> float:
+    """Tokens of an answer of `tokens` over its steps: those of the last step that come after its end are lost."""
+    whole = tokens_per_step(survival, drafts)
+    if tokens is None:
         return whole
-    return whole * sample.tokens / (sample.tokens + lost_at_the_end(sample.survival, drafts))
+    lost = math.fsum(i * s for i, s in enumerate(survival[: max(drafts, 0)], start=1)) / whole
+    return whole * tokens / (tokens + lost)
 
 
 def recommended(speed_ups: Mapping[int, float]) -> int:
@@ -144,4 +139,5 @@ def _speed_up(sample: Sample, k: int, unused: int) -> float:
     seconds = sample.times.step_s(k)
     if seconds <= 0:
         raise ValueError(f"the step times give {seconds:g} s for k = {k}")
-    return effective_tokens_per_step(sample, k - unused) * sample.times.plain_s / seconds
+    tokens = effective_tokens_per_step(sample.survival, k - unused, sample.tokens)
+    return tokens * sample.times.plain_s / seconds

@@ -5,9 +5,10 @@ A gate that lets pass what it could not judge is none: too few prompts, a missin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from benchmark.analyse.cells import Place
 from benchmark.analyse.two_runs import compare_runs
 from benchmark.errors import ResultsError
 from benchmark.measure.extent import extent
@@ -23,35 +24,30 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
 
     Raises ResultsError where the runs say nothing about each other.
     """
-    _refuse_other_origin(baseline, run)
-    compared = compare_runs(baseline, run)
-    errors = [
-        {"arm": arm, "old": _error_rate(baseline, arm), "new": _error_rate(run, arm)}
-        for arm in _arms(baseline)
-        if arm in _arms(run)
-    ]
-    found = {
-        "schema": 1,
-        "baseline": compared["old"],
-        "run": compared["new"],
-        "cells": compared["arms"],
-        "errors": errors,
-    }
-    regressions = [
-        *_incomplete(baseline, run),
-        *_slower(compared["arms"], slower_by),
-        *_failing(errors, more_errors),
-    ]
-    return {**found, "regressions": regressions}
-
-
-def _refuse_other_origin(baseline: RawRun, run: RawRun) -> None:
     origins = [raw.sittings[0].provenance for raw in (baseline, run)]
     if origins[0] != origins[1]:
         raise ResultsError(
             f"the baseline is {origins[0]}, the run {origins[1]}: they say nothing about each other; "
             "give two runs of one origin"
         )
+    compared = compare_runs(baseline, run)
+    errors = [
+        {"arm": arm, "old": _error_rate(baseline, arm), "new": _error_rate(run, arm)}
+        for arm in _arms(baseline)
+        if arm in _arms(run)
+    ]
+    return {
+        "schema": 1,
+        "baseline": compared["old"],
+        "run": compared["new"],
+        "cells": compared["arms"],
+        "errors": errors,
+        "regressions": [
+            *_incomplete(baseline, run),
+            *_cells_against(compared["arms"], slower_by),
+            *_errors_against(errors, more_errors),
+        ],
+    }
 
 
 def _incomplete(baseline: RawRun, run: RawRun) -> Iterator[str]:
@@ -63,9 +59,9 @@ def _incomplete(baseline: RawRun, run: RawRun) -> Iterator[str]:
             yield f"{arm}: is in the baseline, not in the run"
 
 
-def _slower(cells: list[dict[str, Any]], slower_by: float) -> Iterator[str]:
+def _cells_against(cells: list[dict[str, Any]], slower_by: float) -> Iterator[str]:
     for cell in cells:
-        where = f"{cell['class']}, {_load(cell)}, {cell['arm']}"
+        where = f"{Place.of(cell)}, {cell['arm']}"
         if cell["verdict"] == "too few":
             yield f"{where}: {cell['n_prompts']} prompts answered in both runs are too few to judge"
         elif cell["verdict"] == "not judged":
@@ -78,7 +74,7 @@ def _slower(cells: list[dict[str, Any]], slower_by: float) -> Iterator[str]:
             )
 
 
-def _failing(errors: list[dict[str, Any]], more_errors: float) -> Iterator[str]:
+def _errors_against(errors: list[dict[str, Any]], more_errors: float) -> Iterator[str]:
     for arm in errors:
         if arm["new"] - arm["old"] > more_errors:
             yield (
@@ -94,11 +90,3 @@ def _arms(raw: RawRun) -> list[str]:
 def _error_rate(raw: RawRun, arm: str) -> float:
     records = [record for record in raw.requests if record.phase == "measured" and record.arm == arm]
     return sum(record.error is not None for record in records) / len(records) if records else 1.0
-
-
-def _load(cell: Mapping[str, Any]) -> str:
-    return (
-        f"{cell['concurrency']} at a time"
-        if cell["rate_per_s"] is None
-        else f"{cell['rate_per_s']:g} requests/s"
-    )

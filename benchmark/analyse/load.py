@@ -88,7 +88,7 @@ def _loaded(
     Blocks that were interrupted are not recorded as such: where there are any, their requests do not count.
     """
     if not blocks:
-        return records, _covered([(r.started_unix_s, r.started_unix_s + (r.e2e_s or 0.0)) for r in records])
+        return records, covered([(r.started_unix_s, r.started_unix_s + (r.e2e_s or 0.0)) for r in records])
     ordered = sorted(blocks, key=lambda block: block.started_unix_s)
     starts = [block.started_unix_s - _CLOCK_S for block in ordered]
     ends = [start + block.duration_s + 2 * _CLOCK_S for start, block in zip(starts, ordered, strict=True)]
@@ -100,7 +100,7 @@ def _loaded(
     return inside, sum(block.duration_s for block in blocks)
 
 
-def _covered(spans: Sequence[tuple[float, float]]) -> float:
+def covered(spans: Sequence[tuple[float, float]]) -> float:
     """Seconds that at least one of the spans covers."""
     covered, reached = 0.0, float("-inf")
     for start, end in sorted(spans):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmark.analyse.acceptance import CHUNKS, COUNTERS, SERVER, of_chunks, of_server
+from benchmark.analyse.acceptance import COUNTERS, SERVER, of_chunks, of_server
 from benchmark.analyse.cells import Cells, Place
 from benchmark.analyse.comparison import pairs_of
 from benchmark.analyse.drafts import Drafts
@@ -15,9 +15,12 @@ from benchmark.analyse.forecast import (
     effective_tokens_per_step,
     step_times,
 )
-from benchmark.analyse.values import decoding, output_tokens
+from benchmark.analyse.values import Decoding, pooled
 from benchmark.measure.records import RequestRecord
 from benchmark.plan import Arm
+
+Prompts = Mapping[str, Sequence[RequestRecord]]
+"""Answers by prompt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,19 +33,6 @@ class Sampled:
     """Over all of them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Timed:
-    """One prompt's answers in one arm: seconds and tokens of decoding, over `answers`."""
-
-    span_s: float
-    tokens: int
-    answers: int
-
-    @property
-    def tpot_s(self) -> float:
-        return self.span_s / self.tokens
-
-
 def sample(
     cells: Cells, arms: tuple[Arm, Arm], place: Place, other: StepTimes | None, beside: Arm | None = None
 ) -> Sampled | None:
@@ -52,89 +42,74 @@ def sample(
     speculating arm, of another window, whose step is timed too.
     """
     plain, arm = arms
-    answered = cells.answered(arm, place)
-    known = cells.steps(arm, place).positions
-    if known is None:
+    positions = cells.steps(arm, place).positions
+    if positions is None:
         return None
-    source, of_cell = known
-    if other is None:
-        pairs = pairs_of(cells.of(plain, place), cells.of(arm, place))
-        before = _by_prompt([one for one, _ in pairs])
-        after = _by_prompt([two for _, two in pairs])
-    else:
-        before, after = {}, _by_prompt(answered)
-    known_beside = _windows(cells, beside, place) if beside and beside != arm and other is None else {}
+    pairs = pairs_of(cells.of(plain, place), cells.of(arm, place))
+    answers = by_prompt(cells.answered(arm, place) if other else [record for _, record in pairs])
+    plain_answers = by_prompt(record for record, _ in pairs)
+    known = _steps(arm, positions, answers)
+    known_beside: Mapping[str, _Step] = {}
+    if beside and beside != arm and other is None and (of_beside := cells.steps(beside, place).positions):
+        known_beside = _steps(beside, of_beside, by_prompt(cells.answered(beside, place)))
     samples = []
-    for prompt, records in after.items():
-        drafts = of_cell if source == COUNTERS else _drafts(arm, source, records)
-        timed = _timed(arm, records)
-        if drafts is None or timed is None:
-            continue
-        base = None if other else _timed(plain, before[prompt])
-        own = {arm.speculative_tokens: _step_s(drafts, timed, counted=source == COUNTERS)}
-        points = own | known_beside.get(prompt, {})
-        times = other or (base and step_times({0: base.tpot_s, **points}))
+    for prompt, step in known.items():
+        times = other
+        if times is None and (decoded := pooled(plain_answers[prompt], plain.max_tokens_per_step)):
+            points = {0: decoded.tpot_s, arm.speculative_tokens: step.seconds}
+            if beside and prompt in known_beside:
+                points[beside.speculative_tokens] = known_beside[prompt].seconds
+            times = step_times(points)
         if times:
-            samples.append(_sample(drafts, times, timed))
+            samples.append(
+                Sample(
+                    survival=step.drafts.survival() or (),
+                    times=times,
+                    tokens=step.decoded.tokens / step.decoded.answers,
+                    steps=step.drafts.steps,
+                )
+            )
     if not samples:
         return None
+    source, of_cell = positions
     return Sampled(samples=samples, source=source, per_position=of_cell.survival() or ())
 
 
-def _sample(drafts: Drafts, times: StepTimes, timed: _Timed) -> Sample:
-    return Sample(
-        survival=drafts.survival() or (),
-        times=times,
-        tokens=timed.tokens / timed.answers,
-        steps=drafts.steps,
-    )
-
-
-def _windows(cells: Cells, arm: Arm, place: Place) -> dict[str, dict[int, float]]:
-    """By prompt, the arm's window and the seconds of its step; empty where its steps are not known."""
-    answered = cells.answered(arm, place)
-    known = cells.steps(arm, place).positions
-    if known is None:
-        return {}
-    source, of_cell = known
-    found = {}
-    for prompt, records in _by_prompt(answered).items():
-        drafts = of_cell if source == COUNTERS else _drafts(arm, source, records)
-        timed = _timed(arm, records)
-        if drafts and timed:
-            found[prompt] = {arm.speculative_tokens: _step_s(drafts, timed, counted=source == COUNTERS)}
-    return found
-
-
-def _step_s(drafts: Drafts, timed: _Timed, *, counted: bool) -> float:
-    """An arm's own step on a prompt: its seconds are those of a token times its tokens.
-
-    The server's counters are of the whole cell: its tokens per step stand for the prompt's.
-    """
-    if counted:
-        whole = Sample(survival=drafts.survival() or (), times=_NO_TIMES, tokens=timed.tokens / timed.answers)
-        return timed.tpot_s * effective_tokens_per_step(whole, len(whole.survival))
-    return timed.tpot_s * timed.tokens / drafts.steps
-
-
-_NO_TIMES = StepTimes(plain_s=1.0, verify_s=1.0, draft_s=0.0)
-
-
-def _drafts(arm: Arm, source: str, records: Sequence[RequestRecord]) -> Drafts | None:
-    found = {SERVER: lambda: of_server(records), CHUNKS: lambda: of_chunks(arm, records)}[source]()
-    return found if found and found.steps else None
-
-
-def _by_prompt(records: Sequence[RequestRecord]) -> Mapping[str, list[RequestRecord]]:
+def by_prompt(records: Iterable[RequestRecord]) -> Prompts:
     found: dict[str, list[RequestRecord]] = {}
     for record in records:
         found.setdefault(record.prompt_id, []).append(record)
     return found
 
 
-def _timed(arm: Arm, records: Sequence[RequestRecord]) -> _Timed | None:
-    parts = [decoding(record, output_tokens(record, arm.max_tokens_per_step)) for record in records]
-    known = [part for part in parts if part]
-    if not known:
-        return None
-    return _Timed(span_s=sum(s for s, _ in known), tokens=sum(n for _, n in known), answers=len(known))
+@dataclass(frozen=True)
+class _Step:
+    """What one arm's steps did on a prompt."""
+
+    drafts: Drafts
+    decoded: Decoding
+    seconds: float
+    """Of one step: those of a token times its tokens."""
+
+
+def _steps(arm: Arm, positions: tuple[str, Drafts], answers: Prompts) -> dict[str, _Step]:
+    """By prompt, where both its steps and their time are known.
+
+    The server's counters are of the whole cell: its tokens per step stand for the prompt's.
+    """
+    source, of_cell = positions
+    found = {}
+    for prompt, records in answers.items():
+        decoded = pooled(records, arm.max_tokens_per_step)
+        if decoded is None:
+            continue
+        if source == COUNTERS:
+            survival = of_cell.survival() or ()
+            length = decoded.tokens / decoded.answers
+            tokens = effective_tokens_per_step(survival, len(survival), length)
+            found[prompt] = _Step(of_cell, decoded, decoded.tpot_s * tokens)
+        else:
+            drafts = of_server(records) if source == SERVER else of_chunks(arm, records)
+            if drafts and drafts.steps:
+                found[prompt] = _Step(drafts, decoded, decoded.tpot_s * decoded.tokens / drafts.steps)
+    return found

@@ -7,17 +7,17 @@ prompts gives the interval. It knows how prompts and requests vary, not how two 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
 from benchmark.analyse.cells import Cells, Place, sort_out
-from benchmark.analyse.comparison import adjust, error_warning, log_gain, log_ratios, result
-from benchmark.analyse.stats import Estimate, clustered_mean
+from benchmark.analyse.comparison import adjust, error_warning, log_ratios, result
 from benchmark.analyse.values import request_values
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
-from benchmark.metrics import COMPARED, Metric
+from benchmark.measure.records import RequestRecord
+from benchmark.metrics import COMPARED
 from benchmark.plan import Arm, Plan
 
 _METRIC = COMPARED[0]
@@ -47,15 +47,15 @@ def compare_runs(old: RawRun, new: RawRun) -> dict[str, Any]:
     speed_ups = list(_speed_ups(runs, places, arms))
     for rows in (of_arms, speed_ups):
         adjust(rows)
-    found = {
+    return {
         "schema": 1,
         "old": _identity(old),
         "new": _identity(new),
         "warnings": _warnings(plans, (old, new)),
         "arms": of_arms,
         "speed_ups": speed_ups,
+        "slower": list(_in_words(of_arms, speed_ups)),
     }
-    return {**found, "slower": list(_slower(found))}
 
 
 def _refuse(old: Plan, new: Plan) -> None:
@@ -85,17 +85,30 @@ def _shared_arms(old: Plan, new: Plan) -> list[str]:
     return shared
 
 
-def _arm(runs: Sequence[Cells], place: Place, arm: str) -> dict[str, Any]:
+def _arm(runs: Sequence[Cells], place: Place, name: str) -> dict[str, Any]:
     """The arm's time per token, old over new."""
-    before, after = (_by_prompt(cells.plan.arm(arm), cells, place) for cells in runs)
-    records = [cells.of(cells.plan.arm(arm), place) for cells in runs]
-    judged = not any((arm, place.class_) in cells.made_up for cells in runs)
+    arms = [cells.plan.arm(name) for cells in runs]
+    before, after = (
+        _by_prompt(cells.answered(arm, place), arm) for cells, arm in zip(runs, arms, strict=True)
+    )
+    old, new = (cells.of(arm, place) for cells, arm in zip(runs, arms, strict=True))
+    judged = not any((name, place.class_) in cells.made_up for cells in runs)
     return {
         **place.to_dict(),
-        "arm": arm,
-        **_versus(_METRIC, before, after, judged=judged),
-        "warning": error_warning(records[0], records[1], ("old run", "new run")),
+        "arm": name,
+        **_versus(before, after, judged=judged),
+        "warning": error_warning(old, new, ("old run", "new run")),
     }
+
+
+def _by_prompt(answered: Sequence[RequestRecord], arm: Arm) -> dict[str, float]:
+    """Geometric mean of the metric over a prompt's answers."""
+    found: dict[str, list[float]] = {}
+    for record in answered:
+        value = request_values(record, arm.max_tokens_per_step).get(_METRIC.name)
+        if value:
+            found.setdefault(record.prompt_id, []).append(math.log(value))
+    return {prompt: math.exp(_mean(values)) for prompt, values in found.items()}
 
 
 def _speed_ups(
@@ -112,51 +125,30 @@ def _speed_ups(
         for cells in runs:
             treated = cells.plan.arm(name)
             judged &= cells.judged(treated, place)
-            gains.append(log_ratios((cells.baseline, treated), cells.pairs(treated, place))[_METRIC.name])
-        before, after = ({prompt: math.exp(_mean(values)) for prompt, values in of.items()} for of in gains)
+            found = log_ratios((cells.baseline, treated), cells.pairs(treated, place))[_METRIC.name]
+            gains.append({prompt: math.exp(_mean(values)) for prompt, values in found.items()})
         yield {
             **place.to_dict(),
             "baseline": baseline,
             "treatment": name,
-            **_versus(_METRIC, before, after, higher_is_better=True, judged=judged),
+            **_versus(gains[0], gains[1], more_is_better=True, judged=judged),
         }
 
 
 def _versus(
-    metric: Metric,
-    before: Mapping[str, float],
-    after: Mapping[str, float],
-    *,
-    judged: bool,
-    higher_is_better: bool = False,
+    before: Mapping[str, float], after: Mapping[str, float], *, judged: bool, more_is_better: bool = False
 ) -> dict[str, Any]:
     """Prompts that both runs answered, new against old; no verdict on what an emulator made up (not `judged`)."""
-    shared = [prompt for prompt in before if prompt in after]
+    shared = [(old, after[prompt]) for prompt, old in before.items() if prompt in after]
     gains = {
-        prompt: [
-            math.log(after[prompt] / before[prompt])
-            if higher_is_better
-            else log_gain(metric, before[prompt], after[prompt])
-        ]
-        for prompt in shared
+        str(index): [math.log(new / old if more_is_better else old / new)]
+        for index, (old, new) in enumerate(shared)
     }
-    estimate: Estimate | None = clustered_mean(gains) if gains else None
-    return {
-        "metric": metric.name,
-        "old": math.exp(_mean([math.log(before[prompt]) for prompt in shared])) if shared else None,
-        "new": math.exp(_mean([math.log(after[prompt]) for prompt in shared])) if shared else None,
-        **(result(estimate) if judged else {**result(None), "verdict": "not judged"}),
-    }
-
-
-def _by_prompt(arm: Arm, cells: Cells, place: Place) -> dict[str, float]:
-    """Geometric mean of the metric over a prompt's answers."""
-    found: dict[str, list[float]] = {}
-    for record in cells.answered(arm, place):
-        value = request_values(record, arm.max_tokens_per_step).get(_METRIC.name)
-        if value:
-            found.setdefault(record.prompt_id, []).append(math.log(value))
-    return {prompt: math.exp(_mean(values)) for prompt, values in found.items()}
+    old_mean, new_mean = (
+        math.exp(_mean([math.log(values[which]) for values in shared])) if shared else None
+        for which in (0, 1)
+    )
+    return {"metric": _METRIC.name, "old": old_mean, "new": new_mean, **result(gains, judged=judged)}
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -164,13 +156,8 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _identity(raw: RawRun) -> dict[str, Any]:
-    first = raw.sittings[0]
-    return {
-        "run": first.run,
-        "provenance": first.provenance,
-        "started_unix_s": first.started_unix_s,
-        "client": first.client,
-    }
+    first, names = raw.sittings[0], ("run", "provenance", "started_unix_s", "client")
+    return {name: getattr(first, name) for name in names}
 
 
 def _warnings(plans: Sequence[Plan], raws: Sequence[RawRun]) -> list[str]:
@@ -191,24 +178,12 @@ def _warnings(plans: Sequence[Plan], raws: Sequence[RawRun]) -> list[str]:
     return found
 
 
-def _slower(found: Mapping[str, Any]) -> Iterator[str]:
-    for row in found["arms"]:
+def _in_words(arms: Iterable[Mapping[str, Any]], speed_ups: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The rows that became slower."""
+    named = [(f"{row['arm']} is slower", row) for row in arms]
+    named += [(f"the speed-up of {row['treatment']} is smaller", row) for row in speed_ups]
+    for what, row in named:
         if row["verdict"] == "slower":
-            yield f"{_where(row)}: {row['arm']} is slower, {_times(row)}"
-    for row in found["speed_ups"]:
-        if row["verdict"] == "slower":
-            yield f"{_where(row)}: the speed-up of {row['treatment']} is smaller, {_times(row)}"
-
-
-def _where(row: Mapping[str, Any]) -> str:
-    load = (
-        f"{row['concurrency']} at a time"
-        if row["rate_per_s"] is None
-        else f"{row['rate_per_s']:g} requests/s"
-    )
-    return f"{row['class']}, {load}"
-
-
-def _times(row: Mapping[str, Any]) -> str:
-    doubt = "" if row["verdict_holm"] == "slower" else ", which of so many rows one may be by chance"
-    return f"{row['ratio']:.3f} [{row['ci_low']:.3f}, {row['ci_high']:.3f}] of the old one{doubt}"
+            doubt = "" if row["verdict_holm"] == "slower" else ", which of so many rows one may be by chance"
+            interval = f"{row['ratio']:.3f} [{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
+            yield f"{Place.of(row)}: {what}, {interval} of the old one{doubt}"

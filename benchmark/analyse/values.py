@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import sub
+from typing import NamedTuple
 
 from benchmark import metrics
 from benchmark.analyse.drafts import server_counts
@@ -18,11 +19,12 @@ def request_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str,
     if record.error is not None or record.ttft_s is None or record.e2e_s is None:
         return {}
     tokens = output_tokens(record, max_tokens_per_step)
+    decoded = decoding(record, tokens)
     stream_chunks = record.stream_chunks or len(record.chunk_s)
     found = {
         metrics.TTFT.name: record.ttft_s,
         metrics.E2E.name: record.e2e_s,
-        metrics.TPOT.name: _time_per_output_token(record, tokens),
+        metrics.TPOT.name: decoded.tpot_s if decoded else None,
         metrics.OUTPUT_TOKENS_PER_S.name: tokens / record.e2e_s if tokens and record.e2e_s else None,
         metrics.TOKENS_PER_STEP.name: _tokens_per_step(record, tokens, max_tokens_per_step),
         metrics.LLMPERF_INTER_TOKEN_LATENCY.name: record.e2e_s / stream_chunks if stream_chunks else None,
@@ -57,8 +59,21 @@ def tokens_per_chunk(record: RequestRecord, tokens: int | None) -> float | None:
     return (tokens - 1) / chunks if tokens is not None and chunks > 0 else None
 
 
-def decoding(record: RequestRecord, tokens: int | None) -> tuple[float, int] | None:
-    """Seconds and tokens from the first chunk to the last, the first chunk's tokens excluded.
+class Decoding(NamedTuple):
+    """The time after the first chunk, over one answer or several."""
+
+    span_s: float
+    tokens: int
+    """Those of the first chunk excluded."""
+    answers: int = 1
+
+    @property
+    def tpot_s(self) -> float:
+        return self.span_s / self.tokens
+
+
+def decoding(record: RequestRecord, tokens: int | None) -> Decoding | None:
+    """From the first chunk of an answer of `tokens` to the last.
 
     None for an answer of one chunk, and for one that arrived in one piece. The first chunk is taken to hold
     one token, which is what prefill yields, where the server does not say.
@@ -66,20 +81,17 @@ def decoding(record: RequestRecord, tokens: int | None) -> tuple[float, int] | N
     if tokens is None or record.error is not None or not record.chunk_s:
         return None
     first = record.chunk_tokens[0] if record.chunk_tokens else 1
-    span = record.chunk_s[-1] - record.chunk_s[0]
-    return (span, tokens - first) if tokens > first and span > 0 else None
+    span_s = record.chunk_s[-1] - record.chunk_s[0]
+    return Decoding(span_s, tokens - first) if tokens > first and span_s > 0 else None
 
 
-def pooled(records: Sequence[RequestRecord], max_tokens_per_step: int) -> tuple[float, int] | None:
-    """Seconds and tokens of all answers' decoding."""
+def pooled(records: Sequence[RequestRecord], max_tokens_per_step: int) -> Decoding | None:
+    """The decoding of all answers."""
     parts = [decoding(record, output_tokens(record, max_tokens_per_step)) for record in records]
     known = [part for part in parts if part]
-    return (sum(span for span, _ in known), sum(tokens for _, tokens in known)) if known else None
-
-
-def _time_per_output_token(record: RequestRecord, tokens: int | None) -> float | None:
-    known = decoding(record, tokens)
-    return known[0] / known[1] if known else None
+    if not known:
+        return None
+    return Decoding(sum(part.span_s for part in known), sum(part.tokens for part in known), len(known))
 
 
 def _tokens_per_step(record: RequestRecord, tokens: int | None, ceiling: int) -> float | None:

@@ -18,14 +18,14 @@ _SHOWN = 4
 def engine_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     """One line a treatment: what its compiled configuration has different from the baseline's, or that nobody knows;
     and one for each difference that was declared with it."""
-    run, engines = summary["run"], summary.get("engines", {})
+    run = summary["run"]
     for arm in run["arms"]:
-        if arm["name"] == run["baseline"]:
-            continue
         name = arm["name"]
-        yield f"Engine of {name} against {run['baseline']}: {_engine(name, engines.get(name))}"
-        for text in arm.get("also_changes", ()):
-            yield f"Engine of {name}, declared beside speculation: {text}."
+        if name != run["baseline"]:
+            known = summary.get("engines", {}).get(name)
+            yield f"Engine of {name} against {run['baseline']}: {_engine(name, known)}"
+            for text in arm.get("also_changes", ()):
+                yield f"Engine of {name}, declared beside speculation: {text}."
 
 
 def _engine(arm: str, found: Mapping[str, Any] | None) -> str:
@@ -45,13 +45,13 @@ def _engine(arm: str, found: Mapping[str, Any] | None) -> str:
 
 def engine_table(summary: Mapping[str, Any]) -> Table | None:
     """Every value that differs beyond speculation; None where none is known to."""
-    rows = tuple(
+    rows = [
         (arm, one["path"], _value(one["baseline"]), _value(one["this"]))
         for arm, found in summary.get("engines", {}).items()
         for one in found["undeclared"]
-    )
+    ]
     headings = ("arm", "key", "baseline", "this arm")
-    return Table(title="Compiled configurations", headings=headings, rows=rows, names=4) if rows else None
+    return Table(title="Compiled configurations", headings=headings, rows=rows, names=4).unless_empty()
 
 
 def quality_lines(summary: Mapping[str, Any]) -> Iterator[str]:
@@ -73,16 +73,15 @@ def quality_lines(summary: Mapping[str, Any]) -> Iterator[str]:
 def _difference(one: Mapping[str, Any]) -> str:
     if not one["n"]:
         return "no question in common."
-    low, high = one["ci_low"], one["ci_high"]
-    verdict = (
-        "worse"
-        if high < 0
-        else "better"
-        if low > 0
-        else f"no difference shown, a loss of more than {-low * 100:.1f} points is excluded at 95 %"
-    )
+    difference, low, high = (one[name] * 100 for name in ("difference", "ci_low", "ci_high"))
+    if high < 0:
+        verdict = "worse"
+    elif low > 0:
+        verdict = "better"
+    else:
+        verdict = f"no difference shown, a loss of more than {-low:.1f} points is excluded at 95 %"
     return (
-        f"{one['difference'] * 100:+.1f} points [{low * 100:+.1f}, {high * 100:+.1f}] over {one['n']} questions, "
+        f"{difference:+.1f} points [{low:+.1f}, {high:+.1f}] over {one['n']} questions, "
         f"{one['gained']} gained, {one['lost']} lost (McNemar p = {one['p_value']:.3f}): {verdict}."
     )
 
@@ -91,17 +90,11 @@ def quality_table(summary: Mapping[str, Any]) -> Table | None:
     """The share of right answers of every arm; None where nobody was asked."""
     if (quality := summary.get("quality")) is None:
         return None
-    rows = tuple(
-        (
-            one["arm"],
-            one["filter"],
-            f"{one['correct']} of {one['n']}",
-            f"{one['correct'] / one['n']:.1%}" if one["n"] else UNKNOWN,
-        )
-        for one in quality["scores"]
-    )
-    headings = ("arm", "answers read by", "right", "share")
-    return Table(title="gsm8k", headings=headings, rows=rows)
+    rows = []
+    for one in quality["scores"]:
+        share = f"{one['correct'] / one['n']:.1%}" if one["n"] else UNKNOWN
+        rows.append((one["arm"], one["filter"], f"{one['correct']} of {one['n']}", share))
+    return Table(title="gsm8k", headings=("arm", "answers read by", "right", "share"), rows=rows)
 
 
 def _value(value: Any) -> str:

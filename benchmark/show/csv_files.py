@@ -19,8 +19,6 @@ from benchmark.measure.records import to_json
 from benchmark.metrics import METRICS
 from benchmark.writing import write_whole
 
-REQUESTS, CELLS, COMPARISONS = "requests.csv", "cells.csv", "comparisons.csv"
-
 _OF_REQUEST = tuple(
     metric.name for metric in METRICS if metric.scope == "request" and metric.unit != "requests"
 )
@@ -39,31 +37,20 @@ CELL_COLUMNS = (
     *("goodput_per_s", "goodput_share", "usd_per_hour", "usd_per_million_output_tokens"),
 )
 COMPARISON_COLUMNS = (
-    *(
-        *_PLACE,
-        "baseline",
-        "treatment",
-        "metric",
-        "ratio",
-        "ci_low",
-        "ci_high",
-        "n_pairs",
-        "n_prompts",
-        "verdict",
-    ),
-    *("p_value", "p_holm", "detectable_ratio", "error_rate_baseline", "error_rate_treatment", "warning"),
+    *(*_PLACE, "baseline", "treatment", "metric", "ratio", "ci_low", "ci_high", "n_pairs", "n_prompts"),
+    *("verdict", "p_value", "p_holm", "detectable_ratio"),
+    *("error_rate_baseline", "error_rate_treatment", "warning"),
 )
 
 
 def write(raw: RawRun, summary: Mapping[str, Any], folder: Path) -> list[Path]:
     """The three files in `folder`. Raises StorageError."""
-    return [
-        write_whole(folder / REQUESTS, _text(REQUEST_COLUMNS, _requests(raw))),
-        write_whole(folder / CELLS, _text(CELL_COLUMNS, map(_cell, summary["cells"]))),
-        write_whole(
-            folder / COMPARISONS, _text(COMPARISON_COLUMNS, map(_comparison, summary["comparisons"]))
-        ),
-    ]
+    files = (
+        ("requests.csv", REQUEST_COLUMNS, _requests(raw)),
+        ("cells.csv", CELL_COLUMNS, map(_cell, summary["cells"])),
+        ("comparisons.csv", COMPARISON_COLUMNS, map(_comparison, summary["comparisons"])),
+    )
+    return [write_whole(folder / name, _text(columns, rows)) for name, columns, rows in files]
 
 
 def _requests(raw: RawRun) -> Iterable[Mapping[str, Any]]:
@@ -83,7 +70,7 @@ def _cell(cell: Mapping[str, Any]) -> Mapping[str, Any]:
         if cell.get(name)
         for statistic in _STATISTICS
     }
-    equality, goodput = cell.get("output_equality") or {}, cell.get("goodput") or {}
+    equality, goodput = cell["output_equality"] or {}, cell["goodput"] or {}
     return {
         **cell,
         **spreads,
@@ -93,13 +80,13 @@ def _cell(cell: Mapping[str, Any]) -> Mapping[str, Any]:
         "paired_outputs": equality.get("n_pairs"),
         "goodput_per_s": goodput.get("per_s"),
         "goodput_share": goodput.get("share"),
-        **(cell.get("cost") or {}),
+        **(cell["cost"] or {}),
     }
 
 
 def _comparison(comparison: Mapping[str, Any]) -> Mapping[str, Any]:
-    rates = comparison.get("error_rates") or (None, None)
-    return {**comparison, "error_rate_baseline": rates[0], "error_rate_treatment": rates[1]}
+    baseline, treatment = comparison["error_rates"]
+    return {**comparison, "error_rate_baseline": baseline, "error_rate_treatment": treatment}
 
 
 def _text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:

@@ -50,23 +50,20 @@ def request_id(record: RequestRecord) -> str:
     return f"{record.arm} {record.pair_id}"
 
 
-def parcels(plan: Plan, records: Sequence[RequestRecord]) -> list[Parcel]:
+def parcels(plan: Plan, records: Iterable[RequestRecord]) -> list[Parcel]:
     """The measured records of a run as parcels, by cell and minute. Failed ones count as errors only."""
-    groups: dict[tuple[str, str, str, int], list[RequestRecord]] = {}
+    groups: dict[tuple[str, str, str, float], list[RequestRecord]] = {}
     for record in records:
         if record.phase == "measured":
-            minute = int(record.started_unix_s // _RESOLUTION_S)
-            groups.setdefault((record.arm, record.class_, _load(record), minute), []).append(record)
-    found = []
-    for members in groups.values():
-        for start in range(0, len(members), _REQUESTS_PER_PARCEL):
-            found.append(_parcel(plan, members[start : start + _REQUESTS_PER_PARCEL]))
-    return found
-
-
-def metrics_of(data: Iterable[Mapping[str, Any]]) -> set[tuple[str, ...]]:
-    """The metrics that `data` belong to, as CloudWatch counts and bills them: a name with its dimensions."""
-    return {(d["MetricName"], *(dimension["Value"] for dimension in d["Dimensions"])) for d in data}
+            # As many values as the plan has loads: requests in flight, or arrivals as `2.5/s`.
+            load = str(record.concurrency) if record.rate_per_s is None else f"{record.rate_per_s:g}/s"
+            minute = record.started_unix_s // _RESOLUTION_S * _RESOLUTION_S
+            groups.setdefault((record.arm, record.class_, load, minute), []).append(record)
+    return [
+        _parcel(plan, cell, minute, members[start : start + _REQUESTS_PER_PARCEL])
+        for (*cell, minute), members in groups.items()
+        for start in range(0, len(members), _REQUESTS_PER_PARCEL)
+    ]
 
 
 def calls(waiting: Sequence[Parcel]) -> Iterator[tuple[Parcel, ...]]:
@@ -83,10 +80,10 @@ def calls(waiting: Sequence[Parcel]) -> Iterator[tuple[Parcel, ...]]:
         yield tuple(batch)
 
 
-def _parcel(plan: Plan, records: Sequence[RequestRecord]) -> Parcel:
-    """Records of one cell and one minute."""
-    dimensions = _dimensions(plan, records[0])
-    minute = records[0].started_unix_s // _RESOLUTION_S * _RESOLUTION_S
+def _parcel(plan: Plan, cell: Sequence[str], minute: float, records: Sequence[RequestRecord]) -> Parcel:
+    """Records of one cell (arm, class, load) and one minute."""
+    names = zip(Metric.dimensions, (plan.experiment, *cell), strict=True)
+    dimensions = [{"Name": name, "Value": value} for name, value in names]
     values = _values(plan, records)
     data = [
         {
@@ -101,22 +98,6 @@ def _parcel(plan: Plan, records: Sequence[RequestRecord]) -> Parcel:
         for part in _parts(values[metric.name])
     ]
     return Parcel(tuple(map(request_id, records)), tuple(data))
-
-
-def _dimensions(plan: Plan, record: RequestRecord) -> list[dict[str, str]]:
-    """In the registry's order."""
-    known = {
-        "Experiment": plan.experiment,
-        "Arm": record.arm,
-        "Class": record.class_,
-        "Concurrency": _load(record),
-    }
-    return [{"Name": name, "Value": known[name]} for name in Metric.dimensions]
-
-
-def _load(record: RequestRecord) -> str:
-    """Requests in flight, or arrivals as `2.5/s`: as many values as the plan has loads."""
-    return str(record.concurrency) if record.rate_per_s is None else f"{record.rate_per_s:g}/s"
 
 
 def _values(plan: Plan, records: Sequence[RequestRecord]) -> Mapping[str, list[float]]:

@@ -10,26 +10,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
-from typing import Protocol
+from typing import Any
 
 from benchmark.errors import PublishError
 from benchmark.measure import journal
 from benchmark.measure.records import RunRecord
-from benchmark.show.publish import CloudWatch, publish, send_run_active
+from benchmark.show.publish import publish, send_run_active
 
 EVERY_S = 60.0
 """`RunActive` and the requests are metrics of standard resolution: one minute."""
 GRACE_S = 300.0
 """A run counts as on from its first finished request, or after this time without one: otherwise the silence before the
 run would make an alarm of its first minute."""
-
-
-class Stop(Protocol):
-    """The part of threading.Event that is used."""
-
-    def is_set(self) -> bool: ...
-
-    def wait(self, timeout: float) -> bool: ...
 
 
 def stop_on_signals() -> Event:
@@ -44,10 +36,10 @@ def follow(
     folder: Path,
     *,
     namespace: str,
-    client: CloudWatch,
-    stop: Stop,
-    allowed: Callable[[RunRecord], None] = lambda opening: None,
-    report: Callable[[str], None] = lambda line: None,
+    client: Any,
+    stop: Event,
+    allowed: Callable[[RunRecord], None],
+    report: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Publish what is new every minute until `stop`, then what is left, and that the run has ended.
@@ -57,28 +49,24 @@ def follow(
     """
     begun = clock()
     said_on: str | None = None
-
-    def once() -> None:
-        nonlocal said_on
-        if not journal.exists(folder):
-            return
-        raw = journal.read(folder)
-        if raw.left_out:
-            report(raw.left_out)
-        allowed(raw.sittings[0])
-        try:
-            publish(raw, folder, namespace=namespace, client=client, report=report)
-            measured = any(record.phase == "measured" for record in raw.requests)
-            if measured or clock() - begun >= GRACE_S:
-                experiment = raw.plan.experiment
-                send_run_active(client, namespace=namespace, experiment=experiment, value=1)
-                said_on = experiment
-        except PublishError as error:
-            report(f"{error}; tried again in {EVERY_S:g} s")
-
-    while not stop.is_set():
-        once()
-        stop.wait(EVERY_S)
-    once()
+    stopped = False
+    while not stopped:
+        stopped = stop.is_set()
+        if journal.exists(folder):
+            raw = journal.read(folder)
+            if raw.left_out:
+                report(raw.left_out)
+            allowed(raw.sittings[0])
+            try:
+                publish(raw, folder, namespace=namespace, client=client, report=report)
+                measured = any(record.phase == "measured" for record in raw.requests)
+                if measured or clock() - begun >= GRACE_S:
+                    experiment = raw.plan.experiment
+                    send_run_active(client, namespace=namespace, experiment=experiment, value=1.0)
+                    said_on = experiment
+            except PublishError as error:
+                report(f"{error}; tried again in {EVERY_S:g} s")
+        if not stopped:
+            stop.wait(EVERY_S)
     if said_on is not None:
-        send_run_active(client, namespace=namespace, experiment=said_on, value=0)
+        send_run_active(client, namespace=namespace, experiment=said_on, value=0.0)

@@ -9,63 +9,55 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from benchmark.errors import ResultsError, StorageError
 from benchmark.reading import json_of
 
-FILE_NAME = "published.jsonl"
+LEDGER = "published.jsonl"
 
 
-class Ledger:
-    """Acknowledged requests of one results folder, by destination (namespace and endpoint)."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / FILE_NAME
-
-    def acknowledged(self, destination: str) -> set[str]:
-        """Ids of the requests that `destination` has. Raises ResultsError where the file is damaged."""
-        found: set[str] = set()
-        for number, line in enumerate(self._lines(), start=1):
-            try:
-                entry = json_of(line)
-                if entry["destination"] == destination:
-                    found.update(entry["requests"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise ResultsError(
-                    f"{self.path}:{number}: no ledger entry ({error}); without it requests would count twice"
-                ) from error
-        return found
-
-    def acknowledge(self, destination: str, request_ids: Iterable[str]) -> None:
-        """Write down a call that `destination` took. Raises StorageError."""
-        line = json.dumps({"destination": destination, "requests": list(request_ids)}) + "\n"
+def acknowledged(path: Path, destination: str) -> set[str]:
+    """Ids of the requests that `destination` (namespace and endpoint) has. Raises ResultsError for a damaged file."""
+    found: set[str] = set()
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    for number, line in enumerate(lines, start=1):
         try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise StorageError(
-                f"{self.path}: {error.strerror}; the last call was taken but not noted, so publishing again "
-                "counts it twice"
+            entry = json_of(line)
+            if entry["destination"] == destination:
+                found.update(entry["requests"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ResultsError(
+                f"{path}:{number}: no ledger entry ({error}); without it requests would count twice"
             ) from error
+    return found
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Wait until no other process publishes from this folder, and keep the others waiting meanwhile: what follows
-        a run and what publishes its end must not send the same request."""
-        try:
-            file = self.path.with_suffix(".lock").open("w", encoding="utf-8")
-        except OSError as error:
-            raise StorageError(
-                f"{self.path}: {error.strerror}; what is published must be noted there"
-            ) from error
-        with file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # let go of when the file is closed, also by a crash
-            yield
 
-    def _lines(self) -> list[bytes]:
-        return self.path.read_bytes().splitlines() if self.path.exists() else []
+def acknowledge(path: Path, destination: str, request_ids: Sequence[str]) -> None:
+    """Write down a call that `destination` took. Raises StorageError."""
+    line = json.dumps({"destination": destination, "requests": request_ids}) + "\n"
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise StorageError(
+            f"{path}: {error.strerror}; the last call was taken but not noted, so publishing again "
+            "counts it twice"
+        ) from error
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Wait until no other process publishes by this ledger, and keep the others waiting meanwhile: what follows a run
+    and what publishes its end must not send the same request."""
+    try:
+        file = path.with_suffix(".lock").open("w", encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}; what is published must be noted there") from error
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # let go of when the file is closed, also by a crash
+        yield

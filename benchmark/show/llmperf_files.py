@@ -11,16 +11,18 @@ import json
 import re
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmark import metrics
+from benchmark.analyse.cells import sort_out
+from benchmark.analyse.load import covered
 from benchmark.analyse.stats import percentile
 from benchmark.analyse.values import gaps, output_tokens, request_values
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
-from benchmark.plan import Arm, Plan
+from benchmark.plan import Arm, Load, Plan
 from benchmark.writing import write_whole
 
 FOLDER = "llmperf"
@@ -48,24 +50,31 @@ EXTRA = ("llmperf_inter_token_latency_s", "tokens_per_chunk", "inter_chunk_laten
 
 def write(raw: RawRun, folder: Path) -> list[Path]:
     """Two files under `folder`/llmperf for each cell with a measured request. Raises StorageError."""
-    plan = raw.plan
+    plan, opening = raw.plan, raw.sittings[0]
     written = []
-    for (arm, class_, load), records in _cells(raw).items():
-        place = _cell_folder(folder, arm, class_, load)
+    for (arm, place), members in sort_out(plan, raw).requests.items():
+        records = sorted(members, key=_ended)
         answers = [response(plan.arm(arm), record) for record in records]
-        name = stem(plan, answers)
-        about = {"arm": arm, "class": class_, "experiment": plan.experiment, "run": raw.sittings[0].run}
-        about["provenance"] = raw.sittings[0].provenance
-        whole = summary(plan, name, records, answers) | about | {"schema_note": NOTE}
-        whole["timestamp"] = int(max(map(_ended, records)))
-        written.append(_store(place / f"{name}_individual_responses.json", answers))
-        written.append(_store(place / f"{name}_summary.json", whole))
+        mean_input = _mean_input_tokens(answers)
+        plain = re.sub(r"[^\w\d-]+", "-", f"{plan.model}_{mean_input}_{plan.max_tokens}")
+        name = re.sub(r"-{2,}", "-", plain)  # as llmperf spells it
+        whole = {
+            **summary(plan, place.load, records, answers, f"{name}_summary", mean_input),
+            "arm": arm,
+            "class": place.class_,
+            "experiment": plan.experiment,
+            "run": opening.run,
+            "provenance": opening.provenance,
+            "schema_note": NOTE,
+            "timestamp": int(max(map(_ended, records))),
+        }
+        rate = place.load.rate_per_s
+        load = f"c{place.load.concurrency}" if rate is None else f"r{rate:g}"
+        cell = folder / FOLDER / _slug(arm) / f"{_slug(place.class_)}-{_slug(load)}"
+        for ending, content in (("individual_responses", answers), ("summary", whole)):
+            text = json.dumps(content, indent=4, allow_nan=False) + "\n"
+            written.append(write_whole(cell / f"{name}_{ending}.json", text))
     return written
-
-
-def _cell_folder(folder: Path, arm: str, class_: str, load: str) -> Path:
-    """Where the files of a cell lie; `load` is `c4` or `r2.5`."""
-    return folder / FOLDER / _slug(arm) / f"{_slug(class_)}-{_slug(load)}"
 
 
 def response(arm: Arm, record: RequestRecord) -> dict[str, Any]:
@@ -91,41 +100,38 @@ def response(arm: Arm, record: RequestRecord) -> dict[str, Any]:
 
 
 def summary(
-    plan: Plan, name: str, records: Sequence[RequestRecord], answers: Sequence[Mapping[str, Any]]
+    plan: Plan,
+    load: Load,
+    records: Sequence[RequestRecord],
+    answers: Sequence[Mapping[str, Any]],
+    name: str,
+    mean_input: int,
 ) -> dict[str, Any]:
-    """llmperf's flat summary of one cell, without what is the caller's to add."""
-    inputs = [
-        answer["number_input_tokens"] for answer in answers if answer["number_input_tokens"] is not None
-    ]
+    """llmperf's flat summary of one cell."""
+    inputs = _known(answers, "number_input_tokens")
     sampling = {"temperature": plan.temperature, **plan.extra_body}
     return {
         "version": VERSION,
-        "name": f"{name}_summary",
+        "name": name,
         "model": plan.model,
-        "mean_input_tokens": _mean_tokens(answers),
+        "mean_input_tokens": mean_input,
         "stddev_input_tokens": round(statistics.stdev(inputs)) if len(inputs) > 1 else 0,
         "mean_output_tokens": plan.max_tokens,
         "stddev_output_tokens": 0,
-        "num_concurrent_requests": records[0].concurrency,
-        "rate_per_s": records[0].rate_per_s,
+        "num_concurrent_requests": load.concurrency,
+        "rate_per_s": load.rate_per_s,
         **_flat("additional_sampling_params", sampling),
         **_flat("results", _results(records, answers)),
     }
 
 
-def stem(plan: Plan, answers: Sequence[Mapping[str, Any]]) -> str:
-    """What both file names begin with: model, mean input and output tokens, as llmperf spells them."""
-    plain = re.sub(r"[^\w\d-]+", "-", f"{plan.model}_{_mean_tokens(answers)}_{plan.max_tokens}")
-    return re.sub(r"-{2,}", "-", plain)
-
-
 def _results(records: Sequence[RequestRecord], answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     failures = [answer["error_code"] for answer in answers if answer["error_code"] is not None]
     completed = [answer for answer in answers if answer["error_code"] is None]
-    busy_s = _busy_s(records)
+    busy_s = covered([(record.started_unix_s, _ended(record)) for record in records])
     tokens = sum(answer["number_output_tokens"] or 0 for answer in completed)
     return {
-        **{key: _spread([answer[key] for answer in completed]) for key in (*SUMMARISED, *EXTRA)},
+        **{key: _spread(sorted(_known(completed, key))) for key in (*SUMMARISED, *EXTRA)},
         "num_requests_started": len(answers),
         "error_rate": len(failures) / len(answers),
         "number_errors": len(failures),
@@ -136,9 +142,8 @@ def _results(records: Sequence[RequestRecord], answers: Sequence[Mapping[str, An
     }
 
 
-def _spread(values: Sequence[float | None]) -> dict[str, Any]:
+def _spread(known: Sequence[float]) -> dict[str, Any]:
     """Quantiles (linear), mean, extremes and sample deviation; null where there are too few values."""
-    known = sorted(value for value in values if value is not None)
     return {
         "quantiles": {f"p{q}": percentile(known, q) if known else None for q in QUANTILES},
         "mean": statistics.fmean(known) if known else None,
@@ -146,6 +151,10 @@ def _spread(values: Sequence[float | None]) -> dict[str, Any]:
         "max": known[-1] if known else None,
         "stddev": statistics.stdev(known) if len(known) > 1 else None,
     }
+
+
+def _known(answers: Iterable[Mapping[str, Any]], key: str) -> list[float]:
+    return [answer[key] for answer in answers if answer[key] is not None]
 
 
 def _flat(prefix: str, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,32 +165,12 @@ def _flat(prefix: str, content: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _cells(raw: RawRun) -> dict[tuple[str, str, str], list[RequestRecord]]:
-    """Measured requests by arm, class and load, in the order in which they ended."""
-    cells: dict[tuple[str, str, str], list[RequestRecord]] = {}
-    for record in sorted(raw.requests, key=_ended):
-        if record.phase == "measured":
-            load = f"c{record.concurrency}" if record.rate_per_s is None else f"r{record.rate_per_s:g}"
-            cells.setdefault((record.arm, record.class_, load), []).append(record)
-    return cells
-
-
 def _ended(record: RequestRecord) -> float:
     return record.started_unix_s + (record.e2e_s or 0.0)
 
 
-def _busy_s(records: Sequence[RequestRecord]) -> float:
-    """Time in which at least one answered request was in flight."""
-    busy, until = 0.0, float("-inf")
-    for record in sorted(records, key=lambda one: one.started_unix_s):
-        end = _ended(record)
-        busy += max(0.0, end - max(until, record.started_unix_s))
-        until = max(until, end)
-    return busy
-
-
-def _mean_tokens(answers: Sequence[Mapping[str, Any]]) -> int:
-    known = [answer["number_input_tokens"] for answer in answers if answer["number_input_tokens"] is not None]
+def _mean_input_tokens(answers: Iterable[Mapping[str, Any]]) -> int:
+    known = _known(answers, "number_input_tokens")
     return round(statistics.fmean(known)) if known else 0
 
 
@@ -195,7 +184,3 @@ def _slug(name: str) -> str:
     """`name` as a folder; what it loses is made up for by a hash, so that two names stay two folders."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")
     return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"
-
-
-def _store(path: Path, content: Any) -> Path:
-    return write_whole(path, json.dumps(content, indent=4, allow_nan=False) + "\n")

@@ -6,27 +6,27 @@ all text, and the page's own policy forbids scripts and requests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from benchmark.analyse.advise import advise
+from benchmark.analyse.cells import Place, sort_out
+from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
 from benchmark.metrics import METRICS
 from benchmark.show import beside, replay, view
 from benchmark.show.origins import origins, sentence
-from benchmark.show.prediction import Curve, curves
 from benchmark.show.quoted import results_for
 from benchmark.show.remarks import remarks
 from benchmark.show.samples import samples
-from benchmark.show.wording import load_text, planned_text
-
-if TYPE_CHECKING:
-    from benchmark.show.figures.canvas import Figure
+from benchmark.show.wording import planned_text
 
 FILE_NAME = "report.html"
 NEEDS = {"matplotlib": "matplotlib", "jinja2": "Jinja2"}
 """Modules that the page needs, and the packages that have them."""
+ALL_CLASSES = "all classes, equal shares"
 _TEMPLATES = Path(__file__).parent / "templates"
 _SAMPLE_CHARS = 160
 
@@ -52,11 +52,17 @@ def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
 
 
 def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
-    predicted = curves(raw)
-    figures = _figures(raw, summary, predicted)
+    from benchmark.show.figures.canvas import looks  # loads matplotlib, as the figures do
+    from benchmark.show.figures.distributions import distributions
+    from benchmark.show.figures.over_time import over_time
+    from benchmark.show.figures.speed_up import speed_up
+    from benchmark.show.figures.trade_off import trade_off
+
+    run, predicted, cells = summary["run"], predictions(raw), sort_out(raw.plan, raw)
+    arms = looks(arm["name"] for arm in run["arms"])
     return {
-        "run": summary["run"],
-        "sentence": sentence(summary["run"]),
+        "run": run,
+        "sentence": sentence(run),
         "lines": view.answer_lines(summary),
         "headlines": view.headline_tables(summary),
         "cells": view.cell_tables(summary),
@@ -67,33 +73,33 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
         "quality": list(beside.quality_lines(summary)),
         "quality_table": beside.quality_table(summary),
         "cost": view.cost_table(summary),
-        "crossover": summary["run"].get("crossover", ()),
-        "explanations": summary.get("explanations", ()),
-        "load_text": load_text,
-        "planned": planned_text(summary["run"]),
+        "crossover": run["crossover"],
+        "explanations": summary["explanations"],
+        "place": Place.of,
+        "planned": planned_text(run),
         "predicted": predicted,
         "remarks": list(remarks(summary)),
         "samples": samples(raw),
         "origins": origins(summary, predicts=bool(predicted)),
-        "quoted": results_for(summary["run"]["model"]),
+        "quoted": results_for(run["model"]),
         "metrics": METRICS,
         "facts": replay.facts(raw, summary),
         "command": replay.command(raw),
         "plan_file": replay.PLAN_FILE,
-        **figures,
+        "speed_up": speed_up(summary, arms),
+        "over_time": over_time(cells, arms),
+        "spread": distributions(cells, arms, summary),
+        "trade_off": trade_off(summary, arms, predicted),
     }
 
 
-def _figures(raw: RawRun, summary: Mapping[str, Any], predicted: Sequence[Curve]) -> dict[str, list[Figure]]:
-    """By section of the page; matplotlib is loaded here."""
-    from benchmark.show.figures import distributions, over_time, speed_up, trade_off
-
-    return {
-        "speed_up": speed_up.figures(summary),
-        "over_time": over_time.figures(raw),
-        "spread": distributions.figures(raw, summary),
-        "trade_off": trade_off.figures(summary, predicted),
-    }
+def predictions(raw: RawRun) -> list[dict[str, Any]]:
+    """What the run predicts by class and for all classes together; nothing where it cannot tell."""
+    try:
+        advice = advise(raw)
+    except ResultsError:
+        return []
+    return [*advice["cells"], *({"class": ALL_CLASSES, **mix} for mix in advice["mixes"])]
 
 
 def _messages(raw: RawRun) -> dict[tuple[str, str], str]:

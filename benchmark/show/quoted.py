@@ -5,25 +5,14 @@ They are quoted, not checked by anything here; a bill or a rate card of yours go
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
+
+PUT_METRIC_DATA_USD, CUSTOM_METRIC_MONTH_USD = 0.01, 0.30
+"""Of 1,000 calls, and of a metric in a month (the first 10,000)."""
+PRICES_SOURCE = "as commonly quoted for us-east-1; AWS's own page was not read"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListPrice:
-    """A public price in US dollars."""
-
-    usd: float
-    unit: str
-    source: str
-
-
-_UNREAD = "as commonly quoted for us-east-1; AWS's own page was not read"
-PUT_METRIC_DATA = ListPrice(usd=0.01, unit="1,000 PutMetricData calls", source=_UNREAD)
-CUSTOM_METRIC_MONTH = ListPrice(usd=0.30, unit="custom metric and month, the first 10,000", source=_UNREAD)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
+class Result(NamedTuple):
     """A published result for a model."""
 
     model: str
@@ -43,6 +32,6 @@ RESULTS = (
 )
 
 
-def results_for(model: str) -> tuple[Result, ...]:
+def results_for(model: str) -> list[Result]:
     """What was published about `model`, wherever its name says it is stored."""
-    return tuple(result for result in RESULTS if model.rstrip("/").endswith(result.model))
+    return [result for result in RESULTS if model.rstrip("/").endswith(result.model)]

@@ -6,17 +6,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmark.analyse.acceptance import MADE_UP
-from benchmark.show.wording import headline, load_of, load_text
+from benchmark.analyse.cells import Place
+from benchmark.show.wording import headline
 
 
 def remarks(summary: Mapping[str, Any]) -> Iterator[str]:
     """The run's warnings, then one line for each cell that has any."""
-    yield from summary["run"].get("warnings", ())
+    yield from summary["run"]["warnings"]
     for cell in summary["cells"]:
-        compared = headline(summary, cell)
+        compared, place = headline(summary, cell), Place.of(cell)
         found = [*_of_cell(cell), *([compared["warning"]] if compared and compared["warning"] else [])]
         if found:
-            yield f"{cell['class']}, {cell['arm']}, {load_text(*load_of(cell))}: {'; '.join(found)}"
+            yield f"{place.class_}, {cell['arm']}, {place.load.in_words}: {'; '.join(found)}"
 
 
 def _of_cell(cell: Mapping[str, Any]) -> Iterator[str]:
@@ -27,7 +28,7 @@ def _of_cell(cell: Mapping[str, Any]) -> Iterator[str]:
     if equality and equality["equal"] < equality["n_pairs"]:
         share = f"{equality['equal']} of {equality['n_pairs']} pairs"
         yield f"same text as {equality['baseline']} in {share} only"
-    if (caution := cell["acceptance"].get("caution")) and cell["acceptance"]["source"] != MADE_UP:
+    if (caution := cell["acceptance"]["caution"]) and cell["acceptance"]["source"] != MADE_UP:
         yield caution  # else it is the run's
     elif merged := cell["acceptance"]["steps_above_ceiling"]:
         yield f"{merged} chunks hold more tokens than a step can yield; steps were merged on their way"

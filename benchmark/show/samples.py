@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
+from benchmark.analyse.comparison import pairs_of
+from benchmark.analyse.equality import first_difference
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
-from benchmark.plan import Plan, Prompt
+from benchmark.plan import Prompt
 
 MOST_CHARS = 600
 """Of a text on the page; the journal has all of it."""
@@ -40,79 +42,50 @@ class Sample:
 def samples(raw: RawRun) -> list[Sample]:
     """One pair for each class and treatment: the first whose texts differ, else the first."""
     plan = raw.plan
-    prompts = {prompt.id: prompt for prompt in plan.prompts}
+    prompts = {prompt.id: _prompt_text(prompt) for prompt in plan.prompts}
+    written: dict[tuple[str, str], list[RequestRecord]] = {}
+    for record in raw.requests:
+        if record.phase == "measured" and record.text is not None:
+            written.setdefault((record.arm, record.class_), []).append(record)
     found = []
-    for class_ in plan.classes:
-        for arm in plan.arms:
-            if arm.name == plan.baseline:
-                continue
-            pairs = list(_pairs(raw, plan, class_, arm.name))
-            if pairs:
-                base, treated = next((p for p in pairs if p[0].text != p[1].text), pairs[0])
-                prompt = prompts.get(base.prompt_id)
-                found.append(_sample("" if prompt is None else _prompt_text(prompt), base, treated))
+    for class_, arm in product(plan.classes, plan.arms):
+        if arm.name == plan.baseline:
+            continue
+        pairs = pairs_of(written.get((plan.baseline, class_), ()), written.get((arm.name, class_), ()))
+        if pairs:
+            base, treated = next((p for p in pairs if p[0].text != p[1].text), pairs[0])
+            found.append(_sample(prompts.get(base.prompt_id, ""), base, treated))
     return found
 
 
-def _pairs(
-    raw: RawRun, plan: Plan, class_: str, treatment: str
-) -> Iterator[tuple[RequestRecord, RequestRecord]]:
-    """Answered pairs of a class, in the order in which the baseline was asked."""
-    of: Mapping[str, dict[str, RequestRecord]] = {plan.baseline: {}, treatment: {}}
-    for record in raw.requests:
-        answered = record.phase == "measured" and record.error is None and record.text is not None
-        if answered and record.class_ == class_ and record.arm in of:
-            of[record.arm][record.pair_id] = record
-    for pair_id, base in of[plan.baseline].items():
-        if pair_id in of[treatment]:
-            yield base, of[treatment][pair_id]
-
-
 def _sample(prompt: str, base: RequestRecord, treated: RequestRecord) -> Sample:
+    """Both texts from one place on, so that the place where they part is in them."""
     texts = (base.text or "", treated.text or "")
-    shared = _shared(*texts)
-    begin = 0 if texts[0] == texts[1] else max(0, shared - MOST_CHARS // 2)
+    equal, shared = texts[0] == texts[1], first_difference(*texts)
+    begin = 0 if equal else max(0, shared - MOST_CHARS // 2)
+    end, lead = begin + MOST_CHARS, "… " if begin else ""
     return Sample(
         class_=base.class_,
         prompt_id=base.prompt_id,
-        prompt=_cut(prompt),
+        prompt=prompt if len(prompt) <= MOST_CHARS else f"{prompt[:MOST_CHARS]} …",
         answers=tuple(
-            _answer(record.arm, text, begin, shared)
+            Answer(
+                arm=record.arm,
+                same=lead + text[begin : min(shared, end)],
+                different=text[shared : max(shared, end)],
+                cut=len(text) > end,
+            )
             for record, text in zip((base, treated), texts, strict=True)
         ),
-        equal=texts[0] == texts[1],
-    )
-
-
-def _shared(one: str, other: str) -> int:
-    """How many characters two texts have in common at their beginning."""
-    unequal = (index for index, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
-    return next(unequal, min(len(one), len(other)))
-
-
-def _answer(arm: str, text: str, begin: int, shared: int) -> Answer:
-    """The part of `text` from `begin` on, so that the place where the texts part is in it."""
-    end = begin + MOST_CHARS
-    lead = "… " if begin else ""
-    return Answer(
-        arm=arm,
-        same=lead + text[begin : min(shared, end)],
-        different=text[shared : max(shared, end)],
-        cut=len(text) > end,
+        equal=equal,
     )
 
 
 def _prompt_text(prompt: Prompt) -> str:
     if prompt.messages is None:
         return prompt.prompt or ""
-    return "\n".join(
-        f"{message.get('role')}: {_content(message.get('content'))}" for message in prompt.messages
-    )
+    return "\n".join(f"{said.get('role')}: {_plain_text(said.get('content'))}" for said in prompt.messages)
 
 
-def _content(content: Any) -> str:
+def _plain_text(content: Any) -> str:
     return content if isinstance(content, str) else "(content that is no plain text)"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MOST_CHARS else f"{text[:MOST_CHARS]} …"

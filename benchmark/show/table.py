@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS
 from benchmark.metrics import E2E, TPOT, TTFT
+from benchmark.plan import Load
 from benchmark.show.beside import engine_lines, quality_lines
 from benchmark.show.origins import sentence
 from benchmark.show.remarks import remarks
 from benchmark.show.wording import (
     UNKNOWN,
     headline,
-    load_of,
-    load_text,
     number,
-    place_of,
+    plain,
     planned_text,
     ratio_text,
     tokens_per_step,
@@ -34,29 +34,35 @@ _WHY = (
 
 def render(summary: Mapping[str, Any]) -> str:
     """Table, then what its numbers are and what to beware of."""
-    parts = [_title(summary["run"])]
-    for load in dict.fromkeys(map(load_of, summary["cells"])):
-        rows = [_row(cell, summary) for cell in summary["cells"] if load_of(cell) == load]
-        parts.append(f"\n{load_text(*load)}\n{_table(_HEADINGS, rows, words=(0, 1, 8))}")
-        parts += [reasons] if (reasons := _reasons(summary, load)) else []
+    parts = [_wrapped(_title(summary["run"]))]
+    for load in dict.fromkeys(Place.of(cell).load for cell in summary["cells"]):
+        rows = [_row(cell, summary) for cell in summary["cells"] if Place.of(cell).load == load]
+        parts.append(f"\n{load.in_words}\n{_table(_HEADINGS, rows, words=(0, 1, 8))}")
+        parts += _reasons(summary, load)
     blocks = (
-        *(_crossovers(summary), [*engine_lines(summary), *quality_lines(summary)], _notes(summary)),
-        (f"! {remark}" for remark in remarks(summary)),
+        [f"{one['class']}, {one['treatment']}: {one['text']}." for one in _crossovers(summary)],
+        [*engine_lines(summary), *quality_lines(summary)],
+        _notes(summary),
+        [f"! {remark}" for remark in remarks(summary)],
     )
-    for block in blocks:
-        if lines := [_wrapped(line) for line in block]:
-            parts.append("\n" + "\n".join(lines))
+    parts += ["\n" + "\n".join(map(_wrapped, block)) for block in blocks if block]
     return "\n".join(parts)
 
 
 def _title(run: Mapping[str, Any]) -> str:
     done = f"{run['requests_recorded']} of {run['requests_planned']}"
     state = "" if run["complete"] else f", INCOMPLETE ({done})"
-    aa = ", A/A" if run.get("aa") else ""
-    return _wrapped(f"{run['experiment']}: {run['model']}, {run['provenance'].upper()}{aa}{state}")
+    aa = ", A/A" if run["aa"] else ""
+    return f"{run['experiment']}: {run['model']}, {run['provenance'].upper()}{aa}{state}"
 
 
 def _row(cell: Mapping[str, Any], summary: Mapping[str, Any]) -> tuple[str, ...]:
+    """The last field is, for example, `2.90 [2.70, 3.10] faster*`."""
+    compared = headline(summary, cell)
+    speed_up = "baseline"
+    if compared:
+        found = f"{ratio_text(compared)} {verdict_text(compared)}"
+        speed_up = compared["verdict"] if compared["ratio"] is None else found
     return (
         cell["class"],
         cell["arm"],
@@ -66,17 +72,8 @@ def _row(cell: Mapping[str, Any], summary: Mapping[str, Any]) -> tuple[str, ...]
         number(cell[TPOT.name], 1000, 2),
         number(cell[E2E.name], 1, 2),
         tokens_per_step(cell),
-        _speed_up(headline(summary, cell)),
+        speed_up,
     )
-
-
-def _speed_up(comparison: Mapping[str, Any] | None) -> str:
-    """Ratio, interval and verdict, for example `2.90 [2.70, 3.10] faster*`."""
-    if comparison is None:
-        return "baseline"
-    if comparison["ratio"] is None:
-        return str(comparison["verdict"])
-    return f"{ratio_text(comparison)} {verdict_text(comparison)}"
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0, 1)) -> str:
@@ -102,64 +99,51 @@ def _line(row: Sequence[str], widths: Sequence[int], words: Sequence[int]) -> st
     return "  ".join(placed).rstrip()
 
 
-def _reasons(summary: Mapping[str, Any], load: tuple[int | None, float | None]) -> str:
-    """What makes each treatment faster or slower under `load`, and what tokens cost."""
-    cells = {(cell["arm"], *place_of(cell)): cell for cell in summary["cells"]}
+def _reasons(summary: Mapping[str, Any], load: Load) -> list[str]:
+    """What makes each treatment faster or slower under `load`, and what tokens cost; nothing where none is known."""
+    costs = {(cell["arm"], Place.of(cell)): _usd(cell) for cell in summary["cells"]}
+    numbers = ("tokens_per_step", "step_time_ratio", "predicted_speed_up", "measured_speed_up")
     rows = [
         (
             one["class"],
             one["treatment"],
-            _plain(one["tokens_per_step"], "{:.2f}"),
-            _plain(one["step_time_ratio"], "{:.2f}"),
-            _plain(one["predicted_speed_up"], "{:.2f}"),
-            _plain(one["measured_speed_up"], "{:.2f}"),
-            *(_usd(cells[(arm, *place_of(one))]) for arm in (one["treatment"], one["baseline"])),
+            *(plain(one[name], ".2f") for name in numbers),
+            *(costs[arm, Place.of(one)] for arm in (one["treatment"], one["baseline"])),
         )
-        for one in summary.get("explanations", ())
-        if load_of(one) == load
+        for one in summary["explanations"]
+        if Place.of(one).load == load
     ]
     priced = any(set(row[-2:]) != {UNKNOWN} for row in rows)
     shown = slice(None, None if priced else -2)
-    return f"\n{_table(_REASONS[shown], [row[shown] for row in rows])}" if rows else ""
-
-
-def _plain(value: float | None, form: str) -> str:
-    return UNKNOWN if value is None else form.format(value)
+    return [f"\n{_table(_REASONS[shown], [row[shown] for row in rows])}"] if rows else []
 
 
 def _usd(cell: Mapping[str, Any]) -> str:
-    cost = cell.get("cost") or {}
-    return _plain(cost.get("usd_per_million_output_tokens"), "{:.2f}")
+    return plain(cell["cost"] and cell["cost"]["usd_per_million_output_tokens"], ".2f")
 
 
-def _priced(summary: Mapping[str, Any]) -> bool:
-    return any(_usd(cell) != UNKNOWN for cell in summary["cells"])
-
-
-def _crossovers(summary: Mapping[str, Any]) -> Iterator[str]:
-    for one in summary["run"].get("crossover", ()):
-        if one["concurrency_from_which_plain_is_cheaper"] is not None:
-            yield f"{one['class']}, {one['treatment']}: {one['text']}."
+def _crossovers(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = summary["run"]["crossover"]
+    return [one for one in found if one["concurrency_from_which_plain_is_cheaper"] is not None]
 
 
 def _notes(summary: Mapping[str, Any]) -> list[str]:
     run = summary["run"]
     holm = any(verdict_text(one).endswith("*") for one in summary["comparisons"])
     star = " *: also after Holm's correction over the classes." if holm else ""
-    return [
+    notes = [
         f"{sentence(run)} Run {run['id']}, {run['started']} to {run['finished']}.",
         f"n: answered requests of {planned_text(run)} planned per cell, warm-up excluded; times are "
         f"medians, tok/step is over all steps; token counts from {run['token_source']}.",
         "Speed-up: ratio of geometric means over pairs of the same prompt, above 1 is better. "
         f"{run['interval']}; verdicts from {MIN_PROMPTS} prompts on; equivalent: the interval lies inside "
         f"{EQUIVALENT[0]} to {EQUIVALENT[1]}.{star}",
-        *([_WHY] if summary.get("explanations") else []),
-        *(
-            ["$/M: dollars per million output tokens, at the plan's prices per hour."]
-            if _priced(summary)
-            else []
-        ),
     ]
+    if summary["explanations"]:
+        notes.append(_WHY)
+    if any(_usd(cell) != UNKNOWN for cell in summary["cells"]):
+        notes.append("$/M: dollars per million output tokens, at the plan's prices per hour.")
+    return notes
 
 
 def _wrapped(text: str) -> str:

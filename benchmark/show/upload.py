@@ -27,34 +27,28 @@ def upload(
 
     Raises PlanError for a target that is no such address, PublishError where S3 does not take a file.
     """
+    import boto3
     from boto3.exceptions import S3UploadFailedError
+    from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError
 
-    bucket, prefix = _parts(target)
-    written = []
-    try:
-        client = _client(endpoint_url, region)
-        for path in (path for pattern in KEPT for path in sorted(folder.glob(pattern))):
-            key = f"{prefix}{run_id}/{path.relative_to(folder).as_posix()}"
-            client.upload_file(str(path), bucket, key)
-            written.append(f"s3://{bucket}/{key}")
-    except (BotoCoreError, ClientError, S3UploadFailedError, ValueError) as error:
-        why = " ".join(str(error).split())
-        raise PublishError(f"S3 {target}: {why}; {folder} keeps everything, publish again") from error
-    return written
-
-
-def _parts(target: str) -> tuple[str, str]:
     parts = urlsplit(target)
     if parts.scheme != "s3" or not parts.netloc:
         raise PlanError(f"--upload {target!r}: is no address in S3; use s3://bucket/prefix/")
     prefix = parts.path.lstrip("/")
-    return parts.netloc, prefix if prefix.endswith("/") or not prefix else f"{prefix}/"
-
-
-def _client(endpoint_url: str | None, region: str | None) -> Any:
-    import boto3
-    from botocore.config import Config
-
+    if prefix and not prefix.endswith("/"):
+        prefix += "/"
     retries: Any = {"mode": "standard", "total_max_attempts": 5}
-    return boto3.client("s3", endpoint_url=endpoint_url, region_name=region, config=Config(retries=retries))
+    written = []
+    try:
+        client = boto3.client(
+            "s3", endpoint_url=endpoint_url, region_name=region, config=Config(retries=retries)
+        )
+        for path in (path for pattern in KEPT for path in sorted(folder.glob(pattern))):
+            key = f"{prefix}{run_id}/{path.relative_to(folder).as_posix()}"
+            client.upload_file(str(path), parts.netloc, key)
+            written.append(f"s3://{parts.netloc}/{key}")
+    except (BotoCoreError, ClientError, S3UploadFailedError, ValueError) as error:
+        why = " ".join(str(error).split())
+        raise PublishError(f"S3 {target}: {why}; {folder} keeps everything, publish again") from error
+    return written

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from html import escape
+from itertools import cycle
 from typing import Any
 
 import matplotlib
@@ -19,10 +20,16 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Drawing
 
 INK, MUTED, GRID, FAILED = "#010101", "#020202", "#030303", "#040404"
-_ARMS = ("#050001", "#050002", "#050003", "#050004", "#050005", "#050006")
+_ARMS = (
+    ("#050001", "o", "●"),
+    ("#050002", "s", "■"),
+    ("#050003", "^", "▲"),
+    ("#050004", "D", "◆"),
+    ("#050005", "v", "▼"),
+    ("#050006", "P", "✚"),
+)
 _VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", FAILED: "--failed"}
-_VARIABLES |= {colour: f"--arm-{index}" for index, colour in enumerate(_ARMS)}
-_MARKERS = (("o", "●"), ("s", "■"), ("^", "▲"), ("D", "◆"), ("v", "▼"), ("P", "✚"))
+_VARIABLES |= {colour: f"--arm-{index}" for index, (colour, _, _) in enumerate(_ARMS)}
 _WIDTH_IN = 3.5
 _RIGHT_IN, _BELOW_IN, _ABOVE_IN = 0.08, 0.38, 0.24
 _SETTINGS: Any = {
@@ -54,17 +61,20 @@ _SETTINGS: Any = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Look:
     """How an arm is drawn: by shape as well as by colour."""
 
     arm: str
     colour: str
-    """A stand-in; the page's variable has the same number."""
+    """A stand-in for the page's variable."""
     marker: str
     symbol: str
     """The marker as a character, for legends."""
-    variable: str
+
+    @property
+    def variable(self) -> str:
+        return _VARIABLES[self.colour]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,16 +98,16 @@ class Figure:
     """In the legend."""
 
 
-def looks(arms: Sequence[str]) -> dict[str, Look]:
+def looks(arms: Iterable[str]) -> dict[str, Look]:
     """A look for each arm, the baseline first."""
-    found = {}
-    for index, arm in enumerate(arms):
-        turn = index % len(_ARMS)
-        marker, symbol = _MARKERS[turn]
-        found[arm] = Look(
-            arm=arm, colour=_ARMS[turn], marker=marker, symbol=symbol, variable=_VARIABLES[_ARMS[turn]]
-        )
-    return found
+    return {arm: Look(arm, *look) for arm, look in zip(arms, cycle(_ARMS), strict=False)}
+
+
+def figure(id_: str, title: str, caption: str, panels: Iterable[Panel], arms: Iterable[Look]) -> list[Figure]:
+    """One figure; none where there is no panel."""
+    drawn = tuple(panels)
+    found = Figure(id=id_, title=title, caption=caption, panels=drawn, arms=tuple(arms))
+    return [found] if drawn else []
 
 
 def panel(
@@ -113,23 +123,16 @@ def panel(
     with matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": id_}):
         drawing = Drawing(figsize=(_WIDTH_IN, height_in))
         FigureCanvasSVG(drawing)
-        axes = drawing.add_axes(_inner(left_in, height_in))
+        # Fixed margins keep the axes of several panels in line.
+        width, height = _WIDTH_IN - left_in - _RIGHT_IN, height_in - _BELOW_IN - _ABOVE_IN
+        axes = drawing.add_axes(
+            (left_in / _WIDTH_IN, _BELOW_IN / height_in, width / _WIDTH_IN, height / height_in)
+        )
         axes.set_title(shortened(title, 44))
         draw(axes)
         out = io.StringIO()
         drawing.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return Panel(title=title, alt=alt, svg=_inline(out.getvalue(), id_, title, alt))
-
-
-def _inner(left_in: float, height_in: float) -> tuple[float, float, float, float]:
-    """Where the axes lie in a drawing, as shares of it. Fixed margins keep axes of several panels in line."""
-    width = _WIDTH_IN - left_in - _RIGHT_IN
-    return (
-        left_in / _WIDTH_IN,
-        _BELOW_IN / height_in,
-        width / _WIDTH_IN,
-        (height_in - _BELOW_IN - _ABOVE_IN) / height_in,
-    )
 
 
 def shortened(text: str, limit: int) -> str:

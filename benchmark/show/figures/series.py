@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmark.analyse.cells import Cells, Place
 from benchmark.analyse.stats import percentile
 from benchmark.analyse.values import gaps, request_values
-from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import INTER_CHUNK_LATENCY, Metric
-from benchmark.plan import Load, Plan
+from benchmark.plan import Plan
+from benchmark.show.figures.canvas import Look
 
-Cells = Mapping[tuple[str, str, Load], Sequence[RequestRecord]]
-"""Measured records by arm, class and load."""
+Members = Sequence[tuple[Look, Sequence[RequestRecord]]]
+"""By arm, what was recorded at one place, in the order in which it was sent."""
+Points = Sequence[tuple[float, float]]
+"""Seconds since the beginning of the run, and a value."""
 
 MOST_POINTS = 240
 """Of one arm in one panel; beyond them the time axis is cut into spans."""
@@ -30,25 +33,28 @@ class Span:
     high: float
 
 
-def cells_of(raw: RawRun) -> Cells:
-    """Measured records by cell, in the order in which they were sent."""
-    found: dict[tuple[str, str, Load], list[RequestRecord]] = {}
-    for record in sorted(raw.requests, key=lambda one: one.started_unix_s):
-        if record.phase == "measured":
-            load = Load(concurrency=record.concurrency, rate_per_s=record.rate_per_s)
-            found.setdefault((record.arm, record.class_, load), []).append(record)
-    return found
+def places(cells: Cells, arms: Mapping[str, Look]) -> Iterator[tuple[str, Place, str, Members]]:
+    """Each place with a record: an identifier, the place, its name in a title, and what is there."""
+    for number, load in enumerate(cells.plan.loads):
+        for index, class_ in enumerate(cells.plan.classes):
+            place = Place(class_, load)
+            members = [
+                (look, sorted(records, key=lambda one: one.started_unix_s))
+                for arm, look in arms.items()
+                if (records := cells.requests.get((arm, place)))
+            ]
+            if members:
+                title = str(place) if len(cells.plan.loads) > 1 else class_
+                yield f"{number}-{index}", place, title, members
 
 
-def over_time(
-    plan: Plan, metric: Metric, records: Sequence[RequestRecord], zero_unix_s: float
-) -> list[tuple[float, float]]:
-    """Seconds since `zero_unix_s` and value of each answer that has one."""
+def points(plan: Plan, metric: Metric, records: Sequence[RequestRecord], begin_unix_s: float) -> Points:
+    """Of each answer that has a value."""
     found = []
     for record in records:
         value = request_values(record, plan.arm(record.arm).max_tokens_per_step).get(metric.name)
         if value is not None:
-            found.append((record.started_unix_s - zero_unix_s, value))
+            found.append((record.started_unix_s - begin_unix_s, value))
     return found
 
 
@@ -56,22 +62,20 @@ def values(plan: Plan, metric: Metric, records: Sequence[RequestRecord]) -> list
     """All values of a metric, sorted; of the inter-chunk latency one for each pair of chunks."""
     if metric is INTER_CHUNK_LATENCY:
         return sorted(gap for record in records if record.error is None for gap in gaps(record))
-    return sorted(value for _, value in over_time(plan, metric, records, 0.0))
+    return sorted(value for _, value in points(plan, metric, records, 0.0))
 
 
-def spans(points: Sequence[tuple[float, float]]) -> list[Span]:
+def spans(of: Points) -> list[Span]:
     """The points of equal parts of the time, each as its middle and its tenth and ninetieth percentile."""
-    begin, end = points[0][0], points[-1][0]
+    begin, end = of[0][0], of[-1][0]
     width = (end - begin) / SPANS or 1.0
     parts: dict[int, list[float]] = {}
-    for at_s, value in points:
+    for at_s, value in of:
         parts.setdefault(min(int((at_s - begin) / width), SPANS - 1), []).append(value)
-    found = []
-    for index, members in sorted(parts.items()):
-        ordered = sorted(members)
-        low, middle, high = (percentile(ordered, percent) for percent in (10, 50, 90))
-        found.append(Span(begin + (index + 0.5) * width, low, middle, high))
-    return found
+    return [
+        Span(begin + (index + 0.5) * width, *(percentile(sorted(part), percent) for percent in (10, 50, 90)))
+        for index, part in sorted(parts.items())
+    ]
 
 
 def shares(ordered: Sequence[float], most: int = 200) -> tuple[list[float], list[float]]:

@@ -11,10 +11,11 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
+from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import EQUIVALENT
 from benchmark.metrics import COMPARED
-from benchmark.show.figures.canvas import INK, MUTED, Figure, Look, Panel, looks, panel
-from benchmark.show.wording import load_of, load_text, ratio_text, verdict_text
+from benchmark.show.figures.canvas import INK, MUTED, Figure, Look, figure, panel
+from benchmark.show.wording import ratio_text, verdict_text
 
 TITLES = {
     "tpot_s": "Time per output token",
@@ -27,49 +28,40 @@ _TICKS = (0.1, 0.2, 0.5, 2, 5, 10, 20, 50, 100, 3, 1.5, 0.7, 0.3, 0.8, 0.9, 1.1,
 _MOST_TICKS = 6
 
 
-def figures(summary: Mapping[str, Any]) -> list[Figure]:
+def speed_up(summary: Mapping[str, Any], arms: Mapping[str, Look]) -> list[Figure]:
     """One figure, with a panel for each metric and load; none where nothing could be compared."""
-    arms = looks([arm["name"] for arm in summary["run"]["arms"]])
     known = [found for found in summary["comparisons"] if found["ratio"] is not None]
-    loads = list(dict.fromkeys(map(load_of, known)))
-    panels = [
-        _panel(
-            f"s{number}-{metric.name.removesuffix('_s')}", TITLES[metric.name], load, found, arms, len(loads)
-        )
-        for number, load in enumerate(loads)
-        for metric in COMPARED
-        if (found := [one for one in known if load_of(one) == load and one["metric"] == metric.name])
-    ]
+    loads = list(dict.fromkeys(Place.of(found).load for found in known))
+    panels = []
+    for number, load in enumerate(loads):
+        for metric in COMPARED:
+            found = [one for one in known if Place.of(one).load == load and one["metric"] == metric.name]
+            if found:
+                title = TITLES[metric.name]
+                rows = [
+                    f"{one['class']}, {one['treatment']} {ratio_text(one)} {verdict_text(one)}"
+                    for one in found
+                ]
+                panels.append(
+                    panel(
+                        f"s{number}-{metric.name.removesuffix('_s')}",
+                        f"{title}, {load.in_words}" if len(loads) > 1 else title,
+                        f"Speed-up over {found[0]['baseline']}: {'; '.join(rows)}.",
+                        partial(_draw_forest, found=found, arms=arms),
+                        height_in=0.7 + 0.36 * len(found),
+                        left_in=1.05,
+                    )
+                )
     caption = (
         "Ratio of geometric means over pairs of requests with the same prompt, with its 95 % interval, on a "
         f"logarithmic axis. Right of 1 the treatment is better. Shaded: {EQUIVALENT[0]} to {EQUIVALENT[1]}, no "
         "difference that matters. A hollow mark: too few prompts for a verdict."
     )
-    shown = tuple(arms[name] for name in dict.fromkeys(found["treatment"] for found in known))
-    title = "Speed-up by class"
-    return (
-        [Figure(id="speed-up-figure", title=title, caption=caption, panels=tuple(panels), arms=shown)]
-        if panels
-        else []
-    )
+    shown = [arms[name] for name in dict.fromkeys(found["treatment"] for found in known)]
+    return figure("speed-up-figure", "Speed-up by class", caption, panels, shown)
 
 
-def _panel(
-    id_: str,
-    title: str,
-    load: tuple[int | None, float | None],
-    found: Sequence[Mapping[str, Any]],
-    arms: Mapping[str, Look],
-    loads: int,
-) -> Panel:
-    where = f"{title}, {load_text(*load)}" if loads > 1 else title
-    rows = [f"{one['class']}, {one['treatment']} {ratio_text(one)} {verdict_text(one)}" for one in found]
-    alt = f"Speed-up over {found[0]['baseline']}: {'; '.join(rows)}."
-    height = 0.7 + 0.36 * len(found)
-    return panel(id_, where, alt, partial(_draw, found=found, arms=arms), height_in=height, left_in=1.05)
-
-
-def _draw(axes: Axes, *, found: Sequence[Mapping[str, Any]], arms: Mapping[str, Look]) -> None:
+def _draw_forest(axes: Axes, *, found: Sequence[Mapping[str, Any]], arms: Mapping[str, Look]) -> None:
     """Rows from the top; a class is named at its first treatment."""
     low, high = _range(found)
     axes.set_xscale("log")
@@ -78,13 +70,13 @@ def _draw(axes: Axes, *, found: Sequence[Mapping[str, Any]], arms: Mapping[str, 
     axes.axvline(1, color=MUTED, linewidth=0.8)
     heights = range(len(found), 0, -1)
     for y, one in zip(heights, found, strict=True):
-        _row(axes, y, one, arms[one["treatment"]])
+        _draw_interval(axes, y, one, arms[one["treatment"]])
     axes.set_ylim(0.5, len(found) + 0.8)
-    seen = [
-        "" if index and found[index - 1]["class"] == one["class"] else one["class"]
+    labels = [
+        "" if index and found[index - 1]["class"] == one["class"] else _in_two_lines(one["class"])
         for index, one in enumerate(found)
     ]
-    axes.set_yticks(list(heights), [_label(class_) for class_ in seen], color=INK)
+    axes.set_yticks(list(heights), labels, color=INK)
     axes.spines["left"].set_visible(False)
     axes.grid(visible=False, axis="y")
     axes.xaxis.set_major_locator(FixedLocator(_ticks(low, high)))
@@ -92,22 +84,26 @@ def _draw(axes: Axes, *, found: Sequence[Mapping[str, Any]], arms: Mapping[str, 
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}×")
 
 
-def _row(axes: Axes, y: float, one: Mapping[str, Any], look: Look) -> None:
-    """An interval with its numbers above it."""
+def _draw_interval(axes: Axes, y: float, one: Mapping[str, Any], look: Look) -> None:
+    """With its numbers above it."""
     if one["ci_low"] is not None:
-        axes.plot(
-            [one["ci_low"], one["ci_high"]], [y, y], color=look.colour, linewidth=1.8, solid_capstyle="butt"
-        )
+        interval = [one["ci_low"], one["ci_high"]]
+        axes.plot(interval, [y, y], color=look.colour, linewidth=1.8, solid_capstyle="butt")
     fill = "none" if one["verdict"] == "too few" else look.colour
     axes.plot([one["ratio"]], [y], look.marker, color=look.colour, markersize=5, markerfacecolor=fill)
-    where = axes.get_yaxis_transform()
     axes.text(
-        1.0, y + 0.2, ratio_text(one), transform=where, va="bottom", ha="right", color=MUTED, fontsize=7
+        1.0,
+        y + 0.2,
+        ratio_text(one),
+        transform=axes.get_yaxis_transform(),
+        va="bottom",
+        ha="right",
+        color=MUTED,
+        fontsize=7,
     )
 
 
-def _label(class_: str) -> str:
-    """A class in at most two lines."""
+def _in_two_lines(class_: str) -> str:
     return "\n".join(textwrap.wrap(class_, 17, max_lines=2, placeholder="…"))
 
 

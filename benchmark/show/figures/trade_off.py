@@ -9,83 +9,84 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from benchmark.analyse.cells import Place
 from benchmark.metrics import TPOT
-from benchmark.show.figures.canvas import MUTED, Figure, Look, looks, panel
-from benchmark.show.prediction import Curve
-from benchmark.show.wording import load_of, load_text
+from benchmark.show.figures.canvas import MUTED, Figure, Look, figure, panel
 
-Measured = Mapping[str, tuple[int, Mapping[str, Any]]]
-"""By treatment: its k and its comparison by the headline metric."""
-CAPTION = (
+_TRADE_OFF_CAPTION = (
     "Dashed, predicted: speed-up in time per token for each number of speculative tokens k, from this run's "
     "acceptance by position and its step times, with its 95 % interval. Filled mark: what the run found at its "
     "own k. Ring: the k to take, the smallest within 1 % of the best; no ring where plain decoding is as good."
 )
+Predicted = Sequence[Mapping[str, Any]]
+"""Cells and mixes of `benchmark.analyse.advise`, each with its class."""
 
 
-def figures(summary: Mapping[str, Any], curves: Sequence[Curve]) -> list[Figure]:
+def trade_off(summary: Mapping[str, Any], arms: Mapping[str, Look], predicted: Predicted) -> list[Figure]:
     """A panel for each class and load; none without a prediction."""
-    arms = looks([arm["name"] for arm in summary["run"]["arms"]])
     drafted = {arm["name"]: arm["speculative_tokens"] for arm in summary["run"]["arms"]}
-    places = dict.fromkeys((curve.class_, curve.load) for curve in curves)
-    many = len({load for _, load in places}) > 1
-    top = max((point.high or point.speed_up for curve in curves for point in curve.points), default=1.0)
+    places = dict.fromkeys(map(Place.of, predicted))
+    top = max((row["ci_high"] or row["speed_up"] for one in predicted for row in one["by_k"]), default=1.0)
     panels = []
-    for index, (class_, load) in enumerate(places):
-        here = [curve for curve in curves if (curve.class_, curve.load) == (class_, load)]
+    for index, place in enumerate(places):
+        curves = [one for one in predicted if Place.of(one) == place]
         measured = {
             one["treatment"]: (drafted[one["treatment"]], one)
             for one in summary["comparisons"]
-            if (one["class"], load_of(one), one["metric"]) == (class_, load, TPOT.name) and one["ratio"]
+            if (Place.of(one), one["metric"]) == (place, TPOT.name) and one["ratio"]
         }
-        where = f"{class_}, {load_text(*load)}" if many else class_
-        draw = partial(_draw, curves=here, arms=arms, measured=measured, top=top)
-        panels.append(panel(f"a{index}", where, _alt(where, here), draw))
-    if not panels:
-        return []
-    shown = tuple(arms[name] for name in dict.fromkeys(curve.treatment for curve in curves))
+        where = str(place) if len({place.load for place in places}) > 1 else place.class_
+        draw = partial(_draw_windows, curves=curves, arms=arms, measured=measured, top=top)
+        panels.append(panel(f"a{index}", where, _windows_in_words(where, curves), draw))
+    shown = [arms[name] for name in dict.fromkeys(one["arm"] for one in predicted)]
     title = "Predicted speed-up against the number of speculative tokens"
-    return [Figure(id="trade-off-figure", title=title, caption=CAPTION, panels=tuple(panels), arms=shown)]
+    return figure("trade-off-figure", title, _TRADE_OFF_CAPTION, panels, shown)
 
 
-def _draw(
-    axes: Axes, *, curves: Sequence[Curve], arms: Mapping[str, Look], measured: Measured, top: float
+def _draw_windows(
+    axes: Axes,
+    *,
+    curves: Predicted,
+    arms: Mapping[str, Look],
+    measured: Mapping[str, tuple[int, Mapping[str, Any]]],
+    top: float,
 ) -> None:
+    """`measured`: by treatment its k and its comparison by the headline metric."""
     axes.axhline(1, color=MUTED, linewidth=0.8)
     for curve in curves:
-        look = arms[curve.treatment]
-        ks = [point.k for point in curve.points]
-        known = [point for point in curve.points if point.low is not None and point.high is not None]
-        lows, highs = [point.low or 0.0 for point in known], [point.high or 0.0 for point in known]
-        axes.fill_between([p.k for p in known], lows, highs, color=look.colour, alpha=0.18, linewidth=0)
-        axes.plot(ks, [point.speed_up for point in curve.points], color=look.colour, linestyle=(0, (4, 2)))
-        best = [point for point in curve.points if point.k == curve.recommended]
+        look, rows = arms[curve["arm"]], curve["by_k"]
+        known = [row for row in rows if row["ci_low"] is not None]
+        lows, highs = [row["ci_low"] for row in known], [row["ci_high"] for row in known]
+        axes.fill_between([r["k"] for r in known], lows, highs, color=look.colour, alpha=0.18, linewidth=0)
+        ks, gains = [row["k"] for row in rows], [row["speed_up"] for row in rows]
+        axes.plot(ks, gains, color=look.colour, linestyle=(0, (4, 2)))
+        best = [row for row in rows if row["k"] == curve["recommended_k"]]
         axes.plot(
-            [point.k for point in best],
-            [point.speed_up for point in best],
+            [row["k"] for row in best],
+            [row["speed_up"] for row in best],
             "o",
             color=look.colour,
             markerfacecolor="none",
             markersize=10,
             markeredgewidth=1.2,
         )
-        if curve.treatment in measured:
-            k, one = measured[curve.treatment]
+        if curve["arm"] in measured:
+            k, one = measured[curve["arm"]]
             if one["ci_low"] is not None:
                 axes.plot([k, k], [one["ci_low"], one["ci_high"]], color=look.colour, linewidth=1.8)
             axes.plot([k], [one["ratio"]], look.marker, color=look.colour, markersize=6)
-    most = max(point.k for curve in curves for point in curve.points)
-    axes.set_xlim(0, most + 0.5)
+    axes.set_xlim(0, max(row["k"] for curve in curves for row in curve["by_k"]) + 0.5)
     axes.set_ylim(0, max(top, 1.0) * 1.12)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}×")
     axes.set_xlabel("speculative tokens, k")
 
 
-def _alt(where: str, curves: Sequence[Curve]) -> str:
+def _windows_in_words(where: str, curves: Predicted) -> str:
     parts = []
     for curve in curves:
-        best = max(curve.points, key=lambda point: point.speed_up)
-        advice = f"recommended k {curve.recommended}" if curve.recommended else "do not speculate"
-        parts.append(f"{curve.treatment}, best {best.speed_up:.2f} at k {best.k}, {advice}")
+        best = max(curve["by_k"], key=lambda row: float(row["speed_up"]))
+        k = curve["recommended_k"]
+        advice = f"recommended k {k}" if k else "do not speculate"
+        parts.append(f"{curve['arm']}, best {best['speed_up']:.2f} at k {best['k']}, {advice}")
     return f"Predicted speed-up against k, {where}: {'; '.join(parts)}."

@@ -8,9 +8,11 @@ import pytest
 
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
-from benchmark.show.figures import distributions, series, speed_up
+from benchmark.show.figures import series
 from benchmark.show.figures.canvas import looks, panel, shortened
-from benchmark.show.prediction import curves
+from benchmark.show.figures.speed_up import TITLES, speed_up
+from benchmark.show.page import predictions
+from benchmark.show.page import render as page
 from benchmark.show.table import render
 from tests.benchmark.show.runs import PLAIN, run_of
 
@@ -55,22 +57,23 @@ def test_a_drawing_is_the_same_each_time_and_names_its_parts_after_itself() -> N
 
 def test_rows_of_the_forest_are_the_comparisons() -> None:
     summary = summarise(run_of(classes=("json", "code")))
-    (figure,) = speed_up.figures(summary)
-    assert [found.title for found in figure.panels] == list(speed_up.TITLES.values())
+    arms = looks(arm["name"] for arm in summary["run"]["arms"])
+    (figure,) = speed_up(summary, arms)
+    assert [found.title for found in figure.panels] == list(TITLES.values())
     assert "json, qwen-sd-vllm" in figure.panels[0].alt
     assert "faster" in figure.panels[0].alt
 
 
 def test_the_prediction_covers_each_class_and_all_of_them_together() -> None:
-    found = curves(run_of(classes=("json", "open-ended")))
-    assert [curve.class_ for curve in found] == ["json", "open-ended", "all classes, equal shares"]
-    assert all([point.k for point in curve.points] == list(range(1, 8)) for curve in found)
-    assert found[0].points[-1].speed_up == pytest.approx(2.3, rel=0.2)
+    found = predictions(run_of(classes=("json", "open-ended")))
+    assert [one["class"] for one in found] == ["json", "open-ended", "all classes, equal shares"]
+    assert all([row["k"] for row in one["by_k"]] == list(range(1, 8)) for one in found)
+    assert found[0]["by_k"][-1]["speed_up"] == pytest.approx(2.3, rel=0.2)
 
 
 def test_a_run_that_cannot_tell_predicts_nothing() -> None:
-    assert curves(run_of((PLAIN,))) == []
-    assert curves(run_of(fails=1.0)) == []
+    assert predictions(run_of((PLAIN,))) == []
+    assert predictions(run_of(fails=1.0)) == []
 
 
 def test_a_long_name_is_cut_where_there_is_no_room() -> None:
@@ -99,7 +102,7 @@ def _merged(raw: RawRun) -> RawRun:
 
 def test_merged_chunks_are_neither_printed_nor_drawn_as_steps() -> None:
     raw = run_of(classes=("repetition",))
-    assert any(figure.id == "steps" for figure in distributions.figures(raw, summarise(raw)))
+    assert '<figure id="steps">' in page(raw, summarise(raw))
     busy = _merged(raw)
     summary = summarise(busy)
     shown = " ".join(render(summary).split())
@@ -107,5 +110,5 @@ def test_merged_chunks_are_neither_printed_nor_drawn_as_steps() -> None:
     assert summary["cells"][1]["tokens_per_chunk"]["mean"] > 7, "which was printed as tokens per step"
     assert summary["cells"][1]["tokens_per_step"] is None
     assert f"{summary['cells'][1]['tokens_per_chunk']['mean']:.2f}" not in shown
-    assert not any(figure.id == "steps" for figure in distributions.figures(busy, summary))
-    assert curves(busy) == []
+    assert '<figure id="steps">' not in page(busy, summary)
+    assert predictions(busy) == []

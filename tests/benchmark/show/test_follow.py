@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 
 from benchmark.errors import PlanError
 from benchmark.measure.records import RequestRecord, RunRecord
-from benchmark.show.follow import GRACE_S, follow
+from benchmark.show.follow import GRACE_S
+from benchmark.show.follow import follow as follow_run
 from tests.benchmark.records import answered, raw_run, store
 
 NAMESPACE = "Benchmark/Follow"
@@ -44,18 +46,27 @@ class FakeCloudWatch:
         return int(sum(sum(one["Counts"]) for one in self.data if one["MetricName"] == "Errors"))
 
 
-class Minutes:
+class Minutes(Event):
     """Stops after as many minutes as there are deeds, and does one in each."""
 
     def __init__(self, *deeds: Callable[[], object]) -> None:
+        super().__init__()
         self.deeds = list(deeds)
 
     def is_set(self) -> bool:
         return not self.deeds
 
-    def wait(self, timeout: float) -> bool:
+    def wait(self, timeout: float | None = None) -> bool:
         self.deeds.pop(0)()
         return self.is_set()
+
+
+def follow(folder: Path, client: FakeCloudWatch, stop: Minutes, **changes: Any) -> list[str]:
+    """Follows a run that may be published; returns what it reports."""
+    lines: list[str] = []
+    given: dict[str, Any] = {"allowed": lambda opening: None, "report": lines.append} | changes
+    follow_run(folder, namespace=NAMESPACE, client=client, stop=stop, **given)
+    return lines
 
 
 def nothing() -> None:
@@ -71,7 +82,7 @@ def test_each_request_is_published_once_and_the_end_is_said(tmp_path: Path) -> N
     client = FakeCloudWatch()
     holds(tmp_path, 2)
     minutes = Minutes(nothing, lambda: holds(tmp_path, 5), nothing)
-    follow(tmp_path, namespace=NAMESPACE, client=client, stop=minutes)
+    follow(tmp_path, client, minutes)
     assert client.requests == 5
     assert client.active == [1.0, 1.0, 1.0, 1.0, 0.0]
 
@@ -79,7 +90,7 @@ def test_each_request_is_published_once_and_the_end_is_said(tmp_path: Path) -> N
 def test_run_active_names_the_experiment_and_nothing_else(tmp_path: Path) -> None:
     client = FakeCloudWatch()
     holds(tmp_path, 1)
-    follow(tmp_path, namespace=NAMESPACE, client=client, stop=Minutes(nothing))
+    follow(tmp_path, client, Minutes(nothing))
     (first, *_) = [datum for datum in client.data if datum["MetricName"] == "RunActive"]
     assert first["Dimensions"] == [{"Name": "Experiment", "Value": "qwen3-32b"}]
     assert first["Unit"] == "Count"
@@ -87,7 +98,7 @@ def test_run_active_names_the_experiment_and_nothing_else(tmp_path: Path) -> Non
 
 def test_before_the_run_there_is_nothing_to_say(tmp_path: Path) -> None:
     client = FakeCloudWatch()
-    follow(tmp_path, namespace=NAMESPACE, client=client, stop=Minutes(nothing, nothing))
+    follow(tmp_path, client, Minutes(nothing, nothing))
     assert client.data == []
 
 
@@ -101,15 +112,14 @@ def test_a_run_without_a_finished_request_counts_as_on_after_the_grace(tmp_path:
         now_s += GRACE_S
 
     stop = Minutes(nothing, pass_time, nothing)
-    follow(tmp_path, namespace=NAMESPACE, client=client, stop=stop, clock=lambda: now_s)
+    follow(tmp_path, client, stop, clock=lambda: now_s)
     assert client.active == [1.0, 1.0, 0.0]
 
 
 def test_a_call_that_was_not_taken_is_made_again(tmp_path: Path) -> None:
     client = FakeCloudWatch(refused=1)
     holds(tmp_path, 3)
-    lines: list[str] = []
-    follow(tmp_path, namespace=NAMESPACE, client=client, stop=Minutes(nothing), report=lines.append)
+    lines = follow(tmp_path, client, Minutes(nothing))
     assert client.requests == 3
     assert any("tried again in 60 s" in line for line in lines)
 
@@ -122,5 +132,5 @@ def test_what_must_not_be_published_is_refused(tmp_path: Path) -> None:
         raise PlanError("emulated")
 
     with pytest.raises(PlanError, match="emulated"):
-        follow(tmp_path, namespace=NAMESPACE, client=client, stop=Minutes(nothing), allowed=refuse)
+        follow(tmp_path, client, Minutes(nothing), allowed=refuse)
     assert client.data == []
