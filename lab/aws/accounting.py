@@ -1,34 +1,20 @@
 """The account of a rehearsal: every resource of every template, each with what became of it.
 
 A rehearsal that leaves something out without saying so would be worth less than none: moto skips what it does not
-know and reports CREATE_COMPLETE. Pure: it compares a template with the list of resources that was read back.
-
-One stack: created without the command line, and accounted for whoever created it.
+know and reports CREATE_COMPLETE.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 from botocore.exceptions import ClientError
 
 from experiment.finding import Refusal
-from lab.aws import moto_models
 from lab.aws.assembly import StackTemplate
-
-
-class Outcome(Enum):
-    """What became of a resource."""
-
-    CREATED = "created"
-    RECORDED = "recorded"
-    """Its properties are kept; nothing acted on them."""
-    NOT_MODELLED = "not modelled"
-    SKIPPED = "skipped"
-    """Its condition is false: CloudFormation would not create it either."""
+from lab.aws.moto_models import Outcome, false_conditions, outcome_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,44 +29,8 @@ class Resource:
     """Of created resources, where moto's model has one; empty for all others."""
 
 
-def account_for(
-    stack: str,
-    template: Mapping[str, Any],
-    *,
-    listed: Mapping[str, str],
-    false_conditions: Collection[str],
-    outcome_of: Callable[[str], Outcome],
-) -> tuple[Resource, ...]:
-    """Give every resource of the template an outcome.
-
-    `listed` maps the logical ids that the stack has afterwards to physical ids. `Refusal` names whatever the
-    template asks for and the stack does not have, and whatever the stack has and the template never asked for.
-    """
-    wanted: Mapping[str, Any] = template["Resources"]
-    skipped = {name for name, one in wanted.items() if one.get("Condition") in false_conditions}
-    missing = [
-        f"{name} ({wanted[name]['Type']})" for name in wanted if name not in listed and name not in skipped
-    ]
-    unasked = [name for name in listed if name not in wanted or name in skipped]
-    if missing or unasked:
-        raise Refusal(
-            f"stack {stack}: not created and not explained: {', '.join(missing) or 'none'}; "
-            f"there without being asked for: {', '.join(unasked) or 'none'}; "
-            "model the type in lab/aws/moto_models.py or let it count as not modelled"
-        )
-    return tuple(_resource(stack, name, one["Type"], listed, outcome_of) for name, one in wanted.items())
-
-
-def _resource(
-    stack: str, logical_id: str, type_: str, listed: Mapping[str, str], outcome_of: Callable[[str], Outcome]
-) -> Resource:
-    outcome = outcome_of(type_) if logical_id in listed else Outcome.SKIPPED
-    physical_id = listed[logical_id] if outcome is Outcome.CREATED else ""
-    return Resource(stack=stack, logical_id=logical_id, type=type_, outcome=outcome, physical_id=physical_id)
-
-
 def create(stack: StackTemplate, cloudformation: Any) -> None:
-    """`create-stack` with the template as it is. Raises `Refusal` where it is refused."""
+    """`create-stack` with the template as it is. Raises `Refusal` where CloudFormation refuses it."""
     try:
         cloudformation.create_stack(
             StackName=stack.name,
@@ -95,7 +45,7 @@ def create(stack: StackTemplate, cloudformation: Any) -> None:
 def account_of(
     stack: StackTemplate, cloudformation: Any, *, account: str, region: str
 ) -> tuple[Resource, ...]:
-    """What became of every resource of its template. Raises `Refusal`."""
+    """What became of every resource of its template, whoever created it. Raises `Refusal`."""
     try:
         (found,) = cloudformation.describe_stacks(StackName=stack.name)["Stacks"]
     except ClientError as error:
@@ -109,10 +59,44 @@ def account_of(
         for one in page["StackResourceSummaries"]
         if one.get("LogicalResourceId")
     }
-    return account_for(
-        stack.name,
-        stack.template,
-        listed=listed,
-        false_conditions=moto_models.false_conditions(stack.name, account=account, region=region),
-        outcome_of=moto_models.outcome_of,
+    absent = false_conditions(stack.name, account=account, region=region)
+    return account_for(stack.name, stack.template, listed=listed, false_conditions=absent)
+
+
+def account_for(
+    stack: str,
+    template: Mapping[str, Any],
+    *,
+    listed: Mapping[str, str],
+    false_conditions: Collection[str],
+) -> tuple[Resource, ...]:
+    """Give every resource of the template an outcome.
+
+    `listed` maps the logical ids that the stack has afterwards to physical ids. `Refusal` names whatever the template
+    asks for and the stack does not have, and whatever the stack has and the template never asked for.
+    """
+    wanted: Mapping[str, Any] = template["Resources"]
+    skipped = {name for name, one in wanted.items() if one.get("Condition") in false_conditions}
+    missing = [
+        f"{name} ({wanted[name]['Type']})" for name in wanted if name not in listed and name not in skipped
+    ]
+    unasked = [name for name in listed if name not in wanted or name in skipped]
+    if missing or unasked:
+        raise Refusal(
+            f"stack {stack}: not created and not explained: {', '.join(missing) or 'none'}; "
+            f"there without being asked for: {', '.join(unasked) or 'none'}; "
+            "model the type in lab/aws/moto_models.py or let it count as not modelled"
+        )
+    outcomes = {
+        name: outcome_of(one["Type"]) if name in listed else Outcome.SKIPPED for name, one in wanted.items()
+    }
+    return tuple(
+        Resource(
+            stack=stack,
+            logical_id=name,
+            type=wanted[name]["Type"],
+            outcome=outcome,
+            physical_id=listed[name] if outcome is Outcome.CREATED else "",
+        )
+        for name, outcome in outcomes.items()
     )

@@ -1,38 +1,23 @@
-"""CloudFormation models of an EKS cluster and its node groups, over the `eks` and `ec2` backends that moto has.
+"""What moto's CloudFormation lacks for our templates, and nothing beyond it.
 
-Properties go in as the templates write them and come out of the EKS API as EKS would show them. Where moto would
-fill in a default that EKS does not have (instance types beside a launch template, an AMI release of 2021), the field
-stays empty.
-
-CloudFormation models that moto lacks of things that moto's APIs have: each calls the API that CloudFormation would.
-
-The SDK checks the parameters against its own model of the service, and what was made can be read through the API
-afterwards. CloudFormation's names of properties are the API's names of parameters, but for what `_ORDERS` changes.
-
-What moto's CloudFormation lacks for our templates, and nothing beyond it.
-
-Real, in moto's own backends and readable through the APIs afterwards:
-    AWS::EKS::Cluster      in moto's `eks`, with a cluster security group in its `ec2` as EKS makes one
-    AWS::EKS::Nodegroup    in moto's `eks`; what EKS would leave open (instance types, disk, release) stays open
-    AWS::SSM::Parameter    as in moto, but a name is made up where the template gives none
-    AWS::IAM::Role         as in moto, which forgets the managed policies: they are attached, and must exist
-    alarms, schedules, policies of topics and queues, subscriptions, egress rules: through moto's APIs, see `api_models`
+Made by the API call that CloudFormation would make, so that the SDK checks the parameters against its own model of the
+service, and the APIs show what was made:
+    EKS clusters (with a security group of their own, as EKS makes one) and node groups, alarms, schedules and their
+    groups, policies of topics and queues, subscriptions, egress rules
+As in moto, with what it forgets:
+    AWS::SSM::Parameter    a name is made up where the template gives none
+    AWS::IAM::Role         managed policies are attached, and must exist
 
 Recorded only, because moto has no such API: resolved properties are kept and can be listed, nothing checks them and
-nothing acts on them (no Lambda runs, no kubectl, no helm):
-    AWS::EKS::Addon, AWS::EKS::PodIdentityAssociation, AWS::EKS::AccessEntry, AWS::CloudWatch::CompositeAlarm,
-    Custom::AWSCDK-EKS-KubernetesResource, Custom::AWSCDK-EKS-HelmChart
-and one because moto takes it too literally: AWS::S3::BucketPolicy, which moto enforces without its conditions, so that
-"no one without TLS" becomes "no one".
+nothing acts on them (no Lambda runs, no kubectl, no helm): `RECORDED_TYPES`. One of them because moto takes it too
+literally: AWS::S3::BucketPolicy, which moto enforces without its conditions, so that "no one without TLS" becomes "no one".
 
 Absent: every other type that moto does not know. It is kept like a recorded one, so that references to it resolve to
 something that says what it is (`not-modelled-...`), and counts as *not modelled* in every account of the rehearsal.
 Plain moto would leave such a resource out without a word and resolve references to it to nothing.
 
-Importing this changes nothing: `lab.aws.moto_models` puts it in place. The module's name must contain a dot, since moto
-files a model under the second part of its module's name.
-
-Puts our CloudFormation models into moto for a while, and lets it say in one line what it cannot do.
+Importing this changes nothing: `extended_moto` puts it in place for a while. The module's name must contain a dot, since
+moto files a model under the second part of its module's name.
 """
 
 from __future__ import annotations
@@ -40,7 +25,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 from typing import Any
 
 from botocore.exceptions import ClientError, ParamValidationError
@@ -52,324 +38,13 @@ from moto.cloudformation.parsing import ResourceMap, get_model_map
 from moto.core.common_models import CloudFormationModel
 from moto.core.config import default_user_config
 from moto.core.exceptions import ServiceException
-from moto.ec2.models import ec2_backends
-from moto.eks.models import Cluster, Nodegroup, eks_backends
+from moto.eks.models import eks_backends
 from moto.iam.models import Role, iam_backends
 from moto.ssm.models import Parameter
 from moto.utilities.utils import get_partition
 from werkzeug.exceptions import HTTPException
 
 from experiment.finding import Outside
-from lab.aws.accounting import Outcome
-
-
-class EksCluster(CloudFormationModel):
-    """https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-eks-cluster.html"""
-
-    def __init__(self, cluster: Cluster, security_group_id: str) -> None:
-        self.physical_resource_id = cluster.name
-        self._attributes = {
-            "Arn": cluster.arn,
-            "CertificateAuthorityData": cluster.certificate_authority["data"],
-            "ClusterSecurityGroupId": security_group_id,
-            "EncryptionConfigKeyArn": next(
-                (one["provider"]["keyArn"] for one in cluster.encryption_config), ""
-            ),
-            "Endpoint": cluster.endpoint,
-            "Id": cluster.name,
-            "OpenIdConnectIssuerUrl": cluster.identity["oidc"]["issuer"],
-        }
-
-    @staticmethod
-    def cloudformation_name_type() -> str:
-        return "Name"
-
-    @staticmethod
-    def cloudformation_type() -> str:
-        return "AWS::EKS::Cluster"
-
-    @classmethod
-    def has_cfn_attr(cls, attr: str) -> bool:
-        return True
-
-    @classmethod
-    def create_from_cloudformation_json(
-        cls,
-        resource_name: str,
-        cloudformation_json: dict[str, Any],
-        account_id: str,
-        region_name: str,
-        **_: Any,
-    ) -> EksCluster:
-        properties = cloudformation_json["Properties"]
-        network = _camel(properties["ResourcesVpcConfig"])
-        ec2 = ec2_backends[account_id][region_name]
-        network["vpcId"] = ec2.get_subnet(network["subnetIds"][0]).vpc_id
-        group = ec2.create_security_group(
-            f"eks-cluster-sg-{resource_name}", "EKS created security group", vpc_id=network["vpcId"]
-        )
-        network["clusterSecurityGroupId"] = group.id
-        types = _log_types(properties)
-        cluster = eks_backends[account_id][region_name].create_cluster(
-            name=resource_name,
-            role_arn=properties["RoleArn"],
-            resources_vpc_config=network,
-            version=properties.get("Version"),
-            kubernetes_network_config=_camel(properties.get("KubernetesNetworkConfig")),
-            logging={"clusterLogging": [{"types": types, "enabled": True}]} if types else None,
-            tags={tag["Key"]: tag["Value"] for tag in properties.get("Tags", ())},
-            encryption_config=_camel(properties.get("EncryptionConfig")),
-        )
-        return cls(cluster, group.id)
-
-    def get_cfn_attribute(self, attribute: str) -> str:
-        if attribute not in self._attributes:
-            raise ValidationError(message=f"AWS::EKS::Cluster has no attribute {attribute} in the rehearsal")
-        return self._attributes[attribute]
-
-
-class EksNodegroup(CloudFormationModel):
-    """https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-eks-nodegroup.html"""
-
-    def __init__(self, group: Nodegroup) -> None:
-        self.physical_resource_id = f"{group.cluster_name}/{group.nodegroup_name}"
-        self._attributes = {
-            "Arn": group.arn,
-            "ClusterName": group.cluster_name,
-            "Id": self.physical_resource_id,
-            "NodegroupName": group.nodegroup_name,
-        }
-
-    @staticmethod
-    def cloudformation_name_type() -> str:
-        return "NodegroupName"
-
-    @staticmethod
-    def cloudformation_type() -> str:
-        return "AWS::EKS::Nodegroup"
-
-    @classmethod
-    def has_cfn_attr(cls, attr: str) -> bool:
-        return True
-
-    @classmethod
-    def create_from_cloudformation_json(
-        cls,
-        resource_name: str,
-        cloudformation_json: dict[str, Any],
-        account_id: str,
-        region_name: str,
-        **_: Any,
-    ) -> EksNodegroup:
-        properties = cloudformation_json["Properties"]
-        eks = eks_backends[account_id][region_name]
-        group = eks.create_nodegroup(
-            cluster_name=properties["ClusterName"],
-            node_role=properties["NodeRole"],
-            nodegroup_name=resource_name,
-            subnets=properties["Subnets"],
-            scaling_config=_camel(properties.get("ScalingConfig")),
-            disk_size=properties.get("DiskSize"),
-            instance_types=properties.get("InstanceTypes"),
-            ami_type=properties.get("AmiType"),
-            remote_access=_camel(properties.get("RemoteAccess")),
-            labels=properties.get("Labels"),
-            taints=_camel(properties.get("Taints")),
-            tags=properties.get("Tags"),
-            launch_template=_camel(properties.get("LaunchTemplate")),
-            capacity_type=properties.get("CapacityType"),
-            version=properties.get("Version") or eks.describe_cluster(properties["ClusterName"]).version,
-            release_version=properties.get("ReleaseVersion"),
-        )
-        group.update_config = _camel(properties.get("UpdateConfig"))
-        group.node_repair_config = _camel(properties.get("NodeRepairConfig"))
-        _leave_open(group, properties)
-        return cls(group)
-
-    def get_cfn_attribute(self, attribute: str) -> str:
-        if attribute not in self._attributes:
-            raise ValidationError(message=f"AWS::EKS::Nodegroup has no attribute {attribute}")
-        return self._attributes[attribute]
-
-
-def _camel(value: Any) -> Any:
-    """CloudFormation writes `SubnetIds` where the EKS API has `subnetIds`; not for maps whose keys are the user's."""
-    if isinstance(value, dict):
-        return {key[:1].lower() + key[1:]: _camel(one) for key, one in value.items()}
-    return [_camel(one) for one in value] if isinstance(value, list) else value
-
-
-def _log_types(properties: dict[str, Any]) -> list[str]:
-    logging = properties.get("Logging", {}).get("ClusterLogging", {})
-    return [one["Type"] for one in logging.get("EnabledTypes", ())]
-
-
-def _leave_open(group: Nodegroup, properties: dict[str, Any]) -> None:
-    """Take back moto's defaults where EKS has none."""
-    invented = {"release_version": "ReleaseVersion", "remote_access": "RemoteAccess"}
-    if "LaunchTemplate" in properties:
-        invented |= {"instance_types": "InstanceTypes", "disk_size": "DiskSize"}
-    for attribute, name in invented.items():
-        if name not in properties:
-            setattr(group, attribute, None)
-
-
-Properties = Mapping[str, Any]
-ClientOf = Callable[[str, str, str], Any]
-"""Makes a client from the name of a service, an account and a region."""
-_clients: list[ClientOf] = []
-
-
-@contextmanager
-def calling(client_of: ClientOf) -> Iterator[None]:
-    """Let the models call through `client_of` for a while."""
-    _clients.append(client_of)
-    try:
-        yield
-    finally:
-        _clients.remove(client_of)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """How a resource of one type is made."""
-
-    service: str
-    call: str
-    """The client's method."""
-    name: str = ""
-    """Property that names the resource; CloudFormation makes a name up where the template gives none."""
-    physical_id: Callable[[Properties, Mapping[str, Any]], str]
-    """From properties and answer."""
-    arguments: Callable[[Properties], list[Mapping[str, Any]]] = lambda properties: [properties]
-    """Parameters of each call."""
-
-
-def _egress(properties: Properties) -> list[Mapping[str, Any]]:
-    flat = {name: properties[name] for name in ("IpProtocol", "FromPort", "ToPort") if name in properties}
-    where: dict[str, Any] = {}
-    if "CidrIp" in properties:
-        where["IpRanges"] = [{"CidrIp": properties["CidrIp"]}]
-    if "CidrIpv6" in properties:
-        where["Ipv6Ranges"] = [{"CidrIpv6": properties["CidrIpv6"]}]
-    if "DestinationSecurityGroupId" in properties:
-        where["UserIdGroupPairs"] = [{"GroupId": properties["DestinationSecurityGroupId"]}]
-    return [{"GroupId": properties["GroupId"], "IpPermissions": [{**flat, **where}]}]
-
-
-def _topic_policies(properties: Properties) -> list[Mapping[str, Any]]:
-    policy = json.dumps(properties["PolicyDocument"])
-    return [
-        {"TopicArn": topic, "AttributeName": "Policy", "AttributeValue": policy}
-        for topic in properties["Topics"]
-    ]
-
-
-def _queue_policies(properties: Properties) -> list[Mapping[str, Any]]:
-    policy = json.dumps(properties["PolicyDocument"])
-    return [{"QueueUrl": queue, "Attributes": {"Policy": policy}} for queue in properties["Queues"]]
-
-
-_ORDERS: Mapping[str, Order] = {
-    "AWS::CloudWatch::Alarm": Order(
-        service="cloudwatch",
-        call="put_metric_alarm",
-        name="AlarmName",
-        physical_id=lambda p, _: p["AlarmName"],
-    ),
-    "AWS::EC2::SecurityGroupEgress": Order(
-        service="ec2",
-        call="authorize_security_group_egress",
-        physical_id=lambda p, _: f"{p['GroupId']}-egress",
-        arguments=_egress,
-    ),
-    "AWS::SNS::Subscription": Order(
-        service="sns", call="subscribe", physical_id=lambda _, answer: answer["SubscriptionArn"]
-    ),
-    "AWS::SNS::TopicPolicy": Order(
-        service="sns",
-        call="set_topic_attributes",
-        physical_id=lambda p, _: p["Topics"][0],
-        arguments=_topic_policies,
-    ),
-    "AWS::SQS::QueuePolicy": Order(
-        service="sqs",
-        call="set_queue_attributes",
-        physical_id=lambda p, _: p["Queues"][0],
-        arguments=_queue_policies,
-    ),
-    "AWS::Scheduler::Schedule": Order(
-        service="scheduler", call="create_schedule", name="Name", physical_id=lambda p, _: p["Name"]
-    ),
-    "AWS::Scheduler::ScheduleGroup": Order(
-        service="scheduler", call="create_schedule_group", name="Name", physical_id=lambda p, _: p["Name"]
-    ),
-}
-
-
-class ApiModel(CloudFormationModel):
-    """A resource that was made by a call."""
-
-    def __init__(self, resource_type: str, physical_id: str, answer: Mapping[str, Any]) -> None:
-        self.type = resource_type
-        self.physical_resource_id = physical_id
-        self._answer = answer
-
-    @staticmethod
-    def cloudformation_name_type() -> str:
-        return ""
-
-    @staticmethod
-    def cloudformation_type() -> str:
-        return "lab::ApiModel"
-
-    @classmethod
-    def has_cfn_attr(cls, attr: str) -> bool:
-        return True
-
-    def get_cfn_attribute(self, attribute: str) -> str:
-        """`Arn` where the call answered with one."""
-        found = [value for key, value in self._answer.items() if attribute == "Arn" and key.endswith("Arn")]
-        if not found:
-            raise ValidationError(message=f"{self.type} has no attribute {attribute} in the rehearsal")
-        return str(found[0])
-
-
-def _model_of(resource_type: str, order: Order) -> type[CloudFormationModel]:
-    def create_from_cloudformation_json(
-        cls: type[ApiModel],
-        resource_name: str,
-        cloudformation_json: dict[str, Any],
-        account_id: str,
-        region_name: str,
-        **_: Any,
-    ) -> ApiModel:
-        properties = dict(cloudformation_json["Properties"])
-        if order.name:
-            properties.setdefault(order.name, resource_name)
-        answer: Mapping[str, Any] = {}
-        client = _clients[-1](order.service, account_id, region_name)
-        for arguments in order.arguments(properties):
-            try:
-                answer = getattr(client, order.call)(**arguments)
-            except (ClientError, ParamValidationError) as error:
-                raise ValidationError(message=f"{order.call}: {' '.join(str(error).split())}") from error
-        return cls(resource_type, order.physical_id(properties, answer), answer)
-
-    make: Any = create_from_cloudformation_json
-    members = {
-        "__module__": __name__,
-        "cloudformation_type": staticmethod(lambda: resource_type),
-        "cloudformation_name_type": staticmethod(lambda: order.name),
-        "create_from_cloudformation_json": classmethod(make),
-    }
-    return type(f"Api{resource_type.replace('::', '')}", (ApiModel,), members)
-
-
-API_MODELS: Mapping[str, type[CloudFormationModel]] = {
-    resource_type: _model_of(resource_type, order) for resource_type, order in _ORDERS.items()
-}
-
 
 KUBERNETES_RESOURCE = "Custom::AWSCDK-EKS-KubernetesResource"
 HELM_CHART = "Custom::AWSCDK-EKS-HelmChart"
@@ -385,6 +60,26 @@ RECORDED_TYPES = frozenset(
     }
 )
 
+Properties = dict[str, Any]
+Api = Callable[[str], Any]
+"""A client of a service, in the account and region of the stack."""
+ClientOf = Callable[[str, str, str], Any]
+"""The same for a service, an account and a region."""
+Made = tuple[str, Mapping[str, str]]
+"""Physical id, and what `Fn::GetAtt` may ask for."""
+_clients: list[ClientOf] = []
+
+
+class Outcome(Enum):
+    """What became of a resource."""
+
+    CREATED = "created"
+    RECORDED = "recorded"
+    """Its properties are kept; nothing acted on them."""
+    NOT_MODELLED = "not modelled"
+    SKIPPED = "skipped"
+    """Its condition is false: CloudFormation would not create it either."""
+
 
 def outcome_of(resource_type: str) -> Outcome:
     """What can come of a resource of this type, were it created."""
@@ -393,59 +88,195 @@ def outcome_of(resource_type: str) -> Outcome:
     return Outcome.NOT_MODELLED if model_for(resource_type) is Recorded else Outcome.CREATED
 
 
-def recorded(stack_name: str, *, account: str, region: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """(logical id, type, resolved properties) of what a stack left as a record; the server runs in this process."""
-    resources = _resources(stack_name, account, region)
-    for logical_id in resources:
-        resource: Any = resources[logical_id]
+def recorded(stack: str, *, account: str, region: str) -> Iterator[tuple[str, Properties]]:
+    """Type and resolved properties of what a stack left as a record; the server runs in this process."""
+    resources = _resources(stack, account, region)
+    for name in resources:
+        resource: Any = resources[name]
         if isinstance(resource, Recorded):
-            yield logical_id, resource.resource_type, resource.properties
+            yield resource.resource_type, resource.properties
 
 
-def false_conditions(stack_name: str, *, account: str, region: str) -> frozenset[str]:
+def false_conditions(stack: str, *, account: str, region: str) -> frozenset[str]:
     """Names of the template's conditions that do not hold."""
-    resources = _resources(stack_name, account, region)
-    return frozenset(name for name in resources.lazy_condition_map if not resources.lazy_condition_map[name])
+    conditions = _resources(stack, account, region).lazy_condition_map
+    return frozenset(name for name in conditions if not conditions[name])
 
 
-def _resources(stack_name: str, account: str, region: str) -> ResourceMap:
-    resources: ResourceMap = _stack(stack_name, account, region).resource_map
-    return resources
-
-
-def _stack(stack_name: str, account: str, region: str) -> Any:
+def _resources(stack: str, account: str, region: str) -> ResourceMap:
     try:
-        return cloudformation_backends[account][region].get_stack(stack_name)
+        return cloudformation_backends[account][region].get_stack(stack).resource_map
     except ValidationError:
         raise Outside(
-            f"stack {stack_name}: not in this process's moto; records can be read here only, so pass an endpoint "
+            f"stack {stack}: not in this process's moto; records can be read here only, so pass an endpoint "
             "that rehearsal_server() gave in this process"
         ) from None
 
 
-class SsmParameter(CloudFormationModel):
-    """moto's own parameter; moto fails on one without a name, where CloudFormation generates it."""
+def _call(client: Any, method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        answer: dict[str, Any] = getattr(client, method)(**parameters)
+    except (ClientError, ParamValidationError) as error:
+        raise ValidationError(message=f"{method}: {' '.join(str(error).split())}") from error
+    return answer
 
-    @staticmethod
-    def cloudformation_name_type() -> str:
-        return "Name"
 
-    @staticmethod
-    def cloudformation_type() -> str:
-        return "AWS::SSM::Parameter"
+def _arn(answer: Mapping[str, Any]) -> Mapping[str, str]:
+    return next(({"Arn": value} for key, value in answer.items() if key.endswith("Arn")), {})
+
+
+def _alarm(properties: Properties, api: Api) -> Made:
+    _call(api("cloudwatch"), "put_metric_alarm", properties)
+    return properties["AlarmName"], {}
+
+
+def _egress(properties: Properties, api: Api) -> Made:
+    kept = {"IpProtocol", "FromPort", "ToPort"}
+    permission = {name: value for name, value in properties.items() if name in kept}
+    if "CidrIp" in properties:
+        permission["IpRanges"] = [{"CidrIp": properties["CidrIp"]}]
+    if "CidrIpv6" in properties:
+        permission["Ipv6Ranges"] = [{"CidrIpv6": properties["CidrIpv6"]}]
+    if "DestinationSecurityGroupId" in properties:
+        permission["UserIdGroupPairs"] = [{"GroupId": properties["DestinationSecurityGroupId"]}]
+    rule = {"GroupId": properties["GroupId"], "IpPermissions": [permission]}
+    _call(api("ec2"), "authorize_security_group_egress", rule)
+    return f"{properties['GroupId']}-egress", {}
+
+
+def _subscription(properties: Properties, api: Api) -> Made:
+    answer = _call(api("sns"), "subscribe", properties)
+    return answer["SubscriptionArn"], _arn(answer)
+
+
+def _topic_policy(properties: Properties, api: Api) -> Made:
+    policy = {"AttributeName": "Policy", "AttributeValue": json.dumps(properties["PolicyDocument"])}
+    for topic in properties["Topics"]:
+        _call(api("sns"), "set_topic_attributes", {"TopicArn": topic, **policy})
+    return properties["Topics"][0], {}
+
+
+def _queue_policy(properties: Properties, api: Api) -> Made:
+    policy = {"Attributes": {"Policy": json.dumps(properties["PolicyDocument"])}}
+    for queue in properties["Queues"]:
+        _call(api("sqs"), "set_queue_attributes", {"QueueUrl": queue, **policy})
+    return properties["Queues"][0], {}
+
+
+def _schedule(properties: Properties, api: Api) -> Made:
+    return properties["Name"], _arn(_call(api("scheduler"), "create_schedule", properties))
+
+
+def _schedule_group(properties: Properties, api: Api) -> Made:
+    return properties["Name"], _arn(_call(api("scheduler"), "create_schedule_group", properties))
+
+
+def _cluster(properties: Properties, api: Api) -> Made:
+    """https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-eks-cluster.html"""
+    parameters = _as_eks_says(properties)
+    parameters["tags"] = {tag["Key"]: tag["Value"] for tag in properties.get("Tags", ())}
+    if logging := properties.get("Logging"):
+        types = [one["Type"] for one in logging["ClusterLogging"].get("EnabledTypes", ())]
+        parameters["logging"] = {"clusterLogging": [{"types": types, "enabled": True}]}
+    cluster = _call(api("eks"), "create_cluster", parameters)["cluster"]
+    name, ec2 = cluster["name"], api("ec2")
+    subnets = ec2.describe_subnets(SubnetIds=parameters["resourcesVpcConfig"]["subnetIds"][:1])["Subnets"]
+    group = {"GroupName": f"eks-cluster-sg-{name}", "Description": "EKS created security group"}
+    made = ec2.create_security_group(VpcId=subnets[0]["VpcId"], **group)["GroupId"]
+    _, _, _, region, account, _ = cluster["arn"].split(":")
+    network = eks_backends[account][region].describe_cluster(name).resources_vpc_config
+    network |= {"clusterSecurityGroupId": made, "vpcId": subnets[0]["VpcId"]}
+    return name, {
+        "Arn": cluster["arn"],
+        "CertificateAuthorityData": cluster["certificateAuthority"]["data"],
+        "ClusterSecurityGroupId": made,
+        "Endpoint": cluster["endpoint"],
+        "Id": name,
+        "OpenIdConnectIssuerUrl": cluster["identity"]["oidc"]["issuer"],
+    }
+
+
+def _node_group(properties: Properties, api: Api) -> Made:
+    """https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-eks-nodegroup.html"""
+    parameters = _as_eks_says(properties)
+    parameters.pop("forceUpdateEnabled", None)  # for CloudFormation itself, when it updates
+    group = _call(api("eks"), "create_nodegroup", parameters)["nodegroup"]
+    id_ = f"{group['clusterName']}/{group['nodegroupName']}"
+    names = {"ClusterName": group["clusterName"], "NodegroupName": group["nodegroupName"]}
+    return id_, {"Arn": group["nodegroupArn"], "Id": id_, **names}
+
+
+def _as_eks_says(properties: Properties) -> dict[str, Any]:
+    """CloudFormation writes `SubnetIds` where the EKS API has `subnetIds`; not in maps whose keys are the user's."""
+
+    def small(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {f"{key[:1].lower()}{key[1:]}": small(one) for key, one in value.items()}
+        return [small(one) for one in value] if isinstance(value, list) else value
+
+    own = {name: properties[name] for name in ("Labels", "Tags") if name in properties}
+    return {**small(properties), **{name.lower(): value for name, value in own.items()}}
+
+
+_MADE: Mapping[str, tuple[str, Callable[[Properties, Api], Made]]] = {
+    "AWS::CloudWatch::Alarm": ("AlarmName", _alarm),
+    "AWS::EC2::SecurityGroupEgress": ("", _egress),
+    "AWS::EKS::Cluster": ("Name", _cluster),
+    "AWS::EKS::Nodegroup": ("NodegroupName", _node_group),
+    "AWS::SNS::Subscription": ("", _subscription),
+    "AWS::SNS::TopicPolicy": ("", _topic_policy),
+    "AWS::SQS::QueuePolicy": ("", _queue_policy),
+    "AWS::Scheduler::Schedule": ("Name", _schedule),
+    "AWS::Scheduler::ScheduleGroup": ("Name", _schedule_group),
+}
+"""The property that names the resource, for which CloudFormation makes a name up; and what makes the resource."""
+
+
+class ApiModel(CloudFormationModel):
+    """A resource that was made by a call."""
+
+    resource_type, named_by = "lab::ApiModel", ""
+
+    def __init__(self, physical_id: str, attributes: Mapping[str, str]) -> None:
+        self.physical_resource_id = physical_id
+        self._attributes = attributes
+
+    @classmethod
+    def cloudformation_name_type(cls) -> str:
+        return cls.named_by
+
+    @classmethod
+    def cloudformation_type(cls) -> str:
+        return cls.resource_type
 
     @classmethod
     def has_cfn_attr(cls, attr: str) -> bool:
-        return Parameter.has_cfn_attr(attr)
+        return True
 
     @classmethod
     def create_from_cloudformation_json(
-        cls,
-        resource_name: str,
-        cloudformation_json: dict[str, Any],
-        account_id: str,
-        region_name: str,
-        **_: Any,
+        cls, resource_name: str, cloudformation_json: Any, account_id: str, region_name: str, **_: Any
+    ) -> ApiModel:
+        properties = dict(cloudformation_json["Properties"])
+        if cls.named_by:
+            properties.setdefault(cls.named_by, resource_name)
+        make = _MADE[cls.resource_type][1]
+        return cls(*make(properties, lambda service: _clients[-1](service, account_id, region_name)))
+
+    def get_cfn_attribute(self, attribute: str) -> str:
+        if attribute not in self._attributes:
+            raise ValidationError(
+                message=f"{self.resource_type} has no attribute {attribute} in the rehearsal"
+            )
+        return self._attributes[attribute]
+
+
+class SsmParameter(Parameter):
+    """moto's own, which fails on one without a name, where CloudFormation generates it."""
+
+    @classmethod
+    def create_from_cloudformation_json(
+        cls, resource_name: str, cloudformation_json: Any, account_id: str, region_name: str, **_: Any
     ) -> Parameter:
         cloudformation_json["Properties"].setdefault("Name", resource_name)
         return Parameter.create_from_cloudformation_json(
@@ -454,16 +285,11 @@ class SsmParameter(CloudFormationModel):
 
 
 class IamRole(Role):
-    """moto's own role, with the managed policies that its template names: AWS's own, or made before."""
+    """moto's own, with the managed policies that its template names: AWS's own, or made before."""
 
     @classmethod
     def create_from_cloudformation_json(
-        cls,
-        resource_name: str,
-        cloudformation_json: dict[str, Any],
-        account_id: str,
-        region_name: str,
-        **_: Any,
+        cls, resource_name: str, cloudformation_json: Any, account_id: str, region_name: str, **_: Any
     ) -> Role:
         role: Role = Role.create_from_cloudformation_json(
             resource_name, cloudformation_json, account_id, region_name
@@ -477,7 +303,7 @@ class IamRole(Role):
 class Recorded(CloudFormationModel):
     """A resource of which only the resolved properties are kept."""
 
-    def __init__(self, resource_type: str, logical_id: str, properties: Mapping[str, Any]) -> None:
+    def __init__(self, resource_type: str, logical_id: str, properties: Properties) -> None:
         self.resource_type = resource_type
         self.properties = properties
         prefix = "recorded" if resource_type in RECORDED_TYPES else "not-modelled"
@@ -497,12 +323,7 @@ class Recorded(CloudFormationModel):
 
     @classmethod
     def create_from_cloudformation_json(
-        cls,
-        resource_name: str,
-        cloudformation_json: dict[str, Any],
-        account_id: str,
-        region_name: str,
-        **where: Any,
+        cls, resource_name: str, cloudformation_json: Any, account_id: str, region_name: str, **where: Any
     ) -> Recorded:
         return cls(where["ResourceType"], where["LogicalId"], cloudformation_json["Properties"])
 
@@ -510,15 +331,24 @@ class Recorded(CloudFormationModel):
         return f"{self.physical_resource_id}-{attribute}"
 
 
-_MODELLED: Mapping[str, type[CloudFormationModel]] = {
-    **{model.cloudformation_type(): model for model in (EksCluster, EksNodegroup, IamRole, SsmParameter)},
-    **API_MODELS,
+_MODELS: Mapping[str, Any] = {
+    "AWS::IAM::Role": IamRole,
+    "AWS::SSM::Parameter": SsmParameter,
+    **{
+        name: type(
+            f"Api{name.replace('::', '')}",
+            (ApiModel,),
+            {"resource_type": name, "named_by": named_by, "__module__": __name__},
+        )
+        for name, (named_by, _) in _MADE.items()
+    },
 }
 
 
 def model_for(resource_type: str) -> type[CloudFormationModel]:
     """Takes the place of moto's choice, which runs a Lambda function in Docker for every `Custom::` type."""
-    return _MODELLED.get(resource_type) or get_model_map().get(resource_type) or Recorded
+    model: type[CloudFormationModel] | None = _MODELS.get(resource_type) or get_model_map().get(resource_type)
+    return model or Recorded
 
 
 class ResourceRefusedError(CloudFormationError):
@@ -527,62 +357,57 @@ class ResourceRefusedError(CloudFormationError):
     code = "ValidationError"
 
 
-def _naming_the_resource(create: Callable[..., Any]) -> Callable[..., Any]:
-    def create_resource(logical_id: str, resource_json: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        try:
-            return create(logical_id, resource_json, *args, **kwargs)
-        except ResourceRefusedError:
-            raise
-        except Exception as error:
-            reason = getattr(error, "message", "") or getattr(error, "description", "") or repr(error)
-            raise ResourceRefusedError(f"{logical_id} ({resource_json['Type']}): {reason}") from error
-
-    return create_resource
-
-
-def _answering_in_one_line(create: Callable[..., Any]) -> Callable[..., Any]:
-    def create_stack(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return create(*args, **kwargs)
-        except (ServiceException, HTTPException):
-            raise
-        except Exception as error:
-            raise ResourceRefusedError(f"outside its resources: {error!r}") from error
-
-    return create_stack
+def _create_resource(
+    create: Callable[..., Any], logical_id: str, resource: dict[str, Any], *args: Any, **kwargs: Any
+) -> Any:
+    """moto's own, with the resource named in what went wrong."""
+    try:
+        return create(logical_id, resource, *args, **kwargs)
+    except ResourceRefusedError:
+        raise
+    except Exception as error:
+        reason = getattr(error, "message", "") or getattr(error, "description", "") or repr(error)
+        raise ResourceRefusedError(f"{logical_id} ({resource['Type']}): {reason}") from error
 
 
-def _json_first(parse: Callable[[str], dict[str, Any]]) -> Callable[[str], dict[str, Any]]:
+def _create_stack(create: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """moto's own, with an answer of one line whatever went wrong."""
+    try:
+        return create(*args, **kwargs)
+    except (ServiceException, HTTPException):
+        raise
+    except Exception as error:
+        raise ResourceRefusedError(f"outside its resources: {error!r}") from error
+
+
+def _parse_template(parse: Callable[[str], Any], template: str) -> Any:
     """moto reads templates as YAML, which takes seconds where JSON takes milliseconds."""
-
-    def parse_template(template: str) -> dict[str, Any]:
-        try:
-            parsed: dict[str, Any] = json.loads(template)
-        except ValueError:
-            return parse(template)
-        return parsed
-
-    return parse_template
+    try:
+        return json.loads(template)
+    except ValueError:
+        return parse(template)
 
 
 @contextmanager
-def extended_moto() -> Iterator[None]:
-    """Put the extension in place for a while, and AWS's own managed policies with it: moto knows them, and leaves them
-    out unless it is asked."""
-    backend = cloudformation.CloudFormationBackend
-    replaced = (
+def extended_moto(client_of: ClientOf) -> Iterator[None]:
+    """Put the extension in place for a while, its calls going through `client_of`; and AWS's own managed policies with
+    it: moto knows them, and leaves them out unless it is asked."""
+    backend, stack = cloudformation.CloudFormationBackend, cloudformation.Stack
+    create_stack = backend.create_stack
+    replaced: tuple[tuple[Any, str, Any], ...] = (
         (parsing, "resource_class_from_type", model_for),
-        (parsing, "parse_and_create_resource", _naming_the_resource(parsing.parse_and_create_resource)),
-        (backend, "create_stack", _answering_in_one_line(backend.create_stack)),
         (
-            cloudformation.Stack,
-            "parse_template",
-            staticmethod(_json_first(cloudformation.Stack.parse_template)),
+            parsing,
+            "parse_and_create_resource",
+            partial(_create_resource, parsing.parse_and_create_resource),
         ),
+        (backend, "create_stack", lambda *args, **kwargs: _create_stack(create_stack, *args, **kwargs)),
+        (stack, "parse_template", staticmethod(partial(_parse_template, stack.parse_template))),
     )
     originals = [(owner, name, vars(owner)[name]) for owner, name, _ in replaced]
     iam = default_user_config["iam"]
     policies_loaded = iam["load_aws_managed_policies"]
+    _clients.append(client_of)
     try:
         iam["load_aws_managed_policies"] = True
         for owner, name, replacement in replaced:
@@ -592,3 +417,4 @@ def extended_moto() -> Iterator[None]:
         iam["load_aws_managed_policies"] = policies_loaded
         for owner, name, original in originals:
             setattr(owner, name, original)
+        _clients.remove(client_of)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 from threading import Lock
 from typing import Any
 
@@ -23,7 +23,7 @@ from moto.moto_api._internal.models import moto_api_backend
 from moto.server import ThreadedMotoServer
 
 from experiment.finding import Misuse, Outside
-from lab.aws.moto_models import calling, extended_moto
+from lab.aws.moto_models import extended_moto
 
 DEFAULT_ACCOUNT = "123456789012"
 """moto's own: calls without a word about the account land there."""
@@ -44,20 +44,18 @@ def rehearsal_server() -> Iterator[str]:
     requests = logging.getLogger("werkzeug")
     level = requests.level
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+
+    def client_of(service: str, account: str, region: str) -> Any:
+        return client(service, endpoint=address, region=region, account=account)
+
     try:
         requests.setLevel(logging.ERROR)
-        with extended_moto():
+        with extended_moto(client_of):
             moto_api_backend.reset()
             server.start()
             address = f"http://localhost:{server.get_host_and_port()[1]}"
-
-            @cache
-            def client_of(service: str, account: str, region: str) -> Any:
-                return client(service, endpoint=address, region=region, account=account)
-
             try:
-                with calling(client_of):
-                    yield address
+                yield address
             finally:
                 server.stop()
                 moto_api_backend.reset()
@@ -76,6 +74,7 @@ def check_place(*, account: str, region: str) -> None:
         raise Misuse(f"region {region!r}: the SDK knows none of this name; for example {near}")
 
 
+@lru_cache(64)
 def client(service: str, *, endpoint: str, region: str, account: str = DEFAULT_ACCOUNT) -> Any:
     """A boto3 client of this server and no other, whatever the caller's environment says."""
     made = _session().client(
@@ -86,7 +85,11 @@ def client(service: str, *, endpoint: str, region: str, account: str = DEFAULT_A
         aws_secret_access_key=_MADE_UP_KEY,
         config=Config(proxies={}, retries={"total_max_attempts": 1}),
     )
-    made.meta.events.register("before-sign", lambda request, **_: _send_to(account, request))
+
+    def to_the_account(request: Any, **_: Any) -> None:
+        request.headers["x-moto-account-id"] = account
+
+    made.meta.events.register("before-sign", to_the_account)
     return made
 
 
@@ -99,13 +102,12 @@ def _session() -> boto3.Session:
     return boto3.Session(botocore_session=session)
 
 
-def _send_to(account: str, request: Any) -> None:
-    request.headers["x-moto-account-id"] = account
-
-
-def environment(endpoint: str, *, region: str) -> Mapping[str, str]:
-    """What a child process needs to reach the server; see `child_environment` for what it must not have."""
+def child_environment(base: Mapping[str, str], *, endpoint: str, region: str) -> dict[str, str]:
+    """`base` without any AWS setting of its own (profile, token, endpoint of one service), and what a child process needs
+    to reach the server instead.
+    """
     return {
+        **{name: value for name, value in base.items() if not name.startswith("AWS_")},
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": _MADE_UP_KEY,
         "AWS_SECRET_ACCESS_KEY": _MADE_UP_KEY,
@@ -117,9 +119,3 @@ def environment(endpoint: str, *, region: str) -> Mapping[str, str]:
         "NO_PROXY": "localhost,127.0.0.1",
         "no_proxy": "localhost,127.0.0.1",
     }
-
-
-def child_environment(base: Mapping[str, str], *, endpoint: str, region: str) -> dict[str, str]:
-    """`base` without any AWS setting of its own (profile, token, endpoint of one service), plus `environment`."""
-    cleared = {name: value for name, value in base.items() if not name.startswith("AWS_")}
-    return {**cleared, **environment(endpoint, region=region)}

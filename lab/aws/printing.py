@@ -6,8 +6,8 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from lab.aws.accounting import Outcome
-from lab.aws.readback import Cluster, HelmRelease, NodeGroup, ReadBack
+from lab.aws.moto_models import Outcome
+from lab.aws.readback import ReadBack
 from lab.aws.rehearsal import Rehearsal
 
 _COLUMNS = 100
@@ -24,8 +24,7 @@ def account_lines(rehearsal: Rehearsal) -> tuple[str, ...]:
         _shortened(f"Rehearsal of {where}: moto on loopback, nothing on AWS.", _COLUMNS),
         *_stack_lines(rehearsal),
         "Read back:",
-        *_fact_lines(rehearsal.facts),
-        *_role_lines(rehearsal.bounded_roles),
+        *_fact_lines(rehearsal.facts, rehearsal.bounded_roles),
         "What it cannot show:",
         *_limit_lines(rehearsal),
     )
@@ -45,9 +44,9 @@ def _stack_lines(rehearsal: Rehearsal) -> Iterator[str]:
     yield row(f"all {len(rehearsal.stacks)}" + (f" ({left} not shown)" if left else ""), totals)
 
 
-def _fact_lines(facts: ReadBack) -> Iterator[str]:
-    yield from _each("cluster", [_cluster(one) for one in facts.clusters], items=2, lines=2)
-    yield from _each("nodes", [_node_group(one) for one in facts.node_groups], items=2, lines=2)
+def _fact_lines(facts: ReadBack, roles: int) -> Iterator[str]:
+    yield from _each("cluster", facts.clusters, items=2, lines=2)
+    yield from _each("nodes", facts.node_groups, items=2, lines=2)
     yield from _folded("buckets", f"{len(facts.buckets)}: {', '.join(facts.buckets)}", lines=2)
     dashboards = [f"{name}, {len(body):,} characters of body" for name, body in facts.dashboards.items()]
     yield from _folded("dashboards", f"{len(dashboards)}: {'; '.join(dashboards)}", lines=1)
@@ -59,12 +58,9 @@ def _fact_lines(facts: ReadBack) -> Iterator[str]:
     kinds = Counter(str(one.get("kind", "?")) for one in facts.objects)
     text = f"{len(facts.objects)} objects, recorded: {_counted(dict(sorted(kinds.items())))}"
     yield from _folded("manifests", text, lines=3)
-    yield from _each("helm", [_helm_release(one) for one in facts.helm_releases], items=2)
-
-
-def _role_lines(asked: int) -> Iterator[str]:
-    if asked:
-        text = f"{asked} asked: the committed execution policy and boundary, where docs/pipeline.md puts them"
+    yield from _each("helm", tuple(f"{one}, recorded" for one in facts.helm_releases), items=2)
+    if roles:
+        text = f"{roles} asked: the committed execution policy and boundary, where docs/pipeline.md puts them"
         yield from _folded("roles", text, lines=1)
 
 
@@ -89,30 +85,7 @@ def _limit_lines(rehearsal: Rehearsal) -> Iterator[str]:
         yield from _folded("left out", f"stages that a pipeline deploys: {stages}", lines=1)
 
 
-def _cluster(cluster: Cluster) -> str:
-    public = f"public for {', '.join(cluster.public_cidrs) or 'everyone'}" if cluster.public else "not public"
-    private = "private" if cluster.private else "not private"
-    return f"{cluster.name}: Kubernetes {cluster.version}, {public}, {private}"
-
-
-def _node_group(group: NodeGroup) -> str:
-    template = group.launch_template
-    types = (
-        "/".join(group.instance_types) or (template.instance_type if template else "") or "no instance type"
-    )
-    parts = [f"{group.name}: {types}, desired {group.desired} ({group.minimum} to {group.maximum})"]
-    if template and template.network_interfaces:
-        parts.append(f"{template.network_interfaces} network interfaces")
-    parts += [f"taint {taint}" for taint in group.taints]
-    parts += [f"label {key}={value}" for key, value in group.labels.items()]
-    return ", ".join(parts)
-
-
-def _helm_release(one: HelmRelease) -> str:
-    return f"{one.chart} {one.version or '(no version)'} into {one.namespace}, recorded"
-
-
-def _each(label: str, texts: list[str], *, items: int, lines: int = 1) -> Iterator[str]:
+def _each(label: str, texts: tuple[str, ...], *, items: int, lines: int = 1) -> Iterator[str]:
     """As many `lines` for each; beyond so many `items` the rest is counted."""
     if not texts:
         yield from _folded(label, "none", lines=1)

@@ -1,6 +1,5 @@
-"""Deploy a cloud assembly into the loopback server and account for every resource of every template.
-
-What was applied, held against what was reviewed: `manifests/<experiment>/`, but for the placeholders. Pure.
+"""Deploy a cloud assembly into the loopback server, account for every resource of every template, and hold what was
+applied against what was reviewed: `manifests/<experiment>/`, but for the placeholders.
 """
 
 from __future__ import annotations
@@ -20,14 +19,17 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from experiment.difference import differences
 from experiment.finding import Outside
-from lab.aws import moto_models
-from lab.aws.accounting import Outcome, Resource, account_of, create
+from lab.aws.accounting import Resource, account_of, create
 from lab.aws.assembly import Assembly, StackTemplate, read_assembly, stand_in_for_bootstrap
+from lab.aws.moto_models import Outcome, recorded
 from lab.aws.moto_server import DEFAULT_ACCOUNT, check_place, client, rehearsal_server
-from lab.aws.readback import ReadBack, Record, read_back
+from lab.aws.readback import ReadBack, read_back
 from lab.aws.toolkit import BOOTSTRAP_STACK, bootstrap_and_deploy, check_roles, deploy_policies
 
 ClientOf = Callable[[str], Any]
+"""Makes a client from the name of a service."""
+Object = Mapping[str, Any]
+_PLACEHOLDER = re.compile(r"\$\{[A-Z_]+\}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +44,13 @@ class Rehearsal:
     """Stages that a pipeline deploys later: not rehearsed."""
     resources: tuple[Resource, ...]
     facts: ReadBack
-    placeholders: tuple[str, ...]
+    placeholders: tuple[str, ...] = ()
     """`bucket/key` of Lambda code that stood in for the real asset: nothing invokes a function here."""
-    published: tuple[tuple[str, int], ...]
+    published: tuple[tuple[str, int], ...] = ()
     """`bucket/key` of Lambda code that the command line published, and how many bytes of it are there."""
     images: tuple[str, ...]
     """`repository:tag` of container images that the stacks name and that were neither built nor pushed."""
-    bounded_roles: int
+    bounded_roles: int = 0
     """Roles that were asked for their policies and their boundary, after the bootstrap with the command line."""
     unresolved: tuple[str, ...]
     """What moto said it cannot resolve; a property that holds such a reference holds nothing of use."""
@@ -77,37 +79,33 @@ def rehearse(
         for stack in read.stacks:
             create(stack, client_of("cloudformation"))
             resources += account_of(stack, client_of("cloudformation"), account=account, region=region)
-        return _result(
-            read.stacks,
-            read,
-            tuple(resources),
-            client_of,
-            complaints,
-            account=account,
+        return Rehearsal(
             region=region,
+            account=account,
+            stacks=tuple(stack.name for stack in read.stacks),
+            stages=read.stages,
+            resources=tuple(resources),
+            facts=_facts(read.stacks, resources, client_of, account=account, region=region),
             placeholders=placeholders,
             images=read.images,
+            unresolved=tuple(dict.fromkeys(complaints)),
         )
 
 
 def rehearse_with_cdk(
-    *,
-    context: Mapping[str, str],
-    folder: Path,
-    region: str,
-    account: str = DEFAULT_ACCOUNT,
-    endpoint: str | None = None,
-    report: Callable[[str], None] = lambda line: None,
+    *, context: Mapping[str, str], folder: Path, region: str, report: Callable[[str], None]
 ) -> Rehearsal:
     """The committed policies, `cdk bootstrap` with them and `cdk deploy --all` with the pinned command line, then the same
     account, in which the stacks of the policies and of the bootstrap come first. `folder` gets assembly and logs.
 
     Raises what `rehearse` raises.
     """
+    account = DEFAULT_ACCOUNT
     check_place(account=account, region=region)
-    with _listening(endpoint, account=account, region=region) as (client_of, complaints):
+    with _listening(None, account=account, region=region) as (client_of, complaints):
+        cloudformation = client_of("cloudformation")
         report("aws cloudformation deploy --stack-name speculation-policies")
-        policies = deploy_policies(client_of("cloudformation"))
+        policies = deploy_policies(cloudformation)
         deployment = folder / "deployment.yaml"
         deployment.write_text(_deployment_file(policies.boundary, account=account), encoding="utf-8")
         deployed = bootstrap_and_deploy(
@@ -115,36 +113,31 @@ def rehearse_with_cdk(
             deployment=deployment,
             bootstrap_flags=policies.flags,
             folder=folder,
-            endpoint=client_of("cloudformation").meta.endpoint_url,
+            endpoint=cloudformation.meta.endpoint_url,
             account=account,
             region=region,
             report=report,
         )
         read = read_assembly(deployed.assembly, account=account, region=region)
-        toolkit = StackTemplate(
-            name=BOOTSTRAP_STACK,
-            body=deployed.bootstrap_template,
-            template=json.loads(deployed.bootstrap_template),
-            tags={},
-        )
+        body = deployed.bootstrap_template
+        toolkit = StackTemplate(name=BOOTSTRAP_STACK, body=body, template=json.loads(body), tags={})
         stacks = (policies.stack, toolkit, *read.stacks)
-        resources = tuple(
+        resources = [
             one
             for stack in stacks
-            for one in account_of(stack, client_of("cloudformation"), account=account, region=region)
-        )
-        return _result(
-            stacks,
-            read,
-            resources,
-            client_of,
-            complaints,
-            account=account,
+            for one in account_of(stack, cloudformation, account=account, region=region)
+        ]
+        return Rehearsal(
             region=region,
-            placeholders=(),
+            account=account,
+            stacks=tuple(stack.name for stack in stacks),
+            stages=read.stages,
+            resources=tuple(resources),
+            facts=_facts(stacks, resources, client_of, account=account, region=region),
             bounded_roles=check_roles(resources, policies, client_of("iam")),
-            published=_published(read, client_of, account=account, region=region),
+            published=_published(read, client_of("s3"), account=account, region=region),
             images=deployed.images,
+            unresolved=tuple(dict.fromkeys(complaints)),
         )
 
 
@@ -157,43 +150,24 @@ def _deployment_file(boundary: str, *, account: str) -> str:
     )
 
 
-def _published(
-    assembly: Assembly, client_of: ClientOf, *, account: str, region: str
-) -> tuple[tuple[str, int], ...]:
+def _published(assembly: Assembly, s3: Any, *, account: str, region: str) -> tuple[tuple[str, int], ...]:
     """The assets that Lambda functions and layers name, with their sizes; an error where one is not in its bucket."""
     return tuple(
-        (f"{bucket}/{key}", client_of("s3").head_object(Bucket=bucket, Key=key)["ContentLength"])
+        (f"{bucket}/{key}", s3.head_object(Bucket=bucket, Key=key)["ContentLength"])
         for bucket, key in assembly.code_assets(account=account, region=region)
     )
 
 
-def _result(
+def _facts(
     stacks: Sequence[StackTemplate],
-    assembly: Assembly,
-    resources: tuple[Resource, ...],
+    resources: Sequence[Resource],
     client_of: ClientOf,
-    complaints: Sequence[str],
     *,
     account: str,
     region: str,
-    placeholders: tuple[str, ...],
-    images: tuple[str, ...],
-    published: tuple[tuple[str, int], ...] = (),
-    bounded_roles: int = 0,
-) -> Rehearsal:
-    return Rehearsal(
-        region=region,
-        account=account,
-        stacks=tuple(stack.name for stack in stacks),
-        stages=assembly.stages,
-        resources=resources,
-        facts=read_back(resources, _records(stacks, account, region), client_of),
-        placeholders=placeholders,
-        published=published,
-        images=images,
-        bounded_roles=bounded_roles,
-        unresolved=tuple(dict.fromkeys(complaints)),
-    )
+) -> ReadBack:
+    records = [one for stack in stacks for one in recorded(stack.name, account=account, region=region)]
+    return read_back(resources, records, client_of)
 
 
 @contextmanager
@@ -203,46 +177,23 @@ def _listening(
     """A server, a maker of clients for it, and what moto complains of meanwhile."""
     with nullcontext(endpoint) if endpoint else rehearsal_server() as address, _complaints() as complaints:
         try:
-            yield partial(_one_client, {}, endpoint=address, region=region, account=account), complaints
+            yield partial(client, endpoint=address, region=region, account=account), complaints
         except (BotoCoreError, ClientError) as error:
             reason = str(error).partition("\n")[0]
             raise Outside(f"rehearsal server {address}: {reason}; it must be running, and empty") from error
 
 
-def _one_client(made: dict[str, Any], service: str, **where: str) -> Any:
-    if service not in made:
-        made[service] = client(service, **where)
-    return made[service]
-
-
-def _records(stacks: Sequence[StackTemplate], account: str, region: str) -> Iterator[Record]:
-    for stack in stacks:
-        for logical_id, type_, properties in moto_models.recorded(stack.name, account=account, region=region):
-            yield stack.name, logical_id, type_, properties
-
-
-class _Listener(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.heard: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.heard.append(record.getMessage())
-
-
 @contextmanager
 def _complaints() -> Iterator[list[str]]:
     """moto's warnings about templates, which would otherwise go by on stderr."""
-    listener, logger = _Listener(), logging.getLogger("moto")
+    heard: list[str] = []
+    listener, logger = logging.Handler(logging.WARNING), logging.getLogger("moto")
+    listener.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
     logger.addHandler(listener)
     try:
-        yield listener.heard
+        yield heard
     finally:
         logger.removeHandler(listener)
-
-
-Object = Mapping[str, Any]
-_PLACEHOLDER = re.compile(r"\$\{[A-Z_]+\}")
 
 
 def not_as_reviewed(reviewed: Iterable[Object], applied: Iterable[Object]) -> tuple[str, ...]:

@@ -1,15 +1,11 @@
-"""The pinned CDK command line, run against the loopback server: bootstrap, then deploy, exactly as a person would.
+"""The bootstrap as docs/pipeline.md tells it, then the deployment, with the pinned CDK command line as a person would,
+against the loopback server:
 
-    cdk bootstrap aws://ACCOUNT/REGION --cloudformation-execution-policies ... --custom-permissions-boundary ...
+    aws cloudformation deploy --stack-name speculation-policies --template-file infra/bootstrap/policies.yaml ...
+    cdk bootstrap aws://ACCOUNT/REGION --cloudformation-execution-policies ARN --custom-permissions-boundary NAME
     cdk deploy --all --method direct
 
 `--method direct`, because moto loses the exports of a stack that comes from a change set. Docker is stood in for.
-
-The bootstrap as docs/pipeline.md tells it: the committed policies first, then `cdk bootstrap` held to them.
-
-    aws cloudformation deploy --stack-name speculation-policies --template-file infra/bootstrap/policies.yaml ...
-    cdk bootstrap ... --cloudformation-execution-policies ARN --custom-permissions-boundary NAME
-
 Afterwards the roles are asked, through the API, what they carry. moto refuses nobody anything, so that the policies
 suffice is shown by tests/infra/pipeline alone.
 """
@@ -29,8 +25,9 @@ import yaml
 from moto.cloudformation.utils import yaml_tag_constructor
 
 from experiment.finding import Refusal
-from lab.aws.accounting import Outcome, Resource, create
+from lab.aws.accounting import Resource, create
 from lab.aws.assembly import StackTemplate
+from lab.aws.moto_models import Outcome
 from lab.aws.moto_server import child_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +36,13 @@ NPX = ROOT / ".venv" / "bin" / "npx"
 _DOCKER = Path(__file__).resolve().with_name("docker_stand_in")
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _TOLD = 5
+POLICIES = ROOT / "infra" / "bootstrap" / "policies.yaml"
+POLICIES_STACK = "speculation-policies"
+BOOTSTRAP_STACK = "CDKToolkit"
+EXECUTION_ROLE = "CloudFormationExecutionRole"
+"""Logical id in the template of the bootstrap: the role that CloudFormation takes on."""
+_AWS_OWN = ("ReadOnlyAccess", "AWSCloudFormationReadOnlyAccess")
+"""What the bootstrap's roles for looking and deploying carry of AWS's; with the second, nothing can be changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,15 +140,6 @@ def _reason(lines: list[str]) -> str:
     """The line that says what failed, or the last ones where none does."""
     failed = [line.strip() for line in lines if re.search(r"❌|\bfailed:|Error\b", line)]
     return failed[0] if failed else " / ".join(line.strip() for line in lines[-_TOLD:]) or "no output"
-
-
-POLICIES = Path(__file__).resolve().parents[2] / "infra" / "bootstrap" / "policies.yaml"
-POLICIES_STACK = "speculation-policies"
-BOOTSTRAP_STACK = "CDKToolkit"
-EXECUTION_ROLE = "CloudFormationExecutionRole"
-"""Logical id in the template of the bootstrap: the role that CloudFormation takes on."""
-_AWS_OWN = ("ReadOnlyAccess", "AWSCloudFormationReadOnlyAccess")
-"""What the bootstrap's roles for looking and deploying carry of AWS's; with the second, nothing can be changed."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from experiment.finding import Refusal
-from lab.aws.accounting import Outcome, account_for
+from lab.aws.accounting import account_for
+from lab.aws.moto_models import Outcome
 
 TEMPLATE = {
     "Resources": {
@@ -16,38 +17,33 @@ TEMPLATE = {
 }
 
 
-def outcome_of(resource_type: str) -> Outcome:
-    return Outcome.CREATED if resource_type == "AWS::S3::Bucket" else Outcome.NOT_MODELLED
-
-
 def test_every_resource_gets_an_outcome() -> None:
     account = account_for(
         "storage",
         TEMPLATE,
-        listed={"Bucket": "a-bucket", "Policy": "not-modelled-Policy"},
+        listed={"Bucket": "a-bucket", "Policy": "recorded-Policy"},
         false_conditions={"Known"},
-        outcome_of=outcome_of,
     )
     assert {one.logical_id: (one.outcome, one.physical_id) for one in account} == {
         "Bucket": (Outcome.CREATED, "a-bucket"),
-        "Policy": (Outcome.NOT_MODELLED, ""),
+        "Policy": (Outcome.RECORDED, ""),
         "Metadata": (Outcome.SKIPPED, ""),
     }
 
 
 def test_a_missing_resource_fails_whether_modelled_or_not() -> None:
     with pytest.raises(Refusal, match=r"stack storage: .*Bucket \(AWS::S3::Bucket\), Policy") as caught:
-        account_for("storage", TEMPLATE, listed={"Metadata": ""}, false_conditions=(), outcome_of=outcome_of)
+        account_for("storage", TEMPLATE, listed={"Metadata": ""}, false_conditions=())
     assert caught.value.exit_code == 1
 
 
 def test_a_resource_that_nobody_asked_for_fails() -> None:
     listed = {"Bucket": "b", "Policy": "p", "Metadata": "m", "Ghost": "g"}
     with pytest.raises(Refusal, match="there without being asked for: Ghost"):
-        account_for("storage", TEMPLATE, listed=listed, false_conditions=(), outcome_of=outcome_of)
+        account_for("storage", TEMPLATE, listed=listed, false_conditions=())
 
 
 def test_a_resource_whose_condition_is_false_must_not_be_there() -> None:
     listed = {"Bucket": "b", "Policy": "p", "Metadata": "m"}
     with pytest.raises(Refusal, match="there without being asked for: Metadata"):
-        account_for("storage", TEMPLATE, listed=listed, false_conditions={"Known"}, outcome_of=outcome_of)
+        account_for("storage", TEMPLATE, listed=listed, false_conditions={"Known"})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lab.aws.accounting import Outcome, Resource
+from lab.aws.accounting import Resource
+from lab.aws.moto_models import Outcome
 from lab.aws.printing import account_lines
-from lab.aws.readback import AppliedManifest, Cluster, HelmRelease, LaunchTemplate, NodeGroup, ReadBack
+from lab.aws.readback import ReadBack
 from lab.aws.rehearsal import Rehearsal
 
 
@@ -46,35 +47,7 @@ def huge() -> Rehearsal:
     """Thirty stacks, and several of everything else, all with long names."""
     long = "a-very-long-name-that-somebody-thought-would-explain-everything-about-the-thing"
     stacks = tuple(f"{long}-{number}" for number in range(30))
-    template = LaunchTemplate(id="lt-1", instance_type="trn2.48xlarge", network_interfaces=16)
-    group = NodeGroup(
-        name=long,
-        cluster=long,
-        ami_type="AL2023_x86_64_NEURON",
-        capacity_type="ON_DEMAND",
-        desired=0,
-        minimum=0,
-        maximum=1,
-        instance_types=(),
-        labels={long: long},
-        taints=(f"{long}=true:NO_SCHEDULE",) * 3,
-        launch_template=template,
-    )
-    cluster = Cluster(
-        name=long, version="1.35", public=True, private=True, public_cidrs=("203.0.113.0/24",) * 9
-    )
     objects = tuple({"kind": f"{long}{number}"} for number in range(50))
-    manifest = AppliedManifest(stack="s", logical_id="m", cluster=long, objects=objects, prune_label="")
-    release = HelmRelease(
-        stack="s",
-        logical_id="h",
-        release=long,
-        chart=long,
-        repository=long,
-        version="1",
-        namespace=long,
-        values={},
-    )
     return Rehearsal(
         region="ap-southeast-2",
         account="123456789012",
@@ -92,14 +65,14 @@ def huge() -> Rehearsal:
             for outcome in Outcome
         ),
         facts=ReadBack(
-            clusters=(cluster,) * 2,
-            node_groups=(group,) * 3,
+            clusters=(f"{long} {long}",) * 2,
+            node_groups=(f"{long} {long} {long}",) * 3,
             buckets=(long,) * 20,
             dashboards={f"{long}{number}": "{}" for number in range(9)},
             alarms=(long,) * 20,
             schedules={long: long},
-            manifests=(manifest,),
-            helm_releases=(release,) * 3,
+            objects=objects,
+            helm_releases=(long,) * 3,
         ),
         placeholders=("b/k",) * 1000,
         published=(("b/k", 1),) * 1000,

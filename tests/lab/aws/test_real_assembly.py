@@ -17,8 +17,9 @@ from moto.cloudformation.parsing import ResourceMap
 
 from experiment import load
 from infra.naming import container_insights_log_groups, control_plane_log_group
-from lab.aws.accounting import Outcome, account_of, create
+from lab.aws.accounting import account_of, create
 from lab.aws.assembly import read_assembly
+from lab.aws.moto_models import Outcome
 from lab.aws.moto_server import DEFAULT_ACCOUNT, client, rehearsal_server
 from lab.aws.printing import account_lines
 from lab.aws.rehearsal import Rehearsal, not_as_reviewed, rehearse
@@ -66,11 +67,9 @@ def test_neither_eks_nor_what_is_applied_to_it_counts_as_not_modelled(real_rehea
 
 
 def test_the_neuron_nodes_are_there_and_none_of_them_runs(real_rehearsal: Rehearsal) -> None:
-    (neuron,) = [one for one in real_rehearsal.facts.node_groups if "NEURON" in one.ami_type]
-    assert neuron.desired == 0
-    assert neuron.launch_template is not None
-    assert neuron.launch_template.instance_type.startswith("trn2")
-    assert [taint for taint in neuron.taints if taint.startswith("aws.amazon.com/neuron=")]
+    (neuron,) = [one for one in real_rehearsal.facts.node_groups if "taint aws.amazon.com/neuron=" in one]
+    assert ": trn2" in neuron
+    assert ", desired 0 (" in neuron
 
 
 def test_what_is_applied_is_what_was_reviewed(real_rehearsal: Rehearsal) -> None:

@@ -11,13 +11,11 @@ from moto.cloudformation import parsing
 
 from experiment.finding import Misuse, Outside, Refusal
 from lab.aws import moto_models
-from lab.aws.accounting import Outcome
-from lab.aws.readback import LaunchTemplate
+from lab.aws.moto_models import Outcome
 from lab.aws.rehearsal import Rehearsal, rehearse
 from tests.lab.aws.assemblies import (
     CLUSTER,
     DASHBOARD,
-    HELM_VALUES,
     MANIFEST,
     NETWORK,
     REGION,
@@ -66,49 +64,18 @@ def test_a_resource_whose_condition_is_false_is_skipped(rehearsal: Rehearsal) ->
     assert rehearsal.count("network", Outcome.CREATED) == 2
 
 
-def test_recorded_manifests_are_read_back_verbatim(rehearsal: Rehearsal) -> None:
-    first = rehearsal.facts.manifests[0]
-    assert first.objects == MANIFEST
-    assert (first.stack, first.logical_id, first.cluster) == ("workloads", "Applied", "trainium")
-    assert rehearsal.facts.objects[: len(MANIFEST)] == MANIFEST
+def test_recorded_manifests_are_read_back_verbatim_and_with_exports_resolved(rehearsal: Rehearsal) -> None:
+    later = {"kind": "ConfigMap", "data": {"on": "trainium"}}
+    assert rehearsal.facts.objects == (*MANIFEST, later)
 
 
-def test_an_export_reaches_the_inside_of_a_manifest(rehearsal: Rehearsal) -> None:
-    later = rehearsal.facts.manifests[1]
-    assert later.objects == ({"kind": "ConfigMap", "data": {"on": "trainium"}},)
-    assert later.prune_label == "aws.cdk.eks/prune-c8"
-
-
-def test_a_helm_release_is_read_back_with_its_values(rehearsal: Rehearsal) -> None:
-    (release,) = rehearsal.facts.helm_releases
-    assert (release.chart, release.version, release.namespace) == (
-        "neuron-helm-chart",
-        "1.3.0",
-        "kube-system",
+def test_clusters_node_groups_and_charts_are_read_back_in_words(rehearsal: Rehearsal) -> None:
+    assert rehearsal.facts.clusters == ("trainium: Kubernetes 1.35, public for 203.0.113.0/24, private",)
+    assert rehearsal.facts.node_groups == (
+        "trn2: trn2.48xlarge, desired 0 (0 to 1), 16 network interfaces, "
+        "taint aws.amazon.com/neuron=true:NO_SCHEDULE, label example.com/Accelerator=trn2",
     )
-    assert release.values == HELM_VALUES
-
-
-def test_the_cluster_is_read_back_from_the_eks_api(rehearsal: Rehearsal) -> None:
-    (cluster,) = rehearsal.facts.clusters
-    assert (cluster.name, cluster.version) == ("trainium", "1.35")
-    assert (cluster.public, cluster.private, cluster.public_cidrs) == (True, True, ("203.0.113.0/24",))
-
-
-def test_the_node_group_is_read_back_with_its_launch_template(rehearsal: Rehearsal) -> None:
-    (group,) = rehearsal.facts.node_groups
-    assert (group.name, group.cluster, group.ami_type) == ("trn2", "trainium", "AL2023_x86_64_NEURON")
-    assert (group.minimum, group.desired, group.maximum) == (0, 0, 1)
-    assert group.labels == {"example.com/Accelerator": "trn2"}
-    assert group.taints == ("aws.amazon.com/neuron=true:NO_SCHEDULE",)
-    assert group.launch_template is not None
-    assert group.launch_template == LaunchTemplate(
-        id=group.launch_template.id, instance_type="trn2.48xlarge", network_interfaces=16
-    )
-
-
-def test_no_instance_type_is_made_up_beside_a_launch_template(rehearsal: Rehearsal) -> None:
-    assert rehearsal.facts.node_groups[0].instance_types == ()
+    assert rehearsal.facts.helm_releases == ("neuron-helm-chart 1.3.0 into kube-system",)
 
 
 def test_buckets_and_dashboards_are_read_back(rehearsal: Rehearsal) -> None:
