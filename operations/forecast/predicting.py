@@ -16,7 +16,7 @@ from experiment.cost import arm_usd_per_hour
 from experiment.finding import Misuse
 
 if TYPE_CHECKING:
-    from experiment.arms import Arm, Experiment
+    from experiment import Arm, Experiment
     from operations.forecast.step_times import Steps
 
 

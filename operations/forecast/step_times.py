@@ -16,7 +16,7 @@ from experiment.finding import Misuse
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from experiment.arms import Arm
+    from experiment import Arm
     from experiment.catalogue.models import Model
 
 FITTED_STEP_RATIO = 2.11
