@@ -5,9 +5,41 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Protocol
 
-from operations.terminal import carried_out
-from operations.verbs import VERBS
+from operations import forecast, pricing, promotion, rendering, scaling, status, teardown, verification
+from operations.cloud import access
+from operations.console import carried_out
+from operations.preflight import checklist
+from operations.running import launch
+
+
+class Verb(Protocol):
+    """What `python -m operations` calls."""
+
+    HELP: str
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Add the verb's options."""
+
+    def execute(self, options: argparse.Namespace) -> int:
+        """Do it; the exit code."""
+
+
+VERBS: dict[str, Verb] = {
+    "forecast": forecast,
+    "preflight": checklist,
+    "status": status,
+    "scale": scaling,
+    "verify": verification,
+    "cost": pricing,
+    "run": launch,
+    "promote": promotion,
+    "render": rendering,
+    "kubectl": access,
+    "teardown": teardown,
+}
+
 
 EPILOG = (
     "Exit codes: 0 fine, 1 a finding, 2 wrong usage or configuration, 3 AWS, the cluster or a registry could not be "

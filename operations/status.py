@@ -13,9 +13,9 @@ from operations.cloud import cloudformation, kubernetes, markers, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import AwsError
 from operations.cloud.cloudformation import deploy_command
+from operations.console import table
 from operations.options import add_experiment, as_json, aws_of, experiment_of
 from operations.running.state import RunStore
-from operations.table import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

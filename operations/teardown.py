@@ -14,8 +14,8 @@ from operations.cloud import cloudformation, markers, nodegroup
 from operations.cloud.aws import NOT_ALLOWED, AwsError
 from operations.cloud.clock import Clock, SystemClock
 from operations.cloud.cloudformation import TAG
+from operations.console import table
 from operations.options import add_experiment, as_json, aws_of, experiment_of
-from operations.table import table
 
 if TYPE_CHECKING:
     from experiment import Experiment

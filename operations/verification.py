@@ -23,8 +23,8 @@ from experiment.placement import batches, nodes_needed
 from operations.cloud.access import cluster_of
 from operations.cloud.clock import SystemClock
 from operations.cloud.cloudformation import deploy_command
+from operations.console import table
 from operations.options import add_experiment, as_json, aws_of, experiment_of
-from operations.table import table
 
 if TYPE_CHECKING:
     from experiment import Experiment

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from experiment.finding import Finding, Refusal, State
+from operations.console import table
 from operations.options import add_experiment, as_json, aws_of, experiment_of
 from operations.preflight import account, capacity, reach
 from operations.preflight import account as versions
 from operations.preflight.reach import Web
-from operations.table import table
 
 if TYPE_CHECKING:
     from experiment import Experiment

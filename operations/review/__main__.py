@@ -4,17 +4,108 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import io
 import json
+import os
+import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from experiment.finding import Misuse, Refusal
+from experiment.finding import Misuse, Outside, Refusal
+from operations.console import escaped
+from operations.review.effects import Review, compare
 from operations.review.markdown import markdown
-from operations.review.report import Review, compare
-from operations.review.states import check_out, describe
-from operations.terminal import escaped
+
+_SNAPSHOT = "operations/review/snapshot.py"
+"""In every state, for good: a commit that moves it cannot be compared with what was before."""
+_PARTS = ("experiments", "objects", "templates", "delivery", "problems")
+_OF_AN_EXPERIMENT = ("facts", "prompts", "arms", "cost", "undeclared")
+
+
+def check_out(base: str, *, repository: Path, into: Path) -> str:
+    """Put the files of the commit that `base` names into `into`; returns its short hash.
+
+    Raises `Misuse` where git knows no such commit.
+    """
+    commit = _git(repository, ["rev-parse", "--verify", "--quiet", "--short", f"{base}^{{commit}}"])
+    if commit is None:
+        raise Misuse(
+            f"{base}: no commit of this repository; fetch it (git fetch origin), or name another, e.g. origin/main"
+        )
+    name = commit.decode().strip()
+    archive = _git(repository, ["archive", "--format=tar", name])
+    if archive is None:
+        raise Misuse(
+            f"{base}: git cannot read its files; fetch them (git fetch --unshallow), then run this again"
+        )
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(into, filter="data")
+    return name
+
+
+def describe(trees: Mapping[str, Path], *, templates: bool) -> list[dict[str, Any]]:
+    """Snapshots of trees by what they are called, each by its own `snapshot.py`, at once: most of the time is starting.
+
+    Raises `Misuse` for a state that has none, whose code fails, or that tells less than is compared.
+    """
+    for name, tree in trees.items():
+        if not (tree / _SNAPSHOT).is_file():
+            raise Misuse(
+                f"{name}: has no {_SNAPSHOT}, by which a state describes itself; compare with a later commit"
+            )
+    running = [_start(tree, templates=templates) for tree in trees.values()]
+    ended = [process.communicate() for process in running]
+    return [
+        _state(name, out, err, failed=process.returncode != 0)
+        for name, process, (out, err) in zip(trees, running, ended, strict=True)
+    ]
+
+
+def _state(name: str, out: str, err: str, *, failed: bool) -> dict[str, Any]:
+    if failed:
+        last = (err.strip().splitlines() or ["it said nothing"])[-1]
+        raise Misuse(
+            f"{name}: its code does not run with what is installed here ({last}); run scripts/setup, or compare "
+            "with a later commit"
+        )
+    state: dict[str, Any] = json.loads(out)
+    missing = [part for part in _PARTS if part not in state]
+    for experiment in state.get("experiments", {}).values():
+        missing += [part for part in _OF_AN_EXPERIMENT if part not in experiment and part not in missing]
+    if missing:
+        raise Misuse(
+            f"{name}: its {_SNAPSHOT} does not tell {', '.join(missing)}; compare with a later commit, or rebase this "
+            f"tree if {name} is newer"
+        )
+    return state
+
+
+def _start(tree: Path, *, templates: bool) -> subprocess.Popen[str]:
+    # -P: the folder of the program must not stand on the path
+    command = [
+        sys.executable,
+        "-P",
+        str(tree / _SNAPSHOT),
+        str(tree),
+        *(["--templates"] if templates else []),
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.Popen(
+        command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def _git(repository: Path, arguments: list[str]) -> bytes | None:
+    try:
+        ended = subprocess.run(["git", "-C", str(repository), *arguments], capture_output=True, check=False)
+    except OSError as error:
+        raise Outside(f"git: cannot be run ({error.strerror}); install git") from None
+    return None if ended.returncode else ended.stdout
+
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EPILOG = (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from operations.review.arms import ArmReview
-from operations.review.report import Diff, ExperimentReview, Review
+from operations.review.effects import ArmReview, Diff, ExperimentReview, Review
 
 MOST_GRANTS = 12
 """That are shown unfolded."""

@@ -14,7 +14,7 @@ from cdk8s_charts.manifest_file import read
 from experiment.cost import per_hour, run_price
 from experiment.finding import Misuse, Outside, Refusal, State
 from experiment.placement import nodes_needed
-from operations import prices
+from operations import pricing
 from operations.cloud import markers
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import AwsError
@@ -150,7 +150,7 @@ def _plan(experiment: Experiment, held: Held | None, to_compile: int, hours: flo
     """What is ahead, and what it may cost at most."""
     everything = steps(experiment)
     left = remaining(everything, held.state.done if held else ())
-    items = prices.of_running(experiment)
+    items = pricing.of_running(experiment)
     predicted = run_price(experiment, to_compile=to_compile, items=items)
     allowed = hours or round(predicted.hours * 1.5, 2)
     return {

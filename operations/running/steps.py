@@ -12,7 +12,7 @@ from experiment.placement import rounds
 from operations.cloud import nodegroup
 from operations.cloud import nodegroup as run_active
 from operations.cloud.clock import stamp
-from operations.errors import as_line, fault
+from operations.console import as_line, fault
 from operations.running import measuring, preparing
 from operations.running import measuring as quality
 from operations.running import measuring as results

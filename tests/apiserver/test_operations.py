@@ -15,11 +15,10 @@ import pytest
 from cdk8s_charts.manifest_file import read
 from experiment.finding import Refusal, State
 from experiment.schema import Serve
-from operations import verification
+from operations import promotion, verification
 from operations.__main__ import main
 from operations.cloud.aws import Aws
 from operations.cloud.kubernetes import Kubernetes
-from operations.promoting import raising
 from operations.running import job_control
 from operations.running.steps import carry_out
 from tests.apiserver.objects import filled
@@ -164,7 +163,7 @@ def test_status_shows_nodes_claims_and_arms_as_the_cluster_has_them(
 
 def test_a_promotion_lowers_the_loser_and_keeps_the_winner(raised: RealWorld, aws: Aws) -> None:  # noqa: F811
     serve = Serve(arm="qwen-sd-vllm", replicas=1, max_replicas=1, certificate_arn=None, client_cidrs=())
-    changes = raising.raise_winner(raised.experiment, serve, aws)
+    changes = promotion.raise_winner(raised.experiment, serve, aws)
     assert [(change.arm, change.before, change.after) for change in changes] == [
         ("qwen-vllm", 1, 0),
         ("qwen-sd-vllm", 1, 1),

@@ -10,7 +10,7 @@ from typing import Any
 from botocore.awsrequest import AWSResponse
 from moto.core.models import botocore_stubber
 
-from operations.prices import PRICING_REGION
+from operations.pricing import PRICING_REGION
 from tests.operations.clients import REGION, shared_client
 
 BODIES = {

@@ -9,8 +9,8 @@ import pytest
 
 from experiment.finding import Outside
 from operations import __main__ as operations
-from operations.table import table
-from operations.verbs import VERBS
+from operations.__main__ import VERBS
+from operations.console import table
 
 TEXTS = {
     "clears the screen": "\x1b[2J",

@@ -16,7 +16,7 @@ import pytest
 
 from experiment import Experiment
 from infra.deployment_file import KEYS
-from operations import prices
+from operations import pricing
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws, AwsError
 from operations.cloud.cloudformation import deploy_command
@@ -168,7 +168,7 @@ def test_cost_tells_them_when_it_asks_aws(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(prices, "fetch", lambda *_, **__: {})
+    monkeypatch.setattr(pricing, "fetch", lambda *_, **__: {})
     deploy("renamed", OTHER, "cluster")
     given = ("cost", "--prices", str(tmp_path / "prices.json"))
     assert "renamed" not in say(*given)[2]

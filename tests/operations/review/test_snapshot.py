@@ -18,7 +18,7 @@ from cdk8s_charts.manifest_file import texts, write
 from cdk8s_charts.render import render
 from experiment import Experiment, load
 from operations.review import snapshot
-from operations.review.access import template_grants
+from operations.review.rights import template_grants
 from operations.review.snapshot import described, flat, without_hashes
 from tests.conftest import ROOT
 

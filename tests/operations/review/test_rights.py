@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from operations.review.access import template_grants
-from operations.review.cluster_rights import object_grants
 from operations.review.objects import key
+from operations.review.rights import object_grants, template_grants
 
 
 def grants(type_: str, **properties: Any) -> set[str]:

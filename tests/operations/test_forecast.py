@@ -12,8 +12,14 @@ import pytest
 from experiment import Experiment
 from experiment.finding import Misuse
 from operations.__main__ import main
-from operations.forecast.predicting import Evidence, Prediction, predict, repaid_after_million_tokens
-from operations.forecast.step_times import measured, published
+from operations.forecast import (
+    Evidence,
+    Prediction,
+    measured,
+    predict,
+    published,
+    repaid_after_million_tokens,
+)
 from tests.conftest import REFERENCE
 
 ALL = [1.0] * 7

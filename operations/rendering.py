@@ -16,6 +16,7 @@ from operations.options import ROOT, add_experiment, as_json, aws_of, experiment
 if TYPE_CHECKING:
     from experiment import Experiment
 
+
 HELP = "print the reviewed manifests with their placeholders filled: scripts/render ... | kubectl apply -f -"
 _GIVEN = {name for name in PLACEHOLDERS if not name.endswith(TAG)}
 """What somebody must know; what names of Jobs carry follows from it."""

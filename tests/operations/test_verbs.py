@@ -10,8 +10,7 @@ import pytest
 from cdk8s_charts.manifest_file import ManifestFile, texts, write
 from cdk8s_charts.placeholders import with_tags
 from experiment import Experiment
-from operations.__main__ import main
-from operations.verbs import VERBS
+from operations.__main__ import VERBS, main
 from tests.conftest import ROOT
 from tests.operations.conftest import Say
 from tests.operations.world import World

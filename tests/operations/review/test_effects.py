@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from experiment import Experiment
+from operations.review.effects import ExperimentReview, compare
 from operations.review.markdown import markdown
-from operations.review.report import ExperimentReview, compare
 from tests.operations.review.conftest import Edit, State, state_of
 
 PLAIN, SPEC = "qwen-vllm", "qwen-sd-vllm"

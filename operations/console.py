@@ -1,0 +1,122 @@
+"""What a person's terminal gets: text that is shown and not obeyed, tables within 100 columns, any exception as one line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, TextIO
+
+from experiment.finding import InvalidExperiment, Outside, Refusal, printable
+
+_HERE = Path(__file__).resolve().parent.parent
+
+
+def as_line(error: Exception) -> str:
+    """The line of an exception of any kind."""
+    return str(error if isinstance(error, Refusal) else fault(error))
+
+
+def fault(error: BaseException) -> Outside:
+    """An exception that nobody expected, as one line with the place in this project: it is no finding."""
+    what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(": ")
+    if isinstance(error, OSError) and error.strerror:
+        return Outside(
+            f"{error.filename or 'the machine'}: {error.strerror}; make room or correct its permissions"
+        )
+    ours = [
+        f"{Path(frame.filename).relative_to(_HERE)}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(_HERE) and ".venv" not in frame.filename
+    ]
+    place = f" in {ours[-1]}" if ours else ""
+    return Outside(
+        f"{what}{place}: a fault of this program, or an answer that it cannot read; run this again"
+    )
+
+
+class _Escaping:
+    """A stream on which control characters are escaped; line ends stay."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write("\n".join(map(printable, text.split("\n"))))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def escaped() -> Iterator[None]:
+    """As long as it lasts, stdout and stderr escape control characters."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _Escaping(sys.stdout), _Escaping(sys.stderr)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def carried_out(name: str, act: Callable[[], int]) -> int:
+    """The exit code of a command. What stops it is printed, a line for each finding."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    with escaped():
+        try:
+            return act()
+        except InvalidExperiment as error:  # whose lines begin with the file
+            print(error, file=sys.stderr)
+            return error.exit_code
+        except Refusal as error:
+            return _refused(name, error)
+        except KeyboardInterrupt:
+            print(f"{name}: interrupted; it can be run again", file=sys.stderr)
+            return 130
+        except BrokenPipeError:
+            # Whoever read the result has read enough; the interpreter must not complain once more as it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except Exception as error:
+            return _refused(name, fault(error))
+
+
+def _refused(name: str, error: Refusal) -> int:
+    for line in error.lines:
+        print(f"{name}: {line}", file=sys.stderr)
+    return error.exit_code
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+WIDTH = 100
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as needed; the last one is wrapped."""
+    if not rows:
+        return ""
+    rows = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in (headings, *rows)) for column in range(len(headings) - 1)]
+    room = max(24, WIDTH - sum(widths) - 2 * len(widths))
+    lines = []
+    for row in (headings, *rows):
+        first = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
+        indent = " " * len(first)
+        for number, part in enumerate(_wrapped(row[-1], room)):
+            lines.append(f"{first if number == 0 else indent}  {part}".rstrip())
+    return "\n".join(lines)
+
+
+def _wrapped(text: str, room: int) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, room, break_on_hyphens=False) or [""]

@@ -1,0 +1,377 @@
+"""`scripts/deliver VERB`: what the pipeline runs, in its own account (start) and in a stage's VPC (smoke, compile)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cdk8s_charts.manifest_file import read
+from cdk8s_charts.placeholders import PLACEHOLDERS, filled, with_tags
+from experiment.finding import Refusal, State
+from experiment.naming import BENCHMARK_NAME
+from operations.cloud import markers
+from operations.cloud.aws import Aws, AwsError
+from operations.cloud.kubernetes import tools_image
+from operations.console import carried_out
+from operations.options import ROOT, add_experiment, add_json, as_json, aws_of, experiment_of, hours
+from operations.running.steps import finish, or_stop_paying, steps, stop_paying
+from operations.verification import verify
+
+if TYPE_CHECKING:
+    from operations.cloud.clock import Clock
+
+if TYPE_CHECKING:
+    from cdk8s_charts.manifest_file import ManifestFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from experiment import Experiment
+    from operations.cloud.aws import Aws
+    from operations.running.context import Context
+
+if TYPE_CHECKING:
+    from cdk8s_charts.manifest_file import ManifestFile
+    from experiment import Experiment
+
+
+POLL_S = 30
+RENEW = timedelta(minutes=45)
+"""Credentials of an assumed role last an hour, compilation lasts longer."""
+_SESSION = "speculation-delivery"
+
+
+class Starter:
+    """The stage's CodeBuild, seen through the role that may start its projects."""
+
+    def __init__(
+        self,
+        aws: Aws,
+        *,
+        role: str,
+        clock: Clock,
+        say: Callable[[str], None],
+        assumed: Callable[[dict[str, str]], Aws] | None = None,
+    ) -> None:
+        self._aws, self._role, self._clock, self._say = aws, role, clock, say
+        self._assumed = assumed or (lambda credentials: _with(credentials, region=aws.region))
+        self._stage: tuple[datetime, Aws] | None = None
+
+    def run(self, project: str, *, minutes: int) -> str:
+        """Start the project and wait for its end; returns the id of the build.
+
+        Raises `Refusal` when it fails, or does not end in time.
+        """
+        build = self._start(project)
+        self._say(f"{build['id']}: started; log {_log(build)}")
+        until = self._clock.now() + timedelta(minutes=minutes)
+        phase = ""
+        while build["buildStatus"] == "IN_PROGRESS":
+            if self._clock.now() >= until:
+                raise Refusal(
+                    f"{build['id']}: still {phase} after {minutes} minutes; it goes on in its account, and what it started "
+                    "there bills until its own time-out: look at its log, then retry the stage"
+                )
+            self._clock.sleep(POLL_S)
+            build = self._look(build["id"])
+            if build.get("currentPhase", "") != phase:
+                phase = build.get("currentPhase", "")
+                self._say(f"{build['id']}: {phase}")
+        if build["buildStatus"] != "SUCCEEDED":
+            raise Refusal(
+                f"{build['id']}: {build['buildStatus']} ({_why(build)}); read {_log(build)}, then retry the stage"
+            )
+        return str(build["id"])
+
+    def _start(self, project: str) -> dict[str, Any]:
+        try:
+            started: dict[str, Any] = self._builds().start_build(projectName=project)["build"]
+        except AwsError as error:
+            if error.code == "ResourceNotFoundException":
+                raise Refusal(
+                    f"{project}: no such project behind {self._role}; deploy the stage's delivery stack first"
+                ) from None
+            if error.code == "AccountLimitExceededException":
+                raise Refusal(
+                    f"{project}: one build of it is running already; wait for its end, then retry the stage"
+                ) from None
+            raise
+        return started
+
+    def _look(self, build: str) -> dict[str, Any]:
+        found: list[dict[str, Any]] = self._builds().batch_get_builds(ids=[build])["builds"]
+        if not found:
+            raise Refusal(f"{build}: CodeBuild no longer knows it; retry the stage")
+        return found[0]
+
+    def _builds(self) -> Any:
+        now = self._clock.now()
+        if self._stage is None or now - self._stage[0] >= RENEW:
+            answer = self._aws.client("sts").assume_role(RoleArn=self._role, RoleSessionName=_SESSION)
+            self._stage = (now, self._assumed(answer["Credentials"]))
+        return self._stage[1].client("codebuild")
+
+
+def _with(credentials: dict[str, str], *, region: str) -> Aws:
+    def make(service: str) -> Any:
+        import boto3
+        from botocore.config import Config
+
+        retries: Any = {"mode": "adaptive", "total_max_attempts": 8}
+        session = boto3.Session(
+            aws_access_key_id=credentials["AccessKeyId"],
+            aws_secret_access_key=credentials["SecretAccessKey"],
+            aws_session_token=credentials["SessionToken"],
+            region_name=region,
+        )
+        return session.client(service, config=Config(retries=retries, connect_timeout=10, read_timeout=60))
+
+    return Aws(region, make_client=make)
+
+
+def _log(build: dict[str, Any]) -> str:
+    return str(build.get("logs", {}).get("deepLink", "in CloudWatch"))
+
+
+def _why(build: dict[str, Any]) -> str:
+    """The first phase that did not succeed, with what it said."""
+    for phase in build.get("phases", ()):
+        if phase.get("phaseStatus") not in (None, "SUCCEEDED"):
+            said = "; ".join(context.get("message", "") for context in phase.get("contexts", ()))
+            return f"{phase['phaseType']}: {said or phase['phaseStatus']}"
+    return "no phase says why"
+
+
+Object = Mapping[str, Any]
+KINDS = ("ServiceAccount", "ConfigMap", "PersistentVolumeClaim", "Service", "Deployment", "Job", "CronJob")
+"""Of the manifests, what AmazonEKSViewPolicy shows
+(https://docs.aws.amazon.com/eks/latest/userguide/access-policy-permissions.html); the rest was applied with them."""
+_TEMPLATES = {
+    "Deployment": ("spec", "template"),
+    "Job": ("spec", "template"),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+}
+
+
+def findings(files: tuple[ManifestFile, ...], get: Callable[[str, str], Object | None]) -> Iterator[str]:
+    """What is missing, differs or failed, a line each; `get` asks the cluster for a kind and a name."""
+    cron_job = get("CronJob", BENCHMARK_NAME)
+    image = tools_image(cron_job) if cron_job is not None else ""
+    values = dict.fromkeys(PLACEHOLDERS, "") | with_tags({"BENCHMARK_IMAGE": image})
+    for item in (item for file in files for item in file.objects):
+        kind, name = item["kind"], filled(item["metadata"]["name"], values)
+        if kind not in KINDS:
+            continue
+        found = get(kind, name)
+        if found is None:
+            yield f"{kind} {name}: is not in the cluster; deploy the workloads stack"
+            continue
+        yield from _differences(kind, name, item, found)
+        yield from _health(kind, name, found)
+
+
+def _differences(kind: str, name: str, wanted: Object, found: Object) -> Iterator[str]:
+    ours, theirs = (dict(_containers(kind, one)) for one in (wanted, found))
+    for container, image in ours.items():
+        other = theirs.get(container)
+        if "${" in image:
+            image = other or image  # filled in at deployment
+        if image != other:
+            yield f"{kind} {name}: container {container} has {other or 'no image'}, reviewed was {image}; deploy again"
+
+
+def _containers(kind: str, item: Object) -> Iterator[tuple[str, str]]:
+    template: Any = item if kind in _TEMPLATES else {}
+    for key in _TEMPLATES.get(kind, ()):
+        template = template.get(key, {})
+    spec = template.get("spec", {})
+    for container in (*spec.get("initContainers", ()), *spec.get("containers", ())):
+        yield container["name"], container["image"]
+
+
+def _health(kind: str, name: str, found: Object) -> Iterator[str]:
+    status = found.get("status", {})
+    if kind == "Deployment":
+        wanted, available = found["spec"].get("replicas", 1), status.get("availableReplicas", 0)
+        if available < wanted:
+            yield f"Deployment {name}: {available} of {wanted} replicas answer; read scripts/status"
+    for condition in status.get("conditions", ()):
+        if kind == "Job" and (condition["type"], condition["status"]) == ("Failed", "True"):
+            yield f"Job {name}: failed ({condition.get('message', 'it does not say why')}); read scripts/kubectl logs job/{name}"
+    if kind == "PersistentVolumeClaim" and status.get("phase", "Bound") not in ("Bound", "Pending"):
+        yield f"PersistentVolumeClaim {name}: is {status['phase']}; delete it and deploy again"
+
+
+PREPARING = ("arguments", "weights", "nodes", "verify", "compile")
+
+
+def nothing_to_compile(experiment: Experiment, aws: Aws, say: Callable[[str], None]) -> bool:
+    """Whether every arm has its artifact, so that no node has to start for one; those that were marked stale stay."""
+    if not all(markers.has_artifact(experiment, aws, arm) for arm in experiment.served_arms):
+        return False
+    for key in markers.free(experiment, aws):
+        say(f"    artifact {key}: is some arm's again and stays")
+    return True
+
+
+def compile_artifacts(context: Context, *, fresh: bool) -> None:
+    """Fetch, start nodes, prove them, compile; then let the nodes go.
+
+    `fresh`: the run was begun for this, so it ends with it; otherwise it goes back to whoever left it unfinished.
+    Every step makes sure by itself of what is there already. Raises `Refusal`.
+    """
+    try:
+        or_stop_paying(context, lambda: _prepare(context, fresh=fresh))
+    except KeyboardInterrupt:
+        stop_paying(context)
+        raise
+
+
+def _prepare(context: Context, *, fresh: bool) -> str:
+    chosen = [step for step in steps(context.experiment) if step.name in PREPARING]
+    for number, step in enumerate(chosen, start=1):
+        context.say(f"==> {number}/{len(chosen)} {step.title}")
+        context.save(step=step.name, problem="")
+        step.act(context)
+    if context.state.nodes:
+        stop_paying(context)
+    if fresh:
+        return finish(context)
+    context.save(owner="")
+    return ""
+
+
+def prove(context: Context) -> None:
+    """What `scripts/verify` checks. Raises `Refusal` with all that failed, in one line."""
+    found = verify(
+        context.experiment, context.cluster, context.clock, tell=lambda line: context.say(f"    {line}")
+    )
+    bad = [one for one in found if one.state is not State.FINE]
+    context.say(f"    {len(found) - len(bad)} checks passed, {len(bad)} failed")
+    if bad:
+        raise Refusal("; ".join(f"{one.check}, {one.where}: {one.why}; {one.remedy}" for one in bad))
+
+
+EPILOG = (
+    "Exit codes: 0 fine, 1 a finding or a step that failed, 2 wrong usage or configuration, 3 AWS or the cluster could not "
+    "be reached, 130 interrupted."
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out one verb."""
+    options = parser().parse_args(arguments)
+    act = {"start": _start, "smoke": _smoke, "compile": _compile}[options.verb]
+    return carried_out(f"deliver {options.verb}", lambda: act(options))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(prog="scripts/deliver", description=__doc__, epilog=EPILOG)
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
+    start = verbs.add_parser(
+        "start", help="start a build project of a stage's account and wait for it", epilog=EPILOG
+    )
+    start.add_argument("project", metavar="PROJECT", help="e.g. qwen3-32b-smoke")
+    start.add_argument("--region", required=True)
+    start.add_argument(
+        "--role", required=True, metavar="ARN", help="role of the stage's account that may start it"
+    )
+    start.add_argument(
+        "--minutes", type=_minutes, default=60, help="give up waiting after so many (default: 60)"
+    )
+    add_json(start)
+    smoke = verbs.add_parser("smoke", help="is what was reviewed what stands in the cluster?", epilog=EPILOG)
+    compile_ = verbs.add_parser(
+        "compile", help="make every artifact; Trn2 nodes at 0 afterwards", epilog=EPILOG
+    )
+    compile_.add_argument(
+        "--hours", type=hours, default=8.0, metavar="H", help="nodes live so long at most (default: 8)"
+    )
+    for verb in (smoke, compile_):
+        add_experiment(verb)
+        verb.add_argument("--manifests", type=Path, default=ROOT / "manifests", help="default: manifests/")
+    return top
+
+
+def _start(options: argparse.Namespace) -> int:
+    from operations.cloud.aws import Aws
+    from operations.cloud.clock import SystemClock
+
+    starter = Starter(Aws(options.region), role=options.role, clock=SystemClock(), say=_say)
+    build = starter.run(options.project, minutes=options.minutes)
+    print(as_json({"build": build}) if options.json else f"{build}: succeeded")
+    return 0
+
+
+def _smoke(options: argparse.Namespace) -> int:
+    from operations.cloud.access import cluster_of
+
+    experiment, files = _reviewed(options)
+    with cluster_of(experiment, aws_of(experiment, options)) as cluster:
+        found = list(findings(files, cluster.get))
+    if options.json:
+        print(as_json({"experiment": experiment.name, "findings": found}))
+    else:
+        print("\n".join(found) or f"{experiment.name}: stands as it was reviewed")
+    return 1 if found else 0
+
+
+def _compile(options: argparse.Namespace) -> int:
+    from operations.cloud.access import cluster_of
+    from operations.cloud.clock import SystemClock
+    from operations.running.context import Context
+    from operations.running.state import RunStore, claimed, unfinished
+
+    experiment, files = _reviewed(options)
+    aws, clock = aws_of(experiment, options), SystemClock()
+    if nothing_to_compile(experiment, aws, _say):
+        return _compiled(experiment, options, nodes_started=False)
+    store = RunStore(experiment, aws)
+    held = unfinished(experiment, store, now=clock.now(), take_over=False)
+    with cluster_of(experiment, aws) as cluster:
+        context = Context(
+            experiment=experiment,
+            aws=aws,
+            cluster=cluster,
+            clock=clock,
+            store=store,
+            held=claimed(experiment, store, held, now=clock.now()),
+            files=files,
+            hours=options.hours,
+            out=ROOT / "results",
+            say=_say,
+            verify=prove,
+        )
+        compile_artifacts(context, fresh=held is None)
+    return _compiled(experiment, options, nodes_started=True)
+
+
+def _compiled(experiment: Experiment, options: argparse.Namespace, *, nodes_started: bool) -> int:
+    told = {"experiment": experiment.name, "nodes_started": nodes_started}
+    before = "" if nodes_started else " already, so no Trn2 node was started"
+    print(as_json(told) if options.json else f"{experiment.name}: every artifact is complete{before}")
+    return 0
+
+
+def _reviewed(options: argparse.Namespace) -> tuple[Experiment, tuple[ManifestFile, ...]]:
+    experiment = experiment_of(options.experiment, verb="deliver")
+    return experiment, read(experiment, options.manifests)
+
+
+def _minutes(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 36 * 60:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of minutes from 1 to {36 * 60}")
+    return int(text)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

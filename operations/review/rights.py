@@ -1,0 +1,204 @@
+"""Who may do what, on AWS and inside the cluster, taken apart into single grants: a policy that was only written differently shows no difference."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cdk8s_charts.labels import ROLE
+from operations.review.objects import Key, Object, lasting_name
+
+
+def short(value: Any) -> str:
+    """A value with CloudFormation's functions folded into `<Name.Attribute>`."""
+    if isinstance(value, str):
+        return value
+    return _function(value) or json.dumps(_folded(value), sort_keys=True)
+
+
+def _function(value: Any) -> str | None:
+    """What one of the usual functions refers to; `None` for anything else."""
+    if not isinstance(value, dict) or len(value) != 1:
+        return None
+    match next(iter(value.items())):
+        case ("Ref" | "Fn::ImportValue", str(name)):
+            return f"<{name}>"
+        case ("Fn::GetAtt", [str(name), str(attribute)]):
+            return f"<{name}.{attribute}>"
+        case ("Fn::Join", [str(separator), list(parts)]):
+            return separator.join(short(part) for part in parts)
+        case ("Fn::Sub", str(text)):
+            return text
+    return None
+
+
+def _folded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_folded(item) for item in value]
+    if isinstance(value, dict):
+        return _function(value) or {key: _folded(inner) for key, inner in value.items()}
+    return value
+
+
+_POLICIES = {
+    "AWS::IAM::Policy": "PolicyDocument",
+    "AWS::IAM::ManagedPolicy": "PolicyDocument",
+    "AWS::S3::BucketPolicy": "PolicyDocument",
+    "AWS::KMS::Key": "KeyPolicy",
+    "AWS::SQS::QueuePolicy": "PolicyDocument",
+    "AWS::SNS::TopicPolicy": "PolicyDocument",
+    "AWS::ECR::Repository": "RepositoryPolicyText",
+}
+_WHOLE = (
+    "AWS::EKS::AccessEntry",
+    "AWS::EKS::PodIdentityAssociation",
+    "AWS::Lambda::Permission",
+    "AWS::EC2::SecurityGroupIngress",
+    "AWS::EC2::SecurityGroupEgress",
+    "AWS::IAM::InstanceProfile",
+    "AWS::IAM::User",
+    "AWS::IAM::Group",
+    "AWS::IAM::AccessKey",
+    "AWS::IAM::OIDCProvider",
+)
+
+
+def template_grants(templates: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """One line for each thing that somebody may do."""
+    return {
+        f"{stack}: {grant}"
+        for stack, template in templates.items()
+        for name, resource in template.get("Resources", {}).items()
+        for grant in _resource(name, resource)
+    }
+
+
+def _resource(name: str, resource: Mapping[str, Any]) -> Iterator[str]:
+    type_, properties = str(resource["Type"]), resource.get("Properties", {})
+    holder = name
+    if type_ in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
+        holder = ", ".join(short(role) for role in properties.get("Roles", [])) or name
+    if type_ == "AWS::IAM::Role":
+        yield from (
+            f"trust of {name}: {line}" for line in _statements(properties.get("AssumeRolePolicyDocument", {}))
+        )
+        for policy in properties.get("Policies", []):
+            yield from (f"{name}: {line}" for line in _statements(policy["PolicyDocument"]))
+        yield from (f"{name}: managed policy {short(arn)}" for arn in properties.get("ManagedPolicyArns", []))
+        if "PermissionsBoundary" in properties:
+            yield f"{name}: permissions boundary {short(properties['PermissionsBoundary'])}"
+    elif type_ in _POLICIES:
+        yield from (f"{holder}: {line}" for line in _statements(properties.get(_POLICIES[type_], {})))
+    elif type_ in _WHOLE:
+        yield f"{type_.split('::', 1)[1]} {name}: {short(properties)}"
+    elif type_ == "AWS::EC2::SecurityGroup":
+        for direction in ("SecurityGroupIngress", "SecurityGroupEgress"):
+            yield from (f"{name}: {direction} {short(rule)}" for rule in properties.get(direction, []))
+    elif type_ == "AWS::EKS::Cluster":
+        yield f"{name}: endpoint {short(properties.get('ResourcesVpcConfig', {}).get('PublicAccessCidrs', 'private'))}"
+
+
+def _statements(document: Mapping[str, Any]) -> Iterator[str]:
+    for statement in _list(document.get("Statement", [])):
+        actions = _list(statement.get("Action", [])) or [
+            f"everything but {short(statement.get('NotAction'))}"
+        ]
+        resources = _list(statement.get("Resource", [])) or ["-"]
+        if "NotResource" in statement:
+            resources = [f"everything but {short(statement['NotResource'])}"]
+        who = f" by {short(statement['Principal'])}" if "Principal" in statement else ""
+        when = f" when {short(statement['Condition'])}" if statement.get("Condition") else ""
+        for action in actions:
+            for resource in resources:
+                on = "" if resource == "-" else f" on {short(resource)}"
+                yield f"{statement['Effect']} {short(action)}{on}{who}{when}"
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+_TEMPLATES = {
+    "Pod": (),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+    **dict.fromkeys(("DaemonSet", "Deployment", "Job", "StatefulSet"), ("spec", "template")),
+}
+_RULES = {
+    "Role": "rules",
+    "ClusterRole": "rules",
+    "RoleBinding": "subjects",
+    "ClusterRoleBinding": "subjects",
+}
+_HOST = {
+    "hostNetwork": "stand in the network of their node",
+    "hostPID": "see the processes of their node",
+    "hostIPC": "share memory with their node",
+}
+
+
+def object_grants(objects: Mapping[Key, Object]) -> set[str]:
+    """One line for each thing that somebody in the cluster may do."""
+    return {
+        f"{key[1] or 'cluster'}: {_subject(key, item)} {right}"
+        for key, item in objects.items()
+        for right in (*_rules(item), *_pod_rights(item))
+    }
+
+
+def _subject(key: Key, item: Object) -> str:
+    if key[0] == "Deployment" and item["metadata"].get("labels", {}).get(ROLE) == "server":
+        return "servers"
+    return f"{key[0]} {lasting_name(key, item)}"
+
+
+def _rules(item: Object) -> Iterator[str]:
+    kind = item["kind"]
+    if kind in _RULES:
+        of = f" of {short(item['roleRef'])}" if "roleRef" in item else ""
+        yield from (f"{short(rule)}{of}" for rule in item.get(_RULES[kind]) or ())
+    elif kind == "NetworkPolicy":
+        spec = item.get("spec", {})
+        yield f"governs {', '.join(spec.get('policyTypes', ()))} of pods {short(spec.get('podSelector', {}))}"
+        for direction in ("ingress", "egress"):
+            yield from (f"lets {direction} through: {short(rule)}" for rule in spec.get(direction) or ())
+    elif kind == "ServiceAccount" and item.get("automountServiceAccountToken") is not False:
+        yield "gives its token to its pods"
+
+
+def _pod_rights(item: Object) -> Iterator[str]:
+    if item["kind"] not in _TEMPLATES:
+        return
+    template: Any = item
+    for step in _TEMPLATES[item["kind"]]:
+        template = template.get(step, {})
+    spec = template.get("spec", {})
+    yield f"run as service account {spec.get('serviceAccountName', 'default')}"
+    yield from (words for flag, words in _HOST.items() if spec.get(flag))
+    if spec.get("automountServiceAccountToken") is not False:
+        yield "hold a token of the API server"
+    for volume in spec.get("volumes", ()):
+        if "hostPath" in volume:
+            yield f"mount {volume['hostPath'].get('path')} of their node"
+    for container in (*spec.get("initContainers", ()), *spec.get("containers", ())):
+        security = {**spec.get("securityContext", {}), **container.get("securityContext", {})}
+        yield from (f"{right} (container {container['name']})" for right in _beyond_hardened(security))
+
+
+def _beyond_hardened(security: Mapping[str, Any]) -> Iterator[str]:
+    """What a container may do that a hardened one may not
+    (https://kubernetes.io/docs/concepts/security/pod-security-standards/, and a read-only root)."""
+    if security.get("privileged"):
+        yield "are privileged"
+    if security.get("allowPrivilegeEscalation") is not False:
+        yield "may gain privileges"
+    capabilities = security.get("capabilities", {})
+    if "ALL" not in capabilities.get("drop", ()):
+        yield "keep the container runtime's capabilities"
+    yield from (f"have capability {one}" for one in capabilities.get("add", ()))
+    if security.get("runAsNonRoot") is not True and not security.get("runAsUser"):
+        yield "may run as root"
+    if security.get("readOnlyRootFilesystem") is not True:
+        yield "may write their root file system"
+    if security.get("seccompProfile", {}).get("type", "Unconfined") == "Unconfined":
+        yield "have no seccomp profile"

@@ -1,0 +1,347 @@
+"""The pipeline's compilation: once for real on moto and an API server, its ends with steps made for the purpose.
+
+Starting a project in another account, with botocore's Stubber: it checks the shapes of calls and answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cdk8s_charts.manifest_file import ManifestFile
+from cdk8s_charts.placeholders import PLACEHOLDERS, fill, with_tags
+from cdk8s_charts.render import render
+from experiment import Experiment
+from experiment.finding import Refusal
+from experiment.naming import artifact_path
+from operations import delivery
+from operations.cloud.aws import Aws
+from operations.cloud.kubernetes import Kubernetes
+from operations.delivery import KINDS, PREPARING, Starter, compile_artifacts, findings, nothing_to_compile
+from operations.running import steps as engine
+from operations.running.steps import steps
+from tests.operations.api_server import ApiServer
+from tests.operations.clients import stubbed
+from tests.operations.clock import FakeClock
+from tests.operations.running.test_run import Driver
+from tests.operations.world import World
+
+
+@pytest.mark.slow
+def test_every_artifact_is_made_and_no_node_is_left(
+    experiment: Experiment, api: ApiServer, aws: Aws, cluster: Kubernetes, tmp_path: Path
+) -> None:
+    driver = Driver(World(experiment, api), aws, cluster, tmp_path / "results")
+    compile_artifacts(driver.context(), fresh=True)
+    markers = [key for key in driver.world.stored("artifacts") if key.endswith("/COMPLETE")]
+    assert len(markers) == len(driver.world.experiment.arms)
+    assert driver.world.nodes == 0
+    assert driver.verified == 1
+    assert driver.store.current() is None
+    assert [item["spec"]["replicas"] for item in driver.world.api.of("deployments")] == [0, 0]
+
+
+def test_where_every_artifact_is_there_no_node_starts_and_none_is_let_go(
+    experiment: Experiment, account: None, aws: Aws
+) -> None:
+    world = World(experiment, ApiServer())
+    world.deploy()
+    said: list[str] = []
+    assert not nothing_to_compile(experiment, aws, said.append)
+    for arm in experiment.served_arms:
+        world.store("artifacts", f"{artifact_path(arm)}/COMPLETE", {"key": artifact_path(arm)})
+    assert nothing_to_compile(experiment, aws, said.append)
+    assert world.stored("results") == {}, "no run was begun"
+    name = f"qwen3-32b-artifacts-{aws.account}-us-east-2"
+    stale_tag = {"TagSet": [{"Key": "lifecycle", "Value": "stale"}]}
+    key = f"{artifact_path(experiment.baseline)}/COMPLETE"
+    world.client("s3").put_object_tagging(Bucket=name, Key=key, Tagging=stale_tag)
+    assert nothing_to_compile(experiment, aws, said.append)
+    assert world.client("s3").get_object_tagging(Bucket=name, Key=key)["TagSet"] == []
+    assert len(said) == 1
+
+
+class Recorder:
+    """Stands for a run's context: remembers what is saved, and whether it was finished."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+        self.state = SimpleNamespace(nodes=0, id="r", step="compile", off_at="")
+        self.store, self.held = self, "held"
+        self.events: list[str] = []
+        self.faked: list[SimpleNamespace] = []
+
+    def say(self, line: str) -> None:
+        pass
+
+    def save(self, **changes: Any) -> None:
+        self.events += [f"owner {changes['owner']!r}"] if "owner" in changes else []
+
+    def record(self, held: str) -> str:
+        self.events.append(f"finished {held}")
+        return "s3://results/run.json"
+
+    def make_room(self) -> None:
+        pass
+
+
+Act = Callable[[Recorder], None]
+
+
+@pytest.fixture
+def recorder(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """Every step of a run only says its name; starting nodes makes them bill."""
+    made = Recorder(experiment)
+
+    def act(name: str) -> Act:
+        def do(context: Recorder) -> None:
+            context.events.append(name)
+            context.state.nodes = 1 if name == "nodes" else context.state.nodes
+
+        return do
+
+    def off(context: Recorder) -> None:
+        context.events.append("off")
+        context.state.nodes = 0
+
+    made.faked = [
+        SimpleNamespace(name=step.name, title=step.title, act=act(step.name)) for step in steps(experiment)
+    ]
+    monkeypatch.setattr(delivery, "steps", lambda _: made.faked)
+    for module in (delivery, engine):
+        monkeypatch.setattr(module, "stop_paying", off)
+    return made
+
+
+def run(recorder: Recorder, *, fresh: bool) -> None:
+    compile_artifacts(recorder, fresh=fresh)  # type: ignore[arg-type]  # it has what this calls
+
+
+def test_the_steps_up_to_the_artifacts_are_taken_and_no_other(recorder: Recorder) -> None:
+    run(recorder, fresh=True)
+    assert recorder.events == [*PREPARING, "off", "finished held"]
+
+
+@pytest.mark.parametrize("error", [Refusal("out of memory"), KeyboardInterrupt()])
+def test_whatever_ends_it_the_nodes_go(recorder: Recorder, error: BaseException) -> None:
+    def fail(_: Recorder) -> None:
+        raise error
+
+    next(step for step in recorder.faked if step.name == "compile").act = fail
+    with pytest.raises(type(error)):
+        run(recorder, fresh=True)
+    assert "off" in recorder.events
+    assert recorder.events[-1] in ("off", "owner ''"), "and the lock is released, where somebody may go on"
+    assert recorder.state.nodes == 0
+
+
+def test_a_run_that_somebody_left_unfinished_stays_to_be_finished(recorder: Recorder) -> None:
+    run(recorder, fresh=False)
+    assert recorder.events[-1] == "owner ''"
+    assert "finished held" not in recorder.events
+
+
+Objects = dict[tuple[str, str], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def files(reference: Experiment) -> tuple[ManifestFile, ...]:
+    return render(reference)
+
+
+@pytest.fixture
+def standing(files: tuple[ManifestFile, ...]) -> Objects:
+    """What stands after a deployment."""
+    values = dict.fromkeys(PLACEHOLDERS, "x") | with_tags({"BENCHMARK_IMAGE": "example.org/tools:1"})
+    items = (item for file in files for item in fill(file.objects, values))
+    return {(item["kind"], item["metadata"]["name"]): item for item in items}
+
+
+def found(files: tuple[ManifestFile, ...], standing: Mapping[tuple[str, str], Any]) -> list[str]:
+    return list(findings(files, lambda kind, name: standing.get((kind, name))))
+
+
+def test_what_stands_as_reviewed_is_fine(files: tuple[ManifestFile, ...], standing: Objects) -> None:
+    assert found(files, standing) == []
+
+
+def test_every_object_that_may_be_seen_is_asked_for(files: tuple[ManifestFile, ...]) -> None:
+    missing = found(files, {})
+    expected = [item for file in files for item in file.objects if item["kind"] in KINDS]
+    assert len(missing) == len(expected) > 5
+    assert all("is not in the cluster; deploy the workloads stack" in line for line in missing)
+
+
+def test_another_image_than_the_reviewed_one_is_named(
+    files: tuple[ManifestFile, ...], standing: Objects
+) -> None:
+    pod = standing["Deployment", "qwen-vllm"]["spec"]["template"]["spec"]
+    pod["containers"][0]["image"] = "example.org/other:1"
+    (line,) = found(files, standing)
+    assert line.startswith(
+        "Deployment qwen-vllm: container vllm has example.org/other:1, reviewed was public.ecr.aws/"
+    )
+
+
+def test_jobs_of_an_earlier_image_do_not_count_as_those_of_this_one(
+    files: tuple[ManifestFile, ...], standing: Objects
+) -> None:
+    pod = standing["CronJob", "qwen-llmperf"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    pod["containers"][0]["image"] = "example.org/tools:2"
+    lines = found(files, standing)
+    jobs = [item for file in files for item in file.objects if item["kind"] == "Job"]
+    of_the_image = [job for job in jobs if "${BENCHMARK_IMAGE_TAG}" in job["metadata"]["name"]]
+    assert len(lines) == len(of_the_image) > 0
+    assert all(line.startswith("Job ") and "is not in the cluster" in line for line in lines)
+
+
+def test_replicas_that_do_not_answer_and_jobs_that_failed_are_named(
+    files: tuple[ManifestFile, ...], standing: Objects
+) -> None:
+    standing["Deployment", "qwen-vllm"]["spec"]["replicas"] = 1
+    job = next((item for (kind, _), item in standing.items() if kind == "Job"), None)
+    assert job is not None
+    job["status"] = {"conditions": [{"type": "Failed", "status": "True", "message": "backoff"}]}
+    lines = found(files, standing)
+    assert "Deployment qwen-vllm: 0 of 1 replicas answer; read scripts/status" in lines
+    assert any(line.startswith(f"Job {job['metadata']['name']}: failed (backoff)") for line in lines)
+
+
+ROLE = "arn:aws:iam::444455556666:role/qwen3-32b-us-east-2-delivery-start"
+REGION = "us-east-2"
+ID = "qwen3-32b-compile:1"
+KEYS = {"AccessKeyId": "ASIAIOSFODNN7EXAMPLE", "SecretAccessKey": "made-up", "SessionToken": "made-up"}
+
+
+class Stage:
+    """STS and CodeBuild, answering as told."""
+
+    def __init__(self) -> None:
+        made = {name: stubbed(name) for name in ("sts", "codebuild")}
+        self.clients = {name: client for name, (client, _) in made.items()}
+        self.stubs = {name: stub for name, (_, stub) in made.items()}
+        self.said: list[str] = []
+        self.clock = FakeClock()
+        self.assumptions = 0
+
+    def admit(self, times: int = 1) -> None:
+        credentials = {**KEYS, "Expiration": datetime(2026, 4, 1, 1, tzinfo=UTC)}
+        for _ in range(times):
+            self.stubs["sts"].add_response(
+                "assume_role",
+                {"Credentials": credentials},
+                {"RoleArn": ROLE, "RoleSessionName": "speculation-delivery"},
+            )
+
+    def start(self, **build: Any) -> None:
+        self.stubs["codebuild"].add_response(
+            "start_build", {"build": _build(**build)}, {"projectName": "compile"}
+        )
+
+    def look(self, **build: Any) -> None:
+        self.stubs["codebuild"].add_response("batch_get_builds", {"builds": [_build(**build)]}, {"ids": [ID]})
+
+    def run(self, minutes: int = 60) -> str:
+        def assumed(credentials: dict[str, str]) -> Aws:
+            self.assumptions += 1
+            assert credentials["SessionToken"] == KEYS["SessionToken"]
+            return Aws(REGION, make_client=self.clients.__getitem__)
+
+        aws = Aws(REGION, make_client=self.clients.__getitem__)
+        starter = Starter(aws, role=ROLE, clock=self.clock, say=self.said.append, assumed=assumed)
+        return starter.run("compile", minutes=minutes)
+
+    def done(self) -> None:
+        for stub in self.stubs.values():
+            stub.assert_no_pending_responses()
+
+
+def _build(**build: Any) -> dict[str, Any]:
+    return {
+        "id": ID,
+        "buildStatus": "IN_PROGRESS",
+        "logs": {"deepLink": "https://console.example/log"},
+        **build,
+    }
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_a_build_that_succeeds_is_waited_for(stage: Stage) -> None:
+    stage.admit()
+    stage.start()
+    stage.look(currentPhase="BUILD")
+    stage.look(currentPhase="BUILD")
+    stage.look(currentPhase="COMPLETED", buildStatus="SUCCEEDED")
+    assert stage.run() == ID
+    assert stage.said == [
+        f"{ID}: started; log https://console.example/log",
+        f"{ID}: BUILD",
+        f"{ID}: COMPLETED",
+    ]
+    stage.done()
+
+
+def test_the_role_is_assumed_again_before_its_hour_is_over(stage: Stage) -> None:
+    stage.admit(times=3)
+    stage.start()
+    for _ in range(2 * 100):  # half-minutes
+        stage.look()
+    stage.look(buildStatus="SUCCEEDED")
+    stage.run(minutes=480)
+    assert stage.assumptions == 3
+    stage.done()
+
+
+def test_a_build_that_fails_gives_its_phase_and_its_log_in_one_line(stage: Stage) -> None:
+    stage.admit()
+    stage.start()
+    phases = [
+        {"phaseType": "INSTALL", "phaseStatus": "SUCCEEDED"},
+        {"phaseType": "BUILD", "phaseStatus": "FAILED", "contexts": [{"message": "exit status 1"}]},
+    ]
+    stage.look(buildStatus="FAILED", phases=phases)
+    with pytest.raises(Refusal, match=r"FAILED \(BUILD: exit status 1\); read https://console") as caught:
+        stage.run()
+    assert "\n" not in str(caught.value)
+
+
+def test_waiting_ends_and_says_what_goes_on(stage: Stage) -> None:
+    stage.admit()
+    stage.start()
+    for _ in range(4):
+        stage.look(currentPhase="BUILD")
+    with pytest.raises(Refusal, match="still BUILD after 2 minutes; it goes on in its account"):
+        stage.run(minutes=2)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("ResourceNotFoundException", "no such project behind .*; deploy the stage's delivery stack first"),
+        ("AccountLimitExceededException", "one build of it is running already; wait"),
+    ],
+)
+def test_a_project_that_cannot_be_started_is_told_with_the_remedy(
+    stage: Stage, code: str, words: str
+) -> None:
+    stage.admit()
+    stage.stubs["codebuild"].add_client_error("start_build", code, "no")
+    with pytest.raises(Refusal, match=words):
+        stage.run()
+
+
+def test_a_role_that_may_not_be_assumed_ends_in_one_line(stage: Stage) -> None:
+    stage.stubs["sts"].add_client_error("assume_role", "AccessDenied", "not authorized", http_status_code=403)
+    with pytest.raises(Refusal) as caught:
+        stage.run()
+    assert caught.value.exit_code == 3
+    assert "\n" not in str(caught.value)
