@@ -99,6 +99,3 @@ def counts(file: ExpandedFile) -> Iterator[Finding]:
             f"use 1 to {len(cluster.availability_zones)}",
             rests_on=("cluster.availability_zones",),
         )
-
-
-RULES = (purchase, end, counts)

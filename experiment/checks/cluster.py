@@ -114,6 +114,3 @@ def admin_access(file: ExpandedFile) -> Iterator[Finding]:
     path, cidrs = "cluster.admin_cidrs", file.cluster.admin_cidrs
     yield from own_networks(path, cidrs, opens="the cluster's endpoint")
     yield from public_networks(path, cidrs)
-
-
-RULES = (kubernetes_version, node_driver, zones, admin_access)

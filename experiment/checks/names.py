@@ -127,6 +127,3 @@ def _known(path: str, name: str, catalogue: Iterable[str], what: str) -> Iterato
         close = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"
         yield Finding(path, name, f"is no {what} of the catalogue", hint)
-
-
-RULES = (catalogue_names, repositories, dns_labels, distinct_arms, own_namespace)

@@ -112,6 +112,3 @@ def _smaller(target: Model) -> str:
         if fitting
         else "the catalogue has none"
     )
-
-
-RULES = (same_tokenizer, smaller_draft, head_or_model, medusa_heads)

@@ -194,6 +194,3 @@ def artifact_source(file: ExpandedFile) -> Iterator[Finding]:
                 "use `scratch`",
                 rests_on=(path,),
             )
-
-
-RULES = (groups, cores, memory, context_length, runtime_fits, claims, artifact_source)

@@ -128,6 +128,3 @@ def _batch_only(file: ExpandedFile, arm: SingleArm) -> bool:
     runtime = RUNTIMES.get(arm.runtime or file.runtime)
     mode = runtime.modes.get(arm.speculation.mode) if runtime and arm.speculation else None
     return mode is not None and mode.batch_only
-
-
-RULES = (served_arm, replicas, bounds, certificate, callers)

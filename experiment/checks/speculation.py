@@ -167,6 +167,3 @@ def trained_window(file: ExpandedFile) -> Iterator[Finding]:
                 "use one number for it: the length of its trained block less one",
                 rests_on=(f"{known.path}.num_speculative_tokens", f"{arm.path}.mode", arm.runtime_path),
             )
-
-
-RULES = (comparable_arms, reachable_modes, one_at_a_time, window, trained_window)

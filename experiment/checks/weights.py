@@ -39,6 +39,3 @@ def tokens(file: ExpandedFile) -> Iterator[Finding]:
                 rests_on=("weights",),
             )
             return
-
-
-RULES = (tokens,)

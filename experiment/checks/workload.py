@@ -169,6 +169,3 @@ def quality_in_a_cluster(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> It
             "remove the section",
             rests_on=("runtime",),
         )
-
-
-RULES = (lengths, plan_size, sampling, thinking, every_prompt_asked, distinct_levels, quality_in_a_cluster)
