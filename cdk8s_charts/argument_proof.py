@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import jobs, pod, sizes
 from cdk8s_charts.command import compile_argv, compile_environment, serve_argv
-from cdk8s_charts.labels import labels
 from cdk8s_charts.lift import config_map, content_suffix
-from experiment.naming import SERVING_ACCOUNT, arguments_job
-from experiment.neuron_config import compile_config
+from experiment.compilation import compile_config
+from experiment.naming import SERVING_ACCOUNT, arguments_job, labels
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
-    from experiment.catalogue.abilities import Runtime
+    from experiment.catalogue.runtimes import Runtime
 
 CONTAINER = "arguments"
 PROGRAM = "in_image.py"

@@ -14,7 +14,7 @@ from cdk8s_charts.command import (
     compiled_path,
     weights_path,
 )
-from experiment.artifact import artifact_key
+from experiment.compilation import artifact_key
 from experiment.naming import COMPLETE, artifact_path
 
 if TYPE_CHECKING:

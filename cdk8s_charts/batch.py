@@ -21,10 +21,9 @@ from cdk8s_charts.batch_command import (
 from cdk8s_charts.command import CHECKPOINTS_MOUNT, SCRATCH_MOUNT, weights_path
 from cdk8s_charts.compiling import DEADLINE_S
 from cdk8s_charts.fetching import checkpoint_address
-from cdk8s_charts.labels import batch_of, labels
 from cdk8s_charts.lift import config_map, content_suffix
 from cdk8s_charts.storage import claim_name
-from experiment.naming import COMPILE_ACCOUNT
+from experiment.naming import COMPILE_ACCOUNT, batch_of, labels
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment, Prompt

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from cdk8s_charts.command import compiled_path, weights_path
 from cdk8s_charts.dialects.paths import SCRATCH_MOUNT
-from experiment.medusa import SPECULATION_LENGTH, tree
-from experiment.neuron_config import compiler_environment
+from experiment.compilation import SPECULATION_LENGTH, compiler_environment, tree
 
 if TYPE_CHECKING:
     from experiment.arms import Arm

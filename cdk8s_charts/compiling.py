@@ -17,17 +17,16 @@ from cdk8s_charts.command import (
     compiled_path,
 )
 from cdk8s_charts.fetching import checkpoint_address
-from cdk8s_charts.labels import batch_of
 from cdk8s_charts.storage import claim_name
-from experiment.artifact import artifact_inputs, artifact_key
+from experiment.compilation import TREATED_KEYS, artifact_inputs, artifact_key
 from experiment.naming import (
     ACCOUNT_PLACEHOLDER,
     COMPILE_ACCOUNT,
     artifact_path,
+    batch_of,
     bucket,
     compile_job,
 )
-from experiment.neuron_config import TREATED_KEYS
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment

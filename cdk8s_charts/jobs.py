@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import pod
-from cdk8s_charts.labels import BATCH, STEP, labels
 from cdk8s_charts.lift import content_suffix, kubernetes_object
 from cdk8s_charts.placeholders import tags
 from cdk8s_charts.priority import JOBS, priority_name
+from experiment.naming import BATCH, STEP, labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from experiment.digest import digest
+from experiment.arms import digest
 from experiment.finding import Misuse
 
 if TYPE_CHECKING:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import pod
-from cdk8s_charts.labels import labels
 from cdk8s_charts.lift import kubernetes_object
 from cdk8s_charts.priority import MEASURING, priority_name
-from experiment.naming import BENCHMARK_ACCOUNT
+from experiment.naming import BENCHMARK_ACCOUNT, labels
 
 if TYPE_CHECKING:
     from experiment.arms import Experiment

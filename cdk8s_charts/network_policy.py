@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.labels import NAME, PART_OF, ROLE
 from cdk8s_charts.lift import kubernetes_object
-from experiment.naming import AUTOSCALER_NAMESPACE, AUTOSCALER_OPERATOR, SERVICE_PORT
+from experiment.naming import AUTOSCALER_NAMESPACE, AUTOSCALER_OPERATOR, NAME, PART_OF, ROLE, SERVICE_PORT
 
 if TYPE_CHECKING:
     from experiment.arms import Experiment

@@ -6,9 +6,9 @@ import json
 import re
 from typing import Any
 
-from cdk8s_charts.labels import ARTIFACT_KEY, BATCH, NAME
+from experiment.compilation import TREATED_KEYS
 from experiment.difference import differences
-from experiment.neuron_config import TREATED_KEYS
+from experiment.naming import ARTIFACT_KEY, BATCH, NAME
 
 _POD = r"spec\.template\.spec\."
 _SERVER = _POD + r"containers\[vllm\]\."

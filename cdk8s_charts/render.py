@@ -16,11 +16,10 @@ from cdk8s_charts import (
     network_policy,
     verifying,
 )
-from cdk8s_charts.labels import LAB_ONLY, LAB_ONLY_TEXT
 from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.promoted import promoted_objects
 from cdk8s_charts.serving import arm_objects
-from experiment.naming import BENCHMARK_NAME, LMEVAL_NAME
+from experiment.naming import BENCHMARK_NAME, LAB_ONLY, LAB_ONLY_TEXT, LMEVAL_NAME
 
 if TYPE_CHECKING:
     from experiment.arms import Experiment

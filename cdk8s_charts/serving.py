@@ -14,13 +14,21 @@ from cdk8s_charts import compiling, pod, sizes
 from cdk8s_charts.allocation import hold_devices
 from cdk8s_charts.artifacts import add_sources
 from cdk8s_charts.command import serve_argv, serve_environment
-from cdk8s_charts.labels import ARTIFACT_KEY, BATCH, NAME, batch_of, labels
 from cdk8s_charts.lift import authored, kubernetes_object
 from cdk8s_charts.priority import SERVING, priority_name
 from cdk8s_charts.probes import LOAD_BUDGET_S, add_drain, add_probes
 from cdk8s_charts.storage import claim_name, stores
-from experiment.artifact import artifact_key
-from experiment.naming import SERVICE_PORT, SERVING_ACCOUNT, namespace
+from experiment.compilation import artifact_key
+from experiment.naming import (
+    ARTIFACT_KEY,
+    BATCH,
+    NAME,
+    SERVICE_PORT,
+    SERVING_ACCOUNT,
+    batch_of,
+    labels,
+    namespace,
+)
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 from cdk8s_charts import pod, sizes
 from cdk8s_charts.allocation import hold_devices
 from cdk8s_charts.command import ARTIFACTS_MOUNT, CHECKPOINTS_MOUNT, SCRATCH_MOUNT
-from cdk8s_charts.labels import labels
 from cdk8s_charts.lift import config_map, content_suffix, kubernetes_object
 from cdk8s_charts.measuring import UNUSED_SCHEDULE
 from cdk8s_charts.priority import JOBS, priority_name
 from cdk8s_charts.storage import claim_name
-from experiment.naming import SERVING_ACCOUNT
+from experiment.naming import SERVING_ACCOUNT, labels
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 from experiment import InvalidExperiment, load
-from experiment.report import as_json
-from experiment.report_text import as_text
+from experiment.description import as_json, as_text
 
 
 def main(argv: list[str] | None = None) -> int:

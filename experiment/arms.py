@@ -1,25 +1,35 @@
 """What an experiment means with the catalogue at hand: arms with models, runtime and instance type. Frozen.
 
 What needs no catalogue is read as the file was validated (`schema`).
+
+A fingerprint of a resolved experiment: two files that mean the same have the same one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
 
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import described
 from experiment.catalogue.node_images import serving_image
 from experiment.catalogue.runtimes import RUNTIMES
-from experiment.schema import Serving
+from experiment.model import Serving
 
 if TYPE_CHECKING:
     from experiment.catalogue.instances import Instance
     from experiment.catalogue.models import Model
     from experiment.catalogue.node_images import NodeImage
     from experiment.catalogue.runtimes import Runtime
-    from experiment.schema import Benchmark, Cluster, ExpandedFile, ModelReference, Serve, SingleArm
+    from experiment.model import Benchmark, Cluster, ExpandedFile, ModelReference, Serve, SingleArm
+
+if TYPE_CHECKING:
+    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,3 +237,26 @@ def _weights(reference: ModelReference) -> Weights:
     model = described(reference)
     assert model is not None, "checked before"
     return Weights(model=model, revision=reference.revision)
+
+
+def digest(experiment: Experiment) -> str:
+    """SHA-256, hexadecimal, of everything that the experiment resolves to, catalogue facts included."""
+    plain = _plain(experiment)
+    plain["cluster"]["instance"] = _plain(experiment.instance)
+    plain["benchmark"]["slo"] = list(experiment.benchmark.objectives.items())
+    canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, BaseModel):
+        value = dict(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, frozenset):
+        return sorted(map(str, value))
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value

@@ -9,10 +9,9 @@ import yaml
 
 from experiment import checks
 from experiment.arms import Experiment, resolve
-from experiment.files import UnreadableFile, whole_text
 from experiment.finding import Finding, InvalidExperiment
+from experiment.parsing import UnreadableFile, read, whole_text
 from experiment.prompts import read_prompts
-from experiment.structure import read
 from experiment.sweeps import expand
 
 _LARGEST_BYTES = 2**20

@@ -1,4 +1,4 @@
-"""Names that stacks, manifests and scripts must agree on, made in one place from the experiment."""
+"""Names and labels that stacks, manifests and scripts must agree on, made in one place from the experiment."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
-from experiment.artifact import artifact_key
+from experiment.compilation import artifact_key
+from experiment.placement import place
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment, Weights
-    from experiment.catalogue.abilities import Runtime
+    from experiment.catalogue.runtimes import Runtime
+
+if TYPE_CHECKING:
+    from experiment.arms import Experiment
+
+if TYPE_CHECKING:
+    from experiment.arms import Arm, Experiment
+
 
 ACCOUNT_PLACEHOLDER = "${AWS_ACCOUNT}"
 """Stands for the account id in rendered manifests; filled at deploy time."""
@@ -165,3 +173,71 @@ def slug(text: str) -> str:
 def _hashed(kind: str, what: str, content: str) -> str:
     digest = hashlib.sha256(content.encode()).hexdigest()[:8]
     return f"{kind}-{slug(what.rsplit('/', 1)[-1])[:_SLUG_LENGTH].strip('-')}-{digest}"
+
+
+def stack_name(experiment: Experiment, part: str) -> str:
+    """CloudFormation stack, e.g. `qwen3-32b-network`."""
+    return f"{experiment.name}-{part}"
+
+
+def control_plane_log_group(experiment: Experiment) -> str:
+    """Where EKS writes the logs of the control plane: it chooses the name.
+
+    https://docs.aws.amazon.com/eks/latest/userguide/control-plane-logs.html
+    """
+    return f"/aws/eks/{cluster_name(experiment)}/cluster"
+
+
+def dashboard_name(experiment: Experiment) -> str:
+    """CloudWatch dashboard; further pages of it have a number after it."""
+    return account_wide(experiment)
+
+
+def service_dashboard_name(experiment: Experiment) -> str:
+    """CloudWatch dashboard of the promoted service."""
+    return f"{account_wide(experiment)}-service"
+
+
+def container_insights_log_groups(experiment: Experiment) -> tuple[str, ...]:
+    """Where the CloudWatch add-on writes: metrics as log events, and the logs of pods, system and nodes.
+
+    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Container-Insights-view-metrics.html
+    """
+    kinds = ("application", "dataplane", "host", "performance")
+    return tuple(f"/aws/containerinsights/{cluster_name(experiment)}/{kind}" for kind in kinds)
+
+
+def way_in_name(experiment: Experiment) -> str:
+    """Tag `Name` of the instance through which a private endpoint is reached, and its Auto Scaling group."""
+    return f"{experiment.name}-way-in"
+
+
+def notices_topic(experiment: Experiment) -> str:
+    """SNS topic that alarms report to."""
+    return f"{experiment.name}-notices"
+
+
+NAME = "app.kubernetes.io/name"
+PART_OF = "app.kubernetes.io/part-of"
+ROLE = "speculation.trn2/workload"
+"""`server`, `client` (may call servers), `job` (may only leave the cluster) or `offline` (may reach nobody)."""
+STEP = "speculation.trn2/step"
+"""On Jobs that one actor releases: `arguments`, `fetch`, `compile` or `batch`."""
+BATCH = "speculation.trn2/batch"
+"""Arms of one number stand at once."""
+
+ARTIFACT_KEY = "speculation.trn2/artifact-key"
+"""Annotation of a server's pods."""
+LAB_ONLY = "speculation.trn2/lab-only"
+"""Annotation of every object of an experiment of the lab, which no tool applies."""
+LAB_ONLY_TEXT = "read by scripts/lab on one machine; never applied to a cluster"
+
+
+def labels(experiment: Experiment, name: str, role: str) -> dict[str, str]:
+    """Labels of an object and its pods."""
+    return {NAME: name, PART_OF: experiment.name, ROLE: role}
+
+
+def batch_of(experiment: Experiment, arm: Arm) -> str:
+    """Number of the batch in which the arm stands."""
+    return next((str(where.batch) for where in place(experiment) if where.arm == arm.name), "0")

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from experiment.arms import Prompt
-from experiment.files import UnreadableFile, whole_text
 from experiment.finding import Finding, shortened
+from experiment.parsing import UnreadableFile, whole_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from experiment.schema import PromptsSection
+    from experiment.model import PromptsSection
 
 MIN_PROMPTS_PER_CLASS = 8
 """Below about six distinct prompts an interval over prompts says nothing; eight leaves room for two failures."""

@@ -12,11 +12,11 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from experiment.finding import Finding
+from experiment.model import ExpandedFile, SingleArm, Treatment
 from experiment.naming import slug
-from experiment.schema import ExpandedFile, SingleArm, Treatment
 
 if TYPE_CHECKING:
-    from experiment.schema import ArmSection, DraftReference, ExperimentFile, SpeculationSection
+    from experiment.model import ArmSection, DraftReference, ExperimentFile, SpeculationSection
 
 MOST_ARMS = 128
 """Far more than anybody can pay for, and few enough to judge in a moment."""

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import yaml
 
-from experiment.files import UnreadableFile, whole_text
 from experiment.finding import Finding, Misuse
+from experiment.parsing import UnreadableFile, whole_text
 
 NAME = "deployment.yaml"
 BUILDERS = ("docker", "codebuild")

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from experiment.catalogue.prices import Price
 from experiment.cost import Item, idle, per_hour, run_price, running
-from experiment.files import UnreadableFile, whole_text
 from experiment.finding import Misuse, Outside
+from experiment.parsing import UnreadableFile, whole_text
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws, AwsError
 from operations.console import table

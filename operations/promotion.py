@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     from experiment import Experiment
-    from experiment.schema import Serve
+    from experiment.model import Serve
 
 if TYPE_CHECKING:
     from experiment import Experiment
-    from experiment.schema import Serve
+    from experiment.model import Serve
     from operations.cloud.aws import Aws
     from operations.cloud.kubernetes import Kubernetes
 
 if TYPE_CHECKING:
     from experiment import Experiment
-    from experiment.schema import Serve
+    from experiment.model import Serve
     from operations.cloud.aws import Aws
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.finding import Finding, Refusal, State
-from infra.naming import notices_topic
+from experiment.naming import notices_topic
 from operations.cloud import cloudformation, kubernetes, markers, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import AwsError

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from experiment.finding import Misuse, Refusal
-from experiment.naming import cluster_name
-from infra.naming import stack_name
+from experiment.naming import cluster_name, stack_name
 from operations.cloud import cloudformation, markers, nodegroup
 from operations.cloud.aws import NOT_ALLOWED, AwsError
 from operations.cloud.clock import Clock, SystemClock

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 from cdk8s_charts import sizes
 from cdk8s_charts.allocation import EXTENDED_RESOURCE
 from cdk8s_charts.claims import DRIVER, group_attribute
-from cdk8s_charts.labels import NAME
 from cdk8s_charts.proof import on_node
 from cdk8s_charts.verifying import CONTAINER, SECONDS, proof_name
 from experiment.catalogue.node_images import OLDEST_FOR_CLAIMS
 from experiment.finding import Finding, Refusal, State, finding, fine
-from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL
+from experiment.naming import NAME, NEURON_TAINT_KEY, NODE_ROLE_LABEL
 from experiment.placement import batches, nodes_needed
 from operations.cloud.access import cluster_of
 from operations.cloud.clock import SystemClock

@@ -1,13 +1,256 @@
-"""The command line: `python -m store VERB`; results on stdout, progress on stderr."""
+"""A benchmark's results folder, kept in S3 while it runs, so that a pod that was lost goes on where it stopped.
+
+The verbs: options in, library calls out.
+
+The command line: `python -m store VERB`; results on stdout, progress on stderr.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Event
 
-from store import commands
-from store.errors import StoreError, one_line
+from store.bucket import (
+    BucketFolder,
+    Incomplete,
+    StoredFile,
+    StoreError,
+    Unreachable,
+    described,
+    inside,
+    one_line,
+    sha256,
+)
+from store.pull import check, pull, source
+
+
+def restore(source: BucketFolder, folder: Path, report: Callable[[str], None]) -> int:
+    """Bring back what an interrupted run left, unless the folder has it; returns the number of files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {name: inside(folder, name, source.address) for name in sorted(source.sizes())}
+    missing = {name: path for name, path in paths.items() if not path.exists()}
+    for name, path in missing.items():
+        source.download(name, path)
+        report(f"{name}: brought back")
+    return len(missing)
+
+
+def keep_once(
+    folder: Path, target: BucketFolder, known: dict[str, StoredFile], report: Callable[[str], None]
+) -> None:
+    """Store what changed since `known`, which is brought up to date."""
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        try:
+            file = described(folder, path)
+            if known.get(file.path) != file:
+                target.upload(path, file)
+                known[file.path] = file
+                report(f"{file.path}: kept, {file.size} bytes")
+        except FileNotFoundError:
+            continue  # a temporary file of the benchmark that was renamed in between
+
+
+def keep(
+    folder: Path, target: BucketFolder, *, every_s: float, stop: Event, report: Callable[[str], None]
+) -> None:
+    """Store what changes until `stop`, and once more then. What S3 refuses now is tried again at the next turn."""
+    known: dict[str, StoredFile] = {}
+    while True:
+        last = stop.is_set()
+        try:
+            keep_once(folder, target, known, report)
+        except Unreachable as error:
+            if last:
+                raise
+            report(str(error))
+        if last:
+            return
+        stop.wait(every_s)
+
+
+def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Every verb with its options."""
+    fetch = _verb(verbs, "fetch", "weights from Hugging Face into S3, marker last", _fetch)
+    fetch.add_argument("--model", required=True, metavar="ORG/NAME")
+    fetch.add_argument("--revision", metavar="COMMIT", help="default: the newest, resolved and recorded")
+    fetch.add_argument(
+        "--to", required=True, metavar="S3", help="s3://bucket/folder/ of this model and revision"
+    )
+    fetch.add_argument("--scratch", required=True, type=Path, metavar="DIR", help="room for one file")
+    fetch.add_argument("--token-file", type=Path, metavar="FILE", help="default: HF_TOKEN, or no token")
+    fetch.add_argument("--hub", metavar="URL", help="another hub than huggingface.co")
+    push = _verb(verbs, "push", "a compiled artifact into S3, marker last", _push)
+    push.add_argument("folder", type=Path, metavar="DIR")
+    push.add_argument("--to", required=True, metavar="S3")
+    push.add_argument("--key", required=True, help="artifact key of the arm")
+    inputs = push.add_mutually_exclusive_group(required=True)
+    inputs.add_argument("--inputs", type=Path, metavar="FILE", help="what the key is made of, JSON")
+    inputs.add_argument("--inputs-from", metavar="VARIABLE", help="the same from the environment")
+    push.add_argument(
+        "--require", action="append", default=[], metavar="NAME", help="file that must be there"
+    )
+    push.add_argument(
+        "--baseline", metavar="S3", help="compare the compiler's configuration with this artifact's"
+    )
+    push.add_argument(
+        "--declared", default="", metavar="A,B", help="keys that may differ from the baseline's"
+    )
+    for name, about, action in (
+        ("pull", "a finished folder onto this disk", _pull),
+        ("check", "exit 1 unless a folder is finished and whole", _check),
+    ):
+        verb = _verb(verbs, name, about, action)
+        verb.add_argument("source", metavar="S3|DIR")
+        verb.add_argument("--key", help="artifact key that the marker must carry")
+        if name == "pull":
+            verb.add_argument("--to", required=True, type=Path, metavar="DIR")
+        else:
+            verb.add_argument(
+                "--note", type=Path, metavar="FILE", help="write FILE if finished, exit 0 either way"
+            )
+    keep = _verb(verbs, "keep", "store a results folder again and again until SIGTERM, or once", _keep)
+    keep.add_argument("folder", type=Path, metavar="DIR")
+    keep.add_argument("--to", required=True, metavar="S3")
+    keep.add_argument("--every", type=float, default=60, metavar="S")
+    keep.add_argument("--once", action="store_true", help="store what is there and end")
+    get = _verb(verbs, "get", "one file, if it is the one that is asked for", _get)
+    get.add_argument("source", metavar="S3", help="s3://bucket/folder/name")
+    get.add_argument("--sha256", required=True, metavar="HASH")
+    get.add_argument("--to", required=True, type=Path, metavar="FILE")
+    restore = _verb(verbs, "restore", "bring back what `keep` stored", _restore)
+    restore.add_argument("source", metavar="S3")
+    restore.add_argument("--to", required=True, type=Path, metavar="DIR")
+
+
+def _verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, about: str, action: object
+) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(name, help=about, description=about)
+    parser.add_argument("--endpoint-url", metavar="URL", help="another S3, for rehearsals")
+    parser.add_argument("--region", help="instead of the configured one")
+    parser.set_defaults(action=action)
+    return parser
+
+
+def _report(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _bucket(options: argparse.Namespace, address: str) -> BucketFolder:
+    return BucketFolder(address, endpoint_url=options.endpoint_url, region=options.region)
+
+
+def _fetch(options: argparse.Namespace) -> int:
+    from store.fetch import (
+        Hub,
+        fetch,  # huggingface_hub takes a second to import, and only this verb needs it
+    )
+
+    revision = fetch(
+        options.model,
+        options.revision,
+        hub=Hub(endpoint=options.hub, token=_token(options.token_file)),
+        target=_bucket(options, options.to),
+        scratch=options.scratch,
+        report=_report,
+    )
+    print(f"{options.model}: complete at {revision}")
+    return 0
+
+
+def _token(file: Path | None) -> str | None:
+    if file is None:
+        return os.environ.get("HF_TOKEN") or None
+    return _read("--token-file", file).strip() or None
+
+
+def _push(options: argparse.Namespace) -> int:
+    from store.artifact import push
+
+    push(
+        options.folder,
+        _bucket(options, options.to),
+        key=options.key,
+        inputs=_inputs(options),
+        required=options.require,
+        baseline=_bucket(options, options.baseline) if options.baseline else None,
+        declared=[name for name in options.declared.split(",") if name],
+        report=_report,
+    )
+    print(f"artifact {options.key}: complete")
+    return 0
+
+
+def _inputs(options: argparse.Namespace) -> str:
+    if options.inputs is not None:
+        return _read("--inputs", options.inputs)
+    if options.inputs_from not in os.environ:
+        raise StoreError(f"--inputs-from {options.inputs_from}: the environment has no such variable")
+    return os.environ[options.inputs_from]
+
+
+def _read(option: str, file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{option} {file}: {one_line(error)}") from None
+
+
+def _pull(options: argparse.Namespace) -> int:
+    folder = source(options.source, endpoint_url=options.endpoint_url, region=options.region)
+    os.umask(0o002)  # a server of another user, in the volume's group, writes and takes locks in the copy
+    pull(folder, options.to, key=options.key, report=_report)
+    print(f"{options.to}: complete")
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    folder = source(options.source, endpoint_url=options.endpoint_url, region=options.region)
+    try:
+        files = check(folder, key=options.key)
+    except Incomplete as error:
+        if options.note is None:
+            raise
+        _report(str(error))
+        return 0
+    if options.note is not None:
+        options.note.write_text("complete\n", encoding="utf-8")
+    print(f"{folder.address}: complete, {len(files)} files, {sum(file.size for file in files) / 1e9:.2f} GB")
+    return 0
+
+
+def _keep(options: argparse.Namespace) -> int:
+
+    stop = Event()
+    if options.once:
+        stop.set()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    keep(options.folder, _bucket(options, options.to), every_s=options.every, stop=stop, report=_report)
+    return 0
+
+
+def _restore(options: argparse.Namespace) -> int:
+
+    count = restore(_bucket(options, options.source), options.to, _report)
+    print(f"{options.to}: {count} files brought back" if count else f"{options.to}: nothing to bring back")
+    return 0
+
+
+def _get(options: argparse.Namespace) -> int:
+    folder, _, name = options.source.rpartition("/")
+    options.to.parent.mkdir(parents=True, exist_ok=True)
+    _bucket(options, folder).download(name, options.to)
+    if sha256(options.to) != options.sha256:
+        options.to.unlink()
+        raise Incomplete(f"{options.source}: is not the file with hash {options.sha256}; store it again")
+    print(f"{options.to}: {options.to.stat().st_size} bytes")
+    return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,7 +280,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="Every verb may be repeated. Exit codes: 0 fine, 1 a folder is unfinished or another's, 2 wrong usage or "
         "configuration, 3 Hugging Face, S3 or the disk failed, 130 interrupted.",
     )
-    commands.add(top.add_subparsers(dest="verb", required=True, metavar="VERB"))
+    add(top.add_subparsers(dest="verb", required=True, metavar="VERB"))
     return top
 
 

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from store import FILES, MARKER
-from store.bucket import BucketFolder
-from store.errors import Incomplete, one_line
-from store.files import described, of_text, to_json
+from store.bucket import BucketFolder, Incomplete, described, of_text, one_line, to_json
 
 INPUTS = "artifact_inputs.json"
 """What the artifact key is a hash of, for whoever wonders."""

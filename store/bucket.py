@@ -1,9 +1,17 @@
-"""A folder in S3: whole objects with their hash in the metadata. Nothing is appended, renamed or deleted."""
+"""What can stop a transfer, one class for each seam. Each message is one line: where, value, why, remedy.
+
+Files with size and hash: what tells a whole copy from half of one.
+
+A folder in S3: whole objects with their hash in the metadata. Nothing is appended, renamed or deleted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,8 +22,98 @@ from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from store.errors import StoreError, Unreachable, one_line
-from store.files import StoredFile
+
+class StoreError(Exception):
+    """Wrong usage or configuration; base of all. `exit_code` is what the command line returns."""
+
+    exit_code = 2
+
+
+class Incomplete(StoreError):
+    """A folder is unfinished, damaged or another arm's."""
+
+    exit_code = 1
+
+
+class Unreachable(StoreError):
+    """Hugging Face, S3 or the disk did not do its part; repeating the command goes on where this one stopped."""
+
+    exit_code = 3
+
+
+def one_line(error: BaseException) -> str:
+    """An error of a library as one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return "".join(character if character.isprintable() else "?" for character in text[:500])
+
+
+_BLOCK = 2**20
+
+
+@dataclass(frozen=True, order=True)
+class StoredFile:
+    """One file of a folder."""
+
+    path: str
+    """Relative to the folder, with `/`."""
+    size: int
+    """Bytes."""
+    sha256: str
+
+
+def inside(folder: Path, name: str, where: str) -> Path:
+    """The path of a file that a bucket or a list names, which must lie in `folder`: not above it, not behind a link.
+
+    Raises Incomplete, which names `where` the name stands.
+    """
+    steps = name.split("/")
+    if not name.isprintable() or any(step in ("", ".", "..") for step in steps):
+        raise Incomplete(
+            f"{where}: {name!r} is not the name of a file in a folder; remove it there, then repeat"
+        )
+    path = folder.joinpath(*steps)
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise Incomplete(f"{where}: {name!r} leads out of {folder} by a link; remove the link, then repeat")
+    return path
+
+
+def sha256(path: Path) -> str:
+    """Hash of a file, read in blocks: weights are larger than memory should be."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def described(folder: Path, path: Path) -> StoredFile:
+    """A file of `folder` as it stands."""
+    return StoredFile(path.relative_to(folder).as_posix(), path.stat().st_size, sha256(path))
+
+
+def of_text(path: str, text: str) -> StoredFile:
+    """A file that exists as text only."""
+    content = text.encode()
+    return StoredFile(path, len(content), hashlib.sha256(content).hexdigest())
+
+
+def to_json(files: Iterable[StoredFile]) -> list[dict[str, Any]]:
+    """As written into markers and lists."""
+    return [asdict(file) for file in sorted(files)]
+
+
+def from_json(text: str, where: str) -> list[StoredFile]:
+    """A list that `to_json` wrote, alone or under `files`. Raises Incomplete when it is none."""
+    try:
+        data = json.loads(text)
+        entries = data["files"] if isinstance(data, dict) else data
+        files = [StoredFile(str(e["path"]), int(e["size"]), str(e["sha256"])) for e in entries]
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise Incomplete(f"{where}: is not a list of files ({error}); write the folder again") from None
+    for file in files:
+        inside(Path("/"), file.path, where)
+    return files
+
 
 _PART = 64 * 2**20
 """Bytes of one part: at most 10,000 make an object, so 640 GB, above any single file of weights."""

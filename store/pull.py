@@ -13,9 +13,16 @@ from typing import Protocol
 
 from store import FILES, MARKER
 from store.artifact import marker as artifact_marker
-from store.bucket import BucketFolder
-from store.errors import Incomplete, Unreachable, one_line
-from store.files import StoredFile, from_json, inside, sha256
+from store.bucket import (
+    BucketFolder,
+    Incomplete,
+    StoredFile,
+    Unreachable,
+    from_json,
+    inside,
+    one_line,
+    sha256,
+)
 
 _AT_ONCE = 8
 """Files in flight: one stream of Mountpoint or S3 does not fill the network of a Trn2 node."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.dialects.speculative import speculative_options
-from experiment.neuron_config import compile_config, compiler_environment
+from experiment.compilation import compile_config, compiler_environment
 
 if TYPE_CHECKING:
     from cdk8s_charts.dialects.paths import Paths

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.dialects import nxdi_v0
 from cdk8s_charts.dialects.speculative import speculative_options
-from experiment.neuron_config import compile_config, compiler_environment, serve_config
+from experiment.compilation import compile_config, compiler_environment, serve_config
 
 if TYPE_CHECKING:
     from cdk8s_charts.dialects.paths import Paths

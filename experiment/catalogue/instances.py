@@ -1,4 +1,10 @@
-"""Instance types that can hold an arm.
+"""Zones of the regions in which Trn2 was seen.
+
+us-east-2: https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-availability-zones.html, which also says
+that every region has three at least; ap-southeast-4: as moto 5.2.5 records what EC2 answers. `scripts/preflight` asks
+in which of them the account is offered Trn2. Local zones are left out: EKS places no control plane there.
+
+Instance types that can hold an arm.
 
 Chips, cores, HBM of Trainium2: AWS Neuron documentation, trn2-arch and trainium2 pages. Host memory and vCPU of
 trn2.48xlarge: the same. What Kubernetes can allocate on it, its pods and its NVMe: Karpenter's instance-type reference
@@ -11,6 +17,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+
+ZONES = MappingProxyType(
+    {region: tuple(f"{region}{letter}" for letter in "abc") for region in ("us-east-2", "ap-southeast-4")}
+)
+"""By region, in the order of their letters."""
+
 
 GROUP_SIZES = (1, 4, 8, 16)
 """Sets of devices that are connected to each other, as the Neuron DRA driver publishes them (`devicegroupN_id`)."""

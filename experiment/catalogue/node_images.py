@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from experiment.catalogue.abilities import Runtime
+    from experiment.catalogue.runtimes import Runtime
 
 OLDEST_FOR_CLAIMS = (1, 34, 2)
 """1.34.0 and 1.34.1 have a regression in resource claims (kubernetes#133920)."""

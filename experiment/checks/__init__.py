@@ -8,24 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiment.checks import (
-    capacity,
-    cluster,
-    names,
-    pairing,
-    placing,
-    serve,
-    speculation,
-    weights,
-    workload,
-)
+from experiment.checks import cluster_section, hardware, names, service, treatments, workload
+from experiment.checks import names as weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from experiment.arms import Prompt
     from experiment.finding import Finding
-    from experiment.schema import ExpandedFile
+    from experiment.model import ExpandedFile
 
 
 RULES: tuple[Callable[[ExpandedFile], Iterator[Finding]], ...] = (
@@ -35,34 +26,34 @@ RULES: tuple[Callable[[ExpandedFile], Iterator[Finding]], ...] = (
     names.distinct_arms,
     names.own_namespace,
     weights.tokens,
-    pairing.same_tokenizer,
-    pairing.smaller_draft,
-    pairing.head_or_model,
-    pairing.medusa_heads,
-    speculation.comparable_arms,
-    speculation.reachable_modes,
-    speculation.one_at_a_time,
-    speculation.window,
-    speculation.trained_window,
-    placing.groups,
-    placing.cores,
-    placing.memory,
-    placing.context_length,
-    placing.runtime_fits,
-    placing.claims,
-    placing.artifact_source,
-    cluster.kubernetes_version,
-    cluster.node_driver,
-    cluster.zones,
-    cluster.admin_access,
-    capacity.purchase,
-    capacity.end,
-    capacity.counts,
-    serve.served_arm,
-    serve.replicas,
-    serve.bounds,
-    serve.certificate,
-    serve.callers,
+    treatments.same_tokenizer,
+    treatments.smaller_draft,
+    treatments.head_or_model,
+    treatments.medusa_heads,
+    treatments.comparable_arms,
+    treatments.reachable_modes,
+    treatments.one_at_a_time,
+    treatments.window,
+    treatments.trained_window,
+    hardware.groups,
+    hardware.cores,
+    hardware.memory,
+    hardware.context_length,
+    hardware.runtime_fits,
+    hardware.claims,
+    hardware.artifact_source,
+    cluster_section.kubernetes_version,
+    cluster_section.node_driver,
+    cluster_section.zones,
+    cluster_section.admin_access,
+    cluster_section.purchase,
+    cluster_section.end,
+    cluster_section.counts,
+    service.served_arm,
+    service.replicas,
+    service.bounds,
+    service.certificate,
+    service.callers,
 )
 WORKLOAD_RULES: tuple[Callable[[ExpandedFile, tuple[Prompt, ...]], Iterator[Finding]], ...] = (
     workload.lengths,

@@ -1,4 +1,7 @@
-"""Names: what the catalogue knows, what Kubernetes accepts, what must be distinct."""
+"""Names: what the catalogue knows, what Kubernetes accepts, what must be distinct.
+
+Weights: may they be fetched?
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from experiment.catalogue.instances import INSTANCES
-from experiment.catalogue.models import MODELS
+from experiment.catalogue.models import MODELS, described
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.finding import Finding
 from experiment.naming import BENCHMARK_NAME, LMEVAL_NAME, promoted_load_balancer, promoted_service
@@ -15,7 +18,14 @@ from experiment.naming import BENCHMARK_NAME, LMEVAL_NAME, promoted_load_balance
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from experiment.schema import ExpandedFile
+    from experiment.model import ExpandedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from experiment.catalogue.models import Model
+    from experiment.model import ExpandedFile
+
 
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 """RFC 1035 label, what Kubernetes asks of a Service's name."""
@@ -127,3 +137,30 @@ def _known(path: str, name: str, catalogue: Iterable[str], what: str) -> Iterato
         close = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"
         yield Finding(path, name, f"is no {what} of the catalogue", hint)
+
+
+def _models(file: ExpandedFile) -> Iterator[tuple[str, Model]]:
+    """Path and model of the target and of every draft that it could have; another will be exchanged anyway."""
+    target = MODELS.get(file.target.model)
+    if target is not None:
+        yield "target.model", target
+    for number, arm in enumerate(file.arms):
+        draft = described(arm.speculation.draft) if arm.speculation else None
+        if draft is not None and (target is None or draft.tokenizer == target.tokenizer):
+            yield f"arms[{number}].speculation.draft.model", draft
+
+
+def tokens(file: ExpandedFile) -> Iterator[Finding]:
+    """Hugging Face hands gated models to accepted users only."""
+    if file.weights.token_secret is not None:
+        return
+    for path, model in _models(file):
+        if model.gated:
+            yield Finding(
+                path,
+                model.name,
+                "is gated on Hugging Face, and there is no `weights.token_secret`",
+                "accept its licence, put a token into a Secret (key `token`) and name that Secret there",
+                rests_on=("weights",),
+            )
+            return

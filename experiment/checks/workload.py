@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import RUNTIMES
-from experiment.checks.subjects import treated
+from experiment.checks.treatments import treated
 from experiment.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from experiment.arms import Prompt
-    from experiment.checks.subjects import Treated
-    from experiment.schema import ExpandedFile
+    from experiment.checks.treatments import Treated
+    from experiment.model import ExpandedFile
 
 NONCE_TOKENS = 16
 """Room for the few characters that the benchmark puts before each prompt to defeat prefix caching."""

@@ -10,8 +10,8 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from experiment.naming import container_insights_log_groups
 from infra.constructs.kept_logs import log_group
-from infra.naming import container_insights_log_groups
 from infra.pins import addon_version
 from infra.stacks.identity import POD_IDENTITY
 

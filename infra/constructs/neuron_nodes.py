@@ -13,7 +13,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
-from experiment.catalogue.regions import ZONES
+from experiment.catalogue.instances import ZONES
 from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL, neuron_nodegroup
 from infra.constructs.node_launch import (
     group_resource,

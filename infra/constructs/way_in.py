@@ -10,8 +10,8 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from experiment.naming import way_in_name
 from infra.constructs.node_launch import metadata_options, root_volume
-from infra.naming import way_in_name
 
 if TYPE_CHECKING:
     from aws_cdk import aws_eks_v2 as eks

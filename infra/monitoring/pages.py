@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from experiment.cost import arm_usd_per_hour
 from experiment.finding import Misuse
-from experiment.naming import cluster_name, namespace, promoted_service
+from experiment.naming import (
+    cluster_name,
+    container_insights_log_groups,
+    dashboard_name,
+    namespace,
+    promoted_service,
+    service_dashboard_name,
+)
 from infra.monitoring import container_insights as insights
 from infra.monitoring import rows
 from infra.monitoring.rows import introduction, node_rows, node_words
@@ -29,14 +36,13 @@ from infra.monitoring.widgets import (
     placed,
     text,
 )
-from infra.naming import container_insights_log_groups, dashboard_name, service_dashboard_name
 
 if TYPE_CHECKING:
     from experiment import Experiment
 
 if TYPE_CHECKING:
     from experiment import Experiment
-    from experiment.schema import Serve
+    from experiment.model import Serve
 
 
 MOST_CHARACTERS = 900_000

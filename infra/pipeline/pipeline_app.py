@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiment.catalogue.regions import ZONES
+from experiment.catalogue.instances import ZONES
 from infra import ROOT
 from infra.pipeline.pipeline_file import PipelineConfiguration, read_pipeline
 from infra.synthesis import cdk_app

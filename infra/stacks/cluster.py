@@ -10,12 +10,11 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_kms as kms
 
-from experiment.naming import cluster_name, namespace, watchers_group
+from experiment.naming import cluster_name, control_plane_log_group, namespace, watchers_group
 from infra.constructs.addons import ManagedAddons
 from infra.constructs.kept_logs import log_group
 from infra.constructs.node_launch import SystemNodes
 from infra.constructs.way_in import WayIn
-from infra.naming import control_plane_log_group
 from infra.stacks.experiment_stack import ExperimentStack
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
 
-from infra.naming import stack_name
+from experiment.naming import stack_name
 
 if TYPE_CHECKING:
     from constructs import Construct

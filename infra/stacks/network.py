@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
-from experiment.catalogue.regions import ZONES
+from experiment.catalogue.instances import ZONES
 from infra.constructs.kept_logs import log_group
 from infra.stacks.experiment_stack import ExperimentStack
 

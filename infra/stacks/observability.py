@@ -12,9 +12,9 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
+from experiment.naming import notices_topic
 from infra.monitoring.alarms import CompositeAlarm, MetricAlarm, alarms
 from infra.monitoring.pages import dashboard_pages, service_page
-from infra.naming import notices_topic
 from infra.stacks.experiment_stack import ExperimentStack
 
 if TYPE_CHECKING:

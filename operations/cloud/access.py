@@ -38,8 +38,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from experiment.finding import Misuse, Outside, Refusal
-from experiment.naming import cluster_name, namespace
-from infra.naming import way_in_name
+from experiment.naming import cluster_name, namespace, way_in_name
 from operations.cloud.cloudformation import deploy_command
 from operations.cloud.kubernetes import Kubernetes
 from operations.options import add_experiment, aws_of, experiment_of

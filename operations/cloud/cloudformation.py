@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from experiment import InvalidExperiment, load
-from experiment.catalogue.regions import ZONES
+from experiment.catalogue.instances import ZONES
 from experiment.finding import Finding
-from infra.naming import stack_name
+from experiment.naming import stack_name
 from operations.cloud.aws import Aws, AwsError
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cdk8s_charts.labels import NAME
 from experiment.finding import Outside, Refusal
-from experiment.naming import NODE_ROLE_LABEL
+from experiment.naming import NAME, NODE_ROLE_LABEL
 from operations.cloud.answers import Answer
 from operations.cloud.cloudformation import deploy_command
 

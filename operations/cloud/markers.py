@@ -6,10 +6,17 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from experiment.artifact import artifact_key
+from experiment.compilation import artifact_key
 from experiment.finding import Refusal
-from experiment.naming import COMPLETE, STALE_TAG, artifact_path, bucket, weights_path
-from infra.naming import container_insights_log_groups, control_plane_log_group
+from experiment.naming import (
+    COMPLETE,
+    STALE_TAG,
+    artifact_path,
+    bucket,
+    container_insights_log_groups,
+    control_plane_log_group,
+    weights_path,
+)
 from operations.cloud.aws import AwsError
 from operations.cloud.cloudformation import deploy_command
 

@@ -16,8 +16,8 @@ from experiment.naming import (
     neuron_nodegroup,
     neuron_nodegroups,
     schedule_group,
+    stack_name,
 )
-from infra.naming import stack_name
 from operations.cloud.aws import AwsError
 from operations.cloud.clock import stamp
 from operations.cloud.cloudformation import deploy_command

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from experiment.catalogue.node_images import images_of
 from experiment.finding import Finding, finding, fine
-from infra.naming import stack_name
+from experiment.naming import stack_name
 from infra.pins import ADDON_VERSIONS
 from infra.settings import Settings
 from operations.cloud import cloudformation, markers

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from cdk8s_charts.labels import NAME, STEP
 from cdk8s_charts.parity import as_read
 from experiment.difference import ABSENT, Difference, differences
+from experiment.naming import NAME, STEP
 
 LONGEST_VALUE = 120
 

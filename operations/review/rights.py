@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cdk8s_charts.labels import ROLE
+from experiment.naming import ROLE
 from operations.review.objects import Key, Object, lasting_name
 
 

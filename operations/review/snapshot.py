@@ -91,7 +91,7 @@ def _lines(error: Exception, tree: Path) -> list[str]:
 
 def described(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """An experiment as flat facts."""
-    from experiment.artifact import artifact_key
+    from experiment.compilation import artifact_key
     from experiment.cost import arm_usd_per_hour
 
     lab = lab_only(experiment)

@@ -7,11 +7,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.labels import STEP
 from cdk8s_charts.placeholders import fill, with_tags
-from experiment.artifact import artifact_key
+from experiment.compilation import artifact_key
 from experiment.finding import Refusal
-from experiment.naming import BENCHMARK_NAME, weights_path
+from experiment.naming import BENCHMARK_NAME, STEP, weights_path
 from operations.cloud.cloudformation import deploy_command
 from operations.cloud.kubernetes import (
     ConflictError,

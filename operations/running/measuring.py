@@ -12,8 +12,7 @@ from operations.cloud.cloudformation import deploy_command
 from operations.cloud.kubernetes import pods_of, replicas, trouble
 from operations.running import job_control, preparing, round_plan
 from operations.running.context import StepError
-from store.errors import Incomplete
-from store.files import inside
+from store.bucket import Incomplete, inside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

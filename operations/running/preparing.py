@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.argument_proof import DEADLINE_S
 from cdk8s_charts.proof.in_image import CANNOT_SAY, REFUSED
-from experiment.artifact import artifact_key
+from experiment.compilation import TREATED_KEYS, artifact_key
 from experiment.finding import Refusal
 from experiment.naming import artifact_path, bucket, weights_path
-from experiment.neuron_config import TREATED_KEYS
 from experiment.placement import compilations_at_once, nodes_needed
 from operations.cloud import markers, nodegroup
 from operations.cloud.clock import stamp

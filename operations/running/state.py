@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from experiment.digest import digest
+from experiment.arms import digest
 from experiment.finding import Refusal
 from experiment.naming import ACTIVE_RUN, RESULTS_PREFIX, bucket
 from operations.cloud.aws import AwsError

@@ -11,7 +11,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
 from cdk8s_charts.manifest_file import ManifestFile
-from experiment.artifact import artifact_key
+from experiment.compilation import artifact_key
 from experiment.naming import artifact_path, weights_path
 from operations.running import job_control
 from tests.apiserver import kubelet

@@ -14,7 +14,7 @@ import pytest
 
 from cdk8s_charts.manifest_file import read
 from experiment.finding import Refusal, State
-from experiment.schema import Serve
+from experiment.model import Serve
 from operations import promotion, verification
 from operations.__main__ import main
 from operations.cloud.aws import Aws

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cdk8s_charts.labels import STEP
 from experiment import Experiment
 from experiment.catalogue.instances import Instance
-from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL
+from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL, STEP
 from experiment.placement import batches, compilations_at_once
 from tests.cdk8s_charts.pods import NEURON_RESOURCE, Object, Pod, named, pods_of, quantity
 

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from cdk8s_charts.allocation import holds_devices
-from cdk8s_charts.labels import LAB_ONLY
 from cdk8s_charts.parity import undeclared_differences
 from cdk8s_charts.placeholders import names_in, tags, with_example_tags
 from cdk8s_charts.pod import IMAGE_DEFAULTS
 from experiment import Experiment
-from experiment.artifact import artifact_key
-from experiment.naming import namespace, promoted_load_balancer
+from experiment.compilation import artifact_key
+from experiment.naming import LAB_ONLY, namespace, promoted_load_balancer
 from tests.cdk8s_charts.immutable import FIELDS, at
 from tests.cdk8s_charts.pods import Object, named, pods_of, quantity, words
 

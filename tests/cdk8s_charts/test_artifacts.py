@@ -12,7 +12,7 @@ from cdk8s_charts import compiling
 from cdk8s_charts.artifacts import marker_check, marker_text
 from cdk8s_charts.command import artifact_files
 from experiment import Experiment
-from experiment.artifact import artifact_key
+from experiment.compilation import artifact_key
 from store import MARKER, artifact
 
 FILES = (artifact.CONFIGURATION, "model.pt")

@@ -11,10 +11,9 @@ import pytest
 from cdk8s_charts.batch_command import batch_argv
 from cdk8s_charts.command import compile_argv, compile_environment, serve_argv, serve_environment
 from cdk8s_charts.parity import options
-from experiment import Arm, load, medusa
-from experiment.artifact import artifact_key
+from experiment import Arm, compilation, load
 from experiment.catalogue.runtimes import RUNTIMES
-from experiment.neuron_config import compile_config, compiler_environment
+from experiment.compilation import artifact_key, compile_config, compiler_environment
 from tests.conftest import ROOT
 
 
@@ -130,9 +129,9 @@ def test_every_option_of_a_batch_script_is_one_of_inference_demo(arm: Arm) -> No
 
 def test_a_medusa_tree_fills_the_window_and_every_path_has_its_parent() -> None:
     for heads in (1, 2, 4, 5):
-        paths = medusa.tree(heads)
+        paths = compilation.tree(heads)
         if heads > 1:
-            assert len(paths) == medusa.SPECULATION_LENGTH - 1
+            assert len(paths) == compilation.SPECULATION_LENGTH - 1
         assert max(map(len, paths)) <= heads
         known = {tuple(path) for path in paths}
         assert len(known) == len(paths)

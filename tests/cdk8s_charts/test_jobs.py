@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from cdk8s_charts import compiling, fetching
-from cdk8s_charts.labels import STEP
 from cdk8s_charts.manifest_file import ManifestFile
 from experiment import Experiment
-from experiment.artifact import artifact_key
+from experiment.compilation import artifact_key
+from experiment.naming import STEP
 from store.__main__ import parser
 from tests.cdk8s_charts.conftest import containers, of_kind
 from tests.cdk8s_charts.variations import with_serving

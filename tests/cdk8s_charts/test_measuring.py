@@ -16,7 +16,7 @@ from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.plan import LARGEST_CONFIG_MAP, plan_object, plan_text
 from cdk8s_charts.render import render
 from experiment import Experiment
-from experiment.schema import LmEval
+from experiment.model import LmEval
 from images.lmeval import questions
 from tests.cdk8s_charts.conftest import containers, of_kind, pods
 from tests.cdk8s_charts.variations import with_benchmark, with_serving

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cdk8s_charts.argument_proof import runtimes
-from cdk8s_charts.labels import ROLE
 from cdk8s_charts.manifest_file import ManifestFile
 from experiment import Experiment
+from experiment.naming import ROLE
 from tests.cdk8s_charts.conftest import of_kind
 
 Case = tuple[Experiment, tuple[ManifestFile, ...]]

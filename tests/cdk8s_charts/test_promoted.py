@@ -14,7 +14,7 @@ from cdk8s_charts.parity import options
 from cdk8s_charts.promoted import ANNOTATION, scaled_object
 from cdk8s_charts.render import render
 from experiment import Experiment, load
-from experiment.schema import Serve
+from experiment.model import Serve
 from tests.cdk8s_charts.conftest import of_kind
 from tests.conftest import REFERENCE
 

@@ -22,7 +22,7 @@ from cdk8s_charts.render import render
 from experiment import Experiment
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.finding import Misuse
-from experiment.schema import Objectives
+from experiment.model import Objectives
 from tests.cdk8s_charts.conftest import EXPERIMENTS, containers, of_kind, pods
 from tests.conftest import ROOT
 

@@ -19,8 +19,8 @@ from cdk8s_charts.render import render
 from cdk8s_charts.serving import deployment, disruption_budget
 from experiment import Experiment
 from experiment.catalogue.published import SLOWEST_TPOT_S
+from experiment.model import Serve
 from experiment.naming import SERVICE_PORT
-from experiment.schema import Serve
 from tests.cdk8s_charts.conftest import containers, of_kind, pods
 from tests.cdk8s_charts.variations import with_serving
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cdk8s_charts.labels import LAB_ONLY
+from experiment.naming import LAB_ONLY
 from tests.cdk8s_charts import statements
 from tests.cdk8s_charts.committed import RENDERED, experiment_at, objects_of, pod_spec, the
 from tests.cdk8s_charts.generated import WANTED, generated

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from experiment import Experiment, load
-from experiment.catalogue.abilities import MODES, Mode
-from experiment.catalogue.runtimes import RUNTIMES
+from experiment.catalogue.runtimes import MODES, RUNTIMES, Mode
 from experiment.cost import COMPILE_H, idle, per_hour, run_price, running
 from tests.conftest import REFERENCE, ROOT
 from tests.docs.blocks import command_blocks

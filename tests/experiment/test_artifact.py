@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from experiment import Arm, Experiment, load, naming
-from experiment.artifact import KEY_LENGTH, artifact_inputs, artifact_key
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import NXDI_VLLM_0_16
+from experiment.compilation import KEY_LENGTH, artifact_inputs, artifact_key
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:

@@ -10,11 +10,10 @@ import pytest
 
 from experiment import Experiment, cost, load
 from experiment.__main__ import main
-from experiment.catalogue.abilities import MODES
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.prices import TRN2_ON_DEMAND
-from experiment.catalogue.runtimes import RUNTIMES, Runtime
+from experiment.catalogue.runtimes import MODES, RUNTIMES, Runtime
 from experiment.placement import pod_share
 from tests.conftest import ROOT
 

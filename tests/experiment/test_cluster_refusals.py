@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from experiment import InvalidExperiment, load
-from experiment.catalogue.instances import INSTANCES
-from experiment.catalogue.regions import ZONES
+from experiment.catalogue.instances import INSTANCES, ZONES
 from experiment.checks.names import longest_name
+from experiment.model import FORMS, ExperimentFile
 from experiment.naming import bucket
-from experiment.schema import FORMS, ExperimentFile
 from tests.experiment.edits import BLOCK, Edit, both, put
 
 if TYPE_CHECKING:

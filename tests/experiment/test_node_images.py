@@ -10,10 +10,9 @@ import pytest
 from experiment import InvalidExperiment, load
 from experiment.__main__ import main
 from experiment.catalogue import node_images
-from experiment.catalogue.drivers import Drivers, version
 from experiment.catalogue.node_images import NODE_IMAGES, OLDEST_FOR_CLAIMS, images_of, serving_image
-from experiment.catalogue.runtimes import RUNTIMES, Runtime
-from experiment.checks.cluster import NEWEST_KUBERNETES, OLDEST_KUBERNETES
+from experiment.catalogue.runtimes import RUNTIMES, Drivers, Runtime, version
+from experiment.checks.cluster_section import NEWEST_KUBERNETES, OLDEST_KUBERNETES
 from tests.conftest import REFERENCE, ROOT
 from tests.experiment.edits import Edit, both, put
 

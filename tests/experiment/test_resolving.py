@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from experiment import Experiment, load
-from experiment.artifact import artifact_key
+from experiment.arms import digest
 from experiment.catalogue.models import MODELS
-from experiment.digest import digest
-from experiment.neuron_config import compile_config, serve_config
+from experiment.compilation import artifact_key, compile_config, serve_config
 from experiment.placement import nodes_needed, place
 from tests.conftest import REFERENCE, ROOT
 from tests.experiment.edits import NATIVE

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from experiment import Experiment, InvalidExperiment, load
-from experiment.artifact import artifact_key
+from experiment.compilation import artifact_key
 from experiment.placement import batches, nodes_needed, place
 from tests.conftest import ROOT
 from tests.experiment.edits import Edit, both, put

@@ -16,10 +16,9 @@ from operations.cloud.aws import Aws
 from operations.running import launch as run_verb
 from operations.running.measuring import _bring
 from operations.running.state import parse
-from store.errors import Incomplete
-from store.files import from_json, inside
+from store.__main__ import restore
+from store.bucket import Incomplete, from_json, inside
 from store.pull import pull
-from store.results import restore
 from tests.hostile.test_operations import clean, fresh
 from tests.operations.conftest import Say
 from tests.operations.world import World

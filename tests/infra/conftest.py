@@ -19,7 +19,7 @@ import pytest
 
 from cdk8s_charts.render import render
 from experiment import Experiment, load
-from experiment.schema import Capacity, Network, Serve
+from experiment.model import Capacity, Network, Serve
 from infra.deployment_file import Lasting
 from infra.synthesis import build_app
 from tests.infra.findings import Finding, findings

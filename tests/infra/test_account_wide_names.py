@@ -8,8 +8,7 @@ import pytest
 
 from experiment import Experiment
 from experiment.checks.names import MAX_EXPERIMENT_NAME
-from experiment.naming import off_role_name
-from infra.naming import dashboard_name, service_dashboard_name
+from experiment.naming import dashboard_name, off_role_name, service_dashboard_name
 from infra.pipeline.build_steps import caller_role_name, delivery_role_name, starter_role_name
 from infra.pipeline.pipeline_file import StageConfiguration, read_pipeline
 from tests.infra.templates import REGION, ROOT, resolved

@@ -8,7 +8,7 @@ import pytest
 
 from benchmark.metrics import BY_NAME, ERRORS, RUN_ACTIVE
 from experiment import Experiment
-from experiment.schema import Objectives
+from experiment.model import Objectives
 from infra.monitoring.alarms import Alarm, CompositeAlarm, MetricAlarm, alarms
 from infra.settings import Settings
 from tests.infra.templates import Deployment, Resource, resolved

@@ -5,7 +5,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 from experiment import Experiment
-from experiment.catalogue.regions import ZONES
+from experiment.catalogue.instances import ZONES
 from tests.infra.templates import Deployment, resolved
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from experiment import Experiment
 from experiment.catalogue.instances import INSTANCES
-from experiment.schema import Capacity
+from experiment.model import Capacity
 from infra.constructs.neuron_nodes import needs_placement_group
 from infra.constructs.node_launch import network
 from tests.infra.templates import Deployment

@@ -10,11 +10,11 @@ import pytest
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from experiment import Experiment
-from experiment.catalogue.regions import ZONES
+from experiment.catalogue.instances import ZONES
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.names import MAX_EXPERIMENT_NAME
+from experiment.model import Capacity
 from experiment.naming import neuron_nodegroup
-from experiment.schema import Capacity
 from tests.infra.conftest import ADMIN, SECOND_ADMIN
 from tests.infra.templates import REGION, Deployment, Resource, resolved
 

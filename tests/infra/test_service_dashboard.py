@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from experiment import Experiment
-from experiment.schema import Serve
+from experiment.model import Serve
 from infra.monitoring.pages import service_page
 from tests.infra.cloudwatch_rules import expanded, violations
 from tests.infra.templates import Deployment, resolved

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cdk8s_charts.labels import LAB_ONLY
 from cdk8s_charts.placeholders import PLACEHOLDERS
+from experiment.naming import LAB_ONLY
 from maintenance.policy import (
     EXEMPTIONS,
     VALUES,

@@ -17,8 +17,8 @@ from botocore.stub import ANY, Stubber
 from experiment import Experiment, load
 from experiment.catalogue.prices import Price
 from experiment.cost import Item, running
+from experiment.description import as_json
 from experiment.finding import Misuse, Outside
-from experiment.report import as_json
 from operations import pricing as prices
 from operations.cloud.aws import Aws
 from tests.conftest import ROOT

@@ -15,8 +15,8 @@ import yaml
 from cdk8s_charts.manifest_file import read
 from experiment import Experiment, load
 from experiment.finding import Misuse
+from experiment.model import Serve
 from experiment.naming import artifact_path
-from experiment.schema import Serve
 from operations import promotion as verb
 from operations.__main__ import main
 from operations.cloud.aws import Aws

@@ -11,16 +11,16 @@ from typing import Any
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
-from cdk8s_charts.labels import STEP
 from cdk8s_charts.manifest_file import ManifestFile
 from cdk8s_charts.placeholders import fill, tags, with_tags
 from experiment import Arm, Experiment
-from experiment.artifact import artifact_key
+from experiment.compilation import artifact_key
 from experiment.naming import (
     BENCHMARK_NAME,
     LMEVAL_CHECK,
     LMEVAL_NAME,
     NODE_ROLE_LABEL,
+    STEP,
     artifact_path,
     bucket,
     compile_job,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from store.bucket import BucketFolder
-from store.errors import Unreachable
-from store.files import StoredFile
+from store.bucket import BucketFolder, StoredFile, Unreachable
 
 
 class Interrupted(BucketFolder):

@@ -14,8 +14,7 @@ import pytest
 from store import FILES, MARKER
 from store.__main__ import main
 from store.artifact import DIFFERENCES, differences, push
-from store.bucket import BucketFolder
-from store.errors import Incomplete, StoreError, Unreachable
+from store.bucket import BucketFolder, Incomplete, StoreError, Unreachable
 from store.pull import MountedFolder, check, pull
 from tests.store.conftest import REGION
 from tests.store.interruptions import Interrupted

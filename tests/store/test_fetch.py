@@ -12,10 +12,8 @@ import pytest
 
 from store import MARKER
 from store.__main__ import main
-from store.bucket import BucketFolder
-from store.errors import Incomplete, StoreError, Unreachable
-from store.fetch import fetch
-from store.hub import Hub, RemoteFile, wanted
+from store.bucket import BucketFolder, Incomplete, StoreError, Unreachable
+from store.fetch import Hub, RemoteFile, fetch, wanted
 from store.pull import check
 from tests.store.conftest import REGION
 from tests.store.hub import COMMIT, LATER, TOKEN, StandInHub

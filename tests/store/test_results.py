@@ -6,7 +6,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from store.results import keep, keep_once, restore
+from store.__main__ import keep, keep_once, restore
 from tests.store.interruptions import Interrupted
 
 

@@ -16,7 +16,7 @@ from cdk8s_charts import argument_proof
 from cdk8s_charts.command import compile_argv, serve_argv
 from cdk8s_charts.proof import in_image
 from experiment import load
-from experiment.neuron_config import compile_config
+from experiment.compilation import compile_config
 from tests.cdk8s_charts.committed import RENDERED, experiment_at, objects_of
 from tests.conftest import ROOT
 

@@ -16,7 +16,7 @@ import yaml
 from moto.cloudformation.parsing import ResourceMap
 
 from experiment import load
-from infra.naming import container_insights_log_groups, control_plane_log_group
+from experiment.naming import container_insights_log_groups, control_plane_log_group
 from lab.aws.accounting import account_of, create
 from lab.aws.assembly import read_assembly
 from lab.aws.moto_models import Outcome

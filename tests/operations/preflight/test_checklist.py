@@ -19,7 +19,7 @@ from botocore.stub import Stubber
 from experiment import Experiment
 from experiment.finding import Finding, Outside, State
 from experiment.finding import fine as fine_finding
-from experiment.schema import Capacity
+from experiment.model import Capacity
 from infra.pins import ADDON_VERSIONS
 from infra.settings import Settings
 from operations.__main__ import main

@@ -134,7 +134,7 @@ def base(repository: Path) -> Iterator[Base]:
 
 
 def test_a_base_whose_modules_have_other_names_is_read_by_its_own_code(repository: Path, base: Base) -> None:
-    names = {"experiment.loading": "experiment.reading", "experiment.artifact": "experiment.compilation"}
+    names = {"experiment.loading": "experiment.reading", "experiment.compilation": "experiment.compilation"}
     names |= {"cdk8s_charts.manifest_file": "cdk8s_charts.manifests"}
 
     def rename() -> None:

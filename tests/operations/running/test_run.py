@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.labels import STEP
 from cdk8s_charts.plan import LARGEST_CONFIG_MAP, plan_object
 from experiment import Experiment, load
 from experiment.finding import Refusal
+from experiment.naming import STEP
 from operations.cloud.aws import Aws
 from operations.cloud.clock import moment, stamp
 from operations.cloud.kubernetes import Kubernetes

@@ -22,6 +22,7 @@ from pydantic_core import CoreSchema, core_schema
 if TYPE_CHECKING:
     from experiment.catalogue.instances import Instance
 
+
 MOST = 1_000_000
 Positive = Annotated[int, Field(gt=0, le=MOST)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

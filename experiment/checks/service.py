@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.runtimes import RUNTIMES
-from experiment.checks.networks import own_networks
+from experiment.checks.cluster_section import own_networks
 from experiment.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from experiment.schema import ExpandedFile, SingleArm
+    from experiment.model import ExpandedFile, SingleArm
+
 
 _CERTIFICATE = re.compile(r"arn:aws[-a-z]*:acm:(?P<region>[-a-z0-9]+):\d{12}:certificate/[-0-9a-zA-Z]+")
 """https://docs.aws.amazon.com/acm/latest/APIReference/API_CertificateDetail.html"""

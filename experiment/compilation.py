@@ -1,19 +1,56 @@
-"""The Neuron configuration of an arm, complete and explicit, in the words of its runtime.
+"""The tree of candidates that Medusa's heads are asked for.
+
+NxD Inference takes it as a list of paths: `[0, 2]` is the third choice of the second head after the first choice of the
+first one. The published trees were searched on one model's accuracy; without such a measurement the choice is the
+likeliest paths when a head's r-th choice is right with probability (3/5) / r^2, less with every further head.
+
+The Neuron configuration of an arm, complete and explicit, in the words of its runtime.
 
 Both arms get every key that decides their graph, because the vLLM 0.9.1 fork gives a plain and a speculating server
 different defaults (dynamic against greedy sampling, sequence parallelism on against off): equal YAML would not be an
 equal engine. Key names are those of NxD Inference's `models/config.py` at the version that the image carries (a test
 compares them), or of the native plugin's configuration reference.
+
+The artifact key: a name for compiled graphs and sharded weights that changes whenever their content could.
 """
 
 from __future__ import annotations
 
+import hashlib
+import heapq
+import json
 from typing import TYPE_CHECKING, Any
-
-from experiment.medusa import SPECULATION_LENGTH, tree
 
 if TYPE_CHECKING:
     from experiment.arms import Arm
+
+if TYPE_CHECKING:
+    from experiment.arms import Arm, Weights
+
+
+SPECULATION_LENGTH = 64
+"""Candidates verified in a step, the root among them; NxD Inference's feature guide uses the same."""
+_CHOICES = 10
+"""Choices of a head that are worth a look."""
+
+
+def tree(heads: int) -> list[list[int]]:
+    """The likeliest paths for a number of heads, parents before children, one fewer than the speculation length."""
+    found: list[list[int]] = []
+    waiting = [(-_probability(1, rank), [rank]) for rank in range(_CHOICES)]
+    heapq.heapify(waiting)
+    while waiting and len(found) < SPECULATION_LENGTH - 1:
+        probability, path = heapq.heappop(waiting)
+        found.append(path)
+        if len(path) < heads:
+            for rank in range(_CHOICES):
+                heapq.heappush(waiting, (probability * _probability(len(path) + 1, rank), [*path, rank]))
+    return sorted(found, key=lambda path: (len(path), path))
+
+
+def _probability(head: int, rank: int) -> float:
+    return 0.6 / head / (rank + 1) ** 2
+
 
 TREATED_KEYS = (
     "enable_fused_speculation",
@@ -134,3 +171,38 @@ def _native(arm: Arm) -> dict[str, Any]:
         "num_seqs_buckets": [arm.serving.max_num_seqs],
         "on_device_sampling_config": {"all_greedy": True},
     }
+
+
+KEY_LENGTH = 16
+"""Hexadecimal digits: 64 bits, enough for the handful of artifacts of one bucket."""
+
+
+def artifact_key(arm: Arm) -> str:
+    """Hash of everything that shapes the artifact: image, models with revisions, whole configuration, instance."""
+    canonical = json.dumps(artifact_inputs(arm), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:KEY_LENGTH]
+
+
+def artifact_inputs(arm: Arm) -> dict[str, Any]:
+    """What the key is made of, readable, to be stored beside the artifact."""
+    speculation, serving = arm.speculation, arm.serving
+    return {
+        "image": arm.runtime.image,
+        "neuron_sdk": arm.runtime.neuron_sdk,
+        "instance": arm.instance.name,
+        "target": _weights(arm.target),
+        "draft": _weights(speculation.draft) if speculation else None,
+        "mode": speculation.mode if speculation else None,
+        "num_speculative_tokens": speculation.num_speculative_tokens if speculation else None,
+        "draft_max_model_len": speculation.draft_max_model_len if speculation else None,
+        "tensor_parallel": serving.tensor_parallel,
+        "logical_nc_config": serving.logical_nc_config,
+        "max_num_seqs": serving.max_num_seqs,
+        "max_model_len": serving.max_model_len,
+        "neuron_config": compile_config(arm),
+        "compiler_environment": compiler_environment(arm),
+    }
+
+
+def _weights(weights: Weights) -> dict[str, Any]:
+    return {"model": weights.model.name, "revision": weights.revision}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from experiment.catalogue.instances import GROUP_SIZES, INSTANCES
 from experiment.catalogue.models import MODELS
-from experiment.checks.subjects import known_runtimes, treated
+from experiment.checks.treatments import known_runtimes, treated
 from experiment.finding import Finding
 from experiment.placement import BYTES_PER_VALUE, GIB, memory_bytes
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from experiment.catalogue.models import Model
-    from experiment.schema import ExpandedFile
+    from experiment.model import ExpandedFile
 
 
 def groups(file: ExpandedFile) -> Iterator[Finding]:
