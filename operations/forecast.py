@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmark.analyse.advice import Wishes
-from benchmark.analyse.advise import advise, forecast
-from benchmark.analyse.forecast import StepTimes, step_times
-from benchmark.analyse.given import survivals
+from benchmark.analyse.acceptance.advice import Wishes, advise, forecast
+from benchmark.analyse.acceptance.windows import StepTimes, step_times
+from benchmark.analyse.acceptance.yields import survivals
 from benchmark.errors import BenchmarkError
 from benchmark.measure import journal
 from benchmark.verbs import arguments

@@ -1,20 +1,31 @@
-"""The records of a run by cell, and what is said about one cell."""
+"""What an arm delivered while a cell loaded it: throughput, goodput under an SLO, cost of its tokens.
+
+The time that counts is the one in which the arm had requests of the cell: the other arms' turns and what
+lies between blocks are not in it, the slow end of each block is.
+
+The records of a run by cell, and what is said about one cell.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
-from benchmark.analyse.acceptance import INVENTED, Known, acceptance, known
-from benchmark.analyse.comparison import Pairs, pairs_of
-from benchmark.analyse.drafts import server_counts
-from benchmark.analyse.equality import output_equality
-from benchmark.analyse.load import cost, goodput, throughput
+from benchmark.analyse.acceptance.yields import INVENTED, Known, acceptance, known
+from benchmark.analyse.comparison import Pairs, output_equality, pairs_of
 from benchmark.analyse.stats import distribution
-from benchmark.analyse.values import gaps, output_tokens, pooled, request_values, tokens_per_chunk
+from benchmark.analyse.values import (
+    gaps,
+    output_tokens,
+    pooled,
+    request_values,
+    server_counts,
+    tokens_per_chunk,
+)
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import BlockRecord, RequestRecord
 from benchmark.metrics import (
@@ -23,8 +34,102 @@ from benchmark.metrics import (
     METRICS,
     TOKENS_PER_CHUNK,
     TOKENS_PER_STEP,
+    TPOT,
 )
 from benchmark.plan import Arm, Load, Plan
+
+_CLOCK_S = 0.002
+"""Starts are written down to the millisecond."""
+
+
+def throughput(
+    arm: Arm, records: Sequence[RequestRecord], blocks: Sequence[BlockRecord]
+) -> dict[str, Any] | None:
+    """Requests and tokens per second of loaded time; None where nothing was answered."""
+    counted, loaded_s = _loaded(records, blocks)
+    answered = [record for record in counted if record.error is None]
+    if not answered or loaded_s <= 0:
+        return None
+    tokens = [output_tokens(record, arm.max_tokens_per_step) for record in answered]
+    known = [count for count in tokens if count is not None]
+    return {
+        "requests_per_s": len(answered) / loaded_s,
+        "output_tokens_per_s": sum(known) / loaded_s if len(known) == len(tokens) else None,
+        "loaded_s": loaded_s,
+        "mean_in_flight": sum(record.e2e_s or 0.0 for record in answered) / loaded_s,
+        "client_lag_s": max((block.client_lag_s for block in blocks), default=None),
+    }
+
+
+def goodput(
+    slo: Mapping[str, float] | None,
+    arm: Arm,
+    records: Sequence[RequestRecord],
+    blocks: Sequence[BlockRecord],
+) -> dict[str, Any] | None:
+    """Requests that kept every limit, as a share of all and per second; None without an SLO or a request.
+
+    An answer of one token has no time per output token and keeps that limit; where tokens cannot be counted
+    nothing is said.
+    """
+    if not slo or not records:
+        return None
+    if TPOT.name in slo and any(
+        r.error is None and output_tokens(r, arm.max_tokens_per_step) is None for r in records
+    ):
+        return None
+    counted, loaded_s = _loaded(records, blocks)
+    return {
+        "slo": dict(slo),
+        "share": sum(_kept(slo, arm, record) for record in records) / len(records),
+        "per_s": sum(_kept(slo, arm, record) for record in counted) / loaded_s if loaded_s > 0 else None,
+    }
+
+
+def cost(arm: Arm, delivered: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What a million output tokens cost at this load; None without a price or a count of tokens."""
+    per_s = delivered["output_tokens_per_s"] if delivered else None
+    if arm.usd_per_hour is None or not per_s:
+        return None
+    return {
+        "usd_per_million_output_tokens": arm.usd_per_hour / (per_s * 3600) * 1e6,
+        "usd_per_hour": arm.usd_per_hour,
+        "output_tokens_per_s_of_arm": per_s,
+    }
+
+
+def _kept(slo: Mapping[str, float], arm: Arm, record: RequestRecord) -> bool:
+    values = request_values(record, arm.max_tokens_per_step)
+    return bool(values) and all(values.get(name, 0.0) <= limit for name, limit in slo.items())
+
+
+def _loaded(
+    records: Sequence[RequestRecord], blocks: Sequence[BlockRecord]
+) -> tuple[Sequence[RequestRecord], float]:
+    """The requests that are counted and the seconds that they took.
+
+    Blocks that were interrupted are not recorded as such: where there are any, their requests do not count.
+    """
+    if not blocks:
+        return records, covered([(r.started_unix_s, r.started_unix_s + (r.e2e_s or 0.0)) for r in records])
+    ordered = sorted(blocks, key=lambda block: block.started_unix_s)
+    starts = [block.started_unix_s - _CLOCK_S for block in ordered]
+    ends = [start + block.duration_s + 2 * _CLOCK_S for start, block in zip(starts, ordered, strict=True)]
+    inside = [
+        record
+        for record in records
+        if (index := bisect_right(starts, record.started_unix_s)) and record.started_unix_s <= ends[index - 1]
+    ]
+    return inside, sum(block.duration_s for block in blocks)
+
+
+def covered(spans: Sequence[tuple[float, float]]) -> float:
+    """Seconds that at least one of the spans covers."""
+    covered, reached = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        covered += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return covered
 
 
 class Place(NamedTuple):

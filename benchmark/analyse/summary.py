@@ -47,11 +47,9 @@ from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
-from benchmark.analyse.cautions import is_aa, warnings
 from benchmark.analyse.cells import Cells, Place, describe, sort_out, token_source
 from benchmark.analyse.comparison import METHOD, adjust, compare, error_rates, error_warning
-from benchmark.analyse.crossover import crossovers
-from benchmark.analyse.explanation import explain
+from benchmark.analyse.explanation import crossovers, explain, is_aa, warnings
 from benchmark.measure.extent import extent
 from benchmark.measure.journal import RawRun
 from benchmark.metrics import COMPARED

@@ -34,7 +34,7 @@ from benchmark.measure.counts import MOST_TOKENS
 from benchmark.plan import Plan, from_dict, without_credentials
 
 COUNTED_GENERATED = "vllm:generation_tokens_total"
-"""Counts tokens, or, on engines before vLLM's V1, the steps of each sequence (`benchmark.analyse.drafts`)."""
+"""Counts tokens, or, on engines before vLLM's V1, the steps of each sequence (`benchmark.analyse.values`)."""
 COUNTED_DRAFTS = "vllm:spec_decode_num_drafts_total"
 COUNTED_DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
 COUNTED_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"

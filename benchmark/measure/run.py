@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 
 from benchmark import __version__
-from benchmark.analyse.acceptance import first_look
+from benchmark.analyse.acceptance.yields import first_look
 from benchmark.analyse.cells import Cells, Place
 from benchmark.errors import ErrorRateExceeded
 from benchmark.measure import journal

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark import metrics
-from benchmark.analyse.cells import sort_out
-from benchmark.analyse.load import covered
+from benchmark.analyse.cells import covered, sort_out
 from benchmark.analyse.stats import percentile
 from benchmark.analyse.values import gaps, output_tokens, request_values
 from benchmark.measure.journal import RawRun

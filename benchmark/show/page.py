@@ -1,4 +1,8 @@
-"""`report.html`: the whole answer on one page that needs no network, on a screen and on paper.
+"""Answers of two arms to the same prompt, side by side: what was compared, and where texts part.
+
+How to run it again: the plan as it was carried out, and the command.
+
+`report.html`: the whole answer on one page that needs no network, on a screen and on paper.
 
 Needs Jinja2 and matplotlib. Prompts, answers and error messages were written by others: the template escapes
 all text, and the page's own policy forbids scripts and requests.
@@ -6,22 +10,150 @@ all text, and the page's own policy forbids scripts and requests.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmark.analyse.advise import advise
+from benchmark.analyse.acceptance.advice import advise
 from benchmark.analyse.cells import Place, sort_out
+from benchmark.analyse.comparison import first_difference, pairs_of
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
+from benchmark.measure.records import RequestRecord
 from benchmark.metrics import METRICS
-from benchmark.show import beside, replay, view
-from benchmark.show.origins import origins, sentence
-from benchmark.show.quoted import results_for
-from benchmark.show.remarks import remarks
-from benchmark.show.samples import samples
-from benchmark.show.wording import planned_text
+from benchmark.plan import Prompt
+from benchmark.show import tables
+from benchmark.show.wording import origins, planned_text, remarks, results_for, sentence
+from benchmark.writing import write_whole
+
+MOST_CHARS = 600
+"""Of a text on the page; the journal has all of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """One arm's text, cut in two where it leaves the baseline's."""
+
+    arm: str
+    same: str
+    different: str
+    cut: bool
+    """Whether the page shows the beginning only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One prompt and what the arms made of it."""
+
+    class_: str
+    prompt_id: str
+    prompt: str
+    """Empty where the plan does not have it: an import."""
+    answers: tuple[Answer, ...]
+    equal: bool
+
+
+def samples(raw: RawRun) -> list[Sample]:
+    """One pair for each class and treatment: the first whose texts differ, else the first."""
+    plan = raw.plan
+    prompts = {prompt.id: _prompt_text(prompt) for prompt in plan.prompts}
+    written: dict[tuple[str, str], list[RequestRecord]] = {}
+    for record in raw.requests:
+        if record.phase == "measured" and record.text is not None:
+            written.setdefault((record.arm, record.class_), []).append(record)
+    found = []
+    for class_, arm in product(plan.classes, plan.arms):
+        if arm.name == plan.baseline:
+            continue
+        pairs = pairs_of(written.get((plan.baseline, class_), ()), written.get((arm.name, class_), ()))
+        if pairs:
+            base, treated = next((p for p in pairs if p[0].text != p[1].text), pairs[0])
+            found.append(_sample(prompts.get(base.prompt_id, ""), base, treated))
+    return found
+
+
+def _sample(prompt: str, base: RequestRecord, treated: RequestRecord) -> Sample:
+    """Both texts from one place on, so that the place where they part is in them."""
+    texts = (base.text or "", treated.text or "")
+    equal, shared = texts[0] == texts[1], first_difference(*texts)
+    begin = 0 if equal else max(0, shared - MOST_CHARS // 2)
+    end, lead = begin + MOST_CHARS, "… " if begin else ""
+    return Sample(
+        class_=base.class_,
+        prompt_id=base.prompt_id,
+        prompt=prompt if len(prompt) <= MOST_CHARS else f"{prompt[:MOST_CHARS]} …",
+        answers=tuple(
+            Answer(
+                arm=record.arm,
+                same=lead + text[begin : min(shared, end)],
+                different=text[shared : max(shared, end)],
+                cut=len(text) > end,
+            )
+            for record, text in zip((base, treated), texts, strict=True)
+        ),
+        equal=equal,
+    )
+
+
+def _prompt_text(prompt: Prompt) -> str:
+    if prompt.messages is None:
+        return prompt.prompt or ""
+    return "\n".join(f"{said.get('role')}: {_plain_text(said.get('content'))}" for said in prompt.messages)
+
+
+def _plain_text(content: Any) -> str:
+    return content if isinstance(content, str) else "(content that is no plain text)"
+
+
+PLAN_FILE = "plan-as-run.json"
+
+
+def write(raw: RawRun, folder: Path) -> Path:
+    """Store the run's plan, with all that the command line changed about it. Raises StorageError."""
+    return write_whole(folder / PLAN_FILE, json.dumps(raw.plan.to_dict(), indent=1) + "\n")
+
+
+def command(raw: RawRun) -> str:
+    """The command that makes the same requests; each arm's address may be given anew."""
+    opening = raw.sittings[0]
+    return f"python -m benchmark run --plan {PLAN_FILE} --timeout {opening.timeout_s:g} --out results/again"
+
+
+def facts(raw: RawRun, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Name and value of what decides about the numbers."""
+    run, opening = summary["run"], raw.sittings[0]
+    owners = ", ".join(f"{arm}: {owner}" for arm, owner in opening.owned_by.items())
+    known = [
+        ("run", run["id"]),
+        ("plan, SHA-256", run["plan_sha256"]),
+        ("model", run["model"]),
+        ("arms", "; ".join(map(_arm, run["arms"]))),
+        ("endpoints' owner, as they say", owners),
+        ("started, finished", f"{run['started']}, {run['finished']}"),
+        ("sittings", str(run["sittings"])),
+        ("requests per cell, warm-up per arm", f"{run['requests_per_cell']}, {run['warmup']}"),
+        ("rounds", run.get("rounds")),
+        ("seed", str(run["seed"])),
+        ("temperature, most tokens", f"{run['temperature']:g}, {run['max_tokens']}"),
+        ("answers forced to that length", {True: "yes", False: "no"}.get(run.get("ignore_eos"))),
+        ("added to each request", json.dumps(run["extra_body"]) if run["extra_body"] else None),
+        ("timeout of a request", f"{run['timeout_s']:g} s"),
+        ("token counts from", run["token_source"]),
+        ("client, Python", f"{run['client']}, {run['python']}"),
+    ]
+    return [(name, str(value)) for name, value in known if value is not None]
+
+
+def _arm(arm: Mapping[str, Any]) -> str:
+    if not arm["speculative_tokens"]:
+        return f"{arm['name']}: plain decoding"
+    drafted, most = arm["speculative_tokens"], arm["max_tokens_per_step"]
+    return f"{arm['name']}: {drafted} speculative tokens, at most {most} tokens a step"
+
 
 FILE_NAME = "report.html"
 NEEDS = {"matplotlib": "matplotlib", "jinja2": "Jinja2"}
@@ -52,27 +184,25 @@ def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
 
 
 def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
-    from benchmark.show.figures.canvas import looks  # loads matplotlib, as the figures do
-    from benchmark.show.figures.distributions import distributions
-    from benchmark.show.figures.over_time import over_time
-    from benchmark.show.figures.speed_up import speed_up
-    from benchmark.show.figures.trade_off import trade_off
+    from benchmark.show.canvas import looks  # loads matplotlib, as the figures do
+    from benchmark.show.speed_up import speed_up, trade_off
+    from benchmark.show.spread import distributions, over_time
 
     run, predicted, cells = summary["run"], predictions(raw), sort_out(raw.plan, raw)
     arms = looks(arm["name"] for arm in run["arms"])
     return {
         "run": run,
         "sentence": sentence(run),
-        "lines": view.answer_lines(summary),
-        "headlines": view.headline_tables(summary),
-        "cells": view.cell_tables(summary),
-        "errors": view.error_table(summary, _messages(raw)),
-        "equality": view.equality_table(summary),
-        "engines": list(beside.engine_lines(summary)),
-        "engine_table": beside.engine_table(summary),
-        "quality": list(beside.quality_lines(summary)),
-        "quality_table": beside.quality_table(summary),
-        "cost": view.cost_table(summary),
+        "lines": tables.answer_lines(summary),
+        "headlines": tables.headline_tables(summary),
+        "cells": tables.cell_tables(summary),
+        "errors": tables.error_table(summary, _messages(raw)),
+        "equality": tables.equality_table(summary),
+        "engines": list(tables.engine_lines(summary)),
+        "engine_table": tables.engine_table(summary),
+        "quality": list(tables.quality_lines(summary)),
+        "quality_table": tables.quality_table(summary),
+        "cost": tables.cost_table(summary),
         "crossover": run["crossover"],
         "explanations": summary["explanations"],
         "place": Place.of,
@@ -83,9 +213,9 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
         "origins": origins(summary, predicts=bool(predicted)),
         "quoted": results_for(run["model"]),
         "metrics": METRICS,
-        "facts": replay.facts(raw, summary),
-        "command": replay.command(raw),
-        "plan_file": replay.PLAN_FILE,
+        "facts": facts(raw, summary),
+        "command": command(raw),
+        "plan_file": PLAN_FILE,
         "speed_up": speed_up(summary, arms),
         "over_time": over_time(cells, arms),
         "spread": distributions(cells, arms, summary),

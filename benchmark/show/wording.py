@@ -1,10 +1,11 @@
-"""Numbers of a summary as words, the same in the table and on the page."""
+"""A summary's numbers in words, the same on the terminal and on the page: values, what they are, what to beware of."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
+from benchmark.analyse.acceptance.yields import MADE_UP
 from benchmark.analyse.cells import Place
 from benchmark.metrics import COMPARED
 
@@ -58,3 +59,112 @@ def verdict_text(comparison: Mapping[str, Any]) -> str:
 def money(usd: float) -> str:
     """Dollars, with cents or, below a tenth of a dollar, with three significant digits."""
     return f"${usd:,.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.3g}"
+
+
+PUT_METRIC_DATA_USD, CUSTOM_METRIC_MONTH_USD = 0.01, 0.30
+"""Of 1,000 calls, and of a metric in a month (the first 10,000)."""
+PRICES_SOURCE = "as commonly quoted for us-east-1; AWS's own page was not read"
+
+
+class Result(NamedTuple):
+    """A published result for a model."""
+
+    model: str
+    """As a model's name ends."""
+    text: str
+    source: str
+
+
+RESULTS = (
+    Result(
+        model="Qwen3-32B",
+        text="with Qwen3-1.7B as draft, 7 speculative tokens, temperature 0, on trn2: structured prompts about "
+        "15 ms per token, up to 3 times faster (so about 45 without, inferred), open-ended ones about 45 ms in both, time "
+        "to first token unchanged",
+        source="AWS Machine Learning Blog, April 2026",
+    ),
+)
+
+
+def results_for(model: str) -> list[Result]:
+    """What was published about `model`, wherever its name says it is stored."""
+    return [result for result in RESULTS if model.rstrip("/").endswith(result.model)]
+
+
+class Origin(NamedTuple):
+    """One kind of number."""
+
+    kind: str
+    numbers: str
+    where_from: str
+
+
+def sentence(run: Mapping[str, Any]) -> str:
+    """Where the run's times come from, in one sentence."""
+    if run["provenance"] == "emulated":
+        return "EMULATED: an endpoint says that its timings come from a model, not from an engine."
+    return "Measured against live endpoints."
+
+
+def origins(summary: Mapping[str, Any], *, predicts: bool) -> Iterator[Origin]:
+    """The kinds that occur in this report; `predicts`: whether it has a trade-off curve."""
+    run = summary["run"]
+    when = f"{run['started']} to {run['finished']}, run {run['id']}, client {run['client']}"
+    yield Origin(run["provenance"], "times, tokens, errors, texts", f"{sentence(run)} {when}")
+    yield Origin(
+        "computed",
+        "speed-ups, intervals, verdicts, tokens per step, shares",
+        "from these, by the formulas below",
+    )
+    if predicts or summary["explanations"]:
+        yield Origin(
+            "predicted",
+            "speed-up against k, break-even, predicted speed-up",
+            "from this run's step times and acceptance by a formula; the run at that setting was not made",
+        )
+    if any(cell["cost"] for cell in summary["cells"]):
+        yield Origin(
+            "quoted",
+            "cost per hour, and with it cost per token",
+            "usd_per_hour is what the plan says of each arm, not a bill",
+        )
+    if summary.get("quality"):
+        yield Origin(
+            "quoted",
+            "right answers to gsm8k",
+            "lm-eval's own files beside the records; differences, intervals and p-values are computed from them",
+        )
+    if summary.get("engines"):
+        yield Origin(
+            "quoted",
+            "compiled configurations",
+            "`neuron_config_differences.json` of each artifact: what the compiler saved of each arm, compared",
+        )
+    for one in results_for(run["model"]):
+        yield Origin("quoted", f"{one.model} {one.text}", one.source)
+
+
+def remarks(summary: Mapping[str, Any]) -> Iterator[str]:
+    """The run's warnings, then one line for each cell that has any."""
+    yield from summary["run"]["warnings"]
+    for cell in summary["cells"]:
+        compared, place = headline(summary, cell), Place.of(cell)
+        found = [*_of_cell(cell), *([compared["warning"]] if compared and compared["warning"] else [])]
+        if found:
+            yield f"{place.class_}, {cell['arm']}, {place.load.in_words}: {'; '.join(found)}"
+
+
+def _of_cell(cell: Mapping[str, Any]) -> Iterator[str]:
+    """What limits the numbers of one cell."""
+    if cell["error_names"]:
+        yield "failed: " + ", ".join(f"{name} {count}" for name, count in cell["error_names"].items())
+    equality = cell["output_equality"]
+    if equality and equality["equal"] < equality["n_pairs"]:
+        share = f"{equality['equal']} of {equality['n_pairs']} pairs"
+        yield f"same text as {equality['baseline']} in {share} only"
+    if (caution := cell["acceptance"]["caution"]) and cell["acceptance"]["source"] != MADE_UP:
+        yield caution  # else it is the run's
+    elif merged := cell["acceptance"]["steps_above_ceiling"]:
+        yield f"{merged} chunks hold more tokens than a step can yield; steps were merged on their way"
+    if cell["cached_tokens"]:
+        yield f"{cell['cached_tokens']} prompt tokens came from the server's prefix cache"

@@ -53,9 +53,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Predict and print. Raises PlanError for options that do not go together."""
-    from benchmark.analyse.advice import Wishes
-    from benchmark.analyse.advise import advise, forecast
-    from benchmark.analyse.given import survivals
+    from benchmark.analyse.acceptance.advice import Wishes, advise, forecast
+    from benchmark.analyse.acceptance.yields import survivals
     from benchmark.errors import PlanError
 
     if (options.folder is None) == (options.acceptance is None):
@@ -84,7 +83,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _step_times(text: str) -> Any:
-    from benchmark.analyse.forecast import step_times
+    from benchmark.analyse.acceptance.windows import step_times
 
     points = {}
     for item in text.split(","):

@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Judge and print; 1 where something speaks against the run."""
-    from benchmark.analyse.gate import judge
+    from benchmark.analyse.two_runs import judge
 
     found = judge(
         arguments.recorded(options.baseline),

@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Publish what the ledger does not have; then copy the files, if asked to."""
-    from benchmark.show.publish import cloudwatch, price, publish
+    from benchmark.show.cloudwatch import cloudwatch, price, publish
     from benchmark.show.upload import upload
 
     if options.follow:
@@ -68,8 +68,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _follow(options: argparse.Namespace) -> int:
-    from benchmark.show.follow import follow, stop_on_signals
-    from benchmark.show.publish import cloudwatch
+    from benchmark.show.cloudwatch import cloudwatch, follow, stop_on_signals
 
     follow(
         options.folder,

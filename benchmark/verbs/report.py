@@ -49,7 +49,8 @@ def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
 
 def write_files(raw: RawRun, summary: dict[str, Any], folder: Path) -> list[str]:
     """What goes beside the summary; returns what is there now, by name. Raises StorageError."""
-    from benchmark.show import csv_files, llmperf_files, page, replay
+    from benchmark.show import csv_files, llmperf_files, page
+    from benchmark.show import page as replay
     from benchmark.writing import write_whole
 
     written = [replay.write(raw, folder).name]
@@ -67,7 +68,7 @@ def write_files(raw: RawRun, summary: dict[str, Any], folder: Path) -> list[str]
 
 def show(summary: dict[str, Any], *, as_json: bool) -> int:
     """Print the summary; 1 where a cell has no answer at all."""
-    from benchmark.show.table import render
+    from benchmark.show.terminal import render
 
     print(json.dumps(summary, indent=1) if as_json else render(summary))
     return 0 if all(cell["n"] for cell in summary["cells"]) else 1

@@ -36,7 +36,7 @@ def test_the_package_travels_alone_with_three_libraries() -> None:
         assert imported(path) <= allowed | of_the_page, path
 
 
-MODULES = ("verbs.run", "verbs.report", "verbs.publish", "show.page", "show.publish", "measure.run")
+MODULES = ("verbs.run", "verbs.report", "verbs.publish", "show.page", "show.cloudwatch", "measure.run")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from benchmark.measure.journal import FILE_NAME
 from benchmark.measure.records import BlockRecord, RequestRecord, to_json
 from benchmark.reading import MOST_LINE_BYTES
 from benchmark.show import page
-from benchmark.show.publish import publish
+from benchmark.show.cloudwatch import publish
 from tests.benchmark.records import WALL, answered, raw_run, store
 
 SOUND: dict[str, Any] = {"chunk_s": (0.1, 0.2, 0.3), "chunk_tokens": (1, 3, 4), "completion_tokens": 8}

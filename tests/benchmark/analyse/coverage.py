@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, product
 
-from benchmark.analyse.advise import advise
+from benchmark.analyse.acceptance.advice import advise
 from benchmark.analyse.comparison import adjust, compare
 from benchmark.analyse.stats import percentile
+from tests.benchmark.analyse.acceptance.process import Process
 from tests.benchmark.analyse.noise import ARMS, Measurement, heavy, log_normal, skewed, stalls
-from tests.benchmark.analyse.process import Process
 
 COVERAGE = (0.93, 0.97)
 FALSE_ALARMS = 0.07

@@ -1,11 +1,24 @@
+"""The short version of tests/benchmark/analyse/coverage.py: limits as wide as a few hundred runs need."""
+
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
 
-from benchmark.analyse.stats import clustered_mean, distribution, holm, percentile, weighted_mean
-from benchmark.analyse.student import t_probability, t_quantile, two_sided_tail
+from benchmark.analyse.comparison import compare
+from benchmark.analyse.stats import (
+    clustered_mean,
+    distribution,
+    holm,
+    percentile,
+    t_probability,
+    t_quantile,
+    two_sided_tail,
+    weighted_mean,
+)
+from tests.benchmark.analyse.noise import ARMS, Measurement, Noise, heavy, log_normal, stalls
 
 
 @pytest.mark.parametrize(
@@ -120,3 +133,24 @@ def test_a_value_counts_as_its_weight_does() -> None:
     assert (found.mean, found.n, found.clusters) == (3.0, 3, 2)
     same = clustered_mean({"a": [1.0], "b": [4.0, 4.0]})
     assert (found.low, found.high) == pytest.approx((same.low, same.high))
+
+
+RUNS = 300
+
+
+@pytest.mark.parametrize("noise", [log_normal, heavy, stalls])
+@pytest.mark.parametrize("prompts", [8, 16])
+def test_intervals_contain_the_true_speed_up(noise: Noise, prompts: int) -> None:
+    dice = random.Random(11)
+    cell = Measurement(noise=noise, prompts=prompts, requests=prompts * 3 // 2)
+    found = [compare(ARMS, cell.pairs(dice))[0] for _ in range(RUNS)]
+    covered = sum(one["ci_low"] <= math.exp(cell.log_speed_up) <= one["ci_high"] for one in found)
+    assert 0.91 <= covered / RUNS <= 0.99
+
+
+@pytest.mark.parametrize("noise", [log_normal, heavy, stalls])
+def test_an_arm_hardly_ever_differs_from_itself(noise: Noise) -> None:
+    dice = random.Random(12)
+    cell = Measurement(noise=noise, prompts=16, requests=32).without_difference()
+    found = [compare(ARMS, cell.pairs(dice))[0] for _ in range(RUNS)]
+    assert sum(one["verdict"] in ("faster", "slower") for one in found) / RUNS <= 0.09

@@ -13,8 +13,8 @@ from benchmark.analyse.stats import Estimate
 from benchmark.analyse.summary import summarise
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import BY_NAME
-from benchmark.show.table import render
-from tests.benchmark.analyse.test_drafts import block
+from benchmark.show.terminal import render
+from tests.benchmark.analyse.test_values import block
 from tests.benchmark.conftest import plan_content
 from tests.benchmark.records import answered, failed, raw_run
 

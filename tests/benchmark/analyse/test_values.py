@@ -1,9 +1,21 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from benchmark.analyse.values import gaps, request_values, tokens_per_chunk
+from benchmark.analyse.values import (
+    counter_deltas,
+    gaps,
+    of_steps,
+    request_values,
+    server_counts,
+    tokens_per_chunk,
+    total,
+)
+from benchmark.measure.records import BlockRecord
 from benchmark.metrics import PUBLISHED
+from tests.benchmark.analyse.acceptance.process import Process
 from tests.benchmark.records import answered, failed
 
 
@@ -51,3 +63,87 @@ def test_the_servers_count_of_steps_goes_before_chunks() -> None:
     record = answered(chunk_tokens=(1, 2, 2), spec_stats=said)
     assert request_values(record, 7)["tokens_per_step"] == 3.5
     assert tokens_per_chunk(record, record.completion_tokens) == 2.0
+
+
+DRAFTS = "vllm:spec_decode_num_drafts_total"
+ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
+AT = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+
+
+def block(before: dict[str, float] | None, after: dict[str, float] | None) -> BlockRecord:
+    return BlockRecord(
+        run="r1",
+        arm="spec",
+        class_="chat",
+        concurrency=2,
+        rate_per_s=None,
+        round=1,
+        started_unix_s=0.0,
+        duration_s=1.0,
+        client_lag_s=0.0,
+        counters_before=before,
+        counters_after=after,
+    )
+
+
+def test_survival_is_the_share_of_steps_that_yielded_more() -> None:
+    found = of_steps([[1, 2, 3, 3, 1]], ceiling=3)
+    assert found.tokens_per_step == 2.0
+    # The last step of an answer may have been cut: it was never seen to fail.
+    assert found.tried == (4, 3)
+    assert found.passed == (3, 2)
+    assert found.survival() == pytest.approx((3 / 4, 3 / 4 * 2 / 3))
+
+
+def test_a_last_step_counts_as_far_as_it_was_seen() -> None:
+    found = of_steps([[1, 1, 2]], ceiling=4)
+    assert (found.tried, found.passed) == ((3, 0, 0), (1, 0, 0))
+    assert found.survival() == pytest.approx((1 / 3,))
+
+
+def test_merged_steps_tell_nothing_about_positions() -> None:
+    assert of_steps([[2, 9, 1, 1]], ceiling=2).tried == (2,)
+
+
+def test_cut_answers_do_not_shorten_the_survival() -> None:
+    engine = Process(conditional=(0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9), k=7, tokens=20)
+    dice = random.Random(3)
+    answers = [engine.steps(dice) for _ in range(4000)]
+    assert of_steps(answers, 8).survival() == pytest.approx(engine.survival(7), rel=0.03)
+    naive = sum(step > 7 for answer in answers for step in answer) / sum(map(len, answers))
+    assert naive < 0.9 * engine.survival(7)[-1]
+
+
+def test_the_servers_histogram_gives_positions() -> None:
+    said = {"num_spec_steps": 10, "num_accepted_draft_tokens": 12, "acceptance_histogram": [3, 3, 3, 1]}
+    found = server_counts(answered(spec_stats=said))
+    assert found is not None
+    assert found.tokens_per_step == pytest.approx(2.2)
+    assert found.survival() == pytest.approx((0.7, 0.4, 0.1))
+
+
+def test_a_histogram_that_contradicts_its_sum_is_not_used() -> None:
+    said = {"num_spec_steps": 10, "num_accepted_draft_tokens": 12, "acceptance_histogram": [3, 3]}
+    found = server_counts(answered(spec_stats=said))
+    assert found is not None
+    assert found.survival() is None
+
+
+def test_counters_are_differences_summed_over_blocks() -> None:
+    first = block({DRAFTS: 100, ACCEPTED: 50, f"{AT}/0": 40}, {DRAFTS: 110, ACCEPTED: 65, f"{AT}/0": 48})
+    second = block({DRAFTS: 200, ACCEPTED: 90}, {DRAFTS: 210, ACCEPTED: 95, f"{AT}/0": 4, f"{AT}/1": 1})
+    found = counter_deltas([first, second])
+    assert found is not None
+    assert (found.steps, found.tokens_per_step) == (20, 2.0)
+    assert found.survival() == pytest.approx((12 / 20, 1 / 20))
+
+
+def test_counters_of_a_restarted_server_are_not_used() -> None:
+    assert counter_deltas([block({DRAFTS: 100, ACCEPTED: 50}, {DRAFTS: 10, ACCEPTED: 5})]) is None
+    assert counter_deltas([block({DRAFTS: 1, ACCEPTED: 1}, None)]) is None
+    assert counter_deltas([]) is None
+
+
+def test_sums_of_counts_are_counts() -> None:
+    parts = [of_steps([[1, 2, 3, 3, 1]], ceiling=3), of_steps([[2, 2, 2]], ceiling=3)]
+    assert total(parts) == of_steps([[1, 2, 3, 3, 1], [2, 2, 2]], ceiling=3)

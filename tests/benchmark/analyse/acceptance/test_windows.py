@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from benchmark.analyse.forecast import Sample, StepTimes, mixture, predict, recommended, step_times
+from benchmark.analyse.acceptance.windows import Sample, StepTimes, mixture, predict, recommended, step_times
 from benchmark.analyse.stats import clustered_mean, interval
-from tests.benchmark.analyse.process import Process
+from tests.benchmark.analyse.acceptance.process import Process
 
 TIMES = StepTimes(plain_s=0.045, verify_s=0.045, draft_s=0.0068)
 

@@ -6,7 +6,7 @@ import pytest
 
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
-from benchmark.show.table import WIDTH, render
+from benchmark.show.terminal import WIDTH, render
 from benchmark.show.wording import money, planned_text
 from tests.benchmark.show.runs import run_of
 from tests.benchmark.show.test_page import CASES

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmark.analyse.load import cost, goodput, throughput
+from benchmark.analyse.cells import cost, goodput, throughput
 from benchmark.measure.records import BlockRecord, RequestRecord
 from benchmark.plan import Arm
 from tests.benchmark.records import WALL, answered, failed

@@ -9,9 +9,7 @@ from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS
 from benchmark.metrics import E2E, TPOT, TTFT
 from benchmark.plan import Load
-from benchmark.show.beside import engine_lines, quality_lines
-from benchmark.show.origins import sentence
-from benchmark.show.remarks import remarks
+from benchmark.show.tables import engine_lines, quality_lines
 from benchmark.show.wording import (
     UNKNOWN,
     headline,
@@ -19,6 +17,8 @@ from benchmark.show.wording import (
     plain,
     planned_text,
     ratio_text,
+    remarks,
+    sentence,
     tokens_per_step,
     verdict_text,
 )

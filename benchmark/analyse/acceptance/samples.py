@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmark.analyse.acceptance import COUNTERS, SERVER, of_chunks, of_server
+from benchmark.analyse.acceptance.windows import Sample, StepTimes, effective_tokens_per_step, step_times
+from benchmark.analyse.acceptance.yields import COUNTERS, SERVER, of_chunks, of_server
 from benchmark.analyse.cells import Cells, Place
 from benchmark.analyse.comparison import pairs_of
-from benchmark.analyse.drafts import Drafts
-from benchmark.analyse.forecast import (
-    Sample,
-    StepTimes,
-    effective_tokens_per_step,
-    step_times,
-)
-from benchmark.analyse.values import Decoding, pooled
+from benchmark.analyse.values import Decoding, Drafts, pooled
 from benchmark.measure.records import RequestRecord
 from benchmark.plan import Arm
 

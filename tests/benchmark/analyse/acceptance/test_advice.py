@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.analyse.advice import Wishes
-from benchmark.analyse.advise import advise, forecast
-from benchmark.analyse.forecast import step_times
-from benchmark.analyse.given import survivals
+from benchmark.analyse.acceptance.advice import Wishes, advise, forecast
+from benchmark.analyse.acceptance.windows import step_times
+from benchmark.analyse.acceptance.yields import survivals
 from benchmark.analyse.summary import summarise
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
-from tests.benchmark.analyse.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
-from tests.benchmark.analyse.test_drafts import ACCEPTED, AT, DRAFTS, block
+from tests.benchmark.analyse.acceptance.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
+from tests.benchmark.analyse.test_values import ACCEPTED, AT, DRAFTS, block
 from tests.benchmark.records import answered, raw_run, store
 
 DECAY = (0.93, 0.90, 0.86, 0.81, 0.75, 0.68, 0.60)

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.acceptance import acceptance as described
-from benchmark.analyse.acceptance import known
+from benchmark.analyse.acceptance.yields import acceptance as described
+from benchmark.analyse.acceptance.yields import known
 from benchmark.measure.records import BlockRecord, RequestRecord
 from benchmark.plan import Arm
-from tests.benchmark.analyse.test_drafts import ACCEPTED, AT, DRAFTS, block
+from tests.benchmark.analyse.test_values import ACCEPTED, AT, DRAFTS, block
 from tests.benchmark.records import answered, failed
 
 

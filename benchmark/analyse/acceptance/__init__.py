@@ -1,0 +1,1 @@
+"""How many tokens a step yields, and what another window would give."""
