@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from cdk8s_charts.manifest_file import stale, texts, write
+from cdk8s_charts.manifests import stale, texts, write
 from experiment import load
 from experiment.finding import Misuse
 

@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import cdk8s
 
-from cdk8s_charts import (
-    argument_proof,
+from cdk8s_charts.manifests import ManifestFile
+from cdk8s_charts.workloads import (
+    artifact_jobs,
     batch,
-    fetching,
-    foundation,
-    llmperf,
-    lmeval,
+    benchmark_pod,
+    namespace,
     network_policy,
-    verifying,
+    proofs,
+    quality_pod,
 )
-from cdk8s_charts.manifest_file import ManifestFile
-from cdk8s_charts.promoted import promoted_objects
-from cdk8s_charts.serving import arm_objects
+from cdk8s_charts.workloads.promoted import promoted_objects
+from cdk8s_charts.workloads.serving import arm_objects
 from experiment.naming import BENCHMARK_NAME, LAB_ONLY, LAB_ONLY_TEXT, LMEVAL_NAME
 
 if TYPE_CHECKING:
@@ -35,16 +34,16 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     """
     app = cdk8s.App()
     charts: dict[str, Objects] = {
-        "00-namespace": foundation.namespace_objects(experiment),
+        "00-namespace": namespace.namespace_objects(experiment),
         "05-network": network_policy.policies(experiment),
-        "10-claims": foundation.claim_templates(experiment),
-        "20-storage": foundation.volumes_and_claims(experiment),
-        "22-fetch": fetching.fetch_jobs(experiment),
-        "24-arguments": argument_proof.arguments_objects(experiment),
+        "10-claims": namespace.claim_templates(experiment),
+        "20-storage": namespace.volumes_and_claims(experiment),
+        "22-fetch": artifact_jobs.fetch_jobs(experiment),
+        "24-arguments": proofs.arguments_objects(experiment),
         "35-batch": batch.batch_objects(experiment),
-        f"40-{BENCHMARK_NAME}": llmperf.benchmark_objects(experiment),
-        f"45-{LMEVAL_NAME}": lmeval.quality_objects(experiment),
-        "50-verify": verifying.proof_objects(experiment),
+        f"40-{BENCHMARK_NAME}": benchmark_pod.benchmark_objects(experiment),
+        f"45-{LMEVAL_NAME}": quality_pod.quality_objects(experiment),
+        "50-verify": proofs.proof_objects(experiment),
         **promoted_objects(experiment),
     }
     files = {name: _placed(cdk8s.Chart(app, name), objects) for name, objects in charts.items() if objects}

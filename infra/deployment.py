@@ -16,7 +16,7 @@ from infra.stacks.workloads import WorkloadsStack
 if TYPE_CHECKING:
     from constructs import Construct
 
-    from cdk8s_charts.manifest_file import ManifestFile
+    from cdk8s_charts.manifests import ManifestFile
     from experiment import Experiment
     from infra.deployment_file import Lasting
 

@@ -41,7 +41,7 @@ class Settings:
     a model; on an m7i.large the agents alone leave the benchmark no room."""
     system_nodes: int = SYSTEM_NODES
     system_volume_gib: int = 150
-    """Holds two Neuron images, which the proof of the arguments pulls (`cdk8s_charts/sizes.py`), beside the other images, the
+    """Holds two Neuron images, which the proof of the arguments pulls (`cdk8s_charts/pods/sizes.py`), beside the other images, the
     fetch Job's files and the mounts' caches, below the 85 % at which the kubelet begins to remove images."""
     neuron_volume_gib: int = 100
     """The system's disk, where images and pods live on local NVMe."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cdk8s_charts.manifest_file import ManifestFile, read
+from cdk8s_charts.manifests import ManifestFile, read
 from experiment import Experiment, load
 from experiment.finding import Finding, Misuse
 from infra import ROOT

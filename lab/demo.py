@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.metrics import BY_NAME
-from cdk8s_charts.manifest_file import ManifestFile
+from cdk8s_charts.manifests import ManifestFile
 from experiment import Experiment, load
 from experiment.finding import Refusal
 from experiment.naming import metrics_namespace

@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # moto cannot be imported with an unknown profile, and nothing here may use one.
     os.environ.pop("AWS_PROFILE", None)
 
-    from cdk8s_charts.manifest_file import read
+    from cdk8s_charts.manifests import read
     from experiment import load
     from experiment.finding import Misuse, Refusal
     from lab.aws.rehearsal import not_as_reviewed

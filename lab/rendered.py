@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cdk8s_charts.manifest_file import ManifestFile, read
+from cdk8s_charts.manifests import ManifestFile, read
 from experiment import Experiment
 from experiment.finding import Misuse, Refusal
 from experiment.naming import PLAN_FILE

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cdk8s_charts.manifest_file import texts
+from cdk8s_charts.manifests import texts
 from cdk8s_charts.render import render
 from experiment import load
 

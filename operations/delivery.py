@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.manifest_file import read
-from cdk8s_charts.placeholders import PLACEHOLDERS, filled, with_tags
+from cdk8s_charts.manifests import PLACEHOLDERS, filled, read, with_tags
 from experiment.finding import Refusal, State
 from experiment.naming import BENCHMARK_NAME
 from operations.cloud import markers
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from operations.cloud.clock import Clock
 
 if TYPE_CHECKING:
-    from cdk8s_charts.manifest_file import ManifestFile
+    from cdk8s_charts.manifests import ManifestFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from operations.running.context import Context
 
 if TYPE_CHECKING:
-    from cdk8s_charts.manifest_file import ManifestFile
+    from cdk8s_charts.manifests import ManifestFile
     from experiment import Experiment
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from cdk8s_charts.manifest_file import stale, texts, write
+from cdk8s_charts.manifests import stale, texts, write
 from experiment import InvalidExperiment, load
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.finding import Misuse, Refusal

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cdk8s_charts.manifest_file import ManifestFile, read
-from cdk8s_charts.placeholders import PLACEHOLDERS, TAG, fill, names_in, with_tags
+from cdk8s_charts.manifests import PLACEHOLDERS, TAG, ManifestFile, fill, names_in, read, with_tags
 from experiment.finding import Misuse
 from operations.options import ROOT, add_experiment, as_json, aws_of, experiment_of
 

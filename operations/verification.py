@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts import sizes
-from cdk8s_charts.allocation import EXTENDED_RESOURCE
-from cdk8s_charts.claims import DRIVER, group_attribute
-from cdk8s_charts.proof import on_node
-from cdk8s_charts.verifying import CONTAINER, SECONDS, proof_name
+from cdk8s_charts import on_node
+from cdk8s_charts.pods import sizes
+from cdk8s_charts.pods.devices import DRIVER, EXTENDED_RESOURCE, group_attribute
+from cdk8s_charts.workloads.proofs import CONTAINER, SECONDS, proof_name
 from experiment.catalogue.node_images import OLDEST_FOR_CLAIMS
 from experiment.finding import Finding, Refusal, State, finding, fine
 from experiment.naming import NAME, NEURON_TAINT_KEY, NODE_ROLE_LABEL

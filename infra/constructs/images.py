@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cdk8s_charts.placeholders import names_in
+from cdk8s_charts.manifests import names_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cdk8s_charts.manifest_file import ManifestFile
+    from cdk8s_charts.manifests import ManifestFile
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cdk8s_charts.manifest_file import ManifestFile, read
+from cdk8s_charts.manifests import ManifestFile, read
 from experiment import Experiment, load
 from experiment.finding import Misuse
 from infra import ROOT

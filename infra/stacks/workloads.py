@@ -10,7 +10,7 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct
 
-from cdk8s_charts.placeholders import PLACEHOLDERS, fill, tags_in_names
+from cdk8s_charts.manifests import PLACEHOLDERS, fill, tags_in_names
 from infra import ROOT
 from infra.constructs.helm_charts import Autoscaling, NeuronSoftware
 from infra.constructs.images import images_in
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aws_cdk import aws_ec2 as ec2
     from constructs import Construct
 
-    from cdk8s_charts.manifest_file import ManifestFile
+    from cdk8s_charts.manifests import ManifestFile
     from experiment import Experiment
     from infra.constructs.images import Image
     from infra.settings import Settings

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cdk8s_charts.command import weights_path
+from cdk8s_charts.engine.command import weights_path
 from experiment import Experiment
 from experiment.catalogue.models import Model
 from experiment.finding import Refusal

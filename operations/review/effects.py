@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cdk8s_charts.manifest_file import ManifestFile
+from cdk8s_charts.manifests import ManifestFile
 from operations.cloud.cloudformation import removal
 from operations.review import objects as kubernetes
 from operations.review.objects import Key, Object, between, changes, fact_changes, flat_changes, worded

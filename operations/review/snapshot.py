@@ -255,7 +255,7 @@ def _undeclared(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> di
 
 
 def _staleness(experiment: Any, tree: Path) -> str | None:
-    from cdk8s_charts.manifest_file import read
+    from cdk8s_charts.manifests import read
     from experiment.finding import Misuse
 
     try:

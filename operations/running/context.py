@@ -15,7 +15,7 @@ from operations.cloud import nodegroup
 from operations.cloud.clock import moment, stamp
 
 if TYPE_CHECKING:
-    from cdk8s_charts.manifest_file import ManifestFile
+    from cdk8s_charts.manifests import ManifestFile
     from experiment import Experiment
     from operations.cloud.aws import Aws
     from operations.cloud.clock import Clock

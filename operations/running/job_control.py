@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.placeholders import fill, with_tags
+from cdk8s_charts.manifests import fill, with_tags
 from experiment.compilation import artifact_key
 from experiment.finding import Refusal
 from experiment.naming import BENCHMARK_NAME, STEP, weights_path
@@ -40,7 +40,7 @@ _OF_THE_CLUSTER = (
     "batch.kubernetes.io/job-name",
 )
 _UID = "JOB_UID"
-"""Environment variable of the pods (`cdk8s_charts/measuring.py`) that names the folder of unfinished results."""
+"""Environment variable of the pods (`cdk8s_charts/workloads/benchmark_pod.py`) that names the folder of unfinished results."""
 
 
 def deployed(context: Context) -> list[Object]:

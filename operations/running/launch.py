@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.manifest_file import read
+from cdk8s_charts.manifests import read
 from experiment.cost import per_hour, run_price
 from experiment.finding import Misuse, Outside, Refusal, State
 from experiment.placement import nodes_needed

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.argument_proof import DEADLINE_S
-from cdk8s_charts.proof.in_image import CANNOT_SAY, REFUSED
+from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
+from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S
 from experiment.compilation import TREATED_KEYS, artifact_key
 from experiment.finding import Refusal
 from experiment.naming import artifact_path, bucket, weights_path
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from operations.running.context import Context
 
 
-PATIENCE_S = DEADLINE_S + 300
+PATIENCE_S = ARGUMENTS_DEADLINE_S + 300
 _REFUSAL = {"arm", "key", "why"}
 _SILENCE = {"part", "why"}
 

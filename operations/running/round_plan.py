@@ -33,7 +33,9 @@ def provide(context: Context, job: dict[str, Any]) -> None:
     source = next((one for one in job_control.containers(job["spec"]) if one["name"] == VOLUME), None)
     if source is None:
         return
-    from cdk8s_charts.plan import plan_object  # starts jsii, which only a large plan is worth
+    from cdk8s_charts.workloads.benchmark_pod import (
+        plan_object,  # starts jsii, which only a large plan is worth
+    )
 
     store = bucket(context.experiment, "results", context.aws.account)
     key, content = plan_object(context.experiment) or ("", b"")

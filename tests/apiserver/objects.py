@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.placeholders import PLACEHOLDERS, fill, with_tags
+from cdk8s_charts.manifests import PLACEHOLDERS, fill, with_tags
 from tests.apiserver import kubelet
 from tests.apiserver.waiting import wait_until
 

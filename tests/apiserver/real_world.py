@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
-from cdk8s_charts.manifest_file import ManifestFile
+from cdk8s_charts.manifests import ManifestFile
 from experiment.compilation import artifact_key
 from experiment.naming import artifact_path, weights_path
 from operations.running import job_control

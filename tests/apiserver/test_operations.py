@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cdk8s_charts.manifest_file import read
+from cdk8s_charts.manifests import read
 from experiment.finding import Refusal, State
 from experiment.model import Serve
 from operations import promotion, verification

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.manifest_file import ManifestFile
+from cdk8s_charts.manifests import ManifestFile
 from cdk8s_charts.render import render
 from experiment import Experiment, load
 from tests.conftest import ROOT

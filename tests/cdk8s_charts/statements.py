@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cdk8s_charts.allocation import holds_devices
+from cdk8s_charts.manifests import names_in, tags, with_example_tags
 from cdk8s_charts.parity import undeclared_differences
-from cdk8s_charts.placeholders import names_in, tags, with_example_tags
-from cdk8s_charts.pod import IMAGE_DEFAULTS
+from cdk8s_charts.pods.devices import holds_devices
+from cdk8s_charts.pods.pod import IMAGE_DEFAULTS
 from experiment import Experiment
 from experiment.compilation import artifact_key
 from experiment.naming import LAB_ONLY, namespace, promoted_load_balancer

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cdk8s_charts import compiling
-from cdk8s_charts.artifacts import marker_check, marker_text
-from cdk8s_charts.command import artifact_files
+from cdk8s_charts.engine.command import artifact_files
+from cdk8s_charts.pods.volumes import marker_check, marker_text
+from cdk8s_charts.workloads import artifact_jobs
 from experiment import Experiment
 from experiment.compilation import artifact_key
 from store import MARKER, artifact
@@ -81,7 +81,9 @@ def test_anything_else_ends_the_pod_with_one_line(reference: Experiment, tmp_pat
 def _compile(reference: Experiment, scratch: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
     (container,) = (
         entry
-        for entry in compiling.job(reference, reference.arms[1])["spec"]["template"]["spec"]["initContainers"]
+        for entry in artifact_jobs.compiling_job(reference, reference.arms[1])["spec"]["template"]["spec"][
+            "initContainers"
+        ]
         if entry["name"] == "compile"
     )
     shell, flag, script, name, path, *_ = container["command"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.batch_command import batch_argv
-from cdk8s_charts.command import compile_argv, compile_environment, serve_argv, serve_environment
+from cdk8s_charts.engine.batch_script import batch_argv
+from cdk8s_charts.engine.command import compile_argv, compile_environment, serve_argv, serve_environment
 from cdk8s_charts.parity import options
 from experiment import Arm, compilation, load
 from experiment.catalogue.runtimes import RUNTIMES

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cdk8s_charts import batch
-from cdk8s_charts.heads import join_heads
+from cdk8s_charts import join_heads
+from cdk8s_charts.workloads import batch
 from experiment import load
 from tests.conftest import ROOT
 
@@ -21,7 +21,7 @@ import sys, torch
 from pathlib import Path
 from torch import nn
 sys.path.insert(0, sys.argv[1])
-from cdk8s_charts.heads.join_heads import join
+from cdk8s_charts.join_heads import join
 
 class Block(nn.Module):  # of Medusa and of NxD Inference alike
     def __init__(self):

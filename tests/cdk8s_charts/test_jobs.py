@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cdk8s_charts import compiling, fetching
-from cdk8s_charts.manifest_file import ManifestFile
+from cdk8s_charts.manifests import ManifestFile
+from cdk8s_charts.workloads import artifact_jobs
 from experiment import Experiment
 from experiment.compilation import artifact_key
 from experiment.naming import STEP
@@ -34,7 +34,7 @@ def test_there_is_one_fetch_for_each_model_and_one_compilation_for_each_artifact
 
 def test_fetching_needs_no_trn2_node(reference: Experiment) -> None:
     for weights in reference.weights:
-        pod = _pod(fetching.job(reference, weights))
+        pod = _pod(artifact_jobs.fetching_job(reference, weights))
         assert pod["nodeSelector"] == {"speculation.trn2/role": "system"}
         assert "resourceClaims" not in pod
         assert pod["serviceAccountName"] == "fetch"
@@ -42,20 +42,20 @@ def test_fetching_needs_no_trn2_node(reference: Experiment) -> None:
 
 def test_a_token_is_a_file_from_the_named_secret_and_stands_in_no_command(reference: Experiment) -> None:
     gated = replace(reference, token_secret="hf-token")
-    pod = _pod(fetching.job(gated, gated.weights[0]))
+    pod = _pod(artifact_jobs.fetching_job(gated, gated.weights[0]))
     (volume,) = (volume for volume in pod["volumes"] if volume["name"] == "token")
     assert volume["secret"]["secretName"] == "hf-token"
     (container,) = pod["containers"]
     assert container["args"][-2:] == ["--token-file", "/token/token"]
     assert "token" not in str(container.get("env"))
-    assert "token" not in str(_pod(fetching.job(reference, reference.weights[0]))["volumes"])
+    assert "token" not in str(_pod(artifact_jobs.fetching_job(reference, reference.weights[0]))["volumes"])
 
 
 def test_a_compilation_holds_what_its_arm_holds(reference: Experiment) -> None:
     for setting in ("dra", "device-plugin"):
         experiment = with_serving(reference, allocation=setting)
         for arm in experiment.arms:
-            pod = _pod(compiling.job(experiment, arm))
+            pod = _pod(artifact_jobs.compiling_job(experiment, arm))
             (compiler,) = (entry for entry in pod["initContainers"] if entry["name"] == "compile")
             if setting == "dra":
                 assert pod["resourceClaims"][0]["resourceClaimTemplateName"].startswith("trn2-8-lnc2-")
@@ -68,7 +68,7 @@ def test_a_compilation_holds_what_its_arm_holds(reference: Experiment) -> None:
 
 
 def test_compiling_looks_first_then_compiles_then_stores(reference: Experiment) -> None:
-    pod = _pod(compiling.job(reference, reference.arms[1]))
+    pod = _pod(artifact_jobs.compiling_job(reference, reference.arms[1]))
     names = [container["name"] for container in containers(pod)]
     assert names == ["look", "weights-0", "weights-1", "compile", "push"]
     assert pod["serviceAccountName"] == "compile"
@@ -76,7 +76,7 @@ def test_compiling_looks_first_then_compiles_then_stores(reference: Experiment) 
 
 def test_what_is_stored_is_compared_with_the_baselines(reference: Experiment) -> None:
     baseline, treatment = (
-        _pod(compiling.job(reference, arm))["containers"][0]["args"] for arm in reference.arms
+        _pod(artifact_jobs.compiling_job(reference, arm))["containers"][0]["args"] for arm in reference.arms
     )
     assert "--baseline" not in baseline
     address = treatment[treatment.index("--baseline") + 1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdk8s_charts.manifest_file import ManifestFile
+from cdk8s_charts.manifests import ManifestFile
 from tests.cdk8s_charts.conftest import EXPERIMENTS, of_kind, pods
 
 Renders = dict[str, tuple[ManifestFile, ...]]

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts import llmperf, lmeval
-from cdk8s_charts.manifest_file import ManifestFile
-from cdk8s_charts.plan import LARGEST_CONFIG_MAP, plan_object, plan_text
+from cdk8s_charts.manifests import ManifestFile
 from cdk8s_charts.render import render
+from cdk8s_charts.workloads import benchmark_pod, quality_pod
+from cdk8s_charts.workloads.benchmark_pod import LARGEST_CONFIG_MAP, plan_object, plan_text
 from experiment import Experiment
 from experiment.model import LmEval
 from images.lmeval import questions
@@ -44,7 +44,7 @@ def test_the_api_server_lets_one_pod_measure_at_a_time(case: Case) -> None:
 
 
 def test_a_lost_pods_run_goes_on_in_the_next(reference: Experiment) -> None:
-    body = _body(llmperf.cron_job(reference, plan_name="plan"))
+    body = _body(benchmark_pod.benchmark_cron_job(reference, plan_name="plan"))
     assert [entry["name"] for entry in containers(body)] == ["restore", "keep", "follow", "run", "publish"]
     restore, keep = body["initContainers"][:2]
     assert restore["args"][1] == keep["args"][keep["args"].index("--to") + 1]
@@ -77,10 +77,10 @@ def test_a_plan_that_is_too_large_comes_from_s3_by_its_hash(reference: Experimen
 
 def test_a_key_reaches_every_client_from_its_secret(reference: Experiment) -> None:
     experiment = with_serving(reference, api_key_secret="key")
-    client = _body(llmperf.cron_job(experiment, plan_name="plan"))
+    client = _body(benchmark_pod.benchmark_cron_job(experiment, plan_name="plan"))
     for body, variable in (
         (client, "BENCHMARK_API_KEY"),
-        (_body(lmeval.cron_job(experiment)), "OPENAI_API_KEY"),
+        (_body(quality_pod.cron_job(experiment)), "OPENAI_API_KEY"),
     ):
         text = json.dumps(body)
         assert f'{{"name": "{variable}", "valueFrom": {{"secretKeyRef": {{"name": "key"' in text
@@ -91,7 +91,7 @@ def test_a_key_reaches_every_client_from_its_secret(reference: Experiment) -> No
 )
 def test_quality_is_asked_of_every_arm_alike(reference: Experiment, endpoint: str, path: str) -> None:
     experiment = with_benchmark(reference, endpoint=endpoint, lm_eval=LmEval(limit=50))
-    told = [lmeval.arguments(experiment, arm) for arm in experiment.arms]
+    told = [quality_pod.arguments(experiment, arm) for arm in experiment.arms]
     for arm, words in zip(experiment.arms, told, strict=True):
         model = json.loads(words[words.index("--model_args") + 1])
         assert model["base_url"].endswith(path)
@@ -108,7 +108,7 @@ def test_quality_is_asked_of_every_arm_alike(reference: Experiment, endpoint: st
 
 
 def test_the_questions_lie_where_lm_eval_looks_and_may_write(reference: Experiment, tmp_path: Path) -> None:
-    pod = _body(lmeval.cron_job(with_benchmark(reference, lm_eval=LmEval(limit=50))))
+    pod = _body(quality_pod.cron_job(with_benchmark(reference, lm_eval=LmEval(limit=50))))
     check = pod["initContainers"][0]
     image, bin_folder = tmp_path / "questions" / "datasets", tmp_path / "bin"
     for folder in (image / "openai___gsm8k", bin_folder, tmp_path / "results"):
@@ -149,7 +149,7 @@ def test_questions_that_are_not_those_of_the_pinned_commit_end_the_build(tmp_pat
 
 def test_every_arm_that_is_loaded_is_asked_in_whatever_batch_it_stands(case: Case) -> None:
     experiment, _ = case
-    body = _body(lmeval.cron_job(with_benchmark(experiment, lm_eval=LmEval(limit=50))))
+    body = _body(quality_pod.cron_job(with_benchmark(experiment, lm_eval=LmEval(limit=50))))
     assert [entry["name"] for entry in body["initContainers"]] == [
         f"check-{arm.name}" for arm in experiment.served_arms
     ]
@@ -158,5 +158,5 @@ def test_every_arm_that_is_loaded_is_asked_in_whatever_batch_it_stands(case: Cas
 def test_worked_examples_are_given_where_they_fit(reference: Experiment) -> None:
     for length, shots in ((1024, "0"), (4096, "5")):
         experiment = with_serving(with_benchmark(reference, lm_eval=LmEval(limit=50)), max_model_len=length)
-        words = lmeval.arguments(experiment, experiment.arms[0])
+        words = quality_pod.arguments(experiment, experiment.arms[0])
         assert words[words.index("--num_fewshot") + 1] == shots

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.argument_proof import runtimes
-from cdk8s_charts.manifest_file import ManifestFile
+from cdk8s_charts.manifests import ManifestFile
+from cdk8s_charts.workloads.proofs import runtimes
 from experiment import Experiment
 from experiment.naming import ROLE
 from tests.cdk8s_charts.conftest import of_kind

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cdk8s_charts.parity import as_read, options, undeclared_differences
-from cdk8s_charts.serving import deployment
+from cdk8s_charts.workloads.serving import deployment
 from experiment import Experiment
 from experiment.difference import differences
 from tests.cdk8s_charts.conftest import EXPERIMENTS

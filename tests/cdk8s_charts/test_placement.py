@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cdk8s_charts import sizes
-from cdk8s_charts.allocation import SCHEDULER
-from cdk8s_charts.argument_proof import runtimes
+from cdk8s_charts.pods import sizes
+from cdk8s_charts.pods.devices import SCHEDULER
+from cdk8s_charts.workloads.proofs import runtimes
 from experiment import Experiment
 from experiment.catalogue.instances import INSTANCES
 from experiment.placement import compilations_at_once, place

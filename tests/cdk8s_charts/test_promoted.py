@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.command import serve_argv
-from cdk8s_charts.manifest_file import ManifestFile
+from cdk8s_charts.engine.command import serve_argv
+from cdk8s_charts.manifests import ManifestFile
 from cdk8s_charts.parity import options
-from cdk8s_charts.promoted import ANNOTATION, scaled_object
 from cdk8s_charts.render import render
+from cdk8s_charts.workloads.promoted import ANNOTATION, scaled_object
 from experiment import Experiment, load
 from experiment.model import Serve
 from tests.cdk8s_charts.conftest import of_kind

@@ -14,11 +14,10 @@ import kubernetes_validate
 import pytest
 
 from benchmark.plan import from_dict
-from cdk8s_charts.claims import DRIVER
-from cdk8s_charts.manifest_file import ManifestFile, read, stale, texts, write
-from cdk8s_charts.placeholders import PLACEHOLDERS, fill, names_in
-from cdk8s_charts.plan import plan, plan_text
+from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, names_in, read, stale, texts, write
+from cdk8s_charts.pods.devices import DRIVER
 from cdk8s_charts.render import render
+from cdk8s_charts.workloads.benchmark_pod import plan, plan_text
 from experiment import Experiment
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.finding import Misuse

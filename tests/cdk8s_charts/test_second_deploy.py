@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cdk8s_charts.manifest_file import ManifestFile
-from cdk8s_charts.placeholders import fill, tags, with_example_tags, with_tags
+from cdk8s_charts.manifests import ManifestFile, fill, tags, with_example_tags, with_tags
 from cdk8s_charts.render import render
 from experiment import Experiment, load
 from experiment.checks.names import MAX_ARM_NAME

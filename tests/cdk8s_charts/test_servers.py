@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts import probes
-from cdk8s_charts.command import serve_environment
+from cdk8s_charts.engine.command import serve_environment
+from cdk8s_charts.pods import probes
 from cdk8s_charts.render import render
-from cdk8s_charts.serving import deployment, disruption_budget
+from cdk8s_charts.workloads.serving import deployment, disruption_budget
 from experiment import Experiment
 from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.model import Serve

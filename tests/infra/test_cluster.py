@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cdk8s_charts.foundation import watching
+from cdk8s_charts.workloads.namespace import watching
 from experiment import Experiment
 from experiment.catalogue.node_images import NODE_IMAGES
 from infra.constructs.addons import AFTER_NODES, BEFORE_NODES

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.placeholders import PLACEHOLDERS
+from cdk8s_charts.manifests import PLACEHOLDERS
 from cdk8s_charts.render import render
 from experiment import Experiment
 from infra.constructs.images import IMAGES, images_in

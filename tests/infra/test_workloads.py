@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.placeholders import PLACEHOLDERS, fill, names_in, tags_in_names, with_tags
+from cdk8s_charts.manifests import PLACEHOLDERS, fill, names_in, tags_in_names, with_tags
 from cdk8s_charts.render import render
 from experiment import Experiment
 from infra.constructs.images import IMAGES, images_in

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cdk8s_charts.placeholders import PLACEHOLDERS
+from cdk8s_charts.manifests import PLACEHOLDERS
 from experiment.naming import LAB_ONLY
 from maintenance.policy import (
     EXEMPTIONS,

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.manifest_file import ManifestFile
-from cdk8s_charts.placeholders import PLACEHOLDERS, fill, with_tags
+from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, with_tags
 from cdk8s_charts.render import render
 from experiment import Experiment
 from experiment.finding import Refusal

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cdk8s_charts.manifest_file import read
+from cdk8s_charts.manifests import read
 from experiment import Experiment, load
 from experiment.finding import Misuse
 from experiment.model import Serve

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cdk8s_charts.manifest_file import ManifestFile, texts, write
-from cdk8s_charts.placeholders import with_tags
+from cdk8s_charts.manifests import ManifestFile, texts, with_tags, write
 from experiment import Experiment
 from operations.__main__ import VERBS, main
 from tests.conftest import ROOT

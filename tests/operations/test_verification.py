@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.proof import on_node
-from cdk8s_charts.verifying import CONTAINER, proof_name
+from cdk8s_charts import on_node
+from cdk8s_charts.workloads.proofs import CONTAINER, proof_name
 from experiment import Experiment
 from experiment.finding import Finding, Refusal, State
 from experiment.naming import namespace

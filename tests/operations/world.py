@@ -11,8 +11,7 @@ from typing import Any
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
-from cdk8s_charts.manifest_file import ManifestFile
-from cdk8s_charts.placeholders import fill, tags, with_tags
+from cdk8s_charts.manifests import ManifestFile, fill, tags, with_tags
 from experiment import Arm, Experiment
 from experiment.compilation import artifact_key
 from experiment.naming import (

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts import argument_proof
-from cdk8s_charts.command import compile_argv, serve_argv
-from cdk8s_charts.proof import in_image
+from cdk8s_charts import in_image
+from cdk8s_charts.engine.command import compile_argv, serve_argv
+from cdk8s_charts.workloads import proofs
 from experiment import load
 from experiment.compilation import compile_config
 from tests.cdk8s_charts.committed import RENDERED, experiment_at, objects_of
@@ -158,8 +158,8 @@ def test_an_image_as_recorded_takes_what_the_rendered_manifests_ask_it(path: Pat
 
 def _arms(name: str, dialect: str) -> list[dict[str, Any]]:
     experiment = load(ROOT / "experiments" / name)
-    (runtime,) = (one for one in argument_proof.runtimes(experiment) if one.dialect == dialect)
-    return argument_proof.asked(experiment, runtime)
+    (runtime,) = (one for one in proofs.runtimes(experiment) if one.dialect == dialect)
+    return proofs.asked(experiment, runtime)
 
 
 @pytest.fixture

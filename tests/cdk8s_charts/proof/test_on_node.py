@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.proof import on_node
+from cdk8s_charts import on_node
 from tests.cdk8s_charts.committed import RENDERED, objects_of
 
 RUNTIME = """

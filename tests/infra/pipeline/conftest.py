@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cdk8s_charts.manifest_file import texts, write
+from cdk8s_charts.manifests import texts, write
 from cdk8s_charts.render import render
 from experiment import Experiment
 from infra.pipeline.pipeline_app import FILE, app_of

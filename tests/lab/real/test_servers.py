@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from cdk8s_charts.manifest_file import read
+from cdk8s_charts.manifests import read
 from experiment import Experiment, load
 from experiment.catalogue.models import MODELS
 from experiment.finding import Refusal

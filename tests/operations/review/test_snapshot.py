@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.manifest_file import texts, write
+from cdk8s_charts.manifests import texts, write
 from cdk8s_charts.render import render
 from experiment import Experiment, load
 from operations.review import snapshot
@@ -135,7 +135,7 @@ def base(repository: Path) -> Iterator[Base]:
 
 def test_a_base_whose_modules_have_other_names_is_read_by_its_own_code(repository: Path, base: Base) -> None:
     names = {"experiment.loading": "experiment.reading", "experiment.compilation": "experiment.compilation"}
-    names |= {"cdk8s_charts.manifest_file": "cdk8s_charts.manifests"}
+    names |= {"cdk8s_charts.manifests": "cdk8s_charts.rendered"}
 
     def rename() -> None:
         for path in repository.rglob("*.py"):

@@ -19,7 +19,7 @@ import pytest
 from moto.moto_api._internal.models import moto_api_backend
 from moto.server import ThreadedMotoServer
 
-from cdk8s_charts.manifest_file import texts, write
+from cdk8s_charts.manifests import texts, write
 from experiment import Experiment
 from experiment.naming import ACTIVE_RUN
 from tests.benchmark.records import store

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cdk8s_charts.argument_proof import DEADLINE_S
-from cdk8s_charts.proof.in_image import CANNOT_SAY, REFUSED
+from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
+from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S
 from experiment import Experiment
 from operations.cloud.aws import Aws
 from operations.running.steps import carry_out
@@ -71,7 +71,7 @@ def test_an_image_that_is_never_pulled_costs_patience_and_nothing_else(driver: D
     begun = driver.clock.now()
     driver.run()
     assert any("warning" in line and "Insufficient ephemeral-storage" in line for line in driver.said)
-    assert (driver.clock.now() - begun).total_seconds() > DEADLINE_S
+    assert (driver.clock.now() - begun).total_seconds() > ARGUMENTS_DEADLINE_S
 
 
 def test_without_verify_no_image_is_asked(driver: Driver) -> None:

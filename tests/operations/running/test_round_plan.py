@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cdk8s_charts.manifest_file import read
+from cdk8s_charts.manifests import read
 from experiment import load
 from experiment.placement import batches, place, rounds
 from operations.options import experiment_of

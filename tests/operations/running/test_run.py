@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.plan import LARGEST_CONFIG_MAP, plan_object
+from cdk8s_charts.workloads.benchmark_pod import LARGEST_CONFIG_MAP, plan_object
 from experiment import Experiment, load
 from experiment.finding import Refusal
 from experiment.naming import STEP

@@ -1,4 +1,6 @@
-"""What a server, a compilation and a batch script are started with: argv and environment of an arm.
+"""How each family of runtimes is told the same things: one module a dialect.
+
+What a server, a compilation and a batch script are started with: argv and environment of an arm.
 
 One set of engine options makes both the command line of `vllm serve` and the arguments of the engine that a compilation
 builds, so that what is compiled is what is served. The dialects write them; tests compare every option with a table read
@@ -8,29 +10,47 @@ off the parser of that vLLM version.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from cdk8s_charts.dialects import dialect_of
-from cdk8s_charts.dialects.paths import ARTIFACTS_MOUNT, CHECKPOINTS_MOUNT, SCRATCH_MOUNT, Paths
+from cdk8s_charts.engine import native, nxdi_v0, nxdi_v1, upstream
+from cdk8s_charts.engine.dialect import ARTIFACTS_MOUNT, SCRATCH_MOUNT, Paths
 from experiment.naming import SERVICE_PORT
 from experiment.naming import artifact_path as artifact_folder
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Weights
 
-__all__ = [
-    "ARTIFACTS_MOUNT",
-    "CHECKPOINTS_MOUNT",
-    "SCRATCH_MOUNT",
-    "artifact_files",
-    "artifact_path",
-    "compiled_path",
-    "compile_argv",
-    "compile_environment",
-    "serve_argv",
-    "serve_environment",
-    "weights_path",
-]
+
+class Dialect(Protocol):
+    """What a dialect's module offers."""
+
+    ARTIFACT_FILES: tuple[str, ...]
+
+    def engine_options(self, arm: Arm, paths: Paths, *, serving: bool) -> dict[str, Any]:
+        """Arguments of vLLM's engine, by their Python names."""
+
+    def server_options(self) -> dict[str, Any]:
+        """Arguments that only the server takes."""
+
+    def serve_environment(self, arm: Arm, artifact: str) -> dict[str, str]:
+        """Environment of a server that loads the artifact in a folder, and cannot compile."""
+
+    def compile_environment(self, arm: Arm, artifact: str) -> dict[str, str]:
+        """Environment of a compilation that leaves its artifact in a folder."""
+
+
+_DIALECTS: dict[str, Dialect] = {
+    "nxdi-v0": nxdi_v0,
+    "nxdi-v1": nxdi_v1,
+    "native": native,
+    "vllm": upstream,
+}
+
+
+def dialect_of(arm: Arm) -> Dialect:
+    """The dialect of an arm's runtime."""
+    return _DIALECTS[arm.runtime.dialect]
+
 
 _BUILD_AND_EXIT = "import json, sys; from vllm import LLM; LLM(**json.loads(sys.argv[1]))"
 """No vLLM has a command that compiles and exits; building the offline engine compiles, and its end ends the process."""

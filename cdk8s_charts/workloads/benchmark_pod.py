@@ -2,29 +2,154 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import TYPE_CHECKING, Any
 
 import cdk8s
 import cdk8s_plus_27 as kplus
+from pydantic import ValidationError
 
-from cdk8s_charts import measuring, pod
-from cdk8s_charts.lift import authored, content_suffix
-from cdk8s_charts.measuring import JOB_UID, RESULTS
-from cdk8s_charts.plan import plan_object, plan_text
-from cdk8s_charts.serving import api_key
+from benchmark import plan as plans
+from benchmark.plan import Plan
+from cdk8s_charts.plain_objects import authored, content_suffix, kubernetes_object
+from cdk8s_charts.pods import pod
+from cdk8s_charts.workloads.namespace import MEASURING, priority_name
+from cdk8s_charts.workloads.serving import api_key, service_url
+from experiment.cost import arm_usd_per_hour
+from experiment.finding import Finding, Misuse
 from experiment.naming import (
     ACCOUNT_PLACEHOLDER,
     BENCHMARK_ACCOUNT,
     BENCHMARK_NAME,
     PLAN_FILE,
+    PLANS_PREFIX,
     RESULTS_PREFIX,
     bucket,
+    labels,
     metrics_namespace,
     namespace,
 )
 
 if TYPE_CHECKING:
+    from experiment.arms import Arm, Experiment, Prompt
+
+if TYPE_CHECKING:
     from experiment.arms import Experiment
+
+
+LARGEST_CONFIG_MAP = 200_000
+"""Bytes of a plan that travels as a ConfigMap. Kubernetes would take 1 MiB, but `cdk deploy` hands objects to a Lambda,
+whose event was limited to 256 KB for long (https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html)."""
+
+_REMEDY = "the benchmark would not take this plan; change it in the experiment's file"
+
+
+def plan(experiment: Experiment) -> Plan:
+    """What the benchmark is told. Raises `Misuse` for what it would not take."""
+    try:
+        return _plan(experiment)
+    except ValidationError as error:
+        found = (Finding(str(one["loc"][0]), one["input"], one["msg"], _REMEDY) for one in error.errors())
+        raise Misuse(*found) from None
+
+
+def _plan(experiment: Experiment) -> Plan:
+    settings = experiment.benchmark
+    can_think = experiment.baseline.target.model.can_think
+    asks = {"chat_template_kwargs": {"enable_thinking": settings.thinking}}
+    return Plan(
+        schema=1,
+        experiment=experiment.name,
+        model=experiment.baseline.target.model.name,
+        baseline=experiment.baseline.name,
+        arms=tuple(_arm(experiment, arm) for arm in experiment.served_arms),
+        concurrency=settings.concurrency,
+        requests=settings.requests,
+        warmup=settings.warmup,
+        seed=settings.seed,
+        max_tokens=settings.max_tokens,
+        temperature=settings.temperature,
+        extra_body=asks if can_think and settings.endpoint == "chat" else {},
+        slo=settings.objectives or None,
+        prompts=tuple(map(_prompt, experiment.prompts)),
+    )
+
+
+def plan_text(experiment: Experiment) -> str:
+    """The plan as JSON, without what it leaves at its default."""
+    return json.dumps(plan(experiment).to_dict(exclude_unset=True), indent=1, ensure_ascii=False)
+
+
+def plan_object(experiment: Experiment) -> tuple[str, bytes] | None:
+    """Key in the bucket of results and content of a plan that no ConfigMap takes; `None` for all others.
+
+    `scripts/run` puts it there before it loads the arms; the key is its hash, so it never has to be replaced.
+    """
+    content = plan_text(experiment).encode()
+    if len(content) <= LARGEST_CONFIG_MAP:
+        return None
+    return f"{PLANS_PREFIX}{hashlib.sha256(content).hexdigest()}.json", content
+
+
+def _arm(experiment: Experiment, arm: Arm) -> plans.Arm:
+    return plans.Arm(
+        name=arm.name,
+        url=service_url(experiment, arm),
+        speculative_tokens=arm.num_speculative_tokens,
+        max_tokens_per_step=arm.tokens_per_step,
+        usd_per_hour=round(arm_usd_per_hour(experiment, arm), 4),
+        also_changes=arm.also_changes,
+    )
+
+
+def _prompt(prompt: Prompt) -> plans.Prompt:
+    messages = [{"role": role, "content": content} for role, content in prompt.messages]
+    return plans.Prompt.model_validate(
+        {
+            "id": prompt.id,
+            "class": prompt.class_name,
+            "prompt": prompt.text,
+            "messages": messages if prompt.text is None else None,
+            "max_tokens": prompt.max_tokens,
+        }
+    )
+
+
+RESULTS = "/results"
+JOB_UID: dict[str, Any] = {
+    "name": "JOB_UID",
+    "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['batch.kubernetes.io/controller-uid']"}},
+}
+"""The same for every pod of a Job, so that the next one finds what the last one left."""
+UNUSED_SCHEDULE = "0 0 1 1 *"
+"""A CronJob must have one; suspended, it never comes."""
+_KEPT_S = 7 * 24 * 3600
+
+
+def measuring_cron_job(
+    experiment: Experiment, name: str, body: pod.PodSpec, *, deadline_s: int
+) -> dict[str, Any]:
+    """A CronJob that never starts by itself; its Jobs are made by people and scripts."""
+    body["serviceAccountName"] = BENCHMARK_ACCOUNT
+    body["restartPolicy"] = "OnFailure"  # in place, so that what was measured is still on the disk
+    pod.on_system_nodes(body)
+    pod.settle(body, grace_s=60, priority=priority_name(experiment, MEASURING), non_root=True)
+    own = labels(experiment, name, "client")
+    job = {
+        "backoffLimit": 3,
+        "activeDeadlineSeconds": deadline_s,
+        "ttlSecondsAfterFinished": _KEPT_S,
+        "template": {"metadata": {"labels": own}, "spec": body},
+    }
+    spec = {
+        "suspend": True,
+        "schedule": UNUSED_SCHEDULE,
+        "concurrencyPolicy": "Forbid",
+        "jobTemplate": {"spec": job},
+    }
+    return kubernetes_object("batch/v1", "CronJob", name, within=experiment, labels=own, spec=spec)
+
 
 _PLAN_MOUNT = "/plan"
 _BENCHMARK = ["python", "-m", "benchmark"]
@@ -33,7 +158,7 @@ _BENCHMARK = ["python", "-m", "benchmark"]
 def benchmark_objects(experiment: Experiment) -> list[dict[str, Any]]:
     """Plan, where a ConfigMap takes it, and CronJob."""
     if plan_object(experiment) is not None:
-        return [cron_job(experiment, plan_name=None)]
+        return [benchmark_cron_job(experiment, plan_name=None)]
     text = plan_text(experiment)
     name = f"{BENCHMARK_NAME}-plan-{content_suffix(text)}"
     metadata = cdk8s.ApiObjectMetadata(name=name, namespace=namespace(experiment))
@@ -41,17 +166,17 @@ def benchmark_objects(experiment: Experiment) -> list[dict[str, Any]]:
     plan = authored(
         lambda chart: kplus.ConfigMap(chart, "plan", metadata=metadata, data=data, immutable=True)
     )
-    return [plan, cron_job(experiment, plan_name=name)]
+    return [plan, benchmark_cron_job(experiment, plan_name=name)]
 
 
-def cron_job(experiment: Experiment, *, plan_name: str | None) -> dict[str, Any]:
+def benchmark_cron_job(experiment: Experiment, *, plan_name: str | None) -> dict[str, Any]:
     """Suspended for good: a run is a Job made from it, one at a time.
 
     The measuring is an init container and the publishing the main one, so that neither needs a shell: a publication
     that fails is repeated without measuring again. What a run that fails had measured is published by then.
     """
     body = _body(experiment, plan_name)
-    return measuring.cron_job(experiment, BENCHMARK_NAME, body, deadline_s=_deadline_s(experiment))
+    return measuring_cron_job(experiment, BENCHMARK_NAME, body, deadline_s=_deadline_s(experiment))
 
 
 def _body(experiment: Experiment, plan_name: str | None) -> pod.PodSpec:

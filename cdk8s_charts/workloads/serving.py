@@ -1,5 +1,6 @@
 """One arm as Deployment, Service and disruption budget. Every arm goes through the same function; what may differ is in
-its spec."""
+its spec.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import cdk8s
 import cdk8s_plus_27 as kplus
 
-from cdk8s_charts import compiling, pod, sizes
-from cdk8s_charts.allocation import hold_devices
-from cdk8s_charts.artifacts import add_sources
-from cdk8s_charts.command import serve_argv, serve_environment
-from cdk8s_charts.lift import authored, kubernetes_object
-from cdk8s_charts.priority import SERVING, priority_name
-from cdk8s_charts.probes import LOAD_BUDGET_S, add_drain, add_probes
-from cdk8s_charts.storage import claim_name, stores
+from cdk8s_charts.engine.command import serve_argv, serve_environment
+from cdk8s_charts.plain_objects import authored, kubernetes_object
+from cdk8s_charts.pods import pod, sizes
+from cdk8s_charts.pods.devices import hold_devices
+from cdk8s_charts.pods.probes import LOAD_BUDGET_S, add_drain, add_probes
+from cdk8s_charts.pods.volumes import add_sources, claim_name, stores
+from cdk8s_charts.workloads import artifact_jobs
+from cdk8s_charts.workloads.namespace import SERVING, priority_name
 from experiment.compilation import artifact_key
 from experiment.naming import (
     ARTIFACT_KEY,
@@ -33,6 +34,7 @@ from experiment.naming import (
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
 
+
 CONTAINER = "vllm"
 API_KEY_VARIABLE = "VLLM_API_KEY"
 """vLLM reads it when no `--api-key` stands on its command line, where everybody could read it."""
@@ -40,7 +42,7 @@ API_KEY_VARIABLE = "VLLM_API_KEY"
 
 def arm_objects(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
     """The compilation first, which everything else waits for where there is one."""
-    compilation = (compiling.job,) if arm.serving.devices else ()
+    compilation = (artifact_jobs.compiling_job,) if arm.serving.devices else ()
     parts = (*compilation, deployment, service, disruption_budget)
     return [part(experiment, arm) for part in parts]
 

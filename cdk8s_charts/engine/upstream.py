@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.dialects.speculative import speculative_options
+from cdk8s_charts.engine.dialect import speculative_options
 
 if TYPE_CHECKING:
-    from cdk8s_charts.dialects.paths import Paths
+    from cdk8s_charts.engine.dialect import Paths
     from experiment.arms import Arm
+
 
 ARTIFACT_FILES: tuple[str, ...] = ()
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.lift import kubernetes_object
+from cdk8s_charts.plain_objects import kubernetes_object
 from experiment.naming import NAME, SERVICE_PORT, labels, namespace, promoted_load_balancer, promoted_service
 
 if TYPE_CHECKING:
     from experiment.arms import Experiment
     from experiment.model import Serve
+
 
 ANNOTATION = "service.beta.kubernetes.io/aws-load-balancer-"
 TLS_PORT = 443

@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from cdk8s_charts.command import compiled_path, weights_path
-from cdk8s_charts.dialects.paths import SCRATCH_MOUNT
+from cdk8s_charts.engine.command import compiled_path, weights_path
+from cdk8s_charts.engine.dialect import SCRATCH_MOUNT
 from experiment.compilation import SPECULATION_LENGTH, compiler_environment, tree
 
 if TYPE_CHECKING:
     from experiment.arms import Arm
+
 
 MEDUSA_MODEL = f"{SCRATCH_MOUNT}/medusa"
 """Links to the target's files, and `medusa_heads.pt` as `heads/join_heads.py` writes it."""

@@ -10,6 +10,7 @@ from experiment.placement import BYTES_PER_VALUE, GIB, Share, compile_share, pod
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment, Weights
 
+
 MOUNT_CACHE_GIB = 20
 """Cache of one S3 mount: fits beside the rest on a system node's disk."""
 MOUNT_MEMORY_GIB = 4

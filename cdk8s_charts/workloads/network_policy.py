@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.lift import kubernetes_object
+from cdk8s_charts.plain_objects import kubernetes_object
 from experiment.naming import AUTOSCALER_NAMESPACE, AUTOSCALER_OPERATOR, NAME, PART_OF, ROLE, SERVICE_PORT
 
 if TYPE_CHECKING:
     from experiment.arms import Experiment
+
 
 POD_IDENTITY = "169.254.170.23/32"
 """The Pod Identity agent of each node, which hands out credentials over HTTP

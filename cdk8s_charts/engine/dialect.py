@@ -1,12 +1,36 @@
-"""`--speculative-config`, the one option that all dialects share."""
+"""Where weights, artifacts and scratch space are mounted inside a pod.
+
+`--speculative-config`, the one option that all dialects share.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from experiment.naming import weights_path
+
 if TYPE_CHECKING:
-    from cdk8s_charts.dialects.paths import Paths
+    from experiment.arms import Weights
+
+if TYPE_CHECKING:
     from experiment.arms import Arm
+
+
+CHECKPOINTS_MOUNT = "/checkpoints"
+ARTIFACTS_MOUNT = "/artifacts"
+SCRATCH_MOUNT = "/scratch"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paths:
+    """The folder that holds every model."""
+
+    checkpoints: str = CHECKPOINTS_MOUNT
+
+    def weights(self, weights: Weights) -> str:
+        """Folder of a model's files."""
+        return f"{self.checkpoints}/{weights_path(weights)}"
 
 
 def speculative_options(arm: Arm, paths: Paths) -> dict[str, Any]:

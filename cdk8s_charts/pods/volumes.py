@@ -1,24 +1,87 @@
-"""Weights and compiled artifacts as a server meets them: finished and its own, or the pod ends in one line."""
+"""Checkpoints and artifacts as pods meet them: read-only S3 buckets, and a check before a server starts."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts import pod
-from cdk8s_charts.command import (
-    ARTIFACTS_MOUNT,
-    CHECKPOINTS_MOUNT,
-    SCRATCH_MOUNT,
-    artifact_files,
-    compiled_path,
-    weights_path,
-)
+from cdk8s_charts.engine.command import artifact_files, compiled_path, weights_path
+from cdk8s_charts.engine.dialect import ARTIFACTS_MOUNT, CHECKPOINTS_MOUNT, SCRATCH_MOUNT
+from cdk8s_charts.plain_objects import content_suffix, kubernetes_object
+from cdk8s_charts.pods import pod
+from cdk8s_charts.pods.sizes import MOUNT_CACHE_GIB, MOUNT_MEMORY_GIB
 from experiment.compilation import artifact_key
-from experiment.naming import COMPLETE, artifact_path
+from experiment.naming import ACCOUNT_PLACEHOLDER, COMPLETE, artifact_path, bucket, namespace
+
+if TYPE_CHECKING:
+    from experiment.arms import Experiment
 
 if TYPE_CHECKING:
     from experiment.arms import Arm
+
+
+PURPOSES = ("checkpoints", "artifacts")
+_CAPACITY = "1Ti"
+"""Kubernetes wants a number; an S3 bucket has none."""
+
+
+def stores(experiment: Experiment) -> tuple[str, ...]:
+    """Buckets that pods mount: none where no arm stands on devices, whose weights lie on the machine itself."""
+    return PURPOSES if experiment.device_arms else ()
+
+
+def volume_and_claim(experiment: Experiment, purpose: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A statically bound pair. The volume's name carries a hash of its source, because a source cannot be changed.
+
+    `authenticationSource: pod` makes Mountpoint use the Pod Identity of the pod that mounts, not the driver's; the
+    volume handle must be unique in the cluster; `allow-other` lets users beside root read, as `restricted` and the
+    tools' image need; the cache keeps what several containers of a node read in turn (Mountpoint CSI driver 2.x,
+    docs/CONFIGURATION.md).
+    """
+    region = experiment.cluster.region
+    name = bucket(experiment, purpose, ACCOUNT_PLACEHOLDER)
+    attributes = {
+        "bucketName": name,
+        "authenticationSource": "pod",
+        "stsRegion": region,
+        "cache": "emptyDir",
+        "cacheEmptyDirSizeLimit": f"{MOUNT_CACHE_GIB}Gi",
+        "mountpointContainerResourcesRequestsCpu": "1",
+        "mountpointContainerResourcesRequestsMemory": f"{MOUNT_MEMORY_GIB}Gi",
+        "mountpointContainerResourcesLimitsMemory": f"{MOUNT_MEMORY_GIB}Gi",
+    }
+    options = ["read-only", "allow-other", f"region {region}"]
+    volume_name = f"{experiment.name}-{purpose}-{content_suffix([attributes, options])}"
+    source = {
+        "driver": "s3.csi.aws.com",
+        "volumeHandle": f"{volume_name}-{ACCOUNT_PLACEHOLDER}",
+        "volumeAttributes": attributes,
+    }
+    volume = {
+        "accessModes": ["ReadOnlyMany"],
+        "capacity": {"storage": _CAPACITY},
+        "persistentVolumeReclaimPolicy": "Retain",
+        "storageClassName": "",
+        "claimRef": {"namespace": namespace(experiment), "name": volume_name},
+        "mountOptions": options,
+        "csi": source,
+    }
+    claim = {
+        "accessModes": ["ReadOnlyMany"],
+        "resources": {"requests": {"storage": _CAPACITY}},
+        "storageClassName": "",
+        "volumeName": volume_name,
+    }
+    return (
+        kubernetes_object("v1", "PersistentVolume", volume_name, spec=volume),
+        kubernetes_object("v1", "PersistentVolumeClaim", volume_name, within=experiment, spec=claim),
+    )
+
+
+def claim_name(experiment: Experiment, purpose: str) -> str:
+    """The claim that pods mount."""
+    return str(volume_and_claim(experiment, purpose)[1]["metadata"]["name"])
+
 
 _CHECK = f"""\
 folder=$1; key=$2; files=$3; shift 3; found=

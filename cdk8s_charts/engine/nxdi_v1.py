@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.dialects import nxdi_v0
-from cdk8s_charts.dialects.speculative import speculative_options
+from cdk8s_charts.engine import nxdi_v0
+from cdk8s_charts.engine.dialect import speculative_options
 from experiment.compilation import compile_config, compiler_environment, serve_config
 
 if TYPE_CHECKING:
-    from cdk8s_charts.dialects.paths import Paths
+    from cdk8s_charts.engine.dialect import Paths
     from experiment.arms import Arm
+
 
 ARTIFACT_FILES = nxdi_v0.ARTIFACT_FILES
 

@@ -10,6 +10,7 @@ from experiment.naming import SERVICE_PORT
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
 
+
 LOAD_BUDGET_S = 1800
 """Time to read and load a compiled arm before Kubernetes gives up on it; compiling never happens here. An assumption:
 no load time of this pair from S3 is published."""

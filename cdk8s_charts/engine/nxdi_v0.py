@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.dialects.speculative import speculative_options
+from cdk8s_charts.engine.dialect import speculative_options
 from experiment.compilation import compile_config, compiler_environment, serve_config
 
 if TYPE_CHECKING:
-    from cdk8s_charts.dialects.paths import Paths
+    from cdk8s_charts.engine.dialect import Paths
     from experiment.arms import Arm
+
 
 ARTIFACT_FILES: tuple[str, ...] = ("neuron_config.json", "model.pt")
 """What NxD Inference leaves beside the sharded weights; without them it would compile in silence."""

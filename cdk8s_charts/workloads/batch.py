@@ -9,26 +9,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts import jobs, pod, sizes
-from cdk8s_charts.allocation import hold_devices
-from cdk8s_charts.batch_command import (
+from cdk8s_charts.engine.batch_script import (
     MEDUSA_MODEL,
     MEDUSA_TREE,
     batch_argv,
     batch_environment,
     medusa_tree_file,
 )
-from cdk8s_charts.command import CHECKPOINTS_MOUNT, SCRATCH_MOUNT, weights_path
-from cdk8s_charts.compiling import DEADLINE_S
-from cdk8s_charts.fetching import checkpoint_address
-from cdk8s_charts.lift import config_map, content_suffix
-from cdk8s_charts.storage import claim_name
+from cdk8s_charts.engine.command import weights_path
+from cdk8s_charts.engine.dialect import CHECKPOINTS_MOUNT, SCRATCH_MOUNT
+from cdk8s_charts.plain_objects import config_map, content_suffix
+from cdk8s_charts.pods import pod, sizes
+from cdk8s_charts.pods.devices import hold_devices
+from cdk8s_charts.pods.volumes import claim_name
+from cdk8s_charts.workloads import artifact_jobs
+from cdk8s_charts.workloads.artifact_jobs import DEADLINE_S, checkpoint_address
 from experiment.naming import COMPILE_ACCOUNT, batch_of, labels
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment, Prompt
 
-_PROGRAM = Path(__file__).parent / "heads" / "join_heads.py"
+
+_PROGRAM = Path(__file__).parents[1] / "join_heads.py"
 """Runs in the pod, from the ConfigMap that holds the tree too."""
 _ARM_IN_NAME = 45
 """Characters of an arm's name, which with two hashes make the 63 that a Job's name may have. The hash tells apart."""
@@ -76,7 +78,7 @@ def job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     if _is_medusa(arm):
         _add_heads(experiment, body, demo, arm)
     pod.on_neuron_nodes(body)
-    return jobs.suspended_job(
+    return artifact_jobs.suspended_job(
         experiment,
         "batch",
         body,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts import measuring, pod
-from cdk8s_charts.measuring import JOB_UID, RESULTS
-from cdk8s_charts.serving import api_key, service_url
+from cdk8s_charts.pods import pod
+from cdk8s_charts.workloads import benchmark_pod
+from cdk8s_charts.workloads.benchmark_pod import JOB_UID, RESULTS
+from cdk8s_charts.workloads.serving import api_key, service_url
 from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.naming import (
     ACCOUNT_PLACEHOLDER,
@@ -19,6 +20,7 @@ from experiment.naming import (
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
+
 
 IMAGE = "${LMEVAL_IMAGE}"
 _SHOTS = 5
@@ -60,7 +62,9 @@ def cron_job(experiment: Experiment) -> dict[str, Any]:
     for check in checks:
         pod.mount(check, "results", RESULTS, writable=True)
         pod.mount(check, "tmp", "/tmp", writable=True)
-    return measuring.cron_job(experiment, LMEVAL_NAME, body, deadline_s=_deadline_s(experiment, len(checks)))
+    return benchmark_pod.measuring_cron_job(
+        experiment, LMEVAL_NAME, body, deadline_s=_deadline_s(experiment, len(checks))
+    )
 
 
 def arguments(experiment: Experiment, arm: Arm) -> list[str]:

@@ -1,0 +1,1 @@
+"""What vLLM is started with: argv and environment."""

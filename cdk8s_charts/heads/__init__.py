@@ -1,1 +1,0 @@
-"""A program of a pod: Medusa's heads as NxD Inference reads them."""

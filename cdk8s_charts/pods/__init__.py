@@ -1,0 +1,1 @@
+"""What pods have, whatever they do."""

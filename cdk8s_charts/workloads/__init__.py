@@ -1,0 +1,1 @@
+"""The objects of an experiment, a module a purpose."""

@@ -1,0 +1,240 @@
+"""The Jobs that make what servers load: weights fetched once, each artifact compiled once, released by one actor."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cdk8s_charts.engine.command import artifact_files, compile_argv, compile_environment, compiled_path
+from cdk8s_charts.engine.dialect import CHECKPOINTS_MOUNT, SCRATCH_MOUNT
+from cdk8s_charts.manifests import tags
+from cdk8s_charts.plain_objects import content_suffix, kubernetes_object
+from cdk8s_charts.pods import pod, sizes
+from cdk8s_charts.pods.devices import hold_devices
+from cdk8s_charts.pods.volumes import claim_name
+from cdk8s_charts.workloads.namespace import JOBS, priority_name
+from experiment.compilation import TREATED_KEYS, artifact_inputs, artifact_key
+from experiment.naming import (
+    ACCOUNT_PLACEHOLDER,
+    BATCH,
+    COMPILE_ACCOUNT,
+    FETCH_ACCOUNT,
+    STEP,
+    artifact_path,
+    batch_of,
+    bucket,
+    compile_job,
+    fetch_job,
+    labels,
+    weights_path,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from experiment.arms import Experiment
+
+if TYPE_CHECKING:
+    from experiment.arms import Experiment, Weights
+
+if TYPE_CHECKING:
+    from experiment.arms import Arm, Experiment
+
+
+WRONG_CONFIGURATION = 2
+"""Exit code of `store` for what no repetition fixes: a gated model without a token, a bad address."""
+
+
+def suspended_job(
+    experiment: Experiment,
+    step: str,
+    body: pod.PodSpec,
+    *,
+    named: Callable[[str], str],
+    account: str,
+    only: str,
+    deadline_s: int,
+    retries: int,
+    non_root: bool,
+    pod_labels: dict[str, str] | None = None,
+    batch: str | None = None,
+) -> dict[str, Any]:
+    """A finite Job that waits to be released. It is kept when it has finished, as the record of its step.
+
+    `named` makes its name of a hash of its spec; the images that a deployment fills in are added to it. `only` is the
+    container whose exit code may end it at once. A retry is a new pod, so that its failure is counted and looked at.
+    """
+    body["serviceAccountName"] = account
+    body["restartPolicy"] = "Never"
+    pod.settle(body, grace_s=60, priority=priority_name(experiment, JOBS), non_root=non_root)
+    own = labels(experiment, step, "job")
+    hopeless = {"containerName": only, "operator": "In", "values": [WRONG_CONFIGURATION]}
+    spec = {
+        "backoffLimit": retries,
+        "activeDeadlineSeconds": deadline_s,
+        "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": hopeless}]},
+        "template": {"metadata": {"labels": {**(pod_labels or own), STEP: step}}, "spec": body},
+    }
+    return kubernetes_object(
+        "batch/v1",
+        "Job",
+        f"{named(content_suffix(spec))}{tags(spec)}",
+        within=experiment,
+        labels={**own, STEP: step, **({BATCH: batch} if batch else {})},
+        spec={"suspend": True, **spec},
+    )
+
+
+_DEADLINE_S = 6 * 3600
+_SHARD_GIB = 12
+"""Room for one file and its unfinished copy: shards of these models are below 5 GB."""
+
+
+def fetch_jobs(experiment: Experiment) -> list[dict[str, Any]]:
+    """The Jobs of every model that some arm on devices needs, each once."""
+    needed = dict.fromkeys(weights for arm in experiment.device_arms for weights in arm.weights)
+    return [fetching_job(experiment, weights) for weights in needed]
+
+
+def checkpoint_address(experiment: Experiment, weights: Weights) -> str:
+    """Folder of the model in S3."""
+    return f"s3://{bucket(experiment, 'checkpoints', ACCOUNT_PLACEHOLDER)}/{weights_path(weights)}"
+
+
+def fetching_job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
+    """The suspended Job of one model; file by file, so that a system node's disk is enough."""
+    model = weights.model
+    arguments = ["fetch", "--model", model.name, "--to", checkpoint_address(experiment, weights)]
+    arguments += ["--scratch", SCRATCH_MOUNT, "--region", experiment.cluster.region]
+    if weights.revision:
+        arguments += ["--revision", weights.revision]
+    if experiment.token_secret:
+        arguments += ["--token-file", "/token/token"]
+    fetch = pod.tool("fetch", arguments)
+    fetch["env"] = [{"name": "HOME", "value": SCRATCH_MOUNT}]
+    fetch["resources"] = pod.amounts(cpu="500m", memory="1Gi", ephemeral=f"{_SHARD_GIB + 1}Gi")
+    body: pod.PodSpec = {"containers": [fetch]}
+    pod.add_scratch(body, "scratch", _SHARD_GIB)
+    pod.mount(fetch, "scratch", SCRATCH_MOUNT, writable=True)
+    if experiment.token_secret:
+        secret = {
+            "secretName": experiment.token_secret,
+            "items": [{"key": "token", "path": "token"}],
+            "defaultMode": 0o440,
+        }
+        body["volumes"].append({"name": "token", "secret": secret})
+        pod.mount(fetch, "token", "/token")
+    pod.on_system_nodes(body)
+    return suspended_job(
+        experiment,
+        "fetch",
+        body,
+        named=partial(fetch_job, weights),
+        account=FETCH_ACCOUNT,
+        only="fetch",
+        deadline_s=_DEADLINE_S,
+        retries=5,
+        non_root=True,
+    )
+
+
+DEADLINE_S = 6 * 3600
+"""No compile time of this pair is published; AWS's sample allows 4 h 45 min."""
+_DONE = f"{SCRATCH_MOUNT}/already-complete"
+_COMPILE = f"""\
+if [ -e {_DONE} ]; then echo "compiled already"; exit 0; fi
+# An attempt that was cut short leaves files that the loader would take for an artifact.
+artifact=$1; shift; rm -rf "$artifact" "$artifact.work"
+export HOME={SCRATCH_MOUNT}/home
+mkdir -p "$artifact" "$artifact.work" "$HOME"
+cd "$HOME"
+"$@" || exit
+# The compiler's temporary folders are its user's alone; the copy to S3 has another user, of the volume's group.
+chmod -R g+rX "$artifact"
+"""
+
+
+def artifact_address(experiment: Experiment, arm: Arm) -> str:
+    """Folder of the arm's artifact in S3."""
+    return f"s3://{bucket(experiment, 'artifacts', ACCOUNT_PLACEHOLDER)}/{artifact_path(arm)}"
+
+
+def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
+    """The suspended Job of one artifact. It holds the same devices as the arm would, since only they can load it.
+
+    First a look into S3, so that an artifact that is complete is not compiled again; then the compiler; then the copy.
+    """
+    push = pod.tool("push", _push_arguments(experiment, arm), cpu="4", memory="4Gi")
+    push["env"] = [
+        {"name": "ARTIFACT_INPUTS", "value": json.dumps(artifact_inputs(arm), sort_keys=True, indent=1)}
+    ]
+    region = ["--region", experiment.cluster.region]
+    look = pod.tool(
+        "look",
+        ["check", artifact_address(experiment, arm), "--key", artifact_key(arm), "--note", _DONE, *region],
+    )
+    needed = [
+        pod.tool(f"weights-{number}", ["check", checkpoint_address(experiment, weights), *region])
+        for number, weights in enumerate(arm.weights)
+    ]
+    compiler = _compiler(experiment, arm)
+    body: pod.PodSpec = {"initContainers": [look, *needed, compiler], "containers": [push]}
+    hold_devices(body, compiler, experiment, arm)
+    pod.add_claim_volume(body, "checkpoints", claim_name(experiment, "checkpoints"))
+    pod.mount(compiler, "checkpoints", CHECKPOINTS_MOUNT)
+    pod.add_scratch(body, "scratch", sizes.compile_scratch_gib(arm))
+    share = sizes.compiling(experiment, arm)
+    pod.share_memory(body, compiler, sizes.shared_memory_gib(share.memory_gib))
+    for holder in (look, compiler):
+        pod.mount(holder, "scratch", SCRATCH_MOUNT, writable=True)
+    pod.mount(push, "scratch", SCRATCH_MOUNT)
+    body["securityContext"] = {"fsGroup": pod.USER, "fsGroupChangePolicy": "OnRootMismatch"}
+    pod.on_neuron_nodes(body)
+    return suspended_job(
+        experiment,
+        "compile",
+        body,
+        named=partial(compile_job, arm),
+        account=COMPILE_ACCOUNT,
+        only="push",
+        deadline_s=DEADLINE_S,
+        retries=2,
+        non_root=arm.serving.pod_security == "restricted",
+        batch=batch_of(experiment, arm),
+    )
+
+
+def _compiler(experiment: Experiment, arm: Arm) -> pod.Container:
+    share = sizes.compiling(experiment, arm)
+    return pod.container(
+        "compile",
+        arm.runtime.image,
+        ["/bin/sh", "-c", _COMPILE, "compile", compiled_path(arm), *compile_argv(arm)],
+        environment=compile_environment(arm),
+        resources=pod.amounts(
+            cpu=str(share.cpu),
+            memory=f"{share.memory_gib}Gi",
+            ephemeral=f"{sizes.compile_ephemeral_gib(arm)}Gi",
+        ),
+        security=pod.container_security(writable_root=True, level=arm.serving.pod_security),
+    )
+
+
+def _push_arguments(experiment: Experiment, arm: Arm) -> list[str]:
+    arguments = [
+        "push",
+        compiled_path(arm),
+        "--to",
+        artifact_address(experiment, arm),
+        "--key",
+        artifact_key(arm),
+    ]
+    arguments += ["--inputs-from", "ARTIFACT_INPUTS", "--region", experiment.cluster.region]
+    for name in artifact_files(arm):
+        arguments += ["--require", name]
+    baseline = experiment.baseline
+    if artifact_key(baseline) != artifact_key(arm):
+        arguments += ["--baseline", artifact_address(experiment, baseline)]
+        arguments += ["--declared", ",".join(TREATED_KEYS)]
+    return arguments
