@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from itertools import chain
@@ -281,6 +281,12 @@ class Plan(_Part):
 
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
+
+    def with_arms(self, names: Sequence[str]) -> Plan:
+        """The plan with these arms alone; the first of them is the baseline where the plan's own is not one."""
+        baseline = self.baseline if self.baseline in names else names[0]
+        arms = tuple(arm for arm in self.arms if arm.name in names)
+        return self.model_copy(update={"arms": arms, "baseline": baseline})
 
     def most_tokens(self, prompt: Prompt) -> int:
         """What an answer to `prompt` may have: `extra_body` has the last word, as in the request."""

@@ -7,6 +7,7 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from benchmark.plan import from_dict
 from experiment.naming import BENCHMARK_NAME, PLAN_FILE, bucket
 from operations.cloud.aws import AwsError
 from operations.cloud.cloudformation import deploy_command
@@ -66,10 +67,8 @@ def restrict(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> None
     source["args"] = _object(context, source["args"], names)
 
 
-def reduced(plan: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The plan with some of its arms. Pure."""
-    baseline = plan["baseline"] if plan["baseline"] in names else names[0]
-    return {**plan, "arms": [arm for arm in plan["arms"] if arm["name"] in names], "baseline": baseline}
+def _reduced(text: str | bytes, names: Sequence[str]) -> str:
+    return json.dumps(from_dict(json.loads(text)).with_arms(names).to_dict(exclude_unset=True))
 
 
 def _config_map(context: Context, job: dict[str, Any], name: str, names: Sequence[str]) -> str:
@@ -78,7 +77,7 @@ def _config_map(context: Context, job: dict[str, Any], name: str, names: Sequenc
         raise _no_plan(names)
     made = f"{job['metadata']['name']}-plan"
     metadata = {"name": made, "namespace": job["metadata"]["namespace"]}
-    text = json.dumps(reduced(json.loads(found["data"][PLAN_FILE]), names))
+    text = _reduced(found["data"][PLAN_FILE], names)
     with suppress(ConflictError):  # it is the same for the same round of the same run
         context.cluster.create(
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {PLAN_FILE: text}}
@@ -94,12 +93,12 @@ def _object(context: Context, arguments: Sequence[str], names: Sequence[str]) ->
         raise _no_plan(names)
     key = address.removeprefix(f"s3://{store}/")
     try:
-        whole = json.loads(s3.get_object(Bucket=store, Key=key)["Body"].read())
+        whole: bytes = s3.get_object(Bucket=store, Key=key)["Body"].read()
     except AwsError as error:
         if error.code != "NoSuchKey":
             raise
         raise StepError(f"{address}: the plan is not there; run this again, which puts it there") from None
-    content = json.dumps(reduced(whole, names)).encode()
+    content = _reduced(whole, names).encode()
     digest = hashlib.sha256(content).hexdigest()
     other = f"{key.rpartition('/')[0]}/{digest}.json"
     s3.put_object(Bucket=store, Key=other, Body=content, ContentType="application/json")

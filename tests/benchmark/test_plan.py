@@ -86,6 +86,14 @@ def test_an_override_of_the_tokens_also_caps_single_prompts() -> None:
     assert overridden(plan(prompts=prompts), {}, max_tokens=80).prompts[0].max_tokens == 50
 
 
+def test_a_plan_with_fewer_arms_is_otherwise_the_same() -> None:
+    whole = plan(requests=7)
+    few = whole.with_arms(["spec"])
+    assert (few.arms, few.baseline) == ((whole.arm("spec"),), "spec")
+    assert whole.with_arms(["steady", "spec"]) == whole
+    assert few.model_copy(update={"arms": whole.arms, "baseline": whole.baseline}) == whole
+
+
 @pytest.mark.parametrize(
     "given", [{"of_arms": {"url": {"x": "http://h/v1"}}}, {"of_arms": {}, "classes": ("x",)}]
 )

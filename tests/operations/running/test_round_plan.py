@@ -13,7 +13,6 @@ from experiment import load
 from experiment.placement import batches, place, rounds
 from operations.options import experiment_of
 from operations.running import job_control
-from operations.running.round_plan import reduced
 from operations.running.steps import remaining, steps
 from tests.conftest import REFERENCE, ROOT
 
@@ -38,12 +37,6 @@ def test_every_later_round_has_the_baseline_in_it(variation: Callable[..., Path]
     assert len(found) == 3
     assert all(names[0] == "qwen-vllm" for names in found)
     assert sorted({name for names in found for name in names}) == sorted(arm.name for arm in experiment.arms)
-
-
-def test_a_reduced_plan_keeps_everything_but_arms() -> None:
-    plan = {"seed": 1, "baseline": "a", "arms": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}
-    assert reduced(plan, ["a", "c"]) == {"seed": 1, "baseline": "a", "arms": [{"name": "a"}, {"name": "c"}]}
-    assert reduced(plan, ["b"])["baseline"] == "b"
 
 
 def test_only_what_stands_is_made_sure_of_again() -> None:
