@@ -24,20 +24,23 @@ class Metric:
     better: Literal["lower", "higher"]
     formula: str
     """The definition in words, per request unless `scope` says otherwise."""
-    scope: Literal["request", "chunk", "cell", "run"]
+    scope: Literal["request", "chunk", "cell", "run"] = "request"
     """What one value describes; a cell is arm x class x concurrency and is derived, not published. What describes the
     run is published while it is on, and by nothing that reads its records afterwards."""
     cloudwatch_name: str
     """Empty where CloudWatch has neither it nor anything that it is a statistic of."""
-    cloudwatch_unit: Literal["Seconds", "Count/Second", "Count"]
-    """A CloudWatch StandardUnit."""
-    statistic: str
-    """The CloudWatch statistic that shows it: a percentile, Average or Sum."""
-    compared: bool = False
-    """Whether arms are compared by it."""
+    statistic: str = "Average"
+    """The CloudWatch statistic that shows it."""
     published: bool = True
     """Whether its values are sent to CloudWatch; false where another metric says the same there."""
     dimensions: tuple[str, ...] = DIMENSIONS
+
+    @property
+    def cloudwatch_unit(self) -> str:
+        """A CloudWatch StandardUnit."""
+        return {"s": "Seconds", "tokens/s": "Count/Second", "requests/s": "Count/Second"}.get(
+            self.unit, "Count"
+        )
 
 
 TTFT = Metric(
@@ -45,22 +48,16 @@ TTFT = Metric(
     unit="s",
     better="lower",
     formula="time from sending the request to the first chunk that carries an output token",
-    scope="request",
     cloudwatch_name="TimeToFirstToken",
-    cloudwatch_unit="Seconds",
     statistic="p50",
-    compared=True,
 )
 TPOT = Metric(
     name="tpot_s",
     unit="s",
     better="lower",
     formula="(t_last - t_first_chunk) / (n_tokens - tokens_in_first_chunk)",
-    scope="request",
     cloudwatch_name="TimePerOutputToken",
-    cloudwatch_unit="Seconds",
     statistic="p50",
-    compared=True,
 )
 INTER_CHUNK_LATENCY = Metric(
     name="inter_chunk_latency_s",
@@ -69,7 +66,6 @@ INTER_CHUNK_LATENCY = Metric(
     formula="time between two successive chunks of a request that carry output",
     scope="chunk",
     cloudwatch_name="InterChunkLatency",
-    cloudwatch_unit="Seconds",
     statistic="p50",
 )
 E2E = Metric(
@@ -77,32 +73,23 @@ E2E = Metric(
     unit="s",
     better="lower",
     formula="time from sending the request to the last chunk that carries output",
-    scope="request",
     cloudwatch_name="EndToEndLatency",
-    cloudwatch_unit="Seconds",
     statistic="p50",
-    compared=True,
 )
 OUTPUT_TOKENS_PER_S = Metric(
     name="output_tokens_per_s",
     unit="tokens/s",
     better="higher",
     formula="n_tokens / e2e_s of one request",
-    scope="request",
     cloudwatch_name="OutputTokensPerSecond",
-    cloudwatch_unit="Count/Second",
     statistic="p50",
-    compared=True,
 )
 TOKENS_PER_CHUNK = Metric(
     name="tokens_per_chunk",
     unit="tokens",
     better="higher",
     formula="mean output tokens of a streamed chunk; the first chunk, which comes from prefill, excluded",
-    scope="request",
     cloudwatch_name="TokensPerStep",
-    cloudwatch_unit="Count",
-    statistic="Average",
     published=False,
 )
 TOKENS_PER_STEP = Metric(
@@ -111,10 +98,7 @@ TOKENS_PER_STEP = Metric(
     better="higher",
     formula="1 + accepted drafts / decode steps as the server counts them for the request, else tokens_per_chunk where "
     "a step can yield as many",
-    scope="request",
     cloudwatch_name="TokensPerStep",
-    cloudwatch_unit="Count",
-    statistic="Average",
 )
 ACCEPTANCE_LENGTH = Metric(
     name="acceptance_length",
@@ -125,17 +109,13 @@ ACCEPTANCE_LENGTH = Metric(
     "step; `acceptance.source` says which",
     scope="cell",
     cloudwatch_name="TokensPerStep",
-    cloudwatch_unit="Count",
-    statistic="Average",
 )
 ERRORS = Metric(
     name="errors",
     unit="requests",
     better="lower",
     formula="measured requests that ended in a named error (in CloudWatch 1 for each, 0 for the others)",
-    scope="request",
     cloudwatch_name="Errors",
-    cloudwatch_unit="Count",
     statistic="Sum",
 )
 ERROR_RATE = Metric(
@@ -145,8 +125,6 @@ ERROR_RATE = Metric(
     formula="errors / measured requests of the cell (in CloudWatch the average of Errors)",
     scope="cell",
     cloudwatch_name="Errors",
-    cloudwatch_unit="Count",
-    statistic="Average",
 )
 GOODPUT = Metric(
     name="goodput",
@@ -156,8 +134,6 @@ GOODPUT = Metric(
     "request keeps none",
     scope="cell",
     cloudwatch_name="",
-    cloudwatch_unit="Count/Second",
-    statistic="Average",
 )
 COST = Metric(
     name="usd_per_million_output_tokens",
@@ -166,17 +142,13 @@ COST = Metric(
     formula="usd_per_hour of the arm / (output tokens of the cell / hours in which the cell loaded the arm) * 1e6",
     scope="cell",
     cloudwatch_name="",
-    cloudwatch_unit="Count",
-    statistic="Average",
 )
 LLMPERF_INTER_TOKEN_LATENCY = Metric(
     name="llmperf_inter_token_latency_s",
     unit="s",
     better="lower",
     formula="e2e_s / stream chunks, role-only and empty ones included: for comparison with old figures only",
-    scope="request",
     cloudwatch_name="LlmperfInterTokenLatency",
-    cloudwatch_unit="Seconds",
     statistic="p50",
 )
 RUN_ACTIVE = Metric(
@@ -186,7 +158,6 @@ RUN_ACTIVE = Metric(
     formula="1 in every minute in which a run is on, a last 0 when it has ended",
     scope="run",
     cloudwatch_name="RunActive",
-    cloudwatch_unit="Count",
     statistic="Minimum",
     dimensions=("Experiment",),
 )
@@ -207,7 +178,7 @@ METRICS: tuple[Metric, ...] = (
     LLMPERF_INTER_TOKEN_LATENCY,
     RUN_ACTIVE,
 )
-COMPARED: tuple[Metric, ...] = tuple(m for m in (TPOT, TTFT, E2E, OUTPUT_TOKENS_PER_S) if m.compared)
+COMPARED: tuple[Metric, ...] = (TPOT, TTFT, E2E, OUTPUT_TOKENS_PER_S)
 """Metrics that comparisons report, the headline first."""
 PUBLISHED: tuple[Metric, ...] = tuple(m for m in METRICS if m.scope in ("request", "chunk") and m.published)
 """Metrics that are sent to CloudWatch as they are; the others are statistics of these."""

@@ -329,39 +329,34 @@ def from_dict(content: Any) -> Plan:
         problems = _told("", Plan, content, error)
     for key, part in _PARTS.items():
         for index, entry in enumerate(content[key] if isinstance(content.get(key), list) else ()):
-            problems += _wrong(f"{key}[{index}]", part, entry)
+            if not isinstance(entry, dict):
+                problems.append(f"{key}[{index}]: {shown(entry)} is not a JSON object")
+                continue
+            try:
+                part.model_validate(entry)
+            except ValidationError as error:
+                problems += _told(f"{key}[{index}].", part, entry, error)
     raise PlanError(_one_line(problems))
 
 
 _PARTS: dict[Any, type[_Part]] = {"arms": Arm, "prompts": Prompt}
 
 
-def _wrong(where: str, part: type[_Part], content: Any) -> list[str]:
-    if not isinstance(content, dict):
-        return [f"{where}: {shown(content)} is not a JSON object"]
-    try:
-        part.model_validate(content)
-    except ValidationError as error:
-        return _told(f"{where}.", part, content, error)
-    return []
-
-
 def _told(where: str, part: type[_Part], content: dict[str, Any], error: ValidationError) -> list[str]:
     """What pydantic found, in our words: a line for each wrong field of `part`, unknown keys first."""
     fields = {field.alias or name: field for name, field in part.model_fields.items()}
-    errors = [(*one["loc"], one["type"]) for one in error.errors(include_url=False, include_input=False)]
-    # Wrong entries of a part have lines of their own, and make a list seem too short.
-    wrong = {
-        key: None
-        for key, *rest in errors
-        if (key not in _PARTS or len(rest) == 1) and not (rest == ["too_short"] and content[str(key)])
-    }
+    wrong: dict[str, None] = {}
+    for found in error.errors(include_url=False, include_input=False, include_context=False):
+        key, *inside = found["loc"]
+        # Wrong entries of a part have lines of their own, and make a list seem too short.
+        if not (key in _PARTS and inside) and not (found["type"] == "too_short" and content[str(key)]):
+            wrong[str(key)] = None
     known = ", ".join(fields)
-    lines = [f"{where}{_key(str(key))}: unknown; known are {known}" for key in wrong if key not in fields]
-    for key in fields:
-        if key == "url" and key in wrong:
+    lines = [f"{where}{_key(key)}: unknown; known are {known}" for key in wrong if key not in fields]
+    for key in filter(wrong.__contains__, fields):
+        if key == "url":
             lines.append(f"{where}{key}: {url_problem(content.get(key))}")
-        elif key in wrong:
+        else:
             value = shown(content[key]) if key in content else "missing"
             lines.append(f"{where}{key}: {value}; must be {fields[key].description}")
     return lines

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 import aiohttp
@@ -63,7 +64,7 @@ class Loader:
         measured = block.phase == "measured"
         before = await self.counters.read(url)
         began_unix_s, began = time.time(), time.perf_counter()
-        with LagWatch() as lag:
+        with closing(LagWatch()) as lag:
             await self._load(block)
         took_s = time.perf_counter() - began
         record = BlockRecord(
@@ -157,19 +158,6 @@ def completed(record: RequestRecord, result: Output | Failure) -> RequestRecord:
     if isinstance(result, Failure):
         return replace(record, error=result.name, message=result.message)
     chunk_s = tuple(round(at_s, _DECIMALS) for at_s in result.chunk_s)
-    return replace(
-        record,
-        ttft_s=chunk_s[0],
-        e2e_s=chunk_s[-1],
-        chunk_s=chunk_s,
-        chunk_tokens=result.chunk_tokens,
-        stream_chunks=result.stream_chunks,
-        prompt_tokens=result.prompt_tokens,
-        cached_tokens=result.cached_tokens,
-        completion_tokens=result.completion_tokens,
-        finish_reason=result.finish_reason,
-        token_source=result.token_source,
-        spec_stats=result.spec_stats,
-        text_sha256=hashlib.sha256(result.text.encode(errors="surrogatepass")).hexdigest(),
-        text=result.text,
-    )
+    digest = hashlib.sha256(result.text.encode(errors="surrogatepass")).hexdigest()
+    said = vars(result) | {"chunk_s": chunk_s}
+    return replace(record, **said, ttft_s=chunk_s[0], e2e_s=chunk_s[-1], text_sha256=digest)

@@ -9,6 +9,9 @@ from typing import TextIO
 from benchmark.measure.lag import LIMIT_S
 from benchmark.measure.schedule import Block
 
+_BACK = "\r\x1b[K"
+"""Takes a terminal back to the start of an empty line."""
+
 
 @dataclass
 class _Standing:
@@ -49,25 +52,21 @@ class Progress:
         standing.failed += failed
         standing.ok += not failed
         if self._moving:
-            self._stream.write("\r\x1b[K" + " | ".join(map(str, self._under_way.values())))
+            self._stream.write(_BACK + " | ".join(map(str, self._under_way.values())))
             self._stream.flush()
 
     def end(self, block: Block, *, lag_s: float = 0.0) -> None:
-        """The block has ended; the client's event loop came `lag_s` late at the worst."""
-        standing = self._under_way.pop((block.arm, block.class_))
-        start = "\r\x1b[K" if self._moving else ""
-        self._stream.write(f"{start}{standing}\n")
+        """The block has ended; the client's event loop was `lag_s` late at the worst."""
+        self.tell(str(self._under_way.pop((block.arm, block.class_))))
         if lag_s > LIMIT_S and block.phase == "measured":
-            self._stream.write(
-                f"warning: this client came up to {lag_s * 1000:.0f} ms late in that block, and its times may be too "
-                "long by as much; give it a core of its own or fewer requests at once\n"
+            self.warn(
+                f"this client came up to {lag_s * 1000:.0f} ms late in that block, and its times may be too long by as "
+                "much; give it a core of its own or fewer requests at once"
             )
-        self._stream.flush()
 
     def tell(self, text: str) -> None:
-        """Say something that is not about one block."""
-        start = "\r\x1b[K" if self._moving else ""
-        self._stream.write(f"{start}{text}\n")
+        """Say something, on a line of its own."""
+        self._stream.write(f"{_BACK if self._moving else ''}{text}\n")
         self._stream.flush()
 
     def warn(self, text: str) -> None:

@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmark.errors import PlanError
 from benchmark.verbs import arguments
+from benchmark.verbs.arguments import add
 
 HELP = "predict tokens per step and speed-up of every smaller window k, recommend one"
 
@@ -16,38 +18,26 @@ HELP = "predict tokens per step and speed-up of every smaller window k, recommen
 def configure(parser: argparse.ArgumentParser) -> None:
     """A run, or what is known of one."""
     parser.add_argument("folder", type=Path, nargs="?", metavar="DIR", help="what `run --out` wrote")
-    parser.add_argument(
-        "--acceptance",
-        type=Path,
-        metavar="FILE",
-        help="instead of DIR: a summary.json, or JSON {class: [share of steps in which draft 1, 2, ... was accepted]}",
+    instead = "instead of DIR: a summary.json, or JSON {class: [share of steps in which draft 1, 2, ... was accepted]}"
+    times = (
+        "seconds of a decode step on the machine to predict, by window; 0 is plain decoding, for example "
+        "0=0.045,7=0.0944"
     )
-    parser.add_argument(
-        "--step-times",
-        type=_step_times,
-        metavar="0=S,K=S",
-        help="seconds of a decode step on the machine to predict, by window; 0 is plain decoding, "
-        "for example 0=0.045,7=0.0944",
+    beside = (
+        "an arm of the run with another, small window, whose step times join: better where drafting costs something "
+        "even for one draft"
     )
-    parser.add_argument(
-        "--timed-with",
-        metavar="ARM",
-        help="an arm of the run with another, small window, whose step times join: better where drafting costs "
-        "something even for one draft",
+    yields = (
+        "most tokens of a step with k drafts on that machine: k for fused speculation of NxD Inference, k+1 for vLLM "
+        "(default: as in the run; k+1 with --acceptance)"
     )
-    parser.add_argument(
-        "--yields",
-        choices=("k", "k+1"),
-        help="most tokens of a step with k drafts on that machine: k for fused speculation of NxD Inference, k+1 "
-        "for vLLM (default: as in the run; k+1 with --acceptance)",
-    )
-    parser.add_argument(
-        "--k-max", type=arguments.positive, metavar="N", help="the largest window to consider"
-    )
-    parser.add_argument(
-        "--mix", type=_mix, metavar="CLASS=WEIGHT,...", help="shares of the output tokens (default: equal)"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    add(parser, "--acceptance", Path, "FILE", instead)
+    add(parser, "--step-times", _step_times, "0=S,K=S", times)
+    add(parser, "--timed-with", str, "ARM", beside)
+    parser.add_argument("--yields", choices=("k", "k+1"), help=yields)
+    add(parser, "--k-max", arguments.positive, "N", "the largest window to consider")
+    add(parser, "--mix", _mix, "CLASS=WEIGHT,...", "shares of the output tokens (default: equal)")
+    arguments.add_json(parser, "JSON instead of tables")
     arguments.add_declared(parser.add_argument_group("arms of the run in DIR (what `run` was not told)"))
 
 
@@ -55,7 +45,6 @@ def execute(options: argparse.Namespace) -> int:
     """Predict and print. Raises PlanError for options that do not go together."""
     from benchmark.analyse.acceptance.advice import Wishes, advise, forecast
     from benchmark.analyse.acceptance.yields import survivals
-    from benchmark.errors import PlanError
 
     if (options.folder is None) == (options.acceptance is None):
         raise PlanError("give either DIR or --acceptance FILE, with --step-times for another machine")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any
@@ -35,11 +36,6 @@ def names(text: str) -> tuple[str, ...]:
     if not found:
         raise argparse.ArgumentTypeError("names at least one")
     return found
-
-
-def levels(text: str) -> list[int]:
-    """Whole numbers above 0 with commas between them, each once."""
-    return list(dict.fromkeys(map(positive, text.split(","))))
 
 
 def whole(text: str) -> int:
@@ -88,8 +84,13 @@ def share(text: str) -> float:
     return value
 
 
+def levels(text: str) -> list[int]:
+    """Whole numbers above 0 with commas between them, each once."""
+    return list(dict.fromkeys(map(positive, text.split(","))))
+
+
 def rates(text: str) -> list[float]:
-    """Numbers above 0 with commas between them, each once."""
+    """The same of numbers above 0."""
     return list(dict.fromkeys(map(number, text.split(","))))
 
 
@@ -101,27 +102,19 @@ def named(text: str) -> tuple[str, str]:
     return name, value
 
 
-def named_whole(text: str) -> tuple[str, int]:
-    """`NAME=N` of an arm."""
-    name, value = named(text)
-    return name, whole(value)
+def of_arm(value_of: Callable[[str], Any]) -> Callable[[str], tuple[str, Any]]:
+    """`NAME=VALUE` of an arm, with the value read."""
 
+    def read(text: str) -> tuple[str, Any]:
+        name, value = named(text)
+        return name, value_of(value)
 
-def named_number(text: str) -> tuple[str, float]:
-    """`NAME=X` of an arm."""
-    name, value = named(text)
-    return name, number(value)
-
-
-def named_path(text: str) -> tuple[str, Path]:
-    """`NAME=FILE` of an arm."""
-    name, value = named(text)
-    return name, Path(value)
+    return read
 
 
 def objectives(text: str) -> dict[str, float]:
     """`METRIC=SECONDS` with commas between them."""
-    found = dict(named(part) for part in text.split(","))
+    found = dict(map(named, text.split(",")))
     if unknown := set(found) - {"ttft_s", "tpot_s", "e2e_s"}:
         raise argparse.ArgumentTypeError(f"{min(unknown)!r} is none of ttft_s, tpot_s, e2e_s")
     return {name: number(value) for name, value in found.items()}
@@ -148,23 +141,30 @@ def recorded(folder: Path) -> RawRun:
     return raw
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """The option that every verb with a summary has."""
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON instead of the table")
+def add(
+    to: argparse._ActionsContainer,
+    option: str,
+    type_: Callable[[str], Any],
+    metavar: str,
+    help_: str,
+    **more: Any,
+) -> None:
+    """An option with a value."""
+    to.add_argument(option, type=type_, metavar=metavar, help=help_, **more)
 
 
-def add_declared(group: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+def add_json(parser: argparse.ArgumentParser, what: str = "the summary as JSON instead of the table") -> None:
+    parser.add_argument("--json", action="store_true", help=f"print {what}")
+
+
+def add_declared(group: argparse._ActionsContainer) -> None:
     """What no endpoint says about itself."""
-    for option, type_, help_ in (
-        ("--speculative-tokens", named_whole, "draft tokens per step of an arm; 0 decodes plainly"),
-        (
-            "--tokens-per-step",
-            named_whole,
-            "the most a step of an arm can yield: k + 1 on vLLM (assumed), k on NxD Inference",
-        ),
-        ("--usd-per-hour", named_number, "what an arm's share of its node costs"),
-    ):
-        group.add_argument(option, type=type_, action="append", default=[], metavar="NAME=X", help=help_)
+    each: dict[str, Any] = {"action": "append", "default": []}
+    drafts = "draft tokens per step of an arm; 0 decodes plainly"
+    most = "the most a step of an arm can yield: k + 1 on vLLM (assumed), k on NxD Inference"
+    add(group, "--speculative-tokens", of_arm(whole), "NAME=X", drafts, **each)
+    add(group, "--tokens-per-step", of_arm(whole), "NAME=X", most, **each)
+    add(group, "--usd-per-hour", of_arm(number), "NAME=X", "what an arm's share of its node costs", **each)
 
 
 def of_arms(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -174,6 +174,15 @@ def of_arms(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
         "max_tokens_per_step": dict(options.tokens_per_step),
         "usd_per_hour": dict(options.usd_per_hour),
     }
+
+
+def arm(name: str, url: str, drafted: int | None, most_tokens: int) -> dict[str, Any]:
+    """An arm of a plan, with what is declared about it.
+
+    Of one that nothing is declared for a step may yield anything, so that its chunks never stand for tokens.
+    """
+    per_step = most_tokens if drafted is None else drafted + 1
+    return {"name": name, "url": url, "speculative_tokens": drafted or 0, "max_tokens_per_step": per_step}
 
 
 def read_declared(options: argparse.Namespace) -> RawRun:

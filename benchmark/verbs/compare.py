@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Two folders."""
     parser.add_argument("old", type=Path, metavar="OLD", help="what `run --out` wrote, before")
     parser.add_argument("new", type=Path, metavar="NEW", help="the same plan, later")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    arguments.add_json(parser, "JSON instead of tables")
 
 
 def execute(options: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.verbs import arguments
-from benchmark.verbs.arguments import share
+from benchmark.verbs.arguments import add, share
 
 HELP = "refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then"
 
@@ -16,24 +16,12 @@ HELP = "refuse a run that is slower per token, or fails more often, than a basel
 def configure(parser: argparse.ArgumentParser) -> None:
     """Two folders and what is tolerated."""
     parser.add_argument("run", type=Path, metavar="RUN", help="what `run --out` wrote")
-    parser.add_argument(
-        "--baseline", type=Path, required=True, metavar="FOLDER", help="an earlier run of the same plan"
-    )
-    parser.add_argument(
-        "--slower-by",
-        type=share,
-        default=0.05,
-        metavar="SHARE",
-        help="more time per output token that passes although it is shown (default: 0.05)",
-    )
-    parser.add_argument(
-        "--more-errors",
-        type=share,
-        default=0.01,
-        metavar="SHARE",
-        help="rise of an arm's error rate that passes (default: 0.01)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    slower = "more time per output token that passes although it is shown (default: 0.05)"
+    errors = "rise of an arm's error rate that passes (default: 0.01)"
+    add(parser, "--baseline", Path, "FOLDER", "an earlier run of the same plan", required=True)
+    add(parser, "--slower-by", share, "SHARE", slower, default=0.05)
+    add(parser, "--more-errors", share, "SHARE", errors, default=0.01)
+    arguments.add_json(parser, "JSON instead of text")
 
 
 def execute(options: argparse.Namespace) -> int:

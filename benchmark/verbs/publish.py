@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmark.errors import PlanError
 from benchmark.verbs import arguments
+from benchmark.verbs.arguments import add
 
 if TYPE_CHECKING:
     from benchmark.measure.records import RunRecord
@@ -19,16 +20,14 @@ HELP = "send a run's requests to CloudWatch, each once"
 def configure(parser: argparse.ArgumentParser) -> None:
     """The folder and where it goes."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="what `run --out` wrote")
-    parser.add_argument("--namespace", required=True, metavar="N", help="CloudWatch namespace")
-    parser.add_argument(
-        "--upload", metavar="S3", help="also copy the records to s3://bucket/prefix/<run id>/"
-    )
+    add(parser, "--namespace", str, "N", "CloudWatch namespace", required=True)
+    add(parser, "--upload", str, "S3", "also copy the records to s3://bucket/prefix/<run id>/")
     parser.add_argument(
         "--follow",
         action="store_true",
         help="while the run is on: every minute what is new, and that it is on; until it is told to stop (SIGTERM)",
     )
-    parser.add_argument("--endpoint-url", metavar="URL", help="another AWS, for rehearsals")
+    add(parser, "--endpoint-url", str, "URL", "another AWS, for rehearsals")
     parser.add_argument("--region", help="instead of the configured one")
 
 

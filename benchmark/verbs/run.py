@@ -6,7 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from benchmark.errors import ErrorRateExceeded
 from benchmark.verbs import arguments, run_options
+from benchmark.verbs.arguments import add
 
 HELP = "measure arms on the same prompts, then print the table"
 
@@ -17,26 +19,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set."
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--plan", type=Path, metavar="FILE", help="the plan, JSON")
-    what.add_argument(
-        "--prompts",
-        type=Path,
-        metavar="FILE",
-        help="prompts alone, a JSON object a line: id, class, prompt or messages, max_tokens if it has its own",
+    prompts = (
+        "prompts alone, a JSON object a line: id, class, prompt or messages, max_tokens if it has its own"
     )
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="results; an earlier run goes on"
+    tolerated = (
+        "stop with exit 1 once more than this share of an arm's requests has failed (default 1: never)"
     )
-    parser.add_argument(
-        "--timeout", type=arguments.seconds, default=300.0, metavar="S", help="per request (default 300)"
-    )
-    parser.add_argument(
-        "--max-error-rate",
-        type=arguments.share,
-        default=1.0,
-        metavar="X",
-        help="stop with exit 1 once more than this share of an arm's requests has failed (default 1: never)",
-    )
+    add(what, "--plan", Path, "FILE", "the plan, JSON")
+    add(what, "--prompts", Path, "FILE", prompts)
+    add(parser, "--out", Path, "DIR", "results; an earlier run goes on", required=True)
+    add(parser, "--timeout", arguments.seconds, "S", "per request (default 300)", default=300.0)
+    add(parser, "--max-error-rate", arguments.share, "X", tolerated, default=1.0)
     arguments.add_json(parser)
     run_options.configure_arms(
         parser.add_argument_group("arms (with --prompts needed, with --plan instead of its own)")
@@ -48,7 +41,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Measure, then report; stopped, report what is there."""
-    from benchmark.errors import ErrorRateExceeded
     from benchmark.measure import journal
     from benchmark.measure.interrupt import run_until_signalled
     from benchmark.measure.progress import Progress

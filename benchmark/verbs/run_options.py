@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from benchmark.errors import PlanError
 from benchmark.verbs import arguments
+from benchmark.verbs.arguments import add, arm
 
 if TYPE_CHECKING:
     from benchmark.plan import Plan
@@ -18,67 +20,36 @@ _SAME = "model baseline classes concurrency rate requests rounds warmup max_toke
 
 def configure_arms(group: argparse._ArgumentGroup) -> None:
     """Who is measured, and what is known about them."""
-    group.add_argument(
-        "--arm",
-        type=arguments.address,
-        action="append",
-        default=[],
-        metavar="NAME=URL",
-        help="address of an arm, up to and including /v1; without a plan the first is the baseline",
-    )
-    group.add_argument("--baseline", metavar="NAME", help="what the other arms are compared with")
-    group.add_argument("--model", metavar="M", help="the served model's name")
-    group.add_argument("--experiment", metavar="NAME", help="what the run is called; only without a plan")
+    where = "address of an arm, up to and including /v1; without a plan the first is the baseline"
+    add(group, "--arm", arguments.address, "NAME=URL", where, action="append", default=[])
+    add(group, "--baseline", str, "NAME", "what the other arms are compared with")
+    add(group, "--model", str, "M", "the served model's name")
+    add(group, "--experiment", str, "NAME", "what the run is called; only without a plan")
     arguments.add_declared(group)
 
 
 def configure_load(group: argparse._ArgumentGroup) -> None:
     """What they are asked, how often and how much at once."""
-    load = group.add_mutually_exclusive_group()
-    load.add_argument(
-        "--concurrency", type=arguments.levels, metavar="N,N", help="requests in flight, a cell each"
-    )
-    load.add_argument(
-        "--rate",
-        type=arguments.rates,
-        metavar="X,X",
-        help="Poisson arrivals per second instead, a cell each, however many are in flight",
-    )
-    group.add_argument("--requests", type=arguments.positive, metavar="N", help="measured requests per cell")
-    long = group.add_mutually_exclusive_group()
-    long.add_argument("--rounds", type=arguments.positive, metavar="N", help="passes over all cells")
-    long.add_argument(
-        "--duration", type=arguments.seconds, metavar="S", help="begin rounds until then; 90, 90s, 30m or 2h"
-    )
-    group.add_argument("--warmup", type=arguments.whole, metavar="N", help="unmeasured requests per arm")
-    group.add_argument(
-        "--max-tokens", type=arguments.positive, metavar="N", help="and no prompt may have more"
-    )
-    group.add_argument("--classes", type=arguments.names, metavar="A,B", help="only these classes of prompts")
-    group.add_argument(
-        "--seed",
-        type=arguments.whole,
-        metavar="N",
-        help="another one makes other nonces, so that a second run meets no warm cache",
-    )
-    group.add_argument(
-        "--simultaneous", action="store_true", default=None, help="load the arms at once instead of in turns"
-    )
-    group.add_argument(
-        "--ignore-eos",
-        action="store_true",
-        default=None,
-        help="force every answer to max_tokens; what follows its natural end distorts acceptance",
-    )
-    group.add_argument(
-        "--extra-body", type=arguments.json_object, metavar="JSON", help="merged into each request body"
-    )
-    group.add_argument(
-        "--slo",
-        type=arguments.objectives,
-        metavar="M=S,M=S",
-        help="for goodput: ttft_s, tpot_s, e2e_s in seconds",
-    )
+    load, long = group.add_mutually_exclusive_group(), group.add_mutually_exclusive_group()
+    arrivals = "Poisson arrivals per second instead, a cell each, however many are in flight"
+    seed = "another one makes other nonces, so that a second run meets no warm cache"
+    forced = "force every answer to max_tokens; what follows its natural end distorts acceptance"
+    add(load, "--concurrency", arguments.levels, "N,N", "requests in flight, a cell each")
+    add(load, "--rate", arguments.rates, "X,X", arrivals)
+    add(group, "--requests", arguments.positive, "N", "measured requests per cell")
+    add(long, "--rounds", arguments.positive, "N", "passes over all cells")
+    add(long, "--duration", arguments.seconds, "S", "begin rounds until then; 90, 90s, 30m or 2h")
+    add(group, "--warmup", arguments.whole, "N", "unmeasured requests per arm")
+    add(group, "--max-tokens", arguments.positive, "N", "and no prompt may have more")
+    add(group, "--classes", arguments.names, "A,B", "only these classes of prompts")
+    add(group, "--seed", arguments.whole, "N", seed)
+    for option, help_ in (
+        ("--simultaneous", "load the arms at once instead of in turns"),
+        ("--ignore-eos", forced),
+    ):
+        group.add_argument(option, action="store_true", default=None, help=help_)
+    add(group, "--extra-body", arguments.json_object, "JSON", "merged into each request body")
+    add(group, "--slo", arguments.objectives, "M=S,M=S", "for goodput: ttft_s, tpot_s, e2e_s in seconds")
 
 
 def plan(options: argparse.Namespace) -> Plan:
@@ -93,7 +64,6 @@ def plan(options: argparse.Namespace) -> Plan:
 
 
 def _plan_of_prompts(options: argparse.Namespace) -> dict[str, Any]:
-    from benchmark.errors import PlanError
     from benchmark.prompt_file import load
 
     prompts = load(options.prompts)
@@ -103,24 +73,14 @@ def _plan_of_prompts(options: argparse.Namespace) -> dict[str, Any]:
     if absent := [option for option, value in missing.items() if not value]:
         raise PlanError(f"--prompts: needs {', '.join(absent)} as well, which a plan would say")
     baseline = options.baseline or options.arm[0][0]
+    drafted = {baseline: 0} | dict(options.speculative_tokens)  # unless told, the baseline decodes plainly
     return {
         "schema": 1,
         "experiment": options.experiment or "unnamed",
         "model": options.model,
         "baseline": baseline,
-        "arms": [_arm(name, url, options, max_tokens, baseline) for name, url in options.arm],
+        "arms": [arm(name, url, drafted.get(name), max_tokens) for name, url in options.arm],
         **_DEFAULTS,
         "max_tokens": max_tokens,
         "prompts": prompts,
     }
-
-
-def _arm(name: str, url: str, options: argparse.Namespace, max_tokens: int, baseline: str) -> dict[str, Any]:
-    """An arm with what is declared about it.
-
-    The baseline is taken to decode plainly. Of another arm that nothing is declared for a step may yield
-    anything, so that its chunks never stand for tokens.
-    """
-    drafted = dict(options.speculative_tokens).get(name, 0 if name == baseline else None)
-    per_step = max_tokens if drafted is None else drafted + 1
-    return {"name": name, "url": url, "speculative_tokens": drafted or 0, "max_tokens_per_step": per_step}

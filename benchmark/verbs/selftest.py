@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmark.verbs import arguments
+
 if TYPE_CHECKING:
     from benchmark.plan import Plan
     from benchmark.selftest.accuracy import Accuracy
@@ -22,7 +24,7 @@ _CELLS = {1: 8, 4: 16, 64: 128}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Nothing is needed."""
-    parser.add_argument("--json", action="store_true", help="print the errors as JSON instead of the table")
+    arguments.add_json(parser, "the errors as JSON instead of the table")
 
 
 def execute(options: argparse.Namespace) -> int:
