@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one verb; the exit code says how it ended (see --help)."""
     options = parser().parse_args(arguments)
     try:
-        code: int = VERBS[options.verb].execute(options)
+        code = VERBS[options.verb].execute(options)
     except BenchmarkError as error:
         print(f"benchmark {options.verb}: {_on_one_line(str(error))}", file=sys.stderr)
         return error.exit_code
@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     )
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, verb in VERBS.items():
-        verb.configure(verbs.add_parser(name, help=verb.HELP))
+        verb.configure(verbs.add_parser(name, help=verb.help))
     return top
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmark.errors import PlanError
-from benchmark.measure.journal import RawRun
-from benchmark.plan import Plan, from_dict
+
+if TYPE_CHECKING:
+    from benchmark.measure.journal import RawRun
+    from benchmark.plan import Plan
 
 _OPTIONS = {
     "url": "--arm",
@@ -29,6 +31,8 @@ def overridden(
 
     Raises PlanError for an arm or a class that it does not have, and for values that no plan may have.
     """
+    from benchmark.plan import from_dict
+
     given = {field: value for field, value in settings.items() if value is not None}
     names = [arm.name for arm in plan.arms]
     for field, by_arm in of_arms.items():

@@ -22,7 +22,7 @@ from benchmark.analyse.cells import Cells, Place, token_source
 from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS
 from benchmark.analyse.values import pooled
 from benchmark.measure.journal import RawRun
-from benchmark.measure.lag import LIMIT_S
+from benchmark.measure.records import LATE_S
 from benchmark.metrics import INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S
 from benchmark.plan import Arm, Plan
 
@@ -207,8 +207,8 @@ def _of_records(raw: RawRun) -> Iterator[str]:
     if raw.left_out:
         yield raw.left_out
     lag_s = max((block.client_lag_s for block in raw.blocks), default=0.0)
-    if lag_s > LIMIT_S:
-        late = sum(block.client_lag_s > LIMIT_S for block in raw.blocks)
+    if lag_s > LATE_S:
+        late = sum(block.client_lag_s > LATE_S for block in raw.blocks)
         yield (
             f"the client came up to {lag_s * 1000:.0f} ms late in {late} of {len(raw.blocks)} blocks: times may be "
             "too long by that; give it more CPU or fewer requests at once"

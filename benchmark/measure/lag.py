@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-LIMIT_S = 0.02
-"""From here on a block gets a warning: a client so late shows in the digits that arms are compared by."""
 _EVERY_S = 0.2
 """Seldom enough to cost nothing beside the requests themselves."""
 

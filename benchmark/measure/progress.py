@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TextIO
 
-from benchmark.measure.lag import LIMIT_S
+from benchmark.measure.records import LATE_S
 from benchmark.measure.schedule import Block
 
 _BACK = "\r\x1b[K"
@@ -58,7 +58,7 @@ class Progress:
     def end(self, block: Block, *, lag_s: float = 0.0) -> None:
         """The block has ended; the client's event loop was `lag_s` late at the worst."""
         self.tell(str(self._under_way.pop((block.arm, block.class_))))
-        if lag_s > LIMIT_S and block.phase == "measured":
+        if lag_s > LATE_S and block.phase == "measured":
             self.warn(
                 f"this client came up to {lag_s * 1000:.0f} ms late in that block, and its times may be too long by as "
                 "much; give it a core of its own or fewer requests at once"

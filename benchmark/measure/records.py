@@ -30,7 +30,6 @@ from pydantic import (
 )
 
 from benchmark.errors import PlanError
-from benchmark.measure.counts import MOST_TOKENS
 from benchmark.plan import Plan, from_dict, without_credentials
 
 COUNTED_GENERATED = "vllm:generation_tokens_total"
@@ -40,6 +39,8 @@ COUNTED_DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
 COUNTED_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 COUNTED_PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 """Its key ends in the position within the draft, from 0: `.../0`."""
+LATE_S = 0.02
+"""From here on a block gets a warning: a client so late shows in the digits that arms are compared by."""
 
 
 def _shared(name: str) -> str:
@@ -76,7 +77,6 @@ RunId = Annotated[str, Field(max_length=1000, pattern=r"^[^/.][^/]*$"), AfterVal
 Text = InstanceOf[str]
 MOST_ROUNDS = 1_000_000
 Ordinal = Annotated[int, Field(strict=True, ge=1, le=MOST_ROUNDS)]
-InFlight = Annotated[int, Field(strict=True, ge=1, le=MOST_TOKENS)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=1e7)]
 """No request and no block takes longer."""
 Moment = Annotated[float, Field(strict=True, ge=0, le=1e11)]
@@ -112,7 +112,7 @@ class RequestRecord:
     run: RunId
     arm: Name
     class_: Annotated[Name, Field(alias="class")]
-    concurrency: InFlight | None
+    concurrency: Ordinal | None
     """Requests in flight of the cell; None where they arrive at a rate."""
     prompt_id: Name
     nonce: Text
@@ -160,7 +160,7 @@ class BlockRecord:
     run: RunId
     arm: Name
     class_: Annotated[Name, Field(alias="class")]
-    concurrency: InFlight | None
+    concurrency: Ordinal | None
     rate_per_s: Seconds | None
     round: Ordinal
     started_unix_s: Moment

@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 import platform
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 from benchmark import __version__
-from benchmark.analyse.acceptance.yields import first_look
-from benchmark.analyse.cells import Cells, Place
 from benchmark.errors import ErrorRateExceeded
 from benchmark.measure import journal
 from benchmark.measure.client import session
@@ -28,11 +26,17 @@ from benchmark.measure.load import Loader, Standing
 from benchmark.measure.progress import Progress
 from benchmark.measure.records import RunRecord
 from benchmark.measure.schedule import Turn, blocks_in_round, measured_turns, warmup_turns
-from benchmark.plan import Load, Plan
+from benchmark.plan import Plan
 
 
 async def run(
-    plan: Plan, *, out: Path, timeout_s: float, progress: Progress, max_error_rate: float = 1.0
+    plan: Plan,
+    *,
+    out: Path,
+    timeout_s: float,
+    progress: Progress,
+    max_error_rate: float = 1.0,
+    after_warmup: Callable[[Loader], None] = lambda loader: None,
 ) -> None:
     """Carry out what `out` does not hold yet of `plan`.
 
@@ -56,31 +60,24 @@ async def run(
             standings = {arm.name: Standing() for arm in plan.arms}
             counters = CounterReader(http, progress.warn)
             loader = Loader(plan, sitting.run, http, book, counters, progress, standings)
-            await _rest(loader, before, sitting.sitting, max_error_rate)
+            await _rest(loader, before, sitting.sitting, max_error_rate, after_warmup)
 
 
-async def _rest(loader: Loader, before: Earlier, sitting: int, max_error_rate: float) -> None:
+async def _rest(
+    loader: Loader,
+    before: Earlier,
+    sitting: int,
+    max_error_rate: float,
+    after_warmup: Callable[[Loader], None],
+) -> None:
     """Warm up, then what is left of every round."""
     plan = loader.plan
     loader.progress.expect(_blocks(plan, before), rounds=plan.rounds > 1 or plan.duration_s is not None)
     await _turns(loader, warmup_turns(plan, sitting), max_error_rate)
-    _look_at_steps(plan, loader.standings, loader.progress)
+    after_warmup(loader)
     for round_ in _rounds(plan, before, loader.standings):
         left = filter(None, map(before.left_of, measured_turns(plan, round_)))
         await _turns(loader, left, max_error_rate)
-
-
-def _look_at_steps(plan: Plan, standings: Mapping[str, Standing], progress: Progress) -> None:
-    """Say whether the sources of each drafting arm's tokens per step agree, as far as the warm-up shows it."""
-    warm = Cells(plan, {}, {})
-    place = Place("warm-up", Load(concurrency=1))
-    for name, standing in standings.items():
-        warm.requests[name, place] = standing.warmup
-        warm.blocks[name, place] = standing.warmup_block
-    for arm in plan.arms:
-        if arm.speculative_tokens and warm.answered(arm, place):
-            said = warm.steps(arm, place)
-            (progress.warn if said.caution else progress.tell)(first_look(arm, said))
 
 
 def _reprice(plan: Plan, book: Journal, sittings: Sequence[RunRecord]) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from benchmark.measure.records import RequestRecord
+if TYPE_CHECKING:
+    from benchmark.measure.records import RequestRecord
 
 CALM = 4
 """Up to so many requests in flight the stricter limits hold."""

@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmark.errors import ErrorRateExceeded
 from benchmark.verbs import arguments, run_options
 from benchmark.verbs.arguments import add
+
+if TYPE_CHECKING:
+    from benchmark.measure.load import Loader
 
 HELP = "measure arms on the same prompts, then print the table"
 
@@ -53,6 +57,7 @@ def execute(options: argparse.Namespace) -> int:
         timeout_s=options.timeout,
         progress=Progress(sys.stderr),
         max_error_rate=options.max_error_rate,
+        after_warmup=_look_at_steps,
     )
     try:
         signal = run_until_signalled(work)
@@ -65,3 +70,20 @@ def execute(options: argparse.Namespace) -> int:
         show(summarised(options.out), as_json=options.json)
     print(f"benchmark run: stopped by {signal.name}; the same command goes on from here", file=sys.stderr)
     return 128 + signal
+
+
+def _look_at_steps(loader: Loader) -> None:
+    """Say whether the sources of each drafting arm's tokens per step agree, as far as the warm-up shows it."""
+    from benchmark.analyse.acceptance.yields import first_look
+    from benchmark.analyse.cells import Cells, Place
+    from benchmark.plan import Load
+
+    warm = Cells(loader.plan, {}, {})
+    place = Place("warm-up", Load(concurrency=1))
+    for name, standing in loader.standings.items():
+        warm.requests[name, place] = standing.warmup
+        warm.blocks[name, place] = standing.warmup_block
+    for arm in loader.plan.arms:
+        if arm.speculative_tokens and warm.answered(arm, place):
+            said = warm.steps(arm, place)
+            (loader.progress.warn if said.caution else loader.progress.tell)(first_look(arm, said))
