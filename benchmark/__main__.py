@@ -7,8 +7,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from benchmark.commands import VERBS
 from benchmark.errors import BenchmarkError, StorageError
-from benchmark.verbs import VERBS
 
 _LONGEST = 4000
 """Characters of an error; more would push what it is about off the screen."""

@@ -28,7 +28,7 @@ from pydantic import (
 )
 
 from benchmark.errors import PlanError
-from benchmark.reading import json_of, text_of
+from benchmark.file_access import json_of, text_of
 
 MOST_OUTPUT = 1 << 20
 """Tokens of an answer, and of a decode step that nothing is known of."""

@@ -28,7 +28,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
-from benchmark.selftest.process import served
+from benchmark.measure.known_server import served
 
 _EVERY_S = 0.1
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from benchmark.analyse.acceptance.advice import Wishes, advise, forecast
 from benchmark.analyse.acceptance.windows import StepTimes, step_times
 from benchmark.analyse.acceptance.yields import survivals
+from benchmark.commands import option_types
 from benchmark.errors import BenchmarkError
 from benchmark.measure import journal
-from benchmark.verbs import arguments
 from experiment.catalogue.published import DRAFT, PLAIN_TPOT_S, SPEED_UP, TARGET, TENSOR_PARALLEL, WINDOW
 from experiment.cost import RunPrice, arm_usd_per_hour, run_price
 from experiment.finding import Misuse
@@ -285,7 +285,7 @@ def _points(text: str) -> dict[int, float]:
     points = {}
     for item in text.split(","):
         k, _, seconds = item.partition("=")
-        points[arguments.whole(k)] = arguments.number(seconds)
+        points[option_types.whole(k)] = option_types.number(seconds)
     if 0 not in points or len(points) < 2:
         raise argparse.ArgumentTypeError(
             f"{text!r} must name plain decoding (0) and a window, for example 0=0.045,7=0.095"
@@ -294,7 +294,7 @@ def _points(text: str) -> dict[int, float]:
 
 
 def _mix(text: str) -> dict[str, float]:
-    return {name: arguments.number(weight) for name, weight in map(arguments.named, text.split(","))}
+    return {name: option_types.number(weight) for name, weight in map(option_types.named, text.split(","))}
 
 
 def _arm(experiment: Experiment, name: str | None) -> Arm:

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmark.analyse.stats import CONFIDENCE
 from benchmark.errors import ResultsError
-from benchmark.reading import json_of, text_of
+from benchmark.file_access import json_of, text_of
 
 Answers = Mapping[str, bool]
 """By question, whether the answer is right."""

@@ -50,11 +50,10 @@ from typing import Any
 from benchmark.analyse.cells import Cells, Place, describe, sort_out, token_source
 from benchmark.analyse.comparison import METHOD, adjust, compare, error_rates, error_warning
 from benchmark.analyse.explanation import crossovers, explain, is_aa, warnings
-from benchmark.measure.extent import extent
-from benchmark.measure.journal import RawRun
+from benchmark.file_access import write_whole
+from benchmark.measure.journal import RawRun, extent
 from benchmark.metrics import COMPARED
 from benchmark.plan import Load, Plan
-from benchmark.writing import write_whole
 
 FILE_NAME = "summary.json"
 _HEADLINE = COMPARED[0].name

@@ -19,8 +19,7 @@ from benchmark.analyse.cells import Cells, Place, sort_out
 from benchmark.analyse.comparison import adjust, error_warning, log_ratios, result
 from benchmark.analyse.values import request_values
 from benchmark.errors import ResultsError
-from benchmark.measure.extent import extent
-from benchmark.measure.journal import RawRun
+from benchmark.measure.journal import RawRun, extent
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import COMPARED
 from benchmark.plan import Arm, Plan

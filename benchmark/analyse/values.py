@@ -19,7 +19,6 @@ from operator import mul, sub
 from typing import Any, NamedTuple
 
 from benchmark import metrics
-from benchmark.measure.counts import MOST_TOKENS
 from benchmark.measure.records import (
     COUNTED_ACCEPTED,
     COUNTED_DRAFTS,
@@ -28,6 +27,7 @@ from benchmark.measure.records import (
     BlockRecord,
     RequestRecord,
 )
+from benchmark.measure.stream import MOST_TOKENS
 
 _COUNTS_TOKENS = 0.97
 """From this share of the tokens on, the counter of generated tokens counts tokens, and tells nothing about steps."""

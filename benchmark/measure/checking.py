@@ -1,15 +1,105 @@
-"""Whether a line of the journal is one of its run: whether the plan knows of what it names.
+"""Numbers that no answer can have: a record with such a number counts as failed, whoever wrote it down.
 
-An answer with impossible numbers is another matter: it was asked, and counts as failed (`benchmark.measure.plausible`).
+An average over one impossible count is an impossible average, so the request joins the failures: recorded, counted,
+named, and left out of every figure.
+
+Whether a line of the journal is one of its run: whether the plan knows of what it names.
+
+An answer with impossible numbers is another matter: it was asked, and counts as failed (`benchmark.measure.checking`).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from operator import gt
 from reprlib import repr as shown
+from typing import Any
 
-from benchmark.measure.plausible import believed
 from benchmark.measure.records import MOST_ROUNDS, BlockRecord, Record, RequestRecord, RunRecord
+from benchmark.measure.stream import MOST_TOKENS, ImplausibleCount, statistics_of
 from benchmark.plan import Load
+
+USAGE, TIMES = "implausible_usage", "implausible_times"
+"""Names of the errors; the client itself refuses the first at the socket."""
+_NOTHING: dict[str, Any] = {
+    **dict.fromkeys(("ttft_s", "e2e_s", "chunk_tokens", "stream_chunks", "prompt_tokens", "cached_tokens")),
+    **dict.fromkeys(
+        ("completion_tokens", "finish_reason", "token_source", "spec_stats", "text_sha256", "text")
+    ),
+    "chunk_s": (),
+}
+"""What a failed request has instead of numbers."""
+_LONGEST_S = 1e7
+_LEAST_S = 5e-7
+"""Times are written down to the microsecond: a shorter one is 0."""
+
+
+def believed(record: RequestRecord, most_tokens: int = MOST_TOKENS) -> RequestRecord:
+    """`record`, as a failure where its numbers cannot be true of an answer of `most_tokens` at most."""
+    if record.error is not None:
+        return record
+    if found := _times(record):
+        return replace(record, **_NOTHING, error=TIMES, message=found)
+    if found := _counts(record, most_tokens):
+        return replace(record, **_NOTHING, error=USAGE, message=found)
+    return record
+
+
+def _times(record: RequestRecord) -> str | None:
+    for name in ("ttft_s", "e2e_s"):
+        value = getattr(record, name)
+        if value is not None and not _numbers((value,)):
+            return f"{name} = {value!r} is not a time"
+    if not _numbers(record.chunk_s):
+        return "chunk_s holds a value that is not a time"
+    if any(map(gt, record.chunk_s, islice(record.chunk_s, 1, None))):
+        return "chunk_s falls: a chunk came before the one before it"
+    if record.ttft_s is None or record.e2e_s is None:
+        return "neither an error nor the times of an answer"
+    if record.ttft_s > record.e2e_s:
+        return f"ttft_s = {record.ttft_s:g} is after the end, e2e_s = {record.e2e_s:g}"
+    span = record.chunk_s[-1] - record.chunk_s[0] if len(record.chunk_s) else 0.0
+    if any(0 < value < _LEAST_S for value in (record.ttft_s, record.e2e_s, span)):
+        return "a time is shorter than a microsecond"
+    return None
+
+
+def _counts(record: RequestRecord, limit: int) -> str | None:
+    for name in ("prompt_tokens", "cached_tokens", "stream_chunks"):
+        value = getattr(record, name)
+        if value is not None and not _count(value, MOST_TOKENS):
+            return f"{name} = {_short(value)} is not a count of tokens"
+    tokens, chunks = record.completion_tokens, record.chunk_tokens
+    if tokens is not None and not (_count(tokens, limit) and (tokens or not record.chunk_s)):
+        return f"completion_tokens = {_short(tokens)} for an answer with output, of {limit} tokens at most"
+    try:
+        statistics_of(record.spec_stats or {}, most_tokens=limit)
+    except (ImplausibleCount, AttributeError, TypeError) as error:
+        return f"spec_stats: {error}"
+    if chunks is None:
+        return None
+    if len(chunks) != len(record.chunk_s) or min(chunks, default=0) < 0 or sum(chunks) != tokens:
+        return f"chunk_tokens do not come to completion_tokens = {tokens}"
+    return None
+
+
+def _numbers(values: Sequence[Any]) -> bool:
+    """Whether all are numbers from 0 that a clock can show; NaN is not above anything."""
+    try:
+        return not values or (min(values) >= 0 and math.fsum(values) <= len(values) * _LONGEST_S)
+    except (TypeError, OverflowError):
+        return False
+
+
+def _count(value: Any, most: int) -> bool:
+    return type(value) is int and 0 <= value <= most
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else repr(value)[:40]
 
 
 class Belonging:

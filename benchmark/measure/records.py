@@ -5,7 +5,7 @@ what was seen around a block of requests to one arm once it has ended.
 Times are seconds; `started_unix_s` is wall time, everything else is taken from a monotonic clock.
 
 The types of the fields are what a line is held to when it is read. An answer with impossible numbers is another
-matter: it was asked, and counts as failed (`benchmark.measure.plausible`).
+matter: it was asked, and counts as failed (`benchmark.measure.checking`).
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class RequestRecord:
     text: Text | None = None
     error: Name | None = None
     """connect_refused, connect_failed, http_<status>, timeout, reset, malformed, html_page, stream_error, no_done,
-    zero_tokens, implausible_usage, too_large; implausible_times is a reader's (`benchmark.measure.plausible`)."""
+    zero_tokens, implausible_usage, too_large; implausible_times is a reader's (`benchmark.measure.checking`)."""
     message: Text | None = None
     round: Ordinal = 1
     """Which pass over all cells it belongs to, from 1."""
@@ -168,7 +168,7 @@ class BlockRecord:
     client_lag_s: Seconds
     """The longest that the client's event loop was late meanwhile: measured times may be too long by it."""
     counters_before: Counters | None = None
-    """The server's counters of speculation, summed over label sets (`benchmark.measure.counters`)."""
+    """The server's counters of speculation, summed over label sets (`benchmark.measure.loader`)."""
     counters_after: Counters | None = None
 
 

@@ -34,12 +34,12 @@ from typing import Any
 
 from benchmark.analyse.values import gaps, request_values
 from benchmark.errors import PublishError, ResultsError, StorageError
+from benchmark.file_access import json_of
 from benchmark.measure import journal
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord, RunRecord
 from benchmark.metrics import ERRORS, INTER_CHUNK_LATENCY, PUBLISHED, RUN_ACTIVE, Metric
 from benchmark.plan import Plan
-from benchmark.reading import json_of
 from benchmark.show.wording import CUSTOM_METRIC_MONTH_USD, PRICES_SOURCE, PUT_METRIC_DATA_USD, money
 
 MAX_VALUES = 150

@@ -14,10 +14,10 @@ from typing import Any
 
 from benchmark.analyse.stats import PERCENTILES
 from benchmark.analyse.values import request_values
+from benchmark.file_access import write_whole
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import to_json
 from benchmark.metrics import METRICS
-from benchmark.writing import write_whole
 
 _OF_REQUEST = tuple(
     metric.name for metric in METRICS if metric.scope == "request" and metric.unit != "requests"

@@ -19,10 +19,10 @@ from benchmark import metrics
 from benchmark.analyse.cells import covered, sort_out
 from benchmark.analyse.stats import percentile
 from benchmark.analyse.values import gaps, output_tokens, request_values
+from benchmark.file_access import write_whole
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.plan import Arm, Load, Plan
-from benchmark.writing import write_whole
 
 FOLDER = "llmperf"
 VERSION = "2023-08-31"

@@ -22,13 +22,13 @@ from benchmark.analyse.acceptance.advice import advise
 from benchmark.analyse.cells import Place, sort_out
 from benchmark.analyse.comparison import first_difference, pairs_of
 from benchmark.errors import ResultsError
+from benchmark.file_access import write_whole
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import METRICS
 from benchmark.plan import Prompt
 from benchmark.show import tables
 from benchmark.show.wording import origins, planned_text, remarks, results_for, sentence
-from benchmark.writing import write_whole
 
 MOST_CHARS = 600
 """Of a text on the page; the journal has all of it."""

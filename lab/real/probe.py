@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmark.measure.counters import OF_DRAFTS, metrics_url, parse
+from benchmark.measure.loader import OF_DRAFTS, counters_in, metrics_url
 from benchmark.measure.stream import Output, StreamTally
 from experiment.finding import Refusal
 
@@ -40,8 +40,10 @@ class Asked:
     @property
     def counted(self) -> dict[str, float]:
         """What the counters of speculation grew by; empty where there are none."""
-        before = parse(self.before) or {}
-        return {name: value - before.get(name, 0.0) for name, value in (parse(self.after) or {}).items()}
+        before = counters_in(self.before) or {}
+        return {
+            name: value - before.get(name, 0.0) for name, value in (counters_in(self.after) or {}).items()
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

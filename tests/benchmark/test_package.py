@@ -11,8 +11,17 @@ import pytest
 
 import benchmark
 from benchmark.__main__ import parser
-from benchmark.metrics import BY_NAME, COMPARED, COST, DIMENSIONS, GOODPUT, METRICS, PUBLISHED, RUN_ACTIVE
-from benchmark.show.definitions import markdown
+from benchmark.metrics import (
+    BY_NAME,
+    COMPARED,
+    COST,
+    DIMENSIONS,
+    GOODPUT,
+    METRICS,
+    PUBLISHED,
+    RUN_ACTIVE,
+    markdown,
+)
 
 PACKAGE = Path(benchmark.__file__).parent
 README = (PACKAGE / "README.md").read_text()
@@ -36,7 +45,13 @@ def test_the_package_travels_alone_with_three_libraries() -> None:
         assert imported(path) <= allowed | of_the_page, path
 
 
-MODULES = ("verbs.run", "verbs.report", "verbs.publish", "show.page", "show.cloudwatch", "measure.run")
+MODULES = (
+    "commands.run_command",
+    "commands.report_command",
+    "show.page",
+    "show.cloudwatch",
+    "measure.rounds",
+)
 
 
 @pytest.mark.parametrize(

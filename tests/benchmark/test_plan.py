@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from benchmark.commands.option_types import overridden
 from benchmark.errors import PlanError
-from benchmark.measure.body import request_body, request_path
+from benchmark.measure.client import request_body, request_path
 from benchmark.measure.schedule import pairs
-from benchmark.overrides import overridden
 from benchmark.plan import Load, Plan, from_dict, load
 from tests.benchmark.conftest import plan_content
 

@@ -409,7 +409,7 @@ def test_a_full_standard_output_is_one_line(write_plan: WritePlan, tmp_path: Pat
 
 def test_what_a_plan_accepts_is_loaded_again_the_same(write_plan: WritePlan, tmp_path: Path) -> None:
     """Options make a plan that is checked like a file."""
-    from benchmark.overrides import overridden
+    from benchmark.commands.option_types import overridden
 
     plan = load(write_plan())
     assert overridden(plan, {}) == plan

@@ -31,9 +31,9 @@ from benchmark.analyse.values import (
     total,
 )
 from benchmark.errors import ResultsError
+from benchmark.file_access import json_of, text_of
 from benchmark.measure.records import BlockRecord, RequestRecord
 from benchmark.plan import Arm
-from benchmark.reading import json_of, text_of
 
 SERVER = "server per-request"
 COUNTERS = "server counters"

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from benchmark.measure.counters import metrics_url, parse
+from benchmark.measure.loader import counters_in, metrics_url
 
 METRICS = """\
 # HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
@@ -18,7 +18,7 @@ vllm:num_requests_running{engine="0"} 1.0
 
 
 def test_counters_are_summed_over_engines_and_kept_by_position() -> None:
-    assert parse(METRICS) == {
+    assert counters_in(METRICS) == {
         "vllm:spec_decode_num_drafts_total": 15.0,
         "vllm:spec_decode_num_draft_tokens_total": 30.0,
         "vllm:spec_decode_num_accepted_tokens_total": 21.0,
@@ -28,9 +28,9 @@ def test_counters_are_summed_over_engines_and_kept_by_position() -> None:
 
 
 def test_a_server_without_them_has_none() -> None:
-    assert parse("vllm:num_requests_running 1\n") is None
-    assert parse("<html>not metrics</html>") is None
-    assert parse("vllm:spec_decode_num_drafts_total many\n") is None
+    assert counters_in("vllm:num_requests_running 1\n") is None
+    assert counters_in("<html>not metrics</html>") is None
+    assert counters_in("vllm:spec_decode_num_drafts_total many\n") is None
 
 
 def test_metrics_are_beside_the_api() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmark.errors import StorageError
-from benchmark.measure.journal import Journal, exists, read
-from benchmark.measure.records import to_json
+from benchmark.measure.journal import Journal, RawRun, exists, extent, read
+from benchmark.measure.records import BlockRecord, to_json
 from tests.benchmark.records import answered, failed, raw_run
 
 
@@ -86,3 +86,36 @@ def test_a_journal_of_an_older_version_is_read_with_defaults(tmp_path: Path) -> 
     (record,) = read(tmp_path).requests
     assert (record.round, record.rate_per_s, record.forced_length, record.api) == (1, None, False, "chat")
     assert record.spec_stats == {"num_spec_steps": 3}
+
+
+def block(duration_s: float) -> BlockRecord:
+    return BlockRecord(
+        run="r1",
+        arm="steady",
+        class_="chat",
+        concurrency=2,
+        rate_per_s=None,
+        round=1,
+        started_unix_s=0.0,
+        duration_s=duration_s,
+        client_lag_s=0.0,
+    )
+
+
+def of(raw: RawRun, *blocks: BlockRecord) -> tuple[int, bool]:
+    found = extent(raw.plan, RawRun(raw.sittings, raw.requests, blocks))
+    return found.requests_planned, found.complete
+
+
+def test_rounds_multiply_what_is_planned() -> None:
+    raw = raw_run(answered(), rounds=3, requests=6)
+    assert of(raw) == (2 * 2 * 6 * 3, False)
+
+
+def test_a_plan_with_a_duration_is_complete_when_its_time_is_over_and_its_round_whole() -> None:
+    prompts = [{"id": "a", "class": "chat", "prompt": "p"}]
+    records = [answered(arm, pair, round=pair + 1) for arm in ("steady", "spec") for pair in (0, 1)]
+    raw = raw_run(*records, duration_s=100, requests=1, prompts=prompts)
+    assert of(raw, block(60.0), block(60.0)) == (4, True)
+    assert of(raw, block(60.0)) == (4, False)
+    assert of(raw_run(*records[:3], duration_s=100, requests=1, prompts=prompts), block(120.0)) == (4, False)

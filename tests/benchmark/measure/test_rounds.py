@@ -107,7 +107,7 @@ def test_a_forced_length_is_asked_for_and_recorded(
 def test_a_client_that_comes_late_is_warned_of(
     write_plan: WritePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("benchmark.measure.progress.LATE_S", -1.0)
+    monkeypatch.setattr("benchmark.measure.loader.LATE_S", -1.0)
     _, blocks = carried_out(write_plan(), tmp_path / "out")
     assert "warning: this client came up to" in capsys.readouterr().err
     assert all(0 <= block.client_lag_s < 5 for block in blocks)

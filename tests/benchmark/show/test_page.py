@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from benchmark.analyse.summary import summarise
+from benchmark.file_access import write_whole
 from benchmark.measure.journal import RawRun
 from benchmark.show import page
-from benchmark.writing import write_whole
 from tests.benchmark.records import answered, raw_run
 from tests.benchmark.show.runs import HOSTILE, PLAIN, run_of
 

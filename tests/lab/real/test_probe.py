@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.measure.counters import OF_DRAFTS
+from benchmark.measure.loader import OF_DRAFTS
 from benchmark.measure.stream import StreamTally
 from experiment.finding import Refusal
 from lab.real import probe

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.measure.counters import OF_DRAFTS, parse
+from benchmark.measure.loader import OF_DRAFTS, counters_in
 from benchmark.measure.records import COUNTED_PER_POSITION
 from benchmark.measure.stream import Output, StreamTally
 from experiment.catalogue.runtimes import RUNTIMES
@@ -44,8 +44,8 @@ def _read(answer: Answer) -> Output:
 
 
 def _grown(answer: Answer) -> dict[str, float]:
-    before = parse("\n".join(answer["metrics_before"])) or {}
-    after = parse("\n".join(answer["metrics_after"])) or {}
+    before = counters_in("\n".join(answer["metrics_before"])) or {}
+    after = counters_in("\n".join(answer["metrics_after"])) or {}
     return {name: value - before.get(name, 0.0) for name, value in after.items()}
 
 
@@ -93,7 +93,7 @@ def test_acceptance_by_position_adds_up_and_never_rises(answer: Answer) -> None:
 
 @pytest.mark.parametrize("answer", PLAIN)
 def test_a_plain_server_has_no_counters_of_speculation(answer: Answer) -> None:
-    assert not {*OF_DRAFTS} & {*(parse("\n".join(answer["metrics_after"])) or ())}
+    assert not {*OF_DRAFTS} & {*(counters_in("\n".join(answer["metrics_after"])) or ())}
 
 
 def test_the_same_prompts_get_the_same_text_with_and_without_a_draft() -> None:

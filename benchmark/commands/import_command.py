@@ -6,14 +6,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmark.commands import option_types
+from benchmark.commands.option_types import add, arm, of_arm, positive, whole
 from benchmark.errors import ResultsError
-from benchmark.verbs import arguments
-from benchmark.verbs.arguments import add, arm, of_arm, positive, whole
 
 if TYPE_CHECKING:
     from benchmark.measure.aiperf import Export
     from benchmark.measure.records import Record
     from benchmark.plan import Plan
+
 
 HELP = "make a run of aiperf's exports, an arm each"
 _UNKNOWN_URL = "http://not-recorded.invalid/v1"
@@ -31,13 +32,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(parser, "--experiment", str, "NAME", "what the run is called", default="imported")
     add(parser, "--speculative-tokens", of_arm(whole), "NAME=K", drafts, action="append", default=[])
     parser.add_argument("--emulated", action="store_true", help="an arm's timings came from a model")
-    arguments.add_json(parser)
+    option_types.add_json(parser)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Read all, then write; then report as after a run."""
+    from benchmark.commands.report_command import show, summarised
     from benchmark.measure import aiperf, journal
-    from benchmark.verbs.report import show, summarised
 
     identity = "".join(c if c.isprintable() else "-" for c in f"imported-{options.out.name}")
     about = {"run": identity, "class_": options.class_, "concurrency": options.concurrency}

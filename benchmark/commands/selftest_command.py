@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmark.verbs import arguments
+from benchmark.commands import option_types
 
 if TYPE_CHECKING:
+    from benchmark.measure.known_server import Accuracy, Served
     from benchmark.plan import Plan
-    from benchmark.selftest.accuracy import Accuracy
-    from benchmark.selftest.process import Served
+
 
 HELP = "measure a server whose schedule is known, print this client's own error"
 _FIRST_MS, _STEP_MS, _TOKENS = 60.0, 20.0, 40
@@ -24,14 +24,14 @@ _CELLS = {1: 8, 4: 16, 64: 128}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Nothing is needed."""
-    arguments.add_json(parser, "the errors as JSON instead of the table")
+    option_types.add_json(parser, "the errors as JSON instead of the table")
 
 
 def execute(options: argparse.Namespace) -> int:
     """Measure and compare; 1 where a limit is passed."""
     import tempfile
 
-    from benchmark.selftest.process import served
+    from benchmark.measure.known_server import served
 
     with tempfile.TemporaryDirectory() as folder, served(first_ms=_FIRST_MS, step_ms=_STEP_MS) as server:
         found = [one for level in _CELLS for one in _measure(server, level, Path(folder) / str(level))]
@@ -42,10 +42,9 @@ def execute(options: argparse.Namespace) -> int:
 def _measure(server: Served, concurrency: int, out: Path) -> Iterator[Accuracy]:
     """Run the client itself, as `run` does, and compare record by record."""
     from benchmark.measure import journal
-    from benchmark.measure.interrupt import run_until_signalled
-    from benchmark.measure.progress import Progress
-    from benchmark.measure.run import run
-    from benchmark.selftest.accuracy import accuracy
+    from benchmark.measure.known_server import accuracy
+    from benchmark.measure.loader import Progress
+    from benchmark.measure.rounds import run, run_until_signalled
 
     plan = _plan(server, concurrency)
     if run_until_signalled(run(plan, out=out, timeout_s=60, progress=Progress(sys.stderr))):
@@ -58,8 +57,8 @@ def _measure(server: Served, concurrency: int, out: Path) -> Iterator[Accuracy]:
 
 
 def _plan(server: Served, concurrency: int) -> Plan:
+    from benchmark.measure.known_server import MODEL, SIZES
     from benchmark.plan import from_dict
-    from benchmark.selftest.timetable import MODEL, SIZES
 
     return from_dict(
         {

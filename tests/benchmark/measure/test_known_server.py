@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from benchmark.measure import journal
-from benchmark.measure.progress import Progress
-from benchmark.measure.run import run
+from benchmark.measure.known_server import MODEL, SIZES, Timetable, accuracy, served
+from benchmark.measure.loader import Progress
+from benchmark.measure.rounds import run
 from benchmark.plan import from_dict
-from benchmark.selftest.accuracy import accuracy
-from benchmark.selftest.process import served
-from benchmark.selftest.timetable import MODEL, SIZES, Timetable
 from tests.benchmark.records import answered
 
 

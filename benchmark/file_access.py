@@ -1,4 +1,7 @@
-"""Reading what others wrote: never more than fits into a pod, and every fault of it as a ValueError or an OSError."""
+"""Reading what others wrote: never more than fits into a pod, and every fault of it as a ValueError or an OSError.
+
+Files of a results folder, each written whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,11 @@ import json
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from benchmark.errors import StorageError
 
 MOST_BYTES = 16 << 20
 """Of a file that is read in one piece: a plan, prompts, a summary."""
@@ -68,3 +74,24 @@ def _no_number(name: str) -> Any:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_number)
+
+
+def write_whole(path: Path, text: str) -> Path:
+    """Store `text` at `path`, making its folder; an earlier file stays until the new one is whole.
+
+    Half a surrogate pair, which a server's JSON can hold, becomes a question mark. Raises StorageError.
+    """
+    draft = path.with_name(f"{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(text.encode("utf-8", errors="replace"))
+        with suppress(FileNotFoundError):  # a second process that ends at this moment has stored the same
+            os.replace(draft, path)
+    except OSError as error:
+        raise StorageError(
+            f"{path}: {error.strerror}; the raw file is kept, `report` makes the rest again from it"
+        ) from error
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+    return path

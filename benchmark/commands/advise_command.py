@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmark.commands import option_types
+from benchmark.commands.option_types import add
 from benchmark.errors import PlanError
-from benchmark.verbs import arguments
-from benchmark.verbs.arguments import add
 
 HELP = "predict tokens per step and speed-up of every smaller window k, recommend one"
 
@@ -35,10 +35,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(parser, "--step-times", _step_times, "0=S,K=S", times)
     add(parser, "--timed-with", str, "ARM", beside)
     parser.add_argument("--yields", choices=("k", "k+1"), help=yields)
-    add(parser, "--k-max", arguments.positive, "N", "the largest window to consider")
+    add(parser, "--k-max", option_types.positive, "N", "the largest window to consider")
     add(parser, "--mix", _mix, "CLASS=WEIGHT,...", "shares of the output tokens (default: equal)")
-    arguments.add_json(parser, "JSON instead of tables")
-    arguments.add_declared(parser.add_argument_group("arms of the run in DIR (what `run` was not told)"))
+    option_types.add_json(parser, "JSON instead of tables")
+    option_types.add_declared(parser.add_argument_group("arms of the run in DIR (what `run` was not told)"))
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -64,7 +64,7 @@ def execute(options: argparse.Namespace) -> int:
         unused_drafts=unused,
     )
     if options.folder:
-        said = advise(arguments.read_declared(options), wishes)
+        said = advise(option_types.read_declared(options), wishes)
     else:
         said = forecast(survivals(options.acceptance), wishes, basis=f"acceptance as in {options.acceptance}")
     print(json.dumps(said, indent=1) if options.json else "\n".join(_text(said)))
@@ -77,7 +77,7 @@ def _step_times(text: str) -> Any:
     points = {}
     for item in text.split(","):
         k, _, seconds = item.partition("=")
-        points[arguments.whole(k)] = arguments.number(seconds)
+        points[option_types.whole(k)] = option_types.number(seconds)
     if 0 not in points or len(points) < 2:
         raise argparse.ArgumentTypeError(
             f"{text!r} must name plain decoding (0) and a window, for example 0=0.045,7=0.0944"
@@ -91,7 +91,7 @@ def _mix(text: str) -> dict[str, float]:
         class_, equals, weight = item.rpartition("=")
         if not equals:
             raise argparse.ArgumentTypeError(f"{item!r} is not CLASS=WEIGHT")
-        shares[class_.strip()] = arguments.number(weight)
+        shares[class_.strip()] = option_types.number(weight)
     return shares
 
 

@@ -1,4 +1,7 @@
-"""`compare`: two runs of one plan, new against old."""
+"""`compare`: two runs of one plan, new against old.
+
+`gate`: let a run pass, or name what became worse since a baseline run.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmark.verbs import arguments
+from benchmark.commands import option_types
+from benchmark.commands.option_types import add, share
 
 HELP = "compare two runs of one plan; exit 1 where something became slower"
 _ROW = "{:<16.16} {:>4}  {:<18.18} {:>8} {:>8}  {:<22} {}"
@@ -18,14 +22,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Two folders."""
     parser.add_argument("old", type=Path, metavar="OLD", help="what `run --out` wrote, before")
     parser.add_argument("new", type=Path, metavar="NEW", help="the same plan, later")
-    arguments.add_json(parser, "JSON instead of tables")
+    option_types.add_json(parser, "JSON instead of tables")
 
 
 def execute(options: argparse.Namespace) -> int:
     """Compare and print; 1 where an arm became slower, or a speed-up smaller, beyond its interval."""
     from benchmark.analyse.two_runs import compare_runs
 
-    found = compare_runs(arguments.recorded(options.old), arguments.recorded(options.new))
+    found = compare_runs(option_types.recorded(options.old), option_types.recorded(options.new))
     print(json.dumps(found, indent=1) if options.json else "\n".join(_text(found)))
     return 1 if found["slower"] else 0
 
@@ -76,3 +80,41 @@ def _ratio(row: Mapping[str, Any]) -> str:
     if row["ci_low"] is None:
         return f"{row['ratio']:.3f}"
     return f"{row['ratio']:.3f} [{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
+
+
+GATE_HELP = "refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then"
+
+
+def configure_gate(parser: argparse.ArgumentParser) -> None:
+    """Two folders and what is tolerated."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="what `run --out` wrote")
+    slower = "more time per output token that passes although it is shown (default: 0.05)"
+    errors = "rise of an arm's error rate that passes (default: 0.01)"
+    add(parser, "--baseline", Path, "FOLDER", "an earlier run of the same plan", required=True)
+    add(parser, "--slower-by", share, "SHARE", slower, default=0.05)
+    add(parser, "--more-errors", share, "SHARE", errors, default=0.01)
+    option_types.add_json(parser, "JSON instead of text")
+
+
+def gate(options: argparse.Namespace) -> int:
+    """Judge and print; 1 where something speaks against the run."""
+    from benchmark.analyse.two_runs import judge
+
+    found = judge(
+        option_types.recorded(options.baseline),
+        option_types.recorded(options.run),
+        slower_by=options.slower_by,
+        more_errors=options.more_errors,
+    )
+    print(json.dumps(found, indent=1) if options.json else "\n".join(_judgement(found)))
+    return 1 if found["regressions"] else 0
+
+
+def _judgement(found: dict[str, Any]) -> list[str]:
+    first = (
+        f"run {found['run']['run']} against {found['baseline']['run']}, {found['run']['provenance']}: "
+        f"{len(found['cells'])} cells, {len(found['errors'])} arms"
+    )
+    if not found["regressions"]:
+        return [first, "passes"]
+    return [first, *(f"! {text}" for text in found["regressions"])]

@@ -1,29 +1,28 @@
 """A whole run: check the arms, warm them up, work through the rounds, write down every request.
 
 Started again on the same folder, it goes on where it stopped: what the journal holds is not asked again.
+
+Stopping in good order when told to: SIGINT from a keyboard, SIGTERM from a pod's end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import platform
+import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from benchmark import __version__
 from benchmark.errors import ErrorRateExceeded
 from benchmark.measure import journal
-from benchmark.measure.client import session
-from benchmark.measure.counters import CounterReader
-from benchmark.measure.earlier import Earlier, earlier
-from benchmark.measure.endpoints import Endpoint, endpoints, provenance
-from benchmark.measure.extent import loading_s
-from benchmark.measure.journal import Journal
-from benchmark.measure.load import Loader, Standing
-from benchmark.measure.progress import Progress
+from benchmark.measure.client import Endpoint, endpoints, provenance, session
+from benchmark.measure.journal import Earlier, Journal, earlier, loading_s
+from benchmark.measure.loader import CounterReader, Loader, Progress, Standing
 from benchmark.measure.records import RunRecord
 from benchmark.measure.schedule import Turn, blocks_in_round, measured_turns, warmup_turns
 from benchmark.plan import Plan
@@ -156,3 +155,33 @@ def _sitting(plan: Plan, found: Mapping[str, Endpoint], timeout_s: float, before
         client=__version__,
         python=platform.python_version(),
     )
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def run_until_signalled(work: Coroutine[Any, Any, None]) -> signal.Signals | None:
+    """Run `work` to its end or to the first signal, and say which signal it was. Main thread only."""
+    return asyncio.run(_guarded(work))
+
+
+async def _guarded(work: Coroutine[Any, Any, None]) -> signal.Signals | None:
+    task = asyncio.ensure_future(work)
+    received: list[signal.Signals] = []
+
+    def stop(number: signal.Signals) -> None:
+        received.append(number)
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop, number)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not received:
+            raise
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+    return received[0] if received else None

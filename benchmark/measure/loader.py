@@ -1,0 +1,342 @@
+"""How late the client's own event loop comes: what it adds to each time that it takes.
+
+Where a run stands, for people: a line per block in a log, one moving line on a terminal.
+
+A server's own counters of what it generated and what became of drafts, read around a block.
+
+vLLM counts per engine and model since its start, so the difference over a block is the block's, as long as
+nobody else asks the server meanwhile. https://docs.vllm.ai/en/latest/usage/metrics.html
+
+Loading an arm with a block of requests, and writing down each of them as it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import TextIO
+
+import aiohttp
+
+from benchmark.measure.client import Failure, ask, read_at_most, request_body, request_path
+from benchmark.measure.journal import Journal
+from benchmark.measure.records import (
+    COUNTED_ACCEPTED,
+    COUNTED_DRAFTED,
+    COUNTED_DRAFTS,
+    COUNTED_GENERATED,
+    COUNTED_PER_POSITION,
+    LATE_S,
+    BlockRecord,
+    RequestRecord,
+)
+from benchmark.measure.schedule import Block, Pair
+from benchmark.measure.stream import Output, StreamFault
+from benchmark.plan import Plan
+
+_EVERY_S = 0.2
+"""Seldom enough to cost nothing beside the requests themselves."""
+
+
+class LagWatch:
+    """Sets an alarm again and again until it is closed, and keeps by how much the worst one was late."""
+
+    def __init__(self) -> None:
+        self.worst_s = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._set()
+
+    def close(self) -> None:
+        self._alarm.cancel()
+
+    def _set(self) -> None:
+        due_s = self._loop.time() + _EVERY_S
+        self._alarm = self._loop.call_at(due_s, self._ring, due_s)
+
+    def _ring(self, due_s: float) -> None:
+        self.worst_s = max(self.worst_s, self._loop.time() - due_s)
+        self._set()
+
+
+_BACK = "\r\x1b[K"
+"""Takes a terminal back to the start of an empty line."""
+
+
+@dataclass
+class _Standing:
+    """A block under way."""
+
+    title: str
+    began: float
+    ok: int = 0
+    failed: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.title}: {self.ok} ok, {self.failed} failed, {monotonic() - self.began:.1f} s"
+
+
+class Progress:
+    """Writes to `stream`, standard error as a rule."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._moving = stream.isatty()
+        self._blocks: int | None = 0
+        self._rounds = False
+        self._begun = 0
+        self._under_way: dict[tuple[str, str], _Standing] = {}
+
+    def expect(self, blocks: int | None, *, rounds: bool = False) -> None:
+        """Say how many blocks there will be, None for as many as fit, and whether rounds are worth naming."""
+        self._blocks, self._rounds = blocks, rounds
+
+    def begin(self, block: Block) -> None:
+        """A block starts."""
+        self._begun += 1
+        self._under_way[block.arm, block.class_] = _Standing(self._title(block), monotonic())
+
+    def count(self, block: Block, *, failed: bool) -> None:
+        """One request of the block has ended."""
+        standing = self._under_way[block.arm, block.class_]
+        standing.failed += failed
+        standing.ok += not failed
+        if self._moving:
+            self._stream.write(_BACK + " | ".join(map(str, self._under_way.values())))
+            self._stream.flush()
+
+    def end(self, block: Block, *, lag_s: float = 0.0) -> None:
+        """The block has ended; the client's event loop was `lag_s` late at the worst."""
+        self.tell(str(self._under_way.pop((block.arm, block.class_))))
+        if lag_s > LATE_S and block.phase == "measured":
+            self.warn(
+                f"this client came up to {lag_s * 1000:.0f} ms late in that block, and its times may be too long by as "
+                "much; give it a core of its own or fewer requests at once"
+            )
+
+    def tell(self, text: str) -> None:
+        """Say something, on a line of its own."""
+        self._stream.write(f"{_BACK if self._moving else ''}{text}\n")
+        self._stream.flush()
+
+    def warn(self, text: str) -> None:
+        """The same, as a warning."""
+        self.tell(f"warning: {text}")
+
+    def _title(self, block: Block) -> str:
+        count = f"[{self._begun}]" if self._blocks is None else f"[{self._begun}/{self._blocks}]"
+        if block.phase == "warmup":
+            return f"{count} warm-up {block.arm}"
+        round_ = f"round {block.round} " if self._rounds else ""
+        return f"{count} {round_}{block.class_} {block.load} {block.arm}"
+
+
+OF_DRAFTS = (COUNTED_DRAFTS, COUNTED_DRAFTED, COUNTED_ACCEPTED)
+_NAMES = (COUNTED_GENERATED, *OF_DRAFTS, COUNTED_PER_POSITION)
+_LINE = re.compile(r"^(?P<name>[^\s{]+)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
+_POSITION = re.compile(r'(?:^|,)\s*position="([0-9]{1,3})"')
+_TIMEOUT = aiohttp.ClientTimeout(total=5)
+_MOST_BYTES = 16 << 20
+
+
+class CounterReader:
+    """Reads the counters of arms; one that has none is asked once. `report` gets a line where they cannot be read."""
+
+    def __init__(self, http: aiohttp.ClientSession, report: Callable[[str], None]) -> None:
+        self._http = http
+        self._report = report
+        self._without: set[str] = set()
+
+    async def read(self, base_url: str) -> dict[str, float] | None:
+        """The counters of the server at `base_url` (which ends in /v1), or None where it has none."""
+        if base_url in self._without:
+            return None
+        try:
+            async with self._http.get(
+                metrics_url(base_url), timeout=_TIMEOUT, allow_redirects=False
+            ) as response:
+                content = await read_at_most(response, _MOST_BYTES) if response.status == 200 else b""
+            text = content.decode(errors="replace")
+        except (aiohttp.ClientConnectionError, ConnectionError):
+            return None
+        except StreamFault as fault:
+            self._report(f"{metrics_url(base_url)}: {fault.name}: {fault}; its counters are left out")
+            text = ""
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+            text = ""
+        found = counters_in(text)
+        if found is None:
+            self._without.add(base_url)
+        return found
+
+
+def metrics_url(base_url: str) -> str:
+    """Where vLLM shows its metrics: beside /v1, not below it."""
+    return base_url.removesuffix("/v1") + "/metrics"
+
+
+def counters_in(text: str) -> dict[str, float] | None:
+    """The counters in Prometheus' text format, summed over label sets; None without any."""
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        if not line.startswith(_NAMES) or (match := _LINE.match(line)) is None:
+            continue
+        name = match["name"]
+        if name == COUNTED_PER_POSITION and (position := _POSITION.search(match["labels"] or "")):
+            name = f"{name}/{position[1]}"
+        elif name not in (COUNTED_GENERATED, *OF_DRAFTS):
+            continue
+        try:
+            value = float(match["value"])
+        except ValueError:
+            continue
+        if value >= 0 and math.isfinite(value):
+            found[name] = found.get(name, 0.0) + value
+    return found or None
+
+
+_STAGGER_S = 0.001
+"""Between the first requests of a block: opening many connections in one instant, a client would measure its
+own queue."""
+_DECIMALS = 6
+"""Times are written down to the microsecond."""
+
+
+@dataclass
+class Standing:
+    """One arm in this sitting."""
+
+    ended: int = 0
+    """Measured requests, failed ones included."""
+    failed: int = 0
+    loaded_s: float = 0.0
+    """How long it was loaded with measured requests."""
+    rest_until: float = 0.0
+    """On the monotonic clock: when it may be asked again after it refused."""
+    warmup: list[RequestRecord] = field(default_factory=list)
+    warmup_block: list[BlockRecord] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Carries out blocks against the arms of one run."""
+
+    plan: Plan
+    run: str
+    http: aiohttp.ClientSession
+    book: Journal
+    counters: CounterReader
+    progress: Progress
+    standings: dict[str, Standing]
+    """By arm."""
+
+    async def carry_out(self, block: Block) -> None:
+        """Load the block's arm until its pairs are used up. Raises StorageError."""
+        self.progress.begin(block)
+        url = self.plan.arm(block.arm).url
+        measured = block.phase == "measured"
+        before = await self.counters.read(url)
+        began_unix_s, began = time.time(), time.perf_counter()
+        with closing(LagWatch()) as lag:
+            await self._load(block)
+        took_s = time.perf_counter() - began
+        record = BlockRecord(
+            run=self.run,
+            arm=block.arm,
+            class_=block.class_,
+            concurrency=block.load.concurrency,
+            rate_per_s=block.load.rate_per_s,
+            round=block.round,
+            started_unix_s=round(began_unix_s, 3),
+            duration_s=round(took_s, _DECIMALS),
+            client_lag_s=round(lag.worst_s, _DECIMALS),
+            counters_before=before,
+            counters_after=await self.counters.read(url),
+        )
+        if measured:
+            self.book.append(record)
+            self.standings[block.arm].loaded_s += record.duration_s
+        else:
+            self.standings[block.arm].warmup_block.append(record)
+        self.progress.end(block, lag_s=lag.worst_s)
+
+    async def _load(self, block: Block) -> None:
+        """Send the block's requests: so many at a time, or each when it is due."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                if block.load.concurrency is None:
+                    await self._arrivals(block, tasks)
+                    return
+                waiting = iter(block.pairs)
+                for index in range(min(block.load.concurrency, len(block.pairs))):
+                    tasks.create_task(self._slot(block, waiting, index * _STAGGER_S))
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from group
+
+    async def _slot(self, block: Block, waiting: Iterator[Pair], delay_s: float) -> None:
+        """One request after another. A server that refuses is left alone for a while: one that restarts is not
+        to meet, and fail, all the requests of a run within a second."""
+        await asyncio.sleep(delay_s)
+        for pair in waiting:
+            await asyncio.sleep(self.standings[block.arm].rest_until - time.monotonic())
+            await self._one(block, pair)
+
+    async def _arrivals(self, block: Block, tasks: asyncio.TaskGroup) -> None:
+        """Send each request when it is due, however many are still in flight."""
+        now = asyncio.get_running_loop().time
+        began = now()
+        due_s = 0.0
+        for pair in block.pairs:
+            due_s += pair.gap_s or 0.0
+            await asyncio.sleep(began + due_s - now())
+            tasks.create_task(self._one(block, pair, scheduled_s=round(due_s, _DECIMALS)))
+
+    async def _one(self, block: Block, pair: Pair, scheduled_s: float | None = None) -> None:
+        """Send one request and record it."""
+        url = self.plan.arm(block.arm).url + request_path(pair)
+        body = request_body(self.plan, pair)
+        record = RequestRecord(
+            run=self.run,
+            arm=block.arm,
+            class_=pair.class_,
+            concurrency=block.load.concurrency,
+            prompt_id=pair.prompt.id,
+            nonce=pair.nonce,
+            pair_id=pair.id,
+            phase=block.phase,
+            started_unix_s=round(time.time(), 3),
+            round=block.round,
+            rate_per_s=block.load.rate_per_s,
+            scheduled_s=scheduled_s,
+            forced_length=self.plan.ignore_eos,
+            api="completions" if pair.prompt.messages is None else "chat",
+        )
+        result = await ask(self.http, url, body, max_tokens=self.plan.most_tokens(pair.prompt))
+        ended = completed(record, result)
+        self.book.append(ended)
+        failed = isinstance(result, Failure)
+        self.progress.count(block, failed=failed)
+        standing = self.standings[block.arm]
+        if block.phase == "measured":
+            standing.ended += 1
+            standing.failed += failed
+        else:
+            standing.warmup.append(ended)
+        if isinstance(result, Failure) and result.pause_s:
+            standing.rest_until = time.monotonic() + result.pause_s
+
+
+def completed(record: RequestRecord, result: Output | Failure) -> RequestRecord:
+    """`record` with what came of it: numbers or a named error, never both."""
+    if isinstance(result, Failure):
+        return replace(record, error=result.name, message=result.message)
+    chunk_s = tuple(round(at_s, _DECIMALS) for at_s in result.chunk_s)
+    digest = hashlib.sha256(result.text.encode(errors="surrogatepass")).hexdigest()
+    said = vars(result) | {"chunk_s": chunk_s}
+    return replace(record, **said, ttft_s=chunk_s[0], e2e_s=chunk_s[-1], text_sha256=digest)
