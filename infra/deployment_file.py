@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 
@@ -27,7 +26,6 @@ _PRINCIPAL = re.compile(
 )
 """EKS admits no service-linked role (https://docs.aws.amazon.com/eks/latest/userguide/access-entries.html)."""
 _SESSION = re.compile(r"arn:aws[a-z-]*:sts::\d{12}:assumed-role/([\w+=,.@-]+)/.*", re.ASCII)
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +58,6 @@ class Lasting:
         return found
 
 
-KEYS = ("admins", "alarm_email", "build_images", "pipeline_role", "permissions_boundary")
-
-
 def read_deployment(path: Path) -> Lasting:
     """Read and judge; a key that is left out has its default.
 
@@ -79,33 +74,75 @@ def judge(data: Mapping[str, Any], where: str) -> Lasting:
     Raises `Misuse` with a line for each problem.
     """
     problems: list[Finding] = []
-    judged = partial(collected, problems)
-    admins: tuple[str, ...] = judged(lambda: _principals(data.get("admins"), f"{where}: admins"), ())
-    found = Lasting(
-        admins=admins,
-        alarm_email=judged(lambda: _address(data.get("alarm_email"), f"{where}: alarm_email"), ""),
-        build_images=judged(
-            lambda: _builder(data.get("build_images", "docker"), f"{where}: build_images"), ""
-        ),
-        pipeline_role=judged(
-            lambda: _pipeline_role(data.get("pipeline_role"), admins, f"{where}: pipeline_role"), None
-        ),
-        permissions_boundary=judged(
-            lambda: _boundary(data.get("permissions_boundary"), f"{where}: permissions_boundary"), ""
-        ),
-    )
+    found: dict[str, Any] = {}
+    for key in KEYS:
+        place = f"{where}: {key}"
+        try:
+            if key in data:
+                found[key] = _READERS[key](data[key], place)
+            if key == "pipeline_role" and found.get(key) in found.get("admins", ()):
+                raise Misuse(
+                    f"{place} = {found[key]!r}: is among the admins too, and EKS keeps one access entry a principal; remove it "
+                    "from one of the two"
+                )
+        except Misuse as error:
+            problems += error.findings
     if problems:
         raise Misuse(*problems)
-    return found
+    return Lasting(**found)
 
 
-def collected(problems: list[Finding], read: Callable[[], _T], otherwise: _T) -> _T:
-    """What `read` gives; else `otherwise`, with what was wrong among the problems."""
-    try:
-        return read()
-    except Misuse as error:
-        problems.extend(error.findings)
-        return otherwise
+def _principals(value: Any, where: str) -> tuple[str, ...]:
+    if value is not None and not isinstance(value, list):
+        raise Misuse(
+            f"{where} = {value!r}: is not a list; write each ARN on a line of its own, after a hyphen"
+        )
+    return tuple(dict.fromkeys(_principal(one, f"{where}[{place}]") for place, one in enumerate(value or ())))
+
+
+def _principal(value: Any, where: str) -> str:
+    text = str(value)
+    if _PRINCIPAL.fullmatch(text):
+        return text
+    session = _SESSION.fullmatch(text)
+    remedy = (
+        f"write the ARN of its role (aws iam get-role --role-name {session[1]} --query Role.Arn)"
+        if session
+        else "write one like arn:aws:iam::111122223333:role/name"
+    )
+    raise Misuse(f"{where} = {value!r}: is not the ARN of an IAM role or user; {remedy}")
+
+
+def _address(value: Any, where: str) -> str:
+    text = str(value or "").strip()
+    if text and not _ADDRESS.fullmatch(text):
+        raise Misuse(f"{where} = {text!r}: is not a mail address; write one like team@example.com")
+    return text
+
+
+def _builder(value: Any, where: str) -> str:
+    if value not in BUILDERS:
+        raise Misuse(f"{where} = {value!r}: builds nothing; write {' or '.join(BUILDERS)}")
+    return str(value)
+
+
+def _boundary(value: Any, where: str) -> str:
+    name = str(value or "").strip()
+    if name and not _POLICY_NAME.fullmatch(name):
+        raise Misuse(
+            f"{where} = {name!r}: is not the name of an IAM policy; write one like speculation-boundary"
+        )
+    return name
+
+
+_READERS = {
+    "admins": _principals,
+    "alarm_email": _address,
+    "build_images": _builder,
+    "pipeline_role": lambda value, where: _principal(value, where) if value else None,
+    "permissions_boundary": _boundary,
+}
+KEYS = tuple(_READERS)
 
 
 def parse(path: Path) -> Any:
@@ -148,56 +185,3 @@ def refuse_unknown(data: Mapping[str, Any], known: tuple[str, ...], where: str) 
     for key in data:
         if key not in known:
             raise Misuse(f"{where}: {key!r} is not a key; use {', '.join(known)}")
-
-
-def _principals(value: Any, where: str) -> tuple[str, ...]:
-    if value is not None and not isinstance(value, list):
-        raise Misuse(
-            f"{where} = {value!r}: is not a list; write each ARN on a line of its own, after a hyphen"
-        )
-    return tuple(dict.fromkeys(_principal(one, f"{where}[{place}]") for place, one in enumerate(value or ())))
-
-
-def _principal(value: Any, where: str) -> str:
-    text = str(value)
-    if _PRINCIPAL.fullmatch(text):
-        return text
-    session = _SESSION.fullmatch(text)
-    remedy = (
-        f"write the ARN of its role (aws iam get-role --role-name {session[1]} --query Role.Arn)"
-        if session
-        else "write one like arn:aws:iam::111122223333:role/name"
-    )
-    raise Misuse(f"{where} = {value!r}: is not the ARN of an IAM role or user; {remedy}")
-
-
-def _address(value: Any, where: str) -> str:
-    text = str(value or "").strip()
-    if text and not _ADDRESS.fullmatch(text):
-        raise Misuse(f"{where} = {text!r}: is not a mail address; write one like team@example.com")
-    return text
-
-
-def _pipeline_role(value: Any, admins: tuple[str, ...], where: str) -> str | None:
-    role = _principal(value, where) if value else None
-    if role in admins:
-        raise Misuse(
-            f"{where} = {role!r}: is among the admins too, and EKS keeps one access entry a principal; remove it from one of "
-            "the two"
-        )
-    return role
-
-
-def _builder(value: Any, where: str) -> str:
-    if value not in BUILDERS:
-        raise Misuse(f"{where} = {value!r}: builds nothing; write {' or '.join(BUILDERS)}")
-    return str(value)
-
-
-def _boundary(value: Any, where: str) -> str:
-    name = str(value or "").strip()
-    if name and not _POLICY_NAME.fullmatch(name):
-        raise Misuse(
-            f"{where} = {name!r}: is not the name of an IAM policy; write one like speculation-boundary"
-        )
-    return name

@@ -1,19 +1,15 @@
-"""Versions of the managed add-ons, by Kubernetes version.
+"""Versions of what is installed in a cluster: the managed add-ons, by Kubernetes version, and the Helm charts.
 
-Each was read in a public record of a cluster that ran it, or of a pipeline that keeps such a list current, between July
-and November 2026; `aws eks describe-addon-versions --kubernetes-version 1.35` says what a region offers today. What no
-record could be found for is absent: then EKS chooses its default, and the running version is in `describe-addon`. Not
-run on AWS.
+Each add-on's was read in a public record of a cluster that ran it, or of a pipeline that keeps such a list current, between
+July and November 2026; `aws eks describe-addon-versions --kubernetes-version 1.35` says what a region offers today. Not run
+on AWS.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+from typing import NamedTuple
 
 _ALIKE = {
     "vpc-cni": "v1.22.4-eksbuild.3",
@@ -42,6 +38,21 @@ ADDON_VERSIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 
 
-def addon_version(kubernetes: str, name: str) -> str | None:
-    """The pinned version of an add-on, or nothing where none could be verified."""
-    return ADDON_VERSIONS.get(kubernetes, {}).get(name)
+class HelmChart(NamedTuple):
+    """A Helm chart at a version."""
+
+    release: str
+    chart: str
+    """The name in an index of charts; of a chart in an OCI registry, the last part of its repository."""
+    repository: str
+    """In an OCI registry (`oci://...`, the chart itself), or an index of charts (`https://...`)."""
+    version: str
+
+
+NEURON_CHART = HelmChart(
+    "neuron", "neuron-helm-chart", "oci://public.ecr.aws/neuron/neuron-helm-chart", "1.10.0"
+)
+"""Named by the Neuron Observer page of the SDK 2.33 documentation; that it installs is not tried: not run on AWS."""
+AUTOSCALER_CHART = HelmChart("keda", "keda", "https://kedacore.github.io/charts", "2.20.2")
+"""Of 31 July 2026, the newest in the index of that repository; tested by its makers on the three newest versions of
+Kubernetes (https://keda.sh/docs/2.20/operate/cluster/#kubernetes-compatibility). Not run on AWS."""

@@ -15,17 +15,16 @@ from cdk8s_charts.manifests import ManifestFile, read
 from experiment import Experiment, load
 from experiment.finding import Finding, Misuse
 from infra import ROOT
-from infra.deployment_file import KEYS, NAME, Lasting, collected, read_deployment
+from infra.deployment_file import KEYS, NAME, Lasting, read_deployment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    import aws_cdk as cdk
-
+    import aws_cdk as cdk  # whoever needs it at run time imports it after the judgement
 
 DEPLOYMENT = ROOT / NAME
 _BOUNDARY = "@aws-cdk/core:permissionsBoundary"
+_NO_TRACES = "aws:cdk:disable-creation-stack-traces"
+"""Where in JavaScript a construct was made; `cdk --debug` still asks for it. Not in cdk.json, where the command line warns
+of keys that begin with `aws:`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +54,14 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
             "deploy; run scripts/lab, or use -c experiment=experiments/qwen3-32b.yaml"
         )
     problems = _forgotten(merged)
-    lasting = collected(problems, lambda: read_deployment(deployment), Lasting())
-    nothing: tuple[ManifestFile, ...] = ()
-    files = collected(problems, lambda: read(experiment, ROOT / str(merged["manifests"])), nothing)
+    try:
+        lasting = read_deployment(deployment)
+    except Misuse as error:
+        problems += error.findings
+    try:
+        files = read(experiment, ROOT / str(merged["manifests"]))
+    except Misuse as error:
+        problems += error.findings
     if problems:
         raise Misuse(*problems)
     # CDK's own key wants an object.
@@ -120,11 +124,6 @@ def app_of(
         lasting=configuration.lasting,
     )
     return app
-
-
-_NO_TRACES = "aws:cdk:disable-creation-stack-traces"
-"""Where in JavaScript a construct was made; `cdk --debug` still asks for it. Not in cdk.json, where the command line warns
-of keys that begin with `aws:`."""
 
 
 def cdk_app(context: Mapping[str, object], *, outdir: str | None, validation: bool | None = None) -> cdk.App:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aws_cdk import Duration
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
+from experiment import Experiment
 from experiment.naming import AUTOSCALER_NAMESPACE, AUTOSCALER_OPERATOR, NODE_ROLE_LABEL, namespace
+from infra.pins import AUTOSCALER_CHART, NEURON_CHART
 
-if TYPE_CHECKING:
-    from infra.settings import Settings
-
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from infra.settings import Settings
-
-
-CHART_VALUES = {
+NEURON_VALUES = {
     "dra": {
         "devicePlugin": {"enabled": False},
         "scheduler": {"enabled": False},
@@ -39,84 +33,56 @@ a second scheduler, which those pods name (https://awsdocs-neuron.readthedocs-ho
 The node problem detector would need a role of its own, and replaces nodes by itself: off."""
 
 
-class NeuronSoftware(Construct):
+def install_neuron_software(scope: Construct, *, cluster: eks.ICluster, allocation: str) -> Construct:
     """The Neuron Helm chart: with the DRA driver, which brings the device class that the claims name, or with the
     device plugin and the scheduler extension.
 
     The chart's templates could not be read offline: that version and values install is not run on AWS.
     """
-
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        cluster: eks.ICluster,
-        settings: Settings,
-        allocation: str,
-    ) -> None:
-        super().__init__(scope, construct_id)
-        chart = settings.neuron_chart
-        eks.HelmChart(
-            self,
-            "Chart",
-            cluster=cluster,
-            release=chart.release,
-            # The provider pulls an OCI chart by its repository alone, yet wants a name beside it.
-            chart=chart.repository.rpartition("/")[2],
-            repository=chart.repository,
-            version=chart.version,
-            namespace="kube-system",
-            values=CHART_VALUES[allocation],
-        )
+    software = Construct(scope, "Neuron")
+    eks.HelmChart(
+        software,
+        "Chart",
+        cluster=cluster,
+        # The provider pulls an OCI chart by its repository alone, yet wants a name beside it.
+        **NEURON_CHART._asdict(),
+        namespace="kube-system",
+        values=NEURON_VALUES[allocation],
+    )
+    return software
 
 
-_SYSTEM_NODES = {"nodeSelector": {NODE_ROLE_LABEL: "system"}}
-
-
-def chart_values(experiment: Experiment) -> dict[str, Any]:
-    """One namespace to watch, no Secret to read, and nothing on Trn2 nodes.
-
-    Keys: https://github.com/kedacore/charts/blob/main/keda/values.yaml
-    """
-    return {
-        "watchNamespace": namespace(experiment),
-        "operator": {"name": AUTOSCALER_OPERATOR, **_SYSTEM_NODES},
-        "metricsServer": _SYSTEM_NODES,
-        "webhooks": _SYSTEM_NODES,
-        # What it asks, vLLM's own metrics, wants no key.
-        "permissions": {"operator": {"restrict": {"secret": True}}},
-    }
-
-
-class Autoscaling(Construct):
+def install_autoscaling(scope: Construct, *, experiment: Experiment, cluster: eks.ICluster) -> Construct:
     """KEDA, by its makers' chart: it reads vLLM's metrics from the pods and keeps a HorizontalPodAutoscaler.
 
     That the chart installs, and scales, is not run on AWS.
     """
+    scaling = Construct(scope, "Autoscaling")
+    eks.HelmChart(
+        scaling,
+        "Chart",
+        cluster=cluster,
+        **AUTOSCALER_CHART._asdict(),
+        namespace=AUTOSCALER_NAMESPACE,
+        values=autoscaler_values(experiment),
+        # The manifests that follow hold an object of a kind that this brings.
+        wait=True,
+        timeout=Duration.minutes(10),
+    )
+    return scaling
 
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        experiment: Experiment,
-        cluster: eks.ICluster,
-        settings: Settings,
-    ) -> None:
-        super().__init__(scope, construct_id)
-        chart = settings.autoscaler_chart
-        eks.HelmChart(
-            self,
-            "Chart",
-            cluster=cluster,
-            release=chart.release,
-            chart=chart.name,
-            repository=chart.repository,
-            version=chart.version,
-            namespace=AUTOSCALER_NAMESPACE,
-            values=chart_values(experiment),
-            # The manifests that follow hold an object of a kind that this brings.
-            wait=True,
-            timeout=Duration.minutes(10),
-        )
+
+def autoscaler_values(experiment: Experiment) -> dict[str, Any]:
+    """One namespace to watch, no Secret to read, and nothing on Trn2 nodes.
+
+    Keys: https://github.com/kedacore/charts/blob/main/keda/values.yaml
+    """
+    on_system_nodes = {"nodeSelector": {NODE_ROLE_LABEL: "system"}}
+    return {
+        "watchNamespace": namespace(experiment),
+        "operator": {"name": AUTOSCALER_OPERATOR, **on_system_nodes},
+        "metricsServer": on_system_nodes,
+        "webhooks": on_system_nodes,
+        # What it asks, vLLM's own metrics, wants no key.
+        "permissions": {"operator": {"restrict": {"secret": True}}},
+    }

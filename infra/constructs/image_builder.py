@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import aws_cdk as cdk
 from aws_cdk import aws_codebuild as codebuild
 from aws_cdk import aws_ecr as ecr
@@ -15,12 +13,9 @@ from aws_cdk import aws_logs as logs_
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
-from infra import ROOT
+from infra import ROOT, settings
+from infra.constructs.images import Image
 from infra.constructs.kept_logs import log_group
-
-if TYPE_CHECKING:
-    from infra.constructs.images import Image
-    from infra.settings import Settings
 
 _ENDED = ["SUCCEEDED", "FAILED", "FAULT", "STOPPED", "TIMED_OUT"]
 _BUILD = {
@@ -49,10 +44,6 @@ class ImageBuilder(Construct):
     its newest images, and holds one image's versions alone: versions of another would count, and push out the one in use.
     Not run on AWS.
     """
-
-    def __init__(self, scope: Construct, construct_id: str, *, settings: Settings) -> None:
-        super().__init__(scope, construct_id)
-        self._settings = settings
 
     def image(self, image: Image) -> tuple[str, str]:
         """The address of the image in the repository, available once it is built, and its tag."""
@@ -86,7 +77,7 @@ class ImageBuilder(Construct):
             f"{image.construct_id}Repository",
             image_scan_on_push=True,
             image_tag_mutability=ecr.TagMutability.IMMUTABLE,
-            lifecycle_rules=[ecr.LifecycleRule(max_image_count=self._settings.kept_images)],
+            lifecycle_rules=[ecr.LifecycleRule(max_image_count=settings.KEPT_IMAGES)],
             removal_policy=cdk.RemovalPolicy.DESTROY,
             empty_on_delete=True,
         )
@@ -94,7 +85,7 @@ class ImageBuilder(Construct):
     def _project(
         self, image: Image, source: s3_assets.Asset, repository: ecr.Repository
     ) -> codebuild.Project:
-        logs = log_group(self, f"{image.construct_id}BuildLogs", days=self._settings.log_days)
+        logs = log_group(self, f"{image.construct_id}BuildLogs")
         project = codebuild.Project(
             self,
             f"{image.construct_id}Project",
@@ -119,7 +110,7 @@ class ImageBuilder(Construct):
         self, project: codebuild.Project, image: Image, repository: ecr.Repository
     ) -> lambda_.Function:
         """A function a project, so that each may start and see its own builds only."""
-        logs = log_group(self, f"{image.construct_id}StarterLogs", days=self._settings.log_days)
+        logs = log_group(self, f"{image.construct_id}StarterLogs")
         function = lambda_.Function(
             self,
             f"{image.construct_id}Starter",

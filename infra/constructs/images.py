@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from cdk8s_charts.manifests import names_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from cdk8s_charts.manifests import ManifestFile
+from cdk8s_charts.manifests import ManifestFile, names_in
 
 
 @dataclass(frozen=True, kw_only=True)

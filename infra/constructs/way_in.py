@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import aws_cdk as cdk
 from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from experiment import Experiment
 from experiment.naming import way_in_name
 from infra.constructs.node_launch import metadata_options, root_volume
-
-if TYPE_CHECKING:
-    from aws_cdk import aws_eks_v2 as eks
-
-    from experiment import Experiment
 
 _IMAGE = "resolve:ssm:/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-arm64"
 """EC2 resolves it when the instance starts, so that a new one is patched; nothing is looked up at synth."""
@@ -58,7 +53,16 @@ class WayIn(Construct):
                 iam_instance_profile=ec2.CfnLaunchTemplate.IamInstanceProfileProperty(arn=self._profile()),
                 metadata_options=metadata_options(),
                 block_device_mappings=[root_volume(gib=8)],
-                security_group_ids=[self._group(cluster, vpc)],
+                security_group_ids=[
+                    reach_endpoint(
+                        self,
+                        cluster=cluster,
+                        vpc=vpc,
+                        description="from the way in to AWS and to the cluster",
+                        outwards="HTTPS",
+                        inwards="kubectl through the way in",
+                    ).security_group_id
+                ],
             ),
         )
         autoscaling.CfnAutoScalingGroup(
@@ -87,24 +91,21 @@ class WayIn(Construct):
         role.add_to_policy(iam.PolicyStatement(sid="Sessions", actions=list(_SESSIONS), resources=["*"]))
         return iam.CfnInstanceProfile(self, "Profile", roles=[role.role_name]).attr_arn
 
-    def _group(self, cluster: eks.ICluster, vpc: ec2.Vpc) -> str:
-        """HTTPS outwards, to Session Manager and to the endpoint, whose group lets it in."""
-        group = ec2.SecurityGroup(
-            self,
-            "Outwards",
-            vpc=vpc,
-            description="from the way in to AWS and to the cluster",
-            allow_all_outbound=False,
-        )
-        group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(443), "HTTPS")
-        ec2.CfnSecurityGroupIngress(
-            self,
-            "ToEndpoint",
-            group_id=cluster.cluster_security_group_id,
-            ip_protocol="tcp",
-            from_port=443,
-            to_port=443,
-            source_security_group_id=group.security_group_id,
-            description="kubectl through the way in",
-        )
-        return group.security_group_id
+
+def reach_endpoint(
+    scope: Construct, *, cluster: eks.ICluster, vpc: ec2.Vpc, description: str, outwards: str, inwards: str
+) -> ec2.SecurityGroup:
+    """HTTPS outwards, to AWS and to the cluster's endpoint, whose group lets it in."""
+    group = ec2.SecurityGroup(scope, "Outwards", vpc=vpc, description=description, allow_all_outbound=False)
+    group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(443), outwards)
+    ec2.CfnSecurityGroupIngress(
+        scope,
+        "ToEndpoint",
+        group_id=cluster.cluster_security_group_id,
+        ip_protocol="tcp",
+        from_port=443,
+        to_port=443,
+        source_security_group_id=group.security_group_id,
+        description=inwards,
+    )
+    return group

@@ -1,4 +1,4 @@
-"""Which alarms an experiment has, and why each treats missing data as it does. Pure.
+"""Which alarms an experiment has, and why each treats missing data as it does.
 
 A run publishes while it is on: `RunActive` every minute, a last 0 when it ends, and its requests as they finish. What is
 quiet is therefore known from the requests, that it should not be quiet from `RunActive` or from the nodes, and a
@@ -11,19 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from benchmark.metrics import ERRORS, RUN_ACTIVE, TPOT, Metric
+from benchmark.metrics import ERRORS, RUN_ACTIVE, TPOT
+from experiment import Experiment
+from experiment.arms import Arm
 from experiment.catalogue.published import SLOWEST_TPOT_S
+from experiment.cost import SYSTEM_NODES
 from experiment.naming import cluster_name, metrics_namespace, schedule_group
 from infra.monitoring.container_insights import NAMESPACE as INSIGHTS
 from infra.monitoring.container_insights import NODE_COUNT
 from infra.monitoring.widgets import cell_dimensions
-
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from experiment.arms import Arm
-
 
 PERIOD_S = 300
 MOST_METRICS_IN_ALARM = 10
@@ -34,6 +32,13 @@ QUIET_PERIODS = 3
 """Of a run: no request takes a quarter of an hour."""
 IDLE_PERIODS = 12
 """Of a paid node: an hour. Compiling is quiet too and takes longer, which the message says."""
+_GIVEN_UP = (
+    "InvocationsSentToDeadLetterCount",
+    "InvocationsFailedToBeSentToDeadLetterCount",
+    "InvocationDroppedCount",
+)
+"""Each says that a schedule has given up, in its own case: with its queue, with a queue that refuses, without one
+(https://docs.aws.amazon.com/scheduler/latest/UserGuide/monitoring-cloudwatch.html)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,15 +50,32 @@ class MetricAlarm:
     """What it means and what to do, for who gets the mail."""
     queries: tuple[dict[str, Any], ...]
     """As `MetricDataQuery` of CloudFormation."""
-    comparison: Literal["GreaterThanThreshold", "LessThanThreshold"]
+    comparison: Literal["GreaterThanThreshold", "LessThanThreshold"] = "GreaterThanThreshold"
     threshold: float
     periods: int
     breaching: int
     """How many of the `periods` must be beyond the threshold."""
-    missing: Literal["breaching", "notBreaching", "ignore"]
+    missing: Literal["breaching", "notBreaching", "ignore"] = "notBreaching"
     missing_because: str
-    notifies: bool
+    notifies: bool = True
     """False where only a composite alarm asks for its state."""
+
+    type = "AWS::CloudWatch::Alarm"
+    parts = ()
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """As CloudFormation takes them."""
+        return {
+            "AlarmName": self.name,
+            "AlarmDescription": f"{self.message} Missing data: {self.missing}, {self.missing_because}.",
+            "Metrics": [{"ReturnData": True, **query} for query in self.queries],
+            "ComparisonOperator": self.comparison,
+            "Threshold": self.threshold,
+            "EvaluationPeriods": self.periods,
+            "DatapointsToAlarm": self.breaching,
+            "TreatMissingData": self.missing,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,27 +86,29 @@ class CompositeAlarm:
     message: str
     parts: tuple[str, ...]
 
+    type = "AWS::CloudWatch::CompositeAlarm"
+    notifies = True
+
     @property
-    def notifies(self) -> bool:
-        """Always: that is what it is for."""
-        return True
+    def properties(self) -> dict[str, Any]:
+        """As CloudFormation takes them."""
+        return {
+            "AlarmName": self.name,
+            "AlarmDescription": self.message,
+            "AlarmRule": " AND ".join(f'ALARM("{part}")' for part in self.parts),
+        }
 
 
 Alarm = MetricAlarm | CompositeAlarm
 
 
-def alarms(experiment: Experiment, *, system_nodes: int) -> tuple[Alarm, ...]:
-    """All alarms, parts before what is composed of them; `system_nodes` stand whether or not a Trn2 node does."""
-    silence, run = no_data(experiment)
-    quiet, paid, idle = idle_node(experiment, system_nodes=system_nodes)
+def alarms(experiment: Experiment) -> tuple[Alarm, ...]:
+    """All alarms, parts before what is composed of them."""
     return (
         *(error_rate(experiment, arm) for arm in experiment.served_arms),
         *(alarm for arm in experiment.served_arms for alarm in slow_tokens(experiment, arm)),
-        *silence,
-        run,
-        quiet,
-        paid,
-        idle,
+        *no_data(experiment),
+        *idle_node(experiment),
         failed_switch_off(experiment),
     )
 
@@ -92,16 +116,13 @@ def alarms(experiment: Experiment, *, system_nodes: int) -> tuple[Alarm, ...]:
 def error_rate(experiment: Experiment, arm: Arm) -> MetricAlarm:
     """The share of an arm's requests that fail: `Errors` is 1 or 0 for each request, so its mean is the share."""
     return MetricAlarm(
-        name=_name(experiment, f"error-rate-{arm.name}"),
+        name=f"{experiment.name}-error-rate-{arm.name}",
         message=f"More than {MOST_ERRORS:.0%} of the requests to {arm.name} fail: look at its pod's log.",
-        queries=(_query(experiment, "AVG", ERRORS, arm=arm),),
-        comparison="GreaterThanThreshold",
+        queries=(_over_all_cells(experiment, "AVG", f" WHERE Arm = '{arm.name}'"),),
         threshold=MOST_ERRORS,
         periods=3,
         breaching=2,
-        missing="notBreaching",
         missing_because="without requests none fails",
-        notifies=True,
     )
 
 
@@ -112,50 +133,36 @@ def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
     """
     limit = experiment.benchmark.objectives.get(TPOT.name, SLOWEST_TPOT_S)
     cells = list(product(experiment.classes, experiment.benchmark.concurrency))
-    for start in range(0, len(cells), MOST_METRICS_IN_ALARM):
-        portion = cells[start : start + MOST_METRICS_IN_ALARM]
-        number = start // MOST_METRICS_IN_ALARM + 1
-        queries = [
-            _metric(experiment, TPOT, "p99", f"m{place}", arm=arm, class_name=name, concurrency=concurrency)
-            for place, (name, concurrency) in enumerate(portion)
-        ]
+    for number, start in enumerate(range(0, len(cells), MOST_METRICS_IN_ALARM), start=1):
         # One cell at a time is loaded, so the others have no point; max over an array passes over those.
-        worst = {"Id": "worst", "Expression": "MAX(METRICS())", "Label": f"worst p99 of {arm.name}"}
+        portion = [
+            _statistic(
+                metrics_namespace(experiment),
+                TPOT.cloudwatch_name,
+                cell_dimensions(experiment, TPOT, arm=arm, class_name=name, concurrency=concurrency),
+                "p99",
+            )
+            for name, concurrency in cells[start : start + MOST_METRICS_IN_ALARM]
+        ]
         yield MetricAlarm(
-            name=_name(experiment, f"p99-tpot-{arm.name}" + (f"-{number}" if number > 1 else "")),
+            name=f"{experiment.name}-p99-tpot-{arm.name}" + (f"-{number}" if number > 1 else ""),
             message=f"One token in a hundred of {arm.name} takes longer than {limit:g} s in some class of prompts.",
-            queries=(*queries, worst),
-            comparison="GreaterThanThreshold",
+            queries=_greatest(portion, "worst", f"worst p99 of {arm.name}"),
             threshold=limit,
             periods=3,
             breaching=2,
-            missing="notBreaching",
             missing_because="without requests none is slow",
-            notifies=True,
         )
 
 
-def no_data(experiment: Experiment) -> tuple[tuple[MetricAlarm, MetricAlarm], CompositeAlarm]:
+def no_data(experiment: Experiment) -> tuple[Alarm, ...]:
     """A run is on, and no request finishes."""
+    run = (("Experiment", experiment.name),)
+    metric = metrics_namespace(experiment), RUN_ACTIVE.cloudwatch_name, run, RUN_ACTIVE.statistic
     active = MetricAlarm(
-        name=_name(experiment, "run-is-on"),
+        name=f"{experiment.name}-run-is-on",
         message="Not a fault: a benchmark run is on.",
-        queries=(
-            {
-                "Id": "active",
-                "MetricStat": {
-                    "Metric": _names(
-                        metrics_namespace(experiment),
-                        RUN_ACTIVE.cloudwatch_name,
-                        (("Experiment", experiment.name),),
-                    ),
-                    "Period": PERIOD_S,
-                    "Stat": RUN_ACTIVE.statistic,
-                },
-                "ReturnData": True,
-            },
-        ),
-        comparison="GreaterThanThreshold",
+        queries=({"Id": "active", **_statistic(*metric)},),
         threshold=0,
         periods=1,
         breaching=1,
@@ -165,44 +172,32 @@ def no_data(experiment: Experiment) -> tuple[tuple[MetricAlarm, MetricAlarm], Co
     )
     silence = _silence(experiment, "no-requests", QUIET_PERIODS)
     both = CompositeAlarm(
-        name=_name(experiment, "no-data"),
+        name=f"{experiment.name}-no-data",
         message="A benchmark run is on, and no request has finished for "
         f"{QUIET_PERIODS * PERIOD_S // 60} minutes: the pod is gone, an arm hangs, or nothing is published. When the "
         "run is over, scripts/scale 0 says so.",
         parts=(active.name, silence.name),
     )
-    return (active, silence), both
+    return active, silence, both
 
 
-def idle_node(
-    experiment: Experiment, *, system_nodes: int
-) -> tuple[MetricAlarm, MetricAlarm, CompositeAlarm]:
+def idle_node(experiment: Experiment) -> tuple[Alarm, ...]:
     """A Trn2 node is paid for, and no request finishes."""
     silence = _silence(experiment, "no-requests-for-long", IDLE_PERIODS)
+    cluster = (("ClusterName", cluster_name(experiment)),)
+    metric = INSIGHTS, NODE_COUNT.name, cluster, NODE_COUNT.statistic
     paid = MetricAlarm(
-        name=_name(experiment, "paid-nodes"),
+        name=f"{experiment.name}-paid-nodes",
         message="Not a fault: Trn2 nodes stand.",
-        queries=(
-            {
-                "Id": "nodes",
-                "MetricStat": {
-                    "Metric": _names(INSIGHTS, NODE_COUNT.name, (("ClusterName", cluster_name(experiment)),)),
-                    "Period": PERIOD_S,
-                    "Stat": NODE_COUNT.statistic,
-                },
-                "ReturnData": True,
-            },
-        ),
-        comparison="GreaterThanThreshold",
-        threshold=system_nodes,
+        queries=({"Id": "nodes", **_statistic(*metric)},),
+        threshold=SYSTEM_NODES,
         periods=IDLE_PERIODS,
         breaching=IDLE_PERIODS,
-        missing="notBreaching",
         missing_because="no cluster, or no agent in it: nothing is known, and the daily switch-off stands anyway",
         notifies=False,
     )
     both = CompositeAlarm(
-        name=_name(experiment, "paid-node-idle"),
+        name=f"{experiment.name}-paid-node-idle",
         message=f"Trn2 nodes have stood for {IDLE_PERIODS * PERIOD_S // 60} minutes without a finished request. "
         "Expected while weights are compiled; otherwise set the group of Trn2 nodes to 0.",
         parts=(paid.name, silence.name),
@@ -210,51 +205,28 @@ def idle_node(
     return silence, paid, both
 
 
-_SCHEDULES = "AWS/Scheduler"
-_FAILED = (
-    "InvocationsSentToDeadLetterCount",
-    "InvocationsFailedToBeSentToDeadLetterCount",
-    "InvocationDroppedCount",
-)
-"""Each says that a schedule has given up, in its own case: with its queue, with a queue that refuses, without one
-(https://docs.aws.amazon.com/scheduler/latest/UserGuide/monitoring-cloudwatch.html)."""
-
-
 def failed_switch_off(experiment: Experiment) -> MetricAlarm:
     """A schedule that sets the nodes to 0 could not."""
     group = (("ScheduleGroup", schedule_group(experiment)),)
-    counts = tuple(
-        {
-            "Id": f"m{place}",
-            "MetricStat": {"Metric": _names(_SCHEDULES, name, group), "Period": PERIOD_S, "Stat": "Sum"},
-            "ReturnData": False,
-        }
-        for place, name in enumerate(_FAILED)
-    )
+    counts = [_statistic("AWS/Scheduler", name, group, "Sum") for name in _GIVEN_UP]
     return MetricAlarm(
-        name=_name(experiment, "switch-off-failed"),
+        name=f"{experiment.name}-switch-off-failed",
         message="A schedule could not set the Trn2 nodes to 0, and they may bill on: run scripts/scale 0, then read why in "
         "the queue of the nodes stack.",
-        queries=(
-            *counts,
-            {"Id": "failed", "Expression": "MAX(METRICS())", "Label": "switch-offs that failed"},
-        ),
-        comparison="GreaterThanThreshold",
+        queries=_greatest(counts, "failed", "switch-offs that failed"),
         threshold=0,
         periods=1,
         breaching=1,
-        missing="notBreaching",
         missing_because="nothing failed",
-        notifies=True,
     )
 
 
 def _silence(experiment: Experiment, name: str, periods: int) -> MetricAlarm:
     """No request of any arm has finished."""
     return MetricAlarm(
-        name=_name(experiment, name),
+        name=f"{experiment.name}-{name}",
         message="Not a fault by itself: no request has finished.",
-        queries=(_query(experiment, "COUNT", ERRORS),),
+        queries=(_over_all_cells(experiment, "COUNT"),),
         comparison="LessThanThreshold",
         threshold=1,
         periods=periods,
@@ -265,52 +237,32 @@ def _silence(experiment: Experiment, name: str, periods: int) -> MetricAlarm:
     )
 
 
-def _name(experiment: Experiment, what: str) -> str:
-    return f"{experiment.name}-{what}"
-
-
-def _query(
-    experiment: Experiment, function: Literal["AVG", "COUNT"], metric: Metric, *, arm: Arm | None = None
+def _over_all_cells(
+    experiment: Experiment, function: Literal["AVG", "COUNT"], where: str = ""
 ) -> dict[str, Any]:
-    """A Metrics Insights query over all cells: metric math takes ten metrics, and there may be more cells.
+    """A Metrics Insights query of failed requests: metric math takes ten metrics, and there may be more cells.
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch-metrics-insights-querylanguage.html
     """
-    schema = ", ".join(f'"{text}"' for text in (metrics_namespace(experiment), *metric.dimensions))
-    where = f" WHERE Arm = '{arm.name}'" if arm else ""
+    schema = ", ".join(f'"{text}"' for text in (metrics_namespace(experiment), *ERRORS.dimensions))
     return {
         "Id": "q",
-        "Expression": f"SELECT {function}({metric.cloudwatch_name}) FROM SCHEMA({schema}){where}",
+        "Expression": f"SELECT {function}({ERRORS.cloudwatch_name}) FROM SCHEMA({schema}){where}",
         "Period": PERIOD_S,
-        "ReturnData": True,
     }
 
 
-def _metric(
-    experiment: Experiment,
-    metric: Metric,
-    statistic: str,
-    id_: str,
-    *,
-    arm: Arm,
-    class_name: str,
-    concurrency: int,
+def _statistic(
+    namespace: str, name: str, dimensions: tuple[tuple[str, str], ...], statistic: str
 ) -> dict[str, Any]:
-    where = cell_dimensions(experiment, metric, arm=arm, class_name=class_name, concurrency=concurrency)
-    return {
-        "Id": id_,
-        "MetricStat": {
-            "Metric": _names(metrics_namespace(experiment), metric.cloudwatch_name, where),
-            "Period": PERIOD_S,
-            "Stat": statistic,
-        },
-        "ReturnData": False,
-    }
-
-
-def _names(namespace: str, name: str, dimensions: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    return {
+    metric = {
         "Namespace": namespace,
         "MetricName": name,
         "Dimensions": [{"Name": key, "Value": value} for key, value in dimensions],
     }
+    return {"MetricStat": {"Metric": metric, "Period": PERIOD_S, "Stat": statistic}}
+
+
+def _greatest(statistics: list[dict[str, Any]], name: str, label: str) -> tuple[dict[str, Any], ...]:
+    hidden = [{"Id": f"m{place}", **one, "ReturnData": False} for place, one in enumerate(statistics)]
+    return (*hidden, {"Id": name, "Expression": "MAX(METRICS())", "Label": label})

@@ -8,14 +8,12 @@ That they arrive is not run on AWS.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 NAMESPACE = "ContainerInsights"
 
 
-@dataclass(frozen=True, kw_only=True)
-class InsightsMetric:
+class InsightsMetric(NamedTuple):
     """One metric of the agent."""
 
     name: str
@@ -24,41 +22,33 @@ class InsightsMetric:
     dimensions: tuple[str, ...] = ("ClusterName",)
 
 
-NODE_COUNT = InsightsMetric(name="cluster_node_count", title="nodes", statistic="Maximum")
-FAILED_NODE_COUNT = InsightsMetric(
-    name="cluster_failed_node_count", title="nodes that failed", statistic="Maximum"
-)
+NODE_COUNT = InsightsMetric("cluster_node_count", "nodes", "Maximum")
 NODE_METRICS = (
     NODE_COUNT,
-    FAILED_NODE_COUNT,
-    InsightsMetric(name="node_cpu_utilization", title="node CPU, %", statistic="Average"),
-    InsightsMetric(name="node_memory_utilization", title="node memory, %", statistic="Average"),
-    InsightsMetric(name="node_filesystem_utilization", title="node disk, %", statistic="Maximum"),
+    InsightsMetric("cluster_failed_node_count", "nodes that failed", "Maximum"),
+    InsightsMetric("node_cpu_utilization", "node CPU, %", "Average"),
+    InsightsMetric("node_memory_utilization", "node memory, %", "Average"),
+    InsightsMetric("node_filesystem_utilization", "node disk, %", "Maximum"),
 )
 NEURON_NODE_METRICS = (
-    InsightsMetric(name="node_neuroncore_utilization", title="NeuronCores, %", statistic="Average"),
-    InsightsMetric(
-        name="node_neurondevice_runtime_memory_used_bytes", title="runtime memory, bytes", statistic="Maximum"
-    ),
-    InsightsMetric(name="node_neuron_execution_latency", title="execution latency, s", statistic="Average"),
-    InsightsMetric(name="node_neuron_execution_errors_total", title="execution errors", statistic="Sum"),
-    InsightsMetric(name="node_neurondevice_hw_ecc_events_total", title="ECC events", statistic="Sum"),
+    InsightsMetric("node_neuroncore_utilization", "NeuronCores, %", "Average"),
+    InsightsMetric("node_neurondevice_runtime_memory_used_bytes", "runtime memory, bytes", "Maximum"),
+    InsightsMetric("node_neuron_execution_latency", "execution latency, s", "Average"),
+    InsightsMetric("node_neuron_execution_errors_total", "execution errors", "Sum"),
+    InsightsMetric("node_neurondevice_hw_ecc_events_total", "ECC events", "Sum"),
 )
 NEURON_POD_METRICS = (
     InsightsMetric(
-        name="pod_neuroncore_utilization",
-        title="NeuronCores of an arm, %",
-        statistic="Average",
-        dimensions=("ClusterName", "Namespace", "PodName"),
+        "pod_neuroncore_utilization",
+        "NeuronCores of an arm, %",
+        "Average",
+        ("ClusterName", "Namespace", "PodName"),
     ),
 )
 """Only where the device plugin hands out the devices: the agent learns from the kubelet which pod holds which extended
 resource (`awsdevicepodcorrelation` in the agent's configuration), and a resource claim is none."""
 SERVICE_PODS = InsightsMetric(
-    name="service_number_of_running_pods",
-    title="running replicas",
-    statistic="Maximum",
-    dimensions=("Service", "Namespace", "ClusterName"),
+    "service_number_of_running_pods", "running replicas", "Maximum", ("Service", "Namespace", "ClusterName")
 )
 INSIGHTS_METRICS = (*NODE_METRICS, *NEURON_NODE_METRICS, *NEURON_POD_METRICS, SERVICE_PODS)
 

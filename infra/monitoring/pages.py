@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import NamedTuple
 
+from experiment import Experiment
 from experiment.cost import arm_usd_per_hour
 from experiment.finding import Misuse
+from experiment.model import Serve
 from experiment.naming import (
     cluster_name,
     container_insights_log_groups,
@@ -21,29 +22,21 @@ from experiment.naming import (
     promoted_service,
     service_dashboard_name,
 )
-from infra.monitoring import container_insights as insights
 from infra.monitoring import rows
-from infra.monitoring.rows import introduction, node_rows, node_words
+from infra.monitoring.container_insights import SERVICE_PODS, insights_line
 from infra.monitoring.widgets import (
-    COLUMNS,
+    GRAPH_HEIGHT,
     MOST_METRICS,
     MOST_METRICS_IN_GRAPH,
     MOST_WIDGETS,
     PERIOD_S,
+    Graph,
     Row,
     Widget,
-    graph,
+    graphs,
     placed,
     text,
 )
-
-if TYPE_CHECKING:
-    from experiment import Experiment
-
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from experiment.model import Serve
-
 
 MOST_CHARACTERS = 900_000
 """Of all pages together: they stand in one template, and CloudFormation takes 1 MB of it.
@@ -52,21 +45,29 @@ https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/cloudformation-li
 """
 MOST_ALARMS_IN_WIDGET = 100
 """https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html"""
-_INTRODUCTION_HEIGHT, _NODES_HEIGHT, _ALARMS_HEIGHT = 5, 3, 3
+BALANCER_METRICS = (
+    ("NewFlowCount_TLS", "Sum", "new connections"),
+    ("ActiveFlowCount_TLS", "Average", "open connections"),
+    ("HealthyHostCount", "Minimum", "nodes that answer"),
+    ("ClientTLSNegotiationErrorCount", "Sum", "failed handshakes"),
+)
+"""Name, statistic, title
+(https://docs.aws.amazon.com/elasticloadbalancing/latest/network/load-balancer-cloudwatch-metrics.html)."""
+_BY_TARGET_GROUP = {"HealthyHostCount"}
+_WORDS_HEIGHT, _ALARMS_HEIGHT = 5, 3
 _ALARMS_IN_ROW = 6
 
 
-@dataclass(frozen=True, kw_only=True)
-class Page:
+class Page(NamedTuple):
     """One dashboard."""
 
     name: str
-    widgets: tuple[dict[str, Any], ...]
+    body: str
+    """What `PutDashboard` takes; whatever is a token inside stays one."""
 
-    @property
-    def body(self) -> str:
-        """What `PutDashboard` takes; whatever is a token inside stays one."""
-        return json.dumps({"widgets": self.widgets}, separators=(",", ":"))
+
+def _page(name: str, shown: Sequence[Row]) -> Page:
+    return Page(name, json.dumps({"widgets": placed(shown)}, separators=(",", ":")))
 
 
 def dashboard_pages(experiment: Experiment, *, alarm_arns: Sequence[str] = ()) -> tuple[Page, ...]:
@@ -88,30 +89,29 @@ def dashboard_pages(experiment: Experiment, *, alarm_arns: Sequence[str] = ()) -
 
 
 def _pages(experiment: Experiment, alarm_arns: Sequence[str], detail: rows.Detail) -> tuple[Page, ...]:
-    portions = _spread([*_alarm_rows(alarm_arns), *_metric_rows(experiment, detail)])
+    """The rows spread over as few dashboards as CloudWatch's limits allow."""
+    portions = _spread(
+        [
+            *_alarm_rows(alarm_arns),
+            *rows.metric_rows(experiment, detail),
+            *rows.cost_and_error_rows(experiment),
+            *rows.node_rows(experiment),
+            *rows.further_rows(experiment, detail),
+        ]
+    )
     pages = []
     for number, portion in enumerate(portions, start=1):
-        words = introduction(experiment, page=number, pages=len(portions), left_out=detail.left_out)
+        words = rows.introduction(experiment, page=number, pages=len(portions), left_out=detail.left_out)
         name = dashboard_name(experiment) + ("" if number == 1 else f"-{number}")
-        head = text(words, height=_INTRODUCTION_HEIGHT)
-        pages.append(Page(name=name, widgets=tuple(placed([head, *portion]))))
+        pages.append(_page(name, [text(words, height=_WORDS_HEIGHT), *portion]))
     return tuple(pages)
-
-
-def _metric_rows(experiment: Experiment, detail: rows.Detail) -> Iterable[Row]:
-    yield from rows.metric_rows(experiment, detail)
-    yield from rows.cost_and_error_rows(experiment)
-    yield text(node_words(experiment), height=_NODES_HEIGHT)
-    yield from rows.node_rows(experiment)
-    yield from rows.further_rows(experiment, detail)
 
 
 def _alarm_rows(arns: Sequence[str]) -> Iterable[Row]:
     for start in range(0, len(arns), MOST_ALARMS_IN_WIDGET):
         portion = list(arns[start : start + MOST_ALARMS_IN_WIDGET])
         height = _ALARMS_HEIGHT + (len(portion) - 1) // _ALARMS_IN_ROW
-        properties = {"title": "Alarms", "alarms": portion}
-        yield Row(height=height, widgets=(Widget(kind="alarm", width=COLUMNS, properties=properties),))
+        yield Row(height, (Widget(kind="alarm", properties={"title": "Alarms", "alarms": portion}),))
 
 
 def _spread(all_rows: Sequence[Row]) -> list[list[Row]]:
@@ -132,37 +132,35 @@ def _spread(all_rows: Sequence[Row]) -> list[list[Row]]:
     return pages
 
 
-BALANCER_METRICS = (
-    ("NewFlowCount_TLS", "Sum", "new connections"),
-    ("ActiveFlowCount_TLS", "Average", "open connections"),
-    ("HealthyHostCount", "Minimum", "nodes that answer"),
-    ("ClientTLSNegotiationErrorCount", "Sum", "failed handshakes"),
-)
-"""Name, statistic, title
-(https://docs.aws.amazon.com/elasticloadbalancing/latest/network/load-balancer-cloudwatch-metrics.html)."""
-_BY_TARGET_GROUP = {"HealthyHostCount"}
-_HEIGHT, _WORDS_HEIGHT, _SERVICE_NODES_HEIGHT = 7, 5, 3
-
-
 def service_page(experiment: Experiment) -> Page | None:
-    """`<experiment>-service`; none while nothing is promoted."""
+    """The promoted arm's own dashboard: is it up, is it busy, what does it cost; none while nothing is promoted.
+
+    The server's requests come from the lines that vLLM logs every ten seconds, so that nothing more has to be collected.
+    Not run on AWS.
+    """
     serve = experiment.serve
     if serve is None:
         return None
-    rows = [
-        text(_words(experiment, serve), height=_WORDS_HEIGHT),
+    price = arm_usd_per_hour(experiment, next(arm for arm in experiment.arms if arm.name == serve.arm))
+    shown = [
+        text(_words(experiment, serve, price), height=_WORDS_HEIGHT),
         _requests_row(experiment, serve),
-        _replicas_row(experiment, serve),
+        _replicas_row(experiment, serve, price),
     ]
     if serve.certificate_arn is not None:
-        rows.append(_balancer_row(experiment))
-    rows.append(text(node_words(experiment), height=_SERVICE_NODES_HEIGHT))
-    rows += node_rows(experiment)
-    return Page(name=service_dashboard_name(experiment), widgets=tuple(placed(rows)))
+        balancers = (
+            Graph(
+                f"Load balancers: {title}",
+                statistic,
+                [[{"expression": _search(name, statistic), "id": "found", "label": ""}]],
+            )
+            for name, statistic, title in BALANCER_METRICS
+        )
+        shown.append(graphs(experiment, *balancers))
+    return _page(service_dashboard_name(experiment), [*shown, *rows.node_rows(experiment)])
 
 
-def _words(experiment: Experiment, serve: Serve) -> str:
-    price = _usd_per_hour(experiment, serve)
+def _words(experiment: Experiment, serve: Serve, price: float) -> str:
     count = f"{serve.replicas} to {serve.max_replicas}" if serve.scales else str(serve.replicas)
     return (
         f"# {promoted_service(experiment.name)}\n**{serve.arm}** of {experiment.name}, {count} replicas at "
@@ -185,7 +183,7 @@ def _requests_row(experiment: Experiment, serve: Serve) -> Row:
         " | filter ispresent(running)"
         f" | stats max(running) as running_most, max(waiting) as waiting_most by bin({PERIOD_S}s)"
     )
-    properties: dict[str, Any] = {
+    properties = {
         "title": f"Requests in one replica of {serve.arm}, most in {PERIOD_S // 60} minutes (scales above "
         f"{serve.waiting_per_replica} waiting)",
         "view": "timeSeries",
@@ -193,57 +191,22 @@ def _requests_row(experiment: Experiment, serve: Serve) -> Row:
         "region": experiment.cluster.region,
         "query": query,
     }
-    return Row(height=_HEIGHT, widgets=(Widget(kind="log", width=COLUMNS, properties=properties),))
+    return Row(GRAPH_HEIGHT, (Widget(kind="log", properties=properties),))
 
 
-def _replicas_row(experiment: Experiment, serve: Serve) -> Row:
+def _replicas_row(experiment: Experiment, serve: Serve, price: float) -> Row:
     values = {
         "ClusterName": cluster_name(experiment),
         "Namespace": namespace(experiment),
         "Service": promoted_service(experiment.name),
     }
-    replicas = insights.insights_line(insights.SERVICE_PODS, values)
-    hidden = insights.insights_line(insights.SERVICE_PODS, values, id="replicas", visible=False)
-    price = _usd_per_hour(experiment, serve)
+    replicas = insights_line(SERVICE_PODS, values)
+    hidden = insights_line(SERVICE_PODS, values, id="replicas", visible=False)
     cost = [{"expression": f"{price:.6g}*replicas", "id": "cost", "label": "USD an hour"}]
-    width, region = COLUMNS // 2, experiment.cluster.region
-    return Row(
-        height=_HEIGHT,
-        widgets=(
-            graph(
-                title="Replicas",
-                width=width,
-                region=region,
-                lines=[replicas],
-                statistic="Maximum",
-                level=serve.max_replicas,
-                level_label="most",
-            ),
-            graph(
-                title="USD an hour of the running replicas, list price",
-                width=width,
-                region=region,
-                lines=[cost, hidden],
-                statistic="Maximum",
-            ),
-        ),
-    )
-
-
-def _balancer_row(experiment: Experiment) -> Row:
-    width = COLUMNS // len(BALANCER_METRICS)
-    return Row(
-        height=_HEIGHT,
-        widgets=tuple(
-            graph(
-                title=f"Load balancers: {title}",
-                width=width,
-                region=experiment.cluster.region,
-                lines=[[{"expression": _search(name, statistic), "id": "found", "label": ""}]],
-                statistic=statistic,
-            )
-            for name, statistic, title in BALANCER_METRICS
-        ),
+    return graphs(
+        experiment,
+        Graph("Replicas", "Maximum", [replicas], ("most", serve.max_replicas)),
+        Graph("USD an hour of the running replicas, list price", "Maximum", [cost, hidden]),
     )
 
 
@@ -252,7 +215,3 @@ def _search(name: str, statistic: str) -> str:
     return (
         f"SEARCH('{{AWS/NetworkELB,{group}LoadBalancer}} MetricName=\"{name}\"', '{statistic}', {PERIOD_S})"
     )
-
-
-def _usd_per_hour(experiment: Experiment, serve: Serve) -> float:
-    return arm_usd_per_hour(experiment, next(arm for arm in experiment.arms if arm.name == serve.arm))

@@ -6,20 +6,16 @@ Limits: https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple
 
+from benchmark.metrics import OUTPUT_TOKENS_PER_S, Metric
+from experiment import Experiment
+from experiment.arms import Arm
+from experiment.cost import arm_usd_per_hour
 from experiment.naming import metrics_namespace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from benchmark.metrics import Metric
-    from experiment import Experiment
-    from experiment.arms import Arm
-
 
 COLUMNS = 24
 MOST_WIDGETS = 500
@@ -28,6 +24,8 @@ MOST_METRICS = 2500
 """Of all widgets of a dashboard. Expressions are counted too, since no page says that they are not."""
 PERIOD_S = 300
 """Long enough that both requests of most pairs fall into one."""
+GRAPH_HEIGHT = 7
+Line = list[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +33,7 @@ class Widget:
     """One widget without its place."""
 
     kind: Literal["metric", "text", "alarm", "log"]
-    width: int
+    width: int = COLUMNS
     properties: Mapping[str, Any]
 
     @property
@@ -44,7 +42,7 @@ class Widget:
         return len(self.properties.get("metrics", ()))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Row:
     """Widgets side by side, all of one height."""
 
@@ -55,6 +53,22 @@ class Row:
     def metrics(self) -> int:
         """Metrics and expressions of all its widgets."""
         return sum(widget.metrics for widget in self.widgets)
+
+
+class Graph(NamedTuple):
+    """Lines over time from 0 upward, with a horizontal line at a level where there is one."""
+
+    title: str
+    statistic: str
+    lines: Sequence[Line]
+    level: tuple[str, float] | None = None
+
+
+class Cells(NamedTuple):
+    """What a graph compares the arms on."""
+
+    classes: tuple[str, ...]
+    concurrency: int
 
 
 def placed(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -81,56 +95,51 @@ def placed(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 def text(markdown: str, *, height: int) -> Row:
     """A row of text over the whole width."""
+    return Row(height, (Widget(kind="text", properties={"markdown": markdown}),))
+
+
+def graphs(experiment: Experiment, *shown: Graph) -> Row:
+    """A row of graphs, all of one width."""
+    width = COLUMNS // len(shown)
     return Row(
-        height=height, widgets=(Widget(kind="text", width=COLUMNS, properties={"markdown": markdown}),)
+        GRAPH_HEIGHT,
+        tuple(
+            Widget(kind="metric", width=width, properties=_drawn(one, experiment.cluster.region))
+            for one in shown
+        ),
     )
 
 
-def graph(
-    *,
-    title: str,
-    width: int,
-    region: str,
-    lines: Sequence[Sequence[Any]],
-    statistic: str,
-    level: float | None = None,
-    level_label: str = "",
-) -> Widget:
-    """Lines over time from 0 upward, with a horizontal line at `level` where there is one."""
+def _drawn(graph: Graph, region: str) -> dict[str, Any]:
     properties: dict[str, Any] = {
-        "title": title,
+        "title": graph.title,
         "view": "timeSeries",
         "stacked": False,
         "region": region,
-        "stat": statistic,
+        "stat": graph.statistic,
         "period": PERIOD_S,
         "yAxis": {"left": {"min": 0, "showUnits": False}},
-        "metrics": _without_repetition(lines),
+        "metrics": _without_repetition(graph.lines),
     }
-    if level is not None:
-        properties["annotations"] = {"horizontal": [{"label": level_label, "value": level}]}
-    return Widget(kind="metric", width=width, properties=properties)
+    if graph.level is not None:
+        label, value = graph.level
+        properties["annotations"] = {"horizontal": [{"label": label, "value": value}]}
+    return properties
 
 
-def _without_repetition(lines: Sequence[Sequence[Any]]) -> list[list[Any]]:
+def _without_repetition(lines: Sequence[Line]) -> list[Line]:
     """A field that stands in the line before at the same place is written `.`, as the format allows: a template holds
     1 MB, and names are most of a large dashboard."""
-    written: list[list[Any]] = []
-    before: list[Any] = []
+    written: list[Line] = []
+    before: Line = []
     for line in lines:
-        names, rendering = list(line[:-1]), line[-1]
+        names, rendering = line[:-1], line[-1]
         short = [
             "." if place < len(before) and before[place] == name else name for place, name in enumerate(names)
         ]
         written.append([*short, rendering])
         before = names
     return written
-
-
-class _Place(TypedDict):
-    arm: Arm
-    class_name: str
-    concurrency: int
 
 
 def cell_dimensions(
@@ -146,80 +155,63 @@ def cell_dimensions(
     return tuple((name, values[name]) for name in metric.dimensions)
 
 
-def cell_line(
+def arm_lines(experiment: Experiment, metric: Metric, cells: Cells) -> list[Line]:
+    """Every arm on every class."""
+    return [
+        _line(experiment, metric, arm, class_name, cells.concurrency, label=f"{class_name} {arm.name}")
+        for class_name, arm in product(cells.classes, experiment.served_arms)
+    ]
+
+
+def ratio_lines(experiment: Experiment, metric: Metric, cells: Cells) -> list[Line]:
+    """How many times better than the baseline each other arm is."""
+
+    def ratio(arm: Arm, own: str, base: str) -> str | None:
+        if arm is experiment.baseline:
+            return None
+        return f"{base}/{own}" if metric.better == "lower" else f"{own}/{base}"
+
+    return _calculated(experiment, metric, cells, "r", ratio)
+
+
+def cost_lines(experiment: Experiment, cells: Cells) -> list[Line]:
+    """Dollars per million output tokens: an arm's price over the concurrency times the throughput of a request.
+
+    An estimate: the report divides by the tokens and the time themselves, which CloudWatch does not hold.
+    """
+
+    def usd(arm: Arm, own: str, base: str) -> str:
+        return f"{arm_usd_per_hour(experiment, arm) / 3600 * 1e6:.6g}/({cells.concurrency}*{own})"
+
+    return _calculated(experiment, OUTPUT_TOKENS_PER_S, cells, "u", usd)
+
+
+def _calculated(
     experiment: Experiment,
     metric: Metric,
-    *,
-    arm: Arm,
-    class_name: str,
-    concurrency: int,
-    **rendering: Any,
-) -> list[Any]:
+    cells: Cells,
+    kind: str,
+    expression: Callable[[Arm, str, str], str | None],
+) -> list[Line]:
+    """Metric math over hidden lines: what `expression` makes of an arm's line and the baseline's."""
+    shown: list[Line] = []
+    sources: list[Line] = []
+    for row, class_name in enumerate(cells.classes):
+        for column, arm in enumerate(experiment.served_arms):
+            own = f"c{row}a{column}"
+            sources.append(
+                _line(experiment, metric, arm, class_name, cells.concurrency, id=own, visible=False)
+            )
+            if (text := expression(arm, own, f"c{row}a0")) is not None:
+                label = f"{class_name} {arm.name}"
+                shown.append([{"expression": text, "id": f"{kind}{row}a{column}", "label": label}])
+    return [*shown, *sources]
+
+
+def _line(
+    experiment: Experiment, metric: Metric, arm: Arm, class_name: str, concurrency: int, **rendering: Any
+) -> Line:
     """The metric in full, then how it is drawn."""
     where = cell_dimensions(experiment, metric, arm=arm, class_name=class_name, concurrency=concurrency)
     names = [text for pair in where for text in pair]
     return [metrics_namespace(experiment), metric.cloudwatch_name, *names, rendering]
-
-
-def arm_lines(
-    experiment: Experiment, metric: Metric, *, classes: Sequence[str], concurrency: int
-) -> list[list[Any]]:
-    """Every arm on every one of `classes`."""
-    return [
-        cell_line(
-            experiment,
-            metric,
-            arm=arm,
-            class_name=class_name,
-            concurrency=concurrency,
-            label=f"{class_name} {arm.name}",
-        )
-        for class_name, arm in product(classes, experiment.served_arms)
-    ]
-
-
-def ratio_lines(
-    experiment: Experiment, metric: Metric, *, classes: Sequence[str], concurrency: int
-) -> list[list[Any]]:
-    """How many times better than the baseline each other arm is, by metric math over hidden lines."""
-    shown: list[list[Any]] = []
-    sources: list[list[Any]] = []
-    for row, class_name in enumerate(classes):
-        for column, arm in enumerate(experiment.served_arms):
-            name, base = f"c{row}a{column}", f"c{row}a0"
-            place: _Place = {"arm": arm, "class_name": class_name, "concurrency": concurrency}
-            sources.append(cell_line(experiment, metric, **place, id=name, visible=False))
-            if arm is experiment.baseline:
-                continue
-            expression = f"{base}/{name}" if metric.better == "lower" else f"{name}/{base}"
-            shown.append(_expression(expression, f"r{row}a{column}", f"{class_name} {arm.name}"))
-    return [*shown, *sources]
-
-
-def cost_lines(
-    experiment: Experiment,
-    throughput: Metric,
-    *,
-    classes: Sequence[str],
-    concurrency: int,
-    usd_per_hour: Iterable[float],
-) -> list[list[Any]]:
-    """Dollars per million output tokens: an arm's price over `concurrency` times the throughput of a request.
-
-    An estimate: the report divides by the tokens and the time themselves, which CloudWatch does not hold.
-    """
-    prices = tuple(usd_per_hour)
-    shown: list[list[Any]] = []
-    sources: list[list[Any]] = []
-    for row, class_name in enumerate(classes):
-        for column, (arm, price) in enumerate(zip(experiment.served_arms, prices, strict=True)):
-            name = f"c{row}a{column}"
-            place: _Place = {"arm": arm, "class_name": class_name, "concurrency": concurrency}
-            sources.append(cell_line(experiment, throughput, **place, id=name, visible=False))
-            expression = f"{price / 3600 * 1e6:.6g}/({concurrency}*{name})"
-            shown.append(_expression(expression, f"u{row}a{column}", f"{class_name} {arm.name}"))
-    return [*shown, *sources]
-
-
-def _expression(expression: str, name: str, label: str) -> list[Any]:
-    return [{"expression": expression, "id": name, "label": label}]

@@ -30,22 +30,14 @@ def build_pipeline(
 
 def app_of(configuration: PipelineConfiguration, *, outdir: str | None = None) -> cdk.App:
     """The app of a configuration."""
-    flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
-    app = cdk_app({**flags, **_zones(configuration)}, outdir=outdir)
+    context = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
+    for stage in (configuration.dev, configuration.prod):
+        # CDK would look it up: where a stack has an account, it compares a network's zones with those of the account.
+        region = stage.experiment.cluster.region
+        context[f"availability-zones:account={stage.account}:region={region}"] = list(ZONES[region])
+    app = cdk_app(context, outdir=outdir)
 
-    from infra.pipeline.pipeline_stack import (
-        PipelineStack,  # like all that imports the CDK, after the judgement
-    )
+    from infra.pipeline.pipeline_stack import PipelineStack  # imports the CDK: after the judgement
 
     PipelineStack(app, "pipeline", configuration=configuration)
     return app
-
-
-def _zones(configuration: PipelineConfiguration) -> dict[str, list[str]]:
-    """What CDK would look up: where a stack has an account, it compares a network's zones with those of the account."""
-    return {
-        f"availability-zones:account={stage.account}:region={stage.experiment.cluster.region}": list(
-            ZONES[stage.experiment.cluster.region]
-        )
-        for stage in (configuration.dev, configuration.prod)
-    }

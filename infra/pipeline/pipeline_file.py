@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cdk8s_charts.manifests import ManifestFile, read
 from experiment import Experiment, load
 from experiment.finding import Misuse
+from experiment.naming import account_wide
 from infra import ROOT
 from infra.deployment_file import Lasting, judge, mapping, parse, refuse_unknown
-from infra.pipeline.build_steps import MOST_HOURS, MOST_MINUTES, delivery_role_name
 
 STAGES = ("dev", "prod")
 BOOTSTRAP = ROOT / "infra/bootstrap/policies.yaml"
+MOST_MINUTES = 2160
+"""Of one build: `TimeoutInMinutes` of https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-codebuild-project.html"""
+AROUND_MINUTES = 30
+"""To set up, and for a queue before the project."""
+MOST_HOURS = (MOST_MINUTES - AROUND_MINUTES) // 60
+"""Of a compilation: the build that waits for it lasts longer than the build that does it."""
 _KEYS = {
     "name": (r"[a-z][a-z0-9-]{2,30}", "lower-case letters, digits and hyphens, e.g. speculation-delivery"),
     "account": (r"\d{12}", 'twelve digits in quotes, e.g. "111122223333"'),
@@ -36,6 +42,11 @@ _KEYS = {
         "the name of the permissions boundary from infra/bootstrap/policies.yaml",
     ),
 }
+_KEPT = {
+    "admins": "nobody could use kubectl on its cluster",
+    "alarm_email": "its alarms would reach nobody",
+}
+"""Of a stage, each with what follows without it."""
 _RUN = re.compile(r"[\w.-]{1,100}")
 
 
@@ -50,8 +61,13 @@ class StageConfiguration:
     """The manifests as they were reviewed."""
     path: str
     """The experiment's file in the repository."""
-    lasting: Lasting = field(default_factory=Lasting)
+    lasting: Lasting
     """Who administers the cluster and hears of its alarms, and what the pipeline decides itself."""
+
+    @property
+    def starter_role(self) -> str:
+        """Role that the pipeline assumes to start the projects of its steps."""
+        return f"{delivery_role_name(self.experiment)}-start"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +90,15 @@ class PipelineConfiguration:
     baseline_run: str | None
     """The run that a new one is judged by; `None`: no gate."""
 
+    def caller_role(self, stage: StageConfiguration) -> str:
+        """Role of the pipeline's step, the only one that may assume the stage's starter role."""
+        return f"{self.name}-{self.region}-{stage.name}-steps"
+
+
+def delivery_role_name(experiment: Experiment) -> str:
+    """Role of the projects that a stage's steps run in, admitted to the cluster."""
+    return f"{account_wide(experiment)}-delivery"
+
 
 def read_pipeline(path: Path, *, manifests: Path = ROOT / "manifests") -> PipelineConfiguration:
     """Read, judge and resolve.
@@ -91,18 +116,27 @@ def read_pipeline(path: Path, *, manifests: Path = ROOT / "manifests") -> Pipeli
     sections = mapping(data.get("stages"), f"{path.name}: stages", file=path.name)
     refuse_unknown(sections, STAGES, f"{path.name}: stages")
     dev, prod = (_stage(name, sections.get(name), path, manifests, texts["region"]) for name in STAGES)
-    _refuse_collision(dev, prod, path.name)
-    benchmark, baseline = _benchmark(data.get("benchmark", False), path.name)
+    if (dev.account, dev.experiment.name) == (prod.account, prod.experiment.name):
+        raise Misuse(
+            f"{path.name}: stages dev and prod are both {dev.experiment.name} in account {dev.account}, so each would "
+            "overwrite the other's stacks; use two accounts, or two experiments of different names"
+        )
+    benchmark = data.get("benchmark", False)
+    named = isinstance(benchmark, str) and _RUN.fullmatch(benchmark) is not None
+    if not named and not isinstance(benchmark, bool):
+        raise Misuse(
+            f"{path.name}: benchmark = {benchmark!r}: is neither true, false nor the id of a run; use the folder name under "
+            "runs/"
+        )
+    # Whatever the file starts at deploy time, in dev nothing bills by the node.
     idle = replace(dev.experiment, cluster=dev.experiment.cluster.model_copy(update={"nodes": 0}))
     return PipelineConfiguration(
         **texts,
-        dev=replace(
-            dev, experiment=idle
-        ),  # whatever the file starts at deploy time, here nothing bills by the node
+        dev=replace(dev, experiment=idle),
         prod=prod,
         compile_hours=_hours(data.get("compile_hours", 8), path.name),
-        benchmark=benchmark,
-        baseline_run=baseline,
+        benchmark=bool(benchmark),
+        baseline_run=benchmark if named else None,
     )
 
 
@@ -111,6 +145,15 @@ def _text(data: Mapping[str, Any], key: str, where: str) -> str:
     value = data.get(key)
     if not isinstance(value, str) or not re.fullmatch(pattern, value):
         raise Misuse(f"{where}: {key} = {value!r}: is not {what}")
+    return value
+
+
+def _hours(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_HOURS:
+        raise Misuse(
+            f"{where}: compile_hours = {value!r}: is not a whole number from 1 to {MOST_HOURS} (CodeBuild ends a build after "
+            f"{MOST_MINUTES // 60} hours, and the pipeline's build waits longer than the compilation takes); use 8"
+        )
     return value
 
 
@@ -133,40 +176,27 @@ def _stage(name: str, value: Any, path: Path, manifests: Path, region: str) -> S
         )
     refuse_unknown_roles(experiment, where)
     files = read(experiment, manifests)
-    stage = StageConfiguration(name=name, account=account, experiment=experiment, files=files, path=file)
-    return replace(stage, lasting=_lasting(data, stage, where))
-
-
-_KEPT = {
-    "admins": "nobody could use kubectl on its cluster",
-    "alarm_email": "its alarms would reach nobody",
-}
-"""Of a stage, each with what follows without it."""
-
-
-def _lasting(data: Mapping[str, Any], stage: StageConfiguration, where: str) -> Lasting:
-    """Nobody deploys a stage by hand, so what it lacks would stay away unnoticed."""
     for key, without in _KEPT.items():
+        # Nobody deploys a stage by hand, so what it lacks would stay away unnoticed.
         if not data.get(key):
             raise Misuse(
                 f"{where}: {key} is empty, and {without}; write it as in the committed pipeline.yaml"
             )
     decided = {
-        "pipeline_role": f"arn:aws:iam::{stage.account}:role/{delivery_role_name(stage)}",
+        "pipeline_role": f"arn:aws:iam::{account}:role/{delivery_role_name(experiment)}",
         "build_images": "codebuild",  # the publishing builds of the pipeline then need no privileged mode
     }
-    return judge({**{key: data[key] for key in _KEPT}, **decided}, where)
-
-
-def role_prefixes() -> tuple[str, ...]:
-    """Beginnings of the names of roles that the committed execution policy lets CloudFormation make."""
-    text = BOOTSTRAP.read_text(encoding="utf-8")
-    return tuple(re.findall(r":role/([\w-]+)\*(?=[,\s])", text.partition("Resources:")[0]))
+    lasting = judge({**{key: data[key] for key in _KEPT}, **decided}, where)
+    return StageConfiguration(
+        name=name, account=account, experiment=experiment, files=files, path=file, lasting=lasting
+    )
 
 
 def refuse_unknown_roles(experiment: Experiment, where: str) -> None:
     """`Misuse` for an experiment whose roles CloudFormation could not make: the deployment would end with that."""
-    known = role_prefixes()
+    # Beginnings of the names of roles that the committed execution policy lets CloudFormation make.
+    text = BOOTSTRAP.read_text(encoding="utf-8")
+    known = tuple(re.findall(r":role/([\w-]+)\*(?=[,\s])", text.partition("Resources:")[0]))
     if not f"{experiment.name}-".startswith(known):
         prefix = f"{experiment.name.partition('-')[0]}-"
         raise Misuse(
@@ -174,30 +204,3 @@ def refuse_unknown_roles(experiment: Experiment, where: str) -> None:
             f"{', '.join(known)} only; add role/{prefix}* and instance-profile/{prefix}* to its Roles, and deploy it "
             "again in every account (docs/pipeline.md)"
         )
-
-
-def _refuse_collision(dev: StageConfiguration, prod: StageConfiguration, where: str) -> None:
-    if (dev.account, dev.experiment.name) == (prod.account, prod.experiment.name):
-        raise Misuse(
-            f"{where}: stages dev and prod are both {dev.experiment.name} in account {dev.account}, so each would overwrite "
-            "the other's stacks; use two accounts, or two experiments of different names"
-        )
-
-
-def _hours(value: Any, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_HOURS:
-        raise Misuse(
-            f"{where}: compile_hours = {value!r}: is not a whole number from 1 to {MOST_HOURS} (CodeBuild ends a build after "
-            f"{MOST_MINUTES // 60} hours, and the pipeline's build waits longer than the compilation takes); use 8"
-        )
-    return value
-
-
-def _benchmark(value: Any, where: str) -> tuple[bool, str | None]:
-    if isinstance(value, bool):
-        return value, None
-    if isinstance(value, str) and _RUN.fullmatch(value):
-        return True, value
-    raise Misuse(
-        f"{where}: benchmark = {value!r}: is neither true, false nor the id of a run; use the folder name under runs/"
-    )

@@ -9,7 +9,7 @@ that may deploy, which nothing before the approval should be. The library behind
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_codebuild as codebuild
@@ -20,58 +20,22 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import pipelines
 from constructs import Construct
 
+from infra import settings
 from infra.constructs.kept_logs import log_group
 from infra.pipeline import build_steps as plan
-from infra.pipeline.build_steps import CLI_FOLDER, PUBLISH_FOLDER, PULL_REQUEST, RUNTIMES
+from infra.pipeline.build_steps import ClusterStep, build_spec
+from infra.pipeline.pipeline_file import PipelineConfiguration, StageConfiguration
 from infra.pipeline.stage import DeliveredStage
-from infra.settings import Settings
-
-if TYPE_CHECKING:
-    from constructs import Construct
-
-if TYPE_CHECKING:
-    from infra.pipeline.pipeline_file import PipelineConfiguration
-
-if TYPE_CHECKING:
-    from constructs import Construct
-
-    from infra.pipeline.build_steps import ClusterStep
-    from infra.pipeline.pipeline_file import PipelineConfiguration, StageConfiguration
-
 
 _COMMANDS = {
     "/UpdatePipeline/": (
-        CLI_FOLDER,
+        plan.CLI_FOLDER,
         "cli/node_modules/.bin/cdk -a . deploy {stack} --require-approval=never --verbose",
     ),
-    "/Assets/": (PUBLISH_FOLDER, "node publish/publish_assets.js ."),
+    "/Assets/": (plan.PUBLISH_FOLDER, "node publish/publish_assets.js ."),
 }
-"""By the place of a project below the pipeline: the folder of its lock file, and what it runs."""
-
-
-def install_from_locks(stack: Construct) -> None:
-    """Give the builds of these stages our commands, once the pipeline of this stack is built."""
-    for found in stack.node.find_all():
-        if not isinstance(found, codebuild.CfnProject):
-            continue
-        for place, (folder, command) in _COMMANDS.items():
-            if place in found.node.path:
-                spec = build_spec(folder, command.format(stack=stack.node.path))
-                found.add_property_override("Source.BuildSpec", json.dumps(spec, indent=1))
-
-
-def build_spec(folder: str, command: str) -> dict[str, object]:
-    """Run in the folder of the cloud assembly. No package may run a program of its own while it is installed."""
-    return {
-        "version": "0.2",
-        "phases": {
-            "install": {
-                **RUNTIMES["phases"]["install"],
-                "commands": [f"npm ci --ignore-scripts --no-audit --no-fund --prefix {folder}"],
-            },
-            "build": {"commands": [command]},
-        },
-    }
+"""By the place of a project below the pipeline: the folder of its lock file, and what it runs in the folder of the cloud
+assembly."""
 
 
 class PullRequestChecks(Construct):
@@ -83,12 +47,10 @@ class PullRequestChecks(Construct):
     (https://docs.aws.amazon.com/codebuild/latest/userguide/pull-request-build-policy.html).
     """
 
-    def __init__(
-        self, scope: Construct, construct_id: str, *, configuration: PipelineConfiguration, log_days: int
-    ) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, configuration: PipelineConfiguration) -> None:
         super().__init__(scope, construct_id)
         owner, repository = configuration.repository.split("/")
-        logs = log_group(self, "Logs", days=log_days)
+        logs = log_group(self, "Logs")
         project = codebuild.Project(
             self,
             "Project",
@@ -105,12 +67,7 @@ class PullRequestChecks(Construct):
                     ).and_base_branch_is(configuration.branch)
                 ],
             ),
-            build_spec=codebuild.BuildSpec.from_object(
-                {
-                    "version": "0.2",
-                    "phases": {**RUNTIMES["phases"], "build": {"commands": list(PULL_REQUEST)}},
-                }
-            ),
+            build_spec=codebuild.BuildSpec.from_object(build_spec(plan.PULL_REQUEST)),
             environment=codebuild.BuildEnvironment(
                 build_image=codebuild.LinuxBuildImage.STANDARD_7_0, compute_type=codebuild.ComputeType.MEDIUM
             ),
@@ -152,8 +109,7 @@ class PipelineStack(cdk.Stack):
             permissions_boundary=cdk.PermissionsBoundary.from_name(configuration.boundary),
         )
         self._configuration = configuration
-        self._settings = Settings()
-        self._logs = log_group(self, "Logs", days=self._settings.log_days)
+        self._logs = log_group(self, "Logs")
         self._source = pipelines.CodePipelineSource.connection(
             configuration.repository,
             configuration.branch,
@@ -163,36 +119,44 @@ class PipelineStack(cdk.Stack):
         pipeline = self._pipeline()
         self._add_dev(pipeline)
         self._add_prod(pipeline)
-        PullRequestChecks(self, "PullRequests", configuration=configuration, log_days=self._settings.log_days)
+        PullRequestChecks(self, "PullRequests", configuration=configuration)
         pipeline.build_pipeline()
-        install_from_locks(self)
-        self._narrow()
+        # What CDK gives in too wide or too old a form is found by its place once the pipeline is built.
+        for found in self.node.find_all():
+            if isinstance(found, iam.Role):
+                self._narrow(found, found.node.path)
+            elif isinstance(found, codebuild.CfnProject):
+                self._install_from_lock(found, found.node.path)
 
-    def _narrow(self) -> None:
-        """What CDK gives in too wide or too old a form, found by its place once the pipeline is built."""
-        for role in self.node.find_all():
-            if not isinstance(role, iam.Role):
-                continue
-            if "/Assets/" in role.node.path:
-                # Publishing starts and stops no builds; with CDK's right to any, it could start those behind the approval.
-                # The role of CDK Pipelines drops a statement, a denial too, with just the three actions of its own.
-                role.add_to_policy(
-                    iam.PolicyStatement(
-                        sid="StartsAndStopsNothing",
-                        effect=iam.Effect.DENY,
-                        actions=["codebuild:StartBuild", "codebuild:StopBuild"],
-                        resources=["*"],
-                    )
+    def _narrow(self, role: iam.Role, path: str) -> None:
+        if "/Assets/" in path:
+            # Publishing starts and stops no builds; with CDK's right to any, it could start those behind the approval.
+            # The role of CDK Pipelines drops a statement, a denial too, with just the three actions of its own.
+            role.add_to_policy(
+                iam.PolicyStatement(
+                    sid="StartsAndStopsNothing",
+                    effect=iam.Effect.DENY,
+                    actions=["codebuild:StartBuild", "codebuild:StopBuild"],
+                    resources=["*"],
                 )
-            elif "/Source/" in role.node.path:
-                # CDK knows the service by its former name only; a connection made today is checked by the new one.
-                role.add_to_policy(
-                    iam.PolicyStatement(
-                        sid="UseConnection",
-                        actions=["codeconnections:UseConnection"],
-                        resources=[self._configuration.connection],
-                    )
+            )
+        elif "/Source/" in path:
+            # CDK knows the service by its former name only; a connection made today is checked by the new one.
+            role.add_to_policy(
+                iam.PolicyStatement(
+                    sid="UseConnection",
+                    actions=["codeconnections:UseConnection"],
+                    resources=[self._configuration.connection],
                 )
+            )
+
+    def _install_from_lock(self, project: codebuild.CfnProject, path: str) -> None:
+        """No package may run a program of its own while it is installed."""
+        for place, (folder, command) in _COMMANDS.items():
+            if place in path:
+                install = f"npm ci --ignore-scripts --no-audit --no-fund --prefix {folder}"
+                spec = build_spec([command.format(stack=self.node.path)], install=[install])
+                project.add_property_override("Source.BuildSpec", json.dumps(spec, indent=1))
 
     def _pipeline(self) -> pipelines.CodePipeline:
         synth = pipelines.ShellStep(
@@ -221,7 +185,7 @@ class PipelineStack(cdk.Stack):
     def _builds(self) -> pipelines.CodeBuildOptions:
         return pipelines.CodeBuildOptions(
             build_environment=codebuild.BuildEnvironment(build_image=codebuild.LinuxBuildImage.STANDARD_7_0),
-            partial_build_spec=codebuild.BuildSpec.from_object(plan.RUNTIMES),
+            partial_build_spec=codebuild.BuildSpec.from_object({"phases": {"install": plan.RUNTIMES}}),
             logging=codebuild.LoggingOptions(
                 cloud_watch=codebuild.CloudWatchLoggingOptions(log_group=self._logs)
             ),
@@ -256,7 +220,7 @@ class PipelineStack(cdk.Stack):
             self,
             "AccessLogs",
             encryption=s3.BucketEncryption.S3_MANAGED,
-            lifecycle_rules=[s3.LifecycleRule(expiration=cdk.Duration.days(self._settings.access_log_days))],
+            lifecycle_rules=[s3.LifecycleRule(expiration=cdk.Duration.days(settings.ACCESS_LOG_DAYS))],
             **closed,
         )
         return s3.Bucket(
@@ -309,10 +273,10 @@ class PipelineStack(cdk.Stack):
         role = iam.Role(
             self,
             f"{stage.name.capitalize()}StepsRole",
-            role_name=plan.caller_role_name(self._configuration, stage),
+            role_name=self._configuration.caller_role(stage),
             assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com"),
         )
-        starter = f"arn:{cdk.Aws.PARTITION}:iam::{stage.account}:role/{plan.starter_role_name(stage)}"
+        starter = f"arn:{cdk.Aws.PARTITION}:iam::{stage.account}:role/{stage.starter_role}"
         role.add_to_policy(
             iam.PolicyStatement(sid="StartSteps", actions=["sts:AssumeRole"], resources=[starter])
         )

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_kms as kms
+from constructs import Construct
 
+from experiment import Experiment
 from experiment.naming import cluster_name, control_plane_log_group, namespace, watchers_group
 from infra.constructs.addons import ManagedAddons
 from infra.constructs.kept_logs import log_group
-from infra.constructs.node_launch import SystemNodes
+from infra.constructs.node_launch import add_system_nodes
 from infra.constructs.way_in import WayIn
 from infra.stacks.experiment_stack import ExperimentStack
-
-if TYPE_CHECKING:
-    from constructs import Construct
-
-    from experiment import Experiment
-    from infra.settings import Settings
 
 
 class ClusterStack(ExperimentStack):
@@ -31,19 +27,15 @@ class ClusterStack(ExperimentStack):
     def __init__(
         self,
         scope: Construct,
-        part: str,
         *,
         experiment: Experiment,
-        settings: Settings,
         vpc: ec2.Vpc,
         admins: tuple[str, ...],
         pipeline_role: str | None = None,
     ) -> None:
-        super().__init__(scope, part, experiment=experiment, description="EKS cluster")
+        super().__init__(scope, "cluster", experiment=experiment, description="EKS cluster")
         # EKS would make this group itself, and keep it for ever.
-        control_plane_logs = log_group(
-            self, "ControlPlaneLogs", days=settings.log_days, name=control_plane_log_group(experiment)
-        )
+        control_plane_logs = log_group(self, "ControlPlaneLogs", name=control_plane_log_group(experiment))
         control_plane = self._control_plane(experiment, vpc)
         control_plane.node.add_dependency(control_plane_logs)
         for principal in admins:
@@ -54,12 +46,8 @@ class ClusterStack(ExperimentStack):
         self.cluster = cast("eks.ICluster", control_plane)
         if pipeline_role is not None:
             self._admit_pipeline(pipeline_role, experiment)
-        nodes = SystemNodes(
-            self, "SystemNodes", experiment=experiment, cluster=self.cluster, settings=settings
-        )
-        ManagedAddons(
-            self, "Addons", experiment=experiment, settings=settings, cluster=self.cluster, nodes=nodes
-        )
+        nodes = add_system_nodes(self, experiment=experiment, cluster=self.cluster)
+        ManagedAddons(self, "Addons", experiment=experiment, cluster=self.cluster, nodes=nodes)
         if not experiment.cluster.admin_cidrs:
             WayIn(self, "WayIn", experiment=experiment, cluster=self.cluster, vpc=vpc)
         self._say_how_to_connect(experiment)

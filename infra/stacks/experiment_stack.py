@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import aws_cdk as cdk
+from constructs import Construct
 
+from experiment import Experiment
 from experiment.naming import stack_name
-
-if TYPE_CHECKING:
-    from constructs import Construct
-
-    from experiment import Experiment
 
 
 class ExperimentStack(cdk.Stack):

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
+from experiment import Experiment
 from experiment.catalogue.instances import ZONES
+from infra import settings
 from infra.constructs.kept_logs import log_group
 from infra.stacks.experiment_stack import ExperimentStack
 
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from infra.settings import Settings
-
-if TYPE_CHECKING:
-    from constructs import Construct
-
-    from experiment import Experiment
-    from infra.settings import Settings
-
-
+MOST_ZONES = 6
+"""Of any region of AWS. Addresses are put by for as many, so that one more zone moves no subnet."""
 SERVICES = (
     "ecr.api",
     "ecr.dkr",
@@ -40,62 +31,17 @@ the session manager, and `ec2` for the network plugin
 (https://docs.aws.amazon.com/eks/latest/userguide/private-clusters.html)."""
 
 
-class InterfaceEndpoints(Construct):
-    """An endpoint a service in the private subnets of the zones that the experiment names, open to the network's own
-    addresses; other zones reach them there.
-
-    They keep calls to AWS off the NAT gateway, at a price an hour for each and each zone. The NAT gateway stays:
-    weights come from Hugging Face, images also from public.ecr.aws, which has no endpoint in these regions.
-    """
-
-    def __init__(
-        self, scope: Construct, construct_id: str, *, experiment: Experiment, settings: Settings, vpc: ec2.Vpc
-    ) -> None:
-        super().__init__(scope, construct_id)
-        cluster = experiment.cluster
-        group = ec2.SecurityGroup(
-            self,
-            "Callers",
-            vpc=vpc,
-            description="calls from the network to AWS",
-            allow_all_outbound=False,
-        )
-        group.add_ingress_rule(
-            ec2.Peer.ipv4(settings.network_cidr), ec2.Port.tcp(443), "HTTPS from the network"
-        )
-        subnets = [
-            subnet.subnet_id
-            for subnet in vpc.private_subnets
-            if subnet.availability_zone in (*cluster.availability_zones, cluster.trn2_zone)
-        ]
-        for service in SERVICES:
-            ec2.CfnVPCEndpoint(
-                self,
-                service,
-                vpc_endpoint_type="Interface",
-                service_name=f"com.amazonaws.{cluster.region}.{service}",
-                vpc_id=vpc.vpc_id,
-                subnet_ids=subnets,
-                security_group_ids=[group.security_group_id],
-                private_dns_enabled=True,
-            )
-
-
-MOST_ZONES = 6
-"""Of any region of AWS. Addresses are put by for as many, so that one more zone moves no subnet."""
-
-
 class NetworkStack(ExperimentStack):
     """A VPC over the region's zones: nodes in private subnets, as many ways out as the experiment
     asks for (one), S3 without that way, and on request the other services of AWS as well."""
 
-    def __init__(self, scope: Construct, part: str, *, experiment: Experiment, settings: Settings) -> None:
-        super().__init__(scope, part, experiment=experiment, description="network")
+    def __init__(self, scope: Construct, *, experiment: Experiment) -> None:
+        super().__init__(scope, "network", experiment=experiment, description="network")
         zones = ZONES[experiment.cluster.region]
         self.vpc = ec2.Vpc(
             self,
             "Vpc",
-            ip_addresses=ec2.IpAddresses.cidr(settings.network_cidr),
+            ip_addresses=ec2.IpAddresses.cidr(settings.NETWORK_CIDR),
             # Named, not looked up: the synth needs no credentials. All of the region's, always, so that nodes can move
             # to any of them later: EKS keeps a control plane to the zones that it was created in, and EC2 takes no
             # second subnet for the same addresses (https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html).
@@ -108,12 +54,12 @@ class NetworkStack(ExperimentStack):
                 ec2.SubnetConfiguration(
                     name="private",
                     subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS,
-                    cidr_mask=settings.private_subnet_mask,
+                    cidr_mask=settings.PRIVATE_SUBNET_MASK,
                 ),
                 ec2.SubnetConfiguration(
                     name="public",
                     subnet_type=ec2.SubnetType.PUBLIC,
-                    cidr_mask=settings.public_subnet_mask,
+                    cidr_mask=settings.PUBLIC_SUBNET_MASK,
                     map_public_ip_on_launch=False,
                 ),
             ],
@@ -121,6 +67,41 @@ class NetworkStack(ExperimentStack):
         # Weights and artifacts are tens of GB per start: through NAT they would cost and wait.
         self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3)
         if experiment.cluster.network.interface_endpoints:
-            InterfaceEndpoints(self, "Endpoints", experiment=experiment, settings=settings, vpc=self.vpc)
-        group = log_group(self, "FlowLogs", days=settings.log_days)
+            self._add_interface_endpoints(experiment)
+        group = log_group(self, "FlowLogs")
         self.vpc.add_flow_log("Flow", destination=ec2.FlowLogDestination.to_cloud_watch_logs(group))
+
+    def _add_interface_endpoints(self, experiment: Experiment) -> None:
+        """An endpoint a service in the private subnets of the zones that the experiment names, open to the network's own
+        addresses; other zones reach them there.
+
+        They keep calls to AWS off the NAT gateway, at a price an hour for each and each zone. The NAT gateway stays:
+        weights come from Hugging Face, images also from public.ecr.aws, which has no endpoint in these regions.
+        """
+        endpoints, cluster = Construct(self, "Endpoints"), experiment.cluster
+        group = ec2.SecurityGroup(
+            endpoints,
+            "Callers",
+            vpc=self.vpc,
+            description="calls from the network to AWS",
+            allow_all_outbound=False,
+        )
+        group.add_ingress_rule(
+            ec2.Peer.ipv4(settings.NETWORK_CIDR), ec2.Port.tcp(443), "HTTPS from the network"
+        )
+        subnets = [
+            subnet.subnet_id
+            for subnet in self.vpc.private_subnets
+            if subnet.availability_zone in (*cluster.availability_zones, cluster.trn2_zone)
+        ]
+        for service in SERVICES:
+            ec2.CfnVPCEndpoint(
+                endpoints,
+                service,
+                vpc_endpoint_type="Interface",
+                service_name=f"com.amazonaws.{cluster.region}.{service}",
+                vpc_id=self.vpc.vpc_id,
+                subnet_ids=subnets,
+                security_group_ids=[group.security_group_id],
+                private_dns_enabled=True,
+            )

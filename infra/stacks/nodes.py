@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_scheduler as scheduler
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from experiment import Experiment
 from experiment.naming import (
     cluster_name,
     daily_schedule,
@@ -23,32 +25,8 @@ from infra.constructs.neuron_nodes import NeuronNodes
 from infra.settings import BEFORE_BLOCK_ENDS
 from infra.stacks.experiment_stack import ExperimentStack
 
-if TYPE_CHECKING:
-    from experiment import Experiment
-
-if TYPE_CHECKING:
-    from aws_cdk import aws_ec2 as ec2
-    from aws_cdk import aws_eks_v2 as eks
-    from constructs import Construct
-
-    from experiment import Experiment
-    from infra.settings import Settings
-
-
 TARGET = "arn:aws:scheduler:::aws-sdk:eks:updateNodegroupConfig"
 AGAIN_AFTER = timedelta(minutes=30)
-
-
-def off_input(experiment: Experiment) -> dict[str, object]:
-    """What EKS is told: no nodes, in the spelling of Scheduler's universal targets, which capitalize the API's names.
-
-    https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-targets-universal.html
-    """
-    return {
-        "ClusterName": cluster_name(experiment),
-        "NodegroupName": neuron_nodegroup(experiment),
-        "ScalingConfig": {"MinSize": 0, "DesiredSize": 0},
-    }
 
 
 def daily_expression(off_at_utc: str, *, later: timedelta = timedelta()) -> str:
@@ -67,7 +45,8 @@ class TimeToLive(Construct):
     """Schedules that set the group of Neuron nodes to zero: every day at the hour of the experiment, before a capacity
     block ends, and whichever `run` and `scale` add after the model of the daily one.
 
-    What a schedule could not do, after its last attempt, lies in a queue and raises an alarm (`infra.monitoring.alarms`). An idle trn2.48xlarge costs about $36 an hour; nothing else here can be forgotten at that price. Not run on AWS.
+    What a schedule could not do, after its last attempt, lies in a queue and raises an alarm (`infra/monitoring/alarms.py`). An
+    idle trn2.48xlarge costs about $36 an hour; nothing else here can be forgotten at that price. Not run on AWS.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, experiment: Experiment) -> None:
@@ -81,7 +60,7 @@ class TimeToLive(Construct):
             enforce_ssl=True,
             retention_period=cdk.Duration.days(14),
         )
-        self._role = self._off_role()
+        self._target = self._switch_off()
         off_at = experiment.cluster.off_at_utc
         self._schedule("Daily", daily_expression(off_at), name=daily_schedule(experiment))
         # EKS refuses a change of a group while another is under way; once more, and zero stays zero.
@@ -99,23 +78,33 @@ class TimeToLive(Construct):
             schedule_expression=expression,
             schedule_expression_timezone="UTC",
             flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
-            target=scheduler.CfnSchedule.TargetProperty(
-                arn=TARGET,
-                role_arn=self._role.role_arn,
-                input=json.dumps(off_input(self._experiment), sort_keys=True),
-                dead_letter_config=scheduler.CfnSchedule.DeadLetterConfigProperty(
-                    arn=self._failures.queue_arn
-                ),
-                retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
-                    maximum_retry_attempts=185, maximum_event_age_in_seconds=7200
-                ),
-            ),
+            target=self._target,
         )
         schedule.add_resource_dependency(self._group)
 
-    def _off_role(self) -> iam.Role:
-        experiment = self._experiment
-        here = f"{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}"
+    def _switch_off(self) -> scheduler.CfnSchedule.TargetProperty:
+        """EKS is told to have no nodes, in the spelling of Scheduler's universal targets, which capitalize the API's names.
+
+        https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-targets-universal.html
+        """
+        told = {
+            "ClusterName": cluster_name(self._experiment),
+            "NodegroupName": neuron_nodegroup(self._experiment),
+            "ScalingConfig": {"MinSize": 0, "DesiredSize": 0},
+        }
+        return scheduler.CfnSchedule.TargetProperty(
+            arn=TARGET,
+            role_arn=self._role().role_arn,
+            input=json.dumps(told, sort_keys=True),
+            dead_letter_config=scheduler.CfnSchedule.DeadLetterConfigProperty(arn=self._failures.queue_arn),
+            retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
+                maximum_retry_attempts=185, maximum_event_age_in_seconds=7200
+            ),
+        )
+
+    def _role(self) -> iam.Role:
+        experiment, account = self._experiment, cdk.Aws.ACCOUNT_ID
+        here = f"{cdk.Aws.REGION}:{account}"
         role = iam.Role(
             self,
             "Off",
@@ -126,27 +115,19 @@ class TimeToLive(Construct):
                 # https://docs.aws.amazon.com/scheduler/latest/UserGuide/cross-service-confused-deputy-prevention.html
                 conditions={
                     "StringEquals": {
-                        "aws:SourceAccount": cdk.Aws.ACCOUNT_ID,
+                        "aws:SourceAccount": account,
                         "aws:SourceArn": f"arn:aws:scheduler:{here}:schedule-group/{schedule_group(experiment)}",
                     }
                 },
             ),
         )
-        role.add_to_policy(
-            iam.PolicyStatement(
-                sid="EmptyTheGroup",
-                actions=["eks:UpdateNodegroupConfig"],
-                resources=[
-                    # The last part is an id that EKS gives the group.
-                    f"arn:aws:eks:{here}:nodegroup/{cluster_name(experiment)}/{neuron_nodegroup(experiment)}/*"
-                ],
-            )
-        )
-        role.add_to_policy(
-            iam.PolicyStatement(
-                sid="KeepWhatFailed", actions=["sqs:SendMessage"], resources=[self._failures.queue_arn]
-            )
-        )
+        # The last part is an id that EKS gives the group.
+        group = f"nodegroup/{cluster_name(experiment)}/{neuron_nodegroup(experiment)}/*"
+        for sid, action, resource in (
+            ("EmptyTheGroup", "eks:UpdateNodegroupConfig", f"arn:aws:eks:{here}:{group}"),
+            ("KeepWhatFailed", "sqs:SendMessage", self._failures.queue_arn),
+        ):
+            role.add_to_policy(iam.PolicyStatement(sid=sid, actions=[action], resources=[resource]))
         return role
 
 
@@ -154,19 +135,10 @@ class NodesStack(ExperimentStack):
     """The group of Neuron nodes, and what empties it."""
 
     def __init__(
-        self,
-        scope: Construct,
-        part: str,
-        *,
-        experiment: Experiment,
-        settings: Settings,
-        cluster: eks.ICluster,
-        vpc: ec2.Vpc,
+        self, scope: Construct, *, experiment: Experiment, cluster: eks.ICluster, vpc: ec2.Vpc
     ) -> None:
-        super().__init__(scope, part, experiment=experiment, description="Trainium2 nodes")
+        super().__init__(scope, "nodes", experiment=experiment, description="Trainium2 nodes")
         end = TimeToLive(self, "TimeToLive", experiment=experiment)
-        nodes = NeuronNodes(
-            self, "NeuronNodes", experiment=experiment, settings=settings, cluster=cluster, vpc=vpc
-        )
+        nodes = NeuronNodes(self, "NeuronNodes", experiment=experiment, cluster=cluster, vpc=vpc)
         # A group that waits for its first node may take hours to be made, and what ends it is there before.
         nodes.group.node.add_dependency(end)

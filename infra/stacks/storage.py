@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from experiment import Experiment
 from experiment.naming import STALE_TAG, bucket
+from infra import settings
 from infra.stacks.experiment_stack import ExperimentStack
-
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from infra.settings import Settings
-
-if TYPE_CHECKING:
-    from constructs import Construct
-
-    from experiment import Experiment
-    from infra.settings import Settings
-
 
 _KEPT = cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
 """A first deployment that fails takes its empty buckets back, and so does not keep the second from their names
@@ -35,9 +26,7 @@ class ModelStore(Construct):
     the key; `scripts/teardown` leaves this stack alone, so that the next deployment goes on with both.
     """
 
-    def __init__(
-        self, scope: Construct, construct_id: str, *, experiment: Experiment, settings: Settings
-    ) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, experiment: Experiment) -> None:
         super().__init__(scope, construct_id)
         self.key = kms.Key(
             self,
@@ -47,7 +36,7 @@ class ModelStore(Construct):
             removal_policy=_KEPT,
         )
         uploads = s3.LifecycleRule(
-            abort_incomplete_multipart_upload_after=cdk.Duration.days(settings.incomplete_upload_days)
+            abort_incomplete_multipart_upload_after=cdk.Duration.days(settings.INCOMPLETE_UPLOAD_DAYS)
         )
         # S3 writes access logs with its own key only when the bucket uses S3's encryption:
         # https://docs.aws.amazon.com/AmazonS3/latest/userguide/enable-server-access-logging.html
@@ -56,13 +45,13 @@ class ModelStore(Construct):
             encryption=s3.BucketEncryption.S3_MANAGED,
             lifecycle_rules=[
                 uploads,
-                s3.LifecycleRule(expiration=cdk.Duration.days(settings.access_log_days)),
+                s3.LifecycleRule(expiration=cdk.Duration.days(settings.ACCESS_LOG_DAYS)),
             ],
         )
         kept = [
             uploads,
             s3.LifecycleRule(
-                noncurrent_version_expiration=cdk.Duration.days(settings.noncurrent_version_days),
+                noncurrent_version_expiration=cdk.Duration.days(settings.NONCURRENT_VERSION_DAYS),
                 expired_object_delete_marker=True,
             ),
         ]
@@ -70,14 +59,14 @@ class ModelStore(Construct):
             transitions=[
                 s3.Transition(
                     storage_class=s3.StorageClass.INTELLIGENT_TIERING,
-                    transition_after=cdk.Duration.days(settings.cool_after_days),
+                    transition_after=cdk.Duration.days(settings.COOL_AFTER_DAYS),
                 )
             ]
         )
         # Age says nothing: a serving arm reads the same artifact for a year. So only what was marked goes, which every
         # run does (operations/cloud/markers.py).
         stale = s3.LifecycleRule(
-            tag_filters=dict([STALE_TAG]), expiration=cdk.Duration.days(settings.stale_artifact_days)
+            tag_filters=dict([STALE_TAG]), expiration=cdk.Duration.days(settings.STALE_ARTIFACT_DAYS)
         )
         self.checkpoints = self._store(experiment, "checkpoints", [*kept, cooling])
         """Model weights as downloaded."""
@@ -115,12 +104,10 @@ class ModelStore(Construct):
 class StorageStack(ExperimentStack):
     """Buckets for checkpoints, artifacts and results, and the key that they share."""
 
-    def __init__(self, scope: Construct, part: str, *, experiment: Experiment, settings: Settings) -> None:
-        super().__init__(scope, part, experiment=experiment, description="checkpoints, artifacts and results")
-        self.store = ModelStore(self, "Store", experiment=experiment, settings=settings)
-        for name, made in (
-            ("CheckpointsBucket", self.store.checkpoints),
-            ("ArtifactsBucket", self.store.artifacts),
-            ("ResultsBucket", self.store.results),
-        ):
-            cdk.CfnOutput(self, name, value=made.bucket_name)
+    def __init__(self, scope: Construct, *, experiment: Experiment) -> None:
+        super().__init__(
+            scope, "storage", experiment=experiment, description="checkpoints, artifacts and results"
+        )
+        self.store = ModelStore(self, "Store", experiment=experiment)
+        for made in (self.store.checkpoints, self.store.artifacts, self.store.results):
+            cdk.CfnOutput(self, f"{made.node.id}Bucket", value=made.bucket_name)

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_ecr_assets as ecr_assets
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct
 
-from cdk8s_charts.manifests import PLACEHOLDERS, fill, tags_in_names
+from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, tags_in_names
+from experiment import Experiment
 from infra import ROOT
-from infra.constructs.helm_charts import Autoscaling, NeuronSoftware
-from infra.constructs.images import images_in
+from infra.constructs.helm_charts import install_autoscaling, install_neuron_software
+from infra.constructs.images import Image, images_in
 from infra.constructs.kept_logs import keep_logs
 from infra.stacks.experiment_stack import ExperimentStack
-
-if TYPE_CHECKING:
-    from aws_cdk import aws_ec2 as ec2
-
-if TYPE_CHECKING:
-    from aws_cdk import aws_ec2 as ec2
-    from constructs import Construct
-
-    from cdk8s_charts.manifests import ManifestFile
-    from experiment import Experiment
-    from infra.constructs.images import Image
-    from infra.settings import Settings
 
 
 class KubectlAccess(Construct):
@@ -38,48 +26,34 @@ class KubectlAccess(Construct):
     entry suffices and is in force when the first manifest comes is not run on AWS.
     """
 
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        cluster: eks.ICluster,
-        vpc: ec2.Vpc,
-        log_days: int,
-    ) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, cluster: eks.ICluster, vpc: ec2.Vpc) -> None:
         super().__init__(scope, construct_id)
-        self._provider = eks.KubectlProvider(
+        provider = eks.KubectlProvider(
             self,
             "Provider",
             cluster=cluster,
             kubectl_layer=KubectlV35Layer(self, "Kubectl"),
             private_subnets=vpc.private_subnets,
         )
-        keep_logs(self._provider, days=log_days)
-        self._entry = eks.AccessEntry(
+        keep_logs(provider)
+        role = provider.role
+        assert role is not None, "only an imported provider may lack its role"
+        self.entry = eks.AccessEntry(
             self,
             "Entry",
             cluster=cluster,
-            principal=self._role_arn(),
+            principal=role.role_arn,
             access_policies=[
                 eks.AccessPolicy.from_access_policy_name(
                     "AmazonEKSClusterAdminPolicy", access_scope_type=eks.AccessScopeType.CLUSTER
                 )
             ],
         )
+        """What is applied waits for it, and is removed before it."""
         self.cluster = eks.Cluster.from_cluster_attributes(
-            self, "Cluster", cluster_name=cluster.cluster_name, kubectl_provider=self._provider
+            self, "Cluster", cluster_name=cluster.cluster_name, kubectl_provider=provider
         )
         """What is applied to it goes through this access."""
-
-    def _role_arn(self) -> str:
-        role = self._provider.role
-        assert role is not None, "only an imported provider may lack its role"
-        return role.role_arn
-
-    def admit(self, applied: Construct) -> None:
-        """Let `applied` wait for the access, and be removed before it."""
-        applied.node.add_dependency(self._entry)
 
 
 class WorkloadsStack(ExperimentStack):
@@ -88,37 +62,29 @@ class WorkloadsStack(ExperimentStack):
     def __init__(
         self,
         scope: Construct,
-        part: str,
         *,
         experiment: Experiment,
         files: tuple[ManifestFile, ...],
-        settings: Settings,
         cluster: eks.ICluster,
         vpc: ec2.Vpc,
         build_images: str,
     ) -> None:
-        super().__init__(scope, part, experiment=experiment, description="Neuron driver and workloads")
-        access = KubectlAccess(self, "Access", cluster=cluster, vpc=vpc, log_days=settings.log_days)
-        previous: Construct = NeuronSoftware(
-            self,
-            "Neuron",
-            cluster=access.cluster,
-            settings=settings,
-            allocation=experiment.baseline.serving.allocation,
+        super().__init__(scope, "workloads", experiment=experiment, description="Neuron driver and workloads")
+        access = KubectlAccess(self, "Access", cluster=cluster, vpc=vpc)
+        applied = install_neuron_software(
+            self, cluster=access.cluster, allocation=experiment.baseline.serving.allocation
         )
-        access.admit(previous)
+        applied.node.add_dependency(access.entry)
         if experiment.serve is not None and experiment.serve.scales:
-            autoscaling = Autoscaling(
-                self, "Autoscaling", experiment=experiment, cluster=access.cluster, settings=settings
-            )
-            access.admit(autoscaling)
-            autoscaling.node.add_dependency(previous)
-            previous = autoscaling
+            driver = applied
+            applied = install_autoscaling(self, experiment=experiment, cluster=access.cluster)
+            applied.node.add_dependency(access.entry, driver)
         # What no object of this experiment names may stay empty.
-        values = dict.fromkeys(PLACEHOLDERS, "") | self._images(files, build_images, settings)
+        values = dict.fromkeys(PLACEHOLDERS, "") | self._images(files, build_images)
         values["AWS_ACCOUNT"] = cdk.Aws.ACCOUNT_ID
         for file in files:
-            manifest = eks.KubernetesManifest(
+            earlier = applied
+            applied = eks.KubernetesManifest(
                 self,
                 file.name.removesuffix(".yaml"),
                 cluster=access.cluster,
@@ -128,23 +94,17 @@ class WorkloadsStack(ExperimentStack):
                 # `apply` also at first, so that a deployment that broke off halfway can be repeated.
                 overwrite=True,
             )
-            access.admit(manifest)
-            manifest.node.add_dependency(previous)
-            previous = manifest
+            applied.node.add_dependency(access.entry, earlier)
 
-    def _images(
-        self, files: tuple[ManifestFile, ...], build_images: str, settings: Settings
-    ) -> dict[str, str]:
+    def _images(self, files: tuple[ManifestFile, ...], build_images: str) -> dict[str, str]:
         """The addresses of the images that the manifests name, tagged with the hash of their sources: built and pushed
         by `cdk deploy` itself, or by CodeBuild while it waits. And what stands for these tags in names."""
-        wanted = images_in(files)
+        build = self._docker_image
         if build_images == "codebuild":
             from infra.constructs.image_builder import ImageBuilder  # its modules cost a tenth of every synth
 
-            builder = ImageBuilder(self, "Images", settings=settings)
-            built = {image.placeholder: builder.image(image) for image in wanted}
-        else:
-            built = {image.placeholder: self._docker_image(image) for image in wanted}
+            build = ImageBuilder(self, "Images").image
+        built = {image.placeholder: build(image) for image in images_in(files)}
         # Of an address only the tag is known here: the account and the region come with the deployment.
         tags = tags_in_names({name: tag for name, (_, tag) in built.items()})
         return {name: address for name, (address, _) in built.items()} | tags

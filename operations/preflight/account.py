@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from experiment.catalogue.node_images import images_of
 from experiment.finding import Finding, finding, fine
 from experiment.naming import stack_name
-from infra.pins import ADDON_VERSIONS
-from infra.settings import Settings
+from infra.pins import ADDON_VERSIONS, NEURON_CHART
 from operations.cloud import cloudformation, markers
 
 if TYPE_CHECKING:
@@ -197,5 +196,5 @@ def addons(experiment: Experiment, aws: Aws) -> Finding:
 
 def charts() -> tuple[str, ...]:
     """Charts in OCI registries, which are asked for as images are."""
-    chart = Settings().neuron_chart
+    chart = NEURON_CHART
     return (f"{chart.repository.removeprefix('oci://')}:{chart.version}",)

@@ -12,8 +12,10 @@ from cdk8s_charts.pods.devices import SCHEDULER
 from cdk8s_charts.workloads.proofs import runtimes
 from experiment import Experiment
 from experiment.catalogue.instances import INSTANCES
+from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
+from experiment.cost import SYSTEM_NODES
 from experiment.placement import compilations_at_once, place
-from infra.settings import Settings
+from infra.settings import SYSTEM_VOLUME_GIB
 from tests.cdk8s_charts import placement
 from tests.cdk8s_charts.committed import EXPERIMENTS, experiment_at, objects_of, pod_spec, the
 from tests.cdk8s_charts.generated import WANTED, generated
@@ -137,12 +139,12 @@ def test_pods_of_one_account_share_a_mount() -> None:
 
 
 def test_figures_are_those_of_the_places_they_come_from() -> None:
-    settings, large = Settings(), INSTANCES["trn2.48xlarge"]
-    assert (settings.system_instance_type, settings.system_nodes) == (
+    large = INSTANCES["trn2.48xlarge"]
+    assert (SYSTEM_INSTANCE_TYPE, SYSTEM_NODES) == (
         placement.SYSTEM_INSTANCE,
         placement.SYSTEM_NODES,
     )
-    assert settings.system_volume_gib == placement.SYSTEM_DISK_GIB
+    assert SYSTEM_VOLUME_GIB == placement.SYSTEM_DISK_GIB
     assert placement.NEURON_SCHEDULER == SCHEDULER
     offered = allocatable(
         vcpus=large.vcpus, memory_gib=large.memory_gib, max_pods=large.max_pods, disk_gib=large.scratch_gib

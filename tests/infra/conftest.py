@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -138,17 +138,15 @@ def _synthesized(opened: Experiment, rented: Experiment, later: Experiment) -> I
 
 def _add_what_is_changed(scope: Construct, experiment: Experiment) -> None:
     """The stacks that AWS would have to change in place; as `add_stacks` makes them."""
-    from infra.settings import Settings
     from infra.stacks.cluster import ClusterStack
     from infra.stacks.network import NetworkStack
     from infra.stacks.nodes import NodesStack
     from infra.stacks.storage import StorageStack
 
-    common: dict[str, Any] = {"experiment": experiment, "settings": Settings()}
-    network = NetworkStack(scope, "network", **common)
-    StorageStack(scope, "storage", **common)
-    cluster = ClusterStack(scope, "cluster", **common, vpc=network.vpc, admins=(SECOND_ADMIN, ADMIN))
-    NodesStack(scope, "nodes", **common, cluster=cluster.cluster, vpc=network.vpc)
+    network = NetworkStack(scope, experiment=experiment)
+    StorageStack(scope, experiment=experiment)
+    cluster = ClusterStack(scope, experiment=experiment, vpc=network.vpc, admins=(SECOND_ADMIN, ADMIN))
+    NodesStack(scope, experiment=experiment, cluster=cluster.cluster, vpc=network.vpc)
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,7 @@ import pytest
 from experiment import Experiment
 from experiment.checks.names import MAX_EXPERIMENT_NAME
 from experiment.naming import dashboard_name, off_role_name, service_dashboard_name
-from infra.pipeline.build_steps import caller_role_name, delivery_role_name, starter_role_name
-from infra.pipeline.pipeline_file import StageConfiguration, read_pipeline
+from infra.pipeline.pipeline_file import delivery_role_name, read_pipeline
 from tests.infra.templates import REGION, ROOT, resolved
 
 ACCOUNT_WIDE = {
@@ -50,12 +49,12 @@ def _there(experiment: Experiment, *, name: str, region: str) -> Experiment:
 def test_the_longest_experiment_still_has_names(experiment: Experiment, region: str) -> None:
     longest = _there(experiment, name="x" * MAX_EXPERIMENT_NAME, region=region)
     pipeline = replace(read_pipeline(ROOT / "pipeline.yaml"), name="p" * 31, region=region)
-    stage = StageConfiguration(name="prod", account="1" * 12, experiment=longest, files=(), path="x")
+    stage = replace(pipeline.prod, experiment=longest)
     roles = (
         off_role_name(longest),
-        delivery_role_name(stage),
-        starter_role_name(stage),
-        caller_role_name(pipeline, stage),
+        delivery_role_name(longest),
+        stage.starter_role,
+        pipeline.caller_role(stage),
     )
     assert all(len(name) <= LONGEST_ROLE for name in roles)
     assert all(region in name for name in roles)

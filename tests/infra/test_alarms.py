@@ -8,9 +8,9 @@ import pytest
 
 from benchmark.metrics import BY_NAME, ERRORS, RUN_ACTIVE
 from experiment import Experiment
+from experiment.cost import SYSTEM_NODES
 from experiment.model import Objectives
 from infra.monitoring.alarms import Alarm, CompositeAlarm, MetricAlarm, alarms
-from infra.settings import Settings
 from tests.infra.templates import Deployment, Resource, resolved
 
 BY_CLOUDWATCH_NAME = {metric.cloudwatch_name: metric for metric in BY_NAME.values()}
@@ -32,7 +32,7 @@ SCHEDULER_METRICS = {
 
 
 def made(experiment: Experiment) -> dict[str, Alarm]:
-    found = alarms(experiment, system_nodes=2)
+    found = alarms(experiment)
     assert len({alarm.name for alarm in found}) == len(found)
     return {alarm.name.removeprefix(f"{experiment.name}-"): alarm for alarm in found}
 
@@ -74,7 +74,7 @@ def test_the_error_rate_is_the_mean_of_errors_over_all_cells_of_an_arm(experimen
 
 def test_every_expression_is_a_query_or_a_maximum_over_at_most_ten_metrics(opened: Experiment) -> None:
     many = replace(opened, benchmark=opened.benchmark.model_copy(update={"concurrency": (1, 2, 4, 8)}))
-    for alarm in alarms(many, system_nodes=2):
+    for alarm in alarms(many):
         if isinstance(alarm, CompositeAlarm):
             continue
         metrics = [query for query in alarm.queries if "MetricStat" in query]
@@ -181,7 +181,7 @@ def test_a_paid_node_is_idle_after_an_hour_without_requests(experiment: Experime
 
 def test_system_nodes_alone_are_not_paid_for_nothing(experiment: Experiment) -> None:
     paid = State(metric(experiment, "paid-nodes"))
-    assert paid.after(*[float(Settings().system_nodes)] * 12) == "OK"
+    assert paid.after(*[float(SYSTEM_NODES)] * 12) == "OK"
     assert paid.after(*[None] * 12) == "OK"
 
 
@@ -218,7 +218,7 @@ def test_what_is_deployed_is_what_was_decided(deployment: Deployment, experiment
         **templates(deployment, "AWS::CloudWatch::Alarm"),
         **templates(deployment, "AWS::CloudWatch::CompositeAlarm"),
     }
-    decided = {alarm.name: alarm for alarm in alarms(experiment, system_nodes=2)}
+    decided = {alarm.name: alarm for alarm in alarms(experiment)}
     assert deployed.keys() == decided.keys()
     for name, alarm in decided.items():
         properties = deployed[name].properties

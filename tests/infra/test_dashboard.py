@@ -60,10 +60,7 @@ def with_device_plugin(experiment: Experiment) -> Experiment:
 
 def test_the_deployed_bodies_are_the_generated_ones(deployment: Deployment, experiment: Experiment) -> None:
     account = "111122223333"
-    arns = [
-        f"arn:aws:cloudwatch:us-east-2:{account}:alarm:{one.name}"
-        for one in alarms(experiment, system_nodes=2)
-    ]
+    arns = [f"arn:aws:cloudwatch:us-east-2:{account}:alarm:{one.name}" for one in alarms(experiment)]
     expected = {page.name: page.body for page in dashboard_pages(experiment, alarm_arns=arns)}
     found = [one.properties for one in deployment.resources("AWS::CloudWatch::Dashboard")]
     assert {one["DashboardName"]: resolved(one["DashboardBody"]) for one in found} == expected

@@ -1,17 +1,11 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
 from email import message_from_bytes, policy
 from typing import Any
 
 import yaml
 
-from experiment import Experiment
-from experiment.catalogue.instances import INSTANCES
-from experiment.model import Capacity
-from infra.constructs.neuron_nodes import needs_placement_group
-from infra.constructs.node_launch import network
 from tests.infra.templates import Deployment
 
 
@@ -47,11 +41,6 @@ def test_efa_traffic_is_allowed_within_its_group_both_ways(deployment: Deploymen
         "-1",
     )
     assert all(group in interface["Groups"] for interface in _launch(deployment)["NetworkInterfaces"])
-
-
-def test_an_instance_without_efa_has_its_security_groups_alone() -> None:
-    assert INSTANCES["trn2.3xlarge"].efa_interfaces == 0
-    assert network(0, ["sg-cluster"]) == {"security_group_ids": ["sg-cluster"]}
 
 
 def test_nodes_and_disks_say_whose_they_are(deployment: Deployment) -> None:
@@ -109,16 +98,13 @@ def _zone(deployment: Deployment) -> str:
 
 
 def test_only_several_nodes_on_demand_stand_close_together(
-    open_deployment: Deployment, experiment: Experiment
+    deployment: Deployment,
+    open_deployment: Deployment,
+    rented_deployment: Deployment,
+    later_deployment: Deployment,
 ) -> None:
     placement = open_deployment.only("AWS::EC2::PlacementGroup")
     assert placement.properties["Strategy"] == "cluster"
     assert _launch(open_deployment)["Placement"] == {"GroupName": {"Ref": placement.logical_id}}
-    reserved = Capacity(kind="reservation", reservation_id="cr-01234567", availability_zone="us-east-2a")
-    several = experiment.cluster.model_copy(update={"max_nodes": 2})
-    assert needs_placement_group(replace(experiment, cluster=several))
-    assert not needs_placement_group(
-        replace(experiment, cluster=several.model_copy(update={"capacity": reserved}))
-    )
-    apart = several.model_copy(update={"instance": "trn2.3xlarge"})
-    assert not needs_placement_group(replace(experiment, cluster=apart)), "nothing joins what has no EFA"
+    for alone_bought_or_reserved in (deployment, rented_deployment, later_deployment):
+        assert "Placement" not in _launch(alone_bought_or_reserved)

@@ -14,8 +14,8 @@ import botocore.session
 import pytest
 
 from infra import ROOT
-from infra.pipeline.build_steps import MOST_HOURS, prod_steps
-from infra.pipeline.pipeline_file import PipelineConfiguration
+from infra.pipeline.build_steps import prod_steps
+from infra.pipeline.pipeline_file import MOST_HOURS, PipelineConfiguration
 from tests.infra.pipeline.conftest import Template, of_type
 
 Stages = dict[str, dict[str, Template]]

@@ -17,11 +17,12 @@ import pytest
 from botocore.stub import Stubber
 
 from experiment import Experiment
+from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
+from experiment.cost import SYSTEM_NODES
 from experiment.finding import Finding, Outside, State
 from experiment.finding import fine as fine_finding
 from experiment.model import Capacity
 from infra.pins import ADDON_VERSIONS
-from infra.settings import Settings
 from operations.__main__ import main
 from operations.cloud.aws import Aws
 from operations.preflight import account, capacity, reach
@@ -77,9 +78,8 @@ def test_the_system_nodes_need_more_than_a_new_account_has() -> None:
 
 
 def test_the_system_nodes_of_the_quota_are_those_of_the_stacks() -> None:
-    settings = Settings()
-    assert (settings.system_nodes, settings.system_instance_type) == (2, "m7i.xlarge")
-    assert settings.system_nodes * 4 + 2 == account.STANDARD_VCPUS
+    assert (SYSTEM_NODES, SYSTEM_INSTANCE_TYPE) == (2, "m7i.xlarge")
+    assert SYSTEM_NODES * 4 + 2 == account.STANDARD_VCPUS
 
 
 def _images(*names: str) -> dict[str, Any]:
