@@ -41,19 +41,38 @@ Of what lies beside the records (`benchmark/analyse/beside.py`), the verb `repor
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
-from benchmark.analyse.cells import Cells, Place, describe, sort_out, token_source
-from benchmark.analyse.comparison import METHOD, adjust, compare, error_rates, error_warning
+from benchmark.analyse.acceptance.yields import acceptance, known_at
+from benchmark.analyse.cells import Cells, Place, cost, goodput, sort_out, throughput, token_source
+from benchmark.analyse.comparison import (
+    METHOD,
+    adjust,
+    compare,
+    error_rates,
+    error_warning,
+    output_equality,
+)
 from benchmark.analyse.explanation import crossovers, explain, is_aa, warnings
+from benchmark.analyse.stats import distribution
+from benchmark.analyse.values import gaps, output_tokens, request_values, server_counts, tokens_per_chunk
 from benchmark.file_access import write_whole
 from benchmark.measure.journal import RawRun, extent
-from benchmark.metrics import COMPARED
-from benchmark.plan import Load, Plan
+from benchmark.measure.records import RequestRecord
+from benchmark.metrics import (
+    ACCEPTANCE_LENGTH,
+    COMPARED,
+    INTER_CHUNK_LATENCY,
+    METRICS,
+    TOKENS_PER_CHUNK,
+    TOKENS_PER_STEP,
+)
+from benchmark.plan import Arm
 
 FILE_NAME = "summary.json"
 _HEADLINE = COMPARED[0].name
@@ -61,18 +80,20 @@ _HEADLINE = COMPARED[0].name
 
 def summarise(raw: RawRun) -> dict[str, Any]:
     """The summary of a run, finished or not."""
-    plan = raw.plan
-    cells = sort_out(plan, raw)
+    cells = sort_out(raw.plan, raw)
     comparisons = list(_comparisons(cells))
-    for _, together in groupby(comparisons, key=_load):
+    for _, together in groupby(comparisons, key=lambda found: Place.of(found).load):
         adjust([found for found in together if found["metric"] == _HEADLINE])
     described = {
-        (place, arm.name): describe(cells, arm, place) for place, arm in product(cells.places, plan.arms)
+        (place, arm.name): _cell(cells, arm, place) for place, arm in product(cells.places, cells.plan.arms)
     }
-    run = _run(raw, plan)
     return {
         "schema": 1,
-        "run": {**run, "warnings": warnings(plan, raw), "crossover": crossovers(plan, comparisons)},
+        "run": {
+            **_run(raw),
+            "warnings": warnings(raw.plan, raw),
+            "crossover": crossovers(raw.plan, comparisons),
+        },
         "cells": list(described.values()),
         "comparisons": comparisons,
         "explanations": list(_explanations(cells, described, comparisons)),
@@ -84,8 +105,8 @@ def write(summary: dict[str, Any], folder: Path) -> Path:
     return write_whole(folder / FILE_NAME, json.dumps(summary, indent=1) + "\n")
 
 
-def _run(raw: RawRun, plan: Plan) -> dict[str, Any]:
-    first = raw.sittings[0]
+def _run(raw: RawRun) -> dict[str, Any]:
+    plan, first = raw.plan, raw.sittings[0]
     measured = [record for record in raw.requests if record.phase == "measured"]
     size = extent(plan, raw)
     ends = [record.started_unix_s + (record.e2e_s or 0.0) for record in raw.requests]
@@ -133,21 +154,71 @@ def _comparisons(cells: Cells) -> Iterator[dict[str, Any]]:
 
 
 def _explanations(
-    cells: Cells, described: dict[tuple[Place, str], dict[str, Any]], comparisons: list[dict[str, Any]]
+    cells: Cells,
+    described: Mapping[tuple[Place, str], dict[str, Any]],
+    comparisons: Sequence[Mapping[str, Any]],
 ) -> Iterator[dict[str, Any]]:
     ratios = {
-        (found["class"], _load(found), found["treatment"]): found["ratio"]
+        (Place.of(found), found["treatment"]): found["ratio"]
         for found in comparisons
         if found["metric"] == _HEADLINE
     }
     for place, arm in product(cells.places, cells.treatments):
         if cells.pairs(arm, place):
             here = {name: cell for (where, name), cell in described.items() if where == place}
-            yield explain(cells, arm, place, here, ratios[place.class_, place.load, arm.name])
+            yield explain(cells, arm, place, here, ratios[place, arm.name])
 
 
-def _load(found: dict[str, Any]) -> Load:
-    return Load(concurrency=found["concurrency"], rate_per_s=found["rate_per_s"])
+def _cell(cells: Cells, arm: Arm, place: Place) -> dict[str, Any]:
+    """One cell of the summary."""
+    plan, records, blocks = cells.plan, cells.of(arm, place), cells.blocks_of(arm, place)
+    answered = cells.answered(arm, place)
+    errors = Counter(record.error for record in records if record.error)
+    steps = acceptance(arm, records, known_at(cells, arm, place))
+    delivered = throughput(arm, records, blocks)
+    lengths = [float(r.completion_tokens) for r in answered if r.completion_tokens]
+    compared = arm.name != plan.baseline
+    return {
+        "arm": arm.name,
+        **place.to_dict(),
+        "n": len(answered),
+        "errors": errors.total(),
+        "error_rate": errors.total() / len(records) if records else None,
+        "error_names": dict(errors.most_common()),
+        **_distributions(answered, arm, by_chunk=steps["caution"] is None),
+        ACCEPTANCE_LENGTH.name: steps["tokens_per_step"],
+        "completion_tokens": distribution(lengths),
+        "cached_tokens": sum(r.cached_tokens or 0 for r in answered),
+        "finish_reasons": dict(Counter(str(r.finish_reason) for r in answered)),
+        "forced_length": sum(r.forced_length for r in answered),
+        "token_source": token_source(answered),
+        "acceptance": steps,
+        "output_equality": output_equality(plan.baseline, cells.pairs(arm, place)) if compared else None,
+        "throughput": delivered,
+        "goodput": goodput(plan.slo, arm, records, blocks),
+        "cost": cost(arm, delivered),
+    }
+
+
+def _distributions(answered: Sequence[RequestRecord], arm: Arm, *, by_chunk: bool) -> dict[str, Any]:
+    """Each metric that has values of its own: over requests, or over chunks for the inter-chunk latency.
+
+    `by_chunk`: whether chunks may stand for steps.
+    """
+    values = [request_values(record, arm.max_tokens_per_step) for record in answered]
+    if not by_chunk:
+        for record, of_one in zip(answered, values, strict=True):
+            if server_counts(record) is None:
+                of_one.pop(TOKENS_PER_STEP.name, None)
+    found = {
+        metric.name: distribution([of_one[metric.name] for of_one in values if metric.name in of_one])
+        for metric in METRICS
+        if metric.scope == "request" and metric.published and metric.unit != "requests"
+    }
+    chunks = [tokens_per_chunk(record, output_tokens(record, arm.max_tokens_per_step)) for record in answered]
+    found[TOKENS_PER_CHUNK.name] = distribution([mean for mean in chunks if mean is not None])
+    found[INTER_CHUNK_LATENCY.name] = distribution([gap for record in answered for gap in gaps(record)])
+    return found
 
 
 def _iso(unix_s: float) -> str:

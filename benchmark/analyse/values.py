@@ -1,22 +1,20 @@
-"""Accepted drafts, position by position, and how far each draft survives.
+"""The numbers of one request, by the registry's definitions, and what became of its drafts.
 
-A step drafts one token after another and keeps those before the first refusal, so that position i counts only
-where all before it were accepted. `Drafts` counts, for each position, the steps that came as far as to try it
-and those that accepted it: sums of such counts over requests or prompts are counts again, and a step that was
-cut short (the last one of an answer) is tried only where it was seen, as in a Kaplan-Meier estimate
+None is "not known", never zero. A step drafts one token after another and keeps those before the first refusal, so
+that position i counts only where all before it were accepted. `Drafts` counts, for each position, the steps that came
+as far as to try it and those that accepted it: sums of such counts over requests or prompts are counts again, and a
+step that was cut short (the last one of an answer) is tried only where it was seen, as in a Kaplan-Meier estimate
 (Journal of the American Statistical Association 53, 1958).
-
-The numbers of one request, by the registry's definitions. None is "not known", never zero.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, zip_longest
 from operator import mul, sub
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from benchmark import metrics
 from benchmark.measure.records import (
@@ -31,143 +29,6 @@ from benchmark.measure.stream import MOST_TOKENS
 
 _COUNTS_TOKENS = 0.97
 """From this share of the tokens on, the counter of generated tokens counts tokens, and tells nothing about steps."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drafts:
-    """What became of the drafts of `steps` decode steps."""
-
-    steps: int
-    accepted: float
-    """Accepted drafts of all of them."""
-    tried: tuple[float, ...] | None
-    """Steps that came to position 1, 2, ... and were seen to pass or to fail it; None where only sums are known."""
-    passed: tuple[float, ...] | None
-
-    @property
-    def tokens_per_step(self) -> float:
-        """The target's own token included. Raises ZeroDivisionError without a step."""
-        return 1 + self.accepted / self.steps
-
-    def survival(self) -> tuple[float, ...] | None:
-        """Share of steps in which position 1, 2, ... is accepted, up to the last that was ever tried."""
-        if self.tried is None or self.passed is None:
-            return None
-        known = [(ok, seen) for ok, seen in zip(self.passed, self.tried, strict=True) if seen]
-        return tuple(accumulate((ok / seen for ok, seen in known), mul))
-
-
-def total(parts: Iterable[Drafts]) -> Drafts:
-    """The sum over requests, prompts or blocks."""
-    parts = list(parts)
-    split = all(part.tried is not None for part in parts)
-    return Drafts(
-        steps=sum(part.steps for part in parts),
-        accepted=sum(part.accepted for part in parts),
-        tried=_sums(part.tried or () for part in parts) if split else None,
-        passed=_sums(part.passed or () for part in parts) if split else None,
-    )
-
-
-def of_steps(answers: Iterable[Sequence[int]], ceiling: int) -> Drafts:
-    """From the tokens of each answer's decode steps, `ceiling` at most; an answer's last may be cut short.
-
-    Steps above the ceiling were merged on their way and tell nothing about positions.
-    """
-    whole: Counter[int] = Counter()
-    cut: Counter[int] = Counter()
-    for steps in answers:
-        whole.update(steps[:-1])
-        cut.update(steps[-1:])
-    yielded = [_at_least(whole, tokens, ceiling) for tokens in range(1, ceiling + 1)]
-    seen_of_cut = [_at_least(cut, tokens, ceiling) for tokens in range(2, ceiling + 1)]
-    return Drafts(
-        steps=whole.total() + cut.total(),
-        accepted=sum((tokens - 1) * times for part in (whole, cut) for tokens, times in part.items()),
-        tried=tuple(n + more for n, more in zip(yielded, seen_of_cut, strict=False)),
-        passed=tuple(n + more for n, more in zip(yielded[1:], seen_of_cut, strict=True)),
-    )
-
-
-def server_counts(record: RequestRecord) -> Drafts | None:
-    """What the server says about one request (vLLM's `--per-request-spec-decode-metrics`), where it does."""
-    said: Mapping[str, Any] = record.spec_stats or {}
-    steps, accepted = said.get("num_spec_steps"), said.get("num_accepted_draft_tokens")
-    if type(steps) is not int or type(accepted) is not int:
-        return None
-    if min(steps, accepted) < 0 or max(steps, accepted) > MOST_TOKENS:
-        return None
-    histogram = said.get("acceptance_histogram")
-    survivors = None
-    whole = isinstance(histogram, list) and all(type(n) is int and n >= 0 for n in histogram)
-    if histogram and whole and sum(histogram) == steps:
-        survivors = tuple(sum(histogram[position:]) for position in range(len(histogram)))
-    return Drafts(
-        steps=steps,
-        accepted=accepted,
-        tried=survivors[:-1] if survivors else None,
-        passed=survivors[1:] if survivors else None,
-    )
-
-
-def counter_deltas(blocks: Sequence[BlockRecord]) -> Drafts | None:
-    """What the server counted during `blocks`; None where one lacks it, or a counter fell (a restart)."""
-    counted = _changes(blocks)
-    steps = counted.get(COUNTED_DRAFTS, 0)
-    if steps <= 0 or COUNTED_ACCEPTED not in counted:
-        return None
-    survivors = [steps]
-    while (name := f"{COUNTED_PER_POSITION}/{len(survivors) - 1}") in counted:
-        survivors.append(counted[name])
-    split = len(survivors) > 1
-    return Drafts(
-        steps=int(steps),
-        accepted=counted[COUNTED_ACCEPTED],
-        tried=tuple(survivors[:-1]) if split else None,
-        passed=tuple(survivors[1:]) if split else None,
-    )
-
-
-def generation_steps(records: Sequence[RequestRecord], blocks: Sequence[BlockRecord]) -> Drafts | None:
-    """Steps by the counter of generated tokens, on engines where it counts steps; None where it cannot tell.
-
-    The engine of vLLM 0.9.1 (V0) adds one for each finished prefill and one for each sequence in each decode step,
-    however many tokens the step yields (`LLMEngine._get_stats`: every scheduled sequence is one batched token; read
-    in https://github.com/aws-neuron/upstreaming-to-vllm at dd417b3). Later engines add the tokens.
-    """
-    if not records or any(record.error or not record.completion_tokens for record in records):
-        return None  # what a request without an end added is not known
-    tokens = sum(record.completion_tokens or 0 for record in records)
-    advanced = _changes(blocks).get(COUNTED_GENERATED, 0.0)
-    steps = round(advanced) - len(records)
-    if steps <= 0 or advanced >= tokens * _COUNTS_TOKENS:
-        return None
-    return Drafts(steps=steps, accepted=tokens - len(records) - steps, tried=None, passed=None)
-
-
-def _changes(blocks: Sequence[BlockRecord]) -> dict[str, float]:
-    """By counter, the sum over `blocks`; nothing where one lacks it, or a counter fell (a restart)."""
-    changes = [_deltas(block) for block in blocks]
-    known = [change for change in changes if change is not None]
-    if not known or len(known) < len(changes):
-        return {}
-    return {name: sum(change.get(name, 0.0) for change in known) for name in set().union(*known)}
-
-
-def _deltas(block: BlockRecord) -> dict[str, float] | None:
-    before, after = block.counters_before, block.counters_after
-    if before is None or after is None:
-        return None
-    changes = {name: value - before.get(name, 0.0) for name, value in after.items()}
-    return changes if min(changes.values(), default=0.0) >= 0 else None
-
-
-def _sums(columns: Iterable[Sequence[float]]) -> tuple[float, ...]:
-    return tuple(map(sum, zip_longest(*columns, fillvalue=0)))
-
-
-def _at_least(steps: Counter[int], tokens: int, ceiling: int) -> int:
-    return sum(times for yielded, times in steps.items() if tokens <= yielded <= ceiling)
 
 
 def request_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str, float]:
@@ -258,3 +119,131 @@ def _tokens_per_step(record: RequestRecord, tokens: int | None, ceiling: int) ->
     said = server_counts(record)
     found = said.tokens_per_step if said and said.steps else tokens_per_chunk(record, tokens)
     return found if found is not None and 1 <= found <= ceiling else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drafts:
+    """What became of the drafts of `steps` decode steps."""
+
+    steps: int
+    accepted: float
+    """Accepted drafts of all of them."""
+    tried: tuple[float, ...] | None = None
+    """Steps that came to position 1, 2, ... and were seen to pass or to fail it; None where only sums are known."""
+    passed: tuple[float, ...] | None = None
+
+    @property
+    def tokens_per_step(self) -> float:
+        """The target's own token included. Raises ZeroDivisionError without a step."""
+        return 1 + self.accepted / self.steps
+
+    def survival(self) -> tuple[float, ...] | None:
+        """Share of steps in which position 1, 2, ... is accepted, up to the last that was ever tried."""
+        if self.tried is None or self.passed is None:
+            return None
+        known = [(ok, seen) for ok, seen in zip(self.passed, self.tried, strict=True) if seen]
+        return tuple(accumulate((ok / seen for ok, seen in known), mul))
+
+
+def total(parts: Iterable[Drafts]) -> Drafts:
+    """The sum over requests, prompts or blocks."""
+    parts = list(parts)
+    split = all(part.tried is not None for part in parts)
+    return Drafts(
+        steps=sum(part.steps for part in parts),
+        accepted=sum(part.accepted for part in parts),
+        tried=_sums(part.tried or () for part in parts) if split else None,
+        passed=_sums(part.passed or () for part in parts) if split else None,
+    )
+
+
+def of_steps(answers: Iterable[Sequence[int]], ceiling: int) -> Drafts:
+    """From the tokens of each answer's decode steps, `ceiling` at most; an answer's last may be cut short.
+
+    Steps above the ceiling were merged on their way and tell nothing about positions.
+    """
+    whole: Counter[int] = Counter()
+    cut: Counter[int] = Counter()
+    for steps in answers:
+        whole.update(steps[:-1])
+        cut.update(steps[-1:])
+    yielded = [_at_least(whole, tokens, ceiling) for tokens in range(1, ceiling + 1)]
+    seen_of_cut = [_at_least(cut, tokens, ceiling) for tokens in range(2, ceiling + 1)]
+    return Drafts(
+        steps=whole.total() + cut.total(),
+        accepted=sum((tokens - 1) * times for part in (whole, cut) for tokens, times in part.items()),
+        tried=tuple(n + more for n, more in zip(yielded, seen_of_cut, strict=False)),
+        passed=tuple(n + more for n, more in zip(yielded[1:], seen_of_cut, strict=True)),
+    )
+
+
+def server_counts(record: RequestRecord) -> Drafts | None:
+    """What the server says about one request (vLLM's `--per-request-spec-decode-metrics`), where it does."""
+    said = record.spec_stats or {}
+    steps, accepted = said.get("num_spec_steps"), said.get("num_accepted_draft_tokens")
+    if steps is None or accepted is None or max(steps, accepted) > MOST_TOKENS:
+        return None
+    histogram = said.get("acceptance_histogram") or ()
+    survivors = [sum(histogram[position:]) for position in range(len(histogram))]
+    known = histogram and sum(histogram) == steps
+    return _counted(steps, accepted, survivors if known else None)
+
+
+def counter_deltas(blocks: Sequence[BlockRecord]) -> Drafts | None:
+    """What the server counted during `blocks`; None where one lacks it, or a counter fell (a restart)."""
+    counted = _changes(blocks)
+    steps = counted.get(COUNTED_DRAFTS, 0)
+    if steps <= 0 or COUNTED_ACCEPTED not in counted:
+        return None
+    survivors = [steps]
+    while (name := f"{COUNTED_PER_POSITION}/{len(survivors) - 1}") in counted:
+        survivors.append(counted[name])
+    known = len(survivors) > 1
+    return _counted(int(steps), counted[COUNTED_ACCEPTED], survivors if known else None)
+
+
+def _counted(steps: int, accepted: float, survivors: Sequence[float] | None) -> Drafts:
+    """`survivors`: the steps that came to position 1, 2, ..., where that is known."""
+    if survivors is None:
+        return Drafts(steps=steps, accepted=accepted)
+    return Drafts(steps=steps, accepted=accepted, tried=tuple(survivors[:-1]), passed=tuple(survivors[1:]))
+
+
+def generation_steps(records: Sequence[RequestRecord], blocks: Sequence[BlockRecord]) -> Drafts | None:
+    """Steps by the counter of generated tokens, on engines where it counts steps; None where it cannot tell.
+
+    The engine of vLLM 0.9.1 (V0) adds one for each finished prefill and one for each sequence in each decode step,
+    however many tokens the step yields (`LLMEngine._get_stats`: every scheduled sequence is one batched token; read
+    in https://github.com/aws-neuron/upstreaming-to-vllm at dd417b3). Later engines add the tokens.
+    """
+    if not records or any(record.error or not record.completion_tokens for record in records):
+        return None  # what a request without an end added is not known
+    tokens = sum(record.completion_tokens or 0 for record in records)
+    advanced = _changes(blocks).get(COUNTED_GENERATED, 0.0)
+    steps = round(advanced) - len(records)
+    if steps <= 0 or advanced >= tokens * _COUNTS_TOKENS:
+        return None
+    return Drafts(steps=steps, accepted=tokens - len(records) - steps)
+
+
+def _changes(blocks: Sequence[BlockRecord]) -> dict[str, float]:
+    """By counter, the sum over `blocks`; nothing where one lacks it, or a counter fell (a restart)."""
+    sums: dict[str, float] = defaultdict(float)
+    for block in blocks:
+        before, after = block.counters_before, block.counters_after
+        if before is None or after is None:
+            return {}
+        changes = {name: value - before.get(name, 0.0) for name, value in after.items()}
+        if min(changes.values(), default=0.0) < 0:
+            return {}
+        for name, change in changes.items():
+            sums[name] += change
+    return sums
+
+
+def _sums(columns: Iterable[Sequence[float]]) -> tuple[float, ...]:
+    return tuple(map(sum, zip_longest(*columns, fillvalue=0)))
+
+
+def _at_least(steps: Counter[int], tokens: int, ceiling: int) -> int:
+    return sum(times for yielded, times in steps.items() if tokens <= yielded <= ceiling)

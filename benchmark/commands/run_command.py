@@ -181,7 +181,7 @@ def execute(options: argparse.Namespace) -> int:
 
 def _look_at_steps(loader: Loader) -> None:
     """Say whether the sources of each drafting arm's tokens per step agree, as far as the warm-up shows it."""
-    from benchmark.analyse.acceptance.yields import first_look
+    from benchmark.analyse.acceptance.yields import first_look, known_at
     from benchmark.analyse.cells import Cells, Place
     from benchmark.plan import Load
 
@@ -192,5 +192,5 @@ def _look_at_steps(loader: Loader) -> None:
         warm.blocks[name, place] = standing.warmup_block
     for one in loader.plan.arms:
         if one.speculative_tokens and warm.answered(one, place):
-            said = warm.steps(one, place)
+            said = known_at(warm, one, place)
             (loader.progress.warn if said.caution else loader.progress.tell)(first_look(one, said))

@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmark.analyse.acceptance.samples import sample
 from benchmark.analyse.acceptance.windows import Sample, StepTimes, Window, mixture, predict, recommended
+from benchmark.analyse.acceptance.yields import known_at
 from benchmark.analyse.cells import Cells, Place, sort_out
 from benchmark.analyse.comparison import mapped_back, verdict
 from benchmark.analyse.stats import Estimate
@@ -260,7 +261,7 @@ def _undeclared(plan: Plan, plain: bool) -> str:
 
 def _doubts(cells: Cells, arms: Sequence[Arm]) -> dict[tuple[Place, str], str]:
     """Why nothing is built on an arm's chunks, by place and arm."""
-    steps = {(place, arm.name): cells.steps(arm, place) for place in cells.places for arm in arms}
+    steps = {(place, arm.name): known_at(cells, arm, place) for place in cells.places for arm in arms}
     return {where: one.caution for where, one in steps.items() if one.caution and not one.positions}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmark.analyse.acceptance.windows import Sample, StepTimes, effective_tokens_per_step, step_times
-from benchmark.analyse.acceptance.yields import COUNTERS, SERVER, of_chunks, of_server
+from benchmark.analyse.acceptance.yields import COUNTERS, SERVER, known_at, of_chunks, of_server
 from benchmark.analyse.cells import Cells, Place
 from benchmark.analyse.comparison import pairs_of
 from benchmark.analyse.values import Decoding, Drafts, pooled
@@ -36,7 +36,7 @@ def sample(
     speculating arm, of another window, whose step is timed too.
     """
     plain, arm = arms
-    positions = cells.steps(arm, place).positions
+    positions = known_at(cells, arm, place).positions
     if positions is None:
         return None
     pairs = pairs_of(cells.of(plain, place), cells.of(arm, place))
@@ -44,7 +44,7 @@ def sample(
     plain_answers = by_prompt(record for record, _ in pairs)
     known = _steps(arm, positions, answers)
     known_beside: Mapping[str, _Step] = {}
-    if beside and beside != arm and other is None and (of_beside := cells.steps(beside, place).positions):
+    if beside and beside != arm and other is None and (of_beside := known_at(cells, beside, place).positions):
         known_beside = _steps(beside, of_beside, by_prompt(cells.answered(beside, place)))
     samples = []
     for prompt, step in known.items():

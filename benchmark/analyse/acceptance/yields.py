@@ -4,20 +4,19 @@ In the order of trust: the server's own statistics of each request (vLLM's `--pe
 counters of drafts, read before and after the cell's blocks; its counter of generated tokens, where that counts steps
 (vLLM 0.9.1); else tokens per streamed chunk: an engine streams one chunk for each decode step, so a chunk holds what
 one step yielded. Chunks can be merged or split on their way. Where something shows that they were, they do not count.
-
-Acceptance by position as someone hands it over: a summary of a run, or shares by class.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
 from reprlib import repr as shown
 from typing import Any
 
+from benchmark.analyse.cells import Cells, Place
 from benchmark.analyse.values import (
     Drafts,
     counter_deltas,
@@ -87,6 +86,13 @@ INVENTED = Known(source=MADE_UP, tokens_per_step=None, note=_MADE_UP, caution=_M
 """Of a class for which an emulated arm has no acceptance to go by."""
 
 
+def known_at(cells: Cells, arm: Arm, place: Place) -> Known:
+    """What is known of an arm's decode steps there."""
+    if (arm.name, place.class_) in cells.made_up:
+        return INVENTED
+    return known(arm, cells.of(arm, place), cells.blocks_of(arm, place), cells.plain_s(place))
+
+
 def known(
     arm: Arm,
     records: Sequence[RequestRecord],
@@ -105,23 +111,32 @@ def known(
         if drafts and drafts.steps and 1 <= drafts.tokens_per_step <= arm.max_tokens_per_step
     ]
     seen = of_chunks(arm, answered)
-    per_chunk = _per_chunk(arm, answered, seen)
-    caution = _doubt(arm, answered, per_chunk, counted, plain_s)
-    by_chunk = [(CHUNKS, seen)] if seen and seen.steps and not caution else []
-    positions = next((one for one in (*counted, *by_chunk) if one[1].survival()), None)
-    found: dict[str, Any] = {
-        "caution": caution,
-        "positions": positions if arm.max_tokens_per_step > 1 else None,
-    }
-    if best := (*counted, *by_chunk):
-        source, drafts = best[0]
-        per_step = drafts.tokens_per_step
-        return Known(source=source, drafts=drafts, tokens_per_step=per_step, note=NOTES[source], **found)
-    if per_chunk is not None and not caution:
-        return Known(source=CHUNKS, tokens_per_step=per_chunk, note=_TOTALS, **found)
-    if per_chunk is not None and arm.max_tokens_per_step == 1:
-        return Known(source=PLAIN, tokens_per_step=1.0, note=NOTES[PLAIN], **found)
-    return Known(source=UNKNOWN, tokens_per_step=None, note=caution or NOTES[UNKNOWN], **found)
+    if seen and not seen.steps:
+        seen = None
+    per_chunk = seen.tokens_per_step if seen else _mean_of_totals(arm, answered)
+    caution = None
+    if per_chunk is not None:
+        caution = next(_doubts(arm, answered, per_chunk, counted, plain_s), None)
+    sources = [*counted, *([(CHUNKS, seen)] if seen and not caution else [])]
+    positions = next((one for one in sources if one[1].survival()), None)
+    drafts = None
+    if sources:
+        source, drafts = sources[0]
+        per_step, note = drafts.tokens_per_step, NOTES[source]
+    elif per_chunk is not None and not caution:
+        source, per_step, note = CHUNKS, per_chunk, _TOTALS
+    elif per_chunk is not None and arm.max_tokens_per_step == 1:
+        source, per_step, note = PLAIN, 1.0, NOTES[PLAIN]
+    else:
+        source, per_step, note = UNKNOWN, None, caution or NOTES[UNKNOWN]
+    return Known(
+        source=source,
+        tokens_per_step=per_step,
+        note=note,
+        drafts=drafts,
+        positions=positions if arm.max_tokens_per_step > 1 else None,
+        caution=caution,
+    )
 
 
 def acceptance(arm: Arm, records: Sequence[RequestRecord], said: Known) -> dict[str, Any]:
@@ -172,24 +187,11 @@ def first_look(arm: Arm, said: Known) -> str:
     return f"{text}, and nothing in the stream contradicts it"
 
 
-def _per_chunk(arm: Arm, answered: Sequence[RequestRecord], seen: Drafts | None) -> float | None:
-    if seen and seen.steps:
-        return seen.tokens_per_step
+def _mean_of_totals(arm: Arm, answered: Sequence[RequestRecord]) -> float | None:
+    """Tokens of a chunk, as a mean over answers."""
     means = [tokens_per_chunk(record, output_tokens(record, arm.max_tokens_per_step)) for record in answered]
     told = [mean for mean in means if mean is not None]
     return sum(told) / len(told) if told else None
-
-
-def _doubt(
-    arm: Arm,
-    answered: Sequence[RequestRecord],
-    per_chunk: float | None,
-    counted: Sequence[tuple[str, Drafts]],
-    plain_s: float | None,
-) -> str | None:
-    if per_chunk is None:
-        return None
-    return next(_doubts(arm, answered, per_chunk, counted, plain_s), None)
 
 
 def _doubts(
@@ -251,16 +253,16 @@ _SHAPE = 'JSON {"class": [0.9, 0.8, ...]}, the share of steps in which draft 1, 
 
 
 def survivals(path: Path) -> dict[str, Sequence[float]]:
-    """By class, the share of steps in which position 1, 2, ... was accepted. Raises ResultsError."""
+    """By class, the share of steps in which position 1, 2, ... was accepted, as someone hands it over: a summary of a
+    run, or the shares themselves. Raises ResultsError."""
     try:
         content = json_of(text_of(path))
-    except OSError as error:
-        raise ResultsError(f"{path}: {error.strerror}; give a summary.json, or {_SHAPE}") from error
-    except ValueError as error:
-        raise ResultsError(f"{path}: not JSON ({error}); give a summary.json, or {_SHAPE}") from error
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else f"not JSON ({error})"
+        raise ResultsError(f"{path}: {why}; give a summary.json, or {_SHAPE}") from error
     if not isinstance(content, dict):
         raise ResultsError(f"{path}: no JSON object; give a summary.json, or {_SHAPE}")
-    found = _of_summary(content) if isinstance(content.get("cells"), list) else content
+    found = _of_summary(content["cells"]) if isinstance(content.get("cells"), list) else content
     if not found:
         raise ResultsError(f"{path}: knows nothing by position; give the summary of a run that speculates")
     for class_, shares in found.items():
@@ -271,17 +273,15 @@ def survivals(path: Path) -> dict[str, Sequence[float]]:
     return found
 
 
-def _of_summary(summary: Mapping[str, Any]) -> dict[str, Sequence[float]]:
+def _of_summary(cells: Sequence[Any]) -> dict[str, Sequence[float]]:
     """The cell of each class that saw most steps."""
     found: dict[str, tuple[int, Sequence[float]]] = {}
-    for cell in summary["cells"]:
-        known = cell.get("acceptance") if isinstance(cell, dict) else None
-        if not (isinstance(known, dict) and known.get("per_position") and isinstance(cell.get("class"), str)):
-            continue
-        steps = known.get("steps")
-        steps = steps if isinstance(steps, int) else 0
-        if steps >= found.get(cell["class"], (0, ()))[0]:
-            found[cell["class"]] = (steps, known["per_position"])
+    for cell in cells:
+        said = cell.get("acceptance") if isinstance(cell, dict) else None
+        if isinstance(said, dict) and said.get("per_position") and isinstance(cell.get("class"), str):
+            steps = said["steps"] if isinstance(said.get("steps"), int) else 0
+            if steps >= found.get(cell["class"], (0, ()))[0]:
+                found[cell["class"]] = (steps, said["per_position"])
     return {class_: shares for class_, (_, shares) in found.items()}
 
 
