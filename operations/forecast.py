@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmark.analyse.acceptance.advice import Wishes, advise, forecast
+from benchmark.analyse.acceptance.advice import advise, forecast
+from benchmark.analyse.acceptance.samples import Wishes
 from benchmark.analyse.acceptance.windows import StepTimes, step_times
 from benchmark.analyse.acceptance.yields import survivals
 from benchmark.commands import option_types

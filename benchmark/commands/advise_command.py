@@ -43,7 +43,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Predict and print. Raises PlanError for options that do not go together."""
-    from benchmark.analyse.acceptance.advice import Wishes, advise, forecast
+    from benchmark.analyse.acceptance.advice import advise, forecast
+    from benchmark.analyse.acceptance.samples import Wishes
     from benchmark.analyse.acceptance.yields import survivals
 
     if (options.folder is None) == (options.acceptance is None):

@@ -1,91 +1,126 @@
-"""Predicted windows side by side, and which one of them to take.
-
-Which window to compile: speed-up of every smaller k, predicted from one run at the largest.
+"""Which window to compile: speed-up of every smaller k, predicted from one run at the largest.
 
 On an accelerator whose graphs are compiled for one k this replaces a sweep. Nothing is fitted to one acceptance
 rate: each position's own share of accepted drafts goes in (`benchmark.analyse.acceptance.windows`).
+
+- `origin`: "predicted"; `basis`: from what; `step_times`: whose
+- `cells`: [{class, concurrency, rate_per_s, arm, source, per_position, largest_k, unused_drafts, n_prompts,
+  plain_s, verify_s, draft_s, draft_cost (draft_s / plain_s), by_k, best_k, recommended_k, text}], where
+  `by_k` is [{k, tokens_per_step, tokens_per_step_low, tokens_per_step_high, step_s, tpot_s, speed_up, ci_low,
+  ci_high, verdict}]
+- `left_out` (of a run only): [{class, concurrency, rate_per_s, arm, why}], cells whose chunks are not steps
+- `mixes`: [{concurrency, rate_per_s, arm, weights: {class: share}, by_k: [{k, speed_up, ci_low, ci_high}],
+  best_k, recommended_k, text}]
+
+`recommended_k` 0 is "do not speculate".
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
-from benchmark.analyse.acceptance.samples import sample
-from benchmark.analyse.acceptance.windows import Sample, StepTimes, Window, mixture, predict, recommended
+from benchmark.analyse.acceptance.samples import Subject, Wishes, subject_of
+from benchmark.analyse.acceptance.windows import Sample, Window, mixture, predict, recommended
 from benchmark.analyse.acceptance.yields import known_at
-from benchmark.analyse.cells import Cells, Place, sort_out
+from benchmark.analyse.cells import sort_out
 from benchmark.analyse.comparison import mapped_back, verdict
 from benchmark.analyse.stats import Estimate
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
-from benchmark.plan import Arm, Plan
+from benchmark.plan import Plan
+
+_MOST_WINDOWS = 1001
+"""Each is a sum over its positions."""
+_Row = tuple[Subject, Sequence[Window]]
+_ELSEWHERE = "as given, of another machine"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wishes:
-    """What the user may ask for."""
+def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
+    """Advice from a run, for each speculating arm, class and load of it.
 
-    k_max: int | None = None
-    """The largest window to consider; None is all that are known."""
-    mix: Mapping[str, float] | None = None
-    """Shares of the output tokens by class, in any unit; None gives each class the same."""
-    step_times: StepTimes | None = None
-    """Of another machine, instead of the run's own."""
-    timed_with: str | None = None
-    """An arm of the run with another window, whose step is timed too: two windows tell what drafting costs at all
-    from what each draft costs."""
-    unused_drafts: int | None = None
-    """Drafts of a step that never count there: 1 where k drafts yield k tokens at most, 0 where k + 1; None is
-    as in the run, and 0 without one."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Subject:
-    """One class under one load, ready to be predicted."""
-
-    where: Mapping[str, Any]
-    """class, concurrency, rate_per_s, arm."""
-    samples: Sequence[Sample]
-    unused: int
-    """Drafts of a step that never count."""
-    largest_k: int
-    source: str
-    per_position: Sequence[float]
-
-
-def advice(
-    subjects: Sequence[Subject], wishes: Wishes, *, basis: str, own_times: bool = False
-) -> dict[str, Any]:
-    """What each window would give.
-
-    - `origin`: "predicted"; `basis`: from what; `step_times`: whose
-    - `cells`: [{class, concurrency, rate_per_s, arm, source, per_position, largest_k, unused_drafts, n_prompts,
-      plain_s, verify_s, draft_s, draft_cost (draft_s / plain_s), by_k, best_k, recommended_k, text}], where
-      `by_k` is [{k, tokens_per_step, tokens_per_step_low, tokens_per_step_high, step_s, tpot_s, speed_up, ci_low,
-      ci_high, verdict}]
-    - `left_out` (of a run only): [{class, concurrency, rate_per_s, arm, why}], cells whose chunks are not steps
-    - `mixes`: [{concurrency, rate_per_s, arm, weights: {class: share}, by_k: [{k, speed_up, ci_low, ci_high}],
-      best_k, recommended_k, text}]
-
-    `recommended_k` 0 is "do not speculate". Raises ResultsError for wishes that cannot be met.
+    Raises ResultsError for wishes that cannot be met, and where the run cannot tell: no plain arm, no speculating
+    arm, nothing known by position.
     """
+    wishes, plan, run = wishes or Wishes(), raw.plan, raw.sittings[0]
+    plain = next((arm for arm in (plan.arm(plan.baseline), *plan.arms) if not arm.speculative_tokens), None)
+    speculating = {arm.name: arm for arm in plan.arms if arm.speculative_tokens}
+    if plain is None or not speculating:
+        raise ResultsError(f"run {run.run}: {_undeclared(plan, plain is None)}")
+    if wishes.timed_with is not None and wishes.timed_with not in speculating:
+        raise ResultsError(
+            f"--timed-with: {wishes.timed_with!r} is no speculating arm of the run; "
+            f"those are {', '.join(speculating)}"
+        )
+    cells = sort_out(plan, raw)
+    subjects, left_out = [], []
+    for place, arm in product(cells.places, speculating.values()):
+        if found := subject_of(cells, plain, arm, place, wishes):
+            subjects.append(found)
+        known = known_at(cells, arm, place)
+        if known.caution and not known.positions:
+            left_out.append({**place.to_dict(), "arm": arm.name, "why": known.caution})
+    if not subjects:
+        why = "; ".join(dict.fromkeys(one["why"] for one in left_out)) or (
+            "the server must send usage with every chunk, or statistics of speculation"
+        )
+        raise ResultsError(
+            f"run {run.run}: no cell tells how many tokens its steps yield, position by position; {why}"
+        )
+    basis = f"run {run.run} of {plan.experiment} ({plan.model}), {run.provenance}"
+    times = "the run's own" if wishes.step_times is None else _ELSEWHERE
+    return {**_advice(subjects, wishes, basis, times), "left_out": left_out}
+
+
+def _undeclared(plan: Plan, plain: bool) -> str:
+    """What to say about the arms of a run that was not told."""
+    if plain:
+        return (
+            "no arm decodes plainly by its plan, and advise compares with one; name the one that does, for example "
+            f"--speculative-tokens {plan.baseline}=0"
+        )
+    others = [arm.name for arm in plan.arms if arm.name != plan.baseline]
+    name = others[0] if others else "NAME"
+    return (
+        f"no arm speculates by its plan; say which one drafts how many tokens, for example --speculative-tokens {name}=7 "
+        f"(a step then yields 8 at most; with --tokens-per-step {name}=7 it yields 7, as on NxD Inference)"
+    )
+
+
+def forecast(acceptance: Mapping[str, Sequence[float]], wishes: Wishes, *, basis: str) -> dict[str, Any]:
+    """Advice from survival by position, by class, and the step times of `wishes`: nothing of it is of this run.
+
+    There are no prompts to take intervals over.
+    """
+    if wishes.step_times is None:
+        raise ResultsError("a forecast needs step times")
+    unused = wishes.unused_drafts or 0
+    subjects = [
+        Subject(
+            where={"class": class_, "concurrency": None, "rate_per_s": None, "arm": None},
+            samples=[Sample(survival=survival, times=wishes.step_times)],
+            unused=unused,
+            largest_k=len(survival) + unused,
+            source="the file",
+            per_position=survival,
+        )
+        for class_, survival in acceptance.items()
+    ]
+    return _advice(subjects, wishes, basis, _ELSEWHERE)
+
+
+def _advice(subjects: Sequence[Subject], wishes: Wishes, basis: str, times: str) -> dict[str, Any]:
     rows = [(subject, _windows(subject, wishes.k_max)) for subject in subjects]
     return {
         "schema": 1,
         "origin": "predicted",
         "basis": basis,
-        "step_times": "the run's own" if own_times else "as given, of another machine",
+        "step_times": times,
         "cells": [_cell(subject, windows) for subject, windows in rows],
         "mixes": _mixes(rows, wishes.mix),
     }
-
-
-_MOST_WINDOWS = 1001
-"""Each is a sum over its positions."""
-_Row = tuple[Subject, Sequence[Window]]
 
 
 def _windows(subject: Subject, k_max: int | None) -> list[Window]:
@@ -105,7 +140,7 @@ def _windows(subject: Subject, k_max: int | None) -> list[Window]:
 
 
 def _cell(subject: Subject, windows: Sequence[Window]) -> dict[str, Any]:
-    times = _typical(subject.samples)
+    times = subject.times()
     by_k = [
         {
             "k": window.k,
@@ -135,15 +170,6 @@ def _cell(subject: Subject, windows: Sequence[Window]) -> dict[str, Any]:
     }
 
 
-def _typical(samples: Sequence[Sample]) -> StepTimes:
-    """Of a class: the plain step as a geometric mean over prompts, as the speed-up is one; the rest in units of it."""
-    times = [one.times for one in samples]
-    plain_s = math.exp(math.fsum(math.log(one.plain_s) for one in times) / len(times))
-    verify = math.fsum(one.verify_s / one.plain_s for one in times) / len(times)
-    draft = math.fsum(one.draft_s / one.plain_s for one in times) / len(times)
-    return StepTimes(plain_s=plain_s, verify_s=plain_s * verify, draft_s=plain_s * draft)
-
-
 def _mixes(rows: Sequence[_Row], mix: Mapping[str, float] | None) -> list[dict[str, Any]]:
     """For each arm and load the classes of which it is known; none where one class is all there is."""
     known = {subject.where["class"] for subject, _ in rows}
@@ -164,7 +190,7 @@ def _mix(members: Sequence[_Row], mix: Mapping[str, float] | None) -> dict[str, 
     if not total > 0:
         raise ResultsError(f"--mix: no class of {', '.join(classes)} has a share above 0")
     weights = [share / total for share in shares]
-    plain_s = [_typical(subject.samples).plain_s for subject, _ in members]
+    plain_s = [subject.times().plain_s for subject, _ in members]
     by_k = []
     for together in zip(*(windows for _, windows in members), strict=False):
         gains = [window.log_speed_up for window in together]
@@ -204,102 +230,3 @@ def _gain(row: Mapping[str, Any]) -> str:
     if row["ci_low"] is None:
         return f"{row['speed_up']:.2f}"
     return f"{row['speed_up']:.2f} [{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
-
-
-def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
-    """Advice from a run, for each speculating arm, class and load of it; see `advice`.
-
-    Raises ResultsError where the run cannot tell: no plain arm, no speculating arm, nothing known by position.
-    """
-    wishes = wishes or Wishes()
-    plan = raw.plan
-    plain = next((arm for arm in (plan.arm(plan.baseline), *plan.arms) if not arm.speculative_tokens), None)
-    speculating = [arm for arm in plan.arms if arm.speculative_tokens]
-    if plain is None or not speculating:
-        raise ResultsError(f"run {raw.sittings[0].run}: {_undeclared(plan, plain is None)}")
-    if wishes.timed_with is not None and wishes.timed_with not in {arm.name for arm in speculating}:
-        raise ResultsError(
-            f"--timed-with: {wishes.timed_with!r} is no speculating arm of the run; "
-            f"those are {', '.join(arm.name for arm in speculating)}"
-        )
-    cells = sort_out(plan, raw)
-    found = [
-        subject
-        for place in cells.places
-        for arm in speculating
-        if (subject := _subject(cells, (plain, arm), place, wishes))
-    ]
-    doubts = _doubts(cells, speculating)
-    if not found:
-        why = "; ".join(dict.fromkeys(doubts.values())) or (
-            "the server must send usage with every chunk, or statistics of speculation"
-        )
-        raise ResultsError(
-            f"run {raw.sittings[0].run}: no cell tells how many tokens its steps yield, position by position; {why}"
-        )
-    first = raw.sittings[0]
-    basis = f"run {first.run} of {plan.experiment} ({plan.model}), {first.provenance}"
-    said = advice(found, wishes, basis=basis, own_times=wishes.step_times is None)
-    left_out = [{**place.to_dict(), "arm": arm, "why": why} for (place, arm), why in doubts.items()]
-    return {**said, "left_out": left_out}
-
-
-def _undeclared(plan: Plan, plain: bool) -> str:
-    """What to say about the arms of a run that was not told."""
-    if plain:
-        return (
-            "no arm decodes plainly by its plan, and advise compares with one; name the one that does, for example "
-            f"--speculative-tokens {plan.baseline}=0"
-        )
-    others = [arm.name for arm in plan.arms if arm.name != plan.baseline]
-    name = others[0] if others else "NAME"
-    return (
-        f"no arm speculates by its plan; say which one drafts how many tokens, for example --speculative-tokens {name}=7 "
-        f"(a step then yields 8 at most; with --tokens-per-step {name}=7 it yields 7, as on NxD Inference)"
-    )
-
-
-def _doubts(cells: Cells, arms: Sequence[Arm]) -> dict[tuple[Place, str], str]:
-    """Why nothing is built on an arm's chunks, by place and arm."""
-    steps = {(place, arm.name): known_at(cells, arm, place) for place in cells.places for arm in arms}
-    return {where: one.caution for where, one in steps.items() if one.caution and not one.positions}
-
-
-def forecast(acceptance: Mapping[str, Sequence[float]], wishes: Wishes, *, basis: str) -> dict[str, Any]:
-    """Advice from survival by position, by class, and the step times of `wishes`: nothing of it is of this run.
-
-    There are no prompts to take intervals over.
-    """
-    if wishes.step_times is None:
-        raise ResultsError("a forecast needs step times")
-    unused = wishes.unused_drafts or 0
-    subjects = [
-        Subject(
-            where={"class": class_, "concurrency": None, "rate_per_s": None, "arm": None},
-            samples=[Sample(survival=survival, times=wishes.step_times)],
-            unused=unused,
-            largest_k=len(survival) + unused,
-            source="the file",
-            per_position=survival,
-        )
-        for class_, survival in acceptance.items()
-    ]
-    return advice(subjects, wishes, basis=basis)
-
-
-def _subject(cells: Cells, arms: tuple[Arm, Arm], place: Place, wishes: Wishes) -> Subject | None:
-    arm = arms[1]
-    beside = next((one for one in cells.plan.arms if one.name == wishes.timed_with), None)
-    sampled = sample(cells, arms, place, wishes.step_times, beside)
-    if sampled is None:
-        return None
-    own = max(0, arm.speculative_tokens + 1 - arm.max_tokens_per_step)
-    unused = own if wishes.unused_drafts is None else wishes.unused_drafts
-    return Subject(
-        where={**place.to_dict(), "arm": arm.name},
-        samples=sampled.samples,
-        unused=unused,
-        largest_k=arm.speculative_tokens - own + unused,
-        source=sampled.source,
-        per_position=sampled.per_position,
-    )

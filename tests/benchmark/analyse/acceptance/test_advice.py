@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.analyse.acceptance.advice import Wishes, advise, forecast
+from benchmark.analyse.acceptance.advice import advise, forecast
+from benchmark.analyse.acceptance.samples import Wishes
 from benchmark.analyse.acceptance.windows import step_times
 from benchmark.analyse.acceptance.yields import survivals
 from benchmark.analyse.summary import summarise
