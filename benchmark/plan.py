@@ -18,14 +18,7 @@ from reprlib import repr as shown
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from benchmark.errors import PlanError
 from benchmark.file_access import json_of, text_of
@@ -273,6 +266,16 @@ class Plan(_Part):
     def classes(self) -> tuple[str, ...]:
         """Prompt classes in order of first appearance."""
         return tuple(dict.fromkeys(prompt.class_ for prompt in self.prompts))
+
+    @property
+    def requests_per_round(self) -> int:
+        """Measured requests in one pass over all cells."""
+        return len(self.arms) * len(self.classes) * len(self.loads) * self.requests
+
+    def loading_s(self, durations_s: Iterable[float]) -> float:
+        """The time that blocks of such durations take, which `duration_s` bounds: of simultaneous arms it counts once."""
+        total = sum(durations_s)
+        return total / len(self.arms) if self.simultaneous else total
 
     @property
     def prices(self) -> dict[str, float | None]:

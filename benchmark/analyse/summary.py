@@ -108,7 +108,7 @@ def write(summary: dict[str, Any], folder: Path) -> Path:
 def _run(raw: RawRun) -> dict[str, Any]:
     plan, first = raw.plan, raw.sittings[0]
     measured = [record for record in raw.requests if record.phase == "measured"]
-    size = extent(plan, raw)
+    size = extent(raw)
     ends = [record.started_unix_s + (record.e2e_s or 0.0) for record in raw.requests]
     return {
         "id": first.run,

@@ -229,7 +229,7 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
 
 
 def _incomplete(baseline: RawRun, run: RawRun) -> Iterator[str]:
-    size = extent(run.plan, run)
+    size = extent(run)
     if not size.complete:
         yield f"the run is not finished: {len(run.requests)} requests recorded; go on with the same command"
     for arm in _arms(baseline):

@@ -23,7 +23,6 @@ import aiohttp
 
 from benchmark.errors import EndpointError, PlanError
 from benchmark.file_access import json_of
-from benchmark.measure.records import Provenance
 from benchmark.measure.schedule import Pair
 from benchmark.measure.stream import MOST_TOKENS, Output, SseParser, StreamFault, StreamTally
 from benchmark.plan import Arm, Message, Plan
@@ -260,11 +259,6 @@ class Endpoint:
 async def endpoints(http: aiohttp.ClientSession, plan: Plan) -> dict[str, Endpoint]:
     """By arm, what the endpoint says about itself. Raises EndpointError where the model is not served."""
     return {arm.name: await _endpoint(http, arm, plan.model) for arm in plan.arms}
-
-
-def provenance(found: Mapping[str, Endpoint]) -> Provenance:
-    """`measured` only if no arm says of itself that its timings come from a model."""
-    return "emulated" if any(endpoint.emulated for endpoint in found.values()) else "measured"
 
 
 async def _endpoint(http: aiohttp.ClientSession, arm: Arm, model: str) -> Endpoint:

@@ -2,10 +2,6 @@
 
 A line goes to the operating system in one piece, so a killed process loses at most the line it was
 writing; what such a line left behind is cut off before anything follows it.
-
-How much of a plan there is to do, and whether a journal holds all of it.
-
-What a folder holds of a run that is started again: what need not be asked once more.
 """
 
 from __future__ import annotations
@@ -13,25 +9,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from benchmark.errors import ResultsError, StorageError
 from benchmark.file_access import MOST_LINE_BYTES, json_of, lines_of
 from benchmark.measure.checking import Belonging
-from benchmark.measure.records import (
-    BlockRecord,
-    Provenance,
-    Record,
-    RequestRecord,
-    RunRecord,
-    from_json,
-    to_json,
-)
-from benchmark.measure.schedule import Block, Pair, Turn
+from benchmark.measure.records import BlockRecord, Record, RequestRecord, RunRecord, from_json, to_json
 from benchmark.plan import Plan
 
 FILE_NAME = "requests.jsonl"
@@ -188,9 +174,7 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
     def append(self, record: Record) -> None:
@@ -230,94 +214,12 @@ class Extent:
     complete: bool
 
 
-def extent(plan: Plan, raw: RawRun) -> Extent:
+def extent(raw: RawRun) -> Extent:
     """What `raw` was to hold, and whether it does."""
+    plan = raw.plan
     measured = [record.round for record in raw.requests if record.phase == "measured"]
     rounds = plan.rounds if plan.duration_s is None else max(measured, default=1)
-    planned = rounds * requests_per_round(plan)
-    long_enough = plan.duration_s is None or loaded_s(plan, raw.blocks) >= plan.duration_s
+    planned = rounds * plan.requests_per_round
+    loaded_s = plan.loading_s(block.duration_s for block in raw.blocks)
+    long_enough = plan.duration_s is None or loaded_s >= plan.duration_s
     return Extent(planned, len(measured) == planned and long_enough)
-
-
-def requests_per_round(plan: Plan) -> int:
-    """Measured requests in one pass over all cells."""
-    return len(plan.arms) * len(plan.classes) * len(plan.loads) * plan.requests
-
-
-def loaded_s(plan: Plan, blocks: Iterable[BlockRecord]) -> float:
-    """How long the arms were loaded, across interruptions: what a plan's duration is compared with."""
-    return loading_s(plan, (block.duration_s for block in blocks))
-
-
-def loading_s(plan: Plan, durations_s: Iterable[float]) -> float:
-    """The time that blocks of such durations took: those of simultaneous arms count once."""
-    total = sum(durations_s)
-    return total / len(plan.arms) if plan.simultaneous else total
-
-
-@dataclass
-class Earlier:
-    """Read from a journal, without keeping its requests."""
-
-    sittings: list[RunRecord] = field(default_factory=list)
-    done: set[tuple[str, str]] = field(default_factory=set)
-    """Pair and arm of each recorded request."""
-    in_round: dict[int, int] = field(default_factory=dict)
-    """Measured requests by round."""
-    blocks: list[BlockRecord] = field(default_factory=list)
-    left_out: LeftOut = field(default_factory=LeftOut)
-    """Lines of the journal that cannot be used: their requests are made again."""
-
-    def finished(self, plan: Plan, round_: int) -> bool:
-        """Whether nothing of a round is left to do."""
-        return self.in_round.get(round_, 0) >= requests_per_round(plan)
-
-    def begun(self, round_: int) -> bool:
-        """Whether a round has requests already."""
-        return round_ in self.in_round
-
-    def loaded_s(self, plan: Plan) -> float:
-        """How long the arms were loaded before."""
-        return loaded_s(plan, self.blocks)
-
-    def left_of(self, turn: Turn) -> Turn:
-        """The turn without what is recorded; nothing where all of it is."""
-        left = (replace(block, pairs=self._left_in(block)) for block in turn)
-        return tuple(block for block in left if block.pairs)
-
-    def repriced(self, plan: Plan) -> bool:
-        """Whether an arm's price is not what the last sitting's plan says."""
-        return self.sittings[-1].plan.prices != plan.prices
-
-    def check_provenance(self, now: Provenance) -> None:
-        """Raises ResultsError where new requests would mix with others of another kind."""
-        if self.sittings and self.sittings[0].provenance != now:
-            raise ResultsError(
-                f"run {self.sittings[0].run}: its requests are {self.sittings[0].provenance}, the arms are now "
-                f"{now}; choose another --out"
-            )
-
-    def _left_in(self, block: Block) -> tuple[Pair, ...]:
-        return tuple(pair for pair in block.pairs if (pair.id, block.arm) not in self.done)
-
-
-def earlier(plan: Plan, out: Path) -> Earlier:
-    """What `out` holds. Raises ResultsError where it belongs to another plan."""
-    found = Earlier()
-    if not exists(out):
-        return found
-    for record in records(out, found.left_out):
-        if isinstance(record, RunRecord):
-            found.sittings.append(record)
-        elif isinstance(record, BlockRecord):
-            found.blocks.append(record)
-        elif record.phase == "measured":
-            found.done.add((record.pair_id, record.arm))
-            found.in_round[record.round] = found.in_round.get(record.round, 0) + 1
-    if not found.sittings or found.sittings[0].plan.sha256() != plan.sha256():
-        whose = found.sittings[0].run if found.sittings else "nobody"
-        raise ResultsError(
-            f"{out}: holds run {whose} of another plan or other options; choose another --out, or repeat the "
-            "command that began it"
-        )
-    return found

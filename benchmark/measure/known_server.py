@@ -1,19 +1,12 @@
-"""When a known-schedule stream sends what: decided in advance, the same in each run.
+"""How far the client is from the truth: a server whose every chunk leaves at a known time, and the comparison.
 
-The known-schedule server: /steady/v1 and /bursts/v1 answer by their timetables, /truth says what was sent when.
-
-The known-schedule server in a process of its own, so that it does not share the client's event loop.
-
-What the client measured against what the server did: the error of each request, then its median.
-
-The server's own lateness cancels: the truth is when its chunks left, not when they were due.
-
-`python -m benchmark.measure.known_server`: the known-schedule server by itself, for any client. Prints its address.
+`/steady/v1` and `/bursts/v1` answer by their timetables, `/truth` says what was sent when. The server's own lateness
+cancels: the truth is when its chunks left, not when they were due. `python -m benchmark.measure.known_server FIRST_MS
+STEP_MS` serves until its standard input ends, and prints its address first.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -38,15 +31,19 @@ from benchmark.errors import EndpointError
 if TYPE_CHECKING:
     from benchmark.measure.records import RequestRecord
 
-
 MODEL = "known-schedule"
 SIZES = {"steady": (1,), "bursts": tuple(range(1, 9))}
 """By arm: tokens in the chunks after the first, in turn. Each first chunk holds one, as after prefill."""
+CALM = 4
+"""Up to so many requests in flight the stricter limits hold."""
+_LIMIT_S = {True: 0.005, False: 0.03}
+_TPOT_LIMIT = {True: 0.005, False: 0.01}
+_NONCE = re.compile(r"\[([0-9a-f]{6})\] ")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timetable:
-    """One arm's streams."""
+    """One arm's streams, decided in advance."""
 
     sizes: tuple[int, ...]
     first_s: float
@@ -62,40 +59,6 @@ class Timetable:
             size = min(next(sizes) if sent else 1, tokens - sent)
             yield self.first_s + step * self.step_s, size
             sent, step = sent + size, step + 1
-
-
-def chunk(index: int, size: int, total: int, *, chat: bool) -> bytes:
-    """The event of `size` tokens from number `index` on, with the usage up to there, as vLLM words it."""
-    text = "".join(f"w{i} " for i in range(index, index + size))
-    last = "length" if index + size == total else None
-    content = {"delta": {"content": text}} if chat else {"text": text}
-    return _event([{"index": 0, **content, "logprobs": None, "finish_reason": last}], index + size, chat=chat)
-
-
-def opening() -> bytes:
-    """The chunk in which a chat names its role."""
-    delta = {"role": "assistant", "content": ""}
-    return _event([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}], 0, chat=True)
-
-
-def ending(total: int, *, chat: bool) -> bytes:
-    """The final usage and the end."""
-    return _event([], total, chat=chat) + b"data: [DONE]\n\n"
-
-
-def _event(choices: list[dict[str, object]], tokens: int, *, chat: bool) -> bytes:
-    content = {
-        "id": "chatcmpl-0" if chat else "cmpl-0",
-        "object": "chat.completion.chunk" if chat else "text_completion",
-        "created": 0,
-        "model": MODEL,
-        "choices": choices,
-        "usage": {"prompt_tokens": 9, "total_tokens": 9 + tokens, "completion_tokens": tokens},
-    }
-    return b"data: " + json.dumps(content).encode() + b"\n\n"
-
-
-_NONCE = re.compile(r"\[([0-9a-f]{6})\] ")
 
 
 class KnownSchedule:
@@ -130,20 +93,20 @@ class KnownSchedule:
         if arm not in self._timetables:
             raise web.HTTPNotFound(text=f"arms are {', '.join(self._timetables)}")
         body = await request.json()
-        chat = "messages" in body
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        if chat:
-            await response.write(opening())
         total = int(body.get("max_tokens") or body.get("max_completion_tokens") or 16)
         due = list(self._timetables[arm].chunks(total))
+        opening, *chunks, ending = _events(tuple(size for _, size in due), "messages" in body)
+        if opening:
+            await response.write(opening)
         sent_s: list[float] = []
-        for (due_s, _), data in zip(due, _payloads(tuple(size for _, size in due), chat), strict=True):
+        for (due_s, _), data in zip(due, chunks, strict=True):
             if (early_s := began + due_s - perf_counter()) > 0:
                 await asyncio.sleep(early_s)
             sent_s.append(perf_counter() - began)
             await response.write(data)
-        await response.write(ending(total, chat=chat))
+        await response.write(ending)
         self._truths.append(
             {"key": _key(request, body), "arm": arm, "sent_s": sent_s, "tokens": [n for _, n in due]}
         )
@@ -151,16 +114,34 @@ class KnownSchedule:
 
 
 @lru_cache(maxsize=64)
-def _payloads(sizes: tuple[int, ...], chat: bool) -> tuple[bytes, ...]:
-    """The events of an answer, made once: a server busy with JSON would be late."""
-    return tuple(_numbered(sizes, chat))
+def _events(sizes: tuple[int, ...], chat: bool) -> tuple[bytes, ...]:
+    """What an answer sends, as vLLM words it, made once: a server busy with JSON would be late.
 
-
-def _numbered(sizes: tuple[int, ...], chat: bool) -> Iterator[bytes]:
-    index = 0
+    First the chunk in which a chat names its role, then one of each size with the usage up to there, then the end.
+    """
+    total, done = sum(sizes), 0
+    found = [_event({"delta": {"role": "assistant", "content": ""}}, 0, chat) if chat else b""]
     for size in sizes:
-        yield chunk(index, size, sum(sizes), chat=chat)
-        index += size
+        text = "".join(f"w{i} " for i in range(done, done + size))
+        done += size
+        content = {"delta": {"content": text}} if chat else {"text": text}
+        found.append(_event(content, done, chat, finish_reason="length" if done == total else None))
+    return (*found, _event(None, total, chat) + b"data: [DONE]\n\n")
+
+
+def _event(
+    content: dict[str, Any] | None, tokens: int, chat: bool, finish_reason: str | None = None
+) -> bytes:
+    choice = {"index": 0, **(content or {}), "logprobs": None, "finish_reason": finish_reason}
+    event = {
+        "id": "chatcmpl-0" if chat else "cmpl-0",
+        "object": "chat.completion.chunk" if chat else "text_completion",
+        "created": 0,
+        "model": MODEL,
+        "choices": [] if content is None else [choice],
+        "usage": {"prompt_tokens": 9, "total_tokens": 9 + tokens, "completion_tokens": tokens},
+    }
+    return b"data: " + json.dumps(event).encode() + b"\n\n"
 
 
 def _key(request: web.Request, body: Mapping[str, Any]) -> str:
@@ -172,9 +153,22 @@ def _key(request: web.Request, body: Mapping[str, Any]) -> str:
     return found[1] if found else ""
 
 
+async def _serve(first_s: float, step_s: float) -> None:
+    timetables = {arm: Timetable(sizes=sizes, first_s=first_s, step_s=step_s) for arm, sizes in SIZES.items()}
+    runner = web.AppRunner(KnownSchedule(timetables).app(), access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
+    print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)
+    ended = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(ended)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+    await ended.read()
+    await runner.cleanup()
+
+
 @dataclass(frozen=True)
 class Served:
-    """A server that runs."""
+    """A server that runs, in a process of its own: it does not share the client's event loop."""
 
     address: str
     pid: int
@@ -193,16 +187,12 @@ class Served:
 @contextlib.contextmanager
 def served(*, first_ms: float, step_ms: float) -> Iterator[Served]:
     """Start it, stop it. It also ends when this process does. Raises EndpointError."""
-    times = ["--first-ms", str(first_ms), "--step-ms", str(step_ms)]
-    command = [sys.executable, "-m", "benchmark.measure.known_server", *times, "--until-stdin-ends"]
+    command = [sys.executable, "-m", "benchmark.measure.known_server", str(first_ms), str(step_ms)]
     package = str(Path(__file__).resolve().parents[2])
     paths = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": paths}
     with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": paths},
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as server:
         try:
             address = server.stdout.readline().strip() if server.stdout else ""
@@ -213,15 +203,9 @@ def served(*, first_ms: float, step_ms: float) -> Iterator[Served]:
             server.terminate()
 
 
-CALM = 4
-"""Up to so many requests in flight the stricter limits hold."""
-_LIMIT_S = {True: 0.005, False: 0.03}
-_TPOT_LIMIT = {True: 0.005, False: 0.01}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Accuracy:
-    """Errors of one arm at one concurrency, as medians over its requests."""
+    """What the client measured less what the server did, of one arm at one concurrency: medians over its requests."""
 
     arm: str
     concurrency: int
@@ -253,8 +237,10 @@ def accuracy(
         truth = by_key.get((record.arm, record.nonce))
         if truth is None or record.error or list(record.chunk_tokens or ()) != truth["tokens"]:
             failed += 1
-        else:
-            errors.append(_errors(record, truth))
+            continue
+        sent_s, came_s = truth["sent_s"], record.chunk_s
+        span = (came_s[-1] - came_s[0]) / (sent_s[-1] - sent_s[0])
+        errors.append((came_s[0] - sent_s[0], came_s[-1] - sent_s[-1], span - 1))
     ttft, e2e, tpot = (median(values) for values in zip(*errors, strict=True)) if errors else (0.0, 0.0, 0.0)
     return Accuracy(
         arm=record.arm,
@@ -268,45 +254,5 @@ def accuracy(
     )
 
 
-def _errors(record: RequestRecord, truth: Mapping[str, Any]) -> tuple[float, float, float]:
-    sent_s: list[float] = truth["sent_s"]
-    true_span, span = sent_s[-1] - sent_s[0], record.chunk_s[-1] - record.chunk_s[0]
-    return record.chunk_s[0] - sent_s[0], record.chunk_s[-1] - sent_s[-1], span / true_span - 1
-
-
-def main() -> int:
-    """Serve until told to stop."""
-    parser = argparse.ArgumentParser(prog="python -m benchmark.measure.known_server", description=__doc__)
-    parser.add_argument("--port", type=int, default=0, help="default: any that is free")
-    parser.add_argument("--first-ms", type=float, default=100.0, help="to the first token (default 100)")
-    parser.add_argument("--step-ms", type=float, default=45.0, help="between chunks (default 45)")
-    parser.add_argument(
-        "--until-stdin-ends", action="store_true", help="stop with the process that started it"
-    )
-    options = parser.parse_args()
-    first_s, step_s = options.first_ms / 1000, options.step_ms / 1000
-    timetables = {arm: Timetable(sizes=sizes, first_s=first_s, step_s=step_s) for arm, sizes in SIZES.items()}
-    try:
-        asyncio.run(
-            _serve(KnownSchedule(timetables), options.port, until_stdin_ends=options.until_stdin_ends)
-        )
-    except KeyboardInterrupt:
-        return 130
-    return 0
-
-
-async def _serve(schedule: KnownSchedule, port: int, *, until_stdin_ends: bool) -> None:
-    runner = web.AppRunner(schedule.app(), access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port, backlog=1024).start()
-    print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)
-    ended = asyncio.StreamReader()
-    if until_stdin_ends:
-        protocol = asyncio.StreamReaderProtocol(ended)
-        await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
-    await ended.read()
-    await runner.cleanup()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    asyncio.run(_serve(float(sys.argv[1]) / 1000, float(sys.argv[2]) / 1000))

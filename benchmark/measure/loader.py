@@ -1,13 +1,8 @@
-"""How late the client's own event loop comes: what it adds to each time that it takes.
+"""Loading an arm with a block of requests: each is written down as it ends, and said to people.
 
-Where a run stands, for people: a line per block in a log, one moving line on a terminal.
-
-A server's own counters of what it generated and what became of drafts, read around a block.
-
-vLLM counts per engine and model since its start, so the difference over a block is the block's, as long as
-nobody else asks the server meanwhile. https://docs.vllm.ai/en/latest/usage/metrics.html
-
-Loading an arm with a block of requests, and writing down each of them as it ends.
+Around a block the server's own counters of tokens and drafts are read. vLLM counts per engine and model since its
+start, so the difference over a block is the block's, as long as nobody else asks the server meanwhile.
+https://docs.vllm.ai/en/latest/usage/metrics.html
 """
 
 from __future__ import annotations
@@ -17,10 +12,9 @@ import hashlib
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field, replace
-from time import monotonic
 from typing import TextIO
 
 import aiohttp
@@ -41,37 +35,27 @@ from benchmark.measure.schedule import Block, Pair
 from benchmark.measure.stream import Output, StreamFault
 from benchmark.plan import Plan
 
-_EVERY_S = 0.2
+OF_DRAFTS = (COUNTED_DRAFTS, COUNTED_DRAFTED, COUNTED_ACCEPTED)
+_COUNTED = (COUNTED_GENERATED, *OF_DRAFTS, COUNTED_PER_POSITION)
+_LINE = re.compile(r"^(?P<name>[^\s{]+)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
+_POSITION = re.compile(r'(?:^|,)\s*position="([0-9]{1,3})"')
+_TIMEOUT = aiohttp.ClientTimeout(total=5)
+_MOST_BYTES = 16 << 20
+"""Of a server's metrics."""
+_WATCH_S = 0.2
 """Seldom enough to cost nothing beside the requests themselves."""
-
-
-class LagWatch:
-    """Sets an alarm again and again until it is closed, and keeps by how much the worst one was late."""
-
-    def __init__(self) -> None:
-        self.worst_s = 0.0
-        self._loop = asyncio.get_running_loop()
-        self._set()
-
-    def close(self) -> None:
-        self._alarm.cancel()
-
-    def _set(self) -> None:
-        due_s = self._loop.time() + _EVERY_S
-        self._alarm = self._loop.call_at(due_s, self._ring, due_s)
-
-    def _ring(self, due_s: float) -> None:
-        self.worst_s = max(self.worst_s, self._loop.time() - due_s)
-        self._set()
-
-
+_STAGGER_S = 0.001
+"""Between the first requests of a block: opening many connections in one instant, a client would measure its
+own queue."""
+_DECIMALS = 6
+"""Times are written down to the microsecond."""
 _BACK = "\r\x1b[K"
 """Takes a terminal back to the start of an empty line."""
 
 
 @dataclass
-class _Standing:
-    """A block under way."""
+class _UnderWay:
+    """A block that is being loaded."""
 
     title: str
     began: float
@@ -79,11 +63,11 @@ class _Standing:
     failed: int = 0
 
     def __str__(self) -> str:
-        return f"{self.title}: {self.ok} ok, {self.failed} failed, {monotonic() - self.began:.1f} s"
+        return f"{self.title}: {self.ok} ok, {self.failed} failed, {time.monotonic() - self.began:.1f} s"
 
 
 class Progress:
-    """Writes to `stream`, standard error as a rule."""
+    """Where a run stands, for people: a line per block in a log, one moving line on a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -91,7 +75,7 @@ class Progress:
         self._blocks: int | None = 0
         self._rounds = False
         self._begun = 0
-        self._under_way: dict[tuple[str, str], _Standing] = {}
+        self._under_way: dict[tuple[str, str], _UnderWay] = {}
 
     def expect(self, blocks: int | None, *, rounds: bool = False) -> None:
         """Say how many blocks there will be, None for as many as fit, and whether rounds are worth naming."""
@@ -100,18 +84,22 @@ class Progress:
     def begin(self, block: Block) -> None:
         """A block starts."""
         self._begun += 1
-        self._under_way[block.arm, block.class_] = _Standing(self._title(block), monotonic())
+        count = f"[{self._begun}]" if self._blocks is None else f"[{self._begun}/{self._blocks}]"
+        round_ = f"round {block.round} " if self._rounds else ""
+        measured = f"{round_}{block.class_} {block.load} {block.arm}"
+        title = f"{count} {f'warm-up {block.arm}' if block.phase == 'warmup' else measured}"
+        self._under_way[block.arm, block.class_] = _UnderWay(title, time.monotonic())
 
     def count(self, block: Block, *, failed: bool) -> None:
         """One request of the block has ended."""
-        standing = self._under_way[block.arm, block.class_]
-        standing.failed += failed
-        standing.ok += not failed
+        under_way = self._under_way[block.arm, block.class_]
+        under_way.failed += failed
+        under_way.ok += not failed
         if self._moving:
             self._stream.write(_BACK + " | ".join(map(str, self._under_way.values())))
             self._stream.flush()
 
-    def end(self, block: Block, *, lag_s: float = 0.0) -> None:
+    def end(self, block: Block, *, lag_s: float) -> None:
         """The block has ended; the client's event loop was `lag_s` late at the worst."""
         self.tell(str(self._under_way.pop((block.arm, block.class_))))
         if lag_s > LATE_S and block.phase == "measured":
@@ -129,84 +117,6 @@ class Progress:
         """The same, as a warning."""
         self.tell(f"warning: {text}")
 
-    def _title(self, block: Block) -> str:
-        count = f"[{self._begun}]" if self._blocks is None else f"[{self._begun}/{self._blocks}]"
-        if block.phase == "warmup":
-            return f"{count} warm-up {block.arm}"
-        round_ = f"round {block.round} " if self._rounds else ""
-        return f"{count} {round_}{block.class_} {block.load} {block.arm}"
-
-
-OF_DRAFTS = (COUNTED_DRAFTS, COUNTED_DRAFTED, COUNTED_ACCEPTED)
-_NAMES = (COUNTED_GENERATED, *OF_DRAFTS, COUNTED_PER_POSITION)
-_LINE = re.compile(r"^(?P<name>[^\s{]+)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
-_POSITION = re.compile(r'(?:^|,)\s*position="([0-9]{1,3})"')
-_TIMEOUT = aiohttp.ClientTimeout(total=5)
-_MOST_BYTES = 16 << 20
-
-
-class CounterReader:
-    """Reads the counters of arms; one that has none is asked once. `report` gets a line where they cannot be read."""
-
-    def __init__(self, http: aiohttp.ClientSession, report: Callable[[str], None]) -> None:
-        self._http = http
-        self._report = report
-        self._without: set[str] = set()
-
-    async def read(self, base_url: str) -> dict[str, float] | None:
-        """The counters of the server at `base_url` (which ends in /v1), or None where it has none."""
-        if base_url in self._without:
-            return None
-        try:
-            async with self._http.get(
-                metrics_url(base_url), timeout=_TIMEOUT, allow_redirects=False
-            ) as response:
-                content = await read_at_most(response, _MOST_BYTES) if response.status == 200 else b""
-            text = content.decode(errors="replace")
-        except (aiohttp.ClientConnectionError, ConnectionError):
-            return None
-        except StreamFault as fault:
-            self._report(f"{metrics_url(base_url)}: {fault.name}: {fault}; its counters are left out")
-            text = ""
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
-            text = ""
-        found = counters_in(text)
-        if found is None:
-            self._without.add(base_url)
-        return found
-
-
-def metrics_url(base_url: str) -> str:
-    """Where vLLM shows its metrics: beside /v1, not below it."""
-    return base_url.removesuffix("/v1") + "/metrics"
-
-
-def counters_in(text: str) -> dict[str, float] | None:
-    """The counters in Prometheus' text format, summed over label sets; None without any."""
-    found: dict[str, float] = {}
-    for line in text.splitlines():
-        if not line.startswith(_NAMES) or (match := _LINE.match(line)) is None:
-            continue
-        name = match["name"]
-        if name == COUNTED_PER_POSITION and (position := _POSITION.search(match["labels"] or "")):
-            name = f"{name}/{position[1]}"
-        elif name not in (COUNTED_GENERATED, *OF_DRAFTS):
-            continue
-        try:
-            value = float(match["value"])
-        except ValueError:
-            continue
-        if value >= 0 and math.isfinite(value):
-            found[name] = found.get(name, 0.0) + value
-    return found or None
-
-
-_STAGGER_S = 0.001
-"""Between the first requests of a block: opening many connections in one instant, a client would measure its
-own queue."""
-_DECIMALS = 6
-"""Times are written down to the microsecond."""
-
 
 @dataclass
 class Standing:
@@ -219,6 +129,8 @@ class Standing:
     """How long it was loaded with measured requests."""
     rest_until: float = 0.0
     """On the monotonic clock: when it may be asked again after it refused."""
+    counts: bool = True
+    """Whether its server has counters, as far as is known."""
     warmup: list[RequestRecord] = field(default_factory=list)
     warmup_block: list[BlockRecord] = field(default_factory=list)
 
@@ -231,7 +143,6 @@ class Loader:
     run: str
     http: aiohttp.ClientSession
     book: Journal
-    counters: CounterReader
     progress: Progress
     standings: dict[str, Standing]
     """By arm."""
@@ -239,9 +150,7 @@ class Loader:
     async def carry_out(self, block: Block) -> None:
         """Load the block's arm until its pairs are used up. Raises StorageError."""
         self.progress.begin(block)
-        url = self.plan.arm(block.arm).url
-        measured = block.phase == "measured"
-        before = await self.counters.read(url)
+        before = await self._counters(block.arm)
         began_unix_s, began = time.time(), time.perf_counter()
         with closing(LagWatch()) as lag:
             await self._load(block)
@@ -257,27 +166,30 @@ class Loader:
             duration_s=round(took_s, _DECIMALS),
             client_lag_s=round(lag.worst_s, _DECIMALS),
             counters_before=before,
-            counters_after=await self.counters.read(url),
+            counters_after=await self._counters(block.arm),
         )
-        if measured:
+        standing = self.standings[block.arm]
+        if block.phase == "measured":
             self.book.append(record)
-            self.standings[block.arm].loaded_s += record.duration_s
+            standing.loaded_s += record.duration_s
         else:
-            self.standings[block.arm].warmup_block.append(record)
+            standing.warmup_block.append(record)
         self.progress.end(block, lag_s=lag.worst_s)
 
     async def _load(self, block: Block) -> None:
-        """Send the block's requests: so many at a time, or each when it is due."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                if block.load.concurrency is None:
-                    await self._arrivals(block, tasks)
-                    return
+        """Send the block's requests: so many at a time, or each when it is due, however many are still in flight."""
+        async with together() as tasks:
+            if block.load.concurrency is not None:
                 waiting = iter(block.pairs)
                 for index in range(min(block.load.concurrency, len(block.pairs))):
                     tasks.create_task(self._slot(block, waiting, index * _STAGGER_S))
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from group
+                return
+            now = asyncio.get_running_loop().time
+            began, due_s = now(), 0.0
+            for pair in block.pairs:
+                due_s += pair.gap_s or 0.0
+                await asyncio.sleep(began + due_s - now())
+                tasks.create_task(self._one(block, pair, scheduled_s=round(due_s, _DECIMALS)))
 
     async def _slot(self, block: Block, waiting: Iterator[Pair], delay_s: float) -> None:
         """One request after another. A server that refuses is left alone for a while: one that restarts is not
@@ -287,21 +199,11 @@ class Loader:
             await asyncio.sleep(self.standings[block.arm].rest_until - time.monotonic())
             await self._one(block, pair)
 
-    async def _arrivals(self, block: Block, tasks: asyncio.TaskGroup) -> None:
-        """Send each request when it is due, however many are still in flight."""
-        now = asyncio.get_running_loop().time
-        began = now()
-        due_s = 0.0
-        for pair in block.pairs:
-            due_s += pair.gap_s or 0.0
-            await asyncio.sleep(began + due_s - now())
-            tasks.create_task(self._one(block, pair, scheduled_s=round(due_s, _DECIMALS)))
-
     async def _one(self, block: Block, pair: Pair, scheduled_s: float | None = None) -> None:
         """Send one request and record it."""
         url = self.plan.arm(block.arm).url + request_path(pair)
         body = request_body(self.plan, pair)
-        record = RequestRecord(
+        asked = RequestRecord(
             run=self.run,
             arm=block.arm,
             class_=pair.class_,
@@ -318,8 +220,8 @@ class Loader:
             api="completions" if pair.prompt.messages is None else "chat",
         )
         result = await ask(self.http, url, body, max_tokens=self.plan.most_tokens(pair.prompt))
-        ended = completed(record, result)
-        self.book.append(ended)
+        record = completed(asked, result)
+        self.book.append(record)
         failed = isinstance(result, Failure)
         self.progress.count(block, failed=failed)
         standing = self.standings[block.arm]
@@ -327,16 +229,92 @@ class Loader:
             standing.ended += 1
             standing.failed += failed
         else:
-            standing.warmup.append(ended)
+            standing.warmup.append(record)
         if isinstance(result, Failure) and result.pause_s:
             standing.rest_until = time.monotonic() + result.pause_s
 
+    async def _counters(self, arm: str) -> dict[str, float] | None:
+        """What the arm's server counts; None where it cannot be reached, and for good where it has no counters."""
+        standing, url = self.standings[arm], metrics_url(self.plan.arm(arm).url)
+        if not standing.counts:
+            return None
+        content = b""
+        try:
+            async with self.http.get(url, timeout=_TIMEOUT, allow_redirects=False) as response:
+                if response.status == 200:
+                    content = await read_at_most(response, _MOST_BYTES)
+        except (aiohttp.ClientConnectionError, ConnectionError):
+            return None
+        except StreamFault as fault:
+            self.progress.warn(f"{url}: {fault.name}: {fault}; its counters are left out")
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+            pass
+        found = counters_in(content.decode(errors="replace"))
+        standing.counts = found is not None
+        return found
 
-def completed(record: RequestRecord, result: Output | Failure) -> RequestRecord:
-    """`record` with what came of it: numbers or a named error, never both."""
+
+@asynccontextmanager
+async def together() -> AsyncIterator[asyncio.TaskGroup]:
+    """Tasks of which the first failure ends all, raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            yield tasks
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from group
+
+
+class LagWatch:
+    """How late the client's own event loop is: what it adds to each time that it takes. Sets an alarm again and again
+    until it is closed, and keeps by how much the worst one was late."""
+
+    def __init__(self) -> None:
+        self.worst_s = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._set()
+
+    def close(self) -> None:
+        self._alarm.cancel()
+
+    def _set(self) -> None:
+        due_s = self._loop.time() + _WATCH_S
+        self._alarm = self._loop.call_at(due_s, self._ring, due_s)
+
+    def _ring(self, due_s: float) -> None:
+        self.worst_s = max(self.worst_s, self._loop.time() - due_s)
+        self._set()
+
+
+def completed(asked: RequestRecord, result: Output | Failure) -> RequestRecord:
+    """`asked` with what came of it: numbers or a named error, never both."""
     if isinstance(result, Failure):
-        return replace(record, error=result.name, message=result.message)
+        return replace(asked, error=result.name, message=result.message)
     chunk_s = tuple(round(at_s, _DECIMALS) for at_s in result.chunk_s)
     digest = hashlib.sha256(result.text.encode(errors="surrogatepass")).hexdigest()
     said = vars(result) | {"chunk_s": chunk_s}
-    return replace(record, **said, ttft_s=chunk_s[0], e2e_s=chunk_s[-1], text_sha256=digest)
+    return replace(asked, **said, ttft_s=chunk_s[0], e2e_s=chunk_s[-1], text_sha256=digest)
+
+
+def metrics_url(base_url: str) -> str:
+    """Where vLLM shows its metrics: beside /v1, not below it."""
+    return base_url.removesuffix("/v1") + "/metrics"
+
+
+def counters_in(text: str) -> dict[str, float] | None:
+    """The counters in Prometheus' text format, summed over label sets; None without any."""
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        if not line.startswith(_COUNTED) or (match := _LINE.match(line)) is None:
+            continue
+        name = match["name"]
+        if name == COUNTED_PER_POSITION and (position := _POSITION.search(match["labels"] or "")):
+            name = f"{name}/{position[1]}"
+        elif name not in (COUNTED_GENERATED, *OF_DRAFTS):
+            continue
+        try:
+            value = float(match["value"])
+        except ValueError:
+            continue
+        if value >= 0 and math.isfinite(value):
+            found[name] = found.get(name, 0.0) + value
+    return found or None

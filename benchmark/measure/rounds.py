@@ -1,8 +1,7 @@
 """A whole run: check the arms, warm them up, work through the rounds, write down every request.
 
 Started again on the same folder, it goes on where it stopped: what the journal holds is not asked again.
-
-Stopping in good order when told to: SIGINT from a keyboard, SIGTERM from a pod's end.
+It stops in good order when told to: SIGINT from a keyboard, SIGTERM from a pod's end.
 """
 
 from __future__ import annotations
@@ -11,21 +10,96 @@ import asyncio
 import platform
 import signal
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from benchmark import __version__
-from benchmark.errors import ErrorRateExceeded
+from benchmark.errors import ErrorRateExceeded, ResultsError
 from benchmark.measure import journal
-from benchmark.measure.client import Endpoint, endpoints, provenance, session
-from benchmark.measure.journal import Earlier, Journal, earlier, loading_s
-from benchmark.measure.loader import CounterReader, Loader, Progress, Standing
-from benchmark.measure.records import RunRecord
+from benchmark.measure.client import Endpoint, endpoints, session
+from benchmark.measure.journal import Journal, LeftOut
+from benchmark.measure.loader import Loader, Progress, Standing, together
+from benchmark.measure.records import BlockRecord, Provenance, RunRecord
 from benchmark.measure.schedule import Turn, blocks_in_round, measured_turns, warmup_turns
 from benchmark.plan import Plan
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass
+class Earlier:
+    """What a folder holds of a run that is started again, without its requests: what need not be asked once more."""
+
+    plan: Plan
+    sittings: list[RunRecord] = field(default_factory=list)
+    done: set[tuple[str, str]] = field(default_factory=set)
+    """Pair and arm of each recorded request."""
+    in_round: Counter[int] = field(default_factory=Counter)
+    """Measured requests by round."""
+    durations_s: list[float] = field(default_factory=list)
+    """Of the blocks."""
+    left_out: LeftOut = field(default_factory=LeftOut)
+    """Lines of the journal that cannot be used: their requests are made again."""
+
+    def unfinished(self, loaded_now_s: Callable[[], float] = lambda: 0.0) -> Iterator[int]:
+        """Rounds with something left to ask: of the plan's number, or as many as begin before its duration is over."""
+        plan = self.plan
+        before_s = plan.loading_s(self.durations_s)
+        for round_ in count(1):
+            if plan.duration_s is None:
+                due = round_ <= plan.rounds
+            else:
+                due = round_ in self.in_round or before_s + loaded_now_s() < plan.duration_s
+            if not due:
+                return
+            if self.in_round[round_] < plan.requests_per_round:
+                yield round_
+
+    def left_of(self, turn: Turn) -> Turn:
+        """The turn without what is recorded; nothing where all of it is."""
+        left = (
+            replace(block, pairs=tuple(pair for pair in block.pairs if (pair.id, block.arm) not in self.done))
+            for block in turn
+        )
+        return tuple(block for block in left if block.pairs)
+
+    def blocks(self) -> int | None:
+        """How many blocks there are to do, warm-up included; None where the time decides."""
+        plan = self.plan
+        if plan.duration_s is not None:
+            return None
+        warm = len(plan.arms) if plan.warmup else 0
+        if not self.done:
+            return warm + plan.rounds * blocks_in_round(plan)
+        turns = (self.left_of(turn) for r in range(1, plan.rounds + 1) for turn in measured_turns(plan, r))
+        return warm + sum(map(len, turns))
+
+
+def earlier(plan: Plan, out: Path) -> Earlier:
+    """What `out` holds. Raises ResultsError where it belongs to another plan."""
+    found = Earlier(plan)
+    if not journal.exists(out):
+        return found
+    for record in journal.records(out, found.left_out):
+        if isinstance(record, RunRecord):
+            found.sittings.append(record)
+        elif isinstance(record, BlockRecord):
+            found.durations_s.append(record.duration_s)
+        elif record.phase == "measured":
+            found.done.add((record.pair_id, record.arm))
+            found.in_round[record.round] += 1
+    # The plan itself is compared: an earlier version's hash held the prices too.
+    if not found.sittings or found.sittings[0].plan.sha256() != plan.sha256():
+        whose = found.sittings[0].run if found.sittings else "nobody"
+        raise ResultsError(
+            f"{out}: holds run {whose} of another plan or other options; choose another --out, or repeat the "
+            "command that began it"
+        )
+    return found
 
 
 async def run(
@@ -50,104 +124,43 @@ async def run(
             before = earlier(plan, out)  # with the lock: another run may have ended a moment ago
             if before.left_out.lines:
                 progress.warn(f"{before.left_out}; these requests are made again")
-            if not _anything_left(plan, before):
-                if before.repriced(plan):
-                    _reprice(plan, book, before.sittings)
+            if next(before.unfinished(), None) is None:
+                last = before.sittings[-1]
+                if last.plan.prices != plan.prices:  # changed after the last request
+                    now = round(time.time(), 3)
+                    book.append(replace(last, sitting=last.sitting + 1, started_unix_s=now, plan=plan))
                 return
-            sitting = _sitting(plan, found or await endpoints(http, plan), timeout_s, before)
-            book.append(sitting)
+            opening = _opening(before, found or await endpoints(http, plan), timeout_s)
+            book.append(opening)
             standings = {arm.name: Standing() for arm in plan.arms}
-            counters = CounterReader(http, progress.warn)
-            loader = Loader(plan, sitting.run, http, book, counters, progress, standings)
-            await _rest(loader, before, sitting.sitting, max_error_rate, after_warmup)
+            loader = Loader(plan, opening.run, http, book, progress, standings)
+            progress.expect(before.blocks(), rounds=plan.rounds > 1 or plan.duration_s is not None)
+            await _carry_out(loader, warmup_turns(plan, opening.sitting), max_error_rate)
+            after_warmup(loader)
+            for round_ in before.unfinished(lambda: plan.loading_s(s.loaded_s for s in standings.values())):
+                left = filter(None, map(before.left_of, measured_turns(plan, round_)))
+                await _carry_out(loader, left, max_error_rate)
 
 
-async def _rest(
-    loader: Loader,
-    before: Earlier,
-    sitting: int,
-    max_error_rate: float,
-    after_warmup: Callable[[Loader], None],
-) -> None:
-    """Warm up, then what is left of every round."""
-    plan = loader.plan
-    loader.progress.expect(_blocks(plan, before), rounds=plan.rounds > 1 or plan.duration_s is not None)
-    await _turns(loader, warmup_turns(plan, sitting), max_error_rate)
-    after_warmup(loader)
-    for round_ in _rounds(plan, before, loader.standings):
-        left = filter(None, map(before.left_of, measured_turns(plan, round_)))
-        await _turns(loader, left, max_error_rate)
+def _opening(before: Earlier, found: Mapping[str, Endpoint], timeout_s: float) -> RunRecord:
+    """The record that opens this sitting; `measured` only if no arm says of itself that its timings come from a model.
 
-
-def _reprice(plan: Plan, book: Journal, sittings: Sequence[RunRecord]) -> None:
-    """Write down prices that were changed after the last request."""
-    last = sittings[-1]
-    started = round(time.time(), 3)
-    book.append(replace(last, sitting=last.sitting + 1, started_unix_s=started, plan=plan))
-
-
-def _anything_left(plan: Plan, before: Earlier) -> bool:
-    if any(not before.finished(plan, round_) for round_ in before.in_round or (1,)):
-        return True
-    if plan.duration_s is None:
-        return not all(before.finished(plan, round_) for round_ in range(1, plan.rounds + 1))
-    return before.loaded_s(plan) < plan.duration_s
-
-
-def _blocks(plan: Plan, before: Earlier) -> int | None:
-    """How many blocks there are to do, warm-up included; None where the time decides."""
-    if plan.duration_s is not None:
-        return None
-    warm = len(plan.arms) if plan.warmup else 0
-    if not before.done:
-        return warm + plan.rounds * blocks_in_round(plan)
-    turns = (before.left_of(turn) for r in range(1, plan.rounds + 1) for turn in measured_turns(plan, r))
-    return warm + sum(map(len, turns))
-
-
-def _rounds(plan: Plan, before: Earlier, standings: Mapping[str, Standing]) -> Iterator[int]:
-    """Rounds to go through: the plan's number, or as many as begin before its duration is over."""
-    for round_ in count(1):
-        if plan.duration_s is None:
-            due = round_ <= plan.rounds
-        else:
-            now_s = loading_s(plan, (standing.loaded_s for standing in standings.values()))
-            due = before.begun(round_) or before.loaded_s(plan) + now_s < plan.duration_s
-        if not due:
-            return
-        if not before.finished(plan, round_):
-            yield round_
-
-
-async def _turns(loader: Loader, turns: Iterable[Turn], max_error_rate: float) -> None:
-    for turn in turns:
-        try:
-            async with asyncio.TaskGroup() as blocks:
-                for block in turn:
-                    blocks.create_task(loader.carry_out(block))
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from group
-        for arm, standing in loader.standings.items():
-            if standing.failed > max_error_rate * standing.ended:
-                raise ErrorRateExceeded(
-                    f"{arm}: {standing.failed} of {standing.ended} requests failed, more than --max-error-rate "
-                    f"{max_error_rate:g} of them; look at the errors above, then repeat the command to go on"
-                )
-
-
-def _sitting(plan: Plan, found: Mapping[str, Endpoint], timeout_s: float, before: Earlier) -> RunRecord:
-    """The record that opens this sitting. Raises ResultsError for mixed provenance."""
-    origin = provenance(found)
-    before.check_provenance(origin)
-    now = time.time()
+    Raises ResultsError where new requests would mix with others of another kind.
+    """
+    plan, first, now = before.plan, next(iter(before.sittings), None), time.time()
+    origin: Provenance = "emulated" if any(one.emulated for one in found.values()) else "measured"
+    if first is not None and first.provenance != origin:
+        raise ResultsError(
+            f"run {first.run}: its requests are {first.provenance}, the arms are now {origin}; choose another --out"
+        )
     identity = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}-{plan.sha256()[:8]}"
     return RunRecord(
-        run=before.sittings[0].run if before.sittings else identity,
+        run=first.run if first else identity,
         sitting=len(before.sittings) + 1,
         started_unix_s=round(now, 3),
         provenance=origin,
         plan=plan,
-        plan_sha256=before.sittings[0].plan_sha256 if before.sittings else plan.sha256(),
+        plan_sha256=first.plan_sha256 if first else plan.sha256(),
         owned_by={arm: endpoint.owner for arm, endpoint in found.items()},
         cautions=[text for endpoint in found.values() for text in endpoint.cautions] or None,
         made_up={arm: list(one.made_up) for arm, one in found.items() if one.made_up} or None,
@@ -157,7 +170,17 @@ def _sitting(plan: Plan, found: Mapping[str, Endpoint], timeout_s: float, before
     )
 
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+async def _carry_out(loader: Loader, turns: Iterable[Turn], max_error_rate: float) -> None:
+    for turn in turns:
+        async with together() as blocks:
+            for block in turn:
+                blocks.create_task(loader.carry_out(block))
+        for arm, standing in loader.standings.items():
+            if standing.failed > max_error_rate * standing.ended:
+                raise ErrorRateExceeded(
+                    f"{arm}: {standing.failed} of {standing.ended} requests failed, more than --max-error-rate "
+                    f"{max_error_rate:g} of them; look at the errors above, then repeat the command to go on"
+                )
 
 
 def run_until_signalled(work: Coroutine[Any, Any, None]) -> signal.Signals | None:

@@ -14,8 +14,9 @@ import pytest
 from benchmark.__main__ import main
 from benchmark.file_access import MOST_LINE_BYTES
 from benchmark.measure import journal
-from benchmark.measure.journal import FILE_NAME, earlier
+from benchmark.measure.journal import FILE_NAME
 from benchmark.measure.records import BlockRecord, RequestRecord, to_json
+from benchmark.measure.rounds import earlier
 from benchmark.show import page
 from benchmark.show.cloudwatch import publish
 from tests.benchmark.records import WALL, answered, raw_run, store

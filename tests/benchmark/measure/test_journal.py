@@ -103,7 +103,7 @@ def block(duration_s: float) -> BlockRecord:
 
 
 def of(raw: RawRun, *blocks: BlockRecord) -> tuple[int, bool]:
-    found = extent(raw.plan, RawRun(raw.sittings, raw.requests, blocks))
+    found = extent(RawRun(raw.sittings, raw.requests, blocks))
     return found.requests_planned, found.complete
 
 
