@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from benchmark.errors import ResultsError
 from benchmark.file_access import json_of, regular, text_of
@@ -54,102 +54,63 @@ def read(path: Path, *, run: str, arm: str, class_: str, concurrency: int | None
     `concurrency` is what it was loaded with where its configuration does not lie beside it.
     """
     path = path / EXPORT if path.is_dir() else path
-    about = _configuration(path)
-    load = about.load
-    if not load.get("concurrency") and not load.get("rate"):
-        load = {"concurrency": concurrency}
-    if not any(load.get(key) for key in ("concurrency", "rate")):
-        raise ResultsError(f"{path.parent / CONFIG}: tells no load; name it with --concurrency")
-    contents = about.contents
-    seen: Counter[tuple[str, str]] = Counter()
-    requests: list[RequestRecord] = []
-    known: dict[str, Any] = {}
-    for where, line in _lines(path):
-        try:
-            record = _request(line, run=run, arm=arm, class_=class_, load=load, contents=contents, seen=seen)
-        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-            raise ResultsError(
-                f"{where}: not a record of aiperf 0.13 ({error!r:.200}); give its {EXPORT}"
-            ) from error
-        requests.append(believed(record))
-        known[record.prompt_id] = contents.get(line["metadata"].get("conversation_id"))
-    if not requests:
-        raise ResultsError(f"{path}: holds no record; was aiperf run with --export-level records?")
-    return Export(
-        version=about.version,
-        model=about.model,
-        url=about.url,
-        **_load(load),
-        prompts=known,
-        requests=tuple(requests),
-    )
-
-
-class _Configuration(NamedTuple):
-    """What lies beside the records."""
-
-    version: str
-    model: str | None
-    url: str | None
-    load: Mapping[str, Any]
-    contents: Mapping[str, Any]
-
-
-def _configuration(path: Path) -> _Configuration:
-    """Raises ResultsError for files that aiperf did not write."""
-    whole = _beside(path, CONFIG)
+    beside, inputs = _beside(path, CONFIG), _beside(path, INPUTS)
     try:
-        config = whole.get("input_config", {})
-        phases = config.get("phases", ())
+        config = beside.get("input_config", {})
+        phases = (phase for phase in config.get("phases", ()) if phase.get("kind") == "profiling")
+        phase: Mapping[str, Any] = next(phases, {})
+        rate, in_flight = phase.get("rate") or None, phase.get("concurrency")
         url = without_credentials(next(iter(config.get("endpoint", {}).get("urls", ())), None))
-        return _Configuration(
-            version=one_line(str(whole.get("aiperf_version", "of unknown version")), 40),
-            model=next((item.get("name") for item in config.get("models", {}).get("items", ())), None),
-            url=None if url_problem(url) else url,
-            load=next((phase for phase in phases if phase.get("kind") == "profiling"), {}),
-            contents=_conversations(_beside(path, INPUTS)),
-        )
+        version = one_line(str(beside.get("aiperf_version", "of unknown version")), 40)
+        model = next((item.get("name") for item in config.get("models", {}).get("items", ())), None)
+        contents = _conversations(inputs)
     except (AttributeError, TypeError, ValueError) as error:
         raise ResultsError(
             f"{path.parent / CONFIG} or {INPUTS}: not what aiperf 0.13 writes ({error!r:.200}); "
             "bring the files of one run"
         ) from error
+    if not (in_flight := in_flight or (None if rate else concurrency)) and not rate:
+        raise ResultsError(f"{path.parent / CONFIG}: tells no load; name it with --concurrency")
+    # Arrivals at a rate are an open loop, also where aiperf bounds how many may be in flight.
+    load: dict[str, Any] = {"concurrency": None if rate else in_flight, "rate_per_s": rate}
+    about: dict[str, Any] = {"run": run, "arm": arm, "class_": class_, "nonce": "", **load}
+    seen: Counter[tuple[str, str]] = Counter()
+    requests: list[RequestRecord] = []
+    prompts: dict[str, Any] = {}
+    for where, line in _lines(path):
+        try:
+            content = contents.get(line["metadata"].get("conversation_id"))
+            record = RequestRecord(**about, **_place(line["metadata"], content, seen), **_outcome(line))
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise ResultsError(
+                f"{where}: not a record of aiperf 0.13 ({error!r:.200}); give its {EXPORT}"
+            ) from error
+        requests.append(believed(record))
+        prompts[record.prompt_id] = content
+    if not requests:
+        raise ResultsError(f"{path}: holds no record; was aiperf run with --export-level records?")
+    known = None if url_problem(url) else url
+    return Export(version=version, model=model, url=known, **load, prompts=prompts, requests=tuple(requests))
 
 
-def _request(
-    line: Mapping[str, Any],
-    *,
-    run: str,
-    arm: str,
-    class_: str,
-    load: Mapping[str, Any],
-    contents: Mapping[str, Any],
-    seen: Counter[tuple[str, str]],
-) -> RequestRecord:
-    metadata = line["metadata"]
-    content = contents.get(metadata.get("conversation_id"))
+def _place(metadata: Mapping[str, Any], content: Any, seen: Counter[tuple[str, str]]) -> dict[str, Any]:
+    """Which request it was. The same prompt has the same id in each export; aiperf's own are new in each run."""
     phase = "measured" if metadata["benchmark_phase"] == "profiling" else "warmup"
-    prompt = f"number-{metadata['session_num']}" if content is None else _identity(content)
+    prompt = f"number-{metadata['session_num']}"
+    if content is not None:
+        prompt = "p-" + hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
     seen[phase, prompt] += 1
-    given: dict[str, Any] = {
-        "run": run,
-        "arm": arm,
-        "class_": class_,
-        **_load(load),
+    return {
         "prompt_id": prompt,
-        "nonce": "",
         "pair_id": f"{'' if phase == 'measured' else 'warmup/'}{prompt}/{seen[phase, prompt]:04d}",
         "phase": phase,
         "started_unix_s": round(metadata["request_start_ns"] / 1e9, 3),
         "api": "chat" if content is None or isinstance(content, list) else "completions",
     }
-    return RequestRecord(**given, **(_failure(line["error"]) if line.get("error") else _numbers(line)))
 
 
-def _load(phase: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrivals at a rate are an open loop, also where aiperf bounds how many may be in flight."""
-    rate = phase.get("rate")
-    return {"concurrency": None if rate else phase.get("concurrency"), "rate_per_s": rate or None}
+def _outcome(line: Mapping[str, Any]) -> dict[str, Any]:
+    return _failure(line["error"]) if line.get("error") else _numbers(line)
 
 
 def _numbers(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,12 +164,8 @@ def _conversations(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {id_: content for id_, content in found.items() if content}
 
 
-def _identity(content: Any) -> str:
-    """The same prompt has the same one in each export; aiperf's own ids are new in each run."""
-    return "p-" + hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
-
-
 def _lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """aiperf writes records as they end; in the order in which they began, two runs meet the prompts alike."""
     try:
         with regular(path) as file:
             text = file.read().decode()
@@ -226,7 +183,6 @@ def _lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _started(line: Any) -> int:
-    """aiperf writes records as they end; in the order in which they began, two runs meet the prompts alike."""
     metadata = line.get("metadata", {}) if isinstance(line, dict) else {}
     started = metadata.get("request_start_ns", 0)
     return started if type(started) is int else 0

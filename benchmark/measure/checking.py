@@ -1,11 +1,7 @@
-"""Numbers that no answer can have: a record with such a number counts as failed, whoever wrote it down.
+"""Whether a line of the journal is used: whether it is one of its run, and whether its numbers can be true.
 
-An average over one impossible count is an impossible average, so the request joins the failures: recorded, counted,
-named, and left out of every figure.
-
-Whether a line of the journal is one of its run: whether the plan knows of what it names.
-
-An answer with impossible numbers is another matter: it was asked, and counts as failed (`benchmark.measure.checking`).
+A request with numbers that no answer can have was asked, and counts as failed, whoever wrote it down: recorded,
+counted, named, and left out of every figure, since an average over one impossible count is an impossible average.
 """
 
 from __future__ import annotations
@@ -18,17 +14,15 @@ from operator import gt
 from reprlib import repr as shown
 from typing import Any
 
-from benchmark.measure.records import MOST_ROUNDS, BlockRecord, Record, RequestRecord, RunRecord
+from benchmark.measure.records import MOST_ROUNDS, Record, RequestRecord, RunRecord
 from benchmark.measure.stream import MOST_TOKENS, ImplausibleCount, statistics_of
 from benchmark.plan import Load
 
-USAGE, TIMES = "implausible_usage", "implausible_times"
+_USAGE, _TIMES = "implausible_usage", "implausible_times"
 """Names of the errors; the client itself refuses the first at the socket."""
+_NUMBERS = "ttft_s e2e_s chunk_tokens stream_chunks prompt_tokens cached_tokens completion_tokens spec_stats"
 _NOTHING: dict[str, Any] = {
-    **dict.fromkeys(("ttft_s", "e2e_s", "chunk_tokens", "stream_chunks", "prompt_tokens", "cached_tokens")),
-    **dict.fromkeys(
-        ("completion_tokens", "finish_reason", "token_source", "spec_stats", "text_sha256", "text")
-    ),
+    **dict.fromkeys((*_NUMBERS.split(), "finish_reason", "token_source", "text_sha256", "text")),
     "chunk_s": (),
 }
 """What a failed request has instead of numbers."""
@@ -37,14 +31,54 @@ _LEAST_S = 5e-7
 """Times are written down to the microsecond: a shorter one is 0."""
 
 
+class Belonging:
+    """What the run that a journal begins with lets follow."""
+
+    def __init__(self, opening: RunRecord) -> None:
+        plan = opening.plan
+        self._opening, self._identity = opening, plan.sha256()
+        self._known = {"arm": {arm.name for arm in plan.arms}, "class_": set(plan.classes)}
+        self._loads = set(plan.loads)
+        self._rounds = plan.rounds if plan.duration_s is None else MOST_ROUNDS
+        self._limits = {prompt.id: plan.most_tokens(prompt) for prompt in plan.prompts}
+        self._most_tokens = max(self._limits.values())
+        self._seen: set[int] = set()
+
+    def checked(self, record: Record) -> Record:
+        """`record` as it is used. Raises ValueError where it is not of the run, or is there already."""
+        if isinstance(record, RequestRecord):
+            record = believed(record, self._limits.get(record.prompt_id, self._most_tokens))
+        if record.run != self._opening.run:
+            raise ValueError(f"run is {shown(record.run)}, the journal is of {self._opening.run}")
+        if isinstance(record, RunRecord):
+            if record.plan.sha256() != self._identity or record.provenance != self._opening.provenance:
+                raise ValueError("a sitting with another plan or provenance")
+            return record
+        for name, known in self._known.items():
+            if (value := getattr(record, name)) not in known:
+                raise ValueError(f"{name.rstrip('_')} is {shown(value)}, which the plan does not have")
+        if isinstance(record, RequestRecord) and record.phase == "warmup":
+            return record
+        load = Load(concurrency=record.concurrency, rate_per_s=record.rate_per_s)
+        if load not in self._loads:
+            raise ValueError(f"the load is {load}, which the plan does not have")
+        if record.round > self._rounds:
+            raise ValueError(f"round is {record.round}, of {self._rounds}")
+        if isinstance(record, RequestRecord):
+            if (identity := hash((record.arm, record.pair_id))) in self._seen:
+                raise ValueError(f"pair_id is {shown(record.pair_id)}, which the arm was asked already")
+            self._seen.add(identity)
+        return record
+
+
 def believed(record: RequestRecord, most_tokens: int = MOST_TOKENS) -> RequestRecord:
     """`record`, as a failure where its numbers cannot be true of an answer of `most_tokens` at most."""
     if record.error is not None:
         return record
     if found := _times(record):
-        return replace(record, **_NOTHING, error=TIMES, message=found)
+        return replace(record, **_NOTHING, error=_TIMES, message=found)
     if found := _counts(record, most_tokens):
-        return replace(record, **_NOTHING, error=USAGE, message=found)
+        return replace(record, **_NOTHING, error=_USAGE, message=found)
     return record
 
 
@@ -100,52 +134,3 @@ def _count(value: Any, most: int) -> bool:
 
 def _short(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else repr(value)[:40]
-
-
-class Belonging:
-    """What the run that a journal begins with lets follow."""
-
-    def __init__(self, opening: RunRecord) -> None:
-        plan = opening.plan
-        self._opening, self._identity = opening, plan.sha256()
-        self._arms = {arm.name for arm in plan.arms}
-        self._classes, self._loads = set(plan.classes), set(plan.loads)
-        self._rounds = plan.rounds if plan.duration_s is None else MOST_ROUNDS
-        self._limits = {prompt.id: plan.most_tokens(prompt) for prompt in plan.prompts}
-        self._most_tokens = max(self._limits.values())
-        self._seen: set[int] = set()
-
-    def checked(self, record: Record) -> Record:
-        """`record` as it is used. Raises ValueError where it is not of the run, or is there already."""
-        if isinstance(record, RequestRecord):
-            record = believed(record, self._limits.get(record.prompt_id, self._most_tokens))
-        if record.run != self._opening.run:
-            raise ValueError(f"run is {shown(record.run)}, the journal is of {self._opening.run}")
-        if isinstance(record, RunRecord):
-            if record.plan.sha256() != self._identity or record.provenance != self._opening.provenance:
-                raise ValueError("a sitting with another plan or provenance")
-            return record
-        for name, known in (("arm", self._arms), ("class_", self._classes)):
-            if getattr(record, name) not in known:
-                raise ValueError(
-                    f"{name.rstrip('_')} is {shown(getattr(record, name))}, which the plan does not have"
-                )
-        if isinstance(record, BlockRecord) or record.phase == "measured":
-            self._check_place(record)
-        if isinstance(record, RequestRecord) and record.phase == "measured":
-            identity = hash((record.arm, record.pair_id))
-            if identity in self._seen:
-                raise ValueError(f"pair_id is {shown(record.pair_id)}, which the arm was asked already")
-            self._seen.add(identity)
-        return record
-
-    def _check_place(self, record: RequestRecord | BlockRecord) -> None:
-        load = (
-            Load(concurrency=record.concurrency)
-            if record.rate_per_s is None
-            else Load(rate_per_s=record.rate_per_s)
-        )
-        if load not in self._loads:
-            raise ValueError(f"the load is {load}, which the plan does not have")
-        if record.round > self._rounds:
-            raise ValueError(f"round is {record.round}, of {self._rounds}")
