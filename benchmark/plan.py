@@ -76,11 +76,16 @@ def _shallow(value: Any) -> bool:
     return False
 
 
+def by_user(message: Mapping[str, Any]) -> bool:
+    """Whether the user wrote it, as plain text: the nonce goes in front of the last such message."""
+    return message.get("role") == "user" and isinstance(message.get("content"), str)
+
+
 def conversation(value: Any) -> bool:
-    """Messages, at least one of them the user's with text: the nonce goes in front of it."""
+    """Messages, at least one of them the user's with text."""
     if not (isinstance(value, (list, tuple)) and all(isinstance(m, dict) for m in value) and _shallow(value)):
         return False
-    return any(m.get("role") == "user" and isinstance(m.get("content"), str) for m in value)
+    return any(map(by_user, value))
 
 
 def _held_to(check: Callable[[Any], bool]) -> AfterValidator:

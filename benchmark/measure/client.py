@@ -1,10 +1,6 @@
-"""One streamed request over HTTP: an `Output`, or a `Failure` with a name. Nothing is retried.
+"""Asking one endpoint: what it serves, and a streamed request over HTTP, an `Output` or a `Failure` with a name.
 
-The clock is read as soon as a packet is there, before anything in it is parsed.
-
-The JSON that is sent for a pair: equal in each arm, byte for byte.
-
-Are the arms there? Asked once before any load, so that a wrong address costs a second and not a run.
+Nothing is retried. The clock is read as soon as a packet is there, before anything in it is parsed.
 """
 
 from __future__ import annotations
@@ -14,8 +10,8 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -25,7 +21,7 @@ from benchmark.errors import EndpointError, PlanError
 from benchmark.file_access import json_of
 from benchmark.measure.schedule import Pair
 from benchmark.measure.stream import MOST_TOKENS, Output, SseParser, StreamFault, StreamTally
-from benchmark.plan import Arm, Message, Plan
+from benchmark.plan import Arm, Plan, by_user
 
 _IDLE_CONNECTION_S = 2.0
 """Connections idle for longer are dropped: servers close theirs after some seconds (uvicorn after 5), and a
@@ -45,6 +41,9 @@ KEY_REMEDY = f"set {' or '.join(API_KEYS)} to the key of the arms"
 _PAUSE_S = 1.0
 """How long a server is left alone that takes no connection."""
 _LONGEST_PAUSE_S = 60.0
+_TIMEOUT = aiohttp.ClientTimeout(total=15)
+_MOST_LISTED, _MOST_NAMED, _MOST_OWNER, _MOST_SAID = 8 << 20, 10, 100, 100
+"""Of what an endpoint says about itself: bytes, models that are named, characters of an owner, texts."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +90,7 @@ async def ask(
         async with http.post(url, data=body, headers=_HEADERS, allow_redirects=False) as response:
             if response.status != 200:
                 return await _refusal(response)
-            if (reason := _not_a_stream(response)) is not None:
-                return reason
+            _refuse_other_than_stream(response)
             most = min(_MOST_BYTES + max_tokens * _BYTES_PER_TOKEN, _MOST_BYTES_EVER)
             await _read(response, tally, sent, most)
         return tally.output()
@@ -114,7 +112,8 @@ async def _read(response: aiohttp.ClientResponse, tally: StreamTally, sent: floa
         for event in parser.feed(packet) if packet else parser.close():
             tally.take(event, at_s)
         if not packet:
-            _refuse_html(beginning)
+            if beginning.lstrip().startswith(b"<"):  # no line of a stream begins like a page
+                raise StreamFault("html_page", f"answered a page: {beginning.decode(errors='replace')}")
             return
         beginning = beginning or packet[:_BEGINNING]
         received += len(packet)
@@ -137,14 +136,12 @@ async def read_at_most(response: aiohttp.ClientResponse, most: int) -> bytes:
     return bytes(found)
 
 
-def _not_a_stream(response: aiohttp.ClientResponse) -> Failure | None:
-    """Why an answer with status 200 is not read."""
+def _refuse_other_than_stream(response: aiohttp.ClientResponse) -> None:
+    """Raises StreamFault for an answer with status 200 that is not read."""
     _refuse_compressed(response)
-    type_ = response.content_type
-    if type_ in _STREAMS:
-        return None
-    name = "html_page" if type_ in ("text/html", "application/xhtml+xml") else "malformed"
-    return Failure(name, one_line(f"answered {type_} where an event stream was asked for"))
+    if (type_ := response.content_type) not in _STREAMS:
+        name = "html_page" if type_ in ("text/html", "application/xhtml+xml") else "malformed"
+        raise StreamFault(name, f"answered {type_} where an event stream was asked for")
 
 
 def _refuse_compressed(response: aiohttp.ClientResponse) -> None:
@@ -153,29 +150,16 @@ def _refuse_compressed(response: aiohttp.ClientResponse) -> None:
         raise StreamFault("malformed", f"the answer is compressed ({encoding}), which was not asked for")
 
 
-def _refuse_html(beginning: bytes) -> None:
-    """Raises StreamFault for a page that came as an event stream. No line of a stream begins like one."""
-    if beginning.lstrip().startswith(b"<"):
-        raise StreamFault("html_page", f"answered a page: {beginning.decode(errors='replace')}")
-
-
 async def _refusal(response: aiohttp.ClientResponse) -> Failure:
     """A status other than 200, with the beginning of what the server says about it."""
     said = (await response.content.read(2000)).decode("utf-8", errors="replace")
-    retry_after = response.headers.get("Retry-After")
-    wait = f" (Retry-After: {retry_after})" if retry_after else ""
-    message = f"{response.reason}{wait}: {said}"
+    retry_after = response.headers.get("Retry-After", "")
+    message = f"{response.reason}{f' (Retry-After: {retry_after})' if retry_after else ''}: {said}"
     if response.status in (401, 403):
         message = f"{KEY_REMEDY}; {message}"
-    return Failure(f"http_{response.status}", one_line(message), _asked_pause_s(retry_after))
-
-
-def _asked_pause_s(retry_after: str | None) -> float:
-    """Seconds out of a Retry-After header; one that gives a date instead asks for none here."""
-    asked = (retry_after or "").strip()
-    if not (asked.isascii() and asked.isdecimal()):
-        return 0.0
-    return min(float(asked), _LONGEST_PAUSE_S)
+    asked = retry_after.strip()  # seconds; a header that gives a date instead asks for no pause here
+    pause_s = min(float(asked), _LONGEST_PAUSE_S) if asked.isascii() and asked.isdecimal() else 0.0
+    return Failure(f"http_{response.status}", one_line(message), pause_s)
 
 
 def _broken(error: Exception, tally: StreamTally) -> Failure:
@@ -214,30 +198,13 @@ def request_body(plan: Plan, pair: Pair) -> bytes:
     }
     if plan.ignore_eos:
         content |= {"ignore_eos": True, "min_tokens": max_tokens}
-    if pair.prompt.messages is None:
+    if (messages := pair.prompt.messages) is None:
         content["prompt"] = f"[{pair.nonce}] {pair.prompt.prompt}"
     else:
-        content["messages"] = _with_nonce(pair.prompt.messages, pair.nonce)
+        last = max(index for index, message in enumerate(messages) if by_user(message))
+        marked = {**messages[last], "content": f"[{pair.nonce}] {messages[last]['content']}"}
+        content["messages"] = [*messages[:last], marked, *messages[last + 1 :]]
     return json.dumps({**content, **plan.extra_body}).encode()
-
-
-def _with_nonce(messages: Sequence[Message], nonce: str) -> list[Message]:
-    """The messages with the nonce in front of the last text of the user."""
-    last = max(i for i, m in enumerate(messages) if _by_user(m))
-    marked = {**messages[last], "content": f"[{nonce}] {messages[last]['content']}"}
-    return [*messages[:last], marked, *messages[last + 1 :]]
-
-
-def _by_user(message: Message) -> bool:
-    """Whether the user wrote it, as plain text."""
-    return message.get("role") == "user" and isinstance(message.get("content"), str)
-
-
-_TIMEOUT = aiohttp.ClientTimeout(total=15)
-_MOST_LISTED = 8 << 20
-_MOST_NAMED = 10
-_MOST_OWNER = 100
-_MOST_SAID = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,10 +235,10 @@ async def _endpoint(http: aiohttp.ClientSession, arm: Arm, model: str) -> Endpoi
         async with http.get(f"{arm.url}/models", timeout=_TIMEOUT, allow_redirects=False) as response:
             if response.status in (401, 403):
                 raise EndpointError(f"{where}: answered HTTP {response.status}; {KEY_REMEDY}")
-            if response.status != 200:
-                raise EndpointError(
-                    f"{where}: answered HTTP {response.status}{_location(response)}; {remedy}"
-                )
+            if response.status != 200:  # a redirect is not followed: requests to the arm would not be either
+                to = response.headers.get("Location")
+                answered = f"HTTP {response.status}{f' (to {one_line(to, 200)})' if to else ''}"
+                raise EndpointError(f"{where}: answered {answered}; {remedy}")
             content = await read_at_most(response, _MOST_LISTED)
     except StreamFault as fault:
         raise EndpointError(f"{where}: {one_line(f'{fault.name}: {fault}')}; {remedy}") from fault
@@ -296,16 +263,9 @@ def _about(entry: Mapping[str, Any]) -> Endpoint:
     metadata = entry.get("metadata")
     if not plain.emulated or not isinstance(metadata, dict):
         return plain
-    texts = {
-        name: tuple(one_line(str(text)) for text in found[:_MOST_SAID])
-        for name in ("cautions", "classes_without_acceptance")
-        if isinstance(found := metadata.get(name), list)
-    }
-    made_up = texts.get("classes_without_acceptance", ())
-    return Endpoint(owner=plain.owner, cautions=texts.get("cautions", ()), made_up=made_up)
+    cautions, made_up = (_texts(metadata.get(name)) for name in ("cautions", "classes_without_acceptance"))
+    return replace(plain, cautions=cautions, made_up=made_up)
 
 
-def _location(response: aiohttp.ClientResponse) -> str:
-    """Where a redirect leads. It is not followed: requests to the arm would not be either."""
-    to = response.headers.get("Location")
-    return f" (to {one_line(to, 200)})" if to else ""
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(one_line(str(text)) for text in value[:_MOST_SAID]) if isinstance(value, list) else ()

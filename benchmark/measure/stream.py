@@ -1,87 +1,31 @@
-"""What a server may say about tokens: counts that cannot be true are refused here, before anything is computed from them.
-
-What a streamed completion says: when output came, how many tokens each chunk held, what was written.
+"""What a streamed completion says: when output came, how many tokens each chunk held, what was written.
 
 How many tokens a chunk holds is taken from the server's cumulative usage where every chunk carries it;
 it is never guessed from the text, and a total that comes at the end is not spread over the chunks.
-
-Server-sent events out of a byte stream, as the HTML standard defines them.
-
-https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
-Only `data` matters here: comments and the fields `event`, `id` and `retry` are read over.
+Counts that cannot be true are refused here, before anything is computed from them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from benchmark.file_access import json_of
 
+TokenSource = Literal["usage-per-chunk", "final-usage", "chunks"]
+END = "[DONE]"
+_MOST_FINISH_REASON = 60
 MOST_TOKENS = 1 << 24
 """Of a prompt or an answer. No model takes as many."""
 _OVERSHOOT_TOKENS = 64
 """Drafts of the last step that the end of the answer cut off: they are accepted and not in the answer."""
 _MOST_ENTRIES = 1024
 _MOST_CHARS = 200
-
-
-class ImplausibleCount(ValueError):
-    """A count that cannot be true."""
-
-
-def tokens_in(said: Mapping[str, Any], key: str, *, most: int = MOST_TOKENS) -> int | None:
-    """The count of tokens under `key`, from 0 to `most`; None where there is none. Raises ImplausibleCount."""
-    value = said.get(key)
-    if value is None or (type(value) is int and 0 <= value <= most):
-        return value
-    raise ImplausibleCount(f"{key} is {_shown(value)}; must be a whole number from 0 to {most}")
-
-
-def statistics_of(said: Mapping[str, Any], *, most_tokens: int = MOST_TOKENS) -> dict[str, Any]:
-    """Statistics of speculation without what is nested or long. Raises ImplausibleCount."""
-    most = most_tokens + _OVERSHOOT_TOKENS
-    for key in ("num_spec_steps", "num_accepted_draft_tokens"):
-        tokens_in(said, key, most=most)
-    histogram = said.get("acceptance_histogram")
-    if histogram is not None and not _histogram(histogram, most):
-        raise ImplausibleCount(
-            f"acceptance_histogram is {_shown(histogram)}; must be a list of at most {_MOST_ENTRIES} counts"
-        )
-    return {key: value for key, value in said.items() if len(key) <= _MOST_CHARS and _plain(value)}
-
-
-def _histogram(value: Any, most: int) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) <= _MOST_ENTRIES
-        and all(type(n) is int and 0 <= n <= most for n in value)
-    )
-
-
-def _plain(value: Any) -> bool:
-    """Whether a value is one of JSON's simple ones, of usual size, or a list of counts."""
-    if isinstance(value, str):
-        return len(value) <= _MOST_CHARS
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, int):
-        return abs(value) < 1 << 63
-    return value is None or _histogram(value, MOST_TOKENS)
-
-
-def _shown(value: Any) -> str:
-    """A value in a message. Python refuses to write out the longest whole numbers."""
-    if isinstance(value, int) and abs(value) >= 1 << 63:
-        return f"a number of {value.bit_length()} bits"
-    return repr(value)[:40] if isinstance(value, (int, float, str)) else f"of type {type(value).__name__}"
-
-
-TokenSource = Literal["usage-per-chunk", "final-usage", "chunks"]
-END = "[DONE]"
-_MOST_FINISH_REASON = 60
+MOST_EVENT_BYTES = 2 << 20
+"""Of an event, or of a line that does not end. An event of one step has some hundred bytes."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class StreamFault(Exception):
@@ -90,6 +34,82 @@ class StreamFault(Exception):
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
         self.name = name
+
+
+class SseParser:
+    """Server-sent events out of a byte stream: packets in, in any cut; the data of each complete event out.
+
+    Lines are cut as bytes and decoded once complete, so a character split between packets stays whole. Comments and
+    the fields `event`, `id` and `retry` are read over.
+    https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
+    """
+
+    def __init__(self) -> None:
+        self._line = bytearray()
+        self._data: list[bytes] = []
+        self._held = 0
+        """Bytes of the event so far."""
+        self._after_cr = False
+        self._at_start = True
+
+    def feed(self, packet: bytes) -> list[str]:
+        """The data of the events that `packet` completes, in order. Raises StreamFault for one that is too long."""
+        if (whole := self._whole(packet)) is not None:
+            return whole
+        events: list[str] = []
+        if self._after_cr and packet.startswith(b"\n"):
+            packet = packet[1:]
+        if packet:
+            self._after_cr = packet.endswith(b"\r")
+        for piece in packet.splitlines(keepends=True):
+            self._line += piece
+            if len(self._line) + self._held > MOST_EVENT_BYTES:
+                raise StreamFault("too_large", f"an event has more than {MOST_EVENT_BYTES >> 20} MiB")
+            if piece.endswith((b"\n", b"\r")):
+                line = bytes(self._line).rstrip(b"\r\n")
+                self._line.clear()
+                self._take_line(line, events)
+        return events
+
+    def close(self) -> list[str]:
+        """The event that the end of the stream completes: servers forget the blank line after the last one.
+
+        A line that was cut short is dropped.
+        """
+        events: list[str] = []
+        self._dispatch(events)
+        return events
+
+    def _whole(self, packet: bytes) -> list[str] | None:
+        """The events of a packet of whole one-line events with nothing else in it, as nearly all are; or None.
+
+        It takes a third of the time of going line by line.
+        """
+        if self._line or self._data or not packet.startswith(b"data: ") or not packet.endswith(b"\n\n"):
+            return None
+        pieces = packet[6:-2].split(b"\n\ndata: ")
+        if packet.count(b"\n") != 2 * len(pieces) or b"\r" in packet:
+            return None
+        self._at_start = self._after_cr = False
+        return [piece.decode("utf-8", errors="replace") for piece in pieces]
+
+    def _take_line(self, line: bytes, events: list[str]) -> None:
+        if self._at_start:
+            self._at_start = False
+            line = line.removeprefix(_BYTE_ORDER_MARK)
+        if not line:
+            self._dispatch(events)
+            return
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            self._data.append(value.removeprefix(b" "))
+            self._held += len(line)
+
+    def _dispatch(self, events: list[str]) -> None:
+        if self._data:
+            events.append(b"\n".join(self._data).decode("utf-8", errors="replace"))
+            self._data.clear()
+            self._held = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,10 +195,9 @@ class StreamTally:
         """What the server says of tokens in this event. Raises StreamFault where that cannot be true."""
         said, metrics = event.get("usage"), event.get("metrics")
         try:
-            if isinstance(metrics, dict) and isinstance(metrics.get("speculative_decoding"), dict):
-                self._spec_stats = statistics_of(
-                    metrics["speculative_decoding"], most_tokens=self._max_tokens
-                )
+            drafts = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
+            if isinstance(drafts, dict):
+                self._spec_stats = statistics_of(drafts, most_tokens=self._max_tokens)
             if said is None:
                 return None
             if not isinstance(said, dict):
@@ -209,6 +228,7 @@ class StreamTally:
         if total is not None and total < max(most, 1):
             why = f"{total} tokens at the end, {most} before, {self._chars} characters"
             raise StreamFault("implausible_usage", f"the server's usage cannot be true: {why}")
+        text = "".join(chunk.text for chunk in self._chunks)
         return Output(
             chunk_s=tuple(chunk.at_s for chunk, _ in carrying),
             chunk_tokens=None if tokens is None else tuple(n for _, n in carrying),
@@ -219,7 +239,8 @@ class StreamTally:
             finish_reason=self._finish_reason,
             token_source="usage-per-chunk" if tokens else "chunks" if total is None else "final-usage",
             spec_stats=self._spec_stats,
-            text=_joined(chunk.text for chunk in self._chunks),
+            # JSON may cut a character outside the basic plane into two escapes.
+            text=text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"),
         )
 
     def _tokens_per_chunk(self) -> list[int] | None:
@@ -260,89 +281,56 @@ def _text(choice: dict[str, Any]) -> str:
     return reasoning + _string(delta.get("content"))
 
 
-def _joined(pieces: Iterable[str]) -> str:
-    """The pieces as one text. JSON may cut a character outside the basic plane into two escapes."""
-    return "".join(pieces).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
 def _string(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-MOST_EVENT_BYTES = 2 << 20
-"""Of an event, or of a line that does not end. An event of one step has some hundred bytes."""
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+class ImplausibleCount(ValueError):
+    """A count that cannot be true."""
 
 
-class SseParser:
-    """Incremental parser: packets in, in any cut; the data of each complete event out.
+def tokens_in(said: Mapping[str, Any], key: str, *, most: int = MOST_TOKENS) -> int | None:
+    """The count of tokens under `key`, from 0 to `most`; None where there is none. Raises ImplausibleCount."""
+    value = said.get(key)
+    if value is None or (type(value) is int and 0 <= value <= most):
+        return value
+    raise ImplausibleCount(f"{key} is {_shown(value)}; must be a whole number from 0 to {most}")
 
-    Lines are cut as bytes and decoded once complete, so a character split between packets stays whole.
-    """
 
-    def __init__(self) -> None:
-        self._line = bytearray()
-        self._data: list[bytes] = []
-        self._held = 0
-        """Bytes of the event so far."""
-        self._after_cr = False
-        self._at_start = True
+def statistics_of(said: Mapping[str, Any], *, most_tokens: int = MOST_TOKENS) -> dict[str, Any]:
+    """Statistics of speculation without what is nested or long. Raises ImplausibleCount."""
+    most = most_tokens + _OVERSHOOT_TOKENS
+    for key in ("num_spec_steps", "num_accepted_draft_tokens"):
+        tokens_in(said, key, most=most)
+    histogram = said.get("acceptance_histogram")
+    if histogram is not None and not _histogram(histogram, most):
+        raise ImplausibleCount(
+            f"acceptance_histogram is {_shown(histogram)}; must be a list of at most {_MOST_ENTRIES} counts"
+        )
+    return {key: value for key, value in said.items() if len(key) <= _MOST_CHARS and _plain(value)}
 
-    def feed(self, packet: bytes) -> list[str]:
-        """The data of the events that `packet` completes, in order. Raises StreamFault for one that is too long."""
-        if (whole := self._whole(packet)) is not None:
-            return whole
-        events: list[str] = []
-        if self._after_cr and packet.startswith(b"\n"):
-            packet = packet[1:]
-        if packet:
-            self._after_cr = packet.endswith(b"\r")
-        for piece in packet.splitlines(keepends=True):
-            self._line += piece
-            if len(self._line) + self._held > MOST_EVENT_BYTES:
-                raise StreamFault("too_large", f"an event has more than {MOST_EVENT_BYTES >> 20} MiB")
-            if piece.endswith((b"\n", b"\r")):
-                line = bytes(self._line).rstrip(b"\r\n")
-                self._line.clear()
-                self._take_line(line, events)
-        return events
 
-    def close(self) -> list[str]:
-        """The event that the end of the stream completes: servers forget the blank line after the last one.
+def _histogram(value: Any, most: int) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) <= _MOST_ENTRIES
+        and all(type(n) is int and 0 <= n <= most for n in value)
+    )
 
-        A line that was cut short is dropped.
-        """
-        events: list[str] = []
-        self._dispatch(events)
-        return events
 
-    def _whole(self, packet: bytes) -> list[str] | None:
-        """The events of a packet of whole one-line events with nothing else in it, as nearly all are; or None.
+def _plain(value: Any) -> bool:
+    """Whether a value is one of JSON's simple ones, of usual size, or a list of counts."""
+    if isinstance(value, str):
+        return len(value) <= _MOST_CHARS
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, int):
+        return abs(value) < 1 << 63
+    return value is None or _histogram(value, MOST_TOKENS)
 
-        It takes a third of the time of going line by line.
-        """
-        if self._line or self._data or not packet.startswith(b"data: ") or not packet.endswith(b"\n\n"):
-            return None
-        pieces = packet[6:-2].split(b"\n\ndata: ")
-        if packet.count(b"\n") != 2 * len(pieces) or b"\r" in packet:
-            return None
-        self._at_start = self._after_cr = False
-        return [piece.decode("utf-8", errors="replace") for piece in pieces]
 
-    def _take_line(self, line: bytes, events: list[str]) -> None:
-        if self._at_start:
-            self._at_start = False
-            line = line.removeprefix(_BYTE_ORDER_MARK)
-        if not line:
-            self._dispatch(events)
-            return
-        field, _, value = line.partition(b":")
-        if field == b"data":
-            self._data.append(value.removeprefix(b" "))
-            self._held += len(line)
-
-    def _dispatch(self, events: list[str]) -> None:
-        if self._data:
-            events.append(b"\n".join(self._data).decode("utf-8", errors="replace"))
-            self._data.clear()
-            self._held = 0
+def _shown(value: Any) -> str:
+    """A value in a message. Python refuses to write out the longest whole numbers."""
+    if isinstance(value, int) and abs(value) >= 1 << 63:
+        return f"a number of {value.bit_length()} bits"
+    return repr(value)[:40] if isinstance(value, (int, float, str)) else f"of type {type(value).__name__}"
