@@ -28,7 +28,7 @@ from experiment.finding import Refusal
 from experiment.naming import metrics_namespace
 from lab.aws import moto_server, printing, rehearsal
 from lab.emulator.timings import cautions
-from lab.rendered import Container, containers, mounted_plan, rendered
+from lab.rendered import Container, containers, mounted_plan, rendered, write_plan
 
 START_TIMEOUT_S = 60
 _POLL_S = 0.05
@@ -156,8 +156,7 @@ def _measure(
     shortening: Shortening,
 ) -> None:
     """Load both arms with the benchmark that the pod runs and the plan that the pod mounts."""
-    plan = out / "plan.json"
-    plan.write_text(json.dumps(mounted_plan(files), indent=1), encoding="utf-8")
+    plan = write_plan(mounted_plan(files), out)
     with endpoints(containers(files), plan=plan, folder=folder, cautions=said) as urls:
         for arm, url in urls.items():
             print(f"    {arm}: {url}", file=sys.stderr)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmark.plan import Plan, from_dict
 from cdk8s_charts.manifests import ManifestFile, read
 from experiment import Experiment
 from experiment.finding import Misuse, Refusal
@@ -65,13 +66,19 @@ def containers(files: Sequence[ManifestFile]) -> dict[str, Container]:
     }
 
 
-def mounted_plan(files: Sequence[ManifestFile]) -> dict[str, Any]:
+def mounted_plan(files: Sequence[ManifestFile]) -> Plan:
     """The plan that the benchmark pod mounts, out of the rendered ConfigMap."""
     (text,) = (
         item["data"][PLAN_FILE] for item in _of_kind(files, "ConfigMap") if PLAN_FILE in item.get("data", {})
     )
-    plan: dict[str, Any] = json.loads(text)
-    return plan
+    return from_dict(json.loads(text))
+
+
+def write_plan(plan: Plan, folder: Path) -> Path:
+    """The file from which `benchmark run` reads it."""
+    path = folder / PLAN_FILE
+    path.write_text(json.dumps(plan.to_dict(exclude_unset=True), indent=1), encoding="utf-8")
+    return path
 
 
 def _of_kind(files: Sequence[ManifestFile], kind: str) -> Iterator[dict[str, Any]]:

@@ -1,8 +1,4 @@
-"""One request's answer as an HTTP response: a stream with one event an engine step, or one JSON object
-at the end.
-
-The HTTP face: vLLM's OpenAI endpoints over an `Engine`, every response marked as emulated.
-"""
+"""The HTTP face: vLLM's OpenAI endpoints over an `Engine`, every response marked as emulated."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from uuid import uuid4
 
 from aiohttp import web
@@ -24,7 +21,6 @@ from lab.emulator.openai_api import (
     Generation,
     Payload,
     RequestError,
-    error_payload,
     event,
     parse_generation,
     usage,
@@ -32,48 +28,6 @@ from lab.emulator.openai_api import (
 from lab.emulator.served_arm import ServedArm
 from lab.emulator.texts import PromptClasses
 from lab.emulator.timings import StepCosts
-
-
-def _dialect(generation: Generation, *, chat: bool) -> Dialect:
-    return Dialect(
-        chat=chat,
-        id=f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}",
-        model=generation.model,
-        created=int(time.time()),
-    )
-
-
-async def whole_answer(generation: Generation, outputs: AsyncIterator[Output], *, chat: bool) -> web.Response:
-    """Wait for the last token, then answer."""
-    collected = [output async for output in outputs]
-    text = "".join(output.text for output in collected)
-    payload = _dialect(generation, chat=chat).whole(text, collected[-1].finish_reason or "")
-    payload["usage"] = usage(generation.prompt_tokens, sum(output.tokens for output in collected))
-    return web.json_response(payload)
-
-
-async def streamed_answer(
-    request: web.Request, generation: Generation, outputs: AsyncIterator[Output], *, chat: bool
-) -> web.StreamResponse:
-    """Send every step's tokens as they come; as in vLLM, chat's role chunk comes with the first token."""
-    response = web.StreamResponse(headers={"Content-Type": f"{EVENT_STREAM}; charset=utf-8"})
-    await response.prepare(request)
-    dialect = _dialect(generation, chat=chat)
-    sent = 0
-    async for output in outputs:
-        payloads = [*dialect.opening()] if output.first else []
-        counts = [sent] * len(payloads) + [sent + output.tokens]
-        payloads.append(dialect.chunk(output.text, output.finish_reason))
-        sent += output.tokens
-        for payload, count in zip(payloads, counts, strict=True):
-            if generation.continuous_usage:
-                payload["usage"] = usage(generation.prompt_tokens, count)
-            await response.write(event(payload))
-    if generation.include_usage:
-        await response.write(event({**dialect.closing(), "usage": usage(generation.prompt_tokens, sent)}))
-    await response.write(DONE)
-    return response
-
 
 MARK = {"X-Emulated": "trn2"}
 VERSION = "0.9.1+emulated"
@@ -98,8 +52,8 @@ class Endpoint:
 
     def application(self) -> web.Application:
         application = web.Application(middlewares=[_errors_as_json], client_max_size=MAX_BODY_BYTES)
-        application.router.add_post("/v1/chat/completions", self._chat)
-        application.router.add_post("/v1/completions", self._completions)
+        application.router.add_post("/v1/chat/completions", partial(self._answer, chat=True))
+        application.router.add_post("/v1/completions", partial(self._answer, chat=False))
         application.router.add_get("/v1/models", self._models)
         application.router.add_get("/health", self._health)
         application.router.add_get("/version", self._version)
@@ -149,25 +103,47 @@ class Endpoint:
         page = self._meters.page(self._engine.load)
         return web.Response(body=page.encode(), headers={"Content-Type": CONTENT_TYPE})
 
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, chat=True)
-
-    async def _completions(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, chat=False)
-
     async def _answer(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
-        generation = parse_generation(await _json_body(request), self._arm, chat=chat)
+        try:
+            body = json.loads(await request.read())
+        except ValueError as error:
+            raise RequestError(f"body: no JSON ({error})") from None
+        generation = parse_generation(body, self._arm, chat=chat)
+        id_ = f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}"
+        dialect = Dialect(chat=chat, id=id_, model=generation.model, created=int(time.time()))
         async with aclosing(self._engine.generate(generation)) as outputs:
             if generation.stream:
-                return await streamed_answer(request, generation, outputs, chat=chat)
-            return await whole_answer(generation, outputs, chat=chat)
+                return await _streamed(request, generation, outputs, dialect)
+            return await _whole(generation, outputs, dialect)
 
 
-async def _json_body(request: web.Request) -> object:
-    try:
-        return json.loads(await request.read())
-    except ValueError as error:
-        raise RequestError(f"body: no JSON ({error})") from None
+async def _whole(generation: Generation, outputs: AsyncIterator[Output], dialect: Dialect) -> web.Response:
+    """Wait for the last token, then answer."""
+    collected = [output async for output in outputs]
+    payload = dialect.whole("".join(output.text for output in collected), collected[-1].finish_reason or "")
+    payload["usage"] = usage(generation.prompt_tokens, sum(output.tokens for output in collected))
+    return web.json_response(payload)
+
+
+async def _streamed(
+    request: web.Request, generation: Generation, outputs: AsyncIterator[Output], dialect: Dialect
+) -> web.StreamResponse:
+    """Send every step's tokens as they come; as in vLLM, chat's role chunk comes with the first token."""
+    response = web.StreamResponse(headers={"Content-Type": f"{EVENT_STREAM}; charset=utf-8"})
+    await response.prepare(request)
+    sent = 0
+    async for output in outputs:
+        payloads = [(payload, sent) for payload in (dialect.opening() if output.first else ())]
+        sent += output.tokens
+        payloads.append((dialect.chunk(output.text, output.finish_reason), sent))
+        for payload, count in payloads:
+            if generation.continuous_usage:
+                payload["usage"] = usage(generation.prompt_tokens, count)
+            await response.write(event(payload))
+    if generation.include_usage:
+        await response.write(event({**dialect.closing(), "usage": usage(generation.prompt_tokens, sent)}))
+    await response.write(DONE)
+    return response
 
 
 async def _mark(_: web.Request, response: web.StreamResponse) -> None:
@@ -180,6 +156,6 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
     try:
         return await handler(request)
     except RequestError as error:
-        return web.json_response(error_payload(error), status=error.status)
+        return web.json_response(error.payload, status=error.status)
     except web.HTTPException as error:
         return web.json_response({"detail": error.reason}, status=error.status)

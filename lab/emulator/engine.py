@@ -1,11 +1,7 @@
-"""The continuous batch of one arm, without a clock: who waits, who runs, what the next step is and what
-it yields.
+"""One arm's engine: a continuous batch without a clock, and the loop that advances it in real time.
 
-The step loop: a batch advanced in real time by one asyncio task.
-
-The schedule is absolute. A step ends when the one before it was planned to end plus its own cost, so a late
-wake-up is not carried on to the steps after it; a machine that stalls delivers the overdue steps at once
-and is back in time.
+The schedule is absolute. A step ends when the one before it was planned to end plus its own cost, so a late wake-up is
+not carried on to the steps after it; a machine that stalls delivers the overdue steps at once and is back in time.
 """
 
 from __future__ import annotations
@@ -13,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lab.emulator.meters import Load, Meters
 from lab.emulator.openai_api import Generation
@@ -35,6 +31,9 @@ class Sequence:
     """On the engine's clock."""
     emitted: int = 0
     """Tokens that the client has been sent."""
+    last_output_s: float = 0.0
+    outbox: asyncio.Queue[Output] = field(default_factory=asyncio.Queue)
+    """What the client has not been sent yet."""
 
     @property
     def finished(self) -> bool:
@@ -110,8 +109,7 @@ class Batch:
         return None
 
     def complete(self, step: Step) -> list[Output]:
-        """End a step: tokens for every member that was not dropped meanwhile; finished ones leave their
-        slot."""
+        """End a step: tokens for every member that was not dropped meanwhile; finished ones leave their slot."""
         outputs = [self._advance(sequence, step) for sequence in step.members if sequence in self.running]
         self.running = [sequence for sequence in self.running if not sequence.finished]
         return outputs
@@ -138,8 +136,6 @@ class Engine:
         self._classes = classes
         self._meters = meters
         self._batch = Batch(slots=arm.max_num_seqs, speculative_tokens=arm.speculative_tokens, costs=costs)
-        self._outboxes: dict[Sequence, asyncio.Queue[Output]] = {}
-        self._last_output_s: dict[Sequence, float] = {}
         self._work = asyncio.Event()
 
     @property
@@ -155,20 +151,16 @@ class Engine:
     async def generate(self, generation: Generation) -> AsyncGenerator[Output]:
         """The outputs of one request, one an engine step; closing the iterator early frees the slot."""
         sequence = self._sequence(generation)
-        outbox: asyncio.Queue[Output] = asyncio.Queue()
-        self._outboxes[sequence] = outbox
         self._batch.submit(sequence)
         self._work.set()
         try:
             while True:
-                output = await outbox.get()
+                output = await sequence.outbox.get()
                 yield output
                 if output.finish_reason:
                     return
         finally:
             self._batch.drop(sequence)
-            self._last_output_s.pop(sequence, None)
-            del self._outboxes[sequence]
 
     async def run(self) -> None:
         """Advance the batch until cancelled."""
@@ -184,7 +176,7 @@ class Engine:
             await asyncio.sleep(max(0.0, planned_end - loop.time()))
             for output in self._batch.complete(step):
                 self._measure(output, loop.time())
-                self._outboxes[output.sequence].put_nowait(output)
+                output.sequence.outbox.put_nowait(output)
 
     def _sequence(self, generation: Generation) -> Sequence:
         prompt_class = self._classes.of(generation.task)
@@ -208,7 +200,7 @@ class Engine:
         if output.first:
             self._meters.first_token(sequence.prompt_tokens, now - sequence.arrival_s)
         else:
-            self._meters.step(now - self._last_output_s[sequence])
-        self._last_output_s[sequence] = now
+            self._meters.step(now - sequence.last_output_s)
+        sequence.last_output_s = now
         if output.finish_reason:
             self._meters.finished(output.finish_reason, now - sequence.arrival_s)

@@ -1,17 +1,17 @@
 """The Prometheus page: the metric names that the catalogue gives a runtime, and no others.
 
-The V0 engine of the 0.9.1 image has no `vllm:spec_decode_*` samples: on Neuron drafts are accepted inside the compiled graph, and the server
-never learns how many. As in that engine, `time_per_output_token_seconds` is observed once a step and
-sequence, so under speculation it is the time of a step, not of a token; and `generation_tokens_total` advances by one
-a step and sequence, and by one at the end of a prefill, however many tokens the step yields (`LLMEngine._get_stats`,
-read in https://github.com/aws-neuron/upstreaming-to-vllm at dd417b3). Speculation of other engines, which count tokens
-there, is not emulated.
+The V0 engine of the 0.9.1 image has no `vllm:spec_decode_*` samples: on Neuron drafts are accepted inside the compiled
+graph, and the server never learns how many. As in that engine, `time_per_output_token_seconds` is observed once a step
+and sequence, so under speculation it is the time of a step, not of a token; and `generation_tokens_total` advances by
+one a step and sequence, and by one at the end of a prefill, however many tokens the step yields
+(`LLMEngine._get_stats`, read in https://github.com/aws-neuron/upstreaming-to-vllm at dd417b3). Speculation of other
+engines, which count tokens there, is not emulated.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from experiment.catalogue.runtimes import NXDI_VLLM_0_9_1
@@ -58,10 +58,9 @@ class Histogram:
 class Meters:
     """What an engine counts, and the page that shows it."""
 
-    def __init__(self, model: str, names: Iterable[str] = NXDI_VLLM_0_9_1.metrics) -> None:
+    def __init__(self, model: str) -> None:
         escaped = model.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
         self._labels = f'model_name="{escaped}"'
-        self._names = tuple(names)
         self._counters: Counter[str] = Counter()
         self._success: Counter[str] = Counter()
         self._histograms = {
@@ -86,7 +85,7 @@ class Meters:
 
     def page(self, load: Load) -> str:
         """The text format of Prometheus, 0.0.4."""
-        return "".join(f"{line}\n" for name in self._names for line in self._family(name, load))
+        return "".join(f"{line}\n" for name in NXDI_VLLM_0_9_1.metrics for line in self._family(name, load))
 
     def _family(self, name: str, load: Load) -> Iterator[str]:
         gauges = {

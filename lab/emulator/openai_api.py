@@ -1,24 +1,36 @@
-"""A request body as vLLM's two generating endpoints take it, checked and reduced to what the emulator acts
-on.
+"""vLLM's OpenAI server (0.9 line) in JSON: a request's body, checked and reduced to what the emulator acts on; and what is
+sent, as chunks of a stream, whole answers or errors.
 
 Unknown fields are passed over, and so are sampling parameters: the emulated arms decode greedily.
-
-The JSON that vLLM's OpenAI server (0.9 line) sends: chunks of a stream, whole answers, errors.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+)
 
 from lab.emulator.served_arm import ServedArm
 from lab.emulator.texts import last_user_text, message_text, prompt_tokens
 
 COMPLETION_DEFAULT_MAX_TOKENS = 16
-"""What /v1/completions generates when the request does not say (OpenAI's API); chat fills the context
-instead."""
+"""What /v1/completions generates when the request does not say (OpenAI's API); chat fills the context instead."""
+EVENT_STREAM = "text/event-stream"
+DONE = b"data: [DONE]\n\n"
+
+Payload = dict[str, Any]
+_Text = Annotated[str, Field(min_length=1)]
 
 
 class RequestError(Exception):
@@ -27,9 +39,13 @@ class RequestError(Exception):
     def __init__(self, message: str, *, status: int = 400, kind: str = "BadRequestError") -> None:
         super().__init__(message)
         self.status = status
-        """HTTP status, repeated as `code` in the error object."""
-        self.kind = kind
-        """`type` in the error object."""
+        self.payload: Payload = {
+            "object": "error",
+            "message": message,
+            "type": kind,
+            "param": None,
+            "code": status,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,129 +68,107 @@ class Generation:
     """Usage on every chunk; vLLM gives it only together with `include_usage`."""
 
 
-def parse_generation(body: object, arm: ServedArm, *, chat: bool) -> Generation:
+class _StreamOptions(BaseModel):
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+
+class _Message(BaseModel):
+    role: str
+    content: Any = None
+
+
+class _Body(BaseModel):
+    """What both endpoints take; null counts as absent, as in vLLM."""
+
+    model_config = ConfigDict(strict=True)
+
+    model: str | None = None
+    max_tokens: PositiveInt | None = None
+    temperature: NonNegativeFloat | None = None
+    n: Literal[1] | None = None
+    stop: tuple[_Text, ...] | None = Field(None, strict=False)
+    ignore_eos: bool | None = None
+    seed: Any = None
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, stop: Any) -> Any:
+        return ([stop] if stop else None) if isinstance(stop, str) else stop
+
+
+class _Chat(_Body):
+    messages: Annotated[tuple[_Message, ...], Field(strict=False, min_length=1)]
+    max_completion_tokens: PositiveInt | None = None
+
+
+class _Completion(_Body):
+    """The emulator takes neither token ids nor several prompts."""
+
+    prompt: _Text
+
+    @field_validator("prompt", mode="before")
+    @classmethod
+    def _of_one(cls, prompt: Any) -> Any:
+        return prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else prompt
+
+
+def parse_generation(content: object, arm: ServedArm, *, chat: bool) -> Generation:
     """Check a decoded JSON body; `RequestError` carries vLLM's status and error type."""
-    if not isinstance(body, Mapping):
-        raise RequestError(f"body: {type(body).__name__} instead of a JSON object")
-    prompt, task = _chat_texts(body) if chat else _completion_texts(body)
-    _check_sampling(body)
-    stream = _typed(body, "stream", bool, default=False)
-    include_usage, continuous_usage = _usage_options(body, stream=stream)
-    length = prompt_tokens(prompt)
-    seed = body.get("seed")
-    return Generation(
-        model=_model(body, arm),
-        prompt=prompt,
-        task=task,
-        prompt_tokens=length,
-        max_tokens=_max_tokens(body, arm, prompt_length=length, chat=chat),
-        stop=_stop(body),
-        ignore_eos=_typed(body, "ignore_eos", bool, default=False),
-        seed=seed if type(seed) is int else None,
-        stream=stream,
-        include_usage=include_usage,
-        continuous_usage=continuous_usage,
-    )
-
-
-def _typed(body: Mapping[str, Any], name: str, kind: type, *, default: Any) -> Any:
-    """A field of the body; null counts as absent, as in vLLM, and a bool is no number."""
-    value = body.get(name)
-    if value is None:
-        return default
-    if type(value) is not kind:
-        raise RequestError(f"{name}: {value!r} where {kind.__name__} is expected")
-    return value
-
-
-def _model(body: Mapping[str, Any], arm: ServedArm) -> str:
-    model: str = _typed(body, "model", str, default=arm.served_names[0])
+    if not isinstance(content, Mapping):
+        raise RequestError(f"body: {type(content).__name__} instead of a JSON object")
+    try:
+        body = (_Chat if chat else _Completion).model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        raise RequestError(f"{name}: {content.get(name)!r}; {first['msg']}") from None
+    if body.stream_options and not body.stream:
+        raise RequestError("stream_options: allowed only together with stream=true")
+    model = arm.served_names[0] if body.model is None else body.model
     if model not in arm.served_names:
         raise RequestError(f"The model `{model}` does not exist.", status=404, kind="NotFoundError")
-    return model
-
-
-def _chat_texts(body: Mapping[str, Any]) -> tuple[str, str]:
-    messages = body.get("messages")
-    well_formed = isinstance(messages, list) and all(
-        isinstance(message, Mapping) and isinstance(message.get("role"), str) for message in messages
+    if isinstance(body, _Chat):
+        messages = [message.model_dump() for message in body.messages]
+        prompt, task = "\n".join(map(message_text, messages)), last_user_text(messages)
+    else:
+        prompt = task = body.prompt
+    options = body.stream_options or _StreamOptions()
+    return Generation(
+        model=model,
+        prompt=prompt,
+        task=task,
+        prompt_tokens=prompt_tokens(prompt),
+        max_tokens=_max_tokens(body, arm, prompt_length=prompt_tokens(prompt)),
+        stop=body.stop or (),
+        ignore_eos=bool(body.ignore_eos),
+        seed=body.seed if type(body.seed) is int else None,
+        stream=bool(body.stream),
+        include_usage=options.include_usage,
+        continuous_usage=options.include_usage and options.continuous_usage_stats,
     )
-    if not messages or not isinstance(messages, list) or not well_formed:
-        raise RequestError("messages: a list of at least one message with role and content is expected")
-    return "\n".join(map(message_text, messages)), last_user_text(messages)
 
 
-def _completion_texts(body: Mapping[str, Any]) -> tuple[str, str]:
-    prompt = body.get("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1:
-        prompt = prompt[0]
-    if not isinstance(prompt, str) or not prompt:
-        raise RequestError(
-            "prompt: one text is expected; the emulator takes neither token ids nor several prompts"
-        )
-    return prompt, prompt
-
-
-def _check_sampling(body: Mapping[str, Any]) -> None:
-    temperature = body.get("temperature")
-    if temperature is not None and (type(temperature) not in (int, float) or temperature < 0):
-        raise RequestError(f"temperature: {temperature!r} where a number from 0 up is expected")
-    if body.get("n") not in (None, 1):
-        raise RequestError(f"n: {body['n']!r}; the emulator writes one choice a request")
-
-
-def _usage_options(body: Mapping[str, Any], *, stream: bool) -> tuple[bool, bool]:
-    options = _typed(body, "stream_options", dict, default={})
-    if options and not stream:
-        raise RequestError("stream_options: allowed only together with stream=true")
-    include = bool(options.get("include_usage"))
-    return include, include and bool(options.get("continuous_usage_stats"))
-
-
-def _stop(body: Mapping[str, Any]) -> tuple[str, ...]:
-    stop = body.get("stop") or ()
-    strings = [stop] if isinstance(stop, str) else stop
-    if not isinstance(strings, Sequence) or not all(isinstance(item, str) and item for item in strings):
-        raise RequestError(f"stop: {stop!r} where a string or a list of strings is expected")
-    return tuple(strings)
-
-
-def _max_tokens(body: Mapping[str, Any], arm: ServedArm, *, prompt_length: int, chat: bool) -> int:
-    default = max(1, arm.max_model_len - prompt_length) if chat else COMPLETION_DEFAULT_MAX_TOKENS
-    limit = _typed(body, "max_tokens", int, default=default)
-    if chat:
-        limit = _typed(body, "max_completion_tokens", int, default=limit)
-    if limit < 1:
-        raise RequestError(f"max_tokens: {limit}; at least 1 is needed")
+def _max_tokens(body: _Chat | _Completion, arm: ServedArm, *, prompt_length: int) -> int:
+    limit = body.max_tokens or COMPLETION_DEFAULT_MAX_TOKENS
+    if isinstance(body, _Chat):
+        filled = max(1, arm.max_model_len - prompt_length)
+        limit = body.max_completion_tokens or body.max_tokens or filled
     if prompt_length + limit > arm.max_model_len:
         raise RequestError(
             f"This model's maximum context length is {arm.max_model_len} tokens, but the request needs "
             f"{prompt_length + limit}: {prompt_length} (estimated) for the prompt, {limit} to generate. "
             "Shorten either."
         )
-    return int(limit)
-
-
-EVENT_STREAM = "text/event-stream"
-DONE = b"data: [DONE]\n\n"
-
-Payload = dict[str, Any]
+    return limit
 
 
 def event(payload: Payload) -> bytes:
     """One server-sent event; text stays UTF-8, as vLLM writes it."""
     text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
     return f"data: {text}\n\n".encode(errors="replace")
-
-
-def error_payload(error: RequestError) -> Payload:
-    return {
-        "object": "error",
-        "message": str(error),
-        "type": error.kind,
-        "param": None,
-        "code": error.status,
-    }
 
 
 def usage(prompt_tokens: int, completion_tokens: int) -> Payload:
@@ -196,8 +190,7 @@ class Dialect:
     """Seconds since the epoch."""
 
     def opening(self) -> Iterator[Payload]:
-        """What precedes the first token: chat names the role in a chunk of its own, completions say
-        nothing."""
+        """What precedes the first token: chat names the role in a chunk of its own, completions say nothing."""
         if self.chat:
             yield self._chunk([self._choice({"role": "assistant", "content": ""}, None)])
 

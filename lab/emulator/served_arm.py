@@ -1,8 +1,8 @@
 """Which arm a container's argv describes: `vllm serve MODEL --option value ...` becomes a `ServedArm`.
 
-Only what decides the endpoint's behaviour is interpreted. Every other option is accepted when it is well
-formed: the dialect has hundreds of them, and checking them is not the emulator's business. `--host` and
-`--port` are the pod's, not this process's, and are passed over.
+Only what decides the endpoint's behaviour is interpreted. Every other option is accepted when it is well formed: the
+dialect has hundreds of them, and checking them is not the emulator's business. `--host` and `--port` are the pod's, not
+this process's, and are passed over.
 """
 
 from __future__ import annotations
@@ -99,8 +99,7 @@ def _json_object(options: Mapping[str, tuple[str, ...]], name: str) -> dict[str,
 
 
 def _speculation(options: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """The speculative config, checked; empty for plain decoding. Only fused draft-model speculation is
-    known."""
+    """The speculative config, checked; empty for plain decoding. Only fused draft-model speculation is known."""
     override = _json_object(options, "--override-neuron-config") or {}
     config = _json_object(options, "--speculative-config")
     tokens = 0 if config is None else config.get("num_speculative_tokens")

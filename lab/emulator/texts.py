@@ -1,18 +1,13 @@
-"""Which class a request's prompt belongs to, read from the benchmark's plan.
+"""Texts: which class a request's prompt belongs to, by the benchmark's plan, and the answer that is made up for it.
 
-A class is not visible in a request, yet acceptance depends on it. The client puts a nonce in front of each
-prompt, so a prompt is recognised as the end of the text that arrives.
-
-The text of an answer: made up, a function of the prompt and its class alone, so that all arms write the
-same.
-
-A token is a short piece of a word with the space before it. The pieces have the look of their class and no
-meaning.
+A class is not visible in a request, yet acceptance depends on it. The client puts a nonce in front of each prompt, so a
+prompt is recognised as the end of the text that arrives. An answer is a function of the prompt and its class alone, so
+that all arms write the same. A token is a short piece of a word with the space before it; the pieces have the look of
+their class and no meaning.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +18,8 @@ from random import Random
 from types import MappingProxyType
 from typing import Any
 
+from benchmark.errors import PlanError
+from benchmark.plan import load
 from experiment.finding import Misuse
 from lab.emulator.timings import CONDITIONAL_ACCEPTANCE, UNKNOWN_CLASS
 
@@ -42,53 +39,31 @@ class PromptClasses:
 
     @property
     def without_acceptance(self) -> tuple[str, ...]:
-        """Classes of the plan that the acceptance table does not know; they are served like open-ended
-        prompts."""
+        """Classes of the plan that the acceptance table does not know; they are served like open-ended prompts."""
         return tuple(sorted({name for _, name in self.entries} - set(CONDITIONAL_ACCEPTANCE)))
 
 
 def load_classes(path: Path) -> PromptClasses:
-    """Read the plan that the benchmark will run; `Misuse` says what cannot be read."""
+    """Read the plan that the benchmark will run. Raises `Misuse`."""
     try:
-        plan = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise Misuse(f"plan {path}: {error.strerror}; give the plan that the benchmark mounts") from None
-    except ValueError as error:
-        raise Misuse(f"plan {path}: no JSON ({error}); give the plan that the benchmark mounts") from None
-    prompts = plan.get("prompts") if isinstance(plan, dict) else None
-    if not isinstance(prompts, list):
-        raise Misuse(f"plan {path}: 'prompts' is {type(prompts).__name__}; a list of prompts is needed")
-    entries = {_entry(path, number, prompt) for number, prompt in enumerate(prompts)}
-    seed = plan.get("seed")
-    return PromptClasses(
-        entries=tuple(sorted(entries, key=lambda entry: (-len(entry[0]), entry))),
-        seed=seed if type(seed) is int else 0,
-    )
-
-
-def _entry(path: Path, number: int, prompt: object) -> tuple[str, str]:
-    if isinstance(prompt, dict) and isinstance(prompt.get("class"), str):
-        text = prompt.get("prompt") or last_user_text(prompt.get("messages"))
-        if isinstance(text, str) and text.strip():
-            return text.rstrip(), prompt["class"]
-    raise Misuse(
-        f"plan {path}: prompts[{number}] lacks a class or a text; give 'class' and 'messages' or 'prompt'"
-    )
+        plan = load(path)
+    except PlanError as error:
+        raise Misuse(f"plan {error}") from None
+    texts = {((one.prompt or last_user_text(one.messages)).rstrip(), one.class_) for one in plan.prompts}
+    known = sorted((entry for entry in texts if entry[0]), key=lambda entry: (-len(entry[0]), entry))
+    return PromptClasses(entries=tuple(known), seed=plan.seed)
 
 
 def last_user_text(messages: object) -> str:
     """The text of the last user message, empty if there is none."""
     if not isinstance(messages, Sequence):
         return ""
-    users = [
-        message for message in messages if isinstance(message, Mapping) and message.get("role") == "user"
-    ]
+    users = [one for one in messages if isinstance(one, Mapping) and one.get("role") == "user"]
     return message_text(users[-1]) if users else ""
 
 
 def message_text(message: Mapping[str, Any]) -> str:
-    """The text of one chat message, whose content is a string or a list of parts; other parts than text
-    are nothing."""
+    """The text of one chat message, whose content is a string or a list of parts; other parts than text are nothing."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -100,8 +75,7 @@ def message_text(message: Mapping[str, Any]) -> str:
 NATURAL_LENGTH_TOKENS: Mapping[str, int] = MappingProxyType(
     {"repetition": 600, "numeric": 600, "json": 600, "code": 600, "open-ended": 700}
 )
-"""Where an answer ends by itself if the request allows more (made up: no shorter than the plans' usual
-limit)."""
+"""Where an answer ends by itself if the request allows more (made up: no shorter than the plans' usual limit)."""
 
 _PIECE = re.compile(r"\s*\S{1,6}")
 _WORDS = """
@@ -120,8 +94,7 @@ class Answer:
 
 
 def prompt_tokens(text: str) -> int:
-    """Estimated length of a prompt: a token for every 4 bytes of UTF-8, rounded up. No chat template is
-    counted."""
+    """Estimated length of a prompt: a token for every 4 bytes of UTF-8, rounded up. No chat template is counted."""
     return max(1, -(-len(text.encode(errors="surrogatepass")) // 4))
 
 
@@ -150,8 +123,7 @@ def _pieces(prompt: str, prompt_class: str) -> Iterator[str]:
 
 
 def _cut_at_stop(pieces: Sequence[str], stop: Sequence[str]) -> list[str] | None:
-    """Drop everything from the first stop string on; the tokens that spell it still count. None without
-    a hit."""
+    """Drop everything from the first stop string on; the tokens that spell it still count. None without a hit."""
     text = "".join(pieces)
     hits = [(text.index(string) + len(string), text.index(string)) for string in stop if string in text]
     if not hits:

@@ -1,25 +1,19 @@
-"""What a step of the emulated accelerator costs: modelled, each figure with its origin.
+"""What a step of the emulated accelerator costs and what it yields: modelled, each figure with its origin.
 
 - *quoted*: taken from a publication as it stands;
 - *fitted*: chosen so that the emulated service reproduces a published result;
 - *assumed*: no source; the reason is given.
 
-Sources: AWS ML blog, April 2026 (Qwen3-32B + Qwen3-1.7B, 7 speculative tokens, fused, batch 4, TP 32 on
-Trn2): structured prompts about 45 -> 15 ms per token (the 45 is inferred), open-ended about 45 -> 45, TTFT unchanged; 5
-to 15 tokens were tried, 15 hurt. AWS Neuron SDK, speculative decoding tutorial (Qwen3-32B + Qwen3-0.6B):
-TTFT 48.3 ms without and 47.4 ms with speculation.
+Sources: AWS ML blog, April 2026 (Qwen3-32B + Qwen3-1.7B, 7 speculative tokens, fused, batch 4, TP 32 on Trn2):
+structured prompts about 45 -> 15 ms per token (the 45 is inferred), open-ended about 45 -> 45, TTFT unchanged; 5 to 15
+tokens were tried, 15 hurt. AWS Neuron SDK, speculative decoding tutorial (Qwen3-32B + Qwen3-0.6B): TTFT 48.3 ms without
+and 47.4 ms with speculation.
 
-How many drafted tokens the target accepts, by class of prompt and position in the window.
-
-The table is *fitted*, not measured: with `timing.StepCosts` and k = 7 it reproduces the result of the AWS
-ML blog of April 2026 (structured prompts about 45 -> 15 ms per token, the 45 inferred; open-ended about 45 -> 45). Tokens
-per step at k = 7 come out as 6.5 repetition, 6.1 numeric, 5.8 json, 4.9 code, 2.1 open-ended. The blog
-gives no figures per class: the order of the structured classes is a plausible guess, and so is the decay
-beyond the window of 7, chosen so that 15 tokens are slower than 7 in every class (the blog: 15 hurt). What
-it says of 5 tokens, that they gave little, no table that has the rest reproduces: here 5 tokens reach most
-of the gain of 7.
-
-For what the emulator's figures were fitted, and what an experiment has beyond that.
+How many drafted tokens the target accepts is *fitted*: with `StepCosts` and k = 7 the table reproduces the blog's result.
+Tokens per step at k = 7 come out as 6.5 repetition, 6.1 numeric, 5.8 json, 4.9 code, 2.1 open-ended. The blog gives no
+figures per class: the order of the structured classes is a plausible guess, and so is the decay beyond the window of 7,
+chosen so that 15 tokens are slower than 7 in every class (the blog: 15 hurt). What it says of 5 tokens, that they gave
+little, no table that has the rest reproduces: here 5 tokens reach most of the gain of 7.
 """
 
 from __future__ import annotations
@@ -38,25 +32,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class StepCosts:
-    """Seconds that the device is busy, the same for 1 sequence in the batch and for `max_num_seqs` (assumed:
-    reading the weights dominates, and the graph is compiled for the full batch)."""
+    """Seconds that the device is busy, the same for 1 sequence in the batch and for `max_num_seqs` (assumed: reading the
+    weights dominates, and the graph is compiled for the full batch)."""
 
     prefill_s: float = 0.048
-    """One prompt, whatever its length (quoted, 48.3 and 47.4 ms in the tutorial). Serial, because the
-    context graph is compiled for one sequence; equal in both arms (blog: TTFT unchanged). A request that
-    arrives during a decode step still waits for that step to end, and a speculative step is the longer
-    one."""
+    """One prompt, whatever its length (quoted, 48.3 and 47.4 ms in the tutorial). Serial, because the context graph is
+    compiled for one sequence; equal in both arms (blog: TTFT unchanged). A request that arrives during a decode step
+    still waits for that step to end, and a speculative step is the longer one."""
     decode_step_s: float = 0.045
     """Plain decoding, one token for every sequence (fitted: about 45 ms per token in the blog)."""
     draft_pass_s: float = 0.0068
-    """One pass of the draft model (fitted, together with `verify_s` and the acceptance of open-ended
-    prompts, so that 7 passes and a verification about double the plain step). A smaller draft is charged
-    the same (assumed)."""
+    """One pass of the draft model (fitted, together with `verify_s` and the acceptance of open-ended prompts, so that 7
+    passes and a verification about double the plain step). A smaller draft is charged the same (assumed)."""
     verify_s: float = 0.045
     """The target's pass over the first position of a window (fitted: the same pass as a plain step)."""
     verify_position_s: float = 0.0003
-    """Each further position of the window (assumed: small while decoding is bound by memory, yet not
-    nothing)."""
+    """Each further position of the window (assumed: small while decoding is bound by memory, yet not nothing)."""
 
     def step_s(self, speculative_tokens: int) -> float:
         """Seconds of one decode step; 0 speculative tokens is plain decoding.
@@ -86,17 +77,15 @@ CONDITIONAL_ACCEPTANCE: Mapping[str, tuple[float, ...]] = MappingProxyType(
         "open-ended": (0.560, 0.530, 0.500, 0.470, 0.440, 0.410),
     }
 )
-"""Probability that the draft at position 1, 2, ... is accepted when all before it were (fitted, see
-above)."""
+"""Probability that the draft at position 1, 2, ... is accepted when all before it were (fitted, see above)."""
 
 DECAY_BEYOND_TABLE = 0.05
 """Each position beyond the table is accepted this much less often than the one before it (guess)."""
 
 WEAK_DRAFT_MARK = "0.6b"
 WEAK_DRAFT_FACTOR = 0.4
-"""The blog: the 0.6B draft accepted about 60 % less (quoted). Read as 60 % fewer accepted drafts a step,
-whatever k, which is the same as scaling the first position alone: every later one counts only where the
-first was accepted."""
+"""The blog: the 0.6B draft accepted about 60 % less (quoted). Read as 60 % fewer accepted drafts a step, whatever k,
+which is the same as scaling the first position alone: every later one counts only where the first was accepted."""
 
 
 def conditional_acceptance(prompt_class: str, draft: str, speculative_tokens: int) -> tuple[float, ...]:
@@ -109,20 +98,11 @@ def conditional_acceptance(prompt_class: str, draft: str, speculative_tokens: in
     return tuple(row[: max(0, speculative_tokens - 1)])
 
 
-def expected_tokens_per_step(acceptance: tuple[float, ...]) -> float:
-    """1 + a1 + a1 a2 + ...: the target's own token and every draft that survives; k at most, not k + 1."""
-    expected = survival = 1.0
-    for accepted in acceptance:
-        survival *= accepted
-        expected += survival
-    return expected
-
-
 class Draws:
     """Reproducible chances: one number in [0, 1) per token position of one prompt's answer.
 
-    They depend on the seed, the prompt's text and the position alone, so a rerun repeats whatever the load
-    or the speed of the machine, and a token that is hard to draft is hard for every k.
+    They depend on the seed, the prompt's text and the position alone, so a rerun repeats whatever the load or the speed
+    of the machine, and a token that is hard to draft is hard for every k.
     """
 
     def __init__(self, seed: int, prompt: str) -> None:

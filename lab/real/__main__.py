@@ -11,8 +11,7 @@ from pathlib import Path
 
 from experiment import InvalidExperiment
 from experiment.finding import Refusal
-from lab.real import installation as machines
-from lab.real import lab_results
+from lab.real import installation, lab_results
 from lab.real.installation import install
 from lab.real.trial import ROOT, Wishes, execute
 
@@ -42,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _do(options: argparse.Namespace) -> int:
     if options.install_only:
-        path = install(options.home, machine=machines.look(options.home), python=options.python, say=_say)
+        path = install(options.home, machine=installation.look(options.home), python=options.python, say=_say)
         print(path)
         return 0
     found = lab_results.load(options.from_) if options.from_ else execute(_wishes(options), say=_say)

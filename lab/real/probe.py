@@ -1,9 +1,8 @@
-"""A few requests of the lab's own: do vLLM's counters say of an answer what its stream says?
+"""A few requests of the lab's own: do vLLM's counters say of an answer what its stream says? And what a real server sends,
+written down as test data.
 
-A counter counts a whole step, an answer may end within one. So each prompt is asked twice: the first answer shows
-where steps end, the second one is asked to end there. Then both must agree to the token.
-
-What a real server sends, written down as test data: streams and metrics, with and without speculation.
+A counter counts a whole step, an answer may end within one. So each prompt is asked twice: the first answer shows where
+steps end, the second one is asked to end there. Then both must agree to the token.
 """
 
 from __future__ import annotations
@@ -16,11 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmark.measure.client import request_body
 from benchmark.measure.loader import OF_DRAFTS, counters_in, metrics_url
+from benchmark.measure.schedule import Pair
 from benchmark.measure.stream import Output, StreamTally
+from benchmark.plan import Plan
 from experiment.finding import Refusal
 
 TIMEOUT_S = 600
+RECORDED_TOKENS = 48
 TRIES = 5
 """A busy machine merges chunks now and then; such an answer shows no steps and is asked again."""
 _DRAFTS, _DRAFTED, _ACCEPTED = OF_DRAFTS
@@ -107,38 +110,23 @@ def ask(url: str, body: dict[str, Any]) -> Asked:
     return Asked(request=body, lines=lines, output=tally.output(), before=before, after=_metrics(url))
 
 
-def bodies(plan: Mapping[str, Any], *, each: int = 1) -> Iterator[dict[str, Any]]:
-    """The first `each` prompts of every class, as the benchmark asks them but for the nonce."""
-    taken: dict[str, int] = {}
-    for prompt in plan["prompts"]:
-        taken[prompt["class"]] = taken.get(prompt["class"], 0) + 1
-        if taken[prompt["class"]] <= each:
-            yield {
-                "model": plan["model"],
-                "stream": True,
-                "stream_options": {"include_usage": True, "continuous_usage_stats": True},
-                "temperature": 0,
-                "max_tokens": prompt.get("max_tokens") or plan["max_tokens"],
-                "seed": plan["seed"],
-                "messages": prompt["messages"],
-                **plan.get("extra_body", {}),
-            }
+def bodies(plan: Plan) -> Iterator[dict[str, Any]]:
+    """The first prompt of every class, as the benchmark asks it."""
+    for name in plan.classes:
+        prompt = next(prompt for prompt in plan.prompts if prompt.class_ == name)
+        yield json.loads(request_body(plan, Pair(id=prompt.id, class_=name, prompt=prompt, nonce="0" * 6)))
 
 
 def _whole_steps(url: str, body: dict[str, Any], per_step: int) -> Asked | None:
     """An answer that ends where a step does, each of its chunks being one step; None where none comes."""
     for _ in range(TRIES):
         first = ask(url, body).output.chunk_tokens
-        if first is None or len(first) < 3 or not _plausible(first, per_step):
+        if first is None or len(first) < 3 or first[0] != 1 or max(first) > per_step:
             continue
         second = ask(url, {**body, "max_tokens": sum(first[:-1])})
         if second.output.chunk_tokens == first[:-1]:
             return second
     return None
-
-
-def _plausible(tokens: Sequence[int], per_step: int) -> bool:
-    return tokens[0] == 1 and max(tokens) <= per_step
 
 
 def _metrics(url: str) -> str:
@@ -150,30 +138,22 @@ def _metrics(url: str) -> str:
     return text
 
 
-MAX_TOKENS = 48
-
-
-def record(urls: Mapping[str, str], bodies: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
+def record(urls: Mapping[str, str], bodies: Sequence[dict[str, Any]], folder: Path) -> None:
     """Ask each arm at `urls` every one of `bodies`; a file for each arm, its answers in order."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [_record(arm, url, bodies, folder / f"{arm}.json") for arm, url in urls.items()]
-
-
-def _record(arm: str, url: str, bodies: Sequence[dict[str, Any]], path: Path) -> Path:
-    answers = []
-    for body in bodies:
-        asked = ask(url, {**body, "max_tokens": MAX_TOKENS})
-        answers.append(
+    for arm, url in urls.items():
+        asked = [ask(url, {**body, "max_tokens": RECORDED_TOKENS}) for body in bodies]
+        answers = [
             {
-                "request": asked.request,
-                "stream": list(asked.lines),
-                "metrics_before": _of_vllm(asked.before),
-                "metrics_after": _of_vllm(asked.after),
+                "request": one.request,
+                "stream": one.lines,
+                "metrics_before": _of_vllm(one.before),
+                "metrics_after": _of_vllm(one.after),
             }
-        )
-    content = {"arm": arm, "answers": answers}
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    return path
+            for one in asked
+        ]
+        content = json.dumps({"arm": arm, "answers": answers}, indent=1)
+        (folder / f"{arm}.json").write_text(f"{content}\n", encoding="utf-8")
 
 
 def _of_vllm(metrics: str) -> list[str]:

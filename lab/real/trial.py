@@ -1,7 +1,4 @@
-"""The benchmark of this repository, unchanged, as the pod runs it.
-
-The steps of a run on the real engine, in the order in which a value takes them on AWS.
-"""
+"""The steps of a run on the real engine, in the order in which a value takes them on AWS."""
 
 from __future__ import annotations
 
@@ -14,63 +11,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmark.plan import Plan
 from experiment import Experiment, Finding, InvalidExperiment, load
 from experiment.finding import Refusal
 from lab.models import shipped
-from lab.real import installation as machines
+from lab.real import installation
 from lab.real.claims import Scope, Sweep, judge
 from lab.real.installation import install
 from lab.real.lab_results import Results, described, label_of, labelled, own_models, save
 from lab.real.probe import Agreement, agreement, bodies, record
-from lab.real.servers import Command, commands, mounted_folders, running
-from lab.rendered import containers, mounted_plan, rendered
+from lab.real.servers import Engine, mounted_folders, running
+from lab.rendered import containers, mounted_plan, rendered, write_plan
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-def measure(
-    plan: Path,
-    urls: Mapping[str, str],
-    *,
-    out: Path,
-    requests: int | None = None,
-    warmup: int | None = None,
-    max_tokens: int | None = None,
-) -> None:
-    """`benchmark run` on the arms at `urls`; its progress and its table are shown. Raises Refusal."""
-    words = ["run", "--plan", str(plan), "--out", str(out)]
-    words += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
-    given = {"--requests": requests, "--warmup": warmup, "--max-tokens": max_tokens}
-    words += [word for option, value in given.items() if value for word in (option, str(value))]
-    _benchmark(words)
-
-
-def advise(out: Path, *words: str) -> str:
-    """What `benchmark advise` prints about the run in `out`. Raises Refusal."""
-    return _benchmark(["advise", str(out), *words], shown=False)
-
-
-def _benchmark(words: Sequence[str], *, shown: bool = True) -> str:
-    """Run under the guard of the servers, so that it too ends with the lab, however that ends."""
-    sys.stdout.flush()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "lab.real.guard", sys.executable, "-m", "benchmark", *words],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=None if shown else subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        said = process.stdout.read() if process.stdout else ""
-        code = process.wait()
-    finally:
-        if process.stdin:
-            process.stdin.close()
-        process.wait()
-    if code:
-        raise Refusal(f"python -m benchmark {words[0]} ended with exit {code}; its message is above")
-    return said
 
 
 STEPS = 6
@@ -119,25 +72,28 @@ def execute(wishes: Wishes, *, say: Say) -> Results:
     names = _arms(experiment, sweep, wishes)
     folders = mounted_folders(experiment, wishes.weights)
     shipped.check()
-    machine = machines.look(wishes.home)
-    machines.refuse_run(machine, servers=len(names))
+    machine = installation.look(wishes.home)
+    installation.refuse_run(machine, servers=len(names))
     step(2, "the engine")
-    engine = wishes.engine or (str(install(wishes.home, machine=machine, python=wishes.python, say=say)),)
+    command = wishes.engine or (str(install(wishes.home, machine=machine, python=wishes.python, say=say)),)
+    engine = Engine(command=command, folders=folders, options=wishes.options)
     step(3, "rendering the manifests, where arms and plan are read from")
     files = rendered(wishes.experiment, experiment, wishes.out / "manifests")
-    plan = wishes.out / "plan.json"
-    plan.write_text(json.dumps(_of_arms(mounted_plan(files), names), indent=1), encoding="utf-8")
-    found = containers(files)
-    servers = commands(
-        [found[name] for name in names],
-        folders=folders,
-        engine=engine,
-        options=wishes.options,
-    )
+    mounted, found = mounted_plan(files), containers(files)
+    plan = mounted.model_copy(update={"arms": tuple(arm for arm in mounted.arms if arm.name in names)})
+    path, servers = write_plan(plan, wishes.out), [found[name] for name in names]
     step(4, f"starting {len(names)} servers, {wishes.at_once} at a time: {', '.join(names)}")
-    agreements = _serve(servers, experiment, sweep, plan, wishes, step, say)
+    with running(servers, engine, logs=wishes.out / "logs", at_once=wishes.at_once, say=say) as urls:
+        step(5, f"asking {len(urls)} arms, one at a time")
+        agreements = _agreements(experiment, plan, urls)
+        say(f"  counters and streams compared on {len(agreements)} arms")
+        if wishes.record:
+            asked = list(bodies(plan))
+            two = {name: urls[name] for name in (sweep.baseline, sweep.main)}
+            record(two, [asked[0], asked[-1]], wishes.record)
+        measure(path, urls, out=wishes.out, requests=wishes.requests)
     step(6, "judging")
-    about = described(machine, _version(engine), label_of(experiment, wishes.weights))
+    about = described(machine, _version(command), label_of(experiment, wishes.weights))
     results = _judged(experiment, sweep, names, agreements, wishes, about)
     save(results, wishes.out)
     return results
@@ -184,37 +140,44 @@ def _arms(experiment: Experiment, sweep: Sweep, wishes: Wishes) -> list[str]:
     return [name for name in names if not wishes.arms or name in wishes.arms or name == sweep.baseline]
 
 
-def _of_arms(plan: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The pod's plan, of the chosen arms alone."""
-    return {**plan, "arms": [arm for arm in plan["arms"] if arm["name"] in names]}
+def _agreements(experiment: Experiment, plan: Plan, urls: Mapping[str, str]) -> list[Agreement]:
+    asked = list(bodies(plan))
+    return [
+        agreement(arm.name, urls[arm.name], asked, per_step=arm.tokens_per_step)
+        for arm in experiment.arms
+        if arm.speculation and arm.name in urls
+    ]
 
 
-def _serve(
-    servers: Sequence[Command],
-    experiment: Experiment,
-    sweep: Sweep,
-    plan: Path,
-    wishes: Wishes,
-    step: Callable[[int, str], None],
-    say: Say,
-) -> list[Agreement]:
-    with running(servers, logs=wishes.out / "logs", at_once=wishes.at_once, say=say) as urls:
-        content = json.loads(plan.read_text(encoding="utf-8"))
-        asked = list(bodies(content))
-        speculating = [arm for arm in experiment.arms if arm.speculation and arm.name in urls]
-        step(5, f"asking {len(urls)} arms, one at a time")
-        found = [
-            agreement(arm.name, urls[arm.name], asked, per_step=arm.tokens_per_step) for arm in speculating
-        ]
-        say(f"  counters and streams compared on {len(found)} arms")
-        if wishes.record:
-            record(
-                {name: urls[name] for name in (sweep.baseline, sweep.main)},
-                [asked[0], asked[-1]],
-                wishes.record,
-            )
-        measure(plan, urls, out=wishes.out, requests=wishes.requests)
-    return found
+def measure(plan: Path, urls: Mapping[str, str], *, out: Path, requests: int | None = None) -> None:
+    """`benchmark run` on the arms at `urls`; its progress and its table are shown. Raises `Refusal`."""
+    words = ["run", "--plan", str(plan), "--out", str(out)]
+    words += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
+    words += ["--requests", str(requests)] if requests else []
+    _benchmark(words)
+
+
+def _benchmark(words: Sequence[str], *, shown: bool = True) -> str:
+    """Run under the guard of the servers, so that it too ends with the lab, however that ends."""
+    sys.stdout.flush()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lab.real.guard", sys.executable, "-m", "benchmark", *words],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=None if shown else subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said = process.stdout.read() if process.stdout else ""
+        code = process.wait()
+    finally:
+        if process.stdin:
+            process.stdin.close()
+        process.wait()
+    if code:
+        raise Refusal(f"python -m benchmark {words[0]} ended with exit {code}; its message is above")
+    return said
 
 
 def _judged(
@@ -228,8 +191,8 @@ def _judged(
     summary = labelled(wishes.out, machine)
     advice = None
     if len(sweep.arms) > 1:
-        words = ["--json", "--timed-with", sweep.narrowest]
-        advice = json.loads(advise(wishes.out, *words))
+        words = ["advise", str(wishes.out), "--json", "--timed-with", sweep.narrowest]
+        advice = json.loads(_benchmark(words, shown=False))
     speculating = [arm.name for arm in experiment.arms if arm.speculation and arm.name in names]
     return Results(
         summary=summary,

@@ -11,7 +11,7 @@ import pytest
 
 from cdk8s_charts.render import render
 from experiment import Experiment, load
-from lab.real.servers import local_argv, mounted_folders
+from lab.real.servers import Engine, mounted_folders
 from lab.rendered import containers, mounted_plan
 from tests.conftest import ROOT
 
@@ -30,13 +30,13 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
 
 def test_the_real_pair_is_started_from_its_hub(experiment: Experiment) -> None:
     servers = containers(render(experiment))
-    folders = mounted_folders(experiment, {})
-    argv = local_argv(servers["drafting"].command, engine=["vllm"], folders=folders, port=8001)
+    engine = Engine(command=["vllm"], folders=mounted_folders(experiment, {}))
+    argv = engine.argv(servers["drafting"], 8001)
     assert argv[:3] == ["vllm", "serve", "Qwen/Qwen3-32B"]
     assert '"model": "Qwen/Qwen3-1.7B"' in argv[argv.index("--speculative-config") + 1]
 
 
 def test_its_plan_asks_for_answers_without_thinking(experiment: Experiment) -> None:
     plan = mounted_plan(render(experiment))
-    assert plan["extra_body"] == {"chat_template_kwargs": {"enable_thinking": False}}
-    assert plan["arms"][1]["max_tokens_per_step"] == 16
+    assert plan.extra_body == {"chat_template_kwargs": {"enable_thinking": False}}
+    assert plan.arms[1].max_tokens_per_step == 16

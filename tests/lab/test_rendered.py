@@ -85,8 +85,8 @@ def test_a_service_that_leads_nowhere_is_refused(files: tuple[ManifestFile, ...]
 
 def test_the_plan_is_the_one_that_the_pod_mounts(tiny: Experiment, files: tuple[ManifestFile, ...]) -> None:
     plan = mounted_plan(files)
-    assert [arm["name"] for arm in plan["arms"]] == [arm.name for arm in tiny.arms]
-    assert [prompt["id"] for prompt in plan["prompts"]] == [prompt.id for prompt in tiny.prompts]
+    assert [arm.name for arm in plan.arms] == [arm.name for arm in tiny.arms]
+    assert [prompt.id for prompt in plan.prompts] == [prompt.id for prompt in tiny.prompts]
 
 
 def test_rendering_anew_gives_what_is_committed(

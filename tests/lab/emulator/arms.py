@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping, Sequence
 
 BASELINE = shlex.split(
     "vllm serve /checkpoints/Qwen/Qwen3-32B --served-model-name Qwen/Qwen3-32B --host 0.0.0.0 --port 8000 "
@@ -23,11 +24,25 @@ MODEL = "Qwen/Qwen3-32B"
 REPETITION = "Repeat the following line exactly 50 times: the tide comes in"
 OPEN_ENDED = "I believe the meaning of life is"
 
-PLAN = {
-    "schema": 1,
-    "seed": 1,
-    "prompts": [
-        {"id": "repetition-1", "class": "repetition", "messages": [{"role": "user", "content": REPETITION}]},
-        {"id": "raw-1", "class": "open-ended", "prompt": OPEN_ENDED},
-    ],
-}
+
+def plan_of(prompts: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    """A plan of one arm that asks these prompts."""
+    return {
+        "schema": 1,
+        "experiment": "any",
+        "model": MODEL,
+        "baseline": "plain",
+        "arms": [{"name": "plain", "url": "http://127.0.0.1:1/v1"}],
+        "concurrency": [1],
+        "requests": 1,
+        "max_tokens": 64,
+        "prompts": [{"id": str(number), **prompt} for number, prompt in enumerate(prompts)],
+    }
+
+
+PLAN = plan_of(
+    [
+        {"class": "repetition", "messages": [{"role": "user", "content": REPETITION}]},
+        {"class": "open-ended", "prompt": OPEN_ENDED},
+    ]
+)

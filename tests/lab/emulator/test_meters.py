@@ -25,11 +25,6 @@ def test_the_page_exposes_exactly_the_runtimes_names() -> None:
     assert "spec_decode" not in page
 
 
-def test_a_runtime_with_fewer_names_has_a_shorter_page() -> None:
-    page = Meters("m", ["vllm:num_requests_running"]).page(LOAD)
-    assert _samples(page) == {'vllm:num_requests_running{model_name="m"}': 3.0}
-
-
 def test_a_step_advances_the_counter_by_one_as_in_the_runtimes_engine_whatever_it_yields() -> None:
     meters = Meters("m")
     meters.first_token(prompt_tokens=10, ttft_s=0.05)

@@ -21,7 +21,7 @@ import pytest
 
 from lab.emulator.__main__ import main
 
-from .arms import BASELINE, MODEL, OPEN_ENDED, PLAN, REPETITION, SPECULATIVE
+from .arms import BASELINE, MODEL, OPEN_ENDED, PLAN, REPETITION, SPECULATIVE, plan_of
 
 ROOT = Path(__file__).parents[3]
 TIME_SCALE = 0.25
@@ -124,8 +124,10 @@ def test_sigterm_ends_it_at_once_even_in_the_middle_of_a_stream(tmp_path: Path) 
                 with pytest.raises(aiohttp.ClientError):
                     await response.read()
 
-    plan = {"prompts": [{"class": "poems", "prompt": "Roses are"}]}
-    with _emulator(tmp_path, BASELINE, plan=plan) as (process, url):
+    with _emulator(tmp_path, BASELINE, plan=plan_of([{"class": "poems", "prompt": "Roses are"}])) as (
+        process,
+        url,
+    ):
         asyncio.run(interrupted(process, url))
         assert process.wait(timeout=PATIENCE_S) == 0
         assert process.stderr is not None
@@ -205,12 +207,11 @@ def test_classes_without_acceptance_get_no_verdict_and_cautions_reach_the_page(t
         for i in range(6)
     ]
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, prompts)) + "\n", encoding="utf-8")
-    plan = {"schema": 1, "seed": 1, "prompts": prompts}
     odd = "drafted has k = 9; the emulator's step costs are of k = 7"
     scale = ("--time-scale", str(TIME_SCALE))
     with (
-        _emulator(tmp_path, BASELINE, *scale, plan=plan) as (_, plain),
-        _emulator(folder, SPECULATIVE, *scale, "--caution", odd, plan=plan) as (_, drafted),
+        _emulator(tmp_path, BASELINE, *scale, plan=plan_of(prompts)) as (_, plain),
+        _emulator(folder, SPECULATIVE, *scale, "--caution", odd, plan=plan_of(prompts)) as (_, drafted),
     ):
         arms = ["--arm", f"plain={plain}/v1", "--arm", f"drafted={drafted}/v1"]
         asked = ["--model", MODEL, "--prompts", str(tmp_path / "prompts.jsonl"), "--max-tokens", "40"]

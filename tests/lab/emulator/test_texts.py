@@ -19,7 +19,7 @@ from lab.emulator.texts import (
     prompt_tokens,
     write_answer,
 )
-from tests.lab.emulator.arms import OPEN_ENDED, PLAN, REPETITION
+from tests.lab.emulator.arms import OPEN_ENDED, PLAN, REPETITION, plan_of
 
 
 def _load(folder: Path, plan: object) -> PromptClasses:
@@ -42,12 +42,12 @@ def test_an_unknown_prompt_is_open_ended(tmp_path: Path) -> None:
 
 def test_the_longest_known_prompt_wins(tmp_path: Path) -> None:
     prompts = [{"class": "code", "prompt": "line"}, {"class": "json", "prompt": "Repeat the line"}]
-    assert _load(tmp_path, {"prompts": prompts}).of("[0] Repeat the line") == "json"
+    assert _load(tmp_path, plan_of(prompts)).of("[0] Repeat the line") == "json"
 
 
 def test_classes_without_acceptance_are_named(tmp_path: Path) -> None:
     prompts = [{"class": "poems", "prompt": "Roses"}, {"class": "json", "prompt": "List"}]
-    assert _load(tmp_path, {"prompts": prompts}).without_acceptance == ("poems",)
+    assert _load(tmp_path, plan_of(prompts)).without_acceptance == ("poems",)
 
 
 def test_the_last_user_message_counts_whether_text_or_parts() -> None:
@@ -61,27 +61,16 @@ def test_the_last_user_message_counts_whether_text_or_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "part"),
-    [
-        ([], "'prompts' is NoneType"),
-        ({"prompts": {}}, "'prompts' is dict"),
-        ({"prompts": [{"class": "json"}]}, "prompts[0] lacks a class or a text"),
-        ({"prompts": [{"class": "json", "prompt": " "}]}, "prompts[0] lacks a class or a text"),
-        ({"prompts": [{"prompt": "x"}]}, "prompts[0] lacks a class or a text"),
-    ],
+    ("text", "said"), [("{", "not JSON"), ("[]", "one JSON object"), ("{}", "prompts: missing")]
 )
-def test_a_broken_plan_is_refused_in_one_line(tmp_path: Path, plan: object, part: str) -> None:
-    with pytest.raises(Misuse) as caught:
-        _load(tmp_path, plan)
-    assert part in str(caught.value)
-
-
-def test_an_absent_or_undecodable_plan_is_refused(tmp_path: Path) -> None:
+def test_a_broken_plan_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "plan.json"
     with pytest.raises(Misuse, match="No such file"):
-        load_classes(tmp_path / "none.json")
-    (tmp_path / "half.json").write_text("{", encoding="utf-8")
-    with pytest.raises(Misuse, match="no JSON"):
-        load_classes(tmp_path / "half.json")
+        load_classes(path)
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(Misuse, match=said) as caught:
+        load_classes(path)
+    assert "\n" not in str(caught.value)
 
 
 CLASSES = sorted(NATURAL_LENGTH_TOKENS)

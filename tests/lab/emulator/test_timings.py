@@ -6,6 +6,8 @@ An emulated figure that was fitted to something else must say so.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
+from operator import mul
 from statistics import mean
 
 import pytest
@@ -17,7 +19,6 @@ from lab.emulator.timings import (
     StepCosts,
     cautions,
     conditional_acceptance,
-    expected_tokens_per_step,
     tokens_in_step,
 )
 
@@ -27,7 +28,8 @@ STEPS = 4000
 
 
 def _expected(prompt_class: str, k: int, draft: str = DRAFT) -> float:
-    return expected_tokens_per_step(conditional_acceptance(prompt_class, draft, k))
+    """1 + a1 + a1 a2 + ...: the target's own token and every draft that survives; k at most, not k + 1."""
+    return 1.0 + sum(accumulate(conditional_acceptance(prompt_class, draft, k), mul), 0.0)
 
 
 def _tpot_s(prompt_class: str, k: int, draft: str = DRAFT) -> float:

@@ -10,9 +10,11 @@ import pytest
 
 from benchmark.measure.loader import OF_DRAFTS
 from benchmark.measure.stream import StreamTally
+from benchmark.plan import from_dict
 from experiment.finding import Refusal
 from lab.real import probe
 from lab.real.probe import agreement, bodies
+from tests.lab.real.made_up import PLAN
 
 K = 3
 
@@ -104,13 +106,17 @@ def test_answers_that_never_show_their_steps_are_an_error(serve: Any) -> None:
         _found()
 
 
-def test_the_first_prompts_of_each_class_are_asked() -> None:
+def test_the_first_prompt_of_each_class_is_asked_as_the_benchmark_asks_it() -> None:
     prompts = [
-        {"class": name, "messages": [{"role": "user", "content": f"{name} {number}"}]}
+        {
+            "id": f"{name}{number}",
+            "class": name,
+            "messages": [{"role": "user", "content": f"{name} {number}"}],
+        }
         for name in ("a", "b")
         for number in range(3)
     ]
-    plan = {"model": "m", "max_tokens": 96, "seed": 1, "prompts": prompts, "extra_body": {"x": 1}}
-    asked = list(bodies(plan))
-    assert [one["messages"][0]["content"] for one in asked] == ["a 0", "b 0"]
-    assert all(one["temperature"] == 0 and one["x"] == 1 for one in asked)
+    content = {**PLAN, "max_tokens": 96, "prompts": prompts, "extra_body": {"x": 1}}
+    asked = list(bodies(from_dict(content)))
+    assert [one["messages"][0]["content"] for one in asked] == ["[000000] a 0", "[000000] b 0"]
+    assert all((one["temperature"], one["max_tokens"], one["x"]) == (0, 96, 1) for one in asked)

@@ -1,9 +1,5 @@
-"""Servers are watched until they are healthy and are gone afterwards, whatever happened.
-
-What is started here differs from what the pod runs in paths, host and port alone.
-
-The rendered servers, started on this machine: other folders, host and port, and nothing else.
-"""
+"""What is rendered is started on this machine with other folders, host and port alone; it is watched until it is healthy
+and gone afterwards, whatever happened."""
 
 from __future__ import annotations
 
@@ -15,7 +11,8 @@ import sys
 import textwrap
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,10 +24,10 @@ from experiment.catalogue.models import MODELS
 from experiment.finding import Refusal
 from lab.models.shipped import CHECKPOINTS
 from lab.real.lab_results import TINY, label_of
-from lab.real.servers import Command, commands, local_argv, local_probe, mounted_folders, running
+from lab.real.servers import Engine, local_probe, mounted_folders, running
 from lab.rendered import Container, containers
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).parents[3]
 PATIENCE_S = 300
 """Of tests and of a server's start: generous, for a machine that does much else."""
 SERVER = """
@@ -47,17 +44,35 @@ SERVER = """
 
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     print("child", child.pid, flush=True)
-    HTTPServer(("127.0.0.1", int(sys.argv[1])), Healthy).serve_forever()
+    HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Healthy).serve_forever()
 """
+ARM = Container(
+    arm="arm",
+    command=("vllm", "serve", "/checkpoints/target"),
+    environment={},
+    secrets=(),
+    port=8000,
+    health="/health",
+    startup=("python3", "-c", "pass", "127.0.0.1:8000"),
+    startup_s=PATIENCE_S,
+)
+FOLDERS = {"/checkpoints/target": "/here/target", "/checkpoints/draft": "/here/draft"}
 
 
-def _server(name: str = "arm") -> Command:
-    """A server with a child of its own, as vLLM has."""
-    return _command(lambda port: [sys.executable, "-c", textwrap.dedent(SERVER), str(port)], name)
+def _python(script: str) -> Engine:
+    """What stands for vLLM."""
+    return Engine(command=(sys.executable, "-c", textwrap.dedent(script)), folders=FOLDERS)
 
 
-def _command(argv: Callable[[int], Sequence[str]], name: str = "arm") -> Command:
-    return Command(name=name, argv=argv, startup_s=PATIENCE_S)
+def _running(
+    folder: Path,
+    arms: Sequence[Container] = (ARM,),
+    engine: Engine | None = None,
+    said: list[str] | None = None,
+) -> AbstractContextManager[dict[str, str]]:
+    """Servers with a child of their own, as vLLM has."""
+    heard = [] if said is None else said
+    return running(arms, engine or _python(SERVER), logs=folder, at_once=1, say=heard.append)
 
 
 def _child(log: Path) -> int:
@@ -82,7 +97,7 @@ def _gone(pid: int) -> bool:
 
 def test_servers_are_healthy_within_and_gone_after(tmp_path: Path) -> None:
     said: list[str] = []
-    with running([_server("a"), _server("b")], logs=tmp_path, at_once=1, say=said.append) as urls:
+    with _running(tmp_path, [replace(ARM, arm=name) for name in "ab"], said=said) as urls:
         assert list(urls) == ["a", "b"]
         with urllib.request.urlopen(f"{urls['b']}/models") as answer:
             assert answer.status == 200
@@ -93,7 +108,7 @@ def test_servers_are_healthy_within_and_gone_after(tmp_path: Path) -> None:
 
 def test_an_error_inside_stops_them_too(tmp_path: Path) -> None:
     def interrupted() -> None:
-        with running([_server()], logs=tmp_path, at_once=1, say=lambda _: None):
+        with _running(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -104,50 +119,42 @@ def test_an_error_inside_stops_them_too(tmp_path: Path) -> None:
 def test_a_server_is_up_when_its_startup_probe_succeeded(tmp_path: Path) -> None:
     asked = tmp_path / "asked"
     script = f"open({str(asked)!r}, 'a').write(__import__('sys').argv[1])"
-    probed = replace(_server(), startup=lambda port: [sys.executable, "-c", script, f"{port} "])
-    with running([probed], logs=tmp_path, at_once=1, say=lambda _: None) as urls:
-        assert asked.read_text(encoding="utf-8") == f"{urls['arm'].split(':')[2].removesuffix('/v1')} "
+    probed = replace(ARM, startup=("python3", "-c", script, "127.0.0.1:8000"))
+    with _running(tmp_path, [probed]) as urls:
+        assert f"http://{asked.read_text(encoding='utf-8')}/v1" == urls["arm"]
 
 
 def test_a_server_that_never_passes_its_startup_probe_is_reported_and_gone(tmp_path: Path) -> None:
-    refusing = replace(
-        _server(),
-        startup=lambda _: [sys.executable, "-c", "raise SystemExit('the completion is empty')"],
-        startup_s=1.0,
-    )
+    script = "raise SystemExit('the completion is empty')"
+    refusing = replace(ARM, startup=("python3", "-c", script, "127.0.0.1:8000"), startup_s=1)
     with (
         pytest.raises(Refusal, match=r"arm arm: not up after 1 s, .* says 'the completion is empty'"),
-        running([refusing], logs=tmp_path, at_once=1, say=lambda _: None),
+        _running(tmp_path, [refusing]),
     ):
         pass
     assert _gone(_child(tmp_path / "arm.log"))
 
 
-def test_a_server_that_ends_is_reported_with_its_last_error(tmp_path: Path) -> None:
-    broken = _command(lambda _: [sys.executable, "-c", "raise ValueError('no such model')"])
-    with (
-        pytest.raises(Refusal, match=r"arm arm: .* exit 1: ValueError: no such model"),
-        running([broken], logs=tmp_path, at_once=1, say=lambda _: None),
-    ):
-        pass
-
-
-def test_a_command_that_is_not_there_is_reported(tmp_path: Path) -> None:
-    absent = _command(lambda _: ["/no/such/vllm"])
-    with (
-        pytest.raises(Refusal, match=r"arm arm: .*/no/such/vllm"),
-        running([absent], logs=tmp_path, at_once=1, say=lambda _: None),
-    ):
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        (_python("raise ValueError('no such model')"), r"arm arm: .* exit 1: ValueError: no such model"),
+        (Engine(command=["/no/such/vllm"], folders=FOLDERS), r"arm arm: .*/no/such/vllm"),
+    ],
+)
+def test_a_server_that_ends_is_reported_with_its_last_error(
+    engine: Engine, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(Refusal, match=said), _running(tmp_path, engine=engine):
         pass
 
 
 def test_servers_end_even_where_the_lab_is_killed(tmp_path: Path) -> None:
     script = f"""
         from pathlib import Path
-        from lab.real.servers import running
-        from tests.lab.real.test_servers import _server
+        from tests.lab.real.test_servers import _running
         import time
-        with running([_server()], logs=Path({str(tmp_path)!r}), at_once=1, say=lambda _: None):
+        with _running(Path({str(tmp_path)!r})):
             print("up", flush=True)
             time.sleep(600)
     """
@@ -163,67 +170,6 @@ def test_servers_end_even_where_the_lab_is_killed(tmp_path: Path) -> None:
     assert _gone(child)
 
 
-SPECULATIVE = json.dumps(
-    {"model": "/checkpoints/draft", "num_speculative_tokens": 7, "method": "draft_model"}
-)
-POD = ["vllm", "serve", "/checkpoints/target", "--host", "0.0.0.0", "--port", "8000", "--max-num-seqs", "4"]
-FOLDERS = {"/checkpoints/target": "/here/target", "/checkpoints/draft": "/here/draft"}
-
-
-def test_the_pods_options_stay_and_its_surroundings_are_replaced() -> None:
-    argv = local_argv(POD, engine=["/lab/vllm"], folders=FOLDERS, port=4711)
-    assert argv == [
-        "/lab/vllm",
-        "serve",
-        "/here/target",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        "4711",
-        "--max-num-seqs",
-        "4",
-    ]
-
-
-def test_the_draft_of_a_speculating_arm_is_found_too() -> None:
-    argv = local_argv([*POD, "--speculative-config", SPECULATIVE], engine=["vllm"], folders=FOLDERS, port=1)
-    config = json.loads(argv[argv.index("--speculative-config") + 1])
-    assert config == {"model": "/here/draft", "num_speculative_tokens": 7, "method": "draft_model"}
-
-
-def test_an_engine_may_be_several_words() -> None:
-    argv = local_argv(POD, engine=["docker", "exec", "box", "vllm"], folders=FOLDERS, port=1)
-    assert argv[:5] == ["docker", "exec", "box", "vllm", "serve"]
-
-
-def test_another_program_is_refused() -> None:
-    with pytest.raises(Refusal, match="is not `vllm serve`"):
-        local_argv(["torchrun", "x.py"], engine=["vllm"], folders=FOLDERS, port=1)
-
-
-def test_weights_without_a_folder_are_refused() -> None:
-    with pytest.raises(Refusal, match=r"/checkpoints/target: no folder .* known are /checkpoints/draft"):
-        local_argv(POD, engine=["vllm"], folders={"/checkpoints/draft": "/here/draft"}, port=1)
-
-
-def test_a_probe_asks_the_same_server_on_its_port_here() -> None:
-    probe = ["python3", "-c", "urlopen('http://127.0.0.1:8000/health')", "model:8000"]
-    assert local_probe(probe, rendered_port=8000, port=4711) == [
-        *(sys.executable, "-c", "urlopen('http://127.0.0.1:4711/health')", "model:8000")
-    ]
-
-
-@pytest.mark.parametrize(
-    "probe", [["curl", "http://127.0.0.1:8000/health"], ["python3", "-c", "urlopen('http://127.0.0.1:9000')"]]
-)
-def test_a_probe_that_cannot_be_pointed_at_a_server_is_refused(probe: list[str]) -> None:
-    with pytest.raises(Refusal, match=r"is no Python that asks 127\.0\.0\.1:8000"):
-        local_probe(probe, rendered_port=8000, port=4711)
-
-
-PORT = 4711
-
-
 @pytest.fixture(scope="module")
 def tiny() -> Experiment:
     return load(ROOT / "experiments" / "lab-tiny.yaml")
@@ -235,46 +181,62 @@ def servers(tiny: Experiment) -> dict[str, Container]:
 
 
 @pytest.fixture(scope="module")
-def started(tiny: Experiment, servers: dict[str, Container]) -> dict[str, Command]:
-    found = commands(list(servers.values()), folders=mounted_folders(tiny, {}), engine=["/lab/vllm"])
-    return {command.name: command for command in found}
+def engine(tiny: Experiment) -> Engine:
+    return Engine(command=["docker", "exec", "box", "vllm"], folders=mounted_folders(tiny, {}))
 
 
 def test_only_folders_host_and_port_differ_from_the_rendered_command(
-    started: dict[str, Command], servers: dict[str, Container]
+    engine: Engine, servers: dict[str, Container]
 ) -> None:
-    for name, server in servers.items():
-        pairs = list(zip(server.command[1:], started[name].argv(PORT)[1:], strict=True))
+    for server in servers.values():
+        argv = engine.argv(server, 4711)
+        assert argv[:5] == ["docker", "exec", "box", "vllm", "serve"]
+        pairs = list(zip(server.command[2:], argv[5:], strict=True))
         changed = {ours for theirs, ours in pairs if theirs != ours and not theirs.startswith("{")}
-        assert changed == {str(CHECKPOINTS / "target"), "127.0.0.1", str(PORT)}
+        assert changed == {str(CHECKPOINTS / "target"), "127.0.0.1", "4711"}
 
 
-def test_drafts_and_windows_are_those_of_the_arms(started: dict[str, Command]) -> None:
-    def config(name: str) -> dict[str, object]:
-        argv = list(started[name].argv(PORT))
+def test_drafts_and_windows_are_those_of_the_arms(engine: Engine, servers: dict[str, Container]) -> None:
+    def config(argv: Sequence[str]) -> dict[str, object]:
         found: dict[str, object] = json.loads(argv[argv.index("--speculative-config") + 1])
         return found
 
-    assert "--speculative-config" not in started["tiny"].argv(PORT)
-    assert config("tiny-weak")["model"] == str(CHECKPOINTS / "weak-draft")
+    assert "--speculative-config" not in engine.argv(servers["tiny"], 1)
+    assert config(engine.argv(servers["tiny-weak"], 1))["model"] == str(CHECKPOINTS / "weak-draft")
     for k in (1, 3, 5, 7, 10, 15):
-        assert config(f"tiny-sd-k{k}")["num_speculative_tokens"] == k
-        assert config(f"tiny-sd-k{k}")["model"] == str(CHECKPOINTS / "draft")
+        rendered, ours = servers[f"tiny-sd-k{k}"].command, engine.argv(servers[f"tiny-sd-k{k}"], 1)
+        assert config(ours) == {**config(rendered), "model": str(CHECKPOINTS / "draft")}
+        assert config(ours)["num_speculative_tokens"] == k
 
 
-def test_the_rendered_probes_ask_the_server_on_its_own_port(started: dict[str, Command]) -> None:
-    probe = started["tiny"].startup
-    assert probe is not None
-    words = probe(PORT)
+def test_the_rendered_probe_asks_the_server_on_its_own_port(servers: dict[str, Container]) -> None:
+    words = local_probe(servers["tiny"], 4711)
     assert (words[0], words[-1]) == (sys.executable, "lab/target")
-    assert f"127.0.0.1:{PORT}" in words[2]
+    assert "127.0.0.1:4711" in words[2]
     assert ":8000" not in words[2]
-    assert started["tiny"].health == "/health"
-    assert started["tiny"].startup_s == 1800
 
 
-def test_the_rendered_environment_stays_and_threads_are_pinned(started: dict[str, Command]) -> None:
-    environment = started["tiny"].environment
+@pytest.mark.parametrize(
+    "probe", [("curl", "http://127.0.0.1:8000/health"), ("python3", "-c", "urlopen('http://127.0.0.1:9000')")]
+)
+def test_a_probe_that_cannot_be_pointed_at_a_server_is_refused(probe: tuple[str, ...]) -> None:
+    with pytest.raises(Refusal, match=r"is no Python that asks 127\.0\.0\.1:8000"):
+        local_probe(replace(ARM, startup=probe), 4711)
+
+
+def test_another_program_and_weights_without_a_folder_are_refused() -> None:
+    with pytest.raises(Refusal, match="is not `vllm serve`"):
+        _python("").argv(replace(ARM, command=("torchrun", "x.py")), 1)
+    without = Engine(command=["vllm"], folders={"/checkpoints/draft": "/here/draft"})
+    with pytest.raises(Refusal, match=r"/checkpoints/target: no folder .* known are /checkpoints/draft"):
+        without.argv(ARM, 1)
+
+
+def test_the_rendered_environment_stays_and_threads_are_pinned(
+    engine: Engine, servers: dict[str, Container]
+) -> None:
+    environment = engine.environment(servers["tiny"])
+    assert environment.items() >= servers["tiny"].environment.items()
     assert environment["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
     assert environment["OMP_NUM_THREADS"] == "1"
     assert environment["HF_HUB_OFFLINE"] == "1"
@@ -294,27 +256,27 @@ def test_models_that_are_not_the_labs_come_from_their_hub(tiny: Experiment) -> N
     assert set(mounted_folders(real, {}).values()) == {"Qwen/Qwen3-32B"}
     assert label_of(real, {}) == "measured on this machine, Qwen/Qwen3-32B"
     assert label_of(tiny, {}) == TINY
-    assert label_of(tiny, {"lab/target": "Qwen/Qwen3-32B"}).startswith(
-        "measured on this machine, Qwen/Qwen3-32B"
-    )
+    given = {"lab/target": "Qwen/Qwen3-32B"}
+    assert label_of(tiny, given).startswith("measured on this machine, Qwen/Qwen3-32B")
 
 
-def test_models_of_a_hub_may_be_fetched(tiny: Experiment, servers: dict[str, Container]) -> None:
+def test_models_of_a_hub_may_be_fetched_and_further_options_come_last_where_they_count(
+    tiny: Experiment, servers: dict[str, Container]
+) -> None:
     folders = mounted_folders(tiny, {"lab/target": "Qwen/Qwen3-32B", "lab/draft": "Qwen/Qwen3-1.7B"})
-    (one,) = commands([servers["tiny-sd-k15"]], folders=folders, engine=["vllm"])
-    argv = list(one.argv(PORT))
+    engine = Engine(command=["vllm"], folders=folders, options=["--dtype", "bfloat16"])
+    argv = engine.argv(servers["tiny-sd-k15"], 1)
     assert argv[2] == "Qwen/Qwen3-32B"
     assert '"model": "Qwen/Qwen3-1.7B"' in argv[argv.index("--speculative-config") + 1]
-    assert "HF_HUB_OFFLINE" not in one.environment
+    assert argv[-2:] == ["--dtype", "bfloat16"]
+    assert "HF_HUB_OFFLINE" not in engine.environment(servers["tiny-sd-k15"])
 
 
-def test_further_options_come_last_where_they_count(tiny: Experiment, servers: dict[str, Container]) -> None:
-    folders = mounted_folders(tiny, {})
-    (one,) = commands([servers["tiny"]], folders=folders, engine=["vllm"], options=["--dtype", "bfloat16"])
-    assert one.argv(PORT)[-2:] == ["--dtype", "bfloat16"]
-
-
-def test_a_server_that_wants_a_secret_is_refused(tiny: Experiment, servers: dict[str, Container]) -> None:
-    locked = replace(servers["tiny"], secrets=("VLLM_API_KEY",))
-    with pytest.raises(Refusal, match=r"arm tiny: VLLM_API_KEY comes from a Secret, .*api_key_secret out"):
-        commands([locked], folders=mounted_folders(tiny, {}), engine=["vllm"])
+def test_a_server_that_wants_a_secret_is_refused(tmp_path: Path) -> None:
+    locked = replace(ARM, secrets=("VLLM_API_KEY",))
+    with (
+        pytest.raises(Refusal, match=r"arm arm: VLLM_API_KEY comes from a Secret, .*api_key_secret out"),
+        _running(tmp_path, [ARM, locked]),
+    ):
+        pass
+    assert not list(tmp_path.iterdir()), "before any server is started"

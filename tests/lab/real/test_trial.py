@@ -21,32 +21,15 @@ import pytest
 from benchmark.plan import from_dict
 from experiment import Experiment, load
 from experiment.finding import Refusal
-from lab.real import installation as machines
-from lab.real import trial
+from lab.real import installation, trial
 from lab.real.__main__ import main
 from lab.real.lab_results import FILE_NAME, save
 from lab.real.trial import sweep_of
-from tests.lab.real.made_up import results
+from tests.lab.real.made_up import PLAN, results
 from tests.lab.real.test_installation import GOOD
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 300
-PLAN = {
-    "schema": 1,
-    "experiment": "lab-tiny",
-    "model": "m",
-    "baseline": "tiny",
-    "arms": [
-        {"name": "tiny", "url": "http://127.0.0.1:1/v1", "speculative_tokens": 0, "max_tokens_per_step": 1}
-    ],
-    "concurrency": [1],
-    "requests": 1,
-    "warmup": 0,
-    "seed": 1,
-    "max_tokens": 8,
-    "temperature": 0,
-    "prompts": [{"id": "one", "class": "c", "prompt": "x"}],
-}
 
 
 @pytest.fixture
@@ -181,7 +164,7 @@ def test_an_experiment_for_a_cluster_is_refused_before_an_engine_is_installed(
 def test_too_small_a_machine_is_exit_3_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(machines, "look", lambda _: replace(GOOD, memory_gib=2.0))
+    monkeypatch.setattr(installation, "look", lambda _: replace(GOOD, memory_gib=2.0))
     assert main(["--out", str(tmp_path)]) == 3
     assert "lab: memory: 2.0 GiB are available, 8 servers need 13.5" in capsys.readouterr().err
 
@@ -189,7 +172,7 @@ def test_too_small_a_machine_is_exit_3_before_anything_starts(
 def test_an_engine_that_cannot_be_installed_is_exit_3(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(machines, "look", lambda _: replace(GOOD, disk_gib=1.0))
+    monkeypatch.setattr(installation, "look", lambda _: replace(GOOD, disk_gib=1.0))
     assert main(["--install-only", "--home", str(tmp_path / "engine")]) == 3
     assert "lab: disk: 1.0 GiB are free" in capsys.readouterr().err
 
