@@ -8,30 +8,43 @@ own, so target and heads are put together first, under `MEDUSA_MODEL`. *Not run 
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-from cdk8s_charts.engine.command import compiled_path, weights_path
-from cdk8s_charts.engine.dialect import SCRATCH_MOUNT
-from experiment.compilation import SPECULATION_LENGTH, compiler_environment, tree
+from cdk8s_charts.engine.command import compiled_path
+from cdk8s_charts.engine.dialects import SCRATCH_MOUNT, nxdi_work_folders, weights_path
+from experiment.compilation import SPECULATION_LENGTH, compiler_environment
 
 if TYPE_CHECKING:
     from experiment.arms import Arm
 
-
 MEDUSA_MODEL = f"{SCRATCH_MOUNT}/medusa"
-"""Links to the target's files, and `medusa_heads.pt` as `heads/join_heads.py` writes it."""
+"""Links to the target's files, and `medusa_heads.pt` as `join_heads.py` writes it."""
 MEDUSA_TREE = "/plan/medusa-tree.json"
 _MODEL_TYPES = {"LlamaForCausalLM": "llama"}
 
 
 def batch_argv(arm: Arm, *, prompts: tuple[str, ...], max_new_tokens: int) -> list[str]:
     """Compile, generate for each prompt and measure, one request at a time."""
-    serving, compiled = arm.serving, compiled_path(arm)
-    argv = [
+    assert arm.speculation is not None, "a batch script is for arms that speculate"
+    serving, compiled, window = arm.serving, compiled_path(arm), str(arm.num_speculative_tokens)
+    if arm.speculation.mode == "medusa":
+        model = MEDUSA_MODEL
+        speculation = [
+            *("--is-medusa", "--num-medusa-heads", window),
+            *("--medusa-speculation-length", str(SPECULATION_LENGTH)),
+            *("--medusa-tree-json", MEDUSA_TREE),
+        ]
+    else:
+        model = weights_path(arm.target)
+        speculation = [
+            *("--draft-model-path", weights_path(arm.speculation.draft)),
+            *("--compiled-draft-model-path", f"{compiled}-draft"),
+            *("--speculation-length", window),
+        ]
+    return [
         *("inference_demo", "--model-type", _MODEL_TYPES[arm.target.model.architecture]),
         *("--task-type", "causal-lm", "run"),
-        *("--model-path", MEDUSA_MODEL if _mode(arm) == "medusa" else weights_path(arm.target)),
+        *("--model-path", model),
         *("--compiled-model-path", compiled),
         *("--torch-dtype", "bfloat16"),
         *("--tp-degree", str(serving.tensor_parallel)),
@@ -42,43 +55,12 @@ def batch_argv(arm: Arm, *, prompts: tuple[str, ...], max_new_tokens: int) -> li
         *("--padding-side", "right"),
         "--enable-bucketing",
         *("--top-k", "1"),
-        *_speculation(arm, compiled),
+        *speculation,
         "--benchmark",
+        *(word for prompt in prompts for word in ("--prompt", prompt)),
     ]
-    return [*argv, *(word for prompt in prompts for word in ("--prompt", prompt))]
 
 
 def batch_environment(arm: Arm) -> dict[str, str]:
     """Environment of the same script."""
-    return {
-        **compiler_environment(arm),
-        "BASE_COMPILE_WORK_DIR": f"{compiled_path(arm)}.work/",
-        "NEURON_COMPILE_CACHE_URL": f"{compiled_path(arm)}.cache",
-        "HF_HUB_OFFLINE": "1",
-    }
-
-
-def medusa_tree_file(arm: Arm) -> str:
-    """What must lie at `MEDUSA_TREE`."""
-    return json.dumps(tree(arm.num_speculative_tokens))
-
-
-def _mode(arm: Arm) -> str:
-    assert arm.speculation is not None, "a batch script is for arms that speculate"
-    return arm.speculation.mode
-
-
-def _speculation(arm: Arm, compiled: str) -> list[str]:
-    assert arm.speculation is not None
-    if _mode(arm) == "medusa":
-        return [
-            "--is-medusa",
-            *("--num-medusa-heads", str(arm.num_speculative_tokens)),
-            *("--medusa-speculation-length", str(SPECULATION_LENGTH)),
-            *("--medusa-tree-json", MEDUSA_TREE),
-        ]
-    return [
-        *("--draft-model-path", weights_path(arm.speculation.draft)),
-        *("--compiled-draft-model-path", f"{compiled}-draft"),
-        *("--speculation-length", str(arm.num_speculative_tokens)),
-    ]
+    return {**compiler_environment(arm), **nxdi_work_folders(compiled_path(arm)), "HF_HUB_OFFLINE": "1"}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from cdk8s_charts.pods.sizes import shared_memory_gib
 from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL
+
+if TYPE_CHECKING:
+    from experiment.placement import Share
 
 PodSpec = dict[str, Any]
 Container = dict[str, Any]
@@ -54,22 +58,20 @@ def on_system_nodes(spec: PodSpec) -> None:
     spec["nodeSelector"] = {NODE_ROLE_LABEL: "system"}
 
 
-def add_claim_volume(spec: PodSpec, volume: str, claim: str) -> None:
-    """A read-only volume from a PersistentVolumeClaim."""
-    source = {"claimName": claim, "readOnly": True}
-    spec.setdefault("volumes", []).append({"name": volume, "persistentVolumeClaim": source})
-
-
-def add_scratch(spec: PodSpec, volume: str, gib: int) -> None:
+def add_scratch(spec: PodSpec, gib: int) -> None:
     """A volume on the node's own disk, gone with the pod."""
-    spec.setdefault("volumes", []).append({"name": volume, "emptyDir": {"sizeLimit": f"{gib}Gi"}})
+    add_volume(spec, "scratch", emptyDir={"sizeLimit": f"{gib}Gi"})
 
 
-def share_memory(spec: PodSpec, holder: Container, gib: int) -> None:
+def add_volume(spec: PodSpec, name: str, **source: Any) -> None:
+    """A volume for the containers of a pod to mount."""
+    spec.setdefault("volumes", []).append({"name": name, **source})
+
+
+def share_memory(spec: PodSpec, holder: Container, share: Share) -> None:
     """`/dev/shm`, which is a part of the container's memory."""
-    spec.setdefault("volumes", []).append(
-        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{gib}Gi"}}
-    )
+    limit = f"{shared_memory_gib(share.memory_gib)}Gi"
+    add_volume(spec, "shm", emptyDir={"medium": "Memory", "sizeLimit": limit})
     mount(holder, "shm", "/dev/shm", writable=True)
 
 
@@ -83,6 +85,11 @@ def amounts(*, cpu: str, memory: str, ephemeral: str | None = None) -> dict[str,
     """Requests that equal limits, so that no pod takes from another."""
     asked = {"cpu": cpu, "memory": memory, **({"ephemeral-storage": ephemeral} if ephemeral else {})}
     return {"requests": asked, "limits": dict(asked)}
+
+
+def part_of_node(share: Share, *, disk_gib: int) -> dict[str, Any]:
+    """Requests and limits of a container that has a part of a Trn2 node."""
+    return amounts(cpu=str(share.cpu), memory=f"{share.memory_gib}Gi", ephemeral=f"{disk_gib}Gi")
 
 
 def tool(name: str, arguments: list[str], *, cpu: str = "500m", memory: str = "512Mi") -> Container:
@@ -112,17 +119,20 @@ def container_security(*, writable_root: bool, level: str = "baseline") -> dict[
     }
 
 
-def settle(spec: PodSpec, *, grace_s: int, priority: str, non_root: bool) -> None:
-    """What every pod of this project says, whatever it does. `non_root` names a user, as `restricted` asks."""
+def settle(spec: PodSpec, *, grace_s: int, priority: str, level: str) -> None:
+    """What every pod of this project says, whatever it does. At `restricted` it names a user, as that level asks."""
+    user = {**_AS_USER, **OWN_VOLUMES} if level == "restricted" else {}
     spec["automountServiceAccountToken"] = False
     spec["enableServiceLinks"] = False
     spec["priorityClassName"] = priority
     spec["securityContext"] = {
         **spec.get("securityContext", {}),
-        **({**_AS_USER, "fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch"} if non_root else {}),
+        **user,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     spec["terminationGracePeriodSeconds"] = grace_s
 
 
 _AS_USER = {"runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER}
+OWN_VOLUMES = {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch"}
+"""Of a pod's security: its volumes belong to the group of the tools' user, which may then write into them."""

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.engine.command import artifact_files, compiled_path, weights_path
-from cdk8s_charts.engine.dialect import ARTIFACTS_MOUNT, CHECKPOINTS_MOUNT, SCRATCH_MOUNT
+from cdk8s_charts.engine.command import compiled_path
+from cdk8s_charts.engine.dialects import (
+    ARTIFACTS_MOUNT,
+    CHECKPOINTS_MOUNT,
+    SCRATCH_MOUNT,
+    dialect_of,
+    weights_path,
+)
 from cdk8s_charts.plain_objects import content_suffix, kubernetes_object
 from cdk8s_charts.pods import pod
-from cdk8s_charts.pods.sizes import MOUNT_CACHE_GIB, MOUNT_MEMORY_GIB
+from cdk8s_charts.pods.sizes import MOUNT_CACHE_GIB, MOUNT_MEMORY_GIB, copies_gib
 from experiment.compilation import artifact_key
 from experiment.naming import ACCOUNT_PLACEHOLDER, COMPLETE, artifact_path, bucket, namespace
 
 if TYPE_CHECKING:
-    from experiment.arms import Experiment
+    from experiment.arms import Arm, Experiment
 
-if TYPE_CHECKING:
-    from experiment.arms import Arm
-
-
-PURPOSES = ("checkpoints", "artifacts")
+STORES = {"checkpoints": CHECKPOINTS_MOUNT, "artifacts": ARTIFACTS_MOUNT}
+"""Buckets that pods on devices read, and where."""
 _CAPACITY = "1Ti"
 """Kubernetes wants a number; an S3 bucket has none."""
-
-
-def stores(experiment: Experiment) -> tuple[str, ...]:
-    """Buckets that pods mount: none where no arm stands on devices, whose weights lie on the machine itself."""
-    return PURPOSES if experiment.device_arms else ()
 
 
 def volume_and_claim(experiment: Experiment, purpose: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -78,11 +75,6 @@ def volume_and_claim(experiment: Experiment, purpose: str) -> tuple[dict[str, An
     )
 
 
-def claim_name(experiment: Experiment, purpose: str) -> str:
-    """The claim that pods mount."""
-    return str(volume_and_claim(experiment, purpose)[1]["metadata"]["name"])
-
-
 _CHECK = f"""\
 folder=$1; key=$2; files=$3; shift 3; found=
 refuse() {{ echo "artifact $key: $1" >&2; exit 1; }}
@@ -100,64 +92,58 @@ echo "artifact $key: complete"
 """
 
 
-def artifact_folder(arm: Arm) -> str:
-    """Mounted folder of the arm's artifact."""
-    return f"{ARTIFACTS_MOUNT}/{artifact_path(arm)}"
-
-
-def marker_text(arm: Arm) -> str:
-    """The marker's one line."""
-    return json.dumps({"key": artifact_key(arm)})
-
-
-def marker_check(arm: Arm) -> dict[str, Any]:
+def marker_check(arm: Arm) -> pod.Container:
     """Init container that ends the pod in one line unless weights and artifact are complete and this arm's own.
 
     Without it vLLM 0.9.1 would answer a missing artifact by compiling for tens of minutes, into a read-only mount. It is
     a script for the server's own image, which brings a shell for certain.
     """
-    command = ["/bin/sh", "-c", _CHECK, "check-artifact", artifact_folder(arm), artifact_key(arm)]
+    files = " ".join(dialect_of(arm).artifact_files)
+    command = ["/bin/sh", "-c", _CHECK, "check-artifact", _mounted_artifact(arm), artifact_key(arm), files]
     return pod.container(
         "check-artifact",
         arm.runtime.image,
-        [*command, " ".join(artifact_files(arm)), *(weights_path(weights) for weights in arm.weights)],
+        [*command, *(weights_path(weights) for weights in arm.weights)],
         resources=pod.amounts(cpu="100m", memory="64Mi"),
         security=pod.container_security(writable_root=False),
     )
 
 
-def add_sources(
-    spec: pod.PodSpec, server: pod.Container, claims: dict[str, str], arm: Arm, *, gib: int
-) -> None:
+def add_sources(experiment: Experiment, spec: pod.PodSpec, server: pod.Container, arm: Arm) -> None:
     """Check and mounts: weights read-only from their bucket; the artifact too, or from a copy on local NVMe.
 
     A server reads its sharded weights from the artifact and little more than the tokenizer from the checkpoints, so only
-    the artifact is worth a copy. It is copied from the mount, so that the pod needs no way out of the cluster.
+    the artifact is worth a copy. It is copied from the mount, so that the pod needs no way out of the cluster. The copy is
+    the server's own and writable: the native plugin takes locks in its compiled files.
     """
     check = marker_check(arm)
     spec["initContainers"] = [check]
-    for volume, path in (("checkpoints", CHECKPOINTS_MOUNT), ("artifacts", ARTIFACTS_MOUNT)):
-        pod.add_claim_volume(spec, volume, claims[volume])
-        pod.mount(check, volume, path)
-    pod.mount(server, "checkpoints", CHECKPOINTS_MOUNT)
+    mount_store(experiment, "checkpoints", spec, check, server)
     if arm.serving.artifact_source == "mount":
-        pod.mount(server, "artifacts", ARTIFACTS_MOUNT)
-    else:
-        pod.add_scratch(spec, "scratch", gib)
-        _copy_artifact(spec, server, arm)
-
-
-def _copy_artifact(spec: pod.PodSpec, server: pod.Container, arm: Arm) -> None:
-    """The copy is the server's own and writable: the native plugin takes locks in its compiled files."""
+        mount_store(experiment, "artifacts", spec, check, server)
+        return
     copy = pod.tool(
         "copy-artifact",
-        ["pull", artifact_folder(arm), "--to", compiled_path(arm), "--key", artifact_key(arm)],
+        ["pull", _mounted_artifact(arm), "--to", compiled_path(arm), "--key", artifact_key(arm)],
         cpu="4",
         memory="4Gi",
     )
-    pod.mount(copy, "artifacts", ARTIFACTS_MOUNT)
+    mount_store(experiment, "artifacts", spec, check, copy)
+    spec["initContainers"].append(copy)
+    pod.add_scratch(spec, copies_gib(experiment))
     for holder in (copy, server):
         pod.mount(holder, "scratch", SCRATCH_MOUNT, writable=True)
-    spec["initContainers"].append(copy)
-    # The volume belongs to the group of the tools' user, which may then write into it.
-    spec.setdefault("securityContext", {}).update(fsGroup=pod.USER, fsGroupChangePolicy="OnRootMismatch")
+    spec.setdefault("securityContext", {}).update(pod.OWN_VOLUMES)
+
+
+def mount_store(experiment: Experiment, purpose: str, spec: pod.PodSpec, *holders: pod.Container) -> None:
+    """Give containers of a pod a bucket to read."""
+    (_, claim) = volume_and_claim(experiment, purpose)
+    source = {"claimName": claim["metadata"]["name"], "readOnly": True}
+    pod.add_volume(spec, purpose, persistentVolumeClaim=source)
+    for holder in holders:
+        pod.mount(holder, purpose, STORES[purpose])
+
+
+def _mounted_artifact(arm: Arm) -> str:
+    return f"{ARTIFACTS_MOUNT}/{artifact_path(arm)}"

@@ -6,13 +6,13 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.engine.command import artifact_files, compile_argv, compile_environment, compiled_path
-from cdk8s_charts.engine.dialect import CHECKPOINTS_MOUNT, SCRATCH_MOUNT
+from cdk8s_charts.engine.command import compile_argv, compile_environment, compiled_path
+from cdk8s_charts.engine.dialects import SCRATCH_MOUNT, dialect_of
 from cdk8s_charts.manifests import tags
 from cdk8s_charts.plain_objects import content_suffix, kubernetes_object
 from cdk8s_charts.pods import pod, sizes
 from cdk8s_charts.pods.devices import hold_devices
-from cdk8s_charts.pods.volumes import claim_name
+from cdk8s_charts.pods.volumes import mount_store
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
 from experiment.compilation import TREATED_KEYS, artifact_inputs, artifact_key
 from experiment.naming import (
@@ -33,17 +33,26 @@ from experiment.naming import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from experiment.arms import Experiment
-
-if TYPE_CHECKING:
-    from experiment.arms import Experiment, Weights
-
-if TYPE_CHECKING:
-    from experiment.arms import Arm, Experiment
-
+    from experiment.arms import Arm, Experiment, Weights
 
 WRONG_CONFIGURATION = 2
 """Exit code of `store` for what no repetition fixes: a gated model without a token, a bad address."""
+DEADLINE_S = 6 * 3600
+"""No compile time of this pair is published; AWS's sample allows 4 h 45 min."""
+_SHARD_GIB = 12
+"""Room for one file and its unfinished copy: shards of these models are below 5 GB."""
+_DONE = f"{SCRATCH_MOUNT}/already-complete"
+_COMPILE = f"""\
+if [ -e {_DONE} ]; then echo "compiled already"; exit 0; fi
+# An attempt that was cut short leaves files that the loader would take for an artifact.
+artifact=$1; shift; rm -rf "$artifact" "$artifact.work"
+export HOME={SCRATCH_MOUNT}/home
+mkdir -p "$artifact" "$artifact.work" "$HOME"
+cd "$HOME"
+"$@" || exit
+# The compiler's temporary folders are its user's alone; the copy to S3 has another user, of the volume's group.
+chmod -R g+rX "$artifact"
+"""
 
 
 def suspended_job(
@@ -56,7 +65,7 @@ def suspended_job(
     only: str,
     deadline_s: int,
     retries: int,
-    non_root: bool,
+    level: str,
     pod_labels: dict[str, str] | None = None,
     batch: str | None = None,
 ) -> dict[str, Any]:
@@ -67,7 +76,7 @@ def suspended_job(
     """
     body["serviceAccountName"] = account
     body["restartPolicy"] = "Never"
-    pod.settle(body, grace_s=60, priority=priority_name(experiment, JOBS), non_root=non_root)
+    pod.settle(body, grace_s=60, priority=priority_name(experiment, JOBS), level=level)
     own = labels(experiment, step, "job")
     hopeless = {"containerName": only, "operator": "In", "values": [WRONG_CONFIGURATION]}
     spec = {
@@ -84,11 +93,6 @@ def suspended_job(
         labels={**own, STEP: step, **({BATCH: batch} if batch else {})},
         spec={"suspend": True, **spec},
     )
-
-
-_DEADLINE_S = 6 * 3600
-_SHARD_GIB = 12
-"""Room for one file and its unfinished copy: shards of these models are below 5 GB."""
 
 
 def fetch_jobs(experiment: Experiment) -> list[dict[str, Any]]:
@@ -115,7 +119,7 @@ def fetching_job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
     fetch["env"] = [{"name": "HOME", "value": SCRATCH_MOUNT}]
     fetch["resources"] = pod.amounts(cpu="500m", memory="1Gi", ephemeral=f"{_SHARD_GIB + 1}Gi")
     body: pod.PodSpec = {"containers": [fetch]}
-    pod.add_scratch(body, "scratch", _SHARD_GIB)
+    pod.add_scratch(body, _SHARD_GIB)
     pod.mount(fetch, "scratch", SCRATCH_MOUNT, writable=True)
     if experiment.token_secret:
         secret = {
@@ -123,7 +127,7 @@ def fetching_job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
             "items": [{"key": "token", "path": "token"}],
             "defaultMode": 0o440,
         }
-        body["volumes"].append({"name": "token", "secret": secret})
+        pod.add_volume(body, "token", secret=secret)
         pod.mount(fetch, "token", "/token")
     pod.on_system_nodes(body)
     return suspended_job(
@@ -133,26 +137,10 @@ def fetching_job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
         named=partial(fetch_job, weights),
         account=FETCH_ACCOUNT,
         only="fetch",
-        deadline_s=_DEADLINE_S,
+        deadline_s=DEADLINE_S,
         retries=5,
-        non_root=True,
+        level="restricted",
     )
-
-
-DEADLINE_S = 6 * 3600
-"""No compile time of this pair is published; AWS's sample allows 4 h 45 min."""
-_DONE = f"{SCRATCH_MOUNT}/already-complete"
-_COMPILE = f"""\
-if [ -e {_DONE} ]; then echo "compiled already"; exit 0; fi
-# An attempt that was cut short leaves files that the loader would take for an artifact.
-artifact=$1; shift; rm -rf "$artifact" "$artifact.work"
-export HOME={SCRATCH_MOUNT}/home
-mkdir -p "$artifact" "$artifact.work" "$HOME"
-cd "$HOME"
-"$@" || exit
-# The compiler's temporary folders are its user's alone; the copy to S3 has another user, of the volume's group.
-chmod -R g+rX "$artifact"
-"""
 
 
 def artifact_address(experiment: Experiment, arm: Arm) -> str:
@@ -165,31 +153,32 @@ def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
 
     First a look into S3, so that an artifact that is complete is not compiled again; then the compiler; then the copy.
     """
-    push = pod.tool("push", _push_arguments(experiment, arm), cpu="4", memory="4Gi")
-    push["env"] = [
-        {"name": "ARTIFACT_INPUTS", "value": json.dumps(artifact_inputs(arm), sort_keys=True, indent=1)}
-    ]
     region = ["--region", experiment.cluster.region]
-    look = pod.tool(
-        "look",
-        ["check", artifact_address(experiment, arm), "--key", artifact_key(arm), "--note", _DONE, *region],
-    )
-    needed = [
-        pod.tool(f"weights-{number}", ["check", checkpoint_address(experiment, weights), *region])
-        for number, weights in enumerate(arm.weights)
-    ]
-    compiler = _compiler(experiment, arm)
-    body: pod.PodSpec = {"initContainers": [look, *needed, compiler], "containers": [push]}
-    hold_devices(body, compiler, experiment, arm)
-    pod.add_claim_volume(body, "checkpoints", claim_name(experiment, "checkpoints"))
-    pod.mount(compiler, "checkpoints", CHECKPOINTS_MOUNT)
-    pod.add_scratch(body, "scratch", sizes.compile_scratch_gib(arm))
+    key, address = artifact_key(arm), artifact_address(experiment, arm)
+    look = pod.tool("look", ["check", address, "--key", key, "--note", _DONE, *region])
     share = sizes.compiling(experiment, arm)
-    pod.share_memory(body, compiler, sizes.shared_memory_gib(share.memory_gib))
+    compiler = pod.container(
+        "compile",
+        arm.runtime.image,
+        ["/bin/sh", "-c", _COMPILE, "compile", compiled_path(arm), *compile_argv(arm)],
+        environment=compile_environment(arm),
+        resources=pod.part_of_node(share, disk_gib=sizes.compile_ephemeral_gib(arm)),
+        security=pod.container_security(writable_root=True, level=arm.serving.pod_security),
+    )
+    push = pod.tool("push", _push_arguments(experiment, arm), cpu="4", memory="4Gi")
+    push["env"] = pod.variables(
+        {"ARTIFACT_INPUTS": json.dumps(artifact_inputs(arm), sort_keys=True, indent=1)}
+    )
+    checks = [look, *weights_checks(experiment, arm)]
+    body: pod.PodSpec = {"initContainers": [*checks, compiler], "containers": [push]}
+    hold_devices(body, compiler, experiment, arm)
+    mount_store(experiment, "checkpoints", body, compiler)
+    pod.add_scratch(body, sizes.compile_scratch_gib(arm))
+    pod.share_memory(body, compiler, share)
     for holder in (look, compiler):
         pod.mount(holder, "scratch", SCRATCH_MOUNT, writable=True)
     pod.mount(push, "scratch", SCRATCH_MOUNT)
-    body["securityContext"] = {"fsGroup": pod.USER, "fsGroupChangePolicy": "OnRootMismatch"}
+    body["securityContext"] = pod.OWN_VOLUMES
     pod.on_neuron_nodes(body)
     return suspended_job(
         experiment,
@@ -200,41 +189,27 @@ def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         only="push",
         deadline_s=DEADLINE_S,
         retries=2,
-        non_root=arm.serving.pod_security == "restricted",
+        level=arm.serving.pod_security,
         batch=batch_of(experiment, arm),
     )
 
 
-def _compiler(experiment: Experiment, arm: Arm) -> pod.Container:
-    share = sizes.compiling(experiment, arm)
-    return pod.container(
-        "compile",
-        arm.runtime.image,
-        ["/bin/sh", "-c", _COMPILE, "compile", compiled_path(arm), *compile_argv(arm)],
-        environment=compile_environment(arm),
-        resources=pod.amounts(
-            cpu=str(share.cpu),
-            memory=f"{share.memory_gib}Gi",
-            ephemeral=f"{sizes.compile_ephemeral_gib(arm)}Gi",
-        ),
-        security=pod.container_security(writable_root=True, level=arm.serving.pod_security),
-    )
+def weights_checks(experiment: Experiment, arm: Arm) -> list[pod.Container]:
+    """A look for each model of the arm, whether it was fetched; the pod ends there if not."""
+    region = ["--region", experiment.cluster.region]
+    return [
+        pod.tool(f"weights-{number}", ["check", checkpoint_address(experiment, weights), *region])
+        for number, weights in enumerate(arm.weights)
+    ]
 
 
 def _push_arguments(experiment: Experiment, arm: Arm) -> list[str]:
-    arguments = [
-        "push",
-        compiled_path(arm),
-        "--to",
-        artifact_address(experiment, arm),
-        "--key",
-        artifact_key(arm),
-    ]
+    key, baseline = artifact_key(arm), experiment.baseline
+    arguments = ["push", compiled_path(arm), "--to", artifact_address(experiment, arm), "--key", key]
     arguments += ["--inputs-from", "ARTIFACT_INPUTS", "--region", experiment.cluster.region]
-    for name in artifact_files(arm):
+    for name in dialect_of(arm).artifact_files:
         arguments += ["--require", name]
-    baseline = experiment.baseline
-    if artifact_key(baseline) != artifact_key(arm):
+    if artifact_key(baseline) != key:
         arguments += ["--baseline", artifact_address(experiment, baseline)]
         arguments += ["--declared", ",".join(TREATED_KEYS)]
     return arguments

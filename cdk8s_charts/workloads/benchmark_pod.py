@@ -16,6 +16,7 @@ from cdk8s_charts.plain_objects import authored, content_suffix, kubernetes_obje
 from cdk8s_charts.pods import pod
 from cdk8s_charts.workloads.namespace import MEASURING, priority_name
 from cdk8s_charts.workloads.serving import api_key, service_url
+from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.cost import arm_usd_per_hour
 from experiment.finding import Finding, Misuse
 from experiment.naming import (
@@ -28,15 +29,10 @@ from experiment.naming import (
     bucket,
     labels,
     metrics_namespace,
-    namespace,
 )
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment, Prompt
-
-if TYPE_CHECKING:
-    from experiment.arms import Experiment
-
 
 LARGEST_CONFIG_MAP = 200_000
 """Bytes of a plan that travels as a ConfigMap. Kubernetes would take 1 MiB, but `cdk deploy` hands objects to a Lambda,
@@ -47,33 +43,28 @@ _REMEDY = "the benchmark would not take this plan; change it in the experiment's
 
 def plan(experiment: Experiment) -> Plan:
     """What the benchmark is told. Raises `Misuse` for what it would not take."""
+    settings, model = experiment.benchmark, experiment.baseline.target.model
+    asks = {"chat_template_kwargs": {"enable_thinking": settings.thinking}}
     try:
-        return _plan(experiment)
+        return Plan(
+            schema=1,
+            experiment=experiment.name,
+            model=model.name,
+            baseline=experiment.baseline.name,
+            arms=tuple(_arm(experiment, arm) for arm in experiment.served_arms),
+            concurrency=settings.concurrency,
+            requests=settings.requests,
+            warmup=settings.warmup,
+            seed=settings.seed,
+            max_tokens=settings.max_tokens,
+            temperature=settings.temperature,
+            extra_body=asks if model.can_think and settings.endpoint == "chat" else {},
+            slo=settings.objectives or None,
+            prompts=tuple(map(_prompt, experiment.prompts)),
+        )
     except ValidationError as error:
         found = (Finding(str(one["loc"][0]), one["input"], one["msg"], _REMEDY) for one in error.errors())
         raise Misuse(*found) from None
-
-
-def _plan(experiment: Experiment) -> Plan:
-    settings = experiment.benchmark
-    can_think = experiment.baseline.target.model.can_think
-    asks = {"chat_template_kwargs": {"enable_thinking": settings.thinking}}
-    return Plan(
-        schema=1,
-        experiment=experiment.name,
-        model=experiment.baseline.target.model.name,
-        baseline=experiment.baseline.name,
-        arms=tuple(_arm(experiment, arm) for arm in experiment.served_arms),
-        concurrency=settings.concurrency,
-        requests=settings.requests,
-        warmup=settings.warmup,
-        seed=settings.seed,
-        max_tokens=settings.max_tokens,
-        temperature=settings.temperature,
-        extra_body=asks if can_think and settings.endpoint == "chat" else {},
-        slo=settings.objectives or None,
-        prompts=tuple(map(_prompt, experiment.prompts)),
-    )
 
 
 def plan_text(experiment: Experiment) -> str:
@@ -134,7 +125,7 @@ def measuring_cron_job(
     body["serviceAccountName"] = BENCHMARK_ACCOUNT
     body["restartPolicy"] = "OnFailure"  # in place, so that what was measured is still on the disk
     pod.on_system_nodes(body)
-    pod.settle(body, grace_s=60, priority=priority_name(experiment, MEASURING), non_root=True)
+    pod.settle(body, grace_s=60, priority=priority_name(experiment, MEASURING), level="restricted")
     own = labels(experiment, name, "client")
     job = {
         "backoffLimit": 3,
@@ -152,48 +143,50 @@ def measuring_cron_job(
 
 
 _PLAN_MOUNT = "/plan"
-_BENCHMARK = ["python", "-m", "benchmark"]
 
 
 def benchmark_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """Plan, where a ConfigMap takes it, and CronJob."""
-    if plan_object(experiment) is not None:
-        return [benchmark_cron_job(experiment, plan_name=None)]
-    text = plan_text(experiment)
-    name = f"{BENCHMARK_NAME}-plan-{content_suffix(text)}"
-    metadata = cdk8s.ApiObjectMetadata(name=name, namespace=namespace(experiment))
-    data = {PLAN_FILE: text}
-    plan = authored(
-        lambda chart: kplus.ConfigMap(chart, "plan", metadata=metadata, data=data, immutable=True)
-    )
-    return [plan, benchmark_cron_job(experiment, plan_name=name)]
+    """The plan as a ConfigMap, and the CronJob; or the CronJob alone, which copies a large plan and checks its hash."""
+    large = plan_object(experiment)
+    if large is None:
+        text = plan_text(experiment)
+        name = f"{BENCHMARK_NAME}-plan-{content_suffix(text)}"
+        config = kubernetes_object(
+            "v1", "ConfigMap", name, within=experiment, data={PLAN_FILE: text}, immutable=True
+        )
+        return [config, benchmark_cron_job(experiment, {"configMap": {"name": name}})]
+    key, content = large
+    copied = f"{_PLAN_MOUNT}/{PLAN_FILE}"
+    digest = key.rpartition("/")[2].removesuffix(".json")
+    arguments = ["get", f"{_results(experiment)}{key}", "--sha256", digest, "--to", copied]
+    arguments += ["--region", experiment.cluster.region]
+    get = pod.tool("plan", arguments, cpu="100m", memory="256Mi")
+    pod.mount(get, "plan", _PLAN_MOUNT, writable=True)
+    room = {"emptyDir": {"sizeLimit": f"{len(content) // 2**20 + 10}Mi"}}
+    return [benchmark_cron_job(experiment, room, get)]
 
 
-def benchmark_cron_job(experiment: Experiment, *, plan_name: str | None) -> dict[str, Any]:
+def benchmark_cron_job(
+    experiment: Experiment, plan_source: dict[str, Any], *before: pod.Container
+) -> dict[str, Any]:
     """Suspended for good: a run is a Job made from it, one at a time.
 
+    It brings back what an earlier pod of this Job kept, keeps and publishes what is measured, measures, publishes the rest.
     The measuring is an init container and the publishing the main one, so that neither needs a shell: a publication
     that fails is repeated without measuring again. What a run that fails had measured is published by then.
     """
-    body = _body(experiment, plan_name)
-    return measuring_cron_job(experiment, BENCHMARK_NAME, body, deadline_s=_deadline_s(experiment))
-
-
-def _body(experiment: Experiment, plan_name: str | None) -> pod.PodSpec:
-    """Bring back what an earlier pod of this Job kept, keep and publish what is measured, measure, publish the rest."""
     body: pod.PodSpec = authored(lambda chart: _author(chart, experiment))["spec"]["template"]["spec"]
     publish = body["containers"][0]
     publish["securityContext"] = pod.container_security(writable_root=False)
-    plan_file = f"{_PLAN_MOUNT}/{PLAN_FILE}"
     run = {
         **publish,
         "name": "run",
-        "args": ["run", "--plan", plan_file, "--out", RESULTS],
+        "args": ["run", "--plan", f"{_PLAN_MOUNT}/{PLAN_FILE}", "--out", RESULTS],
         "env": [*publish["env"], *api_key(experiment, "BENCHMARK_API_KEY")],
         "volumeMounts": [*publish["volumeMounts"]],
     }
     region = ["--region", experiment.cluster.region]
-    kept = f"s3://{bucket(experiment, 'results', ACCOUNT_PLACEHOLDER)}/{RESULTS_PREFIX}unfinished/$(JOB_UID)"
+    kept = f"{_results(experiment)}{RESULTS_PREFIX}unfinished/$(JOB_UID)"
     restore = pod.tool("restore", ["restore", kept, "--to", RESULTS, *region], cpu="100m", memory="256Mi")
     keep = pod.tool("keep", ["keep", RESULTS, "--to", kept, *region], cpu="100m", memory="256Mi")
     keep["restartPolicy"] = "Always"  # a sidecar, which ends when the rest has
@@ -213,43 +206,26 @@ def _body(experiment: Experiment, plan_name: str | None) -> pod.PodSpec:
         "volumeMounts": [*publish["volumeMounts"]],
         "restartPolicy": "Always",
     }
-    body["initContainers"] = [restore, keep, follow, *_plan_source(experiment, body, plan_name), run]
+    body["initContainers"] = [restore, keep, follow, *before, run]
+    pod.add_volume(body, "plan", **plan_source)
     pod.mount(run, "plan", _PLAN_MOUNT)
-    return body
+    return measuring_cron_job(experiment, BENCHMARK_NAME, body, deadline_s=_deadline_s(experiment))
 
 
-def _plan_source(experiment: Experiment, body: pod.PodSpec, plan_name: str | None) -> list[pod.Container]:
-    """The plan as a volume: a ConfigMap, or a copy from S3 whose hash is checked."""
-    if plan_name is not None:
-        body["volumes"].append({"name": "plan", "configMap": {"name": plan_name}})
-        return []
-    large = plan_object(experiment)
-    assert large is not None
-    key, content = large
-    body["volumes"].append({"name": "plan", "emptyDir": {"sizeLimit": f"{len(content) // 2**20 + 10}Mi"}})
-    address = f"s3://{bucket(experiment, 'results', ACCOUNT_PLACEHOLDER)}/{key}"
-    region = ["--region", experiment.cluster.region]
-    digest = key.rpartition("/")[2].removesuffix(".json")
-    get = pod.tool(
-        "plan",
-        ["get", address, "--sha256", digest, "--to", f"{_PLAN_MOUNT}/{PLAN_FILE}", *region],
-        cpu="100m",
-        memory="256Mi",
-    )
-    pod.mount(get, "plan", _PLAN_MOUNT, writable=True)
-    return [get]
+def _results(experiment: Experiment) -> str:
+    return f"s3://{bucket(experiment, 'results', ACCOUNT_PLACEHOLDER)}/"
 
 
 def _deadline_s(experiment: Experiment) -> int:
-    """Far above what a run can take: every answer of full length at 0.2 s a token, an hour for the rest, 2 h at least."""
+    """Far above what a run can take: every answer of full length at the slowest, an hour for the rest, 2 h at least."""
     settings = experiment.benchmark
     answers = sum(-(-settings.requests // concurrency) for concurrency in settings.concurrency)
     cells = len(experiment.classes) * len(experiment.served_arms)
-    return max(7200, cells * int(answers * experiment.longest_answer * 0.2) + 3600)
+    return max(7200, cells * int(answers * experiment.longest_answer * SLOWEST_TPOT_S) + 3600)
 
 
 def _author(chart: cdk8s.Chart, experiment: Experiment) -> kplus.Job:
-    results = f"s3://{bucket(experiment, 'results', ACCOUNT_PLACEHOLDER)}/{RESULTS_PREFIX}"
+    uploaded = ["--upload", f"{_results(experiment)}{RESULTS_PREFIX}"]
     job = kplus.Job(
         chart,
         BENCHMARK_NAME,
@@ -260,8 +236,8 @@ def _author(chart: cdk8s.Chart, experiment: Experiment) -> kplus.Job:
         name="publish",
         image=pod.TOOLS_IMAGE,
         image_pull_policy=kplus.ImagePullPolicy.IF_NOT_PRESENT,
-        command=_BENCHMARK,
-        args=["publish", RESULTS, "--namespace", metrics_namespace(experiment), "--upload", results],
+        command=["python", "-m", "benchmark"],
+        args=["publish", RESULTS, "--namespace", metrics_namespace(experiment), *uploaded],
         env_variables={"AWS_REGION": kplus.EnvValue.from_value(experiment.cluster.region)},
         resources=kplus.ContainerResources(
             cpu=kplus.CpuResources(request=kplus.Cpu.units(1), limit=kplus.Cpu.units(1)),

@@ -9,7 +9,7 @@ import cdk8s_plus_27 as kplus
 
 from cdk8s_charts.plain_objects import authored, content_suffix, kubernetes_object
 from cdk8s_charts.pods.devices import claim_template
-from cdk8s_charts.pods.volumes import stores, volume_and_claim
+from cdk8s_charts.pods.volumes import STORES, volume_and_claim
 from experiment.naming import (
     BENCHMARK_ACCOUNT,
     COMPILE_ACCOUNT,
@@ -125,5 +125,6 @@ def claim_templates(experiment: Experiment) -> list[dict[str, Any]]:
 
 
 def volumes_and_claims(experiment: Experiment) -> list[dict[str, Any]]:
-    """Read-only volumes for checkpoints and artifacts."""
-    return [manifest for purpose in stores(experiment) for manifest in volume_and_claim(experiment, purpose)]
+    """Read-only volumes for checkpoints and artifacts; none where no arm stands on devices."""
+    stores = STORES if experiment.device_arms else ()
+    return [manifest for purpose in stores for manifest in volume_and_claim(experiment, purpose)]

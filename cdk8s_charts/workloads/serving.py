@@ -16,7 +16,7 @@ from cdk8s_charts.plain_objects import authored, kubernetes_object
 from cdk8s_charts.pods import pod, sizes
 from cdk8s_charts.pods.devices import hold_devices
 from cdk8s_charts.pods.probes import LOAD_BUDGET_S, add_drain, add_probes
-from cdk8s_charts.pods.volumes import add_sources, claim_name, stores
+from cdk8s_charts.pods.volumes import add_sources
 from cdk8s_charts.workloads import artifact_jobs
 from cdk8s_charts.workloads.namespace import SERVING, priority_name
 from experiment.compilation import artifact_key
@@ -73,15 +73,14 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     _fill_server(server, experiment, arm)
     template["metadata"]["annotations"] = {ARTIFACT_KEY: artifact_key(arm)}
     if arm.serving.devices:
-        claims = {purpose: claim_name(experiment, purpose) for purpose in stores(experiment)}
-        add_sources(body, server, claims, arm, gib=sizes.copies_gib(experiment))
+        add_sources(experiment, body, server, arm)
         hold_devices(body, server, experiment, arm)
         pod.on_neuron_nodes(body)
     pod.settle(
         body,
         grace_s=add_drain(server, experiment),
         priority=priority_name(experiment, SERVING),
-        non_root=arm.serving.pod_security == "restricted",
+        level=arm.serving.pod_security,
     )
     return manifest
 
@@ -132,11 +131,7 @@ def _fill_server(server: pod.Container, experiment: Experiment, arm: Arm) -> Non
     server["command"] = serve_argv(arm, answer_limit=experiment.answer_limit)
     server["env"] = pod.variables(environment) + api_key(experiment, API_KEY_VARIABLE)
     share = sizes.serving(experiment, arm)
-    server["resources"] = pod.amounts(
-        cpu=str(share.cpu),
-        memory=f"{share.memory_gib}Gi",
-        ephemeral=f"{sizes.serving_ephemeral_gib(experiment)}Gi",
-    )
+    server["resources"] = pod.part_of_node(share, disk_gib=sizes.serving_ephemeral_gib(experiment))
     server["securityContext"] = pod.container_security(writable_root=True, level=arm.serving.pod_security)
     add_probes(server, arm)
 

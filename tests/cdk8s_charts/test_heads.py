@@ -112,7 +112,8 @@ def test_a_folder_without_heads_is_one_line(tmp_path: Path, capsys: pytest.Captu
 def test_the_job_runs_the_program_with_its_arms_own_folders() -> None:
     experiment = load(ROOT / "experiments" / "llama-medusa-batch.yaml")
     arm = experiment.arms[3]
-    spec = batch.job(experiment, arm)["spec"]["template"]["spec"]
+    config, job = batch.job_and_files(experiment, arm)
+    spec = job["spec"]["template"]["spec"]
     *_, join = spec["initContainers"]
     program, target, heads, out, count = join["command"][1:]
     assert [folder.split("/")[2] for folder in (target, heads)] == ["lmsys", "FasterDecoding"]
@@ -121,7 +122,7 @@ def test_the_job_runs_the_program_with_its_arms_own_folders() -> None:
     demo = spec["containers"][0]["command"]
     assert demo[demo.index("--model-path") + 1] == out
     (volume,) = (one["configMap"]["name"] for one in spec["volumes"] if one["name"] == "tree")
-    (config,) = (one for one in batch.batch_objects(experiment) if one["metadata"]["name"] == volume)
+    assert volume == config["metadata"]["name"]
     mounted = {one["name"]: one["mountPath"] for one in join["volumeMounts"]}
     assert program == f"{mounted['tree']}/join_heads.py"
     assert config["data"]["join_heads.py"] == Path(join_heads.__file__).read_text()

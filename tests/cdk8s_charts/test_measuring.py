@@ -44,7 +44,7 @@ def test_the_api_server_lets_one_pod_measure_at_a_time(case: Case) -> None:
 
 
 def test_a_lost_pods_run_goes_on_in_the_next(reference: Experiment) -> None:
-    body = _body(benchmark_pod.benchmark_cron_job(reference, plan_name="plan"))
+    body = _body(benchmark_pod.benchmark_cron_job(reference, {"configMap": {"name": "plan"}}))
     assert [entry["name"] for entry in containers(body)] == ["restore", "keep", "follow", "run", "publish"]
     restore, keep = body["initContainers"][:2]
     assert restore["args"][1] == keep["args"][keep["args"].index("--to") + 1]
@@ -77,7 +77,7 @@ def test_a_plan_that_is_too_large_comes_from_s3_by_its_hash(reference: Experimen
 
 def test_a_key_reaches_every_client_from_its_secret(reference: Experiment) -> None:
     experiment = with_serving(reference, api_key_secret="key")
-    client = _body(benchmark_pod.benchmark_cron_job(experiment, plan_name="plan"))
+    client = _body(benchmark_pod.benchmark_cron_job(experiment, {"configMap": {"name": "plan"}}))
     for body, variable in (
         (client, "BENCHMARK_API_KEY"),
         (_body(quality_pod.cron_job(experiment)), "OPENAI_API_KEY"),
