@@ -1,6 +1,6 @@
-"""Reading what others wrote: never more than fits into a pod, and every fault of it as a ValueError or an OSError.
+"""Reading what others wrote, never more than fits into a pod; writing files of a results folder, whole or not at all.
 
-Files of a results folder, each written whole or not at all.
+Every fault of what is read is a ValueError or an OSError.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ def lines_of(path: Path) -> Iterator[bytes | None]:
         while line := file.readline(MOST_LINE_BYTES):
             if line.endswith(b"\n"):
                 yield line
-            elif len(line) == MOST_LINE_BYTES and _skipped_to_its_end(file):
+                continue
+            while line and not line.endswith(b"\n"):
+                line = file.readline(_PIECE)
+            if line:
                 yield None
 
 
@@ -60,13 +63,6 @@ def json_of(text: str | bytes) -> Any:
         return _DECODER.decode(text if isinstance(text, str) else text.decode())
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-
-
-def _skipped_to_its_end(file: Any) -> bool:
-    while piece := file.readline(_PIECE):
-        if piece.endswith(b"\n"):
-            return True
-    return False
 
 
 def _no_number(name: str) -> Any:

@@ -29,11 +29,17 @@ class Verb(NamedTuple):
 
 VERBS = {
     "run": Verb(run_command.HELP, run_command.configure, run_command.execute),
-    "report": Verb(report_command.HELP, report_command.configure, report_command.execute),
-    "publish": Verb(report_command.PUBLISH_HELP, report_command.configure_publish, report_command.publish),
+    "report": Verb(
+        report_command.REPORT_HELP, report_command.configure_report, report_command.execute_report
+    ),
+    "publish": Verb(
+        report_command.PUBLISH_HELP, report_command.configure_publish, report_command.execute_publish
+    ),
     "advise": Verb(advise_command.HELP, advise_command.configure, advise_command.execute),
-    "compare": Verb(compare_command.HELP, compare_command.configure, compare_command.execute),
-    "gate": Verb(compare_command.GATE_HELP, compare_command.configure_gate, compare_command.gate),
+    "compare": Verb(
+        compare_command.COMPARE_HELP, compare_command.configure_compare, compare_command.execute_compare
+    ),
+    "gate": Verb(compare_command.GATE_HELP, compare_command.configure_gate, compare_command.execute_gate),
     "selftest": Verb(selftest_command.HELP, selftest_command.configure, selftest_command.execute),
     "import": Verb(import_command.HELP, import_command.configure, import_command.execute),
 }

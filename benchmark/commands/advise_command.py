@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.commands import option_types
-from benchmark.commands.option_types import add
+from benchmark.commands.option_types import add, number, positive, whole
 from benchmark.errors import PlanError
 
 HELP = "predict tokens per step and speed-up of every smaller window k, recommend one"
@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(parser, "--step-times", _step_times, "0=S,K=S", times)
     add(parser, "--timed-with", str, "ARM", beside)
     parser.add_argument("--yields", choices=("k", "k+1"), help=yields)
-    add(parser, "--k-max", option_types.positive, "N", "the largest window to consider")
+    add(parser, "--k-max", positive, "N", "the largest window to consider")
     add(parser, "--mix", _mix, "CLASS=WEIGHT,...", "shares of the output tokens (default: equal)")
     option_types.add_json(parser, "JSON instead of tables")
     option_types.add_declared(parser.add_argument_group("arms of the run in DIR (what `run` was not told)"))
@@ -78,7 +78,7 @@ def _step_times(text: str) -> Any:
     points = {}
     for item in text.split(","):
         k, _, seconds = item.partition("=")
-        points[option_types.whole(k)] = option_types.number(seconds)
+        points[whole(k)] = number(seconds)
     if 0 not in points or len(points) < 2:
         raise argparse.ArgumentTypeError(
             f"{text!r} must name plain decoding (0) and a window, for example 0=0.045,7=0.0944"
@@ -92,7 +92,7 @@ def _mix(text: str) -> dict[str, float]:
         class_, equals, weight = item.rpartition("=")
         if not equals:
             raise argparse.ArgumentTypeError(f"{item!r} is not CLASS=WEIGHT")
-        shares[class_.strip()] = option_types.number(weight)
+        shares[class_.strip()] = number(weight)
     return shares
 
 

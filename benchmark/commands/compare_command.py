@@ -1,7 +1,4 @@
-"""`compare`: two runs of one plan, new against old.
-
-`gate`: let a run pass, or name what became worse since a baseline run.
-"""
+"""`compare`: two runs of one plan, new against old. `gate`: let a run pass, or name what became worse since another."""
 
 from __future__ import annotations
 
@@ -14,18 +11,19 @@ from typing import Any
 from benchmark.commands import option_types
 from benchmark.commands.option_types import add, share
 
-HELP = "compare two runs of one plan; exit 1 where something became slower"
+COMPARE_HELP = "compare two runs of one plan; exit 1 where something became slower"
+GATE_HELP = "refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then"
 _ROW = "{:<16.16} {:>4}  {:<18.18} {:>8} {:>8}  {:<22} {}"
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_compare(parser: argparse.ArgumentParser) -> None:
     """Two folders."""
     parser.add_argument("old", type=Path, metavar="OLD", help="what `run --out` wrote, before")
     parser.add_argument("new", type=Path, metavar="NEW", help="the same plan, later")
     option_types.add_json(parser, "JSON instead of tables")
 
 
-def execute(options: argparse.Namespace) -> int:
+def execute_compare(options: argparse.Namespace) -> int:
     """Compare and print; 1 where an arm became slower, or a speed-up smaller, beyond its interval."""
     from benchmark.analyse.two_runs import compare_runs
 
@@ -59,30 +57,11 @@ def _text(found: Mapping[str, Any]) -> Iterator[str]:
 
 def _line(row: Mapping[str, Any], arm: str, *, scale: float) -> str:
     load = row["concurrency"] if row["rate_per_s"] is None else f"{row['rate_per_s']:g}/s"
-    return _ROW.format(
-        row["class"],
-        load,
-        arm,
-        _number(row["old"], scale),
-        _number(row["new"], scale),
-        _ratio(row),
-        row["verdict"],
-    ).rstrip()
-
-
-def _number(value: float | None, scale: float) -> str:
-    return "-" if value is None else f"{value * scale:.2f}"
-
-
-def _ratio(row: Mapping[str, Any]) -> str:
-    if row["ratio"] is None:
-        return "-"
-    if row["ci_low"] is None:
-        return f"{row['ratio']:.3f}"
-    return f"{row['ratio']:.3f} [{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
-
-
-GATE_HELP = "refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then"
+    old, new = ("-" if row[when] is None else f"{row[when] * scale:.2f}" for when in ("old", "new"))
+    ratio = "-" if row["ratio"] is None else f"{row['ratio']:.3f}"
+    if row["ratio"] is not None and row["ci_low"] is not None:
+        ratio += f" [{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
+    return _ROW.format(row["class"], load, arm, old, new, ratio, row["verdict"]).rstrip()
 
 
 def configure_gate(parser: argparse.ArgumentParser) -> None:
@@ -96,16 +75,12 @@ def configure_gate(parser: argparse.ArgumentParser) -> None:
     option_types.add_json(parser, "JSON instead of text")
 
 
-def gate(options: argparse.Namespace) -> int:
+def execute_gate(options: argparse.Namespace) -> int:
     """Judge and print; 1 where something speaks against the run."""
     from benchmark.analyse.two_runs import judge
 
-    found = judge(
-        option_types.recorded(options.baseline),
-        option_types.recorded(options.run),
-        slower_by=options.slower_by,
-        more_errors=options.more_errors,
-    )
+    baseline, run = option_types.recorded(options.baseline), option_types.recorded(options.run)
+    found = judge(baseline, run, slower_by=options.slower_by, more_errors=options.more_errors)
     print(json.dumps(found, indent=1) if options.json else "\n".join(_judgement(found)))
     return 1 if found["regressions"] else 0
 

@@ -1,11 +1,9 @@
-"""Values that options take, each refused with what it should be.
-
-What the command line changes about a plan.
-"""
+"""What options take, each value refused with what it should be, and what they change about a plan."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -18,11 +16,7 @@ from benchmark.file_access import json_of
 
 if TYPE_CHECKING:
     from benchmark.measure.journal import RawRun
-
-if TYPE_CHECKING:
-    from benchmark.measure.journal import RawRun
     from benchmark.plan import Plan
-
 
 _LEAST, _MOST = 1e-9, 1e9
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -64,34 +58,28 @@ def positive(text: str) -> int:
 
 def number(text: str) -> float:
     """A number above 0 that sums and ratios of it survive."""
+    return _between(text, _LEAST, _MOST, f"number above 0, from {_LEAST:g} to {_MOST:g}")
+
+
+def share(text: str) -> float:
+    """A number from 0 to 1."""
+    return _between(text, 0, 1, "share from 0 to 1")
+
+
+def _between(text: str, least: float, most: float, wanted: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = 0.0
-    if not _LEAST <= value <= _MOST:
-        raise argparse.ArgumentTypeError(
-            f"{shown(text)} is not a number above 0, from {_LEAST:g} to {_MOST:g}"
-        )
+        value = math.nan
+    if not least <= value <= most:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a {wanted}")
     return value
 
 
 def seconds(text: str) -> float:
     """A time above 0: plain seconds, or with s, m or h behind it."""
-    unit = text[-1:]
-    if unit not in _UNITS_S:
-        return number(text)
-    return number(text[:-1]) * _UNITS_S[unit]
-
-
-def share(text: str) -> float:
-    """A number from 0 to 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a share from 0 to 1")
-    return value
+    unit_s = _UNITS_S.get(text[-1:])
+    return number(text) if unit_s is None else number(text[:-1]) * unit_s
 
 
 def levels(text: str) -> list[int]:
@@ -141,16 +129,6 @@ def json_object(text: str) -> dict[str, Any]:
     return value
 
 
-def recorded(folder: Path) -> RawRun:
-    """The run in `folder`; which lines of it cannot be used is said on standard error."""
-    from benchmark.measure import journal
-
-    raw = journal.read(folder)
-    if raw.left_out:
-        print(f"{folder}: {raw.left_out}", file=sys.stderr)
-    return raw
-
-
 def add(
     to: argparse._ActionsContainer,
     option: str,
@@ -167,23 +145,30 @@ def add_json(parser: argparse.ArgumentParser, what: str = "the summary as JSON i
     parser.add_argument("--json", action="store_true", help=f"print {what}")
 
 
+_DECLARED: dict[str, tuple[str, Callable[[str], Any], str]] = {
+    "speculative_tokens": (
+        "--speculative-tokens",
+        whole,
+        "draft tokens per step of an arm; 0 decodes plainly",
+    ),
+    "max_tokens_per_step": (
+        "--tokens-per-step",
+        whole,
+        "the most a step of an arm can yield: k + 1 on vLLM (assumed), k on NxD Inference",
+    ),
+    "usd_per_hour": ("--usd-per-hour", number, "what an arm's share of its node costs"),
+}
+"""What no endpoint says about itself: by the field of an arm, its option."""
+
+
 def add_declared(group: argparse._ActionsContainer) -> None:
-    """What no endpoint says about itself."""
-    each: dict[str, Any] = {"action": "append", "default": []}
-    drafts = "draft tokens per step of an arm; 0 decodes plainly"
-    most = "the most a step of an arm can yield: k + 1 on vLLM (assumed), k on NxD Inference"
-    add(group, "--speculative-tokens", of_arm(whole), "NAME=X", drafts, **each)
-    add(group, "--tokens-per-step", of_arm(whole), "NAME=X", most, **each)
-    add(group, "--usd-per-hour", of_arm(number), "NAME=X", "what an arm's share of its node costs", **each)
+    for field, (option, type_, help_) in _DECLARED.items():
+        add(group, option, of_arm(type_), "NAME=X", help_, dest=field, action="append", default=[])
 
 
 def of_arms(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """What `add_declared` reads, by the field of an arm and its name."""
-    return {
-        "speculative_tokens": dict(options.speculative_tokens),
-        "max_tokens_per_step": dict(options.tokens_per_step),
-        "usd_per_hour": dict(options.usd_per_hour),
-    }
+    return {field: dict(getattr(options, field)) for field in _DECLARED}
 
 
 def arm(name: str, url: str, drafted: int | None, most_tokens: int) -> dict[str, Any]:
@@ -193,20 +178,6 @@ def arm(name: str, url: str, drafted: int | None, most_tokens: int) -> dict[str,
     """
     per_step = most_tokens if drafted is None else drafted + 1
     return {"name": name, "url": url, "speculative_tokens": drafted or 0, "max_tokens_per_step": per_step}
-
-
-def read_declared(options: argparse.Namespace) -> RawRun:
-    """The journal of DIR, with what the options declare. Raises ResultsError or PlanError."""
-
-    return declared(recorded(options.folder), of_arms(options))
-
-
-_OPTIONS = {
-    "url": "--arm",
-    "speculative_tokens": "--speculative-tokens",
-    "max_tokens_per_step": "--tokens-per-step",
-    "usd_per_hour": "--usd-per-hour",
-}
 
 
 def overridden(
@@ -225,7 +196,7 @@ def overridden(
     given = {field: value for field, value in settings.items() if value is not None}
     names = [arm.name for arm in plan.arms]
     for field, by_arm in of_arms.items():
-        _known(_OPTIONS[field], by_arm, names)
+        _known("--arm" if field == "url" else _DECLARED[field][0], by_arm, names)
     _known("--baseline", [given["baseline"]] if "baseline" in given else (), names)
     _known("--classes", classes or (), plan.classes)
     if "concurrency" in given:  # the one kind of load replaces the other
@@ -250,12 +221,24 @@ def _known(option: str, given: Collection[str], names: Collection[str]) -> None:
             raise PlanError(f"{option}: {name!r} is not in the plan; it has {', '.join(names)}")
 
 
-def declared(raw: RawRun, of_arms: Mapping[str, Mapping[str, Any]]) -> RawRun:
-    """`raw` with what its run was not told about arms; k drafts yield k + 1 tokens unless said. Raises PlanError."""
-    if not any(of_arms.values()):
+def recorded(folder: Path) -> RawRun:
+    """The run in `folder`; which lines of it cannot be used is said on standard error."""
+    from benchmark.measure import journal
+
+    raw = journal.read(folder)
+    if raw.left_out:
+        print(f"{folder}: {raw.left_out}", file=sys.stderr)
+    return raw
+
+
+def read_declared(options: argparse.Namespace) -> RawRun:
+    """The journal of DIR, with what the options declare; k drafts yield k + 1 tokens unless said.
+
+    Raises ResultsError or PlanError.
+    """
+    raw, told = recorded(options.folder), of_arms(options)
+    if not any(told.values()):
         return raw
-    assumed = {name: k + 1 for name, k in of_arms["speculative_tokens"].items()}
-    per_step = {**assumed, **of_arms["max_tokens_per_step"]}
-    changed = overridden(raw.plan, {**of_arms, "max_tokens_per_step": per_step})
-    last = replace(raw.sittings[-1], plan=changed)
-    return replace(raw, sittings=(*raw.sittings[:-1], last))
+    assumed = {name: k + 1 for name, k in told["speculative_tokens"].items()}
+    changed = overridden(raw.plan, told | {"max_tokens_per_step": assumed | told["max_tokens_per_step"]})
+    return replace(raw, sittings=(*raw.sittings[:-1], replace(raw.sittings[-1], plan=changed)))

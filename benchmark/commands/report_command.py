@@ -1,13 +1,12 @@
-"""`report`: make the summary and everything that people and other tools read, again from the raw records.
-
-`publish`: send a run to CloudWatch, and its records to S3.
-"""
+"""`report`: make the summary and all that people and other tools read, again from the raw records. `publish`: send them
+to CloudWatch and S3."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,29 +16,38 @@ from benchmark.errors import PlanError
 
 if TYPE_CHECKING:
     from benchmark.measure.journal import RawRun
-
-if TYPE_CHECKING:
     from benchmark.measure.records import RunRecord
 
+REPORT_HELP = "make summary, page, CSV and llmperf's files again from the raw records, print the table"
+PUBLISH_HELP = "send a run's requests to CloudWatch, each once"
 
-HELP = "make summary, page, CSV and llmperf's files again from the raw records, print the table"
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_report(parser: argparse.ArgumentParser) -> None:
     """The folder."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="what `run --out` wrote")
     option_types.add_declared(parser.add_argument_group("arms (what `run` was not told)"))
     option_types.add_json(parser)
 
 
-def execute(options: argparse.Namespace) -> int:
-    """Summarise, write, print. Without the packages of the page, everything but the page."""
+def execute_report(options: argparse.Namespace) -> int:
+    """Summarise, write, print. Without the packages of the page, everything but the page. Raises StorageError."""
+    from benchmark.file_access import write_whole
+    from benchmark.show import csv_files, llmperf_files, page
+
+    folder: Path = options.folder
     raw = option_types.read_declared(options)
-    summary = summarised(options.folder, raw)
-    written = write_files(raw, summary, options.folder)
+    summary = summarised(folder, raw)
+    written = [page.write(raw, folder).name]
+    written += [path.name for path in csv_files.write(raw, summary, folder)]
+    written.append(f"{llmperf_files.FOLDER}/ ({len(llmperf_files.write(raw, folder))} files)")
+    if lacking := page.missing():
+        told = f"not written, {' and '.join(lacking)} not installed; pip install {' '.join(lacking)}"
+        print(f"{page.FILE_NAME}: {told}", file=sys.stderr)
+    else:
+        written.append(write_whole(folder / page.FILE_NAME, page.render(raw, summary)).name)
     code = show(summary, as_json=options.json)
     sys.stdout.flush()
-    print(f"{options.folder}: {', '.join(written)}", file=sys.stderr)
+    print(f"{folder}: {', '.join(written)}", file=sys.stderr)
     return code
 
 
@@ -56,34 +64,12 @@ def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
     return summary
 
 
-def write_files(raw: RawRun, summary: dict[str, Any], folder: Path) -> list[str]:
-    """What goes beside the summary; returns what is there now, by name. Raises StorageError."""
-    from benchmark.file_access import write_whole
-    from benchmark.show import csv_files, llmperf_files, page
-    from benchmark.show import page as replay
-
-    written = [replay.write(raw, folder).name]
-    written += [path.name for path in csv_files.write(raw, summary, folder)]
-    written.append(f"{llmperf_files.FOLDER}/ ({len(llmperf_files.write(raw, folder))} files)")
-    if lacking := page.missing():
-        print(
-            f"{page.FILE_NAME}: not written, {' and '.join(lacking)} not installed; pip install {' '.join(lacking)}",
-            file=sys.stderr,
-        )
-    else:
-        written.append(write_whole(folder / page.FILE_NAME, page.render(raw, summary)).name)
-    return written
-
-
 def show(summary: dict[str, Any], *, as_json: bool) -> int:
     """Print the summary; 1 where a cell has no answer at all."""
     from benchmark.show.terminal import render
 
     print(json.dumps(summary, indent=1) if as_json else render(summary))
     return 0 if all(cell["n"] for cell in summary["cells"]) else 1
-
-
-PUBLISH_HELP = "send a run's requests to CloudWatch, each once"
 
 
 def configure_publish(parser: argparse.ArgumentParser) -> None:
@@ -100,56 +86,41 @@ def configure_publish(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--region", help="instead of the configured one")
 
 
-def publish(options: argparse.Namespace) -> int:
+def execute_publish(options: argparse.Namespace) -> int:
     """Publish what the ledger does not have; then copy the files, if asked to."""
-    from benchmark.show.cloudwatch import cloudwatch, price, publish
+    from benchmark.show.cloudwatch import cloudwatch, follow, price, publish, stop_on_signals
     from benchmark.show.upload import upload
 
+    where = {"endpoint_url": options.endpoint_url, "region": options.region}
+    to: dict[str, Any] = {"namespace": options.namespace, "report": _report}
     if options.follow:
-        return _follow(options)
+        allowed = partial(_refuse_emulated, options)
+        follow(options.folder, client=cloudwatch(**where), stop=stop_on_signals(), allowed=allowed, **to)
+        return 0
     raw = option_types.recorded(options.folder)
     opening = raw.sittings[0]
-    _refuse_emulated(opening, options)
-    client = cloudwatch(options.endpoint_url, options.region)
-    done = publish(
-        raw,
-        options.folder,
-        namespace=options.namespace,
-        client=client,
-        report=lambda line: print(line, file=sys.stderr),
-    )
+    _refuse_emulated(options, opening)
+    done = publish(raw, options.folder, client=cloudwatch(**where), **to)
     print(
         f"{done.destination}: {done.calls} calls, {done.data} data for {done.requests} {opening.provenance} requests; "
         f"{done.already_there} were there already"
     )
     print(f"cost: {price(done)}")
     if done.repeated:
-        print(
-            f"{done.repeated} attempts had to be repeated; one that timed out may have been counted twice",
-            file=sys.stderr,
+        _report(
+            f"{done.repeated} attempts had to be repeated; one that timed out may have been counted twice"
         )
     if options.upload:
-        where = {"endpoint_url": options.endpoint_url, "region": options.region}
         for address in upload(options.folder, options.upload, run_id=opening.run, **where):
             print(address)
     return 0
 
 
-def _follow(options: argparse.Namespace) -> int:
-    from benchmark.show.cloudwatch import cloudwatch, follow, stop_on_signals
-
-    follow(
-        options.folder,
-        namespace=options.namespace,
-        client=cloudwatch(options.endpoint_url, options.region),
-        stop=stop_on_signals(),
-        allowed=lambda opening: _refuse_emulated(opening, options),
-        report=lambda line: print(line, file=sys.stderr, flush=True),
-    )
-    return 0
+def _report(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
-def _refuse_emulated(opening: RunRecord, options: argparse.Namespace) -> None:
+def _refuse_emulated(options: argparse.Namespace, opening: RunRecord) -> None:
     if opening.provenance == "emulated" and not options.endpoint_url:
         raise PlanError(
             f"{options.folder}: an emulated run, and CloudWatch could not tell it from a measured one; publish it to a "

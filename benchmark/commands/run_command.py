@@ -1,9 +1,4 @@
-"""Reading prompts alone: a JSON object a line, `{"id", "class", "prompt" | "messages", "max_tokens"?}`.
-
-What `run` measures: the options that name arms and load, and the plan that they come to.
-
-`run`: measure the arms of a plan, or of the command line.
-"""
+"""`run`: measure the arms of a plan, or of the command line, on the same prompts."""
 
 from __future__ import annotations
 
@@ -13,142 +8,70 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmark.commands import option_types
-from benchmark.commands.option_types import add, arm
+from benchmark.commands.option_types import add, arm, overridden, positive, seconds, whole
 from benchmark.errors import ErrorRateExceeded, PlanError
 from benchmark.file_access import json_of, text_of
 
 if TYPE_CHECKING:
+    from benchmark.measure.loader import Loader
     from benchmark.plan import Plan
 
-if TYPE_CHECKING:
-    from benchmark.measure.loader import Loader
-
-
-_KEYS = ("id", "class", "prompt", "messages", "max_tokens")
-"""What a line is read for; people's files have more."""
-
-
-def prompts_in(path: Path) -> list[dict[str, Any]]:
-    """The lines of the file at `path` as a plan has them, yet unchecked. Raises PlanError."""
-    try:
-        lines = text_of(path).split("\n")
-    except OSError as error:
-        raise PlanError(
-            f"{path}: cannot be read ({error.strerror}); name an existing file of prompts"
-        ) from error
-    except ValueError as error:
-        raise PlanError(f"{path}: cannot be read ({error}); save fewer prompts as UTF-8") from error
-    found = [_prompt(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
-    if not found:
-        raise PlanError(f"{path}: holds no prompt; a prompt is one JSON object a line")
-    return found
-
-
-def _prompt(line: str, where: str) -> dict[str, Any]:
-    try:
-        content = json_of(line)
-    except ValueError as error:
-        raise PlanError(f"{where}: not JSON ({error}); a prompt is one JSON object a line") from error
-    if not isinstance(content, dict):
-        raise PlanError(f"{where}: {line[:60]!r} is not a JSON object; a prompt is one JSON object a line")
-    return {key: value for key, value in content.items() if key in _KEYS}
-
-
+HELP = "measure arms on the same prompts, then print the table"
 _DEFAULTS = {"concurrency": [4], "requests": 32, "warmup": 4, "seed": 1}
 """Of a run without a plan."""
 _SAME = "model baseline classes concurrency rate requests rounds warmup max_tokens seed simultaneous ignore_eos extra_body slo"
 """Options that change what the plan calls the same, or choose from it."""
-
-
-def configure_arms(group: argparse._ArgumentGroup) -> None:
-    """Who is measured, and what is known about them."""
-    where = "address of an arm, up to and including /v1; without a plan the first is the baseline"
-    add(group, "--arm", option_types.address, "NAME=URL", where, action="append", default=[])
-    add(group, "--baseline", str, "NAME", "what the other arms are compared with")
-    add(group, "--model", str, "M", "the served model's name")
-    add(group, "--experiment", str, "NAME", "what the run is called; only without a plan")
-    option_types.add_declared(group)
-
-
-def configure_load(group: argparse._ArgumentGroup) -> None:
-    """What they are asked, how often and how much at once."""
-    load, long = group.add_mutually_exclusive_group(), group.add_mutually_exclusive_group()
-    arrivals = "Poisson arrivals per second instead, a cell each, however many are in flight"
-    seed = "another one makes other nonces, so that a second run meets no warm cache"
-    forced = "force every answer to max_tokens; what follows its natural end distorts acceptance"
-    add(load, "--concurrency", option_types.levels, "N,N", "requests in flight, a cell each")
-    add(load, "--rate", option_types.rates, "X,X", arrivals)
-    add(group, "--requests", option_types.positive, "N", "measured requests per cell")
-    add(long, "--rounds", option_types.positive, "N", "passes over all cells")
-    add(long, "--duration", option_types.seconds, "S", "begin rounds until then; 90, 90s, 30m or 2h")
-    add(group, "--warmup", option_types.whole, "N", "unmeasured requests per arm")
-    add(group, "--max-tokens", option_types.positive, "N", "and no prompt may have more")
-    add(group, "--classes", option_types.names, "A,B", "only these classes of prompts")
-    add(group, "--seed", option_types.whole, "N", seed)
-    for option, help_ in (
-        ("--simultaneous", "load the arms at once instead of in turns"),
-        ("--ignore-eos", forced),
-    ):
-        group.add_argument(option, action="store_true", default=None, help=help_)
-    add(group, "--extra-body", option_types.json_object, "JSON", "merged into each request body")
-    add(group, "--slo", option_types.objectives, "M=S,M=S", "for goodput: ttft_s, tpot_s, e2e_s in seconds")
-
-
-def plan(options: argparse.Namespace) -> Plan:
-    """The plan of a file, or one made of prompts, with what the options change."""
-    from benchmark.commands.option_types import overridden
-    from benchmark.plan import from_dict, load
-
-    whole = load(options.plan) if options.plan else from_dict(_plan_of_prompts(options))
-    settings = {name: getattr(options, name) for name in _SAME.split()}
-    of_arms = {"url": dict(options.arm)} | option_types.of_arms(options)
-    return overridden(whole, of_arms, duration_s=options.duration, **settings)
-
-
-def _plan_of_prompts(options: argparse.Namespace) -> dict[str, Any]:
-    prompts = prompts_in(options.prompts)
-    own = [n for prompt in prompts if type(n := prompt.get("max_tokens")) is int]
-    max_tokens: int = options.max_tokens or (max(own) if len(own) == len(prompts) else 0)
-    missing = {"--arm": options.arm, "--model": options.model, "--max-tokens": max_tokens}
-    if absent := [option for option, value in missing.items() if not value]:
-        raise PlanError(f"--prompts: needs {', '.join(absent)} as well, which a plan would say")
-    baseline = options.baseline or options.arm[0][0]
-    drafted = {baseline: 0} | dict(options.speculative_tokens)  # unless told, the baseline decodes plainly
-    return {
-        "schema": 1,
-        "experiment": options.experiment or "unnamed",
-        "model": options.model,
-        "baseline": baseline,
-        "arms": [arm(name, url, drafted.get(name), max_tokens) for name, url in options.arm],
-        **_DEFAULTS,
-        "max_tokens": max_tokens,
-        "prompts": prompts,
-    }
-
-
-HELP = "measure arms on the same prompts, then print the table"
+_KEYS = ("id", "class", "prompt", "messages", "max_tokens")
+"""What a line of prompts is read for; people's files have more."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Plan or prompts, folder, and what is done with them."""
+    """Plan or prompts, folder, and what is done with them; who is measured, and how."""
     parser.epilog = (
         "Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set."
     )
-    what = parser.add_mutually_exclusive_group(required=True)
     prompts = (
         "prompts alone, a JSON object a line: id, class, prompt or messages, max_tokens if it has its own"
     )
     tolerated = (
         "stop with exit 1 once more than this share of an arm's requests has failed (default 1: never)"
     )
+    what = parser.add_mutually_exclusive_group(required=True)
     add(what, "--plan", Path, "FILE", "the plan, JSON")
     add(what, "--prompts", Path, "FILE", prompts)
     add(parser, "--out", Path, "DIR", "results; an earlier run goes on", required=True)
-    add(parser, "--timeout", option_types.seconds, "S", "per request (default 300)", default=300.0)
+    add(parser, "--timeout", seconds, "S", "per request (default 300)", default=300.0)
     add(parser, "--max-error-rate", option_types.share, "X", tolerated, default=1.0)
     option_types.add_json(parser)
-    configure_arms(parser.add_argument_group("arms (with --prompts needed, with --plan instead of its own)"))
-    configure_load(parser.add_argument_group("load (without a plan: 32 requests, 4 at a time, 4 to warm up)"))
+
+    arms = parser.add_argument_group("arms (with --prompts needed, with --plan instead of its own)")
+    where = "address of an arm, up to and including /v1; without a plan the first is the baseline"
+    add(arms, "--arm", option_types.address, "NAME=URL", where, action="append", default=[])
+    add(arms, "--baseline", str, "NAME", "what the other arms are compared with")
+    add(arms, "--model", str, "M", "the served model's name")
+    add(arms, "--experiment", str, "NAME", "what the run is called; only without a plan")
+    option_types.add_declared(arms)
+
+    load = parser.add_argument_group("load (without a plan: 32 requests, 4 at a time, 4 to warm up)")
+    level, long = load.add_mutually_exclusive_group(), load.add_mutually_exclusive_group()
+    arrivals = "Poisson arrivals per second instead, a cell each, however many are in flight"
+    again = "another one makes other nonces, so that a second run meets no warm cache"
+    add(level, "--concurrency", option_types.levels, "N,N", "requests in flight, a cell each")
+    add(level, "--rate", option_types.rates, "X,X", arrivals)
+    add(load, "--requests", positive, "N", "measured requests per cell")
+    add(long, "--rounds", positive, "N", "passes over all cells")
+    add(long, "--duration", seconds, "S", "begin rounds until then; 90, 90s, 30m or 2h")
+    add(load, "--warmup", whole, "N", "unmeasured requests per arm")
+    add(load, "--max-tokens", positive, "N", "and no prompt may have more")
+    add(load, "--classes", option_types.names, "A,B", "only these classes of prompts")
+    add(load, "--seed", whole, "N", again)
+    for option, help_ in {
+        "--simultaneous": "load the arms at once instead of in turns",
+        "--ignore-eos": "force every answer to max_tokens; what follows its natural end distorts acceptance",
+    }.items():
+        load.add_argument(option, action="store_true", default=None, help=help_)
+    add(load, "--extra-body", option_types.json_object, "JSON", "merged into each request body")
+    add(load, "--slo", option_types.objectives, "M=S,M=S", "for goodput: ttft_s, tpot_s, e2e_s in seconds")
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -159,7 +82,7 @@ def execute(options: argparse.Namespace) -> int:
     from benchmark.measure.rounds import run, run_until_signalled
 
     work = run(
-        plan(options),
+        _plan(options),
         out=options.out,
         timeout_s=options.timeout,
         progress=Progress(sys.stderr),
@@ -194,3 +117,63 @@ def _look_at_steps(loader: Loader) -> None:
         if one.speculative_tokens and warm.answered(one, place):
             said = known_at(warm, one, place)
             (loader.progress.warn if said.caution else loader.progress.tell)(first_look(one, said))
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    """The plan of a file, or one made of prompts, with what the options change."""
+    from benchmark.plan import from_dict, load
+
+    asked = load(options.plan) if options.plan else from_dict(_plan_of_prompts(options))
+    settings = {name: getattr(options, name) for name in _SAME.split()}
+    of_arms = {"url": dict(options.arm)} | option_types.of_arms(options)
+    return overridden(asked, of_arms, duration_s=options.duration, **settings)
+
+
+def _plan_of_prompts(options: argparse.Namespace) -> dict[str, Any]:
+    prompts = _prompts(options.prompts)
+    own = [n for prompt in prompts if type(n := prompt.get("max_tokens")) is int]
+    max_tokens: int = options.max_tokens or (max(own) if len(own) == len(prompts) else 0)
+    missing = {"--arm": options.arm, "--model": options.model, "--max-tokens": max_tokens}
+    if absent := [option for option, value in missing.items() if not value]:
+        raise PlanError(f"--prompts: needs {', '.join(absent)} as well, which a plan would say")
+    baseline = options.baseline or options.arm[0][0]
+    drafted = {baseline: 0} | dict(options.speculative_tokens)  # unless told, the baseline decodes plainly
+    return {
+        "schema": 1,
+        "experiment": options.experiment or "unnamed",
+        "model": options.model,
+        "baseline": baseline,
+        "arms": [arm(name, url, drafted.get(name), max_tokens) for name, url in options.arm],
+        **_DEFAULTS,
+        "max_tokens": max_tokens,
+        "prompts": prompts,
+    }
+
+
+def _prompts(path: Path) -> list[dict[str, Any]]:
+    """The lines of the file at `path` as a plan has them, yet unchecked. Raises PlanError."""
+    try:
+        lines = text_of(path).split("\n")
+    except OSError as error:
+        raise PlanError(
+            f"{path}: cannot be read ({error.strerror}); name an existing file of prompts"
+        ) from error
+    except ValueError as error:
+        raise PlanError(f"{path}: cannot be read ({error}); save fewer prompts as UTF-8") from error
+    found = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            content = json_of(line)
+        except ValueError as error:
+            raise PlanError(
+                f"{path}:{number}: not JSON ({error}); a prompt is one JSON object a line"
+            ) from error
+        if not isinstance(content, dict):
+            what = f"{line[:60]!r} is not a JSON object"
+            raise PlanError(f"{path}:{number}: {what}; a prompt is one JSON object a line")
+        found.append({key: value for key, value in content.items() if key in _KEYS})
+    if not found:
+        raise PlanError(f"{path}: holds no prompt; a prompt is one JSON object a line")
+    return found

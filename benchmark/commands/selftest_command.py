@@ -13,8 +13,6 @@ from benchmark.commands import option_types
 
 if TYPE_CHECKING:
     from benchmark.measure.known_server import Accuracy, Served
-    from benchmark.plan import Plan
-
 
 HELP = "measure a server whose schedule is known, print this client's own error"
 _FIRST_MS, _STEP_MS, _TOKENS = 60.0, 20.0, 40
@@ -42,41 +40,34 @@ def execute(options: argparse.Namespace) -> int:
 def _measure(server: Served, concurrency: int, out: Path) -> Iterator[Accuracy]:
     """Run the client itself, as `run` does, and compare record by record."""
     from benchmark.measure import journal
-    from benchmark.measure.known_server import accuracy
+    from benchmark.measure.known_server import MODEL, SIZES, accuracy
     from benchmark.measure.loader import Progress
     from benchmark.measure.rounds import run, run_until_signalled
-
-    plan = _plan(server, concurrency)
-    if run_until_signalled(run(plan, out=out, timeout_s=60, progress=Progress(sys.stderr))):
-        raise KeyboardInterrupt
-    raw, truths = journal.read(out), server.truth()
-    for arm in plan.arms:
-        records = [r for r in raw.requests if r.arm == arm.name and r.phase == "measured"]
-        lag_s = max(block.client_lag_s for block in raw.blocks if block.arm == arm.name)
-        yield accuracy(records, truths, client_lag_s=lag_s)
-
-
-def _plan(server: Served, concurrency: int) -> Plan:
-    from benchmark.measure.known_server import MODEL, SIZES
     from benchmark.plan import from_dict
 
-    return from_dict(
+    arms = [{"name": arm, "url": server.url(arm), "max_tokens_per_step": max(n)} for arm, n in SIZES.items()]
+    asked = {"id": "any", "class": "any", "messages": [{"role": "user", "content": "Count."}]}
+    plan = from_dict(
         {
             "schema": 1,
             "experiment": "selftest",
             "model": MODEL,
             "baseline": "steady",
-            "arms": [
-                {"name": arm, "url": server.url(arm), "max_tokens_per_step": max(sizes)}
-                for arm, sizes in SIZES.items()
-            ],
+            "arms": arms,
             "concurrency": [concurrency],
             "requests": _CELLS[concurrency],
             "warmup": 2,
             "max_tokens": _TOKENS,
-            "prompts": [{"id": "any", "class": "any", "messages": [{"role": "user", "content": "Count."}]}],
+            "prompts": [asked],
         }
     )
+    if run_until_signalled(run(plan, out=out, timeout_s=60, progress=Progress(sys.stderr))):
+        raise KeyboardInterrupt
+    raw, truths = journal.read(out), server.truth()
+    for arm in SIZES:
+        records = [r for r in raw.requests if r.arm == arm and r.phase == "measured"]
+        lag_s = max(block.client_lag_s for block in raw.blocks if block.arm == arm)
+        yield accuracy(records, truths, client_lag_s=lag_s)
 
 
 def _table(found: list[Accuracy]) -> str:
