@@ -22,7 +22,31 @@ class Reference(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class Shape:
+    """The matrices of a dense decoder-only transformer, as its `config.json` gives them."""
+
+    vocabulary: int
+    layers: int
+    hidden: int
+    query_heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+
+    @property
+    def read_parameters(self) -> int:
+        """Weights that one decode step reads: all layers and the output head; of the input embedding it reads a row."""
+        attention = self.hidden * self.head_dim * (2 * self.query_heads + 2 * self.kv_heads)
+        return self.layers * (attention + 3 * self.hidden * self.intermediate) + self.vocabulary * self.hidden
+
+    @property
+    def kv_values_per_token(self) -> int:
+        """Values of the key and value cache of one token, each head once."""
+        return 2 * self.layers * self.kv_heads * self.head_dim
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model(Shape):
     """A decoder-only transformer as far as placement and pairing need it."""
 
     name: str
@@ -31,13 +55,6 @@ class Model:
     """Class in `config.json`; a fused pair must share it, because both halves are built from one class."""
     tokenizer: str
     """Family; a draft proposes token ids, so they must mean the same to the target."""
-    vocabulary: int
-    layers: int
-    hidden: int
-    query_heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate: int
     max_positions: int
     tied_embeddings: bool
     can_think: bool
@@ -54,10 +71,7 @@ class Model:
     @property
     def parameters(self) -> int:
         """Weights of the matrices; norms are left out (below 0.01 %)."""
-        attention = self.hidden * self.head_dim * (2 * self.query_heads + 2 * self.kv_heads)
-        block = attention + 3 * self.hidden * self.intermediate
-        embeddings = self.vocabulary * self.hidden * (1 if self.tied_embeddings else 2)
-        return self.layers * block + embeddings
+        return self.read_parameters + (0 if self.tied_embeddings else self.vocabulary * self.hidden)
 
     def kv_bytes_per_token(self, *, tensor_parallel: int, bytes_per_value: int) -> int:
         """Key and value cache of one token, over all cores.

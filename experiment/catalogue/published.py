@@ -1,18 +1,158 @@
-"""The one published result of speculative decoding on Trn2 with vLLM, from which all assumptions about speed start.
+"""What others have published about decoding on AWS Trainium2, with and without speculation: `published.yaml`, row by row.
 
-About 45 (inferred from open-ended prompts) -> 15 ms per token for structured prompts (AWS Machine Learning Blog, April 2026).
+Each row is one figure of one configuration, with its source. Times are seconds per output token of one sequence. Texts, forecast,
+emulator and alarms read a figure here, so that it has one home.
 """
 
 from __future__ import annotations
 
-TARGET = "Qwen/Qwen3-32B"
-DRAFT = "Qwen/Qwen3-1.7B"
-TENSOR_PARALLEL = 32
-SEQUENCES = 4
-WINDOW = 7
-PLAIN_TPOT_S = 0.045
-SPEED_UP = 3.0
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from experiment.catalogue.models import MODELS, Shape
+
+Handicap = Literal["host sampling", "no kernels", "large batch", "long context", "unexplained"]
+"""Why a plain row is slower than its model, chips and length suggest; `unexplained` where no cause is published."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A model of the table: its shape, and where the shape was compared with a public configuration."""
+
+    name: str
+    shape: Shape
+    confirmed: str | None = None
+    """A public copy of the configuration that says the same; `None` where none was found."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plain:
+    """One token a step."""
+
+    row: str
+    model: Family
+    instance: str
+    tensor_parallel: int
+    batch: int
+    """Sequences that are compiled into a step."""
+    compiled_tokens: int
+    """Length of the context that a step reads, whatever the prompt's is: `max_model_len`, or a bucket of it."""
+    tpot_s: float
+    stack: str
+    source: str
+    date: str
+    logical_nc_config: int = 2
+    concurrency: int = 1
+    lengths: str = ""
+    """Tokens of prompts and of answers."""
+    statistic: str = ""
+    derived: str = ""
+    handicap: Handicap | None = None
+
+    @property
+    def chips(self) -> float:
+        """Trainium2 chips; a part of one where not all its cores are used."""
+        return self.tensor_parallel * self.logical_nc_config / 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drafted:
+    """Several tokens a step, beside the plain row of the same configuration."""
+
+    row: str
+    base: str
+    """Its plain row; empty where the model is none that the table of plain rows holds."""
+    mode: Literal["fused", "eagle3", "dflash"]
+    draft: str
+    num_speculative_tokens: int
+    concurrency: int
+    plain_tpot_s: float
+    tpot_s: float
+    source: str
+    date: str
+    tokens_per_step: float | None = None
+    """`None` where it was not published."""
+    by_position: tuple[float, ...] = ()
+    """Share of steps in which draft 1, 2, ... was accepted."""
+    derived: str = ""
+
+    @property
+    def step_ratio(self) -> float | None:
+        """A drafted step over a plain one."""
+        return self.tpot_s * self.tokens_per_step / self.plain_tpot_s if self.tokens_per_step else None
+
+    @property
+    def most_step_ratio(self) -> float:
+        """The same where no tokens per step were published: a fused step yields k tokens at most, another k + 1."""
+        most = self.num_speculative_tokens + (self.mode != "fused")
+        return self.step_ratio or self.tpot_s * most / self.plain_tpot_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotDense:
+    """Experts or layers without attention: quoted, so that a forecast refuses them instead of guessing."""
+
+    model: str
+    kind: Literal["experts", "hybrid"]
+    figures: str
+    source: str
+
+
+TABLE = Path(__file__).with_suffix(".yaml")
+
+
+def _rows() -> dict[str, Any]:
+    """Every table, its rows as objects; `SOURCE:rest` of a source is written out."""
+    # The C parser, where the installed yaml has it, takes a tenth of the time.
+    table = yaml.load(TABLE.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    families = {name: _family(name, dict(shape)) for name, shape in table["models"].items()}
+
+    def row(fields: dict[str, Any]) -> dict[str, Any]:
+        for short, whole in table["sources"].items():
+            fields["source"] = fields["source"].replace(f"{short}:", whole)
+        if "by_position" in fields:
+            fields["by_position"] = tuple(fields["by_position"])
+        return fields
+
+    plain = tuple(
+        Plain(**{**row(one), "model": families.get(one["model"]) or _listed(one["model"])})
+        for one in table["plain"]
+    )
+    return {
+        "plain": plain,
+        "drafted": tuple(Drafted(**row(one)) for one in table["drafted"]),
+        "not_dense": tuple(NotDense(**row(one)) for one in table["not_dense"]),
+    }
+
+
+def _listed(name: str) -> Family:
+    return Family(name=name, shape=MODELS[name], confirmed="experiment/catalogue/models.py")
+
+
+def _family(name: str, shape: dict[str, Any]) -> Family:
+    confirmed = shape.pop("confirmed", None)
+    return Family(
+        name=name, shape=MODELS[shape["like"]] if "like" in shape else Shape(**shape), confirmed=confirmed
+    )
+
+
+_TABLE = _rows()
+PLAIN: tuple[Plain, ...] = _TABLE["plain"]
+DRAFTED: tuple[Drafted, ...] = _TABLE["drafted"]
+NOT_DENSE: tuple[NotDense, ...] = _TABLE["not_dense"]
+
+REFERENCE = next(row for row in PLAIN if row.row == "P19")
+"""The result that this project reproduces first; its baseline is slower than a healthy one is expected to be."""
+REFERENCE_DRAFTED = next(row for row in DRAFTED if row.row == "S9")
+TARGET, DRAFT = REFERENCE.model.name, REFERENCE_DRAFTED.draft
+TENSOR_PARALLEL, SEQUENCES = REFERENCE.tensor_parallel, REFERENCE.batch
+WINDOW = REFERENCE_DRAFTED.num_speculative_tokens
+PLAIN_TPOT_S = REFERENCE.tpot_s
+SPEED_UP = REFERENCE_DRAFTED.plain_tpot_s / REFERENCE_DRAFTED.tpot_s
 
 SLOWEST_TPOT_S = 0.2
-"""More than four times a plain step, five tokens a second, about as fast as people read: what an alarm tells of and no deadline
-allows for."""
+"""More than four times the reference's plain step, five tokens a second, about as fast as people read: what an alarm tells of and
+no deadline allows for."""
