@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from typing import Any
 
 from experiment.compilation import TREATED_KEYS
@@ -12,6 +13,7 @@ from experiment.naming import ARTIFACT_KEY, BATCH, NAME
 
 _POD = r"spec\.template\.spec\."
 _SERVER = _POD + r"containers\[vllm\]\."
+_CONFIG = _SERVER + r"command\.--(override-neuron-config|additional-config)\.(.*\.)?"
 DECLARED = (
     r"metadata\.name",
     rf"(spec\.template\.)?metadata\.labels\.{re.escape(NAME)}",
@@ -23,8 +25,7 @@ DECLARED = (
     _POD + r"initContainers\[copy-artifact\]\.args\[[135]\]",
     _SERVER + r"env\[(NEURON_COMPILED_ARTIFACTS|VLLM_CACHE_ROOT)\]\.value",
     _SERVER + r"command\.--speculative-config(\..*)?",
-    _SERVER + r"command\.--(override-neuron-config|additional-config)\.(.*\.)?"
-    rf"({'|'.join(TREATED_KEYS)})",
+    rf"{_CONFIG}({'|'.join(TREATED_KEYS)})",
 )
 """Where arms may differ: their names, when they stand, the speculation, the artifact that follows from it."""
 _SHARED_OPTIONS = "served-model-name|host|port|tensor-parallel-size|max-num-seqs|max-model-len|api-key|seed|dtype|quantization"
@@ -41,12 +42,23 @@ _ALLOWED_OF_A_RUNTIME = re.compile("|".join(f"(?:{pattern})" for pattern in (*DE
 
 
 def undeclared_differences(
-    baseline: dict[str, Any], treatment: dict[str, Any], *, other_runtime: bool = False
+    baseline: dict[str, Any],
+    treatment: dict[str, Any],
+    *,
+    other_runtime: bool = False,
+    engine: Collection[str] = (),
 ) -> list[str]:
-    """The differences that no treatment explains. `other_runtime`: the arms declare different runtimes."""
+    """The differences that no treatment explains.
+
+    `other_runtime`: the arms declare different runtimes. `engine`: keys of the Neuron configuration that one of them sets.
+    """
     allowed = _ALLOWED_OF_A_RUNTIME if other_runtime else _ALLOWED
-    found = differences(baseline, treatment, read=as_read)
-    return [one.path for one in found if not allowed.fullmatch(one.path)]
+    of_the_engine = re.compile(rf"{_CONFIG}({'|'.join(map(re.escape, engine))})(\..*)?") if engine else None
+    return [
+        one.path
+        for one in differences(baseline, treatment, read=as_read)
+        if not (allowed.fullmatch(one.path) or (of_the_engine and of_the_engine.fullmatch(one.path)))
+    ]
 
 
 def as_read(path: str, value: Any) -> Any:

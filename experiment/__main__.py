@@ -1,4 +1,5 @@
-"""`python -m experiment check FILE`: what an experiment file resolves to, or everything that is wrong with it."""
+"""`python -m experiment check FILE`: what an experiment file resolves to, or everything that is wrong with it; `published`: what
+others have measured on Trainium2."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from experiment import InvalidExperiment, load
+from experiment import InvalidExperiment, ledger, load
 from experiment.description import as_json, as_text
 
 
@@ -19,7 +20,15 @@ def main(argv: list[str] | None = None) -> int:
     check = verbs.add_parser("check", help="resolve a file, or list its problems (exit 2)")
     check.add_argument("file", type=Path)
     check.add_argument("--json", action="store_true", help="the same for a machine")
+    published = verbs.add_parser(
+        "published", help="published results of decoding on Trainium2, and what forecasts make of them"
+    )
+    published.add_argument("--json", action="store_true", help="the same for a machine")
     arguments = parser.parse_args(argv)
+    if arguments.verb == "published":
+        return _print(
+            json.dumps(ledger.as_json(), indent=2) if arguments.json else "\n".join(ledger.as_lines())
+        )
     try:
         experiment = load(arguments.file)
     except InvalidExperiment as error:
@@ -30,10 +39,13 @@ def main(argv: list[str] | None = None) -> int:
             count = len(error.findings)
             print(f"{count} problem{'s' if count > 1 else ''}, nothing was written", file=sys.stderr)
         return 2
+    return _print(json.dumps(as_json(experiment), indent=2) if arguments.json else as_text(experiment))
+
+
+def _print(text: str) -> int:
+    """On standard output, as far as somebody reads it."""
     try:
-        print(
-            json.dumps(as_json(experiment), indent=2) if arguments.json else as_text(experiment), flush=True
-        )
+        print(text, flush=True)
     except BrokenPipeError:
         # The reader has read enough; the interpreter must not complain once more as it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -68,6 +68,8 @@ class Arm:
     """What it stands on."""
     serving: ArmServing
     speculation: Speculation | None
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of the Neuron configuration that this arm sets otherwise."""
 
     @property
     def num_speculative_tokens(self) -> int:
@@ -92,8 +94,9 @@ class Arm:
 
     @property
     def also_changes(self) -> tuple[str, ...]:
-        """What else speculation changes in this arm's engine; see `Mode.also_changes`."""
-        return self.runtime.modes[self.speculation.mode].also_changes if self.speculation else ()
+        """What else differs in this arm's engine: what speculation changes (`Mode.also_changes`), what the file sets."""
+        by_mode = self.runtime.modes[self.speculation.mode].also_changes if self.speculation else ()
+        return (*by_mode, *(f"{key} is {json.dumps(value)}" for key, value in self.engine.items()))
 
     @property
     def batch_only(self) -> bool:
@@ -230,6 +233,7 @@ def _arm(file: ExpandedFile, arm: SingleArm) -> Arm:
             num_speculative_tokens=treatment.num_speculative_tokens,
             draft_max_model_len=treatment.draft_max_model_len,
         ),
+        engine=arm.engine,
     )
 
 
@@ -242,6 +246,9 @@ def _weights(reference: ModelReference) -> Weights:
 def digest(experiment: Experiment) -> str:
     """SHA-256, hexadecimal, of everything that the experiment resolves to, catalogue facts included."""
     plain = _plain(experiment)
+    for arm in plain["arms"]:
+        if not arm["engine"]:
+            del arm["engine"]  # the fingerprint of what declares nothing stays what it was before arms could
     plain["cluster"]["instance"] = _plain(experiment.instance)
     plain["benchmark"]["slo"] = list(experiment.benchmark.objectives.items())
     canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

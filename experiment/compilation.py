@@ -60,6 +60,13 @@ TREATED_KEYS = (
     "fused_spec_config",
 )
 """Keys of a saved configuration that differ because the arm speculates; `fused_spec_config` holds the draft's."""
+
+
+def declared_keys(baseline: Arm, arm: Arm) -> tuple[str, ...]:
+    """Keys of a saved configuration in which the two may differ: because one speculates, or because the file sets them."""
+    return tuple(dict.fromkeys((*TREATED_KEYS, *baseline.engine, *arm.engine)))
+
+
 _OBJECTS = ("on_device_sampling_config", "torch_dtype")
 _GREEDY = {
     "deterministic": False,
@@ -74,6 +81,11 @@ _GREEDY = {
 
 def compile_config(arm: Arm) -> dict[str, Any]:
     """Everything that shapes the compiled graph of `arm`, as its runtime's vLLM takes it; empty without Neuron."""
+    return _common(arm) | dict(arm.engine)
+
+
+def _common(arm: Arm) -> dict[str, Any]:
+    """The same without what the file sets for this arm alone."""
     match arm.runtime.dialect:
         case "nxdi-v0":
             return _nxdi(arm) | (_medusa(arm) if _mode(arm) == "medusa" else {})

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import ceil, floor
-from typing import Literal
 
 from experiment.catalogue.models import Shape
 from experiment.catalogue.published import DRAFTED, PLAIN, Handicap, Plain
@@ -36,7 +35,6 @@ BEYOND: dict[Handicap, str] = {
 
 _NOISE, _ROUNDS = 0.03, 100
 """Share of a time up to which two errors are alike, about what published figures are rounded to; rounds until nothing moves."""
-DraftMode = Literal["fused", "eagle", "eagle3", "medusa", "dflash"]
 _HEADS: dict[str, tuple[int, dict[int, tuple[int, ...]]]] = {
     "eagle3": (3, {1: (1, 2), 2: (1, 2)}),
     "dflash": (15, {1: (1,), 4: (4,)}),
@@ -191,7 +189,7 @@ class Forecaster:
         self,
         target: Configuration,
         *,
-        mode: DraftMode,
+        mode: str,
         draft: Shape,
         num_speculative_tokens: int,
         at_once: int,

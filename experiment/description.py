@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from experiment import cost
+from experiment import cost, expected
 from experiment.compilation import artifact_key
 from experiment.placement import GIB, arm_memory_bytes, batches, nodes_needed, place
 
@@ -88,6 +88,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
             ],
         },
         "first_run": _first_run(experiment),
+        "expected": [expected.as_json(one) for one in expected.expected(experiment)],
     }
 
 
@@ -140,6 +141,8 @@ def as_text(experiment: Experiment) -> str:
             "  not known before a run",
             *(f"    {text}" for text in unknowns(experiment)),
             "",
+            *expected.as_lines(expected.expected(experiment)),
+            *([""] if experiment.device_arms else []),
             *_cost(experiment),
         ]
     )
@@ -147,16 +150,16 @@ def as_text(experiment: Experiment) -> str:
 
 def _declared(experiment: Experiment) -> list[str]:
     """What arms differ in beside speculation, each once with the arms that it holds for."""
-    found: dict[str, list[str]] = {}
+    found: dict[tuple[str, ...], list[str]] = {}
     for arm in experiment.arms:
-        for text in arm.also_changes:
-            found.setdefault(text, []).append(arm.name)
+        if arm.also_changes:
+            found.setdefault(arm.also_changes, []).append(arm.name)
     return [
         line
-        for text, (first, *others) in found.items()
+        for texts, (first, *others) in found.items()
         for line in (
             f"  declared    {first}{f' and {len(others)} more' if others else ''}, beside speculation",
-            f"              {text}",
+            *(f"              {text}" for text in texts),
         )
     ]
 

@@ -14,6 +14,7 @@ from pydantic import (
     Discriminator,
     Field,
     GetCoreSchemaHandler,
+    JsonValue,
     Tag,
     ValidationInfo,
 )
@@ -123,6 +124,8 @@ class ArmSection(Section):
     runtime: str | None = None
     """Another than the experiment's: then part of the declared treatment."""
     speculation: SpeculationSection | None = None
+    engine: dict[str, JsonValue] = {}
+    """Keys of the runtime's Neuron configuration that this arm sets otherwise: part of the declared treatment."""
 
 
 class SingleArm(ArmSection):

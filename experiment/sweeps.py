@@ -83,7 +83,7 @@ def expand(file: ExperimentFile) -> Sweep:
 def _combinations(number: int, arm: ArmSection, longest: int) -> list[tuple[SingleArm, _Origin]]:
     speculation = arm.speculation
     if speculation is None:
-        return [(SingleArm(name=arm.name, runtime=arm.runtime), _Origin(number))]
+        return [(SingleArm(name=arm.name, runtime=arm.runtime, engine=arm.engine), _Origin(number))]
     drafts, windows = _lists(speculation)
     swept_drafts, swept_windows = (
         isinstance(speculation.draft, list),

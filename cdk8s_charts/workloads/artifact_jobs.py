@@ -14,7 +14,7 @@ from cdk8s_charts.pods import pod, sizes
 from cdk8s_charts.pods.devices import hold_devices
 from cdk8s_charts.pods.volumes import mount_store
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
-from experiment.compilation import TREATED_KEYS, artifact_inputs, artifact_key
+from experiment.compilation import artifact_inputs, artifact_key, declared_keys
 from experiment.naming import (
     ACCOUNT_PLACEHOLDER,
     BATCH,
@@ -211,5 +211,5 @@ def _push_arguments(experiment: Experiment, arm: Arm) -> list[str]:
         arguments += ["--require", name]
     if artifact_key(baseline) != key:
         arguments += ["--baseline", artifact_address(experiment, baseline)]
-        arguments += ["--declared", ",".join(TREATED_KEYS)]
+        arguments += ["--declared", ",".join(declared_keys(baseline, arm))]
     return arguments

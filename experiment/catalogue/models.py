@@ -6,7 +6,7 @@ recomputes the parameter count from the shape and compares it with the count tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
 LAB_VOCABULARY = 2048
@@ -32,6 +32,11 @@ class Shape:
     kv_heads: int
     head_dim: int
     intermediate: int
+
+    @property
+    def shape(self) -> Shape:
+        """The matrices alone, whatever model has them."""
+        return Shape(**{field.name: getattr(self, field.name) for field in fields(Shape)})
 
     @property
     def read_parameters(self) -> int:

@@ -129,13 +129,15 @@ def _rows() -> dict[str, Any]:
 
 
 def _listed(name: str) -> Family:
-    return Family(name=name, shape=MODELS[name], confirmed="experiment/catalogue/models.py")
+    return Family(name=name, shape=MODELS[name].shape, confirmed="experiment/catalogue/models.py")
 
 
 def _family(name: str, shape: dict[str, Any]) -> Family:
     confirmed = shape.pop("confirmed", None)
     return Family(
-        name=name, shape=MODELS[shape["like"]] if "like" in shape else Shape(**shape), confirmed=confirmed
+        name=name,
+        shape=MODELS[shape["like"]].shape if "like" in shape else Shape(**shape),
+        confirmed=confirmed,
     )
 
 

@@ -31,6 +31,7 @@ RULES: tuple[Callable[[ExpandedFile], Iterator[Finding]], ...] = (
     treatments.head_or_model,
     treatments.medusa_heads,
     treatments.comparable_arms,
+    treatments.engine_keys,
     treatments.reachable_modes,
     treatments.one_at_a_time,
     treatments.window,

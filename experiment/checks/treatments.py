@@ -7,9 +7,12 @@ Target and draft: can the one speak for the other?
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from experiment.catalogue.engine_keys import DECIDED, known_keys
 from experiment.catalogue.models import MODELS, described
 from experiment.catalogue.runtimes import MODES, RUNTIMES
 from experiment.finding import Finding
@@ -103,17 +106,41 @@ def comparable_arms(file: ExpandedFile) -> Iterator[Finding]:
             "the first arm is the baseline, which decodes plainly",
             "put an arm without `speculation` first",
         )
-    meanings: dict[tuple[str, Treatment | None], int] = {}
+    meanings: dict[tuple[str, Treatment | None, str], int] = {}
     for number, arm in enumerate(file.arms):
-        twin = meanings.setdefault((arm.runtime or file.runtime, arm.speculation), number)
+        engine = json.dumps(arm.engine, sort_keys=True)
+        twin = meanings.setdefault((arm.runtime or file.runtime, arm.speculation, engine), number)
         if twin != number:
             yield Finding(
                 f"arms[{number}]",
                 arm.name,
                 f"is equal to {'the baseline' if twin == 0 else file.arms[twin].name}",
-                "give it a `speculation` or a `runtime` of its own, or remove it",
+                "give it a `speculation`, a `runtime` or an `engine` of its own, or remove it",
                 rests_on=(f"arms[{twin}]",),
             )
+
+
+def engine_keys(file: ExpandedFile) -> Iterator[Finding]:
+    """What an arm sets otherwise must exist in its runtime, and must not be decided elsewhere in the file."""
+    for number, (arm, (path, runtime)) in enumerate(zip(file.arms, runtimes(file), strict=True)):
+        if runtime is None:
+            continue
+        known = known_keys(runtime.dialect)
+        for key, value in arm.engine.items():
+            where = f"arms[{number}].engine.{key}"
+            if key in DECIDED and key in known:
+                yield Finding(where, value, f"is decided by {DECIDED[key]}", "remove it here")
+            elif key not in known:
+                close = get_close_matches(key, known - DECIDED.keys(), 3)
+                yield Finding(
+                    where,
+                    value,
+                    f"is not a key of the Neuron configuration of runtime {runtime.name}"
+                    if known
+                    else f"runtime {runtime.name} has no Neuron configuration",
+                    f"did you mean: {', '.join(close)}" if close else "remove it",
+                    rests_on=(path,),
+                )
 
 
 def reachable_modes(file: ExpandedFile) -> Iterator[Finding]:

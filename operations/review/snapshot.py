@@ -246,9 +246,12 @@ def _undeclared(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> di
         for item in items
         if item["kind"] == "Deployment"
     }
-    baseline = deployments.get(experiment.arms[0].name)
+    first = experiment.arms[0]
+    baseline = deployments.get(first.name)
     return {
-        arm.name: sorted(undeclared_differences(baseline, deployments[arm.name]))
+        arm.name: sorted(
+            undeclared_differences(baseline, deployments[arm.name], engine=(*first.engine, *arm.engine))
+        )
         for arm in experiment.arms[1:]
         if baseline and arm.name in deployments
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
 from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S
-from experiment.compilation import TREATED_KEYS, artifact_key
+from experiment.compilation import artifact_key, declared_keys
 from experiment.finding import Refusal
 from experiment.naming import artifact_path, bucket, weights_path
 from experiment.placement import compilations_at_once, nodes_needed
@@ -132,7 +132,7 @@ def _compare(context: Context, arm: Arm) -> None:
     )
     if ours is None:
         return  # a runtime whose compiler saves none; the report says that nothing was compared
-    text = comparison(address, theirs, ours, TREATED_KEYS)
+    text = comparison(address, theirs, ours, declared_keys(context.experiment.baseline, arm))
     context.aws.client("s3").put_object(Bucket=name, Key=f"{path}/{DIFFERENCES}", Body=text.encode())
     if theirs is not None:
         beyond = sum(not entry["declared"] for entry in json.loads(text)["differences"])

@@ -308,7 +308,10 @@ def arms_differ_as_declared(experiment: Experiment, objects: list[Object]) -> It
     baseline = experiment.baseline
     for arm in experiment.served_arms[1:]:
         found = undeclared_differences(
-            deployments[baseline.name], deployments[arm.name], other_runtime=arm.runtime != baseline.runtime
+            deployments[baseline.name],
+            deployments[arm.name],
+            other_runtime=arm.runtime != baseline.runtime,
+            engine=(*arm.engine, *baseline.engine),
         )
         yield from (f"{arm.name}: {path}" for path in found)
 

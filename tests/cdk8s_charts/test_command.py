@@ -29,9 +29,9 @@ OPTIONS = {
     "vllm": "vllm-options/0.32.0.json",
 }
 NEURON_KEYS = {
-    "nxdi-v0": ("neuron-config/nxdi-0.6.10598.json", "NeuronConfig", "OnDeviceSamplingConfig"),
-    "nxdi-v1": ("neuron-config/nxdi-4bcdc54-2026-07.json", "NeuronConfig", "OnDeviceSamplingConfig"),
-    "native": ("neuron-config/native-2.33.json", "neuron_config", "on_device_sampling_config"),
+    "nxdi-v0": ("nxdi-0.6.10598", "NeuronConfig", "OnDeviceSamplingConfig"),
+    "nxdi-v1": ("nxdi-4bcdc54-2026-07", "NeuronConfig", "OnDeviceSamplingConfig"),
+    "native": ("native-2.33", "neuron_config", "on_device_sampling_config"),
 }
 ALL_ARMS = [
     pytest.param(arm, id=f"{path.stem}-{arm.name}")
@@ -39,6 +39,13 @@ ALL_ARMS = [
     for arm in load(path).arms
 ]
 SERVED = [parameters for parameters in ALL_ARMS if not _arm(parameters).batch_only]
+
+
+def neuron_keys(dialect: str) -> tuple[set[str], set[str]]:
+    """Of the configuration, and of the sampling configuration in it."""
+    file, whole, sampling = NEURON_KEYS[dialect]
+    table = json.loads((ROOT / "experiment/catalogue/neuron_config" / f"{file}.json").read_text())
+    return set(table[whole]), set(table[sampling])
 
 
 def _table(name: str) -> dict[str, Any]:
@@ -93,9 +100,9 @@ def test_every_key_of_a_neuron_config_is_known_to_its_reader(arm: Arm) -> None:
     if arm.runtime.dialect == "vllm":
         assert config == {}
         return
-    table, whole, sampling = NEURON_KEYS[arm.runtime.dialect]
-    assert config.keys() <= set(_table(table)[whole])
-    assert config["on_device_sampling_config"].keys() <= set(_table(table)[sampling])
+    keys, of_sampling = neuron_keys(arm.runtime.dialect)
+    assert config.keys() <= keys
+    assert config["on_device_sampling_config"].keys() <= of_sampling
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from cdk8s_charts.parity import options
 from cdk8s_charts.render import render
 from experiment import InvalidExperiment, load
 from tests.cdk8s_charts.conftest import of_kind
-from tests.cdk8s_charts.test_command import NEURON_KEYS, OPTIONS, _table
+from tests.cdk8s_charts.test_command import OPTIONS, _table, neuron_keys
 from tests.experiment.edits import EAGLE, LLAMA, SPECULATION, both, put
 
 ARM = "qwen-sd-vllm"
@@ -49,8 +49,7 @@ def test_a_head_renders_on_every_runtime_that_reads_it(
     assert config.get("is_eagle3", False) is (mode == "eagle3")
     dialect = experiment.arms[1].runtime.dialect
     assert {name for name in told if name} <= _table(OPTIONS[dialect]).keys()
-    table, whole, _ = NEURON_KEYS[dialect]
-    assert config.keys() <= set(_table(table)[whole])
+    assert config.keys() <= neuron_keys(dialect)[0]
     assert json.dumps(config)  # nothing but JSON reaches the command line
 
 

@@ -27,7 +27,8 @@ def test_arms_differ_only_in_name_batch_treatment_and_artifact(stem: str) -> Non
     for arm in experiment.served_arms[1:]:
         treatment = deployment(experiment, arm)
         other = arm.runtime != experiment.baseline.runtime
-        assert undeclared_differences(baseline, treatment, other_runtime=other) == []
+        declared = (*experiment.baseline.engine, *arm.engine)
+        assert undeclared_differences(baseline, treatment, other_runtime=other, engine=declared) == []
         changed = [one.path for one in differences(baseline, treatment, read=as_read)]
         assert any("--speculative-config" in entry for entry in changed) == (arm.speculation is not None)
         assert any("artifact-key" in entry for entry in changed)

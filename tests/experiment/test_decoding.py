@@ -137,7 +137,7 @@ def test_a_published_drafted_step_lies_in_the_range_of_its_mode(row: Drafted) ->
 def test_nothing_is_extrapolated_over_concurrency_window_or_mode(mode: str, k: int, at_once: int) -> None:
     step = published_forecaster().drafted(
         _qwen(),
-        mode=mode,  # type: ignore[arg-type]
+        mode=mode,
         draft=MODELS["Qwen/Qwen3-1.7B"],
         num_speculative_tokens=k,
         at_once=at_once,

@@ -99,7 +99,9 @@ class Image:
             self.module("vllm_neuron.model.neuron_config", NATIVE)
             self.module("vllm_neuron.utils.bucket_utils", BUCKETS)
         else:
-            keys = f"TABLE = {str(DATA / 'neuron-config' / (KEYS[dialect] + '.json'))!r}\n"
+            keys = (
+                f"TABLE = {str(ROOT / 'experiment/catalogue/neuron_config' / (KEYS[dialect] + '.json'))!r}\n"
+            )
             self.module("neuronx_distributed_inference.models.config", keys + NXDI)
 
     def module(self, name: str, text: str) -> None:

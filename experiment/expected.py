@@ -1,0 +1,178 @@
+"""What published results let expect of each arm: time and dollars of a token, and when drafting would pay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from experiment.catalogue.published import PLAIN, Handicap
+from experiment.compilation import compile_config
+from experiment.cost import arm_usd_per_hour
+from experiment.decoding import Configuration, DraftedStep, PlainStep, of_row, published_forecaster
+
+if TYPE_CHECKING:
+    from experiment.arms import Arm, Experiment
+    from experiment.catalogue.published import Plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """Of one arm. Times are seconds a token of one sequence, with as many at once as the benchmark's largest load asks for."""
+
+    arm: Arm
+    at_once: int
+    plain: PlainStep
+    drafted: DraftedStep | None
+    """`None` for an arm that decodes plainly."""
+    usd_per_hour: float
+    published: Plain | None
+    """A published plain result of the very configuration that lies outside the expected range."""
+
+    def usd_per_million(self, tpot_s: float) -> float:
+        """Of output tokens, decoding alone: prompts and idle time come on top."""
+        return self.usd_per_hour / (self.at_once / tpot_s * 3600) * 1e6
+
+    @property
+    def multiple_of_bound(self) -> float | None:
+        """The likely plain step over the time to read the weights once."""
+        return self.plain.likely_s / self.plain.bound_s if self.plain.likely_s else None
+
+    def drafted_tpot_s(self, tokens_per_step: float) -> tuple[float, float, float] | None:
+        """Low, likely and high seconds a token at an acceptance; `None` where nothing is published."""
+        plain, step = self.plain.likely_s, self.drafted
+        if plain is None or step is None or step.likely is None or step.high is None:
+            return None
+        low, likely, high = (plain * ratio / tokens_per_step for ratio in (step.low, step.likely, step.high))
+        return low, likely, high
+
+
+def expected(experiment: Experiment) -> tuple[Expected, ...]:
+    """Every arm on Neuron devices; nothing for the lab's."""
+    return tuple(expected_of(experiment, arm) for arm in experiment.device_arms)
+
+
+def expected_of(experiment: Experiment, arm: Arm) -> Expected:
+    """One arm. Its step reads the whole context that it is compiled for; with smaller buckets it reads less."""
+    by, serving = published_forecaster(), arm.serving
+    own = Configuration(
+        shape=arm.target.model.shape,
+        chips=serving.tensor_parallel * serving.logical_nc_config / arm.instance.cores_per_device,
+        batch=serving.max_num_seqs,
+        compiled_tokens=serving.max_model_len,
+    )
+    handicap, at_once = _handicap(arm), concurrent_sequences(experiment, arm)
+    plain = by.plain(own, handicap)
+    drafted = None
+    if arm.speculation is not None:
+        drafted = by.drafted(
+            own,
+            mode=arm.speculation.mode,
+            draft=arm.speculation.draft.model.shape,
+            num_speculative_tokens=arm.num_speculative_tokens,
+            at_once=at_once,
+            handicap=handicap,
+        )
+    odd = (row for row in PLAIN if of_row(row) == own and plain.high_s and row.tpot_s > plain.high_s)
+    return Expected(
+        arm=arm,
+        at_once=at_once,
+        plain=plain,
+        drafted=drafted,
+        usd_per_hour=arm_usd_per_hour(experiment, arm),
+        published=next(odd, None),
+    )
+
+
+def concurrent_sequences(experiment: Experiment, arm: Arm) -> int:
+    """Sequences that a step decodes at once: the benchmark's largest load, as far as the batch takes it."""
+    return min(max(experiment.benchmark.concurrency), arm.serving.max_num_seqs)
+
+
+def _handicap(arm: Arm) -> Handicap | None:
+    return None if compile_config(arm).get("on_device_sampling_config") else "host sampling"
+
+
+def as_json(one: Expected) -> dict[str, Any]:
+    """For a machine; seconds, dollars, plain steps."""
+    plain, step = one.plain, one.drafted
+    return {
+        "arm": one.arm.name,
+        "at_once": one.at_once,
+        "plain_tpot_s": plain.likely_s,
+        "plain_tpot_low_s": plain.low_s,
+        "plain_tpot_high_s": plain.high_s,
+        "bound_s": plain.bound_s,
+        "multiple_of_bound": one.multiple_of_bound,
+        "plain_usd_per_million": one.usd_per_million(plain.likely_s) if plain.likely_s else None,
+        "drafted": None
+        if step is None
+        else {
+            "step_over_plain": step.likely,
+            "step_over_plain_low": step.low,
+            "step_over_plain_high": step.high,
+            "break_even_tokens_per_step": step.likely,
+            "most_tokens_per_step": step.most_tokens,
+            "speed_up_ceiling": step.most_tokens / step.likely if step.likely else None,
+            "tpot_at_ceiling_s": (one.drafted_tpot_s(step.most_tokens) or (None, None))[1],
+            "why_unknown": step.why,
+        },
+        "published_tpot_s": one.published.tpot_s if one.published else None,
+        "why_unknown": plain.why,
+        "rows": list(dict.fromkeys((*plain.rows, *(step.rows if step else ())))),
+    }
+
+
+def as_lines(all_of_them: tuple[Expected, ...]) -> Iterator[str]:
+    """For a person, at most 100 columns; arms of which the same is expected share a line."""
+    if not all_of_them:
+        return
+    yield "  expected of decoding, from published results (python -m experiment published)"
+    yield "    ms a token, plain   x bound  drafted step / plain  ceiling  $/M plain  $/M at ceiling  arms"
+    rows: dict[str, list[str]] = {}
+    for one in all_of_them:
+        rows.setdefault(_row(one), []).append(one.arm.name)
+    for text, names in rows.items():
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield f"    {text}  {names[0]}{others}"
+    notes = [note for one in all_of_them for note in _notes(one)]
+    yield from (f"    {note}" for note in dict.fromkeys(notes))
+
+
+def _row(one: Expected) -> str:
+    plain, step = one.plain, one.drafted
+    if plain.likely_s is None or plain.high_s is None:
+        time, times, dollars = f"at least {plain.bound_s * 1000:.1f}", "-", "-"
+    else:
+        time = _range(plain.likely_s * 1000, plain.low_s * 1000, plain.high_s * 1000)
+        times = f"{one.multiple_of_bound:.1f}"
+        dollars = f"{one.usd_per_million(plain.likely_s):.2f}"
+    ratio, ceiling, least = "-", "-", "-"
+    if step is not None:
+        ratio, ceiling = "not known", "not known"
+        tpot = one.drafted_tpot_s(step.most_tokens)
+        if step.likely is not None and step.high is not None and tpot is not None:
+            ratio = _range(step.likely, step.low, step.high)
+            ceiling = f"{step.most_tokens / step.likely:.1f}x"
+            least = f"{one.usd_per_million(tpot[1]):.2f}"
+    return f"{time:<18}  {times:<7}  {ratio:<20}  {ceiling:<9}  {dollars:<9}  {least:<14}"
+
+
+def _range(likely: float, low: float, high: float) -> str:
+    return f"{likely:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def _notes(one: Expected) -> Iterator[str]:
+    step = one.drafted
+    if one.plain.why:
+        yield f"no value: {one.plain.why}"
+    elif step is not None and step.why:
+        yield f"{one.arm.name}: {step.why}"
+    if step is not None and step.likely is not None:
+        yield f"{one.arm.name} breaks even at {step.likely:.1f} tokens a step, of {step.most_tokens} at most"
+    if one.published is not None and one.plain.likely_s:
+        yield (
+            f"published for this configuration: {one.published.tpot_s * 1000:.0f} ms ({one.published.source}), "
+            f"{one.published.tpot_s / one.plain.likely_s:.1f} times what"
+        )
+        yield "  model, chips and length suggest; no cause is published"
