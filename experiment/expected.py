@@ -128,34 +128,44 @@ def as_lines(all_of_them: tuple[Expected, ...]) -> Iterator[str]:
     if not all_of_them:
         return
     yield "  expected of decoding, from published results (python -m experiment published)"
-    yield "    ms a token, plain   x bound  drafted step / plain  ceiling  $/M plain  $/M at ceiling  arms"
-    rows: dict[str, list[str]] = {}
+    arms: dict[tuple[str, ...], list[str]] = {}
     for one in all_of_them:
-        rows.setdefault(_row(one), []).append(one.arm.name)
-    for text, names in rows.items():
-        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        yield f"    {text}  {names[0]}{others}"
-    notes = [note for one in all_of_them for note in _notes(one)]
-    yield from (f"    {note}" for note in dict.fromkeys(notes))
+        arms.setdefault(_row(one), []).append(one.arm.name)
+    rows = [
+        ("plain ms", "x bound", "break-even tok/step", "ceiling", "$/M", "$/M at it", "arms"),
+        *(
+            (*row, f"{first}{f' and {len(others)} more' if others else ''}")
+            for row, (first, *others) in arms.items()
+        ),
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    yield from ("    " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    yield from (f"    {note}" for note in dict.fromkeys(note for one in all_of_them for note in _notes(one)))
 
 
-def _row(one: Expected) -> str:
+def _row(one: Expected) -> tuple[str, ...]:
+    """Plain milliseconds a token, as multiple of the bound, drafted over plain step, speed-up and dollars at its ceiling."""
     plain, step = one.plain, one.drafted
     if plain.likely_s is None or plain.high_s is None:
-        time, times, dollars = f"at least {plain.bound_s * 1000:.1f}", "-", "-"
-    else:
-        time = _range(plain.likely_s * 1000, plain.low_s * 1000, plain.high_s * 1000)
-        times = f"{one.multiple_of_bound:.1f}"
-        dollars = f"{one.usd_per_million(plain.likely_s):.2f}"
-    ratio, ceiling, least = "-", "-", "-"
-    if step is not None:
-        ratio, ceiling = "not known", "not known"
-        tpot = one.drafted_tpot_s(step.most_tokens)
-        if step.likely is not None and step.high is not None and tpot is not None:
-            ratio = _range(step.likely, step.low, step.high)
-            ceiling = f"{step.most_tokens / step.likely:.1f}x"
-            least = f"{one.usd_per_million(tpot[1]):.2f}"
-    return f"{time:<18}  {times:<7}  {ratio:<20}  {ceiling:<9}  {dollars:<9}  {least:<14}"
+        return (f">= {plain.bound_s * 1000:.1f}", "-", "-" if step is None else "not known", "-", "-", "-")
+    found = [
+        _range(plain.likely_s * 1000, plain.low_s * 1000, plain.high_s * 1000),
+        f"{one.multiple_of_bound:.1f}",
+    ]
+    dollars = f"{one.usd_per_million(plain.likely_s):.2f}"
+    if step is None:
+        return (*found, "-", "-", dollars, "-")
+    tpot = one.drafted_tpot_s(step.most_tokens)
+    if step.likely is None or step.high is None or tpot is None:
+        return (*found, "not known", "-", dollars, "-")
+    ceiling = f"{step.most_tokens / step.likely:.1f}x"
+    return (
+        *found,
+        _range(step.likely, step.low, step.high),
+        ceiling,
+        dollars,
+        f"{one.usd_per_million(tpot[1]):.2f}",
+    )
 
 
 def _range(likely: float, low: float, high: float) -> str:
@@ -168,11 +178,8 @@ def _notes(one: Expected) -> Iterator[str]:
         yield f"no value: {one.plain.why}"
     elif step is not None and step.why:
         yield f"{one.arm.name}: {step.why}"
-    if step is not None and step.likely is not None:
-        yield f"{one.arm.name} breaks even at {step.likely:.1f} tokens a step, of {step.most_tokens} at most"
     if one.published is not None and one.plain.likely_s:
         yield (
-            f"published for this configuration: {one.published.tpot_s * 1000:.0f} ms ({one.published.source}), "
-            f"{one.published.tpot_s / one.plain.likely_s:.1f} times what"
+            f"{one.published.tpot_s * 1000:.0f} ms published ({one.published.source}): "
+            f"{one.published.tpot_s / one.plain.likely_s:.1f} times that, no cause known"
         )
-        yield "  model, chips and length suggest; no cause is published"

@@ -101,7 +101,9 @@ def _combinations(number: int, arm: ArmSection, longest: int) -> list[tuple[Sing
             num_speculative_tokens=window,
             draft_max_model_len=speculation.draft_max_model_len or longest,
         )
-        single = SingleArm.model_construct(name=arm.name + suffix, runtime=arm.runtime, speculation=treatment)
+        single = SingleArm.model_construct(
+            name=arm.name + suffix, runtime=arm.runtime, speculation=treatment, engine=arm.engine
+        )
         found.append((single, _Origin(number, d if swept_drafts else None, w if swept_windows else None)))
     return found
 

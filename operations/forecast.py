@@ -15,8 +15,10 @@ from benchmark.analyse.acceptance.yields import survivals
 from benchmark.commands import option_types
 from benchmark.errors import BenchmarkError
 from benchmark.measure import journal
-from experiment.catalogue.published import DRAFT, PLAIN_TPOT_S, SPEED_UP, TARGET, TENSOR_PARALLEL, WINDOW
-from experiment.cost import RunPrice, arm_usd_per_hour, run_price
+from experiment.cost import RunPrice, run_price
+from experiment.expected import Expected, expected, expected_of
+from experiment.expected import as_json as expected_as_json
+from experiment.expected import as_lines as expected_as_lines
 from experiment.finding import Misuse
 from operations import pricing
 from operations.options import add_json, as_json, experiment_of, hours
@@ -25,15 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from experiment import Arm
-    from experiment.catalogue.models import Model
 
 if TYPE_CHECKING:
     from experiment import Arm, Experiment
-
-
-FITTED_STEP_RATIO = 2.11
-"""A step with 7 drafts over a plain one, as the emulator is fitted to that result with nearly all drafts accepted
-(`lab/emulator/timings.py`); between the bounds, and no more certain than they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,50 +42,39 @@ class Steps:
     origin: str
 
 
-def published(arm: Arm) -> Steps:
-    """For the pair of which a result is published.
+def published(one: Expected) -> Steps:
+    """What published results let expect of an arm; a drafted step as a range of plain ones.
 
-    Raises Misuse for any other: nothing is guessed from model to model.
+    Raises Misuse where they say nothing about it: nothing is guessed beyond them.
     """
-    assert arm.speculation is not None
-    target, draft = arm.target.model, arm.speculation.draft.model
-    if (target.name, draft.name) != (
-        TARGET,
-        DRAFT,
-    ) or arm.serving.tensor_parallel != TENSOR_PARALLEL:
+    plain_s, step = one.plain.likely_s, one.drafted
+    if plain_s is None or step is None or step.likely is None or step.high is None:
+        why = one.plain.why or (step.why if step else "it does not draft")
         raise Misuse(
-            f"{arm.name}: no step times of {target.name} with {draft.name} at TP {arm.serving.tensor_parallel} are "
-            "published; give --step-times 0=S,K=S, seconds of a plain step and of one with K drafts"
+            f"{one.arm.name}: {why}; give --step-times 0=S,K=S, seconds of a plain step and of one with K drafts"
         )
-    return Steps(
-        likely=_with_draft_cost((FITTED_STEP_RATIO - 1) / WINDOW),
-        slow=_with_draft_cost(most_draft_cost()),
-        fast=_with_draft_cost(least_draft_cost(target, draft)),
-        origin=f"a plain step of {PLAIN_TPOT_S * 1000:.0f} ms is quoted (AWS Machine Learning Blog, April 2026); "
-        "a draft costs at least its share of the weights, at most what the published "
-        f"{SPEED_UP:.1f} at k = {WINDOW} leaves room for",
+    likely, slow, fast = (
+        _with_ratio(plain_s, ratio, one.arm.num_speculative_tokens)
+        for ratio in (step.likely, step.high, step.low)
     )
+    return Steps(
+        likely=likely,
+        slow=slow,
+        fast=fast,
+        origin=f"from published results: a plain step of {plain_s * 1000:.1f} ms "
+        f"({one.plain.low_s * 1000:.1f} to {(one.plain.high_s or 0) * 1000:.1f}), a drafted one {step.likely:.1f} times "
+        f"that ({step.low:.1f} to {step.high:.1f})",
+    )
+
+
+def _with_ratio(plain_s: float, ratio: float, k: int) -> StepTimes:
+    return StepTimes(plain_s=plain_s, verify_s=plain_s, draft_s=(ratio - 1) / k * plain_s)
 
 
 def measured(points: Mapping[int, float]) -> Steps:
     """From somebody's own seconds of a step by window, 0 among them; no bounds are put around them."""
     times = step_times(points)
     return Steps(likely=times, slow=times, fast=times, origin="step times as given")
-
-
-def least_draft_cost(target: Model, draft: Model) -> float:
-    """In plain steps: decoding reads all weights once a step, so a draft cannot cost less than its share of them."""
-    return draft.parameters / target.parameters
-
-
-def most_draft_cost() -> float:
-    """In plain steps: k drafts yield k tokens at most, so (1 + k * d) <= k / speed-up."""
-    return (WINDOW / SPEED_UP - 1) / WINDOW
-
-
-def _with_draft_cost(cost: float) -> StepTimes:
-    plain = PLAIN_TPOT_S
-    return StepTimes(plain_s=plain, verify_s=plain, draft_s=cost * plain)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,8 +117,7 @@ def predict(
     likely, slow, fast = (
         _rows(arm, evidence, mix, times) for times in (steps.likely, steps.slow, steps.fast)
     )
-    together = concurrent_sequences(experiment, arm)
-    baseline = _usd_per_million(experiment, experiment.baseline, steps.likely.plain_s, together)
+    baseline = expected_of(experiment, experiment.baseline).usd_per_million(steps.likely.plain_s)
     found = []
     for class_name, row in likely.items():
         low = _least(slow[class_name])
@@ -152,11 +136,6 @@ def predict(
             )
         )
     return tuple(found)
-
-
-def concurrent_sequences(experiment: Experiment, arm: Arm) -> int:
-    """Sequences that a step decodes at once: the benchmark's largest load, as far as the batch takes it."""
-    return min(max(experiment.benchmark.concurrency), arm.serving.max_num_seqs)
 
 
 def repaid_after_million_tokens(prediction: Prediction, rental_usd: float) -> float | None:
@@ -223,12 +202,6 @@ def _most(row: Mapping[str, Any]) -> float:
     return float(row["speed_up"] if row["ci_high"] is None else row["ci_high"])
 
 
-def _usd_per_million(experiment: Experiment, arm: Arm, tpot_s: float, sequences: int) -> float:
-    """Decoding alone: prompts and idle time come on top."""
-    tokens_per_hour = sequences / tpot_s * 3600
-    return arm_usd_per_hour(experiment, arm) / tokens_per_hour * 1e6
-
-
 HELP = "predict speed-up and cost on Trn2 from acceptance measured anywhere; needs neither AWS nor Trn2"
 
 
@@ -268,7 +241,7 @@ def execute(options: argparse.Namespace) -> int:
     """Exit 0 when it pays for some class or that is open, 1 when it pays for none, 2 for what cannot be forecast."""
     experiment = experiment_of(options.experiment, verb="forecast")
     arm = _arm(experiment, options.arm)
-    steps = measured(options.step_times) if options.step_times else published(arm)
+    steps = measured(options.step_times) if options.step_times else published(expected_of(experiment, arm))
     evidence = Evidence(run=options.run, acceptance=options.acceptance)
     try:
         predictions = predict(experiment, arm, steps=steps, evidence=evidence, mix=options.mix)
@@ -318,6 +291,7 @@ def _as_json(
         "experiment": experiment.name,
         "arm": arm.name,
         "step_times": steps.origin,
+        "expected": [expected_as_json(one) for one in expected(experiment)],
         "rental_usd": round(rental.usd, 2),
         "classes": [
             {
@@ -340,9 +314,11 @@ def _as_text(
     assert arm.speculation is not None
     yield (
         f"PREDICTED for {arm.name} of {experiment.name} (k = {arm.speculation.num_speculative_tokens}) on "
-        f"{experiment.instance.name}, {concurrent_sequences(experiment, arm)} at a time; nothing ran on Trn2."
+        f"{experiment.instance.name}, {expected_of(experiment, arm).at_once} at a time; nothing ran on Trn2."
     )
     yield f"Step times: {steps.origin}."
+    yield ""
+    yield from expected_as_lines(expected(experiment))
     yield ""
     yield f"{'class':<16}  {'tok/step':>8}  {'speed-up':>20}  {'$/M tokens':>24}  {'baseline':>8}  verdict"
     for one in predictions:

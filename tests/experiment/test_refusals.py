@@ -57,6 +57,11 @@ EAGLE v1 on the native plugin | NATIVE | {S.mode: eagle} | S.mode | EAGLE3 heads
 two windows of one DFlash head | DFLASH | {S.num_speculative_tokens: [9, 15]} | S.num_speculative_tokens[1] | drafts the block that it was trained with, and qwen-sd-vllm-k9 drafts 9 tokens with the same head
 compile cache on a mounted bucket | NATIVE | {serving.artifact_source: mount} | serving.artifact_source | use `scratch`
 no mode | | {S.mode: lookahead} | S.mode | known: fused, draft
+engine key that does not exist | | {arms.1.engine: {fused_qkvs: true}} | arms[1].engine.fused_qkvs | did you mean: fused_qkv
+engine key of another runtime | NATIVE | {arms.1.engine: {fused_qkv: true}} | arms[1].engine.fused_qkv | is not a key of the Neuron configuration of runtime native-vllm-0.29
+engine key that serving decides | | {arms.1.engine: {tp_degree: 8}} | arms[1].engine.tp_degree | is decided by serving.tensor_parallel
+engine key that the treatment decides | | {arms.1.engine: {speculation_length: 3}} | arms[1].engine.speculation_length | is decided by arms[].speculation
+engine key where there is no Neuron | LAB | {arms.1.engine: {fused_qkv: true}} | arms[1].engine.fused_qkv | has no Neuron configuration
 runtime of one arm unknown | {arms.1.runtime: nxdi-vllm-0.9.1} | {arms.1.runtime: nxdi-vllm-9.9} | arms[1].runtime | did you mean nxdi-vllm-0.9.1?
 mode that the arm's own runtime lacks | {arms.1.runtime: nxdi-vllm-0.9.1} | {arms.1.runtime: nxdi-vllm-0.16} | S.mode | runtime nxdi-vllm-0.16 cannot do it
 a plain model where a head is needed | EAGLE | {S.draft: {model: meta-llama/Llama-3.2-1B-Instruct}} | S.draft.model | `head_for: meta-llama/Llama-3.3-70B-Instruct`
