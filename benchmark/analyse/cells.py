@@ -105,10 +105,10 @@ class Cells:
         return pairs_of(self.of(self.baseline, place), self.of(arm, place))
 
 
-def sort_out(plan: Plan, raw: RawRun) -> Cells:
+def sort_out(raw: RawRun) -> Cells:
     """The cells of `raw`."""
     made_up = frozenset((arm, name) for arm, names in raw.made_up.items() for name in names)
-    cells = Cells(plan, {}, {}, made_up)
+    cells = Cells(raw.plan, {}, {}, made_up)
     for record in raw.requests:
         if record.phase == "measured":
             cells.requests.setdefault((record.arm, _place(record)), []).append(record)

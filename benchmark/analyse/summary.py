@@ -80,7 +80,7 @@ _HEADLINE = COMPARED[0].name
 
 def summarise(raw: RawRun) -> dict[str, Any]:
     """The summary of a run, finished or not."""
-    cells = sort_out(raw.plan, raw)
+    cells = sort_out(raw)
     comparisons = list(_comparisons(cells))
     for _, together in groupby(comparisons, key=lambda found: Place.of(found).load):
         adjust([found for found in together if found["metric"] == _HEADLINE])
@@ -91,7 +91,7 @@ def summarise(raw: RawRun) -> dict[str, Any]:
         "schema": 1,
         "run": {
             **_run(raw),
-            "warnings": warnings(raw.plan, raw),
+            "warnings": warnings(raw),
             "crossover": crossovers(raw.plan, comparisons),
         },
         "cells": list(described.values()),

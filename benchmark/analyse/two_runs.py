@@ -1,10 +1,7 @@
-"""The same plan measured twice, as before and after an upgrade: what has become faster or slower.
+"""The same plan measured twice, as before and after an upgrade: what has become faster or slower, and whether it may pass.
 
 Pairing is by prompt: a prompt's mean in one run stands against its mean in the other, and Student's t over
 prompts gives the interval. It knows how prompts and requests vary, not how two starts of one server do.
-
-Whether a run may pass after an earlier one: no arm slower per token, none failing more often.
-
 A gate that lets pass what it could not judge is none: too few prompts, a missing arm or an unfinished run fail it.
 """
 
@@ -40,22 +37,29 @@ def compare_runs(old: RawRun, new: RawRun) -> dict[str, Any]:
 
     Raises ResultsError where the plans differ in model or prompts or share no arm or no load.
     """
-    plans = [raw.plan for raw in (old, new)]
-    _refuse(plans[0], plans[1])
-    runs = tuple(sort_out(plan, raw) for plan, raw in zip(plans, (old, new), strict=True))
+    _refuse(old.plan, new.plan)
+    runs = (sort_out(old), sort_out(new))
     places = [place for place in runs[1].places if place in set(runs[0].places)]
     if not places:
         raise ResultsError("the runs share no load: run both with one --concurrency or --rate in common")
-    arms = _shared_arms(*plans)
+    arms = [arm.name for arm in new.plan.arms if arm.name in old.plan.prices]
+    if not arms:
+        names = [", ".join(raw.plan.prices) for raw in (old, new)]
+        raise ResultsError(
+            f"the runs share no arm (old: {names[0]}; new: {names[1]}); give them the same names"
+        )
     of_arms = [_arm(runs, place, arm) for place, arm in product(places, arms)]
-    speed_ups = list(_speed_ups(runs, places, arms))
+    speed_ups = []
+    if old.plan.baseline == (baseline := new.plan.baseline):
+        treatments = [arm for arm in arms if arm != baseline]
+        speed_ups = [_speed_up(runs, place, arm) for place, arm in product(places, treatments)]
     for rows in (of_arms, speed_ups):
         adjust(rows)
     return {
         "schema": 1,
         "old": _identity(old),
         "new": _identity(new),
-        "warnings": _warnings(plans, (old, new)),
+        "warnings": list(_warnings(old, new)),
         "arms": of_arms,
         "speed_ups": speed_ups,
         "slower": list(_in_words(of_arms, speed_ups)),
@@ -67,35 +71,20 @@ def _refuse(old: Plan, new: Plan) -> None:
         raise ResultsError(
             f"the runs are of different models ({old.model}, {new.model}); compare runs of one"
         )
-    contents = [{p.id: p for p in plan.prompts} for plan in (old, new)]
-    if contents[0] != contents[1]:
-        differing = [
-            id_ for id_ in {**contents[0], **contents[1]} if contents[0].get(id_) != contents[1].get(id_)
-        ]
+    before, after = ({p.id: p for p in plan.prompts} for plan in (old, new))
+    differing = [id_ for id_ in {**before, **after} if before.get(id_) != after.get(id_)]
+    if differing:
         raise ResultsError(
             f"the runs have different prompts: {len(differing)} differ, {differing[0]!r} first; "
             "measure both with one plan"
         )
 
 
-def _shared_arms(old: Plan, new: Plan) -> list[str]:
-    known = {arm.name for arm in old.arms}
-    shared = [arm.name for arm in new.arms if arm.name in known]
-    if not shared:
-        names = [", ".join(arm.name for arm in plan.arms) for plan in (old, new)]
-        raise ResultsError(
-            f"the runs share no arm (old: {names[0]}; new: {names[1]}); give them the same names"
-        )
-    return shared
-
-
-def _arm(runs: Sequence[Cells], place: Place, name: str) -> dict[str, Any]:
+def _arm(runs: tuple[Cells, Cells], place: Place, name: str) -> dict[str, Any]:
     """The arm's time per token, old over new."""
-    arms = [cells.plan.arm(name) for cells in runs]
-    before, after = (
-        _by_prompt(cells.answered(arm, place), arm) for cells, arm in zip(runs, arms, strict=True)
-    )
-    old, new = (cells.of(arm, place) for cells, arm in zip(runs, arms, strict=True))
+    sides = [(cells, cells.plan.arm(name)) for cells in runs]
+    before, after = (_by_prompt(cells.answered(arm, place), arm) for cells, arm in sides)
+    old, new = (cells.of(arm, place) for cells, arm in sides)
     judged = not any((name, place.class_) in cells.made_up for cells in runs)
     return {
         **place.to_dict(),
@@ -115,41 +104,33 @@ def _by_prompt(answered: Sequence[RequestRecord], arm: Arm) -> dict[str, float]:
     return {prompt: math.exp(_mean(values)) for prompt, values in found.items()}
 
 
-def _speed_ups(
-    runs: Sequence[Cells], places: Sequence[Place], arms: Sequence[str]
-) -> Iterator[dict[str, Any]]:
-    """The treatments' speed-ups, where both runs have one baseline."""
-    baseline = runs[0].plan.baseline
-    if runs[1].plan.baseline != baseline:
-        return
-    for place, name in product(places, arms):
-        if name == baseline:
-            continue
-        gains, judged = [], True
-        for cells in runs:
-            treated = cells.plan.arm(name)
-            judged &= cells.judged(treated, place)
-            found = log_ratios((cells.baseline, treated), cells.pairs(treated, place))[_METRIC.name]
-            gains.append({prompt: math.exp(_mean(values)) for prompt, values in found.items()})
-        yield {
-            **place.to_dict(),
-            "baseline": baseline,
-            "treatment": name,
-            **_versus(gains[0], gains[1], more_is_better=True, judged=judged),
-        }
+def _speed_up(runs: tuple[Cells, Cells], place: Place, name: str) -> dict[str, Any]:
+    """What has become of a treatment's speed-up over the baseline, which is the same in both runs."""
+    gains = []
+    for cells in runs:
+        arms = (cells.baseline, cells.plan.arm(name))
+        found = log_ratios(arms, cells.pairs(arms[1], place))[_METRIC.name]
+        gains.append({prompt: math.exp(_mean(values)) for prompt, values in found.items()})
+    judged = all(cells.judged(cells.plan.arm(name), place) for cells in runs)
+    return {
+        **place.to_dict(),
+        "baseline": runs[0].baseline.name,
+        "treatment": name,
+        **_versus(*gains, more_is_better=True, judged=judged),
+    }
 
 
 def _versus(
     before: Mapping[str, float], after: Mapping[str, float], *, judged: bool, more_is_better: bool = False
 ) -> dict[str, Any]:
     """Prompts that both runs answered, new against old; no verdict on what an emulator made up (not `judged`)."""
-    shared = [(old, after[prompt]) for prompt, old in before.items() if prompt in after]
+    shared = {prompt: (old, after[prompt]) for prompt, old in before.items() if prompt in after}
     gains = {
-        str(index): [math.log(new / old if more_is_better else old / new)]
-        for index, (old, new) in enumerate(shared)
+        prompt: [math.log(new / old if more_is_better else old / new)]
+        for prompt, (old, new) in shared.items()
     }
     old_mean, new_mean = (
-        math.exp(_mean([math.log(values[which]) for values in shared])) if shared else None
+        math.exp(_mean([math.log(values[which]) for values in shared.values()])) if shared else None
         for which in (0, 1)
     )
     return {"metric": _METRIC.name, "old": old_mean, "new": new_mean, **result(gains, judged=judged)}
@@ -164,22 +145,16 @@ def _identity(raw: RawRun) -> dict[str, Any]:
     return {name: getattr(first, name) for name in names}
 
 
-def _warnings(plans: Sequence[Plan], raws: Sequence[RawRun]) -> list[str]:
-    found = []
-    origins = [raw.sittings[0].provenance for raw in raws]
+def _warnings(old: RawRun, new: RawRun) -> Iterator[str]:
+    origins = [raw.sittings[0].provenance for raw in (old, new)]
     if origins[0] != origins[1]:
-        found.append(
-            f"the old run is {origins[0]}, the new one {origins[1]}: they say nothing about each other"
-        )
-    if plans[0].baseline != plans[1].baseline:
-        found.append(
-            f"the baselines differ ({plans[0].baseline}, {plans[1].baseline}): no speed-ups to compare"
-        )
+        yield f"the old run is {origins[0]}, the new one {origins[1]}: they say nothing about each other"
+    if old.plan.baseline != new.plan.baseline:
+        yield f"the baselines differ ({old.plan.baseline}, {new.plan.baseline}): no speed-ups to compare"
     for name in _MAY_DIFFER:
-        values = [getattr(plan, name) for plan in plans]
-        if values[0] != values[1]:
-            found.append(f"{name} differs: {values[0]} in the old run, {values[1]} in the new one")
-    return found
+        before, after = getattr(old.plan, name), getattr(new.plan, name)
+        if before != after:
+            yield f"{name} differs: {before} in the old run, {after} in the new one"
 
 
 def _in_words(arms: Iterable[Mapping[str, Any]], speed_ups: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -209,11 +184,16 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
             "give two runs of one origin"
         )
     compared = compare_runs(baseline, run)
+    arms = baseline.plan.prices
     errors = [
         {"arm": arm, "old": _error_rate(baseline, arm), "new": _error_rate(run, arm)}
-        for arm in _arms(baseline)
-        if arm in _arms(run)
+        for arm in arms
+        if arm in run.plan.prices
     ]
+    regressions = [f"{arm}: is in the baseline, not in the run" for arm in arms if arm not in run.plan.prices]
+    if not extent(run).complete:
+        done = f"{len(run.requests)} requests recorded"
+        regressions.insert(0, f"the run is not finished: {done}; go on with the same command")
     return {
         "schema": 1,
         "baseline": compared["old"],
@@ -221,20 +201,11 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
         "cells": compared["arms"],
         "errors": errors,
         "regressions": [
-            *_incomplete(baseline, run),
+            *regressions,
             *_cells_against(compared["arms"], slower_by),
             *_errors_against(errors, more_errors),
         ],
     }
-
-
-def _incomplete(baseline: RawRun, run: RawRun) -> Iterator[str]:
-    size = extent(run)
-    if not size.complete:
-        yield f"the run is not finished: {len(run.requests)} requests recorded; go on with the same command"
-    for arm in _arms(baseline):
-        if arm not in _arms(run):
-            yield f"{arm}: is in the baseline, not in the run"
 
 
 def _cells_against(cells: list[dict[str, Any]], slower_by: float) -> Iterator[str]:
@@ -259,10 +230,6 @@ def _errors_against(errors: list[dict[str, Any]], more_errors: float) -> Iterato
                 f"{arm['arm']}: {arm['new']:.1%} of requests failed, {arm['old']:.1%} in the baseline; "
                 f"{more_errors:.1%} more are tolerated"
             )
-
-
-def _arms(raw: RawRun) -> list[str]:
-    return [arm.name for arm in raw.plan.arms]
 
 
 def _error_rate(raw: RawRun, arm: str) -> float:

@@ -88,7 +88,7 @@ def configure_publish(parser: argparse.ArgumentParser) -> None:
 
 def execute_publish(options: argparse.Namespace) -> int:
     """Publish what the ledger does not have; then copy the files, if asked to."""
-    from benchmark.show.cloudwatch import cloudwatch, follow, price, publish, stop_on_signals
+    from benchmark.show.cloudwatch import cloudwatch, follow, publish, stop_on_signals
     from benchmark.show.upload import upload
 
     where = {"endpoint_url": options.endpoint_url, "region": options.region}
@@ -105,7 +105,7 @@ def execute_publish(options: argparse.Namespace) -> int:
         f"{done.destination}: {done.calls} calls, {done.data} data for {done.requests} {opening.provenance} requests; "
         f"{done.already_there} were there already"
     )
-    print(f"cost: {price(done)}")
+    print(f"cost: {done.price()}")
     if done.repeated:
         _report(
             f"{done.repeated} attempts had to be repeated; one that timed out may have been counted twice"

@@ -1,18 +1,10 @@
-"""Raw records as CloudWatch metric data: distributions, so that the console can show percentiles.
+"""Sending a run's requests to CloudWatch, each once: afterwards, or every minute while the run is on.
 
-PutMetricData takes at most 150 distinct values in a datum, 1000 data and 1 MB in a call
-(https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutMetricData.html).
-
-What has been published, so that publishing again does not count a request twice.
-
-One line for each acknowledged call. A call that timed out may have been counted all the same: CloudWatch
-has no idempotency token, and such a call is not in the ledger.
-
-Sending a run's requests to CloudWatch.
-
-Publishing while a run is on, from a process of its own so that the measuring shares no interpreter with it.
-
-Alarms need it: what arrives after the run tells nobody that it hangs.
+Values go as distributions, so that the console can show percentiles. PutMetricData takes at most 150 distinct values in
+a datum, 1000 data and 1 MB in a call
+(https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutMetricData.html). A ledger in the results folder
+has a line for each acknowledged call. A call that timed out may have been counted all the same: CloudWatch has no
+idempotency token, and such a call is not in the ledger.
 """
 
 from __future__ import annotations
@@ -22,8 +14,8 @@ import json
 import os
 import signal
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -42,14 +34,18 @@ from benchmark.metrics import ERRORS, INTER_CHUNK_LATENCY, PUBLISHED, RUN_ACTIVE
 from benchmark.plan import Plan
 from benchmark.show.wording import CUSTOM_METRIC_MONTH_USD, PRICES_SOURCE, PUT_METRIC_DATA_USD, money
 
+LEDGER = "published.jsonl"
 MAX_VALUES = 150
 MAX_DATA = 1000
 MAX_BYTES = 900_000
 """Below CloudWatch's 1 MB, since a datum's size is estimated."""
 _BYTES_PER_VALUE = 90
 _BYTES_PER_DATUM = 800
-_RESOLUTION_S = 60
-"""A standard-resolution datum belongs to a minute."""
+EVERY_S = 60.0
+"""`RunActive` and the requests are metrics of standard resolution: a datum belongs to a minute."""
+GRACE_S = 300.0
+"""A run counts as on from its first finished request, or after this time without one: otherwise the silence before the
+run would make an alarm of its first minute."""
 _REQUESTS_PER_PARCEL = 50
 _DIGITS = 3
 """Significant digits of published values, so that equal ones share an entry; the raw file keeps them all."""
@@ -69,125 +65,6 @@ class Parcel:
         return values * _BYTES_PER_VALUE + len(self.data) * _BYTES_PER_DATUM
 
 
-def request_id(record: RequestRecord) -> str:
-    """Identity of a measured request within its run."""
-    return f"{record.arm} {record.pair_id}"
-
-
-def parcels(plan: Plan, records: Iterable[RequestRecord]) -> list[Parcel]:
-    """The measured records of a run as parcels, by cell and minute. Failed ones count as errors only."""
-    groups: dict[tuple[str, str, str, float], list[RequestRecord]] = {}
-    for record in records:
-        if record.phase == "measured":
-            # As many values as the plan has loads: requests in flight, or arrivals as `2.5/s`.
-            load = str(record.concurrency) if record.rate_per_s is None else f"{record.rate_per_s:g}/s"
-            minute = record.started_unix_s // _RESOLUTION_S * _RESOLUTION_S
-            groups.setdefault((record.arm, record.class_, load, minute), []).append(record)
-    return [
-        _parcel(plan, cell, minute, members[start : start + _REQUESTS_PER_PARCEL])
-        for (*cell, minute), members in groups.items()
-        for start in range(0, len(members), _REQUESTS_PER_PARCEL)
-    ]
-
-
-def calls(waiting: Sequence[Parcel]) -> Iterator[tuple[Parcel, ...]]:
-    """Parcels packed into as few calls as the limits allow, in order."""
-    batch: list[Parcel] = []
-    for parcel in waiting:
-        data = sum(len(one.data) for one in (*batch, parcel))
-        size = sum(one.size for one in (*batch, parcel))
-        if batch and (data > MAX_DATA or size > MAX_BYTES):
-            yield tuple(batch)
-            batch = []
-        batch.append(parcel)
-    if batch:
-        yield tuple(batch)
-
-
-def _parcel(plan: Plan, cell: Sequence[str], minute: float, records: Sequence[RequestRecord]) -> Parcel:
-    """Records of one cell (arm, class, load) and one minute."""
-    names = zip(Metric.dimensions, (plan.experiment, *cell), strict=True)
-    dimensions = [{"Name": name, "Value": value} for name, value in names]
-    values = _values(plan, records)
-    data = [
-        {
-            "MetricName": metric.cloudwatch_name,
-            "Dimensions": dimensions,
-            "Timestamp": datetime.fromtimestamp(minute, UTC),
-            "Unit": metric.cloudwatch_unit,
-            "Values": list(part),
-            "Counts": [float(part[value]) for value in part],
-        }
-        for metric in PUBLISHED
-        for part in _parts(values[metric.name])
-    ]
-    return Parcel(tuple(map(request_id, records)), tuple(data))
-
-
-def _values(plan: Plan, records: Sequence[RequestRecord]) -> Mapping[str, list[float]]:
-    by_name: dict[str, list[float]] = {metric.name: [] for metric in PUBLISHED}
-    for record in records:
-        by_name[ERRORS.name].append(0.0 if record.error is None else 1.0)
-        by_name[INTER_CHUNK_LATENCY.name] += gaps(record)
-        for name, value in request_values(record, plan.arm(record.arm).max_tokens_per_step).items():
-            by_name[name].append(value)
-    return by_name
-
-
-def _parts(values: Sequence[float]) -> Iterator[dict[float, int]]:
-    """Values with their counts, at most MAX_VALUES distinct ones at a time."""
-    counted = iter(sorted(Counter(float(f"{value:.{_DIGITS}g}") for value in values).items()))
-    while part := dict(islice(counted, MAX_VALUES)):
-        yield part
-
-
-LEDGER = "published.jsonl"
-
-
-def acknowledged(path: Path, destination: str) -> set[str]:
-    """Ids of the requests that `destination` (namespace and endpoint) has. Raises ResultsError for a damaged file."""
-    found: set[str] = set()
-    lines = path.read_bytes().splitlines() if path.exists() else []
-    for number, line in enumerate(lines, start=1):
-        try:
-            entry = json_of(line)
-            if entry["destination"] == destination:
-                found.update(entry["requests"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise ResultsError(
-                f"{path}:{number}: no ledger entry ({error}); without it requests would count twice"
-            ) from error
-    return found
-
-
-def acknowledge(path: Path, destination: str, request_ids: Sequence[str]) -> None:
-    """Write down a call that `destination` took. Raises StorageError."""
-    line = json.dumps({"destination": destination, "requests": request_ids}) + "\n"
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise StorageError(
-            f"{path}: {error.strerror}; the last call was taken but not noted, so publishing again "
-            "counts it twice"
-        ) from error
-
-
-@contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Wait until no other process publishes by this ledger, and keep the others waiting meanwhile: what follows a run
-    and what publishes its end must not send the same request."""
-    try:
-        file = path.with_suffix(".lock").open("w", encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}; what is published must be noted there") from error
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # let go of when the file is closed, also by a crash
-        yield
-
-
 @dataclass(frozen=True, kw_only=True)
 class Published:
     """What one publication sent."""
@@ -202,6 +79,17 @@ class Published:
     """Metrics that the data belong to: names with their dimensions, which is what is billed."""
     repeated: int
     """Attempts beyond the first that calls needed. One that had timed out may have been counted all the same."""
+
+    def price(self) -> str:
+        """What the calls and the metrics cost, at quoted list prices."""
+        calls_usd = self.calls / 1000 * PUT_METRIC_DATA_USD
+        metrics_usd = self.metrics * CUSTOM_METRIC_MONTH_USD
+        return (
+            f"{self.calls} calls {money(calls_usd)}, {self.metrics} metrics {money(metrics_usd)} for a whole month "
+            "(billed for the hours that hold data); quoted list prices: "
+            f"{money(PUT_METRIC_DATA_USD)} per 1,000 PutMetricData calls, {money(CUSTOM_METRIC_MONTH_USD)} per custom "
+            f"metric and month, the first 10,000 ({PRICES_SOURCE})"
+        )
 
 
 def cloudwatch(endpoint_url: str | None = None, region: str | None = None) -> Any:
@@ -234,14 +122,14 @@ def publish(
     measured = [record for record in raw.requests if record.phase == "measured"]
     made = sent = repeated = 0
     metrics: set[tuple[str, ...]] = set()
-    with alone(ledger):
-        known = acknowledged(ledger, destination)
-        fresh = [record for record in measured if request_id(record) not in known]
+    with _alone(ledger):
+        known = _acknowledged(ledger, destination)
+        fresh = [record for record in measured if _request_id(record) not in known]
         for batch in calls(parcels(raw.plan, fresh)):
             data = [datum for parcel in batch for datum in parcel.data]
             ids = [id_ for parcel in batch for id_ in parcel.request_ids]
             again = _send(client, namespace, data, after=made)
-            acknowledge(ledger, destination, ids)
+            _acknowledge(ledger, destination, ids)
             made, sent, repeated = made + 1, sent + len(data), repeated + again
             metrics |= {(d["MetricName"], *(one["Value"] for one in d["Dimensions"])) for d in data}
             attempts = f", taken at attempt {again + 1}" if again else ""
@@ -257,19 +145,121 @@ def publish(
     )
 
 
-def price(done: Published) -> str:
-    """What the calls and the metrics cost, at quoted list prices."""
-    calls_usd = done.calls / 1000 * PUT_METRIC_DATA_USD
-    metrics_usd = done.metrics * CUSTOM_METRIC_MONTH_USD
-    return (
-        f"{done.calls} calls {money(calls_usd)}, {done.metrics} metrics {money(metrics_usd)} for a whole month "
-        "(billed for the hours that hold data); quoted list prices: "
-        f"{money(PUT_METRIC_DATA_USD)} per 1,000 PutMetricData calls, {money(CUSTOM_METRIC_MONTH_USD)} per custom "
-        f"metric and month, the first 10,000 ({PRICES_SOURCE})"
-    )
+def follow(
+    folder: Path,
+    *,
+    namespace: str,
+    client: Any,
+    stop: Event,
+    allowed: Callable[[RunRecord], None],
+    report: Callable[[str], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Publish what is new every minute until `stop`, then what is left, and that the run has ended.
+
+    Alarms need it: what arrives after the run tells nobody that it hangs. It is a process of its own, so that the
+    measuring shares no interpreter with it. `allowed` is asked once there is a run, and raises where it must not be
+    published. A call that CloudWatch does not take is reported, and made again a minute later.
+    """
+    begun = clock()
+    said_on: str | None = None
+    stopped = False
+    while not stopped:
+        stopped = stop.is_set()
+        if journal.exists(folder):
+            raw = journal.read(folder)
+            if raw.left_out:
+                report(raw.left_out)
+            allowed(raw.sittings[0])
+            try:
+                publish(raw, folder, namespace=namespace, client=client, report=report)
+                measured = any(record.phase == "measured" for record in raw.requests)
+                if measured or clock() - begun >= GRACE_S:
+                    _send_run_active(client, namespace, raw.plan.experiment, 1.0)
+                    said_on = raw.plan.experiment
+            except PublishError as error:
+                report(f"{error}; tried again in {EVERY_S:g} s")
+        if not stopped:
+            stop.wait(EVERY_S)
+    if said_on is not None:
+        _send_run_active(client, namespace, said_on, 0.0)
 
 
-def send_run_active(client: Any, *, namespace: str, experiment: str, value: float) -> None:
+def stop_on_signals() -> Event:
+    """Set by SIGTERM, with which Kubernetes ends a sidecar, and by Ctrl-C."""
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def parcels(plan: Plan, measured: Iterable[RequestRecord]) -> list[Parcel]:
+    """Records as parcels, by cell and minute. Failed ones count as errors only."""
+    groups: dict[tuple[str, str, str, float], list[RequestRecord]] = defaultdict(list)
+    for record in measured:
+        # As many values as the plan has loads: requests in flight, or arrivals as `2.5/s`.
+        load = str(record.concurrency) if record.rate_per_s is None else f"{record.rate_per_s:g}/s"
+        minute = record.started_unix_s // EVERY_S * EVERY_S
+        groups[record.arm, record.class_, load, minute].append(record)
+    return [
+        _parcel(plan, cell, minute, members[start : start + _REQUESTS_PER_PARCEL])
+        for (*cell, minute), members in groups.items()
+        for start in range(0, len(members), _REQUESTS_PER_PARCEL)
+    ]
+
+
+def _parcel(plan: Plan, cell: Sequence[str], minute: float, records: Sequence[RequestRecord]) -> Parcel:
+    """Records of one cell (arm, class, load) and one minute."""
+    names = zip(Metric.dimensions, (plan.experiment, *cell), strict=True)
+    dimensions = [{"Name": name, "Value": value} for name, value in names]
+    values: dict[str, list[float]] = defaultdict(list)
+    for record in records:
+        values[ERRORS.name].append(0.0 if record.error is None else 1.0)
+        values[INTER_CHUNK_LATENCY.name] += gaps(record)
+        for name, value in request_values(record, plan.arm(record.arm).max_tokens_per_step).items():
+            values[name].append(value)
+    data = [
+        {
+            "MetricName": metric.cloudwatch_name,
+            "Dimensions": dimensions,
+            "Timestamp": datetime.fromtimestamp(minute, UTC),
+            "Unit": metric.cloudwatch_unit,
+            "Values": list(part),
+            "Counts": [float(count) for count in part.values()],
+        }
+        for metric in PUBLISHED
+        for part in _parts(values[metric.name])
+    ]
+    return Parcel(tuple(map(_request_id, records)), tuple(data))
+
+
+def _parts(values: Sequence[float]) -> Iterator[dict[float, int]]:
+    """Values with their counts, at most MAX_VALUES distinct ones at a time."""
+    counted = iter(sorted(Counter(float(f"{value:.{_DIGITS}g}") for value in values).items()))
+    while part := dict(islice(counted, MAX_VALUES)):
+        yield part
+
+
+def calls(waiting: Iterable[Parcel]) -> Iterator[list[Parcel]]:
+    """Parcels packed into as few calls as the limits allow, in order."""
+    batch: list[Parcel] = []
+    for parcel in waiting:
+        data = sum(len(one.data) for one in (*batch, parcel))
+        size = sum(one.size for one in (*batch, parcel))
+        if batch and (data > MAX_DATA or size > MAX_BYTES):
+            yield batch
+            batch = []
+        batch.append(parcel)
+    if batch:
+        yield batch
+
+
+def _request_id(record: RequestRecord) -> str:
+    """Identity of a measured request within its run."""
+    return f"{record.arm} {record.pair_id}"
+
+
+def _send_run_active(client: Any, namespace: str, experiment: str, value: float) -> None:
     """Say that a run is on (1) or has ended (0). Raises PublishError."""
     datum = {
         "MetricName": RUN_ACTIVE.cloudwatch_name,
@@ -295,56 +285,45 @@ def _send(client: Any, namespace: str, data: list[dict[str, Any]], after: int) -
     return int((answer or {}).get("ResponseMetadata", {}).get("RetryAttempts", 0))
 
 
-EVERY_S = 60.0
-"""`RunActive` and the requests are metrics of standard resolution: one minute."""
-GRACE_S = 300.0
-"""A run counts as on from its first finished request, or after this time without one: otherwise the silence before the
-run would make an alarm of its first minute."""
+def _acknowledged(ledger: Path, destination: str) -> set[str]:
+    """Ids of the requests that `destination` (namespace and endpoint) has. Raises ResultsError for a damaged file."""
+    found: set[str] = set()
+    lines = ledger.read_bytes().splitlines() if ledger.exists() else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = json_of(line)
+            if entry["destination"] == destination:
+                found.update(entry["requests"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ResultsError(
+                f"{ledger}:{number}: no ledger entry ({error}); without it requests would count twice"
+            ) from error
+    return found
 
 
-def stop_on_signals() -> Event:
-    """Set by SIGTERM, with which Kubernetes ends a sidecar, and by Ctrl-C."""
-    stop = Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
+def _acknowledge(ledger: Path, destination: str, request_ids: Sequence[str]) -> None:
+    """Write down a call that `destination` took. Raises StorageError."""
+    line = json.dumps({"destination": destination, "requests": request_ids}) + "\n"
+    try:
+        with ledger.open("a", encoding="utf-8") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise StorageError(
+            f"{ledger}: {error.strerror}; the last call was taken but not noted, so publishing again "
+            "counts it twice"
+        ) from error
 
 
-def follow(
-    folder: Path,
-    *,
-    namespace: str,
-    client: Any,
-    stop: Event,
-    allowed: Callable[[RunRecord], None],
-    report: Callable[[str], None],
-    clock: Callable[[], float] = time.monotonic,
-) -> None:
-    """Publish what is new every minute until `stop`, then what is left, and that the run has ended.
-
-    `allowed` is asked once there is a run, and raises where it must not be published. A call that CloudWatch does not
-    take is reported, and made again a minute later.
-    """
-    begun = clock()
-    said_on: str | None = None
-    stopped = False
-    while not stopped:
-        stopped = stop.is_set()
-        if journal.exists(folder):
-            raw = journal.read(folder)
-            if raw.left_out:
-                report(raw.left_out)
-            allowed(raw.sittings[0])
-            try:
-                publish(raw, folder, namespace=namespace, client=client, report=report)
-                measured = any(record.phase == "measured" for record in raw.requests)
-                if measured or clock() - begun >= GRACE_S:
-                    experiment = raw.plan.experiment
-                    send_run_active(client, namespace=namespace, experiment=experiment, value=1.0)
-                    said_on = experiment
-            except PublishError as error:
-                report(f"{error}; tried again in {EVERY_S:g} s")
-        if not stopped:
-            stop.wait(EVERY_S)
-    if said_on is not None:
-        send_run_active(client, namespace=namespace, experiment=said_on, value=0.0)
+@contextmanager
+def _alone(ledger: Path) -> Iterator[None]:
+    """Wait until no other process publishes by this ledger, and keep the others waiting meanwhile: what follows a run
+    and what publishes its end must not send the same request."""
+    try:
+        file = ledger.with_suffix(".lock").open("w", encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"{ledger}: {error.strerror}; what is published must be noted there") from error
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # let go of when the file is closed, also by a crash
+        yield

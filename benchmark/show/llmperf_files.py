@@ -51,7 +51,7 @@ def write(raw: RawRun, folder: Path) -> list[Path]:
     """Two files under `folder`/llmperf for each cell with a measured request. Raises StorageError."""
     plan, opening = raw.plan, raw.sittings[0]
     written = []
-    for (arm, place), members in sort_out(plan, raw).requests.items():
+    for (arm, place), members in sort_out(raw).requests.items():
         records = sorted(members, key=_ended)
         answers = [response(plan.arm(arm), record) for record in records]
         mean_input = _mean_input_tokens(answers)

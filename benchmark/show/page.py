@@ -188,7 +188,7 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
     from benchmark.show.speed_up import speed_up, trade_off
     from benchmark.show.spread import distributions, over_time
 
-    run, predicted, cells = summary["run"], predictions(raw), sort_out(raw.plan, raw)
+    run, predicted, cells = summary["run"], predictions(raw), sort_out(raw)
     arms = looks(arm["name"] for arm in run["arms"])
     return {
         "run": run,

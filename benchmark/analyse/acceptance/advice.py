@@ -54,7 +54,7 @@ def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
             f"--timed-with: {wishes.timed_with!r} is no speculating arm of the run; "
             f"those are {', '.join(speculating)}"
         )
-    cells = sort_out(plan, raw)
+    cells = sort_out(raw)
     subjects, left_out = [], []
     for place, arm in product(cells.places, speculating.values()):
         if found := subject_of(cells, plain, arm, place, wishes):
