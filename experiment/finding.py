@@ -48,14 +48,14 @@ class Finding:
         return self.said(most=most) + (f"; {printable(self.remedy)}" if self.remedy else "")
 
 
-def fine(check: str, why: str, *, where: str = "") -> Finding:
-    """Nothing to do."""
-    return Finding(where, None, why, check=check, state=State.FINE)
+def fine(why: str) -> Finding:
+    """Of a whole check: nothing to do."""
+    return Finding("", None, why, state=State.FINE)
 
 
-def finding(check: str, why: str, remedy: str, *, where: str = "") -> Finding:
-    """Something to do."""
-    return Finding(where, None, why, remedy, check=check)
+def finding(why: str, remedy: str) -> Finding:
+    """Of a whole check: something to do."""
+    return Finding("", None, why, remedy)
 
 
 class Refusal(Exception):

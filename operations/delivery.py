@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.manifests import PLACEHOLDERS, filled, read, with_tags
-from experiment.finding import Refusal, State
+from experiment.finding import Refusal
 from experiment.naming import BENCHMARK_NAME
 from operations.cloud import markers
-from operations.cloud.aws import Aws, AwsError
+from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.kubernetes import tools_image
 from operations.console import carried_out
-from operations.options import ROOT, add_experiment, add_json, as_json, aws_of, experiment_of, hours
+from operations.options import ROOT, add_experiment, add_json, as_json, experiment_of, hours
+from operations.running.launch import verified
 from operations.running.steps import finish, or_stop_paying, steps, stop_paying
-from operations.verification import verify
 
 if TYPE_CHECKING:
     from operations.cloud.clock import Clock
@@ -244,17 +244,6 @@ def _prepare(context: Context, *, fresh: bool) -> str:
     return ""
 
 
-def prove(context: Context) -> None:
-    """What `scripts/verify` checks. Raises `Refusal` with all that failed, in one line."""
-    found = verify(
-        context.experiment, context.cluster, context.clock, tell=lambda line: context.say(f"    {line}")
-    )
-    bad = [one for one in found if one.state is not State.FINE]
-    context.say(f"    {len(found) - len(bad)} checks passed, {len(bad)} failed")
-    if bad:
-        raise Refusal("; ".join(f"{one.check}, {one.where}: {one.why}; {one.remedy}" for one in bad))
-
-
 EPILOG = (
     "Exit codes: 0 fine, 1 a finding or a step that failed, 2 wrong usage or configuration, 3 AWS or the cluster could not "
     "be reached, 130 interrupted."
@@ -344,7 +333,7 @@ def _compile(options: argparse.Namespace) -> int:
             hours=options.hours,
             out=ROOT / "results",
             say=_say,
-            verify=prove,
+            verify=verified,
         )
         compile_artifacts(context, fresh=held is None)
     return _compiled(experiment, options, nodes_started=True)

@@ -10,7 +10,6 @@ from typing import Any
 
 from experiment import Experiment, load
 from experiment.finding import Misuse
-from operations.cloud.aws import Aws
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "experiments" / "qwen3-32b.yaml"
@@ -54,11 +53,6 @@ def experiment_of(path: Path, *, verb: str) -> Experiment:
             f"{verb} on AWS; run scripts/lab, or name another --experiment"
         )
     return experiment
-
-
-def aws_of(experiment: Experiment, options: argparse.Namespace) -> Aws:
-    """AWS in the experiment's region."""
-    return Aws(experiment.cluster.region, account=options.account)
 
 
 def account(text: str) -> str:

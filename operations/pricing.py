@@ -212,7 +212,7 @@ def _refresh(experiment: Experiment, file: Path, *, account: str | None) -> None
     write(file, region=region, prices=found)
     print(f"cost: {len(found)} of {len(items)} prices fetched, kept in {file}", file=sys.stderr)
     others, untold = cloudformation.find(experiment, Aws(region, account=account))
-    for line in (*(one.line() for one in others), *untold):
+    for line in (*(one.finding().line() for one in others), *untold):
         print(f"cost: {line}", file=sys.stderr)
 
 

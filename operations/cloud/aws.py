@@ -1,4 +1,7 @@
-"""The account and the region of one experiment, and calls into it whose failures are one line."""
+"""The account and the region of one experiment, and calls into it whose failures are one line.
+
+Codes: https://docs.aws.amazon.com/STS/latest/APIReference/CommonErrors.html and the services' own lists.
+"""
 
 from __future__ import annotations
 
@@ -6,57 +9,32 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from botocore import exceptions as faults
-from botocore.exceptions import BotoCoreError, ClientError
 
 from experiment.finding import Finding, Outside, Refusal, shortened
 from operations.cloud.answers import NotAnAnswerError, checked, refuse_foreign
 
-EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
-UNKNOWN_KEYS = {
-    "AuthFailure",
-    "IncompleteSignature",
-    "InvalidAccessKeyId",
-    "InvalidClientTokenId",
-    "InvalidSignatureException",
-    "SignatureDoesNotMatch",
-    "UnrecognizedClientException",
-}
-NOT_ALLOWED = {
-    "AccessDenied",
-    "AccessDeniedException",
-    "Client.UnauthorizedOperation",
-    "Forbidden",
-    "UnauthorizedOperation",
-    "403",
-}
-THROTTLED = {
-    "BandwidthLimitExceeded",
-    "PriorRequestNotComplete",
-    "RequestLimitExceeded",
-    "RequestThrottled",
-    "RequestThrottledException",
-    "SlowDown",
-    "Throttling",
-    "ThrottlingException",
-    "TooManyRequestsException",
-}
-NOT_ENABLED = {
-    "OptInRequired",
-    "InvalidRegion",
-    "IllegalLocationConstraintException",
-    "RegionDisabledException",
-}
-BUSY = {
-    "InternalError",
-    "InternalFailure",
-    "ServerException",
-    "ServiceUnavailable",
-    "ServiceUnavailableException",
-}
+if TYPE_CHECKING:
+    import argparse
 
+    from experiment import Experiment
+
+NOT_ALLOWED = re.compile(r"AccessDenied(Exception)?|(Client\.)?UnauthorizedOperation|Forbidden|403")
+_EXPIRED = re.compile(r"ExpiredToken(Exception)?|RequestExpired|TokenRefreshRequired")
+_UNKNOWN_KEYS = re.compile(
+    r"AuthFailure|IncompleteSignature|InvalidAccessKeyId|InvalidClientTokenId|InvalidSignatureException|"
+    r"SignatureDoesNotMatch|UnrecognizedClientException"
+)
+_THROTTLED = re.compile(
+    r"(Request)?Throttl(ed|ing)(Exception)?|BandwidthLimitExceeded|PriorRequestNotComplete|RequestLimitExceeded|"
+    r"SlowDown|TooManyRequestsException"
+)
+_NOT_ENABLED = re.compile(
+    r"OptInRequired|InvalidRegion|IllegalLocationConstraintException|RegionDisabledException"
+)
+_BUSY = re.compile(r"InternalError|InternalFailure|ServerException|ServiceUnavailable(Exception)?")
 _ACTION = re.compile(r"not authorized to perform:? ([\w-]+:\w+)(?: on resource:? ([^\s,]+))?")
 _NO_CREDENTIALS = faults.NoCredentialsError, faults.PartialCredentialsError, faults.CredentialRetrievalError
 _STALE_LOGIN = faults.SSOError, faults.TokenRetrievalError, faults.LoginError
@@ -72,7 +50,7 @@ class AwsError(Outside):
 
 
 def translate(error: Exception, *, action: str, region: str) -> AwsError:
-    """The finding for what botocore raised when `action` (e.g. `eks:DescribeCluster`) was called in `region`."""
+    """What botocore raised when `action` (e.g. `eks:DescribeCluster`) was called in `region`."""
     where = f"{action} in {region}"
     if isinstance(error, faults.ClientError):
         body = error.response.get("Error", {})
@@ -113,27 +91,27 @@ def foreign(why: str, *, action: str, region: str) -> AwsError:
 
 def _refusal(code: str, message: str, action: str) -> tuple[str, str]:
     """Why AWS refused, and what to do."""
-    if code in EXPIRED:
+    if _EXPIRED.fullmatch(code):
         return "the credentials have expired", "log in again (`aws sso login`), then run this again"
-    if code in UNKNOWN_KEYS:
+    if _UNKNOWN_KEYS.fullmatch(code):
         remedy = "check AWS_PROFILE, the keys behind it, and that the account has this region enabled"
         return f"AWS does not know these credentials ({code})", remedy
-    if code in NOT_ALLOWED:
+    if NOT_ALLOWED.fullmatch(code):
         named = _ACTION.search(message)
         right = named[1] if named else action
         resource = f" on {named[2]}" if named and named[2] and named[2] != "*" else ""
         return "not allowed", f"let whoever runs this do {right}{resource}, or use another AWS_PROFILE"
-    if code in THROTTLED or "ate exceeded" in message:  # a limit of another kind has the same code
-        why = "AWS throttles the account, also after several tries"
-        return why, "wait a minute, then run this again"
-    if code in NOT_ENABLED:
-        remedy = "enable it, or change cluster.region of the experiment"
-        return "the account does not have this region", remedy
-    if code in BUSY:
+    if _THROTTLED.fullmatch(code) or "ate exceeded" in message:
+        return "AWS throttles the account, also after several tries", "wait a minute, then run this again"
+    if _NOT_ENABLED.fullmatch(code):
+        return (
+            "the account does not have this region",
+            "enable it, or change cluster.region of the experiment",
+        )
+    if _BUSY.fullmatch(code):
         return f"AWS failed ({code})", "wait a minute, then run this again"
     if message.startswith("<"):
-        remedy = "check AWS_ENDPOINT_URL, network and proxy"
-        return f"a page answers with HTTP {code}, not AWS", remedy
+        return f"a page answers with HTTP {code}, not AWS", "check AWS_ENDPOINT_URL, network and proxy"
     return f"{code}: {shortened(message, 300)}", ""
 
 
@@ -142,9 +120,7 @@ def _short(error: Exception) -> str:
 
 
 def _flat(text: str) -> str:
-    """Whatever sent it, a terminal gets one line without control characters."""
-    text = " ".join(text.split()).rstrip(".")
-    return "".join(character if character.isprintable() else "?" for character in text)
+    return " ".join(text.split()).rstrip(".")
 
 
 _PATIENT: Any = {
@@ -214,6 +190,11 @@ class Aws:
         return boto3.Session().client(service, region_name=self.region, config=config)
 
 
+def aws_of(experiment: Experiment, options: argparse.Namespace) -> Aws:
+    """AWS in the experiment's region, with the account that the command line names."""
+    return Aws(experiment.cluster.region, account=options.account)
+
+
 class Calls:
     """A boto3 client of which every operation raises `AwsError` instead of what botocore has.
 
@@ -272,7 +253,7 @@ class Calls:
     def _guarded(self, operation: str, call: Callable[[], Any]) -> Any:
         try:
             return call()
-        except (BotoCoreError, ClientError) as error:
+        except (faults.BotoCoreError, faults.ClientError) as error:
             action = f"{self._service}:{operation}"
             raise translate(error, action=action, region=self._region) from error
         except (Refusal, MemoryError):

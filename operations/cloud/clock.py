@@ -17,6 +17,9 @@ class Clock(Protocol):
     def now(self) -> datetime:
         """The time, in UTC."""
 
+    def ticking(self) -> float:
+        """Seconds on a clock that nobody sets: patience is measured with it."""
+
     def sleep(self, seconds: float) -> None:
         """Wait."""
 
@@ -26,6 +29,9 @@ class SystemClock:
 
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+    def ticking(self) -> float:
+        return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -1,4 +1,5 @@
-"""The CloudFormation stacks of an experiment, found by their tag, the command that deploys them, and those that no file describes any more."""
+"""The CloudFormation stacks of an experiment: the command that deploys them, how they stand, and those that no file
+describes any more because its `name` or `region` was changed, or it is gone. All are found by their tag."""
 
 from __future__ import annotations
 
@@ -13,20 +14,25 @@ import yaml
 
 from experiment import InvalidExperiment, load
 from experiment.catalogue.instances import ZONES
-from experiment.finding import Finding
+from experiment.finding import Finding, Refusal
 from experiment.naming import stack_name
 from operations.cloud.aws import Aws, AwsError
 
 if TYPE_CHECKING:
     from experiment import Experiment
-    from operations.cloud.aws import Aws
-
-if TYPE_CHECKING:
-    from experiment import Experiment
-
 
 ROOT = Path(__file__).resolve().parents[2]
+FILES = ROOT / "experiments"
+OUTLIVES = "storage"
+"""The part that a teardown leaves: the next deployment finds the buckets and the key that opens them through it."""
+TAG = "experiment"
+"""On every stack, and by CloudFormation on what the stacks make."""
 _COMMAND = ".venv/bin/npx cdk deploy --all"
+_PARTS = ("network", "storage", "observability", "cluster", "nodes", "identity", "workloads")
+_ORDER = (*_PARTS[:3], "delivery-role", *_PARTS[3:], "delivery")
+"""In which stacks are deployed. A stage of the pipeline has a delivery beside the parts: the cluster lets its role in, and its
+policies hang on that role, so that it cannot be deleted before them."""
+_UNTOLD = "stacks that no file describes were not looked for"
 
 
 def deploy_command(name: str) -> str:
@@ -36,28 +42,26 @@ def deploy_command(name: str) -> str:
     return _COMMAND if file == default else f"{_COMMAND} -c experiment={file}"
 
 
+def not_deployed(what: str, experiment: Experiment, aws: Aws) -> Refusal:
+    """Of something that a deployment makes."""
+    remedy = f"deploy it ({deploy_command(experiment.name)}), or check AWS_PROFILE and cluster.region"
+    return Refusal(Finding(what, None, f"none in account {aws.account}, {aws.region}", remedy))
+
+
 @cache
 def _file_of(name: str) -> str:
     """The file in `experiments/`; of an experiment that lies elsewhere a word for it."""
-    for path in sorted((ROOT / "experiments").glob("*.yaml")):
-        try:
-            data = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError):
-            continue
-        if isinstance(data, dict) and data.get("name") == name:
-            return str(path.relative_to(ROOT))
-    return f"<the file of {name}>"
+    found = next((path for path in sorted(FILES.glob("*.yaml")) if _name_in(path) == name), None)
+    return str(found.relative_to(ROOT)) if found else f"<the file of {name}>"
 
 
-PARTS = ("network", "storage", "observability", "cluster", "nodes", "identity", "workloads")
-"""In the order in which they are deployed."""
-_STAGE_PARTS = {"delivery-role": PARTS.index("cluster") - 0.5, "delivery": float(len(PARTS))}
-"""What a stage of the pipeline has beside them, and where they come in that order: the cluster lets the role in, and the
-delivery's policies hang on it, so that it cannot be deleted before them."""
-OUTLIVES = "storage"
-"""The part that a teardown leaves: the next deployment finds the buckets and the key that opens them through it."""
-TAG = "experiment"
-"""On every stack, and by CloudFormation on what the stacks make."""
+def _name_in(path: Path) -> str:
+    """The experiment's name; that of the file where it cannot be read."""
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return path.stem
+    return str(data.get("name", path.stem)) if isinstance(data, dict) else path.stem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,25 +85,24 @@ class Stack:
 
 def deployed(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
     """The experiment's stacks that exist, in the order of deployment; those of another name come last."""
-    places = {**{part: float(number) for number, part in enumerate(PARTS)}, **_STAGE_PARTS}
-    order = {stack_name(experiment, part): place for part, place in places.items()}
+    order = [stack_name(experiment, part) for part in _ORDER]
     found = [
         _stack(entry)
         for entry in aws.client("cloudformation").every("describe_stacks", "Stacks")
         if {"Key": TAG, "Value": experiment.name} in entry.get("Tags", ()) or entry["StackName"] in order
     ]
     found = [stack for stack in found if stack.status != "DELETE_COMPLETE"]
-    return tuple(sorted(found, key=lambda stack: (order.get(stack.name, len(order)), stack.name)))
+    places = {name: place for place, name in enumerate(order)}
+    return tuple(sorted(found, key=lambda stack: (places.get(stack.name, len(order)), stack.name)))
 
 
 def by_experiment(aws: Aws) -> dict[str, list[str]]:
     """The stacks of this project in a region, by the experiment that their tag names."""
     found: dict[str, list[str]] = {}
     for entry in aws.client("cloudformation").every("describe_stacks", "Stacks"):
-        tags = {tag["Key"]: tag["Value"] for tag in entry.get("Tags", ())}
-        name = tags.get(TAG, "")
-        parts = {f"{name}-{part}" for part in (*PARTS, *_STAGE_PARTS)}
-        if entry["StackName"] in parts and entry["StackStatus"] != "DELETE_COMPLETE":
+        name = {tag["Key"]: tag["Value"] for tag in entry.get("Tags", ())}.get(TAG, "")
+        ours = entry["StackName"] in {f"{name}-{part}" for part in _ORDER}
+        if ours and entry["StackStatus"] != "DELETE_COMPLETE":
             found.setdefault(name, []).append(entry["StackName"])
     return found
 
@@ -107,7 +110,7 @@ def by_experiment(aws: Aws) -> dict[str, list[str]]:
 def expected(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
     """Every stack that there should be, and those beside."""
     there = {stack.name: stack for stack in deployed(experiment, aws)}
-    names = [stack_name(experiment, part) for part in PARTS]
+    names = [stack_name(experiment, part) for part in _PARTS]
     wanted = [there.pop(name, Stack(name=name, status="absent")) for name in names]
     return (*wanted, *there.values())
 
@@ -172,10 +175,6 @@ def _stack(entry: dict[str, Any]) -> Stack:
     )
 
 
-FILES = ROOT / "experiments"
-_UNTOLD = "stacks that no file describes were not looked for"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Undescribed:
     """The stacks of one experiment in one region."""
@@ -184,12 +183,14 @@ class Undescribed:
     region: str
     stacks: tuple[str, ...]
 
-    def line(self) -> str:
+    def finding(self) -> Finding:
         """What it is and how to remove it."""
-        return (
-            f"{self.experiment} in {self.region}: {len(self.stacks)} stacks stand and bill ({', '.join(self.stacks)}), and no "
-            f"file here describes them; remove them with {removal(self.experiment, self.region)}, or take the change of the "
-            "file's name or region back"
+        names = ", ".join(self.stacks)
+        return Finding(
+            f"{self.experiment} in {self.region}",
+            None,
+            f"{len(self.stacks)} stacks stand and bill ({names}), and no file here describes them",
+            f"remove them with {removal(self.experiment, self.region)}, or take the change of the file's name or region back",
         )
 
 
@@ -239,11 +240,3 @@ def _described(files: Path) -> tuple[set[tuple[str, str]], set[str]]:
         except InvalidExperiment:
             names.add(_name_in(path))
     return known, names
-
-
-def _name_in(path: Path) -> str:
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return path.stem
-    return str(data.get("name", path.stem)) if isinstance(data, dict) else path.stem

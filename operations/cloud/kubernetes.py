@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +63,12 @@ class Kubernetes:
         self, kind: str, *, labels: Mapping[str, str] | None = None, everywhere: bool = False
     ) -> list[dict[str, Any]]:
         """All objects of a kind in the namespace, or `everywhere` (or of the cluster, for kinds without one)."""
-        selector = (
-            [f"--selector={','.join(f'{key}={value}' for key, value in labels.items())}"] if labels else []
-        )
-        items: list[dict[str, Any]] = self._json(
-            ["get", kind, *selector, *(["--all-namespaces"] if everywhere else [])]
-        )["items"]
+        arguments = ["get", kind]
+        if labels:
+            arguments.append(f"--selector={','.join(f'{key}={value}' for key, value in labels.items())}")
+        if everywhere:
+            arguments.append("--all-namespaces")
+        items: list[dict[str, Any]] = self._json(arguments)["items"]
         return items
 
     def create(self, body: Mapping[str, Any]) -> None:
@@ -95,7 +97,7 @@ class Kubernetes:
         return subprocess.run([*self._command, *arguments], check=False).returncode
 
     def _json(self, arguments: Sequence[str]) -> Any:
-        doing, said = f"kubectl {' '.join(arguments[:3])}", self._run([*arguments, "--output=json"])
+        doing, said = _doing(arguments), self._run([*arguments, "--output=json"])
         try:
             found = json.loads(said)
         except (ValueError, RecursionError):
@@ -105,7 +107,7 @@ class Kubernetes:
         return _answer(found, lambda key: _unreadable(doing, f"no {key}"))
 
     def _run(self, arguments: Sequence[str], *, stdin: str | None = None) -> str:
-        command = [*self._command, f"--request-timeout={TIMEOUT_S}s", *arguments]
+        command, doing = [*self._command, f"--request-timeout={TIMEOUT_S}s", *arguments], _doing(arguments)
         try:
             result = subprocess.run(
                 command,
@@ -122,14 +124,15 @@ class Kubernetes:
             ) from None
         except subprocess.TimeoutExpired:
             raise Outside(
-                f"kubectl {' '.join(arguments[:3])}: does not end within {_PROCESS_S} s; check network and credentials, then "
-                "run this again"
+                f"{doing}: does not end within {_PROCESS_S} s; check network and credentials, then run this again"
             ) from None
         if result.returncode != 0:
-            raise explain(
-                result.stderr, doing=f"kubectl {' '.join(arguments[:3])}", experiment_name=self._namespace
-            )
+            raise explain(result.stderr, doing=doing, experiment_name=self._namespace)
         return result.stdout
+
+
+def _doing(arguments: Sequence[str]) -> str:
+    return f"kubectl {' '.join(arguments[:3])}"
 
 
 def _whole(found: Any) -> bool:
@@ -162,8 +165,7 @@ def _unreadable(doing: str, what: str) -> Outside:
 def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
     """The error of what kubectl complained about."""
     deploy = deploy_command(experiment_name)
-    printable = "".join(one if one.isprintable() or one == "\n" else "?" for one in stderr)
-    lines = [line.strip()[:500] for line in printable.splitlines() if line.strip()]
+    lines = [line.strip()[:500] for line in stderr.splitlines() if line.strip()]
     last = lines[-1] if lines else "kubectl said nothing"
     if "(NotFound)" in stderr or "the server doesn't have a resource type" in stderr:
         return NotFoundError(
@@ -179,9 +181,8 @@ def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
             f"stage: of pipeline.yaml), then {deploy}, or use another AWS_PROFILE"
         )
     if _FORBIDDEN.search(stderr):
-        return Outside(
-            f"{doing}: {last}; use an identity that admins of deployment.yaml or of the pipeline's stage names"
-        )
+        remedy = "use an identity that admins of deployment.yaml or of the pipeline's stage names"
+        return Outside(f"{doing}: {last}; {remedy}")
     if _UNREACHABLE.search(stderr):
         return Outside(
             f"{doing}: the cluster's endpoint cannot be reached ({last}); run scripts/preflight: this machine must be in "
@@ -194,10 +195,15 @@ Object = Mapping[str, Any]
 NEURON = {NODE_ROLE_LABEL: "neuron"}
 
 
+def condition(item: Object, kind: str, status: str = "True") -> Object | None:
+    """The condition of this type, where its status is that."""
+    conditions = item.get("status", {}).get("conditions", ())
+    return next((one for one in conditions if (one["type"], one["status"]) == (kind, status)), None)
+
+
 def is_ready(node: Object) -> bool:
     """Whether the kubelet says so."""
-    conditions = node.get("status", {}).get("conditions", ())
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return condition(node, "Ready") is not None
 
 
 def role(node: Object) -> str:
@@ -214,16 +220,8 @@ def replicas(deployment: Object | None) -> tuple[int, int]:
 
 def pods_of(pods: Sequence[Object], name: str) -> list[Object]:
     """Pods of a Deployment or a Job."""
-    return [
-        pod
-        for pod in pods
-        if name in (labels := pod["metadata"].get("labels", {})).values()
-        and (
-            labels.get(NAME) == name
-            or labels.get("job-name") == name
-            or labels.get("batch.kubernetes.io/job-name") == name
-        )
-    ]
+    naming = (NAME, "job-name", "batch.kubernetes.io/job-name")
+    return [pod for pod in pods if name in map(pod["metadata"].get("labels", {}).get, naming)]
 
 
 def is_unfinished(pod: Object) -> bool:
@@ -231,23 +229,43 @@ def is_unfinished(pod: Object) -> bool:
     return pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
 
 
+def container_statuses(pod: Object) -> list[Object]:
+    """How the kubelet says that the pod's containers do, in the order in which they start."""
+    status = pod.get("status", {})
+    return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+
+
 def is_running(pod: Object) -> bool:
     """Whether a container of the pod runs. Its phase does not say: it is Pending while init containers work."""
-    status = pod.get("status", {})
-    containers = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
-    return any("running" in container.get("state", {}) for container in containers)
+    return any("running" in container.get("state", {}) for container in container_statuses(pod))
 
 
-def trouble(pod: Object) -> str | None:
-    """Why a pod does not run, with what to do; nothing when it does, or is only starting."""
-    name, status = pod["metadata"]["name"], pod.get("status", {})
-    for condition in status.get("conditions", ()):
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return _unscheduled(name, " ".join(condition.get("message", "no reason given").split()))
-    for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
-        if (told := _container(name, container)) is not None:
-            return told
-    return None
+def exit_codes(pod: Object) -> set[int]:
+    """Of the containers that have ended."""
+    ended = [container.get("state", {}).get("terminated") for container in container_statuses(pod)]
+    return {one["exitCode"] for one in ended if one}
+
+
+def json_lines(log: str) -> Iterator[dict[str, Any]]:
+    """Lines that are JSON objects; an image may print whatever else."""
+    for line in log.splitlines():
+        with suppress(ValueError, RecursionError):
+            if isinstance(said := json.loads(line), dict):
+                yield said
+
+
+def trouble(pods: Sequence[Object], name: str) -> str | None:
+    """Why a pod of a Deployment or a Job does not run, with what to do; nothing when all do, or are only starting."""
+    return next((told for pod in pods_of(pods, name) if (told := _trouble(pod))), None)
+
+
+def _trouble(pod: Object) -> str | None:
+    name = pod["metadata"]["name"]
+    if (unscheduled := condition(pod, "PodScheduled", "False")) is not None:
+        return _unscheduled(name, " ".join(unscheduled.get("message", "no reason given").split()))
+    return next(
+        (told for container in container_statuses(pod) if (told := _container(name, container))), None
+    )
 
 
 def _unscheduled(name: str, why: str) -> str:
@@ -261,51 +279,58 @@ def _unscheduled(name: str, why: str) -> str:
 
 
 def _container(pod: str, status: Object) -> str | None:
-    waiting = status.get("state", {}).get("waiting", {})
+    state = status.get("state", {})
+    waiting = state.get("waiting", {})
     reason = waiting.get("reason", "")
+    message = " ".join(waiting.get("message", reason).split())
     if reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName"):
-        return (
-            f"pod {pod} cannot pull its image ({' '.join(waiting.get('message', reason).split())}); "
-            "run scripts/preflight, which asks the registry"
-        )
+        return f"pod {pod} cannot pull its image ({message}); run scripts/preflight, which asks the registry"
     if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
-        return (
-            f"pod {pod} cannot start: {' '.join(waiting.get('message', reason).split())}; fix what it names"
-        )
-    ended = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated")
-    if ended and ended.get("exitCode", 0) != 0:
-        cause = (
-            "ran out of memory"
-            if ended.get("reason") == "OOMKilled"
-            else f"ended with exit {ended['exitCode']}"
-        )
-        return f"pod {pod}, container {status['name']}, {cause}; read scripts/kubectl logs {pod} -c {status['name']}"
-    return None
+        return f"pod {pod} cannot start: {message}; fix what it names"
+    ended = state.get("terminated") or status.get("lastState", {}).get("terminated")
+    if not ended or ended.get("exitCode", 0) == 0:
+        return None
+    killed = ended.get("reason") == "OOMKilled"
+    cause = "ran out of memory" if killed else f"ended with exit {ended['exitCode']}"
+    return (
+        f"pod {pod}, container {status['name']}, {cause}; read scripts/kubectl logs {pod} -c {status['name']}"
+    )
 
 
 def job_state(job: Object | None) -> str:
     """`absent`, `suspended`, `active`, `complete` or `failed`."""
     if job is None:
         return "absent"
-    for condition in job.get("status", {}).get("conditions", ()):
-        if condition["status"] == "True" and condition["type"] in ("Complete", "Failed"):
-            return str(condition["type"]).lower()
-    return "suspended" if job.get("spec", {}).get("suspend") else "active"
+    ended = next((kind for kind in ("Complete", "Failed") if condition(job, kind)), None)
+    return ended.lower() if ended else "suspended" if job.get("spec", {}).get("suspend") else "active"
+
+
+def job_failure(job: Object) -> str:
+    """Why a Job failed, in Kubernetes' words."""
+    failed = condition(job, "Failed") or {}
+    return f"{failed.get('reason', 'Failed')}: {' '.join(failed.get('message', '').split())}".rstrip(": ")
+
+
+def job_of(cron_job: Object, name: str) -> dict[str, Any]:
+    """What `kubectl create job NAME --from=cronjob/...` makes."""
+    template = cron_job["spec"]["jobTemplate"]
+    metadata = template.get("metadata", {})
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": cron_job["metadata"]["namespace"],
+            "labels": dict(metadata.get("labels") or cron_job["metadata"].get("labels", {})),
+            "annotations": {"cronjob.kubernetes.io/instantiate": "manual", **metadata.get("annotations", {})},
+        },
+        "spec": copy.deepcopy(template["spec"]),
+    }
 
 
 def tools_image(cron_job: Object) -> str:
     """Which image of `benchmark` and `store` the deployment filled in, by the CronJob of the benchmark."""
     return str(cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["image"])
-
-
-def job_failure(job: Object) -> str:
-    """Why a Job failed, in Kubernetes' words."""
-    for condition in job.get("status", {}).get("conditions", ()):
-        if condition["type"] == "Failed":
-            return f"{condition.get('reason', 'Failed')}: {' '.join(condition.get('message', '').split())}".rstrip(
-                ": "
-            )
-    return "Failed"
 
 
 def claim_state(claim: Object) -> str:

@@ -25,13 +25,7 @@ if TYPE_CHECKING:
     from experiment.arms import Weights
     from operations.cloud.aws import Aws
 
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from operations.cloud.aws import Aws
-
-
-_ABSENT = "NoSuchKey"
-"""A page that says 404 is no answer of S3."""
+_NOT_THERE = ("404", "NoSuchBucket", "NotFound")
 
 
 def has_weights(experiment: Experiment, aws: Aws, weights: Weights) -> bool:
@@ -52,17 +46,25 @@ def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
 
     Raises `Refusal` when there is no such bucket.
     """
+    if (answer := stored(aws, name, key)) is None:
+        return None
     try:
-        text = aws.client("s3").get_object(Bucket=name, Key=key)["Body"].read()
-    except AwsError as error:
-        if error.code == _ABSENT:
-            return None
-        raise missing_bucket(name, aws, error) from None
-    try:
-        found = json.loads(text)
+        found = json.loads(answer["Body"].read())
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
+
+
+def stored(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
+    """What S3 answers about an object, nothing when there is none: a page that says 404 is no answer of S3.
+
+    Raises `Refusal` when there is no such bucket.
+    """
+    try:
+        found: dict[str, Any] | None = aws.client("s3").find("get_object", "NoSuchKey", Bucket=name, Key=key)
+    except AwsError as error:
+        raise missing_bucket(name, aws, error) from None
+    return found
 
 
 def missing_bucket(name: str, aws: Aws, error: AwsError) -> Refusal:
@@ -77,7 +79,12 @@ def missing_bucket(name: str, aws: Aws, error: AwsError) -> Refusal:
 
 
 def mark(experiment: Experiment, aws: Aws) -> list[str]:
-    """Tag every artifact that is no arm's; returns their keys."""
+    """Tag every artifact that is no arm's; returns their keys. The bucket's lifecycle rule lets only tagged objects go.
+
+    The rule counts days from the upload (https://docs.aws.amazon.com/AmazonS3/latest/userguide/intro-lifecycle-rules.html),
+    so what is old goes the night after it is tagged; the bucket keeps it as a noncurrent version for a while longer. The
+    marker is tagged first and freed last: one without the tag says that no file of its folder has it.
+    """
     name = bucket(experiment, "artifacts", aws.account)
     found = aws.client("s3").every("list_objects_v2", "CommonPrefixes", Bucket=name, Delimiter="/")
     stale = sorted({entry["Prefix"] for entry in found} - _wanted(experiment))
@@ -117,9 +124,6 @@ def _is_free(aws: Aws, name: str, marker: str) -> bool:
     """Whether there is a marker, and without the tag."""
     found = aws.client("s3").find("get_object_tagging", "NoSuchKey", Bucket=name, Key=marker)
     return found is not None and STALE_TAG not in {(tag["Key"], tag["Value"]) for tag in found["TagSet"]}
-
-
-_NOT_THERE = ("404", "NoSuchBucket", "NotFound")
 
 
 def log_groups(experiment: Experiment, aws: Aws) -> list[str]:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from benchmark.metrics import RUN_ACTIVE
-from experiment.finding import Misuse, Refusal
+from experiment.finding import Finding, Misuse, Refusal
 from experiment.naming import (
     cluster_name,
     daily_schedule,
@@ -20,7 +20,7 @@ from experiment.naming import (
 )
 from operations.cloud.aws import AwsError
 from operations.cloud.clock import stamp
-from operations.cloud.cloudformation import deploy_command
+from operations.cloud.cloudformation import deploy_command, not_deployed
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -66,10 +66,7 @@ def read(experiment: Experiment, aws: Aws) -> Group:
     name = neuron_nodegroup(experiment)
     found = _described(experiment, aws, name) or _standing(experiment, aws)
     if found is None:
-        raise Refusal(
-            f"node group {name}: none in account {aws.account}, {aws.region}; deploy it ({deploy_command(experiment.name)}), or check "
-            "AWS_PROFILE and cluster.region"
-        )
+        raise not_deployed(f"node group {name}", experiment, aws)
     name = found["nodegroupName"]
     scaling = found.get("scalingConfig", {})
     issues = found.get("health", {}).get("issues", ())
@@ -241,17 +238,19 @@ def scheduled_off(experiment: Experiment, aws: Aws) -> str | None:
     return str(found["ScheduleExpression"]).removeprefix("at(").removesuffix(")") + "Z" if found else None
 
 
-def replaced_role(experiment: Experiment, aws: Aws) -> str | None:
-    """The line about a one-time schedule that was made before a deployment gave the schedules another role: the old role
-    is gone, so it can do nothing. Nothing where both have the same."""
+def replaced_role(experiment: Experiment, aws: Aws) -> Finding | None:
+    """A one-time schedule that was made before a deployment gave the schedules another role: the old role is gone, so it
+    can do nothing. Nothing where both have the same."""
     name = schedule_name(experiment)
     once, daily = (_schedule(experiment, aws, one) for one in (name, daily_schedule(experiment)))
     if once is None or daily is None or once["Target"]["RoleArn"] == daily["Target"]["RoleArn"]:
         return None
     old, new = (one["Target"]["RoleArn"].rpartition("/")[2] for one in (once, daily))
-    return (
-        f"schedule {name}: has role {old}, and the deployment's is {new}, so it may not set the nodes to 0; scripts/scale N "
-        "--hours H makes it again (until then only the daily schedule acts)"
+    return Finding(
+        f"schedule {name}",
+        None,
+        f"has role {old}, and the deployment's is {new}, so it may not set the nodes to 0",
+        "scripts/scale N --hours H makes it again (until then only the daily schedule acts)",
     )
 
 

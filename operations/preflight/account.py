@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from experiment.catalogue.node_images import images_of
 from experiment.finding import Finding, finding, fine
 from experiment.naming import stack_name
-from infra.pins import ADDON_VERSIONS, NEURON_CHART
+from infra.pins import ADDON_VERSIONS
 from operations.cloud import cloudformation, markers
 
 if TYPE_CHECKING:
     from experiment import Experiment
     from operations.cloud.aws import Aws
-
 
 TRN_QUOTA = "L-2C3B7624"
 """`Running On-Demand Trn instances`, in vCPUs: the code that `aws service-quotas list-service-quotas --service-code ec2`
@@ -32,7 +31,7 @@ BOOTSTRAP_VERSION = 6
 def credentials(aws: Aws) -> Finding:
     """Who is asking."""
     identity = aws.identity
-    return fine("credentials", f"{identity['Arn']} in account {identity['Account']}, {aws.region}")
+    return fine(f"{identity['Arn']} in account {identity['Account']}, {aws.region}")
 
 
 def quota(experiment: Experiment, aws: Aws) -> Finding:
@@ -40,40 +39,26 @@ def quota(experiment: Experiment, aws: Aws) -> Finding:
     (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html)."""
     cluster = experiment.cluster
     if cluster.capacity.kind == "capacity-block":
-        return fine("quota", "a capacity block does not count against the on-demand quota")
-    need = experiment.instance.vcpus * cluster.max_nodes
-    return _vcpus(
-        "quota",
-        aws,
-        code=TRN_QUOTA,
-        need=need,
-        what="Trn",
-        of=f"{cluster.max_nodes} x {cluster.instance} need",
-    )
+        return fine("a capacity block does not count against the on-demand quota")
+    need, of = experiment.instance.vcpus * cluster.max_nodes, f"{cluster.max_nodes} x {cluster.instance} need"
+    return _vcpus(aws, code=TRN_QUOTA, need=need, what="Trn", of=of)
 
 
 def system_quota(aws: Aws) -> Finding:
     """vCPUs of the instances beside the Trn2 nodes, whatever else of the account runs."""
-    return _vcpus(
-        "system quota",
-        aws,
-        code=STANDARD_QUOTA,
-        need=STANDARD_VCPUS,
-        what="standard",
-        of="system nodes and the way in need",
-    )
+    of = "system nodes and the way in need"
+    return _vcpus(aws, code=STANDARD_QUOTA, need=STANDARD_VCPUS, what="standard", of=of)
 
 
-def _vcpus(check: str, aws: Aws, *, code: str, need: int, what: str, of: str) -> Finding:
+def _vcpus(aws: Aws, *, code: str, need: int, what: str, of: str) -> Finding:
     found = aws.client("service-quotas").find(
         "get_service_quota", "NoSuchResourceException", ServiceCode="ec2", QuotaCode=code
     )
     have = float(found["Quota"]["Value"]) if found else 0.0  # an account that never had a value applied
     told = f"{have:g} vCPUs for running on-demand {what} instances, {of} {need}"
     if have >= need:
-        return fine(check, told)
+        return fine(told)
     return finding(
-        check,
         told,
         f"aws service-quotas request-service-quota-increase --service-code ec2 --quota-code {code} "
         f"--desired-value {need} --region {aws.region}",
@@ -88,81 +73,33 @@ def kubernetes_version(experiment: Experiment, aws: Aws) -> Finding:
         for entry in aws.client("eks").every("describe_cluster_versions", "clusterVersions")
     }
     if version not in offered:
-        return finding(
-            "kubernetes",
-            f"EKS does not offer {version} in {aws.region}",
-            f"set cluster.kubernetes to one of {', '.join(sorted(offered)) or 'those that EKS names'}",
-        )
+        remedy = f"set cluster.kubernetes to one of {', '.join(sorted(offered)) or 'those that EKS names'}"
+        return finding(f"EKS does not offer {version} in {aws.region}", remedy)
     entry = offered[version]
     status = entry.get("versionStatus") or str(entry.get("status", "")).upper().replace("-", "_")
     if status != "STANDARD_SUPPORT":
-        return finding(
-            "kubernetes",
-            f"EKS {version} is in {status.lower().replace('_', ' ')}, where the control plane costs $0.60 an hour",
-            "set cluster.kubernetes to a version in standard support",
-        )
+        support = status.lower().replace("_", " ")
+        why = f"EKS {version} is in {support}, where the control plane costs $0.60 an hour"
+        return finding(why, "set cluster.kubernetes to a version in standard support")
     ends = entry.get("endOfStandardSupportDate")
-    return fine(
-        "kubernetes", f"EKS {version}, standard support" + (f" until {ends:%Y-%m-%d}" if ends else "")
-    )
-
-
-def halfway_stacks(experiment: Experiment, aws: Aws) -> Finding:
-    """Whether an earlier deployment or teardown left something that stands in the way of the next."""
-    found = cloudformation.halfway(
-        cloudformation.deployed(experiment, aws), experiment.name, region=aws.region
-    )
-    if not found:
-        return fine("stacks", "none stands halfway")
-    more = f" ({len(found) - 1} more: scripts/status)" if len(found) > 1 else ""
-    return replace(found[0], why=f"{found[0].why}{more}", check="stacks")
-
-
-def what_was_left(experiment: Experiment, aws: Aws) -> Finding:
-    """Whether something stands under a name that a stack which is not there will give."""
-    there = {stack.name for stack in cloudformation.deployed(experiment, aws) if stack.made}
-    groups = [] if stack_name(experiment, "cluster") in there else markers.log_groups(experiment, aws)
-    stores = [] if stack_name(experiment, "storage") in there else markers.buckets(experiment, aws)
-    if not (groups or stores):
-        return fine("leftovers", "nothing of an earlier deployment is in the way")
-    emptied = "; copy what you need out of the buckets and empty them, all versions, first" if stores else ""
-    return finding(
-        "leftovers",
-        f"{', '.join((*groups, *stores))}: no stack owns what the next deployment would make{emptied}",
-        " && ".join(markers.commands(groups, stores, region=aws.region)),
-    )
-
-
-def bootstrap(aws: Aws) -> Finding:
-    """Whether `cdk bootstrap` was run here, with a version that still counts."""
-    remedy = f".venv/bin/npx cdk bootstrap aws://{aws.account}/{aws.region}"
-    found = aws.client("ssm").find("get_parameter", "ParameterNotFound", Name=BOOTSTRAP_PARAMETER)
-    if found is None:
-        return finding("bootstrap", f"{aws.region} of account {aws.account} is not bootstrapped", remedy)
-    parameter = found["Parameter"]["Value"]
-    if int(parameter) < BOOTSTRAP_VERSION:
-        return finding("bootstrap", f"version {parameter}, {BOOTSTRAP_VERSION} or later is needed", remedy)
-    return fine("bootstrap", f"version {parameter}")
+    return fine(f"EKS {version}, standard support" + (f" until {ends:%Y-%m-%d}" if ends else ""))
 
 
 def node_images(experiment: Experiment, aws: Aws) -> Finding:
     """The images of both node groups, by the names that Amazon publishes them under
-    (https://github.com/awslabs/amazon-eks-ami/releases)."""
+    (https://github.com/awslabs/amazon-eks-ami/releases). A pin that is gone fails a deployment after half an hour of
+    making a cluster."""
     version, chosen = experiment.cluster.kubernetes, experiment.node_image
     assert chosen is not None, "experiments without Neuron devices are not deployed"
-    images = {"neuron": chosen, "standard": images_of(version)[0]}
-    names = {
-        f"amazon-eks-node-al2023-x86_64-{variant}-{version}-v{image.date}"
-        for variant, image in images.items()
-    }
+    dates = {"neuron": chosen.date, "standard": images_of(version)[0].date}
+    names = {f"amazon-eks-node-al2023-x86_64-{kind}-{version}-v{date}" for kind, date in dates.items()}
     answer = aws.client("ec2").describe_images(
         Owners=["amazon"], Filters=[{"Name": "name", "Values": sorted(names)}]
     )
     missing = names - {image["Name"] for image in answer["Images"]}
     if not missing:
-        return fine("node images", f"release {chosen.release} with Neuron driver {chosen.neuron_driver}")
+        return fine(f"release {chosen.release} with Neuron driver {chosen.neuron_driver}")
     return finding(
-        "node images",
         f"{aws.region} has no {', '.join(sorted(missing))}",
         "pin a release in experiment/catalogue/node_images.py that the region offers and whose driver serves the "
         f"runtimes: `aws ec2 describe-images --owners amazon --region {aws.region} --filters "
@@ -173,28 +110,50 @@ def node_images(experiment: Experiment, aws: Aws) -> Finding:
 
 def addons(experiment: Experiment, aws: Aws) -> Finding:
     """The pinned versions of the managed add-ons."""
-    version = experiment.cluster.kubernetes
-    wrong = []
+    eks, version, wrong = aws.client("eks"), experiment.cluster.kubernetes, []
     for name, pinned in sorted(ADDON_VERSIONS.get(version, {}).items()):
-        offered = [
-            one["addonVersion"]
-            for entry in aws.client("eks").every(
-                "describe_addon_versions", "addons", kubernetesVersion=version, addonName=name
-            )
-            for one in entry.get("addonVersions", ())
-        ]
+        asked = {"kubernetesVersion": version, "addonName": name}
+        entries = eks.every("describe_addon_versions", "addons", **asked)
+        offered = [one["addonVersion"] for entry in entries for one in entry.get("addonVersions", ())]
         if pinned not in offered:
             wrong.append(f"{name} {pinned} (newest: {offered[0] if offered else 'none at all'})")
     if not wrong:
-        return fine("add-ons", f"all pinned versions are offered for {version}")
+        return fine(f"all pinned versions are offered for {version}")
+    why = f"EKS {version} in {aws.region} does not offer {', '.join(wrong)}"
+    return finding(why, "pin an offered version in infra/pins.py, test, review")
+
+
+def bootstrap(aws: Aws) -> Finding:
+    """Whether `cdk bootstrap` was run here, with a version that still counts."""
+    remedy = f".venv/bin/npx cdk bootstrap aws://{aws.account}/{aws.region}"
+    found = aws.client("ssm").find("get_parameter", "ParameterNotFound", Name=BOOTSTRAP_PARAMETER)
+    if found is None:
+        return finding(f"{aws.region} of account {aws.account} is not bootstrapped", remedy)
+    version = found["Parameter"]["Value"]
+    if int(version) < BOOTSTRAP_VERSION:
+        return finding(f"version {version}, {BOOTSTRAP_VERSION} or later is needed", remedy)
+    return fine(f"version {version}")
+
+
+def halfway_stacks(experiment: Experiment, aws: Aws) -> Finding:
+    """Whether an earlier deployment or teardown left something that stands in the way of the next."""
+    stacks = cloudformation.deployed(experiment, aws)
+    found = cloudformation.halfway(stacks, experiment.name, region=aws.region)
+    if not found:
+        return fine("none stands halfway")
+    more = f" ({len(found) - 1} more: scripts/status)" if len(found) > 1 else ""
+    return replace(found[0], why=f"{found[0].why}{more}")
+
+
+def what_was_left(experiment: Experiment, aws: Aws) -> Finding:
+    """Whether something stands under a name that a stack which is not there will give."""
+    there = {stack.name for stack in cloudformation.deployed(experiment, aws) if stack.made}
+    groups = [] if stack_name(experiment, "cluster") in there else markers.log_groups(experiment, aws)
+    stores = [] if stack_name(experiment, "storage") in there else markers.buckets(experiment, aws)
+    if not (groups or stores):
+        return fine("nothing of an earlier deployment is in the way")
+    emptied = "; copy what you need out of the buckets and empty them, all versions, first" if stores else ""
     return finding(
-        "add-ons",
-        f"EKS {version} in {aws.region} does not offer {', '.join(wrong)}",
-        "pin an offered version in infra/pins.py, test, review",
+        f"{', '.join((*groups, *stores))}: no stack owns what the next deployment would make{emptied}",
+        " && ".join(markers.commands(groups, stores, region=aws.region)),
     )
-
-
-def charts() -> tuple[str, ...]:
-    """Charts in OCI registries, which are asked for as images are."""
-    chart = NEURON_CHART
-    return (f"{chart.repository.removeprefix('oci://')}:{chart.version}",)

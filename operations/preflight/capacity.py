@@ -27,15 +27,11 @@ def offered(experiment: Experiment, aws: Aws) -> Finding:
         )
     )
     if zone in zones:
-        return fine("instance", f"{instance} is offered in {zone}")
+        return fine(f"{instance} is offered in {zone}")
     if zones:
-        return finding(
-            "instance",
-            f"{instance} is offered in {', '.join(zones)}, not in {zone}",
-            f"begin cluster.availability_zones with {zones[0]}",
-        )
+        why = f"{instance} is offered in {', '.join(zones)}, not in {zone}"
+        return finding(why, f"begin cluster.availability_zones with {zones[0]}")
     return finding(
-        "instance",
         f"{instance} is not offered in {aws.region}",
         "change cluster.region and cluster.availability_zones; "
         f"`aws ec2 describe-instance-type-offerings --filters Name=instance-type,Values={instance} --region ...` tells where",
@@ -46,14 +42,11 @@ def reserved(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
     """Whether the reservation stands, fits, and for how long."""
     capacity = experiment.cluster.capacity
     if capacity.reservation_id is None:
-        return fine("capacity", "on demand: whether there is any shows when nodes are started")
+        return fine("on demand: whether there is any shows when nodes are started")
     found = reservation(capacity.reservation_id, aws)
     if found is None:
-        return finding(
-            "capacity",
-            f"{capacity.reservation_id}: no such reservation in account {aws.account}, {aws.region}",
-            "check cluster.capacity.reservation_id, AWS_PROFILE and cluster.region",
-        )
+        why = f"{capacity.reservation_id}: no such reservation in account {aws.account}, {aws.region}"
+        return finding(why, "check cluster.capacity.reservation_id, AWS_PROFILE and cluster.region")
     return judge_reservation(experiment, found, now=now)
 
 
@@ -71,31 +64,29 @@ def judge_reservation(experiment: Experiment, found: dict[str, Any], *, now: dat
     """What does not fit, else until when it stands."""
     cluster, name = experiment.cluster, found["CapacityReservationId"]
     if found["InstanceType"] != cluster.instance:
-        what = f"{name} reserves {found['InstanceType']}, the experiment wants {cluster.instance}"
-        return finding("capacity", what, "name another reservation in cluster.capacity.reservation_id")
-    if found["AvailabilityZone"] != cluster.trn2_zone:
-        what = f"{name} lies in {found['AvailabilityZone']}, the experiment in {cluster.trn2_zone}"
-        return finding(
-            "capacity", what, f"set cluster.capacity.availability_zone to {found['AvailabilityZone']}"
-        )
+        why = f"{name} reserves {found['InstanceType']}, the experiment wants {cluster.instance}"
+        return finding(why, "name another reservation in cluster.capacity.reservation_id")
+    if (zone := found["AvailabilityZone"]) != cluster.trn2_zone:
+        why = f"{name} lies in {zone}, the experiment in {cluster.trn2_zone}"
+        return finding(why, f"set cluster.capacity.availability_zone to {zone}")
     if found["State"] in ("scheduled", "payment-pending", "pending", "assessing"):
         starts = found.get("StartDate")
-        what = f"{name} is {found['State']}" + (f" and starts at {stamp(starts)}" if starts else "")
-        return finding("capacity", what, "start nodes after that; deploying with 0 nodes works before")
+        why = f"{name} is {found['State']}" + (f" and starts at {stamp(starts)}" if starts else "")
+        return finding(why, "start nodes after that; deploying with 0 nodes works before")
     if found["State"] != "active":
-        return finding(
-            "capacity", f"{name} is {found['State']}", "buy another one and name it in cluster.capacity"
-        )
+        return finding(f"{name} is {found['State']}", "buy another one and name it in cluster.capacity")
     ends = found.get("EndDate")
     if ends is not None and ends.astimezone(UTC) - BEFORE_BLOCK_ENDS <= now:
-        return finding("capacity", f"{name} ends at {stamp(ends)}", "buy another block, or extend this one")
+        return finding(f"{name} ends at {stamp(ends)}", "buy another block, or extend this one")
     if (wrong := _wrong_end(experiment, ends)) is not None:
         return wrong
-    if found["TotalInstanceCount"] < cluster.max_nodes:
-        what = f"{name} has {found['TotalInstanceCount']} instances, cluster.max_nodes is {cluster.max_nodes}"
-        return finding("capacity", what, f"set cluster.max_nodes to {found['TotalInstanceCount']}")
-    until = f" until {stamp(ends)}, {_hours(ends, now)}" if ends else ""
-    return fine("capacity", f"{name} is active{until}")
+    if (count := found["TotalInstanceCount"]) < cluster.max_nodes:
+        why = f"{name} has {count} instances, cluster.max_nodes is {cluster.max_nodes}"
+        return finding(why, f"set cluster.max_nodes to {count}")
+    if ends is None:
+        return fine(f"{name} is active")
+    hours = (ends.astimezone(UTC) - now) / timedelta(hours=1)
+    return fine(f"{name} is active until {stamp(ends)}, {hours:.1f} hours from now")
 
 
 def _wrong_end(experiment: Experiment, ends: datetime | None) -> Finding | None:
@@ -104,12 +95,5 @@ def _wrong_end(experiment: Experiment, ends: datetime | None) -> Finding | None:
     if written is None or (ends is not None and moment(written) == ends.astimezone(UTC)):
         return None
     told = stamp(ends) if ends else "no end"
-    return finding(
-        "capacity",
-        f"EC2 says {told}, cluster.capacity.ends_at says {written}",
-        f"write ends_at: {told!r} and deploy again" if ends else "remove cluster.capacity.ends_at",
-    )
-
-
-def _hours(ends: datetime, now: datetime) -> str:
-    return f"{(ends.astimezone(UTC) - now) / timedelta(hours=1):.1f} hours from now"
+    remedy = f"write ends_at: {told!r} and deploy again" if ends else "remove cluster.capacity.ends_at"
+    return finding(f"EC2 says {told}, cluster.capacity.ends_at says {written}", remedy)

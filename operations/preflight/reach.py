@@ -7,7 +7,7 @@ import re
 import shutil
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from ipaddress import ip_address, ip_network
@@ -15,19 +15,28 @@ from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlencode
 
 from experiment.finding import Finding, Outside, finding, fine
+from infra.pins import NEURON_CHART
 from operations.cloud.access import PLUGIN
 from operations.cloud.clock import TooLateError, within
 
 if TYPE_CHECKING:
     from experiment import Experiment
 
-
-_CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 TIMEOUT_S = 20
 _PATIENCE_S = 60
 """For the whole of an answer: one that drips never passes TIMEOUT_S."""
 _MOST_BYTES = 2**20
 """A token takes a few thousand."""
+_CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+_KINDS = ", ".join(
+    (
+        "application/vnd.oci.image.index.v1+json",
+        "application/vnd.oci.image.manifest.v1+json",
+        "application/vnd.docker.distribution.manifest.list.v2+json",
+        "application/vnd.docker.distribution.manifest.v2+json",
+    )
+)
+_LATER = "wait a minute, then run this again"
 
 
 @dataclass(frozen=True)
@@ -58,14 +67,13 @@ class Web:
             with error:
                 return _answer(error.code, error.headers.items(), b"")  # nobody reads the page of an error
         except TooLateError:
-            raise Outside(
-                Finding(url, None, f"no whole answer in {_PATIENCE_S} s", "check network and proxy")
-            ) from None
+            raise _silent(url, f"no whole answer in {_PATIENCE_S} s") from None
         except (OSError, HTTPException, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            raise Outside(
-                Finding(url, None, f"does not answer ({reason})", "check network and proxy")
-            ) from None
+            raise _silent(url, f"does not answer ({getattr(error, 'reason', error)})") from None
+
+
+def _silent(url: str, why: str) -> Outside:
+    return Outside(Finding(url, None, why, "check network and proxy"))
 
 
 def _body(response: BinaryIO) -> bytes:
@@ -76,33 +84,20 @@ def _body(response: BinaryIO) -> bytes:
     return content
 
 
-def _answer(status: int, headers: object, body: bytes) -> Answer:
-    return Answer(status, {str(key).lower(): str(value) for key, value in headers}, body)  # type: ignore[attr-defined] # http.client and urllib type their items differently
+def _answer(status: int, headers: Iterable[tuple[str, str]], body: bytes) -> Answer:
+    return Answer(status, {key.lower(): value for key, value in headers}, body)
 
 
-def challenge(header: str) -> dict[str, str]:
-    """`Bearer realm="...",service="...",scope="..."` as a mapping."""
-    return dict(_CHALLENGE.findall(header))
-
-
-_KINDS = ", ".join(
-    (
-        "application/vnd.oci.image.index.v1+json",
-        "application/vnd.oci.image.manifest.v1+json",
-        "application/vnd.docker.distribution.manifest.list.v2+json",
-        "application/vnd.docker.distribution.manifest.v2+json",
-    )
-)
-_LATER = "wait a minute, then run this again"
-
-
-def of(experiment: Experiment) -> tuple[str, ...]:
-    """Images that the experiment names; that of the benchmark is built at deploy time."""
-    return tuple(dict.fromkeys(arm.runtime.image for arm in experiment.arms))
+def images(experiment: Experiment) -> tuple[str, ...]:
+    """Images that the experiment names, and charts in OCI registries, which are asked for as images are; the image of the
+    benchmark is built at deploy time."""
+    chart = NEURON_CHART
+    named = dict.fromkeys(arm.runtime.image for arm in experiment.arms)
+    return (*named, f"{chart.repository.removeprefix('oci://')}:{chart.version}")
 
 
 def reachable(image: str, web: Web) -> Finding:
-    """Whether the registry has the manifest."""
+    """Whether the registry has the manifest, asked as a kubelet would (OCI distribution, anonymously)."""
     registry, path = image.split("/", 1)
     name, reference = parts(path)
     url = f"{web.scheme}://{registry}/v2/{name}/manifests/{reference}"
@@ -112,17 +107,12 @@ def reachable(image: str, web: Web) -> Finding:
         answer = web.ask(url, method="HEAD", headers={"Accept": _KINDS, "Authorization": f"Bearer {token}"})
     if answer.status == 200:
         digest = answer.headers.get("docker-content-digest", "")
-        return fine("image", f"{image}" + (f" ({digest})" if digest and digest not in image else ""))
+        return fine(f"{image}" + (f" ({digest})" if digest and digest not in image else ""))
     if answer.status == 404:
-        return finding(
-            "image", f"{image}: the registry has no such image", "name a runtime whose image exists"
-        )
+        return finding(f"{image}: the registry has no such image", "name a runtime whose image exists")
     if answer.status in (401, 403):
-        return finding(
-            "image",
-            f"{image}: the registry wants a login (HTTP {answer.status})",
-            "let the nodes' role pull it, or use a public image",
-        )
+        why = f"{image}: the registry wants a login (HTTP {answer.status})"
+        return finding(why, "let the nodes' role pull it, or use a public image")
     raise Outside(Finding(image, None, f"the registry answers HTTP {answer.status}", _LATER))
 
 
@@ -136,17 +126,13 @@ def parts(path: str) -> tuple[str, str]:
 
 
 def _token(answer: Answer, image: str, web: Web) -> str:
-    asked = challenge(answer.headers.get("www-authenticate", ""))
+    """As the registry asks for it: `Bearer realm="...",service="...",scope="..."`
+    (https://distribution.github.io/distribution/spec/auth/token/)."""
+    asked = dict(_CHALLENGE.findall(answer.headers.get("www-authenticate", "")))
     realm = asked.pop("realm", "")
     if not realm.startswith(f"{web.scheme}://"):
-        raise Outside(
-            Finding(
-                image,
-                None,
-                f"the registry wants a login and names no {web.scheme} address for it",
-                "check the image's name",
-            )
-        )
+        why = f"the registry wants a login and names no {web.scheme} address for it"
+        raise Outside(Finding(image, None, why, "check the image's name"))
     given = web.ask(f"{realm}?{urlencode(asked)}")
     try:
         found = json.loads(given.body)
@@ -160,9 +146,8 @@ def admin_cidrs(experiment: Experiment, web: Web) -> Finding:
     cidrs = experiment.cluster.admin_cidrs
     if not cidrs:
         if shutil.which(PLUGIN):
-            return fine("admin_cidrs", f"none: the endpoint is private, {PLUGIN} is installed")
+            return fine(f"none: the endpoint is private, {PLUGIN} is installed")
         return finding(
-            "admin_cidrs",
             f"none, so the endpoint is private, and {PLUGIN} is not installed",
             "install the Session Manager plugin (docs.aws.amazon.com/systems-manager), or add your network",
         )
@@ -170,19 +155,10 @@ def admin_cidrs(experiment: Experiment, web: Web) -> Finding:
     try:
         address = ip_address(text)
     except ValueError:
-        raise Outside(
-            Finding(
-                web.address_service,
-                None,
-                f"answers {text[:40]!r}, which is no address",
-                "check network and proxy",
-            )
-        ) from None
+        raise _silent(web.address_service, f"answers {text[:40]!r}, which is no address") from None
+    told = f"{address}, where this machine comes from, is in"
     for cidr in cidrs:
         if address in ip_network(cidr, strict=False):
-            return fine("admin_cidrs", f"{address}, where this machine comes from, is in {cidr}")
-    return finding(
-        "admin_cidrs",
-        f"{address}, where this machine comes from, is in none of {', '.join(cidrs)}",
-        f"add {address}/{address.max_prefixlen} to cluster.admin_cidrs and deploy",
-    )
+            return fine(f"{told} {cidr}")
+    remedy = f"add {address}/{address.max_prefixlen} to cluster.admin_cidrs and deploy"
+    return finding(f"{told} none of {', '.join(cidrs)}", remedy)

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiment.catalogue.prices import TRN2_ON_DEMAND
-from experiment.finding import Refusal
+from experiment.finding import Finding, Refusal
+from experiment.naming import bucket
 from infra.settings import BEFORE_BLOCK_ENDS
 from operations.cloud import nodegroup
 from operations.cloud.clock import moment, stamp
+from operations.cloud.cloudformation import deploy_command
 
 if TYPE_CHECKING:
     from cdk8s_charts.manifests import ManifestFile
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
 
 POLL_S = 15
 _RENEW_EVERY = timedelta(minutes=1)
-_GRACE = timedelta(minutes=5)
-"""Issues of an earlier try stand in a group's health until EKS has looked again."""
 
 
 class StepError(Refusal):
@@ -50,8 +50,8 @@ class Context:
     out: Path
     """Folder for the results."""
     say: Callable[[str], None]
-    verify: Callable[[Context], None] | None = None
-    """Proves the nodes; raises `Refusal` where they fail. `None`: nothing is proved."""
+    verify: Callable[[Context], list[Finding]] | None = None
+    """Proves the nodes. `None`: nothing is proved, of the images neither."""
     report: Callable[[Path], None] | None = None
     """Makes the report of a results folder."""
     _last_said: str = field(default="", init=False)
@@ -65,6 +65,10 @@ class Context:
         """List price of a Trn2 node."""
         return TRN2_ON_DEMAND[self.experiment.instance.name].usd_per_hour
 
+    def bucket(self, purpose: str) -> str:
+        """The experiment's bucket for `artifacts` or `results`."""
+        return bucket(self.experiment, purpose, self.aws.account)
+
     def save(self, **changes: Any) -> None:
         """Write the state; the owner is heard with it."""
         self.held = self.store.save(self.held, renewed=stamp(self.clock.now()), **changes)
@@ -74,16 +78,23 @@ class Context:
 
         Raises `StepError` with `remedy` when it takes longer than `patience_s`.
         """
-        begun = self.clock.now()
+        begun = self.clock.ticking()
         while (waiting_for := check()) is not None:
             if waiting_for != self._last_said:
                 self.say(f"    {waiting_for}")
                 self._last_said = waiting_for
-            if (self.clock.now() - begun).total_seconds() >= patience_s:
+            if self.clock.ticking() - begun >= patience_s:
                 raise StepError(f"{waiting_for}, for {patience_s / 60:.0f} minutes; {remedy}")
             if self.clock.now() - moment(self.state.renewed) >= _RENEW_EVERY:
                 self.save()
             self.clock.sleep(POLL_S)
+
+    def need(self, kind: str, name: str) -> dict[str, Any]:
+        """An object that the workloads stack makes. Raises `StepError` when the cluster does not have it."""
+        if (found := self.cluster.get(kind, name)) is None:
+            deploy = deploy_command(self.experiment.name)
+            raise StepError(f"{kind} {name}: none in the cluster; deploy the workloads ({deploy})")
+        return found
 
     def need_nodes(self) -> nodegroup.Group:
         """The Trn2 group. Raises `StepError` when its nodes were taken away, or are about to be."""
@@ -105,11 +116,6 @@ class Context:
                 "again"
             )
 
-    def refuse_issues(self, group: nodegroup.Group) -> None:
-        """`StepError` for what EKS says keeps nodes away, once it has had the time to forget what it said before."""
-        if group.issues and self.clock.now() - moment(self.state.nodes_since) >= _GRACE:
-            raise StepError(_capacity(self.experiment, group))
-
     def asked_for(self, nodes: int, *, off_at: str = "") -> None:
         """Remember that nodes bill, or that they no longer do."""
         hours = self.state.node_hours + self.hours_open()
@@ -124,20 +130,3 @@ class Context:
         if self.state.off_at:
             until = min(until, moment(self.state.off_at))
         return max(0.0, self.state.nodes * ((until - moment(self.state.nodes_since)) / timedelta(hours=1)))
-
-
-def _capacity(experiment: Experiment, group: nodegroup.Group) -> str:
-    """The remedy for what EKS says of a group that does not get its nodes."""
-    issue, cluster = group.issues[0], experiment.cluster
-    if "InsufficientInstanceCapacity" in issue or (
-        "insufficient" in issue.lower() and "capacity" in issue.lower()
-    ):
-        remedy = (
-            f"EC2 has no {cluster.instance} here now: try again later, begin cluster.availability_zones with another "
-            "zone and deploy, or buy a capacity block (cluster.capacity)"
-        )
-    elif "LimitExceeded" in issue:
-        remedy = "the quota is too small: scripts/preflight prints the command that asks for more"
-    else:
-        remedy = "fix what it names, then run this again"
-    return f"{group.name}: no nodes ({issue}); {remedy}"

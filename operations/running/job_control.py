@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.manifests import fill, with_tags
 from experiment.compilation import artifact_key
 from experiment.finding import Refusal
 from experiment.naming import BENCHMARK_NAME, STEP, weights_path
-from operations.cloud.cloudformation import deploy_command
 from operations.cloud.kubernetes import (
     ConflictError,
+    Object,
     is_running,
     is_unfinished,
     job_failure,
+    job_of,
     job_state,
     pods_of,
     tools_image,
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
     from experiment.arms import Weights
     from operations.running.context import Context
 
-
-Object = Mapping[str, Any]
 EARLIER_S = 4 * 3600
 """As long as compiling is waited for."""
 _OF_THE_CLUSTER = (
@@ -43,69 +43,50 @@ _UID = "JOB_UID"
 """Environment variable of the pods (`cdk8s_charts/workloads/benchmark_pod.py`) that names the folder of unfinished results."""
 
 
-def deployed(context: Context) -> list[Object]:
-    """The Jobs of the manifests as the deployment filled them in; the tools' image is the one that the CronJob runs.
-
-    Raises `StepError` when the cluster has no such CronJob.
-    """
-    cron_job = context.cluster.get("cronjob", BENCHMARK_NAME)
-    if cron_job is None:
-        raise StepError(
-            f"cronjob {BENCHMARK_NAME}: none in the cluster; deploy the workloads "
-            f"({deploy_command(context.experiment.name)})"
-        )
-    values = with_tags({"AWS_ACCOUNT": context.aws.account, "BENCHMARK_IMAGE": tools_image(cron_job)})
-    return list(
-        fill((item for file in context.files for item in file.objects if item["kind"] == "Job"), values)
-    )
+def of_step(found: Iterable[Object], step: str) -> list[Object]:
+    """The Jobs of a step, of whatever objects."""
+    labelled = [item for item in found if item["kind"] == "Job"]
+    return [job for job in labelled if job["metadata"].get("labels", {}).get(STEP) == step]
 
 
-def fetching(found: Sequence[Object], weights: Weights) -> Object:
+def fetching(jobs: Sequence[Object], weights: Weights) -> Object:
     """The Job that fetches a model. Raises `StepError` when the manifests have none."""
-    return _working_on(found, "fetch", f'/{weights_path(weights)}"')
+    return _working_on(jobs, "fetch", f'/{weights_path(weights)}"')
 
 
-def compiling(found: Sequence[Object], arm: Arm) -> Object:
+def compiling(jobs: Sequence[Object], arm: Arm) -> Object:
     """The Job that makes an arm's artifact. Raises `StepError` when the manifests have none."""
-    return _working_on(found, "compile", f'"--key", "{artifact_key(arm)}"')
+    return _working_on(jobs, "compile", f'"--key", "{artifact_key(arm)}"')
 
 
-def asking(found: Sequence[Object]) -> list[Object]:
-    """The Jobs that ask each image whether it takes the arms' arguments."""
-    return [job for job in found if _step(job) == "arguments"]
-
-
-def batches(found: Sequence[Object]) -> list[Object]:
-    """The Jobs of the arms that run without a server."""
-    return [job for job in found if _step(job) == "batch"]
-
-
-def _working_on(found: Sequence[Object], step: str, what: str) -> Object:
+def _working_on(jobs: Sequence[Object], step: str, what: str) -> Object:
     """By what its arguments say: the name carries a hash of the whole Job."""
-    for job in found:
-        if _step(job) == step and what in json.dumps(job):
-            return job
-    raise StepError(
-        f"manifests: no Job {step}-... works on {what}; render them again (make manifests), review and deploy"
-    )
+    found = next((job for job in of_step(jobs, step) if what in json.dumps(job)), None)
+    if found is None:
+        raise StepError(
+            f"manifests: no Job {step}-... works on {what}; render them again (make manifests), review and deploy"
+        )
+    return found
 
 
-def _step(job: Object) -> str:
-    return str(job["metadata"].get("labels", {}).get(STEP, ""))
-
-
-def make_way(context: Context, found: Sequence[Object], step: str) -> None:
-    """Remove the Jobs of a step that an earlier deployment left, before those of this one are released.
+def take_up(context: Context, step: str) -> list[Object]:
+    """The Jobs of a step as the deployment filled them in, once those of an earlier deployment are out of their way.
 
     A deployment deletes nothing, and two versions at once would hold devices for one artifact. An earlier Job that is
-    making what one of these would make is waited for instead. Raises `StepError` when that takes too long.
+    making what one of these would make is waited for, any other is removed. Raises `StepError` when that takes too long.
     """
-    ours = {job["metadata"]["name"]: _makes(job) for job in found if _step(job) == step}
+    image = tools_image(context.need("cronjob", BENCHMARK_NAME))
+    values = with_tags({"AWS_ACCOUNT": context.aws.account, "BENCHMARK_IMAGE": image})
+    jobs: list[Object] = list(
+        fill(of_step((item for file in context.files for item in file.objects), step), values)
+    )
+    ours = {job["metadata"]["name"]: _makes(job) for job in jobs}
     context.wait(
         lambda: _leaving(context, step, ours),
         patience_s=EARLIER_S,
         remedy="wait for it, or remove it (scripts/kubectl delete job NAME); then run this again",
     )
+    return jobs
 
 
 def _leaving(context: Context, step: str, ours: Mapping[str, str]) -> str | None:
@@ -116,7 +97,7 @@ def _leaving(context: Context, step: str, ours: Mapping[str, str]) -> str | None
         name, makes = job["metadata"]["name"], _makes(job)
         if name in ours:
             continue
-        at_work = job_state(job) == "active" and any(is_running(pod) for pod in pods_of(pods, name))
+        at_work = job_state(job) == "active" and any(map(is_running, pods_of(pods, name)))
         if at_work and makes and makes in ours.values():
             told[name] = f"job {name} of an earlier deployment makes {makes}"
         else:
@@ -134,9 +115,12 @@ def _makes(job: Object) -> str:
     return str(arguments[arguments.index("--to") + 1]) if "--to" in arguments else ""
 
 
-def release(context: Context, job: Object) -> None:
-    """Let a Job run: unsuspend it where it stands, make it where it does not, make it anew where it failed before."""
-    name = job["metadata"]["name"]
+def release(context: Context, job: Object) -> str:
+    """Let a Job run: unsuspend it where it stands, make it where it does not, make it anew where it failed before.
+
+    Returns its name.
+    """
+    name = str(job["metadata"]["name"])
     found = context.cluster.get("job", name)
     state = job_state(found)
     if state == "failed":
@@ -146,21 +130,47 @@ def release(context: Context, job: Object) -> None:
             patience_s=300,
             remedy=f"remove it by hand: scripts/kubectl delete job {name}",
         )
-        state = "absent"
-    if state == "absent":
-        create(context, job if found is None else _again(found))
+    if state in ("failed", "absent"):
+        wanted = copy.deepcopy(dict(job)) if found is None else _again(found)
+        wanted["spec"]["suspend"] = False
+        with suppress(ConflictError):  # it is there already
+            context.cluster.create(wanted)
     elif state == "suspended":
         context.cluster.patch("job", name, {"spec": {"suspend": False}})
+    return name
 
 
-def create(context: Context, job: Object) -> None:
-    """Make a Job that runs at once; fine when it is there already."""
-    wanted = copy.deepcopy(dict(job))
-    wanted["spec"]["suspend"] = False
-    try:
-        context.cluster.create(wanted)
-    except ConflictError:
-        return
+def _again(found: Object) -> dict[str, Any]:
+    """A Job that stood in the cluster, without what the cluster wrote into it."""
+    spec = copy.deepcopy(found["spec"])
+    spec.pop("selector", None)
+    labels = spec["template"].get("metadata", {}).get("labels", {})
+    for label in _OF_THE_CLUSTER:
+        labels.pop(label, None)
+    kept = ("name", "namespace", "labels")
+    metadata = {key: value for key, value in found["metadata"].items() if key in kept}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def wait_for(
+    context: Context,
+    name: str,
+    *,
+    patience_s: float,
+    remedy: str,
+    still: Callable[[], object] = lambda: None,
+) -> None:
+    """Until a Job is complete. `still` raises `StepError` for what makes it useless to go on.
+
+    Raises `StepError` when it failed, or takes too long.
+    """
+
+    def told() -> str | None:
+        if (doing := progress(context, name)) is not None:
+            still()
+        return doing
+
+    context.wait(told, patience_s=patience_s, remedy=remedy)
 
 
 def progress(context: Context, name: str) -> str | None:
@@ -176,8 +186,19 @@ def progress(context: Context, name: str) -> str | None:
         raise StepError(f"job {name}: somebody removed it; run this again")
     if state == "failed":
         raise StepError(f"job {name} failed ({job_failure(found)}){_last_words(context, name)}")
-    troubles = [told for pod in pods_of(context.cluster.list("pods"), name) if (told := trouble(pod))]
-    return f"job {name} is {state}" + (f": {troubles[0]}" if troubles else "")
+    why = trouble(context.cluster.list("pods"), name)
+    return f"job {name} is {state}" + (f": {why}" if why else "")
+
+
+def _last_words(context: Context, name: str) -> str:
+    """The last line that a failed Job logged, and how to read the rest."""
+    how = f"; read scripts/kubectl logs job/{name} --all-containers, fix what it says, then run this again"
+    for pod in pods_of(context.cluster.list("pods"), name):
+        with suppress(Refusal):
+            said = context.cluster.logs(pod["metadata"]["name"]).splitlines()
+            if lines := [line.strip() for line in said if line.strip()]:
+                return f": {lines[-1][:200]}{how}"
+    return how
 
 
 def from_cron_job(context: Context, cron_job: str, name: str) -> dict[str, Any]:
@@ -186,64 +207,14 @@ def from_cron_job(context: Context, cron_job: str, name: str) -> dict[str, Any]:
 
     Raises `StepError` when the cluster has no such CronJob.
     """
-    found = context.cluster.get("cronjob", cron_job)
-    if found is None:
-        raise StepError(
-            f"cronjob {cron_job}: none in the cluster; deploy the workloads "
-            f"({deploy_command(context.experiment.name)})"
-        )
-    template = found["spec"]["jobTemplate"]
-    spec = copy.deepcopy(template["spec"])
-    for container in containers(spec):
-        container["env"] = [
-            {"name": _UID, "value": name} if one["name"] == _UID else one for one in container.get("env", ())
-        ]
-    metadata = template.get("metadata", {})
-    labels = metadata.get("labels") or found["metadata"].get("labels", {})
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": name,
-            "namespace": found["metadata"]["namespace"],
-            "labels": dict(labels),
-            "annotations": {"cronjob.kubernetes.io/instantiate": "manual", **metadata.get("annotations", {})},
-        },
-        "spec": spec,
-    }
+    job = job_of(context.need("cronjob", cron_job), name)
+    own = {"name": _UID, "value": name}
+    for container in containers(job["spec"]):
+        container["env"] = [own if one["name"] == _UID else one for one in container.get("env", ())]
+    return job
 
 
 def containers(spec: Object) -> list[dict[str, Any]]:
     """All containers of a Job's pods, in the order in which they start."""
     pod = spec["template"]["spec"]
     return [*pod.get("initContainers", ()), *pod["containers"]]
-
-
-def _again(found: Object) -> dict[str, Any]:
-    """A Job that stood in the cluster, without what the cluster wrote into it."""
-    spec = copy.deepcopy(found["spec"])
-    spec.pop("selector", None)
-    labels = spec["template"].get("metadata", {}).get("labels", {})
-    for label in _OF_THE_CLUSTER:
-        labels.pop(label, None)
-    kept = {
-        key: found["metadata"][key] for key in ("name", "namespace", "labels") if key in found["metadata"]
-    }
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": kept, "spec": spec}
-
-
-def _last_words(context: Context, name: str) -> str:
-    """The last line that a failed Job logged, and how to read the rest."""
-    how = f"; read scripts/kubectl logs job/{name} --all-containers, fix what it says, then run this again"
-    for pod in pods_of(context.cluster.list("pods"), name):
-        try:
-            lines = [
-                line.strip()
-                for line in context.cluster.logs(pod["metadata"]["name"]).splitlines()
-                if line.strip()
-            ]
-        except Refusal:
-            continue
-        if lines:
-            return f": {lines[-1][:200]}{how}"
-    return how

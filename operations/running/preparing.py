@@ -3,70 +3,65 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
 from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S
 from experiment.compilation import artifact_key, declared_keys
-from experiment.finding import Refusal
-from experiment.naming import artifact_path, bucket, weights_path
+from experiment.finding import Refusal, State
+from experiment.naming import artifact_path, weights_path
 from experiment.placement import compilations_at_once, nodes_needed
 from operations.cloud import markers, nodegroup
-from operations.cloud.clock import stamp
-from operations.cloud.kubernetes import NEURON, is_ready, pods_of
+from operations.cloud.clock import moment, stamp
+from operations.cloud.kubernetes import NEURON, Object, exit_codes, is_ready, json_lines, pods_of
 from operations.running import job_control
 from operations.running.context import StepError
 from store.artifact import CONFIGURATION, DIFFERENCES, comparison
-
-if TYPE_CHECKING:
-    from operations.running.context import Context
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from experiment import Arm
-    from operations.running.context import Context
 
 if TYPE_CHECKING:
     from experiment import Arm, Experiment
     from operations.cloud.aws import Aws
     from operations.running.context import Context
 
-
-PATIENCE_S = ARGUMENTS_DEADLINE_S + 300
-_REFUSAL = {"arm", "key", "why"}
-_SILENCE = {"part", "why"}
+ANSWER_S = ARGUMENTS_DEADLINE_S + 300
+FETCH_S = 3 * 3600
+NODES_S = 40 * 60
+COMPILE_S = 4 * 3600
+_GRACE = timedelta(minutes=5)
+"""Issues of an earlier try stand in a group's health until EKS has looked again."""
 
 
 def check_arguments(context: Context) -> None:
-    """Every image at once. Raises `StepError` with the first refusal, none for an image that cannot say."""
+    """Does each image take what its arms tell it? Asked of every image at once, before anything is paid for.
+
+    Raises `StepError` with the first refusal. An image that cannot be asked without a device is a warning: the compile
+    Job then asks it on the node.
+    """
     if context.verify is None:
         context.say("    skipped: no image is asked about the arguments")
         return
-    found = job_control.deployed(context)
-    job_control.make_way(context, found, "arguments")
-    asking = {str(job["metadata"]["name"]): job for job in job_control.asking(found)}
-    silent: dict[str, StepError] = {}
-    for name, job in asking.items():
+    jobs = job_control.take_up(context, "arguments")
+    stuck: dict[str, StepError] = {}
+    for job in jobs:
         try:
             job_control.release(context, job)
         except StepError as error:
-            silent[name] = error
-    for name, job in asking.items():
-        image = job_control.containers(job["spec"])[0]["image"]
+            stuck[job["metadata"]["name"]] = error
+    for job in jobs:
+        name, image = str(job["metadata"]["name"]), job_control.containers(job["spec"])[0]["image"]
         try:
-            if name in silent:
-                raise silent[name]
-            context.wait(
-                lambda name=name: job_control.progress(context, name),  # type: ignore[misc] # mypy cannot see a default argument in a lambda
-                patience_s=PATIENCE_S,
-                remedy=f"scripts/kubectl describe job {name}",
-            )
+            if name in stuck:
+                raise stuck[name]
+            remedy = f"scripts/kubectl describe job {name}"
+            job_control.wait_for(context, name, patience_s=ANSWER_S, remedy=remedy)
             context.say(f"    {image}: takes the arguments of its arms")
         except StepError as error:
             _refuse(context, name, image)
-            why = _silence(context, name) or str(error)
+            said = [one for one in _said(context, name, code=CANNOT_SAY) if one.keys() == {"part", "why"}]
+            why = "; ".join(f"{one['part']}: {one['why']}" for one in said) or str(error)
             context.say(
                 f"    warning: {image}: cannot be asked here ({why}); compiling will ask it on the node"
             )
@@ -74,7 +69,7 @@ def check_arguments(context: Context) -> None:
 
 def _refuse(context: Context, name: str, image: str) -> None:
     """`StepError` where the Job's pod said that something is refused, and ended so."""
-    refused = [line for line in _said(context, name, code=REFUSED) if line.keys() == _REFUSAL]
+    refused = [one for one in _said(context, name, code=REFUSED) if one.keys() == {"arm", "key", "why"}]
     if not refused:
         return
     first, more = refused[0], len(refused) - 1
@@ -85,98 +80,22 @@ def _refuse(context: Context, name: str, image: str) -> None:
     )
 
 
-def _silence(context: Context, name: str) -> str:
-    """Why the image's code could not be asked, in its own words."""
-    said = [line for line in _said(context, name, code=CANNOT_SAY) if line.keys() == _SILENCE]
-    return "; ".join(f"{line['part']}: {line['why']}" for line in said)
-
-
 def _said(context: Context, name: str, *, code: int) -> Iterator[dict[str, Any]]:
     """What the pods of a Job printed that ended with this exit code."""
     for pod in pods_of(context.cluster.list("pods"), name):
-        if code not in _exit_codes(pod):
-            continue
-        for line in context.cluster.logs(pod["metadata"]["name"], lines=500).splitlines():
-            try:
-                said = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(said, dict):
-                yield said
-
-
-def _exit_codes(pod: Mapping[str, Any]) -> set[int]:
-    statuses = pod.get("status", {}).get("containerStatuses") or []
-    ended = [status.get("state", {}).get("terminated") for status in statuses]
-    return {one["exitCode"] for one in ended if one}
-
-
-def compare(context: Context) -> None:
-    """Write the comparisons that are missing. A run does not end because one could not be written."""
-    for arm in _treated(context, context.experiment.served_arms):
-        try:
-            _compare(context, arm)
-        except Refusal as error:
-            context.say(f"    {arm.name}: its engine is not compared with the baseline's: {error}")
-
-
-def _compare(context: Context, arm: Arm) -> None:
-    name, path = bucket(context.experiment, "artifacts", context.aws.account), artifact_path(arm)
-    baseline = artifact_path(context.experiment.baseline)
-    address = f"s3://{name}/{baseline}"
-    stored = markers.marker(context.aws, name, f"{path}/{DIFFERENCES}")
-    if stored is not None and stored.get("compared") and stored.get("baseline") == address:
-        return
-    ours, theirs = (
-        markers.marker(context.aws, name, f"{folder}/{CONFIGURATION}") for folder in (path, baseline)
-    )
-    if ours is None:
-        return  # a runtime whose compiler saves none; the report says that nothing was compared
-    text = comparison(address, theirs, ours, declared_keys(context.experiment.baseline, arm))
-    context.aws.client("s3").put_object(Bucket=name, Key=f"{path}/{DIFFERENCES}", Body=text.encode())
-    if theirs is not None:
-        beyond = sum(not entry["declared"] for entry in json.loads(text)["differences"])
-        context.say(
-            f"    {arm.name}: its engine differs from the baseline's in {beyond} values beyond speculation"
-        )
-
-
-def comparisons(context: Context, arms: Sequence[Arm]) -> dict[str, bytes]:
-    """What is stored of some arms, by arm."""
-    name, found = bucket(context.experiment, "artifacts", context.aws.account), {}
-    for arm in _treated(context, arms):
-        if (stored := markers.marker(context.aws, name, f"{artifact_path(arm)}/{DIFFERENCES}")) is not None:
-            found[arm.name] = json.dumps(stored, indent=1, sort_keys=True).encode() + b"\n"
-    return found
-
-
-def _treated(context: Context, arms: Sequence[Arm]) -> list[Arm]:
-    baseline = artifact_path(context.experiment.baseline)
-    return [arm for arm in arms if artifact_path(arm) != baseline]
-
-
-FETCH_S = 3 * 3600
-NODES_S = 40 * 60
-COMPILE_S = 4 * 3600
+        if code in exit_codes(pod):
+            yield from json_lines(context.cluster.logs(pod["metadata"]["name"], lines=500))
 
 
 def fetch_weights(context: Context) -> None:
     """Every model into the bucket of checkpoints, while no Trn2 node bills."""
     experiment, aws = context.experiment, context.aws
-    deployed = job_control.deployed(context)
-    job_control.make_way(context, deployed, "fetch")
+    jobs = job_control.take_up(context, "fetch")
     missing = [weights for weights in experiment.weights if not markers.has_weights(experiment, aws, weights)]
-    names = []
-    for weights in missing:
-        job = job_control.fetching(deployed, weights)
-        job_control.release(context, job)
-        names.append(str(job["metadata"]["name"]))
-    for name in dict.fromkeys(names):
-        context.wait(
-            lambda name=name: job_control.progress(context, name),  # type: ignore[misc] # mypy cannot see a default argument in a lambda
-            patience_s=FETCH_S,
-            remedy="read its log (scripts/kubectl logs), then run this again: it goes on where it stopped",
-        )
+    released = [job_control.release(context, job_control.fetching(jobs, weights)) for weights in missing]
+    for name in dict.fromkeys(released):
+        remedy = "read its log (scripts/kubectl logs), then run this again: it goes on where it stopped"
+        job_control.wait_for(context, name, patience_s=FETCH_S, remedy=remedy)
     for weights in missing:
         if not markers.has_weights(experiment, aws, weights):
             raise StepError(
@@ -212,8 +131,22 @@ def _nodes(context: Context, wanted: int) -> str | None:
     ready = sum(is_ready(node) for node in context.cluster.list("nodes", labels=NEURON))
     if ready >= wanted:
         return None
-    context.refuse_issues(group)
+    if group.issues and context.clock.now() - moment(context.state.nodes_since) >= _GRACE:
+        remedy = _capacity(context.experiment, group.issues[0])
+        raise StepError(f"{group.name}: no nodes ({group.issues[0]}); {remedy}")
     return f"{group.name}: {ready} of {wanted} nodes are ready"
+
+
+def _capacity(experiment: Experiment, issue: str) -> str:
+    """The remedy for what EKS says of a group that does not get its nodes."""
+    if "insufficient" in issue.lower() and "capacity" in issue.lower():
+        return (
+            f"EC2 has no {experiment.cluster.instance} here now: try again later, begin cluster.availability_zones with another "
+            "zone and deploy, or buy a capacity block (cluster.capacity)"
+        )
+    if "LimitExceeded" in issue:
+        return "the quota is too small: scripts/preflight prints the command that asks for more"
+    return "fix what it names, then run this again"
 
 
 def verify_nodes(context: Context) -> None:
@@ -222,7 +155,11 @@ def verify_nodes(context: Context) -> None:
         context.say("    skipped: nothing is proved about these nodes")
         return
     context.need_nodes()
-    context.verify(context)
+    findings = context.verify(context)
+    bad = [one for one in findings if one.state is not State.FINE]
+    context.say(f"    {len(findings) - len(bad)} checks passed, {len(bad)} failed")
+    if bad:
+        raise StepError(*(replace(one, where=f"verify {one.check}, {one.where}") for one in bad))
 
 
 def compile_arms(context: Context) -> None:
@@ -230,13 +167,10 @@ def compile_arms(context: Context) -> None:
     ends, so no Job's own deadline runs while it waits. One failure does not stop the others: what they compile is kept, and
     all failures are told together."""
     _tags(context, markers.free, "is some arm's again and stays")
-    deployed = job_control.deployed(context)
-    job_control.make_way(context, deployed, "compile")
+    jobs = job_control.take_up(context, "compile")
     missing = [arm for arm in context.experiment.served_arms if not _has_artifact(context, arm)]
-    waiting: dict[str, job_control.Object] = {}
-    for arm in missing:
-        job = job_control.compiling(deployed, arm)
-        waiting.setdefault(str(job["metadata"]["name"]), job)
+    chosen = [job_control.compiling(jobs, arm) for arm in missing]
+    waiting = {str(job["metadata"]["name"]): job for job in chosen}
     failed: dict[str, StepError] = {}
     at_once, released = compilations_at_once(context.experiment), set[str]()
     context.wait(
@@ -245,10 +179,9 @@ def compile_arms(context: Context) -> None:
         remedy="read its log (scripts/kubectl logs), then run this again: finished artifacts are kept",
     )
     if failed:
-        rest = len(waiting) - len(failed)
-        first = str(next(iter(failed.values())))
+        first, kept = next(iter(failed.values())), len(waiting) - len(failed)
         raise StepError(
-            first if len(failed) == 1 else f"{first} ({len(failed)} failed, {rest} artifacts are kept)"
+            f"{first}" + (f" ({len(failed)} failed, {kept} artifacts are kept)" if len(failed) > 1 else "")
         )
     for arm in missing:
         if not _has_artifact(context, arm):
@@ -256,8 +189,12 @@ def compile_arms(context: Context) -> None:
                 f"arm {arm.name}: the Job is complete and the bucket has no marker with key {artifact_key(arm)}; "
                 "run this again, or look into the bucket of artifacts"
             )
-    compare(context)
+    _compare_engines(context)
     _tags(context, markers.mark, "is no arm's any more and goes by the bucket's lifecycle rule")
+
+
+def _has_artifact(context: Context, arm: Arm) -> bool:
+    return markers.has_artifact(context.experiment, context.aws, arm)
 
 
 def _tags(context: Context, act: Callable[[Experiment, Aws], list[str]], what: str) -> None:
@@ -271,7 +208,7 @@ def _tags(context: Context, act: Callable[[Experiment, Aws], list[str]], what: s
 
 def _compiling(
     context: Context,
-    waiting: dict[str, job_control.Object],
+    waiting: dict[str, Object],
     released: set[str],
     failed: dict[str, StepError],
     at_once: int,
@@ -296,5 +233,57 @@ def _compiling(
     return "; ".join([*told, *([f"{left} wait for their turn"] if left else [])]) or None
 
 
-def _has_artifact(context: Context, arm: Arm) -> bool:
-    return markers.has_artifact(context.experiment, context.aws, arm)
+def _compare_engines(context: Context) -> None:
+    """Store with each artifact what the compiler set differently than in the baseline's.
+
+    A compile Job stores the comparison itself where the baseline was compiled before it; arms compile at once, so often it
+    was not, or the artifact was made for another baseline. Then it is made here, from what both compilers saved. A run does
+    not end because one could not be written.
+    """
+    for arm in _treated(context, context.experiment.served_arms):
+        try:
+            _compare(context, arm)
+        except Refusal as error:
+            context.say(f"    {arm.name}: its engine is not compared with the baseline's: {error}")
+
+
+def _compare(context: Context, arm: Arm) -> None:
+    path, baseline = artifact_path(arm), artifact_path(context.experiment.baseline)
+    address = f"s3://{context.bucket('artifacts')}/{baseline}"
+    stored = _saved(context, f"{path}/{DIFFERENCES}")
+    if stored is not None and stored.get("compared") and stored.get("baseline") == address:
+        return
+    ours, theirs = (_saved(context, f"{folder}/{CONFIGURATION}") for folder in (path, baseline))
+    if ours is None:
+        return  # a runtime whose compiler saves none; the report says that nothing was compared
+    text = comparison(address, theirs, ours, declared_keys(context.experiment.baseline, arm))
+    context.aws.client("s3").put_object(
+        Bucket=context.bucket("artifacts"), Key=f"{path}/{DIFFERENCES}", Body=text.encode()
+    )
+    if theirs is not None:
+        beyond = sum(not entry["declared"] for entry in json.loads(text)["differences"])
+        context.say(
+            f"    {arm.name}: its engine differs from the baseline's in {beyond} values beyond speculation"
+        )
+
+
+def comparisons(context: Context, arms: Sequence[Arm]) -> dict[str, bytes]:
+    """What is stored of how the engines of some arms differ from the baseline's, by arm."""
+    stored = {
+        arm.name: _saved(context, f"{artifact_path(arm)}/{DIFFERENCES}") for arm in _treated(context, arms)
+    }
+    return {
+        name: json.dumps(found, indent=1, sort_keys=True).encode() + b"\n"
+        for name, found in stored.items()
+        if found is not None
+    }
+
+
+def _saved(context: Context, key: str) -> dict[str, Any] | None:
+    """JSON from the bucket of artifacts."""
+    return markers.marker(context.aws, context.bucket("artifacts"), key)
+
+
+def _treated(context: Context, arms: Sequence[Arm]) -> list[Arm]:
+    baseline = artifact_path(context.experiment.baseline)
+    return [arm for arm in arms if artifact_path(arm) != baseline]

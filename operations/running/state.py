@@ -3,8 +3,6 @@
 The object is the lock as well. It is made only where there is none, and changed only by who read its last version: S3
 compares (https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html), so two runs cannot both win.
 No pod of the experiment may write it. It is checked all the same: what it says becomes names of files and of objects.
-
-Who drives a run: a new one, or one that was left unfinished.
 """
 
 from __future__ import annotations
@@ -13,28 +11,26 @@ import json
 import os
 import re
 import socket
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from experiment.arms import digest
 from experiment.finding import Refusal
 from experiment.naming import ACTIVE_RUN, RESULTS_PREFIX, bucket
 from operations.cloud.aws import AwsError
 from operations.cloud.clock import moment, stamp
-from operations.cloud.markers import missing_bucket
+from operations.cloud.markers import missing_bucket, stored
 
 if TYPE_CHECKING:
     from experiment import Experiment
     from operations.cloud.aws import Aws
 
-if TYPE_CHECKING:
-    from experiment import Experiment
-
-
 MOST_BYTES = 2**23
+LEASE = timedelta(minutes=10)
+"""A driver writes at least every minute; one that has not for so long is gone."""
 _LOST_CODES = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
 
 
@@ -54,12 +50,12 @@ class NotOursError(Refusal):
     """Somebody else drives the run by now: nothing of it may be touched any more."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunState:
+class RunState(BaseModel):
     """Where a run stands."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
+    release: Literal[1] = Field(alias="schema")
     id: Annotated[str, Field(pattern=r"^[0-9]{8}t[0-9]{6}z$")]
     begun: _Moment
     digest: _Name
@@ -76,48 +72,34 @@ class RunState:
     off_at: _MomentOrNothing = ""
     node_hours: Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)] = 0.0
     """Of nodes that were let go already."""
-    results: dict[_Name, _Folder] = field(default_factory=dict)
+    results: dict[_Name, _Folder] = {}
     """Prefix in the bucket by round."""
-    before: dict[_Name, list[str]] = field(default_factory=dict)
+    before: dict[_Name, list[str]] = {}
     """Folders of results that were there before a round began."""
     problem: str = ""
     """Why it stopped last."""
 
     def as_json(self) -> dict[str, Any]:
-        return {"schema": 1, **asdict(self), "done": list(self.done)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Stored(RunState):
-    """The same as it stands in S3."""
-
-    schema: Literal[1]
-
-
-_STORED = TypeAdapter(_Stored)
+        """As it stands in S3."""
+        return self.model_dump(mode="json", by_alias=True)
 
 
 def parse(text: bytes, where: str) -> RunState:
     """What was read at `where`. Raises `Refusal` for what is not a state of this release."""
+    if len(text) > MOST_BYTES:
+        raise _damaged(where, f"more than {MOST_BYTES} bytes")
     try:
-        if len(text) > MOST_BYTES:
-            raise ValueError(f"more than {MOST_BYTES} bytes")
-        stored = asdict(_STORED.validate_json(text, strict=True))
+        return RunState.model_validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise _damaged(where, f"{place}: {first['msg']}" if place else first["msg"]) from None
-    except ValueError as error:
-        raise _damaged(where, str(error)) from None
-    del stored["schema"]
-    return RunState(**stored)
 
 
 def _damaged(where: str, why: str) -> Refusal:
-    why = "".join(character if character.isprintable() else "?" for character in why)[:200]
     return Refusal(
-        f"{where}: is not a state that this release can read ({why}); scripts/scale 0 stops the nodes, then remove the object "
-        "(aws s3 rm), the results stay"
+        f"{where}: is not a state that this release can read ({why[:200]}); scripts/scale 0 stops the nodes, then remove the "
+        "object (aws s3 rm), the results stay"
     )
 
 
@@ -140,45 +122,44 @@ class RunStore:
 
     def current(self) -> Held | None:
         """The unfinished run, if there is one."""
-        try:
-            answer = self._aws.client("s3").get_object(Bucket=self._bucket, Key=ACTIVE_RUN)
-        except AwsError as error:
-            if error.code == "NoSuchKey":
-                return None
-            raise missing_bucket(self._bucket, self._aws, error) from None
+        if (answer := stored(self._aws, self._bucket, ACTIVE_RUN)) is None:
+            return None
         text = answer["Body"].read(MOST_BYTES + 1)
         return Held(parse(text, f"s3://{self._bucket}/{ACTIVE_RUN}"), answer["ETag"])
 
     def begin(self, state: RunState) -> Held:
         """Raises `NotOursError` when another run began in between."""
-        return self._put(state, IfNoneMatch="*")
+        return self._change(state, IfNoneMatch="*")
 
     def save(self, held: Held, **changes: Any) -> Held:
         """Raises `NotOursError` when somebody else wrote in between."""
-        return self._put(replace(held.state, **changes), IfMatch=held.etag)
+        return self._change(held.state.model_copy(update=changes), IfMatch=held.etag)
 
     def record(self, held: Held) -> str:
         """Put the state where finished runs are; returns its address."""
         key = f"{RESULTS_PREFIX}{held.state.id}/run.json"
-        s3 = self._aws.client("s3")
-        s3.put_object(Bucket=self._bucket, Key=key, Body=_bytes(held.state), ContentType="application/json")
+        self._put(key, held.state)
         return f"s3://{self._bucket}/{key}"
 
     def make_room(self) -> None:
         """For the next run, after `record`."""
         self._aws.client("s3").delete_object(Bucket=self._bucket, Key=ACTIVE_RUN)
 
-    def _put(self, state: RunState, **condition: str) -> Held:
+    def _put(self, key: str, state: RunState, **condition: str) -> Held:
+        answer = self._aws.client("s3").put_object(
+            Bucket=self._bucket,
+            Key=key,
+            Body=json.dumps(state.as_json(), indent=1).encode(),
+            ContentType="application/json",
+            **condition,
+        )
+        return Held(state, answer["ETag"])
+
+    def _change(self, state: RunState, **condition: str) -> Held:
         if "IfMatch" in condition:
             self._unsure.append(state)
         try:
-            answer = self._aws.client("s3").put_object(
-                Bucket=self._bucket,
-                Key=ACTIVE_RUN,
-                Body=_bytes(state),
-                ContentType="application/json",
-                **condition,
-            )
+            held = self._put(ACTIVE_RUN, state, **condition)
         except AwsError as error:
             if error.code in _LOST_CODES:
                 return self._once_more(state)
@@ -186,7 +167,7 @@ class RunStore:
                 raise missing_bucket(self._bucket, self._aws, error) from None
             return found
         self._unsure.clear()
-        return Held(state, answer["ETag"])
+        return held
 
     def _arrived(self, state: RunState) -> Held | None:
         """What S3 has, if it is what was sent although no acknowledgement came."""
@@ -198,32 +179,14 @@ class RunStore:
 
     def _once_more(self, state: RunState) -> Held:
         """S3 has another version than the last acknowledged one: ours, whose acknowledgement was lost, or somebody's."""
-        found = self.current()
-        if found is None or found.state not in self._unsure:
-            self._unsure.clear()
+        found, unsure = self.current(), [*self._unsure]
+        self._unsure.clear()
+        if found is None or found.state not in unsure:
             raise NotOursError(
                 f"s3://{self._bucket}/{ACTIVE_RUN}: another run of this experiment is under way; wait for it (scripts/status "
                 "shows it), this one stops here"
             )
-        self._unsure.clear()
-        return found if found.state == state else self._put(state, IfMatch=found.etag)
-
-
-def _bytes(state: RunState) -> bytes:
-    return json.dumps(state.as_json(), indent=1).encode()
-
-
-LEASE = timedelta(minutes=10)
-"""A driver writes at least every minute; one that has not for so long is gone."""
-
-
-def myself() -> str:
-    """This process, as the owner of a run."""
-    return f"{_host()}:{os.getpid()}"
-
-
-def _host() -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:200]
+        return found if found.state == state else self._change(state, IfMatch=found.etag)
 
 
 def unfinished(experiment: Experiment, store: RunStore, *, now: datetime, take_over: bool) -> Held | None:
@@ -241,18 +204,12 @@ def unfinished(experiment: Experiment, store: RunStore, *, now: datetime, take_o
 
 
 def claimed(experiment: Experiment, store: RunStore, held: Held | None, *, now: datetime) -> Held:
-    """The run as ours. Raises `NotOursError` when somebody else was faster."""
+    """The run as ours, or a new one. Raises `NotOursError` when somebody else was faster."""
+    mine: dict[str, Any] = {"owner": myself(), "renewed": stamp(now)}
     if held is not None:
-        return store.save(held, owner=myself(), renewed=stamp(now))
-    return store.begin(
-        RunState(
-            id=now.strftime("%Y%m%dt%H%M%Sz"),
-            begun=stamp(now),
-            digest=digest(experiment),
-            owner=myself(),
-            renewed=stamp(now),
-        )
-    )
+        return store.save(held, **mine)
+    name, told = now.strftime("%Y%m%dt%H%M%Sz"), digest(experiment)
+    return store.begin(RunState(schema=1, id=name, begun=stamp(now), digest=told, **mine))
 
 
 def refuse_if_driven(state: RunState, *, now: datetime, take_over: bool) -> None:
@@ -270,6 +227,15 @@ def refuse_if_driven(state: RunState, *, now: datetime, take_over: bool) -> None
 def _ago(silent: timedelta) -> str:
     seconds = int(silent.total_seconds())
     return f"{seconds} s ago" if seconds >= 0 else f"{-seconds} s in the future by this machine's clock"
+
+
+def myself() -> str:
+    """This process, as the owner of a run."""
+    return f"{_host()}:{os.getpid()}"
+
+
+def _host() -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:200]
 
 
 def _is_dead(owner: str) -> bool:

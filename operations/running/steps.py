@@ -1,22 +1,18 @@
-"""The steps in their order, and how a run is carried from where it stands to its end."""
+"""The steps in their order, and how a run is carried from where it stands to its end: it says what bills wherever it stops."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from experiment.finding import Refusal
 from experiment.placement import rounds
 from operations.cloud import nodegroup
-from operations.cloud import nodegroup as run_active
 from operations.cloud.clock import stamp
 from operations.console import as_line, fault
 from operations.running import measuring, preparing
-from operations.running import measuring as quality
-from operations.running import measuring as results
-from operations.running import preparing as arguments
 from operations.running.context import POLL_S
 from operations.running.state import NotOursError
 
@@ -24,112 +20,63 @@ if TYPE_CHECKING:
     from experiment import Arm, Experiment
     from operations.running.context import Context
 
-if TYPE_CHECKING:
-    from operations.running.context import Context
-
-
-_BUSY = timedelta(minutes=10)
+_BUSY_S = 600
 _TRIES = 4
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Step:
     """One step; it can be carried out again after it broke off anywhere."""
 
     name: str
     title: str
     act: Callable[[Context], None]
-    standing: bool = False
-    """Whether its effect can vanish (nodes, replicas): then a resumed run makes sure of it again while it is needed."""
+    needs: tuple[str, ...] = ()
+    """Steps whose effect can vanish (nodes, replicas): a run that resumes here makes sure of it again."""
 
 
 def steps(experiment: Experiment) -> tuple[Step, ...]:
     """All steps of a run."""
     found = [
-        Step(name="arguments", title="ask the images about the arguments", act=arguments.check_arguments),
-        Step(name="weights", title="fetch weights (no Trn2 node runs)", act=preparing.fetch_weights),
-        Step(name="nodes", title="start Trn2 nodes", act=preparing.start_nodes, standing=True),
-        Step(name="verify", title="prove the nodes", act=preparing.verify_nodes),
-        Step(name="compile", title="compile the arms", act=preparing.compile_arms),
+        Step("arguments", "ask the images about the arguments", preparing.check_arguments),
+        Step("weights", "fetch weights (no Trn2 node runs)", preparing.fetch_weights),
+        Step("nodes", "start Trn2 nodes", preparing.start_nodes),
+        Step("verify", "prove the nodes", preparing.verify_nodes, ("nodes",)),
+        Step("compile", "compile the arms", preparing.compile_arms, ("nodes",)),
     ]
     asked: set[str] = set()
     for number, arms in enumerate(rounds(experiment), start=1):
-        found += _round(number, arms)
+        raised, stands = f"arms-{number}", ("nodes", f"arms-{number}")
+        raise_ = partial(measuring.raise_arms, arms=arms)
+        load = partial(measuring.measure, number=number, arms=arms)
+        found.append(Step(raised, f"raise {_names(arms)}", raise_, ("nodes",)))
+        found.append(Step(f"benchmark-{number}", f"load {_names(arms)}", load, stands))
         if experiment.benchmark.lm_eval:
-            found.append(_quality(number, tuple(arm for arm in arms if arm.name not in asked)))
+            new = tuple(arm for arm in arms if arm.name not in asked)
+            ask = partial(measuring.check_quality, number=number, arms=new)
+            title = f"ask {_names(new)} the questions of gsm8k"
+            found.append(Step(f"quality-{number}", title, ask, stands))
             asked |= {arm.name for arm in arms}
-    if experiment.batch_arms:
-        names = ", ".join(arm.name for arm in experiment.batch_arms)
-        found.append(Step(name="batch", title=f"run {names} without a server", act=measuring.run_batches))
+    if batch := experiment.batch_arms:
+        found.append(
+            Step("batch", f"run {_names(batch)} without a server", measuring.run_batches, ("nodes",))
+        )
     return (
         *found,
-        Step(name="off", title="set the Trn2 nodes to 0", act=stop_paying),
-        Step(name="report", title="fetch results and report", act=results.bring_home),
+        Step("off", "set the Trn2 nodes to 0", stop_paying),
+        Step("report", "fetch results and report", measuring.bring_home),
     )
 
 
-def _round(number: int, arms: tuple[Arm, ...]) -> list[Step]:
-    names = ", ".join(arm.name for arm in arms)
-    return [
-        Step(
-            name=f"arms-{number}",
-            title=f"raise {names}",
-            act=lambda context: measuring.raise_arms(context, arms),
-            standing=True,
-        ),
-        Step(
-            name=f"benchmark-{number}",
-            title=f"load {names}",
-            act=lambda context: _measured(context, number, arms),
-        ),
-    ]
-
-
-def _quality(number: int, arms: tuple[Arm, ...]) -> Step:
-    return Step(
-        name=f"quality-{number}",
-        title=f"ask {', '.join(arm.name for arm in arms)} the questions of gsm8k",
-        act=lambda context: quality.check_quality(context, number, arms),
-    )
-
-
-def _measured(context: Context, number: int, arms: tuple[Arm, ...]) -> None:
-    """Which folder of results is this round's: the one that came into being with its Job."""
-    key = str(number)
-    if key in context.state.results:
-        return
-    before = measuring.stored(context) - set(context.state.results.values())
-    if key not in context.state.before:
-        context.save(before={**context.state.before, key: sorted(before)})
-    measuring.load_arms(context, number, arms)
-    new = sorted(
-        measuring.stored(context) - set(context.state.before[key]) - set(context.state.results.values())
-    )
-    if not new:
-        raise Refusal(
-            "benchmark: its Job is complete and nothing new is in the bucket of results; read scripts/kubectl logs of its Job"
-        )
-    context.save(results={**context.state.results, key: new[-1]})
+def _names(arms: tuple[Arm, ...]) -> str:
+    return ", ".join(arm.name for arm in arms)
 
 
 def remaining(all_steps: tuple[Step, ...], done: tuple[str, ...]) -> list[Step]:
-    """What is left to do: everything not done, and what stands below it and may have fallen meanwhile."""
+    """What is left to do: everything not done, and what the first of it needs and may have fallen meanwhile."""
     left = [step for step in all_steps if step.name not in done]
-    if not left:
-        return []
-    first = all_steps.index(left[0])
-    if left[0].name in ("off", "report", "arguments", "weights", "nodes"):
-        return left
-    again = [step for step in all_steps[:first] if step.standing and _needed(step, left[0])]
-    return again + left
-
-
-def _needed(standing: Step, by: Step) -> bool:
-    """Nodes by everything until they are let go; arms by their own benchmark and the questions after it."""
-    if standing.name == "nodes":
-        return True
-    number = standing.name.removeprefix("arms-")
-    return by.name in (f"benchmark-{number}", f"quality-{number}")
+    needed = left[0].needs if left else ()
+    return [step for step in all_steps if step.name not in done or step.name in needed]
 
 
 def stop_paying(context: Context) -> None:
@@ -138,7 +85,7 @@ def stop_paying(context: Context) -> None:
     name = _no_nodes(context)
     context.asked_for(0)
     nodegroup.forget_schedule(context.experiment, context.aws)
-    _if_possible(context, lambda: run_active.say_over(context.experiment, context.aws))
+    _if_possible(context, lambda: nodegroup.say_over(context.experiment, context.aws))
     context.say(f"    {name}: 0 nodes; nothing of this run bills by the hour any more")
 
 
@@ -148,7 +95,7 @@ def _no_nodes(context: Context) -> str:
     A group that is being changed takes no other change for a minute or two, so a run that fails while its nodes start waits
     for that. Any other refusal is tried again a few times: a node bills $36 an hour.
     """
-    until, tries = context.clock.now() + _BUSY, 0
+    begun, tries = context.clock.ticking(), 0
     while True:
         try:
             group = nodegroup.read_or_assume(context.experiment, context.aws)
@@ -157,17 +104,20 @@ def _no_nodes(context: Context) -> str:
             return group.name
         except Exception as error:
             tries += not isinstance(error, nodegroup.BusyError)
-            if tries >= _TRIES or context.clock.now() >= until:
+            if tries >= _TRIES or context.clock.ticking() - begun >= _BUSY_S:
                 raise
             context.say(f"    {as_line(error)}; it is asked again in {POLL_S} seconds")
             context.clock.sleep(POLL_S)
 
 
-def _if_possible(context: Context, act: Callable[[], None]) -> None:
+def _if_possible(context: Context, act: Callable[[], None]) -> bool:
+    """Whether it was; why not is said."""
     try:
         act()
     except Exception as error:
         context.say(f"    {as_line(error)}")
+        return False
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +168,10 @@ def or_stop_paying(context: Context, act: Callable[[], str], *, keep_nodes: bool
         raise  # the nodes are the other run's by now
     except Exception as error:
         known = error if isinstance(error, Refusal) else fault(error)
-        _after_failure(context, known, keep_nodes=keep_nodes)
+        if context.state.nodes and not keep_nodes:
+            _if_possible(context, lambda: stop_paying(context))
+        _let_go(context, problem=str(known))
+        context.say(f"run {context.state.id}: stopped at {context.state.step}; {what_bills(context)}")
         raise known from error
 
 
@@ -238,53 +191,33 @@ def _all_steps(context: Context) -> str:
 def finish(context: Context) -> str:
     """Where the state of the finished run is. That the lock could not be taken away does not spoil the answer."""
     address = context.store.record(context.held)
-    try:
-        context.store.make_room()
-    except Exception as error:
-        context.say(f"    {as_line(error)}")
+    if not _if_possible(context, context.store.make_room):
         _let_go(context, problem="")
     return address
 
 
-def _after_failure(context: Context, error: Refusal, *, keep_nodes: bool) -> None:
-    if context.state.nodes and not keep_nodes:
-        try:
-            stop_paying(context)
-        except Exception as second:
-            context.say(f"    {as_line(second)}")
-    _let_go(context, problem=str(error))
-    context.say(f"run {context.state.id}: stopped at {context.state.step}; {what_bills(context)}")
-
-
 def _let_go(context: Context, *, problem: str) -> None:
     """Leave the run to whoever goes on with it; when not even that works, the lease runs out by itself."""
-    try:
-        context.save(owner="", problem=problem[:1000])
-    except Exception as error:
-        context.say(f"    {as_line(error)}")
+    _if_possible(context, lambda: context.save(owner="", problem=problem[:1000]))
 
 
 def what_bills(context: Context) -> str:
     """One sentence about the nodes, from EKS, or from what was last asked for when EKS does not answer."""
-    experiment, path = context.experiment, f"--experiment experiments/{context.experiment.name}.yaml"
+    experiment, off_at = context.experiment, context.state.off_at
+    file = f"--experiment experiments/{experiment.name}.yaml"
     try:
-        nodes = nodegroup.read(experiment, context.aws).desired
+        nodes, answers = nodegroup.read(experiment, context.aws).desired, True
     except Exception:
-        nodes = context.state.nodes
-        if not nodes:
-            return "this run asked for no Trn2 node; run it again to go on"
-        return (
-            f"EKS does not answer: {nodes} Trn2 nodes may bill ${nodes * context.usd_per_hour:.2f} an hour until "
-            f"{context.state.off_at or 'the daily hour'}; check with scripts/status {path}"
-        )
+        nodes, answers = context.state.nodes, False
     if not nodes:
-        return "no Trn2 node bills; run it again to go on"
-    until = (
-        f"until {context.state.off_at}"
-        if context.state.off_at
-        else f"until {experiment.cluster.off_at_utc} UTC"
-    )
+        told = "no Trn2 node bills" if answers else "this run asked for no Trn2 node"
+        return f"{told}; run it again to go on"
+    usd = f"${nodes * context.usd_per_hour:.2f} an hour"
+    if not answers:
+        until = off_at or "the daily hour"
+        return f"EKS does not answer: {nodes} Trn2 nodes may bill {usd} until {until}; check with scripts/status {file}"
+    until = off_at or f"{experiment.cluster.off_at_utc} UTC"
     return (
-        f"{nodes} Trn2 nodes bill ${nodes * context.usd_per_hour:.2f} an hour {until}; run it again to go on, or stop them "
-        f"with scripts/scale 0 {path} (now {stamp(context.clock.now())})"
+        f"{nodes} Trn2 nodes bill {usd} until {until}; run it again to go on, or stop them with scripts/scale 0 {file} (now "
+        f"{stamp(context.clock.now())})"
     )

@@ -14,7 +14,7 @@ from experiment.finding import Refusal
 from experiment.naming import ACTIVE_RUN
 from operations.cloud.aws import Aws
 from operations.running import launch as run_verb
-from operations.running.measuring import _bring
+from operations.running.measuring import bring
 from operations.running.state import parse
 from store.__main__ import restore
 from store.bucket import Incomplete, from_json, inside
@@ -157,7 +157,7 @@ def test_results_come_home_into_their_folder_only(
     driver.world.store("results", f"runs/one/{name}", {})
     driver.world.store("results", "runs/one/folder/", {})
     with pytest.raises(Refusal, match="is not the name of a file"):
-        _bring(driver.context(), "runs/one/", driver.out)
+        bring(driver.context(), "runs/one/", driver.out)
     assert not list(tmp_path.rglob("*escaped"))
 
 

@@ -18,6 +18,9 @@ class FakeClock:
     def now(self) -> datetime:
         return self.time
 
+    def ticking(self) -> float:
+        return self.time.timestamp()
+
     def sleep(self, seconds: float) -> None:
         self.time += timedelta(seconds=seconds)
         self.ticked()

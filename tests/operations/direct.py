@@ -48,4 +48,4 @@ class DirectKubernetes(Kubernetes):
 
 
 def _plural(kind: str) -> str:
-    return kind if kind in KINDS else f"{kind}s"
+    return next(one for one in (kind, f"{kind}s", f"{kind}es") if one in KINDS)

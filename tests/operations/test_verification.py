@@ -1,19 +1,12 @@
-"""The documentation's list of what was not run on AWS is the list of checks, and every check exists.
-
-What the API server tells: a cluster as assumed passes, each departure fails its check with a remedy.
-
-The whole of verify against an API server, with the real kubectl: what passes, and how each way of failing is told.
-"""
+"""`verify`: a cluster as assumed passes, each departure fails its check with a remedy."""
 
 from __future__ import annotations
 
 import copy
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,13 +16,12 @@ from cdk8s_charts.workloads.proofs import CONTAINER, proof_name
 from experiment import Experiment
 from experiment.finding import Finding, Refusal, State
 from experiment.naming import namespace
-from operations import verification
 from operations import verification as checks
-from operations.cloud import access
-from operations.cloud.kubernetes import Kubernetes
 from operations.verification import verify
 from tests.conftest import ROOT
-from tests.operations.api_server import ApiServer, serving
+from tests.operations.api_server import ApiServer
+from tests.operations.clock import FakeClock
+from tests.operations.direct import DirectKubernetes
 
 
 def test_the_documentation_lists_every_check_with_the_assumption_that_it_decides() -> None:
@@ -39,7 +31,7 @@ def test_the_documentation_lists_every_check_with_the_assumption_that_it_decides
     of_the_cluster = [check for check, where in rows if where == "cluster"]
     assert len(of_the_cluster) == 5
     for check in of_the_cluster:
-        assert callable(getattr(verification, check.replace("-", "_")))
+        assert callable(getattr(checks, check.replace("-", "_")))
 
 
 NODE: dict[str, Any] = {
@@ -219,21 +211,8 @@ def test_what_is_no_quantity_is_refused() -> None:
 Play = Callable[[ApiServer, dict[str, Any]], None]
 
 
-class Clock:
-    """Time that passes, quickly, when somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.time = datetime(2026, 1, 1, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += timedelta(seconds=seconds * 60)  # nobody waits in a test
-
-
 @pytest.fixture
-def api(reference: Experiment) -> Iterator[ApiServer]:
+def api(reference: Experiment) -> ApiServer:
     """A cluster as assumed, with the CronJobs of the proof."""
     server = ApiServer()
     place = namespace(reference)
@@ -247,27 +226,19 @@ def api(reference: Experiment) -> Iterator[ApiServer]:
         pod = {"spec": {"containers": [{"name": CONTAINER}]}}
         spec = {"jobTemplate": {"metadata": {"labels": {}}, "spec": {"backoffLimit": 0, "template": pod}}}
         server.put("cronjobs", name, {"metadata": {}, "spec": spec}, namespace=place)
-    with serving(server):
-        yield server
+    return server
 
 
-def _verify(experiment: Experiment, api: ApiServer, folder: Path, play: Play) -> list[Finding]:
+def _verify(experiment: Experiment, api: ApiServer, play: Play) -> list[Finding]:
     """`play` is the cluster's side: called for each Job that has no pod yet."""
 
-    def changed() -> None:
+    def ticked() -> None:
         for job in api.of("jobs"):
             if not job.get("status") and not api.logs.get(_pod_name(job)):
                 play(api, job)
 
-    api.changed = changed
-    config = folder / "kubeconfig"
-    contexts = [{"name": "c", "context": {"cluster": "c", "user": "u"}}]
-    clusters = [{"name": "c", "cluster": {"server": api.url}}]
-    users = [{"name": "u", "user": {"token": "t"}}]
-    known = {"apiVersion": "v1", "kind": "Config", "current-context": "c"}
-    config.write_text(json.dumps({**known, "contexts": contexts, "clusters": clusters, "users": users}))
-    kubernetes = Kubernetes(kubectl=access.kubectl(), kubeconfig=config, namespace=namespace(experiment))
-    return verify(experiment, kubernetes, Clock(), tell=lambda _text: None)
+    cluster = DirectKubernetes(api, namespace(experiment))
+    return verify(experiment, cluster, FakeClock(ticked), tell=lambda _text: None)
 
 
 def _pod_name(job: dict[str, Any]) -> str:
@@ -332,10 +303,8 @@ def _no_pod(_api: ApiServer, job: dict[str, Any]) -> None:
     _end(job, "Failed")
 
 
-def test_a_cluster_as_assumed_passes_and_no_job_is_left(
-    reference: Experiment, api: ApiServer, tmp_path: Path
-) -> None:
-    findings = _verify(reference, api, tmp_path, _passing)
+def test_a_cluster_as_assumed_passes_and_no_job_is_left(reference: Experiment, api: ApiServer) -> None:
+    findings = _verify(reference, api, _passing)
     assert [one for one in findings if one.state is not State.FINE] == []
     proved = {(one.where, one.check) for one in findings if one.check in on_node.CHECKS}
     assert proved == {(arm.name, check) for arm in reference.arms for check in on_node.CHECKS}
@@ -358,9 +327,9 @@ def test_a_cluster_as_assumed_passes_and_no_job_is_left(
     ],
 )
 def test_each_way_of_failing_is_told_with_a_remedy_and_leaves_no_job(
-    play: Play, check: str, found: str, reference: Experiment, api: ApiServer, tmp_path: Path
+    play: Play, check: str, found: str, reference: Experiment, api: ApiServer
 ) -> None:
-    bad = [one for one in _verify(reference, api, tmp_path, play) if one.state is not State.FINE]
+    bad = [one for one in _verify(reference, api, play) if one.state is not State.FINE]
     assert {one.where for one in bad} == {arm.name for arm in reference.arms}
     for one in bad:
         assert one.check == check
@@ -369,19 +338,15 @@ def test_each_way_of_failing_is_told_with_a_remedy_and_leaves_no_job(
     assert api.of("jobs") == []
 
 
-def test_no_proof_is_started_where_its_pods_could_not_start(
-    reference: Experiment, api: ApiServer, tmp_path: Path
-) -> None:
+def test_no_proof_is_started_where_its_pods_could_not_start(reference: Experiment, api: ApiServer) -> None:
     del api.objects[("deviceclasses", "", "neuron.aws.com")]
-    findings = _verify(reference, api, tmp_path, _passing)
+    findings = _verify(reference, api, _no_pod)
     assert [one.check for one in findings if one.state is not State.FINE] == ["device-class"]
-    assert not [request for request in api.requests if request.startswith("POST")]
+    assert {one.check for one in findings}.isdisjoint({*on_node.CHECKS, "proof-ran"})
 
 
-def test_workloads_that_were_not_deployed_are_named(
-    reference: Experiment, api: ApiServer, tmp_path: Path
-) -> None:
+def test_workloads_that_were_not_deployed_are_named(reference: Experiment, api: ApiServer) -> None:
     for key in [key for key in api.objects if key[0] == "cronjobs"]:
         del api.objects[key]
     with pytest.raises(Refusal, match=r"has no CronJob verify-8-lnc2-.*deploy the workloads"):
-        _verify(reference, api, tmp_path, _passing)
+        _verify(reference, api, _passing)

@@ -99,7 +99,7 @@ def test_a_changed_name_or_region_is_found_with_the_way_to_remove_it(
     (found,), untold = cloudformation.find(experiment, aws)
     assert (found.experiment, found.region) == (name, region)
     assert found.stacks == (f"{name}-cluster", f"{name}-delivery-role", f"{name}-nodes")
-    assert f"scripts/teardown --name {name} --region {region}" in found.line()
+    assert f"scripts/teardown --name {name} --region {region}" in found.finding().line()
     assert untold == []
 
 

@@ -26,7 +26,6 @@ from infra.pins import ADDON_VERSIONS
 from operations.__main__ import main
 from operations.cloud.aws import Aws
 from operations.preflight import account, capacity, reach
-from operations.preflight import account as versions
 from operations.preflight.checklist import judge
 from operations.preflight.reach import Web
 from tests.operations import clients
@@ -89,9 +88,9 @@ def _images(*names: str) -> dict[str, Any]:
 def test_a_node_image_that_the_region_lacks_is_found_before_a_cluster_is_made(experiment: Experiment) -> None:
     dates = {"neuron": "20260625", "standard": "20260714"}
     names = [f"amazon-eks-node-al2023-x86_64-{kind}-1.35-v{date}" for kind, date in dates.items()]
-    found = versions.node_images(experiment, stubbed("ec2", describe_images=_images(*names)))
+    found = account.node_images(experiment, stubbed("ec2", describe_images=_images(*names)))
     assert (found.state, found.said()) == (State.FINE, "release 1.35.6-20260625 with Neuron driver 2.28.0.0")
-    found = versions.node_images(experiment, stubbed("ec2", describe_images=_images(names[1])))
+    found = account.node_images(experiment, stubbed("ec2", describe_images=_images(names[1])))
     assert found.state is State.FINDING
     assert found.said() == f"us-east-2 has no {names[0]}"
     assert "experiment/catalogue/node_images.py" in found.remedy
@@ -111,14 +110,14 @@ def test_an_add_on_that_is_no_longer_offered_is_found_before_a_cluster_is_made(
     experiment: Experiment,
 ) -> None:
     pinned = dict(ADDON_VERSIONS["1.35"])
-    assert versions.addons(experiment, offering(pinned)).state is State.FINE
-    found = versions.addons(experiment, offering({**pinned, "coredns": "v9"}))
+    assert account.addons(experiment, offering(pinned)).state is State.FINE
+    found = account.addons(experiment, offering({**pinned, "coredns": "v9"}))
     assert found.state is State.FINDING
     assert f"does not offer coredns {pinned['coredns']} (newest: v9)" in found.said()
 
 
-def test_the_chart_is_asked_for_as_images_are() -> None:
-    assert versions.charts() == ("public.ecr.aws/neuron/neuron-helm-chart:1.10.0",)
+def test_the_chart_is_asked_for_as_images_are(experiment: Experiment) -> None:
+    assert reach.images(experiment)[-1] == "public.ecr.aws/neuron/neuron-helm-chart:1.10.0"
 
 
 def test_a_stack_that_stands_halfway_is_a_finding_with_what_to_do(experiment: Experiment) -> None:
@@ -383,7 +382,7 @@ def test_one_refused_check_does_not_hide_the_others(
         )
 
     def fine(*_: object, **__: object) -> Finding:
-        return fine_finding("x", "")
+        return fine_finding("")
 
     monkeypatch.setattr(account, "quota", refused)
     for module, name in ((capacity, "offered"), (account, "kubernetes_version"), (reach, "reachable")):
@@ -403,7 +402,7 @@ def test_preflight_as_it_is_called(
     eks = boto3.client("eks", region_name="us-east-2")
     monkeypatch.setattr(Aws, "_boto_client", lambda _, name: eks if name == "eks" else shared_client(name))
     monkeypatch.setattr(Web, "address_service", f"http://{registry}/ip")
-    monkeypatch.setattr(reach, "reachable", lambda image, _: fine_finding("image", image))
+    monkeypatch.setattr(reach, "reachable", lambda image, _: fine_finding(image))
     with Stubber(eks) as stub:
         stub.add_client_error("describe_cluster_versions", "AccessDeniedException")
         assert main(["preflight", "--json"]) == 1
@@ -426,7 +425,7 @@ def test_without_credentials_only_what_needs_none_is_checked(
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    monkeypatch.setattr(reach, "reachable", lambda *_: fine_finding("image", ""))
+    monkeypatch.setattr(reach, "reachable", lambda *_: fine_finding(""))
     findings = list(judge(experiment, Aws("us-east-2"), Web(), now=START))
     assert [one.check for one in findings if one.check != "image"] == [
         "credentials",

@@ -64,5 +64,6 @@ def test_every_model_and_every_arm_has_its_job_in_the_reviewed_manifests(path: P
     assert len(compiled) == len(
         {json.dumps(job_control.compiling(found, arm)) for arm in experiment.served_arms}
     )
-    assert len(job_control.batches(found)) == len(experiment.batch_arms)
-    assert len(job_control.asking(found)) == len({arm.runtime.name for arm in experiment.served_arms})
+    assert len(job_control.of_step(found, "batch")) == len(experiment.batch_arms)
+    asking = job_control.of_step(found, "arguments")
+    assert len(asking) == len({arm.runtime.name for arm in experiment.served_arms})
