@@ -20,94 +20,11 @@ from operations.console import escaped
 from operations.review.effects import Review, compare
 from operations.review.markdown import markdown
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 _SNAPSHOT = "operations/review/snapshot.py"
 """In every state, for good: a commit that moves it cannot be compared with what was before."""
 _PARTS = ("experiments", "objects", "templates", "delivery", "problems")
 _OF_AN_EXPERIMENT = ("facts", "prompts", "arms", "cost", "undeclared")
-
-
-def check_out(base: str, *, repository: Path, into: Path) -> str:
-    """Put the files of the commit that `base` names into `into`; returns its short hash.
-
-    Raises `Misuse` where git knows no such commit.
-    """
-    commit = _git(repository, ["rev-parse", "--verify", "--quiet", "--short", f"{base}^{{commit}}"])
-    if commit is None:
-        raise Misuse(
-            f"{base}: no commit of this repository; fetch it (git fetch origin), or name another, e.g. origin/main"
-        )
-    name = commit.decode().strip()
-    archive = _git(repository, ["archive", "--format=tar", name])
-    if archive is None:
-        raise Misuse(
-            f"{base}: git cannot read its files; fetch them (git fetch --unshallow), then run this again"
-        )
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(into, filter="data")
-    return name
-
-
-def describe(trees: Mapping[str, Path], *, templates: bool) -> list[dict[str, Any]]:
-    """Snapshots of trees by what they are called, each by its own `snapshot.py`, at once: most of the time is starting.
-
-    Raises `Misuse` for a state that has none, whose code fails, or that tells less than is compared.
-    """
-    for name, tree in trees.items():
-        if not (tree / _SNAPSHOT).is_file():
-            raise Misuse(
-                f"{name}: has no {_SNAPSHOT}, by which a state describes itself; compare with a later commit"
-            )
-    running = [_start(tree, templates=templates) for tree in trees.values()]
-    ended = [process.communicate() for process in running]
-    return [
-        _state(name, out, err, failed=process.returncode != 0)
-        for name, process, (out, err) in zip(trees, running, ended, strict=True)
-    ]
-
-
-def _state(name: str, out: str, err: str, *, failed: bool) -> dict[str, Any]:
-    if failed:
-        last = (err.strip().splitlines() or ["it said nothing"])[-1]
-        raise Misuse(
-            f"{name}: its code does not run with what is installed here ({last}); run scripts/setup, or compare "
-            "with a later commit"
-        )
-    state: dict[str, Any] = json.loads(out)
-    missing = [part for part in _PARTS if part not in state]
-    for experiment in state.get("experiments", {}).values():
-        missing += [part for part in _OF_AN_EXPERIMENT if part not in experiment and part not in missing]
-    if missing:
-        raise Misuse(
-            f"{name}: its {_SNAPSHOT} does not tell {', '.join(missing)}; compare with a later commit, or rebase this "
-            f"tree if {name} is newer"
-        )
-    return state
-
-
-def _start(tree: Path, *, templates: bool) -> subprocess.Popen[str]:
-    # -P: the folder of the program must not stand on the path
-    command = [
-        sys.executable,
-        "-P",
-        str(tree / _SNAPSHOT),
-        str(tree),
-        *(["--templates"] if templates else []),
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.Popen(
-        command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def _git(repository: Path, arguments: list[str]) -> bytes | None:
-    try:
-        ended = subprocess.run(["git", "-C", str(repository), *arguments], capture_output=True, check=False)
-    except OSError as error:
-        raise Outside(f"git: cannot be run ({error.strerror}); install git") from None
-    return None if ended.returncode else ended.stdout
-
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 EPILOG = (
     "Exit codes: 0 nothing that needs a human, 1 something does, 2 wrong usage (BASE is not a commit) or a side that "
     "could not be read (nothing is compared then), 3 git could not be run. Uses no network; local changes count, BASE "
@@ -119,26 +36,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Compare and print."""
     options = parser().parse_args(arguments)
     with escaped():
-        return _carry_out(options)
-
-
-def _carry_out(options: argparse.Namespace) -> int:
-    try:
-        review, base = _review(options.base, templates=not options.without_templates)
-    except Refusal as error:
-        for line in error.lines:
-            print(f"review: {line}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
-    if options.json:
-        print(
-            json.dumps(
-                {"base": base, "needs_human": review.needs_human, **dataclasses.asdict(review)}, indent=1
-            )
-        )
-    else:
-        print(markdown(review, base=options.base), end="")
+        try:
+            review, commit = _review(options.base, templates=not options.without_templates)
+        except Refusal as error:
+            for line in error.lines:
+                print(f"review: {line}", file=sys.stderr)
+            return error.exit_code
+        except KeyboardInterrupt:
+            return 130
+        if options.json:
+            told = {"base": commit, "needs_human": review.needs_human, **dataclasses.asdict(review)}
+            print(json.dumps(told, indent=1))
+        else:
+            print(markdown(review, base=options.base), end="")
     return 1 if review.needs_human else 0
 
 
@@ -156,18 +66,91 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _review(base: str, *, templates: bool) -> tuple[Review, str]:
+    """The review and the commit that `base` names. Raises `Misuse` and `Outside`."""
     with tempfile.TemporaryDirectory(prefix="review-base-") as folder:
         tree = Path(folder).resolve()
-        commit = check_out(base, repository=ROOT, into=tree)
+        commit = _check_out(base, tree)
         print(f"review: {commit} against the working tree", file=sys.stderr)
         trees = {base: tree, "this tree": ROOT}
-        states = describe(trees, templates=templates)
-    refuse_unread({name: state["problems"] for name, state in zip(trees, states, strict=True)})
+        states = _described(trees, templates=templates)
+    _refuse_unread({name: state["problems"] for name, state in zip(trees, states, strict=True)})
     return compare(*states), commit
 
 
-def refuse_unread(problems: Mapping[str, Sequence[str]]) -> None:
-    """`Misuse` where a side, BASE first, was not read in full: all that it lacks would look gone, or new."""
+def _check_out(base: str, into: Path) -> str:
+    """Put the files of the commit that `base` names into a folder; its short hash."""
+    commit = _git("rev-parse", "--verify", "--quiet", "--short", f"{base}^{{commit}}")
+    if commit is None:
+        raise Misuse(
+            f"{base}: no commit of this repository; fetch it (git fetch origin), or name another, e.g. origin/main"
+        )
+    name = commit.decode().strip()
+    archive = _git("archive", "--format=tar", name)
+    if archive is None:
+        raise Misuse(
+            f"{base}: git cannot read its files; fetch them (git fetch --unshallow), then run this again"
+        )
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(into, filter="data")
+    return name
+
+
+def _git(*arguments: str) -> bytes | None:
+    try:
+        ended = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=False)
+    except OSError as error:
+        raise Outside(f"git: cannot be run ({error.strerror}); install git") from None
+    return None if ended.returncode else ended.stdout
+
+
+def _described(trees: Mapping[str, Path], *, templates: bool) -> list[dict[str, Any]]:
+    """Snapshots of trees by what they are called, each by its own `snapshot.py` in a process of its own, at once: most of
+    the time is starting."""
+    for name, tree in trees.items():
+        if not (tree / _SNAPSHOT).is_file():
+            raise Misuse(
+                f"{name}: has no {_SNAPSHOT}, by which a state describes itself; compare with a later commit"
+            )
+    running = [
+        subprocess.Popen(
+            # -P: the folder of the program must not stand on the path
+            [sys.executable, "-P", str(tree / _SNAPSHOT), str(tree), *(["--templates"] if templates else [])],
+            cwd=tree,
+            env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for tree in trees.values()
+    ]
+    ended = [process.communicate() for process in running]
+    return [
+        _state(name, out, err, failed=process.returncode != 0)
+        for name, process, (out, err) in zip(trees, running, ended, strict=True)
+    ]
+
+
+def _state(name: str, out: str, err: str, *, failed: bool) -> dict[str, Any]:
+    if failed:
+        last = (err.strip().splitlines() or ["it said nothing"])[-1]
+        raise Misuse(
+            f"{name}: its code does not run with what is installed here ({last}); run scripts/setup, or compare "
+            "with a later commit"
+        )
+    state: dict[str, Any] = json.loads(out)
+    missing = [part for part in _PARTS if part not in state]
+    experiments = state.get("experiments", {}).values()
+    missing += [part for part in _OF_AN_EXPERIMENT if any(part not in one for one in experiments)]
+    if missing:
+        raise Misuse(
+            f"{name}: its {_SNAPSHOT} does not tell {', '.join(missing)}; compare with a later commit, or rebase this "
+            f"tree if {name} is newer"
+        )
+    return state
+
+
+def _refuse_unread(problems: Mapping[str, Sequence[str]]) -> None:
+    """Where a side, BASE first, was not read in full: all that it lacks would look gone, or new."""
     lines = [f"{side}: {problem}" for side, found in problems.items() for problem in found]
     if lines:
         sides = [side for side, found in problems.items() if found]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from operations.review.effects import ArmReview, Diff, ExperimentReview, Review
@@ -15,41 +16,28 @@ MOST_LINES = 400
 MOST_CHARACTERS = 60_000
 MOST_QUIET = 3
 """Arms to which nothing happens that have rows of their own."""
+_REASONS = {
+    "arms": "experiments added",
+    "cost": "cost",
+    "fairness": "fairness of the comparison",
+    "comparability": "comparability with earlier runs",
+    "apply": "objects that applying does not settle",
+    "cluster": "cluster",
+    "delivery": "the pipeline itself",
+}
+"""Why a note of that kind needs a human."""
 
 
 def markdown(review: Review, *, base: str) -> str:
     """Findings first, diffs folded at the end."""
-    body = "\n".join(_findings(review, base)).rstrip() + "\n"
-    return body + _folded(review.diffs, room=MOST_CHARACTERS - len(body))
-
-
-def _findings(review: Review, base: str) -> Iterator[str]:
-    yield f"## What this changes against `{base}`"
-    yield ""
-    yield _verdict(review)
-    yield ""
+    lines = [f"## What this changes against `{base}`", "", _verdict(review), ""]
     for experiment in review.experiments:
-        yield from _experiment(experiment)
+        lines += _experiment(experiment)
     if review.granted or review.withdrawn:
-        yield "### Access (IAM, network, cluster)"
-        yield from _access("**new**", review.granted)
-        yield from _access("gone", review.withdrawn)
-        yield ""
-
-
-def _access(what: str, grants: tuple[str, ...]) -> Iterator[str]:
-    """A new experiment brings a hundred: who has to read those opens the fold."""
-    lines = [f"- {what} `{_code(grant)}`" for grant in grants]
-    if len(lines) <= MOST_GRANTS:
-        yield from lines
-        return
-    yield f"<details><summary>{len(lines)} x {what.strip('*')}</summary>"
-    yield ""
-    yield from lines[:MOST_LINES]
-    if len(lines) > MOST_LINES:
-        yield f"- ... {len(lines) - MOST_LINES} more: `scripts/review --json` has all"
-    yield ""
-    yield "</details>"
+        lines.append("### Access (IAM, network, cluster)")
+        lines += [*_access("**new**", review.granted), *_access("gone", review.withdrawn), ""]
+    body = "\n".join(lines).rstrip() + "\n"
+    return body + _folded(review.diffs, room=MOST_CHARACTERS - len(body))
 
 
 def _verdict(review: Review) -> str:
@@ -62,27 +50,16 @@ def _verdict(review: Review) -> str:
 
 def _reasons(review: Review) -> Iterator[str]:
     rows = [row for experiment in review.experiments for row in experiment.arms]
-    notes = [note for experiment in review.experiments for note in experiment.notes if note.needs_human]
-    compiling, restarting = ([row for row in rows if row.compiles], [row for row in rows if row.restarts_for])
-    if compiling:
-        yield f"{len(compiling)} arm{'s' * (len(compiling) > 1)} to compile"
-    if restarting:
-        yield f"{len(restarting)} arm{'s' * (len(restarting) > 1)} restarted"
-    if removed := [row for row in rows if row.removed]:
-        yield f"{len(removed)} arm{'s' * (len(removed) > 1)} removed"
+    compiling = sum(row.compiles is not None for row in rows)
+    restarting = sum(bool(row.restarts_for) for row in rows)
+    removed = sum(row.removed for row in rows)
+    for count, what in ((compiling, "to compile"), (restarting, "restarted"), (removed, "removed")):
+        if count:
+            yield f"{count} arm{'s' * (count > 1)} {what}"
     if not compiling and not restarting and any(row.reuses for row in rows):
         yield "an arm takes another artifact"
-    words = {
-        "arms": "experiments added",
-        "cost": "cost",
-        "fairness": "fairness of the comparison",
-        "comparability": "comparability with earlier runs",
-        "apply": "objects that applying does not settle",
-        "cluster": "cluster",
-        "delivery": "the pipeline itself",
-    }
-    kinds = {note.kind for note in notes}
-    yield from (text for kind, text in words.items() if kind in kinds)
+    kinds = {note.kind for one in review.experiments for note in one.notes if note.needs_human}
+    yield from (text for kind, text in _REASONS.items() if kind in kinds)
     if review.granted or review.withdrawn:
         yield "access"
 
@@ -107,59 +84,50 @@ def _experiment(experiment: ExperimentReview) -> Iterator[str]:
 
 
 def _row(row: ArmReview) -> str:
-    said = "<br>".join(_cell(text) for text in row.changes) or "nothing"
+    said = "<br>".join(map(_cell, row.changes)) or "nothing"
+    compiles = f"no, the artifact of {row.reuses} fits" if row.reuses else "no"
     if row.compiles:
         compiles = f"**yes**, key {row.compiles}"
-    elif row.reuses:
-        compiles = f"no, the artifact of {row.reuses} fits"
-    else:
-        compiles = "no"
-    return f"| `{row.name}` | {said} | {compiles} | {_restarts(row)} |"
+    restarts = "no"
+    if row.restarts_for:
+        more = len(row.restarts_for) - MOST_CAUSES
+        causes = ", ".join(f"`{_cell(_code(path))}`" for path in row.restarts_for[:MOST_CAUSES])
+        restarts = f"**yes**: {causes}" + (f" and {more} more" if more > 0 else "")
+    return f"| `{row.name}` | {said} | {compiles} | {restarts} |"
 
 
-def _restarts(row: ArmReview) -> str:
-    if not row.restarts_for:
-        return "no"
-    more = len(row.restarts_for) - MOST_CAUSES
-    causes = ", ".join(f"`{_cell(_code(path))}`" for path in row.restarts_for[:MOST_CAUSES])
-    return f"**yes**: {causes}" + (f" and {more} more" if more > 0 else "")
+def _access(what: str, grants: tuple[str, ...]) -> Iterator[str]:
+    """A new experiment brings a hundred: who has to read those opens the fold."""
+    lines = [f"- {what} `{_code(grant)}`" for grant in grants]
+    if len(lines) <= MOST_GRANTS:
+        yield from lines
+        return
+    yield f"<details><summary>{len(lines)} x {what.strip('*')}</summary>"
+    yield ""
+    yield from lines[:MOST_LINES]
+    if len(lines) > MOST_LINES:
+        yield f"- ... {len(lines) - MOST_LINES} more: `scripts/review --json` has all"
+    yield ""
+    yield "</details>"
 
 
 def _folded(diffs: tuple[Diff, ...], *, room: int) -> str:
-    if not diffs:
-        return ""
-    text = "\n### Diffs\n"
+    text = "\n### Diffs\n" if diffs else ""
     for number, diff in enumerate(diffs):
         lines = diff.text.splitlines()
-        cut = [f"... {len(lines) - MOST_LINES} more lines"] if len(lines) > MOST_LINES else []
-        fence = "`" * max(3, 1 + _longest_run(diff.text))
+        shown = lines[:MOST_LINES]
+        if len(lines) > MOST_LINES:
+            shown.append(f"... {len(lines) - MOST_LINES} more lines")
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", diff.text)), default=0))
+        summary = f"<summary>{diff.title}: {len(lines)} lines</summary>"
         folded = "\n".join(
-            [
-                "<details>",
-                f"<summary>{diff.title}: {len(lines)} lines</summary>",
-                "",
-                f"{fence}diff",
-                *lines[:MOST_LINES],
-                *cut,
-                fence,
-                "",
-                "</details>",
-                "",
-            ]
+            ["<details>", summary, "", f"{fence}diff", *shown, fence, "", "</details>", ""]
         )
         if len(text) + len(folded) > room:
             left = ", ".join(diff.title for diff in diffs[number:])
             return f"{text}\nNot shown, for their length: {left}. Run `scripts/review` for them.\n"
         text += folded
     return text
-
-
-def _longest_run(text: str) -> int:
-    longest = run = 0
-    for character in text:
-        run = run + 1 if character == "`" else 0
-        longest = max(longest, run)
-    return longest
 
 
 def _cell(text: str) -> str:

@@ -1,7 +1,4 @@
-"""What differs between two states, and what readers call those places.
-
-What differs between two renders of Kubernetes objects, and what applying the difference does.
-"""
+"""What differs between two states, in the words of whoever reads the experiment file and the manifests."""
 
 from __future__ import annotations
 
@@ -11,19 +8,23 @@ from typing import Any
 
 from cdk8s_charts.parity import as_read
 from experiment.difference import ABSENT, Difference, differences
+from experiment.finding import shortened
 from experiment.naming import NAME, STEP
 
 LONGEST_VALUE = 120
+Object = dict[str, Any]
+Key = tuple[str, str, str]
+"""Kind, namespace, name."""
 
 _LABELS = {
+    "target.model.name": "target",
+    "speculation.draft.model.name": "draft",
+    "runtime.name": "runtime",
     "speculation.num_speculative_tokens": "k",
     "speculation.mode": "speculation mode",
-    "speculation.draft.model.name": "draft",
     "speculation.draft.revision": "draft revision",
     "speculation.draft_max_model_len": "longest sequence of the draft",
-    "target.model.name": "target",
     "target.revision": "target revision",
-    "runtime.name": "runtime",
     "runtime.image": "image",
     "serving.devices": "devices",
     "serving.logical_nc_config": "logical cores (LNC)",
@@ -32,14 +33,27 @@ _LABELS = {
     "serving.max_model_len": "longest sequence",
     "serving.allocation": "allocation of devices",
 }
-"""A path of an arm's facts in the words of the experiment file's reader."""
-_NAMED = ("target.model", "speculation.draft.model", "runtime")
-"""Entries of the catalogue: where the name changes, the rest follows from it."""
-
-
-def worded(change: Difference, label: str | None = None) -> str:
-    """`k 7 -> 5`."""
-    return f"{label or change.path} {between(change.old, change.new)}"
+"""An arm's facts in the words of the experiment file's reader, in the order in which they are told."""
+_IMMUTABLE = {
+    "Job": r"spec\.(template|selector|completions)\b.*",
+    "Deployment": r"spec\.selector\b.*",
+    "PersistentVolume": r"spec\.(csi|nfs|local)\b.*",
+    "PersistentVolumeClaim": r"spec\.(?!resources).*",
+    "ResourceClaimTemplate": r"spec\b.*",
+    "StorageClass": r"(provisioner|parameters|volumeBindingMode)\b.*",
+}
+"""What the API server refuses to change
+(https://kubernetes.io/docs/concepts/workloads/controllers/job/, .../deployment/#label-selector-updates,
+https://kubernetes.io/docs/concepts/storage/persistent-volumes/)."""
+_CONTAINER = r"spec\.template\.spec\.(?:init)?[cC]ontainers\[(?P<container>[^]]+)\]\."
+_WORDS = {
+    r"spec\.replicas": "replicas",
+    r"metadata\.labels\.(?P<label>.+)": "label {label}",
+    r"spec\.template\.metadata\.labels\.(?P<label>.+)": "pods' label {label}",
+    rf"{_CONTAINER}image": "image of {container}",
+    rf"{_CONTAINER}resources\.(?P<kind>limit|request)s\.(?P<resource>[^.]+)": "{kind} of {container}: {resource}",
+}
+"""Places of a Deployment that readers have words for."""
 
 
 def changes(old: Any, new: Any) -> Iterator[Difference]:
@@ -54,27 +68,13 @@ def _as_told(path: str, value: Any) -> Any:
     return tuple(value) if read is value else read
 
 
-def fact_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What an arm's facts say differently, in the reader's terms."""
-    before, after = dict(old), dict(new)
-    texts = []
-    for label, path in (
-        ("speculation", "speculation"),
-        *((_LABELS[f"{name}.name"], name) for name in _NAMED),
-    ):
-        text = _replaced(before, after, path, label)
-        texts += [text] if text else []
-    found = sorted(flat_changes(before, after), key=_rank)
-    return texts + [worded(change, _LABELS.get(change.path)) for change in found]
-
-
-def flat_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
+def fact_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
     """Facts that differ. One that the other state's code does not know of at all is no change of the experiment:
     only what came or went inside of something optional, or in a list by name, is."""
     return [
         change
-        for change in changes(dict(old), dict(new))
-        if shown(change.old) != shown(change.new)
+        for change in differences(old, new)
+        if _words(change.old) != _words(change.new)
         and not (change.old is ABSENT and _unknown(change.path, old))
         and not (change.new is ABSENT and _unknown(change.path, new))
     ]
@@ -86,9 +86,37 @@ def _unknown(path: str, facts: Mapping[str, Any]) -> bool:
     return not (above & facts.keys() or parts[0] == "prompts")
 
 
-def shown(value: Any) -> str:
-    """A value in a sentence."""
-    return _cut(_words(value))
+def arm_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What an arm's facts say differently, in the reader's terms."""
+    found = {change.path: change for change in fact_changes(old, new)}
+    texts = []
+    if ("speculation" in old) != ("speculation" in new):  # an absent one is one `None`
+        texts = [f"speculation {speculation(old)} -> {speculation(new)}"]
+        found = {path: change for path, change in found.items() if path.split(".")[0] != "speculation"}
+    ordered = [path for path in _LABELS if path in found] + [path for path in found if path not in _LABELS]
+    return texts + [worded(found[path], _LABELS.get(path)) for path in ordered]
+
+
+def speculation(facts: Mapping[str, Any]) -> str:
+    """What an arm's facts say of its speculation."""
+    mode, draft = facts.get("speculation.mode"), facts.get("speculation.draft.model.name")
+    return f"{mode} with {draft}, k {facts.get('speculation.num_speculative_tokens')}" if mode else "none"
+
+
+def worded(change: Difference, label: str | None = None) -> str:
+    """`k 7 -> 5`."""
+    return f"{label or change.path} {between(change.old, change.new)}"
+
+
+def between(old: Any, new: Any) -> str:
+    """Two values in a sentence; of two long ones, the places where they part."""
+    texts = [_words(value) for value in (old, new)]
+    if max(map(len, texts)) > LONGEST_VALUE:
+        pairs = enumerate(zip(*texts, strict=False))
+        parting = next((place for place, (one, other) in pairs if one != other), min(map(len, texts)))
+        start = max(0, parting - LONGEST_VALUE // 3)
+        texts = [f"...{text[start:]}" if start else text for text in texts]
+    return " -> ".join(shortened(text, LONGEST_VALUE) for text in texts)
 
 
 def _words(value: Any) -> str:
@@ -97,92 +125,14 @@ def _words(value: Any) -> str:
     return " ".join((value if isinstance(value, str) else repr(value)).split())
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."
-
-
-def between(old: Any, new: Any) -> str:
-    """Two values in a sentence; of two long ones, the places where they part."""
-    texts = [_words(value) for value in (old, new)]
-    if max(map(len, texts)) > LONGEST_VALUE:
-        start = max(0, _common(*texts) - LONGEST_VALUE // 3)
-        texts = [f"...{text[start:]}" if start else text for text in texts]
-    return " -> ".join(_cut(text) for text in texts)
-
-
-def _common(one: str, other: str) -> int:
-    """Length of the beginning that both share."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (left, right) in pairs if left != right), min(len(one), len(other)))
-
-
-def _replaced(before: dict[str, Any], after: dict[str, Any], path: str, label: str) -> str | None:
-    """Takes out of both what stands under `path`, where the thing itself came, went or became another one."""
-    name = f"{path}.name"
-    whole = (path in before) != (path in after)  # an absent thing is one `None`
-    if not whole and before.get(name) == after.get(name):
-        return None
-    ends = [_called(facts, path) for facts in (before, after)]
-    keep = f"{path}.image"  # beside the name of a runtime, its image is worth a line
-    for facts in (before, after):
-        for key in [key for key in facts if key == path or (key.startswith(f"{path}.") and key != keep)]:
-            del facts[key]
-    return f"{label} {ends[0]} -> {ends[1]}"
-
-
-def _called(facts: Mapping[str, Any], path: str) -> str:
-    if f"{path}.name" in facts:
-        return str(facts[f"{path}.name"])
-    if f"{path}.mode" in facts:
-        draft, k = facts.get(f"{path}.draft.model.name"), facts.get(f"{path}.num_speculative_tokens")
-        return f"{facts[f'{path}.mode']} with {draft}, k {k}"
-    return "none"
-
-
-def _rank(change: Difference) -> tuple[int, str]:
-    labels = list(_LABELS)
-    return (labels.index(change.path) if change.path in labels else len(labels), change.path)
-
-
-Object = dict[str, Any]
-Key = tuple[str, str, str]
-"""Kind, namespace, name."""
-
-IMMUTABLE = {
-    "Job": r"spec\.(template|selector|completions)\b.*",
-    "Deployment": r"spec\.selector\b.*",
-    "PersistentVolume": r"spec\.(csi|nfs|local)\b.*",
-    "PersistentVolumeClaim": r"spec\.(?!resources).*",
-    "ResourceClaimTemplate": r"spec\b.*",
-    "StorageClass": r"(provisioner|parameters|volumeBindingMode)\b.*",
-}
-"""What the API server refuses to change
-(https://kubernetes.io/docs/concepts/workloads/controllers/job/, .../deployment/#label-selector-updates,
-https://kubernetes.io/docs/concepts/storage/persistent-volumes/)."""
-_READERS = re.compile(
-    r"spec\.replicas"
-    r"|(?P<labels>(spec\.template\.)?metadata\.labels)\.(?P<label>.+)"
-    r"|spec\.template\.spec\.(?:init)?[cC]ontainers\[(?P<container>[^]]+)\]\."
-    r"(?P<what>image|resources\.(?:limits|requests)\.[^.]+)"
-)
-
-
 def by_key(files: Mapping[str, Sequence[Object]]) -> dict[Key, Object]:
-    """Every object of a render."""
+    """Every object of a render, by what the API server tells objects apart by."""
     return {key(item): item for items in files.values() for item in items}
 
 
 def key(item: Object) -> Key:
-    """What the API server tells objects apart by."""
-    metadata = item["metadata"]
-    return item["kind"], metadata.get("namespace", ""), metadata["name"]
-
-
-def deployment(objects: Mapping[Key, Object], name: str) -> Object | None:
-    """The Deployment (or, for an arm that no server can run, nothing) of an arm."""
-    return next(
-        (item for (kind, _, own), item in objects.items() if (kind, own) == ("Deployment", name)), None
-    )
+    """Kind, namespace and name of an object."""
+    return item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]
 
 
 def restart_causes(old: Object, new: Object) -> tuple[str, ...]:
@@ -194,55 +144,39 @@ def restart_causes(old: Object, new: Object) -> tuple[str, ...]:
     )
 
 
-def readers_changes(old: Object, new: Object, *, image_said: bool) -> list[str]:
-    """Replicas, labels, images and limits of an arm's Deployment; the image only where its facts did not say it."""
-    texts = []
+def deployment_changes(old: Object, new: Object) -> tuple[list[str], list[str]]:
+    """Changes of an arm's Deployment: those that readers have words for, and the places of the others."""
+    named, others = [], []
     for change in changes(old, new):
-        found = _READERS.fullmatch(change.path)
-        if not found:
-            continue
-        if found["label"]:
-            pods = "pods' " if found["labels"].startswith("spec") else ""
-            texts.append(worded(change, f"{pods}label {found['label']}"))
-        elif found["what"] == "image":
-            texts += [] if image_said else [worded(change, f"image of {found['container']}")]
-        elif found["what"]:
-            kind, resource = found["what"].removeprefix("resources.").split(".", 1)
-            texts.append(worded(change, f"{kind[:-1]} of {found['container']}: {resource}"))
-        else:
-            texts.append(worded(change, "replicas"))
-    return texts
+        label = _label(change.path)
+        (named if label else others).append(worded(change, label))
+    return named, others
 
 
-def other_changes(old: Object, new: Object) -> list[Difference]:
-    """What no reader's term covers."""
-    return [change for change in changes(old, new) if not _READERS.fullmatch(change.path)]
+def _label(path: str) -> str | None:
+    for pattern, words in _WORDS.items():
+        if found := re.fullmatch(pattern, path):
+            return words.format(**found.groupdict())
+    return None
 
 
 def refused(old: Mapping[Key, Object], new: Mapping[Key, Object]) -> Iterator[str]:
     """Objects of which the API server would refuse the change."""
-    for where in old.keys() & new.keys():
-        pattern = IMMUTABLE.get(where[0])
-        paths = [change.path for change in changes(old[where], new[where])]
-        immutable = [path for path in paths if pattern and re.fullmatch(pattern, path)]
-        if immutable:
-            yield f"{where[0]} {where[2]}: {immutable[0]} cannot be changed in place; delete the object before applying"
-
-
-def came_and_went(old: Mapping[Key, Object], new: Mapping[Key, Object]) -> tuple[list[Key], list[Key]]:
-    """Objects that are new, and those that nothing removes: applying deletes nothing."""
-    return sorted(new.keys() - old.keys()), sorted(old.keys() - new.keys())
-
-
-def without_hash(name: str) -> str:
-    """`qwen-llmperf-plan-ded936d3` as `qwen-llmperf-plan`: content-hashed names are one thing over time."""
-    return re.sub(r"-[0-9a-f]{8}$", "", name)
+    for where in sorted(old.keys() & new.keys()):
+        pattern = _IMMUTABLE.get(where[0], r"(?!)")
+        for change in changes(old[where], new[where]):
+            if re.fullmatch(pattern, change.path):
+                yield (
+                    f"{where[0]} {where[2]}: {change.path} cannot be changed in place; delete the object before applying"
+                )
+                break
 
 
 def lasting_name(key: Key, item: Object) -> str:
-    """What an object is called through all its versions. Jobs of a step change their whole name with what they do."""
-    labels = item.get("metadata", {}).get("labels", {})
-    return str(labels[NAME]) if STEP in labels else without_hash(key[2])
+    """What an object is called through all its versions: without the hash of its content. Jobs of a step change their
+    whole name with what they do."""
+    labels = item["metadata"].get("labels", {})
+    return str(labels[NAME]) if STEP in labels else re.sub(r"-[0-9a-f]{8}$", "", key[2])
 
 
 def named(keys: Iterable[Key], objects: Mapping[Key, Object]) -> set[tuple[str, str]]:

@@ -1,4 +1,9 @@
-"""Who may do what, on AWS and inside the cluster, taken apart into single grants: a policy that was only written differently shows no difference."""
+"""Who may do what, on AWS and inside the cluster, taken apart into single grants: a policy that was only written differently
+shows no difference.
+
+Of a pod only what goes beyond a hardened one is a right, so a lost restriction shows as a right that is new. The servers
+of all arms are one subject: another arm with the same rights opens nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,38 +13,6 @@ from typing import Any
 
 from experiment.naming import ROLE
 from operations.review.objects import Key, Object, lasting_name
-
-
-def short(value: Any) -> str:
-    """A value with CloudFormation's functions folded into `<Name.Attribute>`."""
-    if isinstance(value, str):
-        return value
-    return _function(value) or json.dumps(_folded(value), sort_keys=True)
-
-
-def _function(value: Any) -> str | None:
-    """What one of the usual functions refers to; `None` for anything else."""
-    if not isinstance(value, dict) or len(value) != 1:
-        return None
-    match next(iter(value.items())):
-        case ("Ref" | "Fn::ImportValue", str(name)):
-            return f"<{name}>"
-        case ("Fn::GetAtt", [str(name), str(attribute)]):
-            return f"<{name}.{attribute}>"
-        case ("Fn::Join", [str(separator), list(parts)]):
-            return separator.join(short(part) for part in parts)
-        case ("Fn::Sub", str(text)):
-            return text
-    return None
-
-
-def _folded(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_folded(item) for item in value]
-    if isinstance(value, dict):
-        return _function(value) or {key: _folded(inner) for key, inner in value.items()}
-    return value
-
 
 _POLICIES = {
     "AWS::IAM::Policy": "PolicyDocument",
@@ -62,73 +35,16 @@ _WHOLE = (
     "AWS::IAM::AccessKey",
     "AWS::IAM::OIDCProvider",
 )
-
-
-def template_grants(templates: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """One line for each thing that somebody may do."""
-    return {
-        f"{stack}: {grant}"
-        for stack, template in templates.items()
-        for name, resource in template.get("Resources", {}).items()
-        for grant in _resource(name, resource)
-    }
-
-
-def _resource(name: str, resource: Mapping[str, Any]) -> Iterator[str]:
-    type_, properties = str(resource["Type"]), resource.get("Properties", {})
-    holder = name
-    if type_ in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
-        holder = ", ".join(short(role) for role in properties.get("Roles", [])) or name
-    if type_ == "AWS::IAM::Role":
-        yield from (
-            f"trust of {name}: {line}" for line in _statements(properties.get("AssumeRolePolicyDocument", {}))
-        )
-        for policy in properties.get("Policies", []):
-            yield from (f"{name}: {line}" for line in _statements(policy["PolicyDocument"]))
-        yield from (f"{name}: managed policy {short(arn)}" for arn in properties.get("ManagedPolicyArns", []))
-        if "PermissionsBoundary" in properties:
-            yield f"{name}: permissions boundary {short(properties['PermissionsBoundary'])}"
-    elif type_ in _POLICIES:
-        yield from (f"{holder}: {line}" for line in _statements(properties.get(_POLICIES[type_], {})))
-    elif type_ in _WHOLE:
-        yield f"{type_.split('::', 1)[1]} {name}: {short(properties)}"
-    elif type_ == "AWS::EC2::SecurityGroup":
-        for direction in ("SecurityGroupIngress", "SecurityGroupEgress"):
-            yield from (f"{name}: {direction} {short(rule)}" for rule in properties.get(direction, []))
-    elif type_ == "AWS::EKS::Cluster":
-        yield f"{name}: endpoint {short(properties.get('ResourcesVpcConfig', {}).get('PublicAccessCidrs', 'private'))}"
-
-
-def _statements(document: Mapping[str, Any]) -> Iterator[str]:
-    for statement in _list(document.get("Statement", [])):
-        actions = _list(statement.get("Action", [])) or [
-            f"everything but {short(statement.get('NotAction'))}"
-        ]
-        resources = _list(statement.get("Resource", [])) or ["-"]
-        if "NotResource" in statement:
-            resources = [f"everything but {short(statement['NotResource'])}"]
-        who = f" by {short(statement['Principal'])}" if "Principal" in statement else ""
-        when = f" when {short(statement['Condition'])}" if statement.get("Condition") else ""
-        for action in actions:
-            for resource in resources:
-                on = "" if resource == "-" else f" on {short(resource)}"
-                yield f"{statement['Effect']} {short(action)}{on}{who}{when}"
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
-_TEMPLATES = {
-    "Pod": (),
-    "CronJob": ("spec", "jobTemplate", "spec", "template"),
-    **dict.fromkeys(("DaemonSet", "Deployment", "Job", "StatefulSet"), ("spec", "template")),
-}
 _RULES = {
     "Role": "rules",
     "ClusterRole": "rules",
     "RoleBinding": "subjects",
     "ClusterRoleBinding": "subjects",
+}
+_PODS = {
+    "Pod": (),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+    **dict.fromkeys(("DaemonSet", "Deployment", "Job", "StatefulSet"), ("spec", "template")),
 }
 _HOST = {
     "hostNetwork": "stand in the network of their node",
@@ -137,8 +53,59 @@ _HOST = {
 }
 
 
+def template_grants(templates: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """One line for each thing that somebody may do on AWS, or way through its network."""
+    return {
+        f"{stack}: {grant}"
+        for stack, template in templates.items()
+        for name, resource in template.get("Resources", {}).items()
+        for grant in _resource(name, str(resource["Type"]), resource.get("Properties", {}))
+    }
+
+
+def _resource(name: str, type_: str, properties: Mapping[str, Any]) -> Iterator[str]:
+    if type_ == "AWS::IAM::Role":
+        yield from _statements(f"trust of {name}", properties.get("AssumeRolePolicyDocument", {}))
+        for policy in properties.get("Policies", []):
+            yield from _statements(name, policy["PolicyDocument"])
+        yield from (
+            f"{name}: managed policy {_short(arn)}" for arn in properties.get("ManagedPolicyArns", [])
+        )
+        if "PermissionsBoundary" in properties:
+            yield f"{name}: permissions boundary {_short(properties['PermissionsBoundary'])}"
+    elif type_ in _POLICIES:
+        holder = ", ".join(_short(role) for role in properties.get("Roles", [])) or name
+        yield from _statements(holder, properties.get(_POLICIES[type_], {}))
+    elif type_ in _WHOLE:
+        yield f"{type_.removeprefix('AWS::')} {name}: {_short(properties)}"
+    elif type_ == "AWS::EC2::SecurityGroup":
+        for direction in ("SecurityGroupIngress", "SecurityGroupEgress"):
+            yield from (f"{name}: {direction} {_short(rule)}" for rule in properties.get(direction, []))
+    elif type_ == "AWS::EKS::Cluster":
+        yield f"{name}: endpoint {_short(properties.get('ResourcesVpcConfig', {}).get('PublicAccessCidrs', 'private'))}"
+
+
+def _statements(holder: str, document: Mapping[str, Any]) -> Iterator[str]:
+    for statement in _list(document.get("Statement", [])):
+        actions = _list(statement.get("Action", [])) or [
+            f"everything but {_short(statement.get('NotAction'))}"
+        ]
+        resources = [f" on {_short(resource)}" for resource in _list(statement.get("Resource", []))] or [""]
+        if "NotResource" in statement:
+            resources = [f" on everything but {_short(statement['NotResource'])}"]
+        who = f" by {_short(statement['Principal'])}" if "Principal" in statement else ""
+        when = f" when {_short(statement['Condition'])}" if statement.get("Condition") else ""
+        for action in actions:
+            for resource in resources:
+                yield f"{holder}: {statement['Effect']} {_short(action)}{resource}{who}{when}"
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 def object_grants(objects: Mapping[Key, Object]) -> set[str]:
-    """One line for each thing that somebody in the cluster may do."""
+    """One line for each thing that roles and network policies let through in the cluster, or that pods may do to their node."""
     return {
         f"{key[1] or 'cluster'}: {_subject(key, item)} {right}"
         for key, item in objects.items()
@@ -155,22 +122,22 @@ def _subject(key: Key, item: Object) -> str:
 def _rules(item: Object) -> Iterator[str]:
     kind = item["kind"]
     if kind in _RULES:
-        of = f" of {short(item['roleRef'])}" if "roleRef" in item else ""
-        yield from (f"{short(rule)}{of}" for rule in item.get(_RULES[kind]) or ())
+        of = f" of {_short(item['roleRef'])}" if "roleRef" in item else ""
+        yield from (f"{_short(rule)}{of}" for rule in item.get(_RULES[kind]) or ())
     elif kind == "NetworkPolicy":
         spec = item.get("spec", {})
-        yield f"governs {', '.join(spec.get('policyTypes', ()))} of pods {short(spec.get('podSelector', {}))}"
+        yield f"governs {', '.join(spec.get('policyTypes', ()))} of pods {_short(spec.get('podSelector', {}))}"
         for direction in ("ingress", "egress"):
-            yield from (f"lets {direction} through: {short(rule)}" for rule in spec.get(direction) or ())
+            yield from (f"lets {direction} through: {_short(rule)}" for rule in spec.get(direction) or ())
     elif kind == "ServiceAccount" and item.get("automountServiceAccountToken") is not False:
         yield "gives its token to its pods"
 
 
 def _pod_rights(item: Object) -> Iterator[str]:
-    if item["kind"] not in _TEMPLATES:
+    if item["kind"] not in _PODS:
         return
     template: Any = item
-    for step in _TEMPLATES[item["kind"]]:
+    for step in _PODS[item["kind"]]:
         template = template.get(step, {})
     spec = template.get("spec", {})
     yield f"run as service account {spec.get('serviceAccountName', 'default')}"
@@ -202,3 +169,26 @@ def _beyond_hardened(security: Mapping[str, Any]) -> Iterator[str]:
         yield "may write their root file system"
     if security.get("seccompProfile", {}).get("type", "Unconfined") == "Unconfined":
         yield "have no seccomp profile"
+
+
+def _short(value: Any) -> str:
+    """A value as it stands in a sentence, with CloudFormation's functions folded into `<Name.Attribute>`."""
+    folded = _folded(value)
+    return folded if isinstance(folded, str) else json.dumps(folded, sort_keys=True)
+
+
+def _folded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_folded(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    match list(value.items()):
+        case [("Ref" | "Fn::ImportValue", str(name))]:
+            return f"<{name}>"
+        case [("Fn::GetAtt", [str(name), str(attribute)])]:
+            return f"<{name}.{attribute}>"
+        case [("Fn::Join", [str(separator), list(parts)])]:
+            return separator.join(map(_short, parts))
+        case [("Fn::Sub", str(text))]:
+            return text
+    return {key: _folded(inner) for key, inner in value.items()}
