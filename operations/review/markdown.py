@@ -120,9 +120,7 @@ def _folded(diffs: tuple[Diff, ...], *, room: int) -> str:
             shown.append(f"... {len(lines) - MOST_LINES} more lines")
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", diff.text)), default=0))
         summary = f"<summary>{diff.title}: {len(lines)} lines</summary>"
-        folded = "\n".join(
-            ["<details>", summary, "", f"{fence}diff", *shown, fence, "", "</details>", ""]
-        )
+        folded = "\n".join(["<details>", summary, "", f"{fence}diff", *shown, fence, "", "</details>", ""])
         if len(text) + len(folded) > room:
             left = ", ".join(diff.title for diff in diffs[number:])
             return f"{text}\nNot shown, for their length: {left}. Run `scripts/review` for them.\n"

@@ -146,11 +146,12 @@ def restart_causes(old: Object, new: Object) -> tuple[str, ...]:
 
 def deployment_changes(old: Object, new: Object) -> tuple[list[str], list[str]]:
     """Changes of an arm's Deployment: those that readers have words for, and the places of the others."""
-    named, others = [], []
+    readers: list[str] = []
+    others: list[str] = []
     for change in changes(old, new):
         label = _label(change.path)
-        (named if label else others).append(worded(change, label))
-    return named, others
+        (readers if label else others).append(worded(change, label))
+    return readers, others
 
 
 def _label(path: str) -> str | None:

@@ -9,7 +9,6 @@ and the stacks of BASE may differ from ours. So this path stays, and what it pri
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import hashlib
 import json
 import os
@@ -23,26 +22,23 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+State = dict[str, Any]
 
 
 class _TemplateLoader(yaml.SafeLoader):
     """CloudFormation's YAML, whose `!Ref` and `!Sub` stay as JSON has them."""
 
 
-def _function(key: str) -> Any:
-    def construct(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> dict[str, Any]:
-        return {key: loader.construct_scalar(node)}
-
-    return construct
+def _as_json(function: str) -> Any:
+    return lambda loader, node: {function: loader.construct_scalar(node)}
 
 
-_TemplateLoader.add_constructor("!Ref", _function("Ref"))
-_TemplateLoader.add_constructor("!Sub", _function("Fn::Sub"))
+_TemplateLoader.add_constructor("!Ref", _as_json("Ref"))
+_TemplateLoader.add_constructor("!Sub", _as_json("Fn::Sub"))
 
 
-def snapshot(tree: Path, *, templates: bool) -> dict[str, Any]:
-    """What `report.compare` takes:
+def snapshot(*, templates: bool) -> State:
+    """Of the working directory, what `effects.compare` takes:
 
     - `experiments`: by name {facts, prompts, arms: {name: {facts, key, usd_per_hour}}, cost, undeclared}
     - `objects`: by experiment and file, the committed objects
@@ -50,202 +46,133 @@ def snapshot(tree: Path, *, templates: bool) -> dict[str, Any]:
     - `delivery`: the templates of the pipeline, of its stages' own stacks and of the bootstrap's policies
     - `problems`: what kept something from being read, a line each; with one, the rest is not to be compared
     """
-    state: dict[str, Any] = {
-        "experiments": {},
-        "objects": {},
-        "templates": {},
-        "delivery": {},
-        "problems": [],
-    }
-    for path in sorted((tree / "experiments").glob("*.yaml")):
-        _add(state, tree, path, templates=templates)
+    state: State = {"experiments": {}, "objects": {}, "templates": {}, "delivery": {}, "problems": []}
+    for path in sorted(Path("experiments").glob("*.yaml")):
+        _add_experiment(state, path, templates=templates)
     if templates and not state["problems"]:  # which the pipeline would only repeat
-        _add_delivery(state, tree)
+        _add_delivery(state)
     return state
 
 
-def _add(state: dict[str, Any], tree: Path, path: Path, *, templates: bool) -> None:
-    from experiment import InvalidExperiment, load
+def _add_experiment(state: State, path: Path, *, templates: bool) -> None:
+    from cdk8s_charts.manifests import read
+    from experiment import load
+    from experiment.finding import Refusal
 
     try:
         experiment = load(path)
-    except InvalidExperiment as error:
-        state["problems"] += _lines(error, tree)
+        files = read(experiment, Path("manifests"))
+    except Refusal as error:
+        state["problems"] += error.lines
         return
-    name = experiment.name
-    state["objects"][name] = committed(tree / "manifests" / name)
-    state["experiments"][name] = described(experiment, state["objects"][name])
-    if stale := _staleness(experiment, tree):
-        state["problems"].append(stale)
-    elif templates and not lab_only(experiment):
+    objects = {file.name: [item for item in file.objects if item] for file in files}
+    state["objects"][experiment.name] = objects
+    state["experiments"][experiment.name] = described(experiment, objects)
+    if templates and not experiment.lab_only:
         try:
-            state["templates"] |= synthesized(path)
-        except Exception as error:  # of whatever kind: it is another state's code
-            state["problems"].append(f"{path.name}: no templates ({_lines(error, tree)[0]})")
+            state["templates"] |= _synthesized(path)
+        except Exception as error:  # of whatever kind: a stack may fail in any way
+            state["problems"].append(f"{path.name}: no templates ({_first_line(error)})")
 
 
-def _lines(error: Exception, tree: Path) -> list[str]:
+def _first_line(error: Exception) -> str:
     """What it says, with paths as they are in the repository."""
-    return (str(error) or type(error).__name__).replace(f"{tree}/", "").splitlines()
+    return (str(error) or type(error).__name__).replace(f"{Path.cwd()}/", "").splitlines()[0]
 
 
-def described(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """An experiment as flat facts."""
+def described(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> State:
+    """An experiment as flat facts, under the names of its file."""
+    from experiment import cost
+    from experiment.catalogue.prices import TRN2_ON_DEMAND
     from experiment.compilation import artifact_key
-    from experiment.cost import arm_usd_per_hour
 
-    lab = lab_only(experiment)
+    lab = experiment.lab_only
+    node = TRN2_ON_DEMAND.get(experiment.instance.name)
+    sections = ("description", "benchmark", "cluster", "token_secret", "serve")
+    prompts = {
+        name: [one for one in experiment.prompts if one.class_name == name] for name in experiment.classes
+    }
     return {
-        "facts": _experiment_facts(experiment),
-        "prompts": _prompt_texts(experiment),
+        "facts": {
+            **flat({name: getattr(experiment, name) for name in sections}),
+            **{
+                f"prompts.{name}": f"{len(those)} prompts ({_digest(those)})"
+                for name, those in prompts.items()
+            },
+            "baseline": experiment.arms[0].name,
+        },
+        "prompts": {name: [_text(one) for one in those] for name, those in prompts.items()},
         "arms": {
             arm.name: {
-                "facts": flat(arm),
+                "facts": arm_facts(arm),
                 "key": artifact_key(arm),
-                "usd_per_hour": None if lab else arm_usd_per_hour(experiment, arm),
+                "usd_per_hour": None if lab else cost.arm_usd_per_hour(experiment, arm),
             }
             for arm in experiment.arms
         },
-        "cost": {} if lab else _cost(experiment),
+        "cost": {}
+        if lab
+        else {
+            "node": node.usd_per_hour if node else 0.0,
+            "idle": cost.per_hour(cost.idle(experiment)),
+            "running": cost.per_hour(cost.running(experiment)),
+        },
         "undeclared": _undeclared(experiment, objects),
     }
 
 
-def lab_only(experiment: Any) -> bool:
-    """Whether it has nothing on AWS."""
-    return any(arm.runtime.lab_only for arm in experiment.arms)
+def arm_facts(arm: Any) -> dict[str, Any]:
+    """What the file says of an arm; of the catalogue only names and the image, since the rest follows from them."""
 
+    def weights(one: Any) -> dict[str, Any]:
+        return {"model": {"name": one.model.name}, "revision": one.revision}
 
-def committed(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """The objects of each file, as they were reviewed."""
-    return {
-        path.name: [item for item in yaml.load_all(path.read_text(encoding="utf-8"), Loader=_Loader) if item]
-        for path in sorted(folder.glob("*.yaml"))
+    speculation = arm.speculation and {
+        "mode": arm.speculation.mode,
+        "draft": weights(arm.speculation.draft),
+        "num_speculative_tokens": arm.speculation.num_speculative_tokens,
+        "draft_max_model_len": arm.speculation.draft_max_model_len,
     }
-
-
-def synthesized(path: Path) -> dict[str, Any]:
-    """Templates by name of stack."""
-    from infra.synthesis import build_app
-
-    with tempfile.TemporaryDirectory(prefix="review-") as outdir:
-        assembly = build_app(context={"experiment": str(path)}, outdir=outdir).synth()
-        return {stack.stack_name: stack.template for stack in assembly.stacks_recursively}
-
-
-def _add_delivery(state: dict[str, Any], tree: Path) -> None:
-    if not (tree / "pipeline.yaml").exists():
-        return
-    bootstrap = tree / "infra" / "bootstrap" / "policies.yaml"
-    try:
-        state["delivery"]["infra/bootstrap/policies.yaml"] = yaml.load(
-            bootstrap.read_text(encoding="utf-8"), Loader=_TemplateLoader
-        )
-        state["delivery"] |= _pipeline(tree / "pipeline.yaml")
-    except Exception as error:  # of whatever kind: it is another state's code
-        state["problems"].append(f"pipeline.yaml: no templates ({_lines(error, tree)[0]})")
-
-
-def _pipeline(file: Path) -> dict[str, Any]:
-    """The pipeline's stack, what its stages have beside the experiment's stacks, which are described already, and whom
-    each stage lets into its cluster and tells of alarms."""
-    from infra.pipeline.pipeline_app import build_pipeline
-
-    with tempfile.TemporaryDirectory(prefix="review-") as outdir:
-        assembly = build_pipeline(file=file, outdir=outdir).synth()
-        found = {}
-        for stack in assembly.stacks_recursively:
-            name = stack.hierarchical_id
-            if "/" not in name or "/delivery" in name:
-                found[name] = without_hashes(stack.template)
-            elif name.endswith(("/cluster", "/observability")):
-                found[name] = {"Resources": _people(stack.template["Resources"])}
-        return found
-
-
-def _people(resources: dict[str, Any]) -> dict[str, Any]:
-    """What names somebody, and differs from stage to stage."""
-    types = ("AWS::EKS::AccessEntry", "AWS::SNS::Subscription")
-    return {name: one for name, one in resources.items() if one["Type"] in types}
-
-
-def without_hashes(template: Any) -> Any:
-    """The delivery carries the sources: the hash of their archive changes with every line of the repository, and says
-    nothing about what the pipeline does or may."""
-    return json.loads(re.sub(r"\b[0-9a-f]{64}\b", "<hash>", json.dumps(template)))
+    return flat(
+        {
+            "target": weights(arm.target),
+            "runtime": {"name": arm.runtime.name, "image": arm.runtime.image},
+            "serving": arm.serving,
+            "speculation": speculation,
+            "engine": arm.engine or None,
+        }
+    )
 
 
 def flat(value: Any, path: str = "") -> dict[str, Any]:
     """Nested data as one level, `a.b.c: leaf`; lists and what JSON lacks as text."""
-    if dataclasses.is_dataclass(value):
-        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, BaseModel):
         value = dict(value)
     if isinstance(value, Mapping):
-        return {
-            key: leaf
-            for name in value
-            for key, leaf in flat(value[name], f"{path}.{name}".strip(".")).items()
-        }
+        inner = [flat(value[name], f"{path}.{name}".strip(".")) for name in value]
+        return {key: leaf for one in inner for key, leaf in one.items()}
     if isinstance(value, (str, int, float, bool)) or value is None:
         return {path: value}
-    if isinstance(value, (set, frozenset)):
-        value = sorted(map(str, value))
     return {path: ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)}
 
 
-def _experiment_facts(experiment: Any) -> dict[str, Any]:
-    facts = flat(experiment)
-    apart = ("arms", "prompts", "name")
-    kept = {path: value for path, value in facts.items() if path.split(".")[0] not in apart}
-    return {**kept, **_prompt_facts(experiment), "baseline": experiment.arms[0].name}
+def _digest(prompts: list[Any]) -> str:
+    return hashlib.sha256("\n".join(map(repr, prompts)).encode()).hexdigest()[:8]
 
 
-def _prompt_facts(experiment: Any) -> dict[str, Any]:
-    facts = {}
-    for class_name in experiment.classes:
-        prompts = [repr(prompt) for prompt in experiment.prompts if prompt.class_name == class_name]
-        digest = hashlib.sha256("\n".join(prompts).encode()).hexdigest()[:8]
-        facts[f"prompts.{class_name}"] = f"{len(prompts)} prompts ({digest})"
-    return facts
-
-
-def _prompt_texts(experiment: Any) -> dict[str, list[str]]:
-    """By class, in the order of the file; of a chat, who says what."""
-    return {
-        class_name: [
-            prompt.text
-            if prompt.text is not None
-            else "\n".join(f"{role}: {content}" for role, content in prompt.messages)
-            for prompt in experiment.prompts
-            if prompt.class_name == class_name
-        ]
-        for class_name in experiment.classes
-    }
-
-
-def _cost(experiment: Any) -> dict[str, float]:
-    from experiment import cost
-    from experiment.catalogue.prices import TRN2_ON_DEMAND
-
-    node = TRN2_ON_DEMAND.get(experiment.instance.name)
-    return {
-        "node": node.usd_per_hour if node else 0.0,
-        "idle": cost.per_hour(cost.idle(experiment)),
-        "running": cost.per_hour(cost.running(experiment)),
-    }
+def _text(prompt: Any) -> str:
+    """Of a chat, who says what."""
+    if prompt.text is not None:
+        return str(prompt.text)
+    return "\n".join(f"{role}: {content}" for role, content in prompt.messages)
 
 
 def _undeclared(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> dict[str, list[str]]:
     """Where an arm differs from the baseline beyond its treatment, by this state's own notion of it."""
     from cdk8s_charts.parity import undeclared_differences
 
-    deployments = {
-        item["metadata"]["name"]: item
-        for items in objects.values()
-        for item in items
-        if item["kind"] == "Deployment"
-    }
+    items = (item for items in objects.values() for item in items if item["kind"] == "Deployment")
+    deployments = {item["metadata"]["name"]: item for item in items}
     first = experiment.arms[0]
     baseline = deployments.get(first.name)
     return {
@@ -257,15 +184,49 @@ def _undeclared(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> di
     }
 
 
-def _staleness(experiment: Any, tree: Path) -> str | None:
-    from cdk8s_charts.manifests import read
-    from experiment.finding import Misuse
+def _synthesized(path: Path) -> State:
+    """Templates by name of stack."""
+    from infra.synthesis import build_app
 
+    with tempfile.TemporaryDirectory(prefix="review-") as outdir:
+        assembly = build_app(context={"experiment": str(path)}, outdir=outdir).synth()
+        return {stack.stack_name: stack.template for stack in assembly.stacks_recursively}
+
+
+def _add_delivery(state: State) -> None:
+    file, bootstrap = Path("pipeline.yaml"), Path("infra/bootstrap/policies.yaml")
+    if not file.exists():
+        return
     try:
-        read(experiment, tree / "manifests")
-    except Misuse as error:
-        return str(error).replace(f"{tree}/", "")
-    return None
+        policies = yaml.load(bootstrap.read_text(encoding="utf-8"), Loader=_TemplateLoader)
+        state["delivery"] = {str(bootstrap): policies, **_pipeline(file)}
+    except Exception as error:  # of whatever kind: a stack may fail in any way
+        state["problems"].append(f"{file}: no templates ({_first_line(error)})")
+
+
+def _pipeline(file: Path) -> State:
+    """The pipeline's stack, what its stages have beside the experiment's stacks, which are described already, and whom
+    each stage lets into its cluster and tells of alarms."""
+    from infra.pipeline.pipeline_app import build_pipeline
+
+    people = ("AWS::EKS::AccessEntry", "AWS::SNS::Subscription")
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="review-") as outdir:
+        for stack in build_pipeline(file=file, outdir=outdir).synth().stacks_recursively:
+            name, resources = stack.hierarchical_id, stack.template["Resources"]
+            if "/" not in name or "/delivery" in name:
+                found[name] = without_hashes(stack.template)
+            elif name.endswith(("/cluster", "/observability")):
+                found[name] = {
+                    "Resources": {key: one for key, one in resources.items() if one["Type"] in people}
+                }
+    return found
+
+
+def without_hashes(template: Any) -> Any:
+    """The delivery carries the sources: the hash of their archive changes with every line of the repository, and says
+    nothing about what the pipeline does or may."""
+    return json.loads(re.sub(r"\b[0-9a-f]{64}\b", "<hash>", json.dumps(template)))
 
 
 def main() -> int:
@@ -274,8 +235,9 @@ def main() -> int:
     parser.add_argument("tree", type=Path)
     parser.add_argument("--templates", action="store_true")
     options = parser.parse_args()
+    os.chdir(options.tree)
     os.environ.setdefault("CDK_VALIDATION", "false")  # the tests have it on; here it would triple the time
-    print(json.dumps(snapshot(options.tree.resolve(), templates=options.templates)))
+    print(json.dumps(snapshot(templates=options.templates)))
     return 0
 
 

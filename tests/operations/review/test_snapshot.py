@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from cdk8s_charts.render import render
 from experiment import Experiment, load
 from operations.review import snapshot
 from operations.review.rights import template_grants
-from operations.review.snapshot import described, flat, without_hashes
+from operations.review.snapshot import arm_facts, described, without_hashes
 from tests.conftest import ROOT
 
 CODE = (
@@ -134,8 +134,8 @@ def base(repository: Path) -> Iterator[Base]:
 
 
 def test_a_base_whose_modules_have_other_names_is_read_by_its_own_code(repository: Path, base: Base) -> None:
-    names = {"experiment.loading": "experiment.reading", "experiment.compilation": "experiment.compilation"}
-    names |= {"cdk8s_charts.manifests": "cdk8s_charts.rendered"}
+    modules = ("experiment.loading", "experiment.compilation", "cdk8s_charts.manifests")
+    names = {name: f"{name}_once" for name in modules}
 
     def rename() -> None:
         for path in repository.rglob("*.py"):
@@ -158,7 +158,7 @@ def test_a_base_that_cannot_describe_itself_is_no_finding_but_exit_2(repository:
     text = path.read_text(encoding="utf-8")
     refusals = {
         base(path.unlink): "has no operations/review/snapshot.py, by which",
-        base(lambda: path.write_text(text.replace('"prompts": _p', '"asked": _p'), encoding="utf-8")): (
+        base(lambda: path.write_text(text.replace('"prompts": {name', '"asked": {name'), encoding="utf-8")): (
             "its operations/review/snapshot.py does not tell prompts; compare"
         ),
         base(lambda: path.write_text("import nothing_here", encoding="utf-8")): (
@@ -232,10 +232,6 @@ def test_a_base_that_its_own_code_refuses_is_named_and_nothing_looks_new(
     )
 
 
-def test_an_error_without_a_message_is_told_by_its_kind(tmp_path: Path) -> None:
-    assert snapshot._lines(KeyError(), tmp_path) == ["KeyError"]
-
-
 def test_a_base_that_git_does_not_know_is_refused_in_one_line(repository: Path) -> None:
     ended = review(repository, "no-such-branch")
     assert ended.returncode == 2
@@ -252,13 +248,22 @@ def test_the_snapshot_finds_what_makes_arms_unequal(reference: Experiment) -> No
     assert described(reference, objects)["undeclared"] == {"qwen-sd-vllm": ["spec.minReadySeconds"]}
 
 
-def test_facts_are_flat_and_hold_what_json_can(reference: Experiment) -> None:
-    facts = flat(reference.arms[1])
+def test_facts_of_an_arm_hold_what_the_file_says_and_of_the_catalogue_names_alone(
+    reference: Experiment,
+) -> None:
+    facts = arm_facts(reference.arms[1])
     assert facts["speculation.num_speculative_tokens"] == 7
     assert facts["speculation.draft.model.name"] == "Qwen/Qwen3-1.7B"
-    assert facts["runtime.image"] == reference.arms[1].runtime.image
+    assert {key for key in facts if key.startswith(("runtime.", "target."))} == {
+        "runtime.name",
+        "runtime.image",
+        "target.model.name",
+        "target.revision",
+    }
     assert {type(value) for value in facts.values()} <= {str, int, float, bool, type(None)}
-    assert flat(replace(reference.arms[1], speculation=None))["speculation"] is None
+    assert arm_facts(replace(reference.arms[1], speculation=None))["speculation"] is None
+    told = {key.split(".")[0] for key in facts}
+    assert told == {field.name for field in fields(reference.arms[1])} - {"name", "instance"}
 
 
 def test_the_archive_of_the_sources_is_no_change_of_the_pipeline() -> None:
@@ -270,9 +275,10 @@ def test_the_archive_of_the_sources_is_no_change_of_the_pipeline() -> None:
 
 
 @pytest.mark.slow
-def test_the_pipeline_its_stages_and_the_bootstrap_are_described() -> None:
+def test_the_pipeline_its_stages_and_the_bootstrap_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
     state: dict[str, Any] = {"delivery": {}, "problems": []}
-    snapshot._add_delivery(state, ROOT)
+    monkeypatch.chdir(ROOT)
+    snapshot._add_delivery(state)
     assert state["problems"] == []
     assert state["delivery"].keys() == {
         "infra/bootstrap/policies.yaml",
