@@ -1,8 +1,4 @@
-"""Answers of two arms to the same prompt, side by side: what was compared, and where texts part.
-
-How to run it again: the plan as it was carried out, and the command.
-
-`report.html`: the whole answer on one page that needs no network, on a screen and on paper.
+"""`report.html`: the whole answer on one page that needs no network, on a screen and on paper.
 
 Needs Jinja2 and matplotlib. Prompts, answers and error messages were written by others: the template escapes
 all text, and the page's own policy forbids scripts and requests.
@@ -30,11 +26,18 @@ from benchmark.plan import Prompt
 from benchmark.show import tables
 from benchmark.show.wording import origins, planned_text, remarks, results_for, sentence
 
-MOST_CHARS = 600
+FILE_NAME = "report.html"
+PLAN_FILE = "plan-as-run.json"
+NEEDS = {"matplotlib": "matplotlib", "jinja2": "Jinja2"}
+"""Modules that the page needs, and the packages that have them."""
+ALL_CLASSES = "all classes, equal shares"
+_TEMPLATES = Path(__file__).parent / "templates"
+_MOST_CHARS = 600
 """Of a text on the page; the journal has all of it."""
+_MESSAGE_CHARS = 160
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Answer:
     """One arm's text, cut in two where it leaves the baseline's."""
 
@@ -57,112 +60,6 @@ class Sample:
     equal: bool
 
 
-def samples(raw: RawRun) -> list[Sample]:
-    """One pair for each class and treatment: the first whose texts differ, else the first."""
-    plan = raw.plan
-    prompts = {prompt.id: _prompt_text(prompt) for prompt in plan.prompts}
-    written: dict[tuple[str, str], list[RequestRecord]] = {}
-    for record in raw.requests:
-        if record.phase == "measured" and record.text is not None:
-            written.setdefault((record.arm, record.class_), []).append(record)
-    found = []
-    for class_, arm in product(plan.classes, plan.arms):
-        if arm.name == plan.baseline:
-            continue
-        pairs = pairs_of(written.get((plan.baseline, class_), ()), written.get((arm.name, class_), ()))
-        if pairs:
-            base, treated = next((p for p in pairs if p[0].text != p[1].text), pairs[0])
-            found.append(_sample(prompts.get(base.prompt_id, ""), base, treated))
-    return found
-
-
-def _sample(prompt: str, base: RequestRecord, treated: RequestRecord) -> Sample:
-    """Both texts from one place on, so that the place where they part is in them."""
-    texts = (base.text or "", treated.text or "")
-    equal, shared = texts[0] == texts[1], first_difference(*texts)
-    begin = 0 if equal else max(0, shared - MOST_CHARS // 2)
-    end, lead = begin + MOST_CHARS, "… " if begin else ""
-    return Sample(
-        class_=base.class_,
-        prompt_id=base.prompt_id,
-        prompt=prompt if len(prompt) <= MOST_CHARS else f"{prompt[:MOST_CHARS]} …",
-        answers=tuple(
-            Answer(
-                arm=record.arm,
-                same=lead + text[begin : min(shared, end)],
-                different=text[shared : max(shared, end)],
-                cut=len(text) > end,
-            )
-            for record, text in zip((base, treated), texts, strict=True)
-        ),
-        equal=equal,
-    )
-
-
-def _prompt_text(prompt: Prompt) -> str:
-    if prompt.messages is None:
-        return prompt.prompt or ""
-    return "\n".join(f"{said.get('role')}: {_plain_text(said.get('content'))}" for said in prompt.messages)
-
-
-def _plain_text(content: Any) -> str:
-    return content if isinstance(content, str) else "(content that is no plain text)"
-
-
-PLAN_FILE = "plan-as-run.json"
-
-
-def write(raw: RawRun, folder: Path) -> Path:
-    """Store the run's plan, with all that the command line changed about it. Raises StorageError."""
-    return write_whole(folder / PLAN_FILE, json.dumps(raw.plan.to_dict(), indent=1) + "\n")
-
-
-def command(raw: RawRun) -> str:
-    """The command that makes the same requests; each arm's address may be given anew."""
-    opening = raw.sittings[0]
-    return f"python -m benchmark run --plan {PLAN_FILE} --timeout {opening.timeout_s:g} --out results/again"
-
-
-def facts(raw: RawRun, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Name and value of what decides about the numbers."""
-    run, opening = summary["run"], raw.sittings[0]
-    owners = ", ".join(f"{arm}: {owner}" for arm, owner in opening.owned_by.items())
-    known = [
-        ("run", run["id"]),
-        ("plan, SHA-256", run["plan_sha256"]),
-        ("model", run["model"]),
-        ("arms", "; ".join(map(_arm, run["arms"]))),
-        ("endpoints' owner, as they say", owners),
-        ("started, finished", f"{run['started']}, {run['finished']}"),
-        ("sittings", str(run["sittings"])),
-        ("requests per cell, warm-up per arm", f"{run['requests_per_cell']}, {run['warmup']}"),
-        ("rounds", run.get("rounds")),
-        ("seed", str(run["seed"])),
-        ("temperature, most tokens", f"{run['temperature']:g}, {run['max_tokens']}"),
-        ("answers forced to that length", {True: "yes", False: "no"}.get(run.get("ignore_eos"))),
-        ("added to each request", json.dumps(run["extra_body"]) if run["extra_body"] else None),
-        ("timeout of a request", f"{run['timeout_s']:g} s"),
-        ("token counts from", run["token_source"]),
-        ("client, Python", f"{run['client']}, {run['python']}"),
-    ]
-    return [(name, str(value)) for name, value in known if value is not None]
-
-
-def _arm(arm: Mapping[str, Any]) -> str:
-    if not arm["speculative_tokens"]:
-        return f"{arm['name']}: plain decoding"
-    drafted, most = arm["speculative_tokens"], arm["max_tokens_per_step"]
-    return f"{arm['name']}: {drafted} speculative tokens, at most {most} tokens a step"
-
-
-FILE_NAME = "report.html"
-NEEDS = {"matplotlib": "matplotlib", "jinja2": "Jinja2"}
-"""Modules that the page needs, and the packages that have them."""
-ALL_CLASSES = "all classes, equal shares"
-_TEMPLATES = Path(__file__).parent / "templates"
-_SAMPLE_CHARS = 160
-
-
 def missing() -> list[str]:
     """Packages that the page needs and that are not installed."""
     return [package for module, package in NEEDS.items() if find_spec(module) is None]
@@ -181,6 +78,11 @@ def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
     )
     style = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
     return environment.get_template("report.html").render(style=style, **_content(raw, summary))
+
+
+def write(raw: RawRun, folder: Path) -> Path:
+    """Store the run's plan, with all that the command line changed about it. Raises StorageError."""
+    return write_whole(folder / PLAN_FILE, json.dumps(raw.plan.to_dict(), indent=1) + "\n")
 
 
 def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,12 +111,12 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
         "planned": planned_text(run),
         "predicted": predicted,
         "remarks": list(remarks(summary)),
-        "samples": samples(raw),
+        "samples": _samples(raw),
         "origins": origins(summary, predicts=bool(predicted)),
         "quoted": results_for(run["model"]),
         "metrics": METRICS,
-        "facts": facts(raw, summary),
-        "command": command(raw),
+        "facts": _facts(raw, summary),
+        "command": f"python -m benchmark run --plan {PLAN_FILE} --timeout {run['timeout_s']:g} --out results/again",
         "plan_file": PLAN_FILE,
         "speed_up": speed_up(summary, arms),
         "over_time": over_time(cells, arms),
@@ -238,5 +140,90 @@ def _messages(raw: RawRun) -> dict[tuple[str, str], str]:
     for record in raw.requests:
         if record.error is not None and record.phase == "measured":
             message = " ".join((record.message or "").split())
-            found.setdefault((record.arm, record.error), message[:_SAMPLE_CHARS])
+            found.setdefault((record.arm, record.error), message[:_MESSAGE_CHARS])
     return found
+
+
+def _samples(raw: RawRun) -> list[Sample]:
+    """One pair for each class and treatment: the first whose texts differ, else the first."""
+    plan = raw.plan
+    prompts = {prompt.id: _prompt_text(prompt) for prompt in plan.prompts}
+    written: dict[tuple[str, str], list[RequestRecord]] = {}
+    for record in raw.requests:
+        if record.phase == "measured" and record.text is not None:
+            written.setdefault((record.arm, record.class_), []).append(record)
+    found = []
+    for class_, arm in product(plan.classes, plan.arms):
+        if arm.name == plan.baseline:
+            continue
+        pairs = pairs_of(written.get((plan.baseline, class_), ()), written.get((arm.name, class_), ()))
+        if pairs:
+            base, treated = next((p for p in pairs if p[0].text != p[1].text), pairs[0])
+            found.append(_sample(prompts.get(base.prompt_id, ""), base, treated))
+    return found
+
+
+def _sample(prompt: str, base: RequestRecord, treated: RequestRecord) -> Sample:
+    """Both texts from one place on, so that the place where they part is in them."""
+    texts = (base.text or "", treated.text or "")
+    equal, shared = texts[0] == texts[1], first_difference(*texts)
+    begin = 0 if equal else max(0, shared - _MOST_CHARS // 2)
+    end, lead = begin + _MOST_CHARS, "… " if begin else ""
+    return Sample(
+        class_=base.class_,
+        prompt_id=base.prompt_id,
+        prompt=prompt if len(prompt) <= _MOST_CHARS else f"{prompt[:_MOST_CHARS]} …",
+        answers=tuple(
+            Answer(
+                arm=record.arm,
+                same=lead + text[begin : min(shared, end)],
+                different=text[shared : max(shared, end)],
+                cut=len(text) > end,
+            )
+            for record, text in zip((base, treated), texts, strict=True)
+        ),
+        equal=equal,
+    )
+
+
+def _prompt_text(prompt: Prompt) -> str:
+    if prompt.messages is None:
+        return prompt.prompt or ""
+    return "\n".join(f"{said.get('role')}: {_plain_text(said.get('content'))}" for said in prompt.messages)
+
+
+def _plain_text(content: Any) -> str:
+    return content if isinstance(content, str) else "(content that is no plain text)"
+
+
+def _facts(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Name and value of what decides about the numbers."""
+    run = summary["run"]
+    known = {
+        "run": run["id"],
+        "plan, SHA-256": run["plan_sha256"],
+        "model": run["model"],
+        "arms": "; ".join(map(_arm, run["arms"])),
+        "endpoints' owner, as they say": ", ".join(
+            f"{arm}: {owner}" for arm, owner in raw.sittings[0].owned_by.items()
+        ),
+        "started, finished": f"{run['started']}, {run['finished']}",
+        "sittings": run["sittings"],
+        "requests per cell, warm-up per arm": f"{run['requests_per_cell']}, {run['warmup']}",
+        "rounds": run["rounds"],
+        "seed": run["seed"],
+        "temperature, most tokens": f"{run['temperature']:g}, {run['max_tokens']}",
+        "answers forced to that length": "yes" if run["ignore_eos"] else "no",
+        "added to each request": json.dumps(run["extra_body"]) if run["extra_body"] else None,
+        "timeout of a request": f"{run['timeout_s']:g} s",
+        "token counts from": run["token_source"],
+        "client, Python": f"{run['client']}, {run['python']}",
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _arm(arm: Mapping[str, Any]) -> str:
+    if not arm["speculative_tokens"]:
+        return f"{arm['name']}: plain decoding"
+    drafted, most = arm["speculative_tokens"], arm["max_tokens_per_step"]
+    return f"{arm['name']}: {drafted} speculative tokens, at most {most} tokens a step"
