@@ -3,9 +3,10 @@
 Pure: no AWS, no jsii, no network, no clock, so that a wrong file is refused in well under a second.
 """
 
-from experiment.arms import Arm, Experiment, Prompt, Speculation
+from experiment.arms import Arm, Experiment, Speculation
 from experiment.finding import Finding, InvalidExperiment
 from experiment.loading import load
+from experiment.prompts import Prompt
 
 __all__ = [
     "Arm",

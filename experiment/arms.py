@@ -1,8 +1,6 @@
 """What an experiment means with the catalogue at hand: arms with models, runtime and instance type. Frozen.
 
-What needs no catalogue is read as the file was validated (`schema`).
-
-A fingerprint of a resolved experiment: two files that mean the same have the same one.
+What needs no catalogue is read as the file was validated (`model`).
 """
 
 from __future__ import annotations
@@ -16,20 +14,16 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from experiment.catalogue.instances import INSTANCES
-from experiment.catalogue.models import described
 from experiment.catalogue.node_images import serving_image
-from experiment.catalogue.runtimes import RUNTIMES
 from experiment.model import Serving
 
 if TYPE_CHECKING:
     from experiment.catalogue.instances import Instance
     from experiment.catalogue.models import Model
     from experiment.catalogue.node_images import NodeImage
-    from experiment.catalogue.runtimes import Runtime
-    from experiment.model import Benchmark, Cluster, ExpandedFile, ModelReference, Serve, SingleArm
-
-if TYPE_CHECKING:
-    pass
+    from experiment.catalogue.runtimes import Mode, Runtime
+    from experiment.model import Benchmark, Cluster, Serve
+    from experiment.prompts import Prompt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +71,11 @@ class Arm:
         return self.speculation.num_speculative_tokens if self.speculation else 0
 
     @property
+    def mode(self) -> Mode | None:
+        """What its runtime says to its way of speculating."""
+        return self.runtime.modes[self.speculation.mode] if self.speculation else None
+
+    @property
     def tokens_per_step(self) -> int:
         """The most tokens that one decoding step of this arm can yield."""
         if self.speculation is None:
@@ -88,43 +87,23 @@ class Arm:
     @property
     def step_room(self) -> int:
         """Tokens of the context that must be left over when an answer ends; see `Mode.within_context`."""
-        if self.speculation is None or not self.runtime.modes[self.speculation.mode].within_context:
-            return 0
-        return self.num_speculative_tokens
+        return self.num_speculative_tokens if self.mode and self.mode.within_context else 0
 
     @property
     def also_changes(self) -> tuple[str, ...]:
         """What else differs in this arm's engine: what speculation changes (`Mode.also_changes`), what the file sets."""
-        by_mode = self.runtime.modes[self.speculation.mode].also_changes if self.speculation else ()
+        by_mode = self.mode.also_changes if self.mode else ()
         return (*by_mode, *(f"{key} is {json.dumps(value)}" for key, value in self.engine.items()))
 
     @property
     def batch_only(self) -> bool:
         """Whether no server can run it: then it is one batch Job around the runtime's own script, never loaded."""
-        return self.speculation is not None and self.runtime.modes[self.speculation.mode].batch_only
+        return self.mode is not None and self.mode.batch_only
 
     @property
     def weights(self) -> tuple[Weights, ...]:
         """Target, then draft if there is one."""
         return (self.target, self.speculation.draft) if self.speculation else (self.target,)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prompt:
-    """One prompt of one class; `messages` for chat, `text` for completions, never both."""
-
-    id: str
-    class_name: str
-    text: str | None = None
-    messages: tuple[tuple[str, str], ...] = ()
-    """Role and content, in order."""
-    max_tokens: int | None = None
-
-    @property
-    def utf8_bytes(self) -> int:
-        """Upper bound of its tokens: a byte-level vocabulary never needs more than one token a byte."""
-        contents = [self.text] if self.text is not None else [content for _, content in self.messages]
-        return sum(len(content.encode()) for content in contents)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,48 +182,9 @@ class Experiment:
         return tuple(dict.fromkeys(prompt.class_name for prompt in self.prompts))
 
 
-def resolve(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Experiment:
-    """Look every name up. Must only be called on a file without problems."""
-    return Experiment(
-        name=file.name,
-        description=file.description,
-        arms=tuple(_arm(file, arm) for arm in file.arms),
-        prompts=prompts,
-        benchmark=file.benchmark,
-        cluster=file.cluster,
-        token_secret=file.weights.token_secret,
-        serve=file.serve,
-    )
-
-
-def _arm(file: ExpandedFile, arm: SingleArm) -> Arm:
-    instance, treatment = INSTANCES[file.cluster.instance], arm.speculation
-    return Arm(
-        name=arm.name,
-        target=_weights(file.target),
-        runtime=RUNTIMES[arm.runtime or file.runtime],
-        instance=instance,
-        serving=ArmServing(**{**dict(file.serving), "tensor_parallel": file.serving.degree_on(instance)}),
-        speculation=None
-        if treatment is None
-        else Speculation(
-            mode=treatment.mode,
-            draft=_weights(treatment.draft),
-            num_speculative_tokens=treatment.num_speculative_tokens,
-            draft_max_model_len=treatment.draft_max_model_len,
-        ),
-        engine=arm.engine,
-    )
-
-
-def _weights(reference: ModelReference) -> Weights:
-    model = described(reference)
-    assert model is not None, "checked before"
-    return Weights(model=model, revision=reference.revision)
-
-
 def digest(experiment: Experiment) -> str:
-    """SHA-256, hexadecimal, of everything that the experiment resolves to, catalogue facts included."""
+    """SHA-256, hexadecimal, of all that the experiment resolves to, catalogue facts included: files that mean the same have
+    the same one."""
     plain = _plain(experiment)
     for arm in plain["arms"]:
         if not arm["engine"]:

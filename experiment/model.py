@@ -20,8 +20,11 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
+from experiment.catalogue.models import MODELS, head
+
 if TYPE_CHECKING:
     from experiment.catalogue.instances import Instance
+    from experiment.catalogue.models import Model
 
 
 MOST = 1_000_000
@@ -50,6 +53,8 @@ REMOVED_KEYS = {
     ),
 }
 """Keys that an earlier release read: what they did, and what to do now."""
+STAND_INS = {"name": "", "model": "", "mode": "", "arm": "", "num_speculative_tokens": 0}
+"""What may stand where one of these required values is missing, so that the rest of the file can be judged."""
 SecretName = Annotated[str, Field(pattern=_SECRET)]
 UNION_TAGS = ("<one>", "<several>")
 """What pydantic puts into an error's location for the two branches of `OneOrSeveral`."""
@@ -87,6 +92,11 @@ class ModelReference(Section):
     model: str
     revision: Annotated[str, Field(pattern=_COMMIT)] | None = None
 
+    @property
+    def described(self) -> Model | None:
+        """The catalogue's entry; `None` where it has none."""
+        return MODELS.get(self.model)
+
 
 class DraftReference(ModelReference):
     """A draft: a model of the catalogue, or a head (EAGLE, EAGLE3, DFlash, Medusa) by any name.
@@ -98,6 +108,13 @@ class DraftReference(ModelReference):
     """The catalogue's target that the head was trained for."""
     head_layers: Annotated[int, Field(ge=1, le=16)] = 1
     """Decoder layers (Medusa: heads) inside it."""
+
+    @property
+    def described(self) -> Model | None:
+        """A head stands for itself, in the shape of the target that it was trained for."""
+        if self.head_for is None:
+            return super().described
+        return head(self.model, target=self.head_for, layers=self.head_layers)
 
 
 class SpeculationSection(Section):
@@ -129,9 +146,17 @@ class ArmSection(Section):
 
 
 class SingleArm(ArmSection):
-    """The same after the sweep was expanded."""
+    """The same after the sweep was expanded, with the places of the file that it was made from."""
 
+    runtime: str
     speculation: Treatment | None = None
+    at: str
+    """`arms[1]`."""
+    runtime_at: str
+    """`arms[1].runtime`, or `runtime` where it has none of its own."""
+    draft_at: str = ""
+    """`arms[1].speculation.draft`, in a sweep with the draft's number."""
+    window_at: str = ""
 
 
 class WeightsSection(Section):
@@ -309,15 +334,6 @@ def known_keys(path: tuple[int | str, ...]) -> list[str]:
     return sorted(section.model_fields) if _is_section(section) else []
 
 
-def leaf_type(path: tuple[int | str, ...]) -> type[str] | type[int] | None:
-    """`str` or `int` where the field at `path` is one, nothing for sections and lists."""
-    annotation = _annotation(path)
-    branches = getattr(annotation, "__args__", ())
-    if branches and any(isinstance(note, Tag) for note in getattr(branches[0], "__metadata__", ())):
-        annotation = branches[0].__origin__
-    return annotation if annotation in (str, int) else None
-
-
 def _annotation(path: tuple[int | str, ...]) -> Any:
     """The section or the type that belongs at `path`; nothing where the schema ends."""
     found: Any = ExperimentFile
@@ -326,7 +342,7 @@ def _annotation(path: tuple[int | str, ...]) -> Any:
             field = found.model_fields.get(step) if _is_section(found) else None
             if field is None:
                 return None
-            found = _section_in(field.annotation) or field.annotation
+            found = _section_in(field.annotation)
     return found
 
 
@@ -338,8 +354,5 @@ def _section_in(annotation: Any) -> Any:
     """The section class inside an annotation such as `list[ArmSection]` or `SpeculationSection | None`."""
     if _is_section(annotation):
         return annotation
-    for argument in getattr(annotation, "__args__", ()):
-        found = _section_in(argument)
-        if found is not None:
-            return found
-    return None
+    found = (_section_in(argument) for argument in getattr(annotation, "__args__", ()))
+    return next((section for section in found if section is not None), None)

@@ -1,6 +1,4 @@
-"""The text of a file that a person names: a regular file of a bounded size, or one reason.
-
-The structural half of the judgement: keys, types, ranges.
+"""From a path to what stands in the file: its text, its YAML with the line of every value, its sections.
 
 One broken value must not hide the next, so what is broken is reported, cut out, and the rest is read again; what
 rests on a cut-out path is later left unjudged instead of being judged on a default that nobody wrote.
@@ -15,16 +13,27 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from pydantic import ValidationError
 
-from experiment.finding import MOST_FINDINGS, Finding
-from experiment.model import FORMS, REMOVED_KEYS, UNION_TAGS, ExperimentFile, known_keys, leaf_type
+from experiment.finding import MOST_FINDINGS, Finding, Misuse
+from experiment.model import FORMS, REMOVED_KEYS, STAND_INS, UNION_TAGS, ExperimentFile, known_keys
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
+Location = tuple[int | str, ...]
+_LARGEST_BYTES = 2**20
+_DEEPEST = 20
+_MOST_ALIASES = 20
+_MOST_VALUES = 20_000
+"""Keys and values; the plan that a pod can mount holds fewer prompts than this."""
+_LONGEST_NUMBER = 1000
+_TAG = "tag:yaml.org,2002:"
+_NUMBERS = {f"{_TAG}int", f"{_TAG}float", f"{_TAG}timestamp"}
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class UnreadableFile(Exception):
@@ -53,7 +62,98 @@ def whole_text(path: Path, *, most_bytes: int) -> str:
         raise UnreadableFile("is not UTF-8") from None
 
 
-Location = tuple[int | str, ...]
+def parse(path: Path) -> tuple[Any, dict[str, int], list[Finding]]:
+    """The document, the line of every path in it, and keys that stand twice (YAML would keep the last silently).
+
+    Raises `Misuse` with the one finding that keeps the file from being read.
+    """
+    try:
+        text = whole_text(path, most_bytes=_LARGEST_BYTES)
+    except UnreadableFile as error:
+        remedy = (
+            "give the path of an experiment file, in UTF-8; long lists of prompts go into `prompts: file:`"
+        )
+        raise _unreadable(str(error), remedy) from None
+    lines: dict[str, int] = {}
+    doubled: dict[str, Finding] = {}
+    try:
+        _refuse_monsters(text)
+        loader = _Loader(text)
+        root = loader.get_single_node()
+        if root is None:
+            raise _unreadable("the file is empty", "start from experiments/qwen3-32b.yaml")
+        _walk(root, "", lines, doubled)
+        return loader.construct_document(root), lines, list(doubled.values())
+    except (ValueError, KeyError, RecursionError, OverflowError) as error:
+        raise _unreadable(
+            f"holds a value that YAML cannot read ({error})", "put it in quotes, or fix it"
+        ) from None
+    except yaml.YAMLError as error:
+        reason = getattr(error, "problem", None) or "cannot be parsed"
+        raise _unreadable(
+            f"is not valid YAML{_place(getattr(error, 'problem_mark', None))}: {reason}", "fix that line"
+        ) from None
+
+
+def _unreadable(why: str, remedy: str) -> Misuse:
+    return Misuse(Finding("", None, why, remedy))
+
+
+def _refuse_monsters(text: str) -> None:
+    """What an experiment never needs, found on the flat stream of events, before anything recurses over it."""
+    depth = aliases = values = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        aliases += isinstance(event, yaml.AliasEvent)
+        values += isinstance(event, yaml.NodeEvent)
+        if depth > _DEEPEST:
+            raise _unreadable(f"nests more than {_DEEPEST} levels", "an experiment needs five")
+        if aliases > _MOST_ALIASES:
+            raise _unreadable(f"has more than {_MOST_ALIASES} aliases", "write the values out")
+        if values > _MOST_VALUES:
+            raise _unreadable(
+                f"has more than {_MOST_VALUES} keys and values",
+                "long lists of prompts go into `prompts: file:`",
+            )
+        tag: str | None = getattr(event, "tag", None)
+        if tag is not None:
+            raise _unreadable(
+                f"has the tag {tag.replace(_TAG, '!!')!r}{_place(event.start_mark)}",
+                "remove it; put text in quotes",
+            )
+
+
+def _place(mark: Any) -> str:
+    return f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+
+
+def _walk(
+    node: yaml.Node, path: str, lines: dict[str, int], doubled: dict[str, Finding], depth: int = 0
+) -> None:
+    if depth > _DEEPEST:
+        raise _unreadable("nests without end", "remove the alias that contains itself")
+    if len(lines) > _MOST_VALUES:
+        raise _unreadable(f"means more than {_MOST_VALUES} keys and values", "write fewer aliases")
+    if node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
+        raise _unreadable(
+            f"has a number of {len(node.value)} characters{_place(node.start_mark)}", "put text in quotes"
+        )
+    if isinstance(node, yaml.SequenceNode):
+        for number, item in enumerate(node.value):
+            lines[f"{path}[{number}]"] = item.start_mark.line + 1
+            _walk(item, f"{path}[{number}]", lines, doubled, depth + 1)
+    elif isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise _unreadable(f"has a list or a mapping as a key{_place(key.start_mark)}", "write a word")
+            _walk(key, path, lines, doubled, depth + 1)
+            inner = f"{path}.{key.value}" if path else str(key.value)
+            if inner in seen:
+                doubled[inner] = Finding(inner, None, "the key stands twice", "keep one of them")
+            seen.add(inner)
+            lines[inner] = key.start_mark.line + 1
+            _walk(value, inner, lines, doubled, depth + 1)
 
 
 @dataclass(frozen=True)
@@ -89,23 +189,23 @@ def read(data: Any) -> Reading:
         if len(details) > MOST_FINDINGS:
             some = details[: MOST_FINDINGS + 1]
             return Reading(
-                None, [_problem(detail, where, dotted(where)) for detail, where in some], frozenset()
+                None, [_problem(detail, where, _dotted(where)) for detail, where in some], frozenset()
             )
         if other_version := [detail for detail, location in details if location == ("version",)]:
             return Reading(None, [_problem(other_version[0], ("version",), "version")], frozenset())
         for detail, location in details:
-            path = dotted(location)
+            path = _dotted(location)
             if not any(_overlap(path, known) for known in broken):
                 problems[path] = _problem(detail, location, path)
         for detail, location in details:
             if detail["type"] != "extra_forbidden":
-                broken.add(dotted(location))
+                broken.add(_dotted(location))
             if not (_stand_in(rest, location) if detail["type"] == "missing" else _cut(rest, location)):
                 return Reading(None, list(problems.values()), frozenset(broken))
     return Reading(None, list(problems.values()), frozenset(broken))
 
 
-def dotted(location: Location) -> str:
+def _dotted(location: Location) -> str:
     """`("arms", 1, "name")` as `arms[1].name`."""
     text = ""
     for step in location:
@@ -157,67 +257,50 @@ def _stand_in(data: Any, location: Location) -> bool:
 
     Nothing is judged on it: its path is broken already. False for a section, which nothing can stand in for.
     """
-    kind = leaf_type(location)
-    if kind is None:
+    *parents, last = location
+    if last not in STAND_INS:
         return False
-    for step in location[:-1]:
+    for step in parents:
         data = data[step]
-    data[location[-1]] = kind()
+    data[last] = STAND_INS[str(last)]
     return True
 
 
-def _listed(value: object) -> str:
-    """How the author would write the list."""
-    return "[] for none" if value is None or isinstance(value, dict) else f"[{value!s:.40}]"
-
-
 def _problem(detail: ErrorDetails, location: Location, path: str) -> Finding:
-    kind = detail["type"]
+    kind, value = detail["type"], detail["input"]
     if path in REMOVED_KEYS:
-        return Finding(path, detail["input"], *REMOVED_KEYS[path])
+        return Finding(path, value, *REMOVED_KEYS[path])
     if kind == "extra_forbidden":
         keys = known_keys(location[:-1])
         close = difflib.get_close_matches(str(location[-1]), keys, n=1)
         remedy = f"did you mean `{close[0]}`?" if close else f"known here: {', '.join(keys)}"
         return Finding(path, None, "unknown key", remedy)
     if kind == "missing" and path == "version":
-        return Finding(
-            path, None, "is missing, so nobody can tell which release wrote the file", "add `version: 1`"
-        )
+        why = "is missing, so nobody can tell which release wrote the file"
+        return Finding(path, None, why, "add `version: 1`")
     if kind == "missing":
         return Finding(path, None, "is required and missing", "add it")
     if path == "version":
+        remedy = "write `version: 1`, or use the release that wrote the file"
+        return Finding(path, value, "this release reads version 1", remedy)
+    if kind == "invalid_key":
+        why = f"{detail['loc'][-1]!r} is a key that is no text"
+        return Finding("", None, why, "start from experiments/qwen3-32b.yaml")
+    if path == "":
+        return Finding("", None, "the file is no mapping", "start from experiments/qwen3-32b.yaml")
+    if kind == "string_type" and not isinstance(value, list | dict | None):
         return Finding(
-            path,
-            detail["input"],
-            "this release reads version 1",
-            "write `version: 1`, or use the release that wrote the file",
-        )
-    if path == "" or kind == "invalid_key":
-        what = "is a key that is no text" if kind == "invalid_key" else "the file is no mapping"
-        value = detail["loc"][-1] if kind == "invalid_key" else None
-        return Finding(
-            "",
-            None,
-            f"{value!r} {what}" if value is not None else what,
-            "start from experiments/qwen3-32b.yaml",
-        )
-    if kind == "string_type" and not isinstance(detail["input"], list | dict | None):
-        return Finding(
-            path, detail["input"], "YAML reads this as a number, a date or a truth value", "put it in quotes"
+            path, value, "YAML reads this as a number, a date or a truth value", "put it in quotes"
         )
     if kind in ("model_type", "dict_type"):
         keys = known_keys(location)
-        return Finding(
-            path,
-            detail["input"],
-            "must be a mapping",
-            f"write its keys: {', '.join(keys)}" if keys else "write keys",
-        )
+        remedy = f"write its keys: {', '.join(keys)}" if keys else "write keys"
+        return Finding(path, value, "must be a mapping", remedy)
     if kind == "list_type":
-        return Finding(path, detail["input"], "must be a list", f"write {_listed(detail['input'])}")
+        listed = "[] for none" if value is None or isinstance(value, dict) else f"[{value!s:.40}]"
+        return Finding(path, value, "must be a list", f"write {listed}")
     if kind == "string_pattern_mismatch":
-        return Finding(path, detail["input"], "has another form", f"write {FORMS[detail['ctx']['pattern']]}")
+        return Finding(path, value, "has another form", f"write {FORMS[detail['ctx']['pattern']]}")
     message = detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
     message = message.replace(" after validation", "")
-    return Finding(path, detail["input"], message[0].lower() + message[1:], "write such a value")
+    return Finding(path, value, message[0].lower() + message[1:], "write such a value")

@@ -9,7 +9,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from experiment.arms import Prompt
 from experiment.finding import Finding, shortened
 from experiment.parsing import UnreadableFile, whole_text
 
@@ -26,6 +25,24 @@ NAME = re.compile(r"[!-9;-~][ -~]{0,99}")
 MOST_LINES = 20
 LARGEST_BYTES = 16 * 2**20
 OPTIONAL_KEY = "max_tokens"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """One prompt of one class; `messages` for chat, `text` for completions, never both."""
+
+    id: str
+    class_name: str
+    text: str | None = None
+    messages: tuple[tuple[str, str], ...] = ()
+    """Role and content, in order."""
+    max_tokens: int | None = None
+
+    @property
+    def utf8_bytes(self) -> int:
+        """Upper bound of its tokens: a byte-level vocabulary never needs more than one token a byte."""
+        contents = [self.text] if self.text is not None else [content for _, content in self.messages]
+        return sum(len(content.encode()) for content in contents)
 
 
 @dataclass(frozen=True)

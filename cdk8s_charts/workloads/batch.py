@@ -21,7 +21,8 @@ from experiment.compilation import tree
 from experiment.naming import COMPILE_ACCOUNT, batch_of, labels
 
 if TYPE_CHECKING:
-    from experiment.arms import Arm, Experiment, Prompt
+    from experiment.arms import Arm, Experiment
+    from experiment.prompts import Prompt
 
 _PROGRAM = Path(__file__).parents[1] / "join_heads.py"
 """Runs in the pod, from the ConfigMap that holds the tree too."""

@@ -32,7 +32,8 @@ from experiment.naming import (
 )
 
 if TYPE_CHECKING:
-    from experiment.arms import Arm, Experiment, Prompt
+    from experiment.arms import Arm, Experiment
+    from experiment.prompts import Prompt
 
 LARGEST_CONFIG_MAP = 200_000
 """Bytes of a plan that travels as a ConfigMap. Kubernetes would take 1 MiB, but `cdk deploy` hands objects to a Lambda,

@@ -1,15 +1,13 @@
-"""Zones of the regions in which Trn2 was seen.
-
-us-east-2: https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-availability-zones.html, which also says
-that every region has three at least; ap-southeast-4: as moto 5.2.5 records what EC2 answers. `scripts/preflight` asks
-in which of them the account is offered Trn2. Local zones are left out: EKS places no control plane there.
-
-Instance types that can hold an arm.
+"""Instance types that can hold an arm, and the zones of the regions in which they were seen.
 
 Chips, cores, HBM of Trainium2: AWS Neuron documentation, trn2-arch and trainium2 pages. Host memory and vCPU of
 trn2.48xlarge: the same. What Kubernetes can allocate on it, its pods and its NVMe: Karpenter's instance-type reference
 (https://karpenter.sh/preview/reference/instance-types/), an estimate. trn2.3xlarge: one chip, and a sixteenth of the
 host; AWS's own page for it was not read.
+
+Zones of us-east-2: https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-availability-zones.html, which also
+says that every region has three at least; of ap-southeast-4: as moto 5.2.5 records what EC2 answers. `scripts/preflight`
+asks in which of them the account is offered Trn2. Local zones are left out: EKS places no control plane there.
 """
 
 from __future__ import annotations
@@ -22,8 +20,6 @@ ZONES = MappingProxyType(
     {region: tuple(f"{region}{letter}" for letter in "abc") for region in ("us-east-2", "ap-southeast-4")}
 )
 """By region, in the order of their letters."""
-
-
 GROUP_SIZES = (1, 4, 8, 16)
 """Sets of devices that are connected to each other, as the Neuron DRA driver publishes them (`devicegroupN_id`)."""
 
@@ -43,12 +39,12 @@ class Instance:
     allocatable_cpu: int
     """Cores a pod may request, after what the system reserves."""
     allocatable_memory_gib: int
-    scratch_gib: int
+    scratch_gib: int = 0
     """Local NVMe as one RAID0 array: emptyDir volumes, container images and logs live on it."""
-    ephemeral_gib: int
+    ephemeral_gib: int = 0
     """What Kubernetes can allocate of it: nine tenths, the rest is the kubelet's eviction threshold."""
-    max_pods: int
-    efa_interfaces: int
+    max_pods: int = 0
+    efa_interfaces: int = 0
     neuron: bool = True
     regions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Regions in which it was seen on demand, and when (year-month); not a complete list."""
@@ -86,7 +82,6 @@ _ALL = (
         scratch_gib=440,
         ephemeral_gib=396,
         max_pods=29,
-        efa_interfaces=0,
         regions=MappingProxyType({"ap-southeast-4": "2026-05"}),
     ),
     Instance(
@@ -98,10 +93,6 @@ _ALL = (
         memory_gib=8,
         allocatable_cpu=2,
         allocatable_memory_gib=8,
-        scratch_gib=0,
-        ephemeral_gib=0,
-        max_pods=0,
-        efa_interfaces=0,
         neuron=False,
     ),
 )

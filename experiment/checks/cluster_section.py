@@ -1,9 +1,4 @@
-"""Networks that are let in: somebody's own, never everybody's.
-
-The cluster: version, region, who may reach it.
-
-How Trn2 nodes are bought, how many, and the ways out of their subnets.
-"""
+"""The cluster: version, node image, region, how Trn2 nodes are bought, and the networks that are let in."""
 
 from __future__ import annotations
 
@@ -20,139 +15,40 @@ from experiment.finding import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from experiment.model import ExpandedFile
-
-
-WIDEST_PREFIX = 8
-"""No organisation's own networks are wider, nor all of them together."""
-NOT_PUBLIC = tuple(
-    ipaddress.IPv4Network(text)
-    for text in (
-        "0.0.0.0/8",
-        "10.0.0.0/8",
-        "100.64.0.0/10",
-        "127.0.0.0/8",
-        "169.254.0.0/16",
-        "172.16.0.0/12",
-        "192.0.0.0/24",
-        "192.0.2.0/24",
-        "192.88.99.0/24",
-        "192.168.0.0/16",
-        "198.18.0.0/15",
-        "198.51.100.0/24",
-        "203.0.113.0/24",
-        "224.0.0.0/4",
-        "240.0.0.0/4",
-    )
-)
-"""From which nobody comes over the internet: https://en.wikipedia.org/wiki/Reserved_IP_addresses, which EKS's
-documentation names as what a public endpoint does not take
-(https://docs.aws.amazon.com/eks/latest/userguide/config-cluster-endpoint.html)."""
-MOST_PUBLIC = 40
-"""Networks of one public endpoint (https://docs.aws.amazon.com/general/latest/gr/eks.html)."""
-
-
-def own_networks(path: str, cidrs: Sequence[str], *, opens: str) -> Iterator[Finding]:
-    """IPv4 networks as AWS writes them, none twice, which do not open a thing to the world, alone or together."""
-    seen: list[ipaddress.IPv4Network] = []
-    for number, cidr in enumerate(cidrs):
-        where = f"{path}[{number}]"
-        try:
-            network = ipaddress.IPv4Network(cidr)
-        except ValueError as error:
-            yield _no_network(where, cidr, error)
-            continue
-        if network.prefixlen < WIDEST_PREFIX:
-            yield _too_wide(where, cidr, opens)
-            continue
-        if str(network) != cidr:
-            yield Finding(where, cidr, "is not how EKS takes a network", f"write it as {network}")
-        elif (other := next((one for one in seen if one.overlaps(network)), None)) is not None:
-            yield Finding(
-                where, cidr, f"overlaps {other}, which stands before it", "keep the wider of the two"
-            )
-        seen.append(network)
-    together = sum(network.num_addresses for network in ipaddress.collapse_addresses(seen))
-    if together > 2 ** (32 - WIDEST_PREFIX):
-        yield _too_wide(path, list(cidrs), opens)
-
-
-def public_networks(path: str, cidrs: Sequence[str]) -> Iterator[Finding]:
-    """What EKS takes at a public endpoint; what is no network at all is left to `own_networks`."""
-    if len(cidrs) > MOST_PUBLIC:
-        yield Finding(
-            path,
-            list(cidrs),
-            f"has {len(cidrs)} networks, and EKS takes {MOST_PUBLIC}",
-            "join neighbours, or list none for a private endpoint",
-        )
-    for number, cidr in enumerate(cidrs):
-        try:
-            network = ipaddress.IPv4Network(cidr)
-        except ValueError:
-            continue
-        reserved = next((one for one in NOT_PUBLIC if one.overlaps(network)), None)
-        if reserved is not None and network.prefixlen >= WIDEST_PREFIX:
-            yield Finding(
-                f"{path}[{number}]",
-                cidr,
-                f"holds private or reserved addresses ({reserved}), which EKS refuses at a public endpoint",
-                "name the public addresses that your people come from, or none for a private endpoint",
-            )
-
-
-def _no_network(where: str, cidr: str, error: ValueError) -> Finding:
-    try:
-        meant = ipaddress.ip_network(cidr, strict=False)
-    except ValueError:
-        return Finding(
-            where, cidr, f"is no IPv4 network ({error})", "write ADDRESS/PREFIX, and one address with /32"
-        )
-    if meant.version == 6:
-        return Finding(where, cidr, "is IPv6, and these networks speak IPv4 only", "name the IPv4 networks")
-    return Finding(where, cidr, f"is no IPv4 network ({error})", f"write it as {meant}")
-
-
-def _too_wide(where: str, value: object, opens: str) -> Finding:
-    return Finding(
-        where,
-        value,
-        f"opens {opens} to everybody, or to more than a /{WIDEST_PREFIX}",
-        "list your own networks, or none for a private endpoint",
-    )
-
 
 OLDEST_KUBERNETES = (1, 35)
 """DRA is generally available from 1.34, whose standard support on EKS ends on 2026-12-02."""
 NEWEST_KUBERNETES = (1, 36)
 """The newest for which EKS publishes Neuron AMIs (amazon-eks-ami v20260714)."""
-TRN2_REGIONS = {name: seen for instance in INSTANCES.values() for name, seen in instance.regions.items()}
+_TRN2_REGIONS = {name: seen for instance in INSTANCES.values() for name, seen in instance.regions.items()}
+_WIDEST_PREFIX = 8
+"""No organisation's own networks are wider, nor all of them together."""
+_RESERVED = (
+    "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 "
+    "192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4"
+)
+_NOT_PUBLIC = tuple(map(ipaddress.IPv4Network, _RESERVED.split()))
+"""From which nobody comes over the internet: https://en.wikipedia.org/wiki/Reserved_IP_addresses, which EKS's
+documentation names as what a public endpoint does not take
+(https://docs.aws.amazon.com/eks/latest/userguide/config-cluster-endpoint.html)."""
+_MOST_PUBLIC = 40
+"""Networks of one public endpoint (https://docs.aws.amazon.com/general/latest/gr/eks.html)."""
 
 
 def kubernetes_version(file: ExpandedFile) -> Iterator[Finding]:
     """Resource claims need a version that EKS still supports."""
-    version = file.cluster.kubernetes
+    path, version = "cluster.kubernetes", file.cluster.kubernetes
     match = re.fullmatch(r"([1-9]\d?)\.(0|[1-9]\d{0,2})", version, re.ASCII)
     floor, top = (".".join(map(str, pair)) for pair in (OLDEST_KUBERNETES, NEWEST_KUBERNETES))
+    either = f'use "{floor}" or "{top}"'
     if match is None:
-        yield Finding("cluster.kubernetes", version, "is no Kubernetes version", f'use "{floor}" or "{top}"')
+        yield Finding(path, version, "is no Kubernetes version", either)
     elif (parsed := (int(match[1]), int(match[2]))) < OLDEST_KUBERNETES:
-        yield Finding(
-            "cluster.kubernetes",
-            version,
-            f"is below {floor}: Neuron resource claims need the GA API and a supported version",
-            f'use "{floor}" or later',
-        )
+        why = f"is below {floor}: Neuron resource claims need the GA API and a supported version"
+        yield Finding(path, version, why, f'use "{floor}" or later')
     elif parsed > NEWEST_KUBERNETES:
-        yield Finding(
-            "cluster.kubernetes",
-            version,
-            "has no Neuron AMI and no kubectl layer known to this release",
-            f'use "{floor}" or "{top}"',
-        )
+        yield Finding(path, version, "has no Neuron AMI and no kubectl layer known to this release", either)
 
 
 def node_driver(file: ExpandedFile) -> Iterator[Finding]:
@@ -166,34 +62,25 @@ def node_driver(file: ExpandedFile) -> Iterator[Finding]:
     last = next(n for n in range(len(runtimes)) if serving_image(wanted, runtimes[: n + 1]) is None)
     bounds = ", ".join(f"{runtime.name} takes driver {runtime.drivers}" for runtime in runtimes[: last + 1])
     newer = [f'set cluster.kubernetes to "{other}"' for other in versions_serving(runtimes)]
-    yield Finding(
-        paths[last],
-        runtimes[last].name,
+    why = (
         f"no node image for Kubernetes {wanted} serves {'these runtimes' if last else 'it'}: {bounds}, the images have "
-        f"{', '.join(image.neuron_driver for image in images)}",
-        ", or ".join(
-            [*newer, "give each runtime an experiment of its own" if last else "use another runtime"]
-        ),
-        rests_on=("cluster.kubernetes", *paths[:last]),
+        f"{', '.join(image.neuron_driver for image in images)}"
     )
+    otherwise = "give each runtime an experiment of its own" if last else "use another runtime"
+    related = ("cluster.kubernetes", *paths[:last])
+    yield Finding(paths[last], runtimes[last].name, why, ", or ".join([*newer, otherwise]), rests_on=related)
 
 
 def zones(file: ExpandedFile) -> Iterator[Finding]:
     """A region with Trn2, and zones inside it."""
     region, instance = file.cluster.region, INSTANCES.get(file.cluster.instance)
-    regions = instance.regions if instance else TRN2_REGIONS
+    regions = instance.regions if instance else _TRN2_REGIONS
     if instance is not None and not instance.neuron:
         return
     if region not in regions:
         known = ", ".join(f"{name} (seen {seen})" for name, seen in regions.items())
-        what = instance.name if instance else "Trn2"
-        yield Finding(
-            "cluster.region",
-            region,
-            f"{what} was not seen there",
-            f"known: {known}",
-            rests_on=("cluster.instance",),
-        )
+        why = f"{instance.name if instance else 'Trn2'} was not seen there"
+        yield Finding("cluster.region", region, why, f"known: {known}", rests_on=("cluster.instance",))
         return
     names = file.cluster.availability_zones
     for number, zone in enumerate(names):
@@ -208,23 +95,71 @@ def zones(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def _foreign(path: str, zone: str, region: str) -> Finding:
-    return Finding(
-        path,
-        zone,
-        f"is no zone of {region}",
-        f"use one of {', '.join(ZONES[region])}",
-        rests_on=("cluster.region",),
-    )
+    remedy = f"use one of {', '.join(ZONES[region])}"
+    return Finding(path, zone, f"is no zone of {region}", remedy, rests_on=("cluster.region",))
 
 
 def admin_access(file: ExpandedFile) -> Iterator[Finding]:
     """The public endpoint is for named networks only, and only for such as EKS takes."""
     path, cidrs = "cluster.admin_cidrs", file.cluster.admin_cidrs
     yield from own_networks(path, cidrs, opens="the cluster's endpoint")
-    yield from public_networks(path, cidrs)
+    yield from _public_networks(path, cidrs)
 
 
-_CAPACITY = "cluster.capacity"
+def own_networks(path: str, cidrs: Sequence[str], *, opens: str) -> Iterator[Finding]:
+    """IPv4 networks as AWS writes them, none twice, which do not open a thing to the world, alone or together."""
+    wide = f"opens {opens} to everybody, or to more than a /{_WIDEST_PREFIX}"
+    instead = "list your own networks, or none for a private endpoint"
+    seen: list[ipaddress.IPv4Network] = []
+    for number, cidr in enumerate(cidrs):
+        where = f"{path}[{number}]"
+        try:
+            network = ipaddress.IPv4Network(cidr)
+        except ValueError as error:
+            yield Finding(where, cidr, *_no_network(cidr, error))
+            continue
+        if network.prefixlen < _WIDEST_PREFIX:
+            yield Finding(where, cidr, wide, instead)
+            continue
+        if str(network) != cidr:
+            yield Finding(where, cidr, "is not how EKS takes a network", f"write it as {network}")
+        elif (other := next((one for one in seen if one.overlaps(network)), None)) is not None:
+            why = f"overlaps {other}, which stands before it"
+            yield Finding(where, cidr, why, "keep the wider of the two")
+        seen.append(network)
+    together = sum(network.num_addresses for network in ipaddress.collapse_addresses(seen))
+    if together > 2 ** (32 - _WIDEST_PREFIX):
+        yield Finding(path, list(cidrs), wide, instead)
+
+
+def _no_network(cidr: str, error: ValueError) -> tuple[str, str]:
+    """Why, and what to do."""
+    try:
+        meant = ipaddress.ip_network(cidr, strict=False)
+    except ValueError:
+        return f"is no IPv4 network ({error})", "write ADDRESS/PREFIX, and one address with /32"
+    if meant.version == 6:
+        return "is IPv6, and these networks speak IPv4 only", "name the IPv4 networks"
+    return f"is no IPv4 network ({error})", f"write it as {meant}"
+
+
+def _public_networks(path: str, cidrs: Sequence[str]) -> Iterator[Finding]:
+    """What EKS takes at a public endpoint; what is no network at all is left to `own_networks`."""
+    if len(cidrs) > _MOST_PUBLIC:
+        why = f"has {len(cidrs)} networks, and EKS takes {_MOST_PUBLIC}"
+        yield Finding(path, list(cidrs), why, "join neighbours, or list none for a private endpoint")
+    for number, cidr in enumerate(cidrs):
+        try:
+            network = ipaddress.IPv4Network(cidr)
+        except ValueError:
+            continue
+        reserved = next((one for one in _NOT_PUBLIC if one.overlaps(network)), None)
+        if reserved is not None and network.prefixlen >= _WIDEST_PREFIX:
+            why = f"holds private or reserved addresses ({reserved}), which EKS refuses at a public endpoint"
+            remedy = "name the public addresses that your people come from, or none for a private endpoint"
+            yield Finding(f"{path}[{number}]", cidr, why, remedy)
+
+
 _INSTANT = re.compile(
     r"(20\d\d)-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?Z", re.ASCII
 )
@@ -247,65 +182,45 @@ _FORBIDDEN_WHY = {
 def purchase(file: ExpandedFile) -> Iterator[Finding]:
     """Each way of buying has its own fields, all of them and no other."""
     capacity = file.cluster.capacity
+    related = ("cluster.capacity.kind",)
     for name, example in _EXAMPLES.items():
-        value, path = getattr(capacity, name), f"{_CAPACITY}.{name}"
+        value, path = getattr(capacity, name), f"cluster.capacity.{name}"
         needed = name in _NEEDS[capacity.kind]
         if needed and value is None:
-            yield Finding(
-                path,
-                None,
-                f"is missing: capacity of kind {capacity.kind} needs it",
-                f"give {example}",
-                rests_on=(f"{_CAPACITY}.kind",),
-            )
+            why = f"is missing: capacity of kind {capacity.kind} needs it"
+            yield Finding(path, None, why, f"give {example}", rests_on=related)
         elif value is not None and not needed:
-            yield Finding(
-                path,
-                value,
-                _FORBIDDEN_WHY[capacity.kind],
-                f"remove it, or say `kind: {' or '.join(kind for kind in _NEEDS if name in _NEEDS[kind])}`",
-                rests_on=(f"{_CAPACITY}.kind",),
-            )
+            kinds = " or ".join(kind for kind in _NEEDS if name in _NEEDS[kind])
+            remedy = f"remove it, or say `kind: {kinds}`"
+            yield Finding(path, value, _FORBIDDEN_WHY[capacity.kind], remedy, rests_on=related)
 
 
 def end(file: ExpandedFile) -> Iterator[Finding]:
     """The end of a block is an instant in UTC."""
     value = file.cluster.capacity.ends_at
-    if value is not None and not _is_instant(value):
-        yield Finding(
-            f"{_CAPACITY}.ends_at", value, "is no instant in UTC", 'write it as "2026-12-05T11:30:00Z"'
-        )
-
-
-def _is_instant(text: str) -> bool:
-    found = _INSTANT.fullmatch(text)
-    return found is not None and int(found[3]) <= calendar.monthrange(int(found[1]), int(found[2]))[1]
+    if value is None:
+        return
+    found = _INSTANT.fullmatch(value)
+    if found is None or int(found[3]) > calendar.monthrange(int(found[1]), int(found[2]))[1]:
+        remedy = 'write it as "2026-12-05T11:30:00Z"'
+        yield Finding("cluster.capacity.ends_at", value, "is no instant in UTC", remedy)
 
 
 def counts(file: ExpandedFile) -> Iterator[Finding]:
     """What starts at deploy time stays within what may ever run."""
     cluster, instance = file.cluster, INSTANCES.get(file.cluster.instance)
     if instance is not None and not instance.neuron and cluster.nodes:
-        yield Finding(
-            "cluster.nodes",
-            cluster.nodes,
-            f"{instance.name} is the lab's own machine, nothing is started for it",
-            "use 0",
-            rests_on=("cluster.instance",),
-        )
+        why = f"{instance.name} is the lab's own machine, nothing is started for it"
+        yield Finding("cluster.nodes", cluster.nodes, why, "use 0", rests_on=("cluster.instance",))
     elif cluster.nodes > cluster.max_nodes:
-        yield Finding(
-            "cluster.nodes",
-            cluster.nodes,
-            f"is above cluster.max_nodes {cluster.max_nodes}",
-            f"use {cluster.max_nodes} or less, or raise max_nodes",
-            rests_on=("cluster.max_nodes",),
-        )
-    if cluster.network.nat_gateways > len(cluster.availability_zones):
-        yield Finding(
-            "cluster.network.nat_gateways",
-            cluster.network.nat_gateways,
-            f"there are {len(cluster.availability_zones)} zones, and one gateway a zone is the most",
-            f"use 1 to {len(cluster.availability_zones)}",
-            rests_on=("cluster.availability_zones",),
-        )
+        why = f"is above cluster.max_nodes {cluster.max_nodes}"
+        remedy = f"use {cluster.max_nodes} or less, or raise max_nodes"
+        yield Finding("cluster.nodes", cluster.nodes, why, remedy, rests_on=("cluster.max_nodes",))
+    gateways, zones = cluster.network.nat_gateways, len(cluster.availability_zones)
+    if gateways > zones:
+        path, related = "cluster.network.nat_gateways", ("cluster.availability_zones",)
+        why = f"there are {zones} zones, and one gateway a zone is the most"
+        yield Finding(path, gateways, why, f"use 1 to {zones}", rests_on=related)
+
+
+RULES = (kubernetes_version, node_driver, zones, admin_access, purchase, end, counts)

@@ -7,15 +7,14 @@ import re
 from typing import TYPE_CHECKING
 
 from experiment.catalogue.instances import INSTANCES
-from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.cluster_section import own_networks
+from experiment.checks.treatments import treated
 from experiment.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from experiment.model import ExpandedFile, SingleArm
-
+    from experiment.model import ExpandedFile
 
 _CERTIFICATE = re.compile(r"arn:aws[-a-z]*:acm:(?P<region>[-a-z0-9]+):\d{12}:certificate/[-0-9a-zA-Z]+")
 """https://docs.aws.amazon.com/acm/latest/APIReference/API_CertificateDetail.html"""
@@ -25,17 +24,13 @@ def served_arm(file: ExpandedFile) -> Iterator[Finding]:
     """It must be an arm that answers requests."""
     if file.serve is None:
         return
-    served = [arm.name for arm in file.arms if not _batch_only(file, arm)]
+    batch = {one.arm.name for one in treated(file) if one.mode and one.mode.batch_only}
+    served = [arm.name for arm in file.arms if arm.name not in batch]
     if file.serve.arm not in served:
         close = difflib.get_close_matches(file.serve.arm, served, n=1)
         hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(served[:8])}"
-        yield Finding(
-            "serve.arm",
-            file.serve.arm,
-            "is no arm of this experiment that serves requests",
-            hint,
-            rests_on=("arms",),
-        )
+        why = "is no arm of this experiment that serves requests"
+        yield Finding("serve.arm", file.serve.arm, why, hint, rests_on=("arms",))
 
 
 def replicas(file: ExpandedFile) -> Iterator[Finding]:
@@ -43,89 +38,60 @@ def replicas(file: ExpandedFile) -> Iterator[Finding]:
     instance, devices, serve = INSTANCES.get(file.cluster.instance), file.serving.devices, file.serve
     if serve is None or instance is None or not instance.neuron or not devices:
         return
-    most = instance.devices // devices * file.cluster.max_nodes
+    nodes = file.cluster.max_nodes
+    most = instance.devices // devices * nodes
     for name in ("replicas", "max_replicas"):
         value = getattr(serve, name)
         if value > most and (name == "replicas" or name in serve.model_fields_set):
-            yield Finding(
-                f"serve.{name}",
-                value,
-                f"{file.cluster.max_nodes} x {instance.name} hold {most} arms of {devices} devices, the others at 0",
-                f"use {most} or less, or raise cluster.max_nodes",
-                rests_on=("cluster.max_nodes", "cluster.instance", "serving.devices"),
-            )
+            why = f"{nodes} x {instance.name} hold {most} arms of {devices} devices, the others at 0"
+            remedy = f"use {most} or less, or raise cluster.max_nodes"
+            related = ("cluster.max_nodes", "cluster.instance", "serving.devices")
+            yield Finding(f"serve.{name}", value, why, remedy, rests_on=related)
 
 
 def bounds(file: ExpandedFile) -> Iterator[Finding]:
     """`replicas` is the least, `max_replicas` the most."""
     serve = file.serve
     if serve is not None and serve.max_replicas < serve.replicas:
-        yield Finding(
-            "serve.max_replicas",
-            serve.max_replicas,
-            f"is below serve.replicas {serve.replicas}, the least that stand",
-            f"use {serve.replicas} or more, or leave it out",
-            rests_on=("serve.replicas",),
-        )
+        why = f"is below serve.replicas {serve.replicas}, the least that stand"
+        remedy = f"use {serve.replicas} or more, or leave it out"
+        yield Finding("serve.max_replicas", serve.max_replicas, why, remedy, rests_on=("serve.replicas",))
 
 
 def certificate(file: ExpandedFile) -> Iterator[Finding]:
     """A load balancer takes certificates of its own region only."""
     if file.serve is None or file.serve.certificate_arn is None:
         return
-    arn, region = file.serve.certificate_arn, file.cluster.region
+    path, arn, region = "serve.certificate_arn", file.serve.certificate_arn, file.cluster.region
     match = _CERTIFICATE.fullmatch(arn)
     if match is None:
-        yield Finding(
-            "serve.certificate_arn",
-            arn,
-            "is no ARN of a certificate in ACM",
-            f"write it as arn:aws:acm:{region}:123456789012:certificate/...",
-        )
+        remedy = f"write it as arn:aws:acm:{region}:123456789012:certificate/..."
+        yield Finding(path, arn, "is no ARN of a certificate in ACM", remedy)
     elif match["region"] != region:
-        yield Finding(
-            "serve.certificate_arn",
-            arn,
-            f"is of {match['region']}, and a load balancer in {region} takes certificates of {region} only",
-            f"request or import one in {region}",
-            rests_on=("cluster.region",),
-        )
+        why = f"is of {match['region']}, and a load balancer in {region} takes certificates of {region} only"
+        yield Finding(path, arn, why, f"request or import one in {region}", rests_on=("cluster.region",))
 
 
 def callers(file: ExpandedFile) -> Iterator[Finding]:
     """Beyond the cluster only named networks call it, with TLS and a key."""
-    serve = file.serve
+    serve, path, related = file.serve, "serve.client_cidrs", ("serve.certificate_arn",)
     if serve is None:
         return
-    yield from own_networks("serve.client_cidrs", serve.client_cidrs, opens="the load balancer")
-    related = ("serve.certificate_arn",)
-    if serve.certificate_arn is None and serve.client_cidrs:
-        yield Finding(
-            "serve.client_cidrs",
-            list(serve.client_cidrs),
-            "names callers from beyond the cluster, and without a certificate there is no load balancer for them",
-            "give serve.certificate_arn, or remove it",
-            rests_on=related,
-        )
-    if serve.certificate_arn is not None and not serve.client_cidrs:
-        yield Finding(
-            "serve.client_cidrs",
-            None,
-            "is missing: the load balancer would let nobody in",
-            'list the networks of its callers, as in ["10.20.0.0/16"]',
-            rests_on=related,
-        )
-    if serve.certificate_arn is not None and file.serving.api_key_secret is None:
-        yield Finding(
-            "serving.api_key_secret",
-            None,
-            "is missing: behind a load balancer `/v1` would answer anybody on those networks",
-            "name a Secret of the namespace whose key `api-key` holds the key",
-            rests_on=related,
-        )
+    yield from own_networks(path, serve.client_cidrs, opens="the load balancer")
+    if serve.certificate_arn is None:
+        if serve.client_cidrs:
+            why = "names callers from beyond the cluster, and without a certificate there is no load balancer for them"
+            remedy = "give serve.certificate_arn, or remove it"
+            yield Finding(path, list(serve.client_cidrs), why, remedy, rests_on=related)
+        return
+    if not serve.client_cidrs:
+        why = "is missing: the load balancer would let nobody in"
+        remedy = 'list the networks of its callers, as in ["10.20.0.0/16"]'
+        yield Finding(path, None, why, remedy, rests_on=related)
+    if file.serving.api_key_secret is None:
+        why = "is missing: behind a load balancer `/v1` would answer anybody on those networks"
+        remedy = "name a Secret of the namespace whose key `api-key` holds the key"
+        yield Finding("serving.api_key_secret", None, why, remedy, rests_on=related)
 
 
-def _batch_only(file: ExpandedFile, arm: SingleArm) -> bool:
-    runtime = RUNTIMES.get(arm.runtime or file.runtime)
-    mode = runtime.modes.get(arm.speculation.mode) if runtime and arm.speculation else None
-    return mode is not None and mode.batch_only
+RULES = (served_arm, replicas, bounds, certificate, callers)

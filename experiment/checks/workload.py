@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
 from experiment.finding import Finding
@@ -13,9 +12,9 @@ from experiment.finding import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from experiment.arms import Prompt
     from experiment.checks.treatments import Treated
     from experiment.model import ExpandedFile
+    from experiment.prompts import Prompt
 
 NONCE_TOKENS = 16
 """Room for the few characters that the benchmark puts before each prompt to defeat prefix caching."""
@@ -32,43 +31,40 @@ def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding
 
     Where prompts of several classes do not fit, or most, the limit of the answers is named; else the longest prompt.
     """
-    limit, drafting = file.serving.max_model_len, _longest_step(file)
+    limit, answer, drafting = file.serving.max_model_len, file.benchmark.max_tokens, _longest_step(file)
     step = drafting.treatment.num_speculative_tokens if drafting else 0
     last = (
-        f" + {step} for the last step of {drafting.name}, which fails beyond the context" if drafting else ""
+        f" + {step} for the last step of {drafting.arm.name}, which fails beyond the context"
+        if drafting
+        else ""
     )
-    related = ("serving.max_model_len", "benchmark.max_tokens", *([drafting.path] if drafting else []))
+    related = ("serving.max_model_len", "benchmark.max_tokens", *([drafting.at] if drafting else []))
     need = {
-        prompt: prompt.utf8_bytes + _room(prompt) + (prompt.max_tokens or file.benchmark.max_tokens) + step
-        for prompt in prompts
+        prompt: prompt.utf8_bytes + _room(prompt) + (prompt.max_tokens or answer) + step for prompt in prompts
     }
     too_long = [prompt for prompt in prompts if need[prompt] > limit]
     common = [prompt for prompt in too_long if prompt.max_tokens is None]
     if len(_by_class(common)) > 1 or 2 * len(common) > len(prompts):
         longest = max(common, key=need.__getitem__)
-        most = file.benchmark.max_tokens - (need[longest] - limit)
-        yield Finding(
-            "benchmark.max_tokens",
-            file.benchmark.max_tokens,
+        most = answer - (need[longest] - limit)
+        why = (
             f"{len(common)} of {len(prompts)} prompts do not fit max_model_len {limit} with it; the longest, {longest.id}, has "
-            f"up to {longest.utf8_bytes} tokens (its UTF-8 bytes) + {_room(longest)} for nonce and template{last}",
-            (f"use {most} or less, or " if most > 0 else "shorten the prompts, or ")
-            + "raise serving.max_model_len",
-            rests_on=related,
+            f"up to {longest.utf8_bytes} tokens (its UTF-8 bytes) + {_room(longest)} for nonce and template{last}"
         )
+        first = f"use {most} or less" if most > 0 else "shorten the prompts"
+        remedy = f"{first}, or raise serving.max_model_len"
+        yield Finding("benchmark.max_tokens", answer, why, remedy, rests_on=related)
         too_long = [prompt for prompt in too_long if prompt.max_tokens is not None]
     for name, group in _by_class(too_long).items():
         prompt = max(group, key=need.__getitem__)
         others = f" ({len(group) - 1} more of this class do not fit either)" if len(group) > 1 else ""
-        yield Finding(
-            "prompts.file" if file.prompts.file else f"prompts.classes.{name}",
-            prompt.id,
+        path = "prompts.file" if file.prompts.file else f"prompts.classes.{name}"
+        why = (
             f"up to {prompt.utf8_bytes} prompt tokens (its UTF-8 bytes) + {_room(prompt)} for nonce and template + "
-            f"{prompt.max_tokens or file.benchmark.max_tokens} to generate{last} = {need[prompt]}, above max_model_len "
-            f"{limit}{others}",
-            "shorten the prompt, lower benchmark.max_tokens or raise serving.max_model_len",
-            rests_on=related,
+            f"{prompt.max_tokens or answer} to generate{last} = {need[prompt]}, above max_model_len {limit}{others}"
         )
+        remedy = "shorten the prompt, lower benchmark.max_tokens or raise serving.max_model_len"
+        yield Finding(path, prompt.id, why, remedy, rests_on=related)
 
 
 def _by_class(prompts: list[Prompt]) -> dict[str, list[Prompt]]:
@@ -80,8 +76,8 @@ def _by_class(prompts: list[Prompt]) -> dict[str, list[Prompt]]:
 
 def _longest_step(file: ExpandedFile) -> Treated | None:
     """The arm with the longest step that must fit the context."""
-    whole = [arm for arm in treated(file) if arm.reachable and arm.mode and arm.mode.within_context]
-    return max(whole, key=lambda arm: arm.treatment.num_speculative_tokens, default=None)
+    whole = [one for one in treated(file) if one.reachable and one.mode and one.mode.within_context]
+    return max(whole, key=lambda one: one.treatment.num_speculative_tokens, default=None)
 
 
 def _room(prompt: Prompt) -> int:
@@ -92,80 +88,56 @@ def plan_size(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Findi
     """The benchmark's plan is mounted from a ConfigMap, which holds 1 MiB."""
     size = sum(prompt.utf8_bytes + PLAN_BYTES_PER_PROMPT for prompt in prompts)
     if size > PLAN_BYTES:
-        yield Finding(
-            "prompts",
-            None,
-            f"{len(prompts)} prompts make a plan of about {size} bytes, and the ConfigMap that carries it holds 1 MiB",
-            f"keep it below {PLAN_BYTES}",
-        )
+        why = f"{len(prompts)} prompts make a plan of about {size} bytes, and the ConfigMap that carries it holds 1 MiB"
+        yield Finding("prompts", None, why, f"keep it below {PLAN_BYTES}")
 
 
-def sampling(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+def sampling(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
     """Where speculation is greedy only, a temperature would be obeyed by one arm and ignored by the other."""
-    for arm in treated(file):
-        if arm.runtime and arm.runtime.greedy_speculation_only and file.benchmark.temperature > 0:
-            yield Finding(
-                "benchmark.temperature",
-                file.benchmark.temperature,
-                f"runtime {arm.runtime.name} speculates "
-                "greedily whatever a request asks for, so the arms would answer differently",
-                "use 0",
-                rests_on=(arm.runtime_path,),
-            )
+    temperature = file.benchmark.temperature
+    for one in treated(file):
+        if one.runtime and one.runtime.greedy_speculation_only and temperature > 0:
+            greedily = "speculates greedily whatever a request asks for, so the arms would answer differently"
+            why = f"runtime {one.runtime.name} {greedily}"
+            yield Finding("benchmark.temperature", temperature, why, "use 0", rests_on=(one.arm.runtime_at,))
 
 
-def thinking(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+def thinking(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
     """Reasoning is a switch of the chat template."""
-    target = MODELS.get(file.target.model)
+    path, target = "benchmark.thinking", file.target.described
     if not file.benchmark.thinking:
         return
     if file.benchmark.endpoint != "chat":
-        yield Finding(
-            "benchmark.thinking",
-            True,
-            "only the chat template can switch it",
-            "use `endpoint: chat`",
-            rests_on=("benchmark.endpoint",),
-        )
+        why = "only the chat template can switch it"
+        yield Finding(path, True, why, "use `endpoint: chat`", rests_on=("benchmark.endpoint",))
     elif target is not None and not target.can_think:
-        yield Finding(
-            "benchmark.thinking",
-            True,
-            f"{target.name} has no such switch",
-            "use false",
-            rests_on=("target.model",),
-        )
+        why = f"{target.name} has no such switch"
+        yield Finding(path, True, why, "use false", rests_on=("target.model",))
 
 
 def every_prompt_asked(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
     """A cell must be large enough for each prompt of its class; the same prompts are asked of every arm."""
-    sizes = Counter(prompt.class_name for prompt in prompts)
-    largest = max(sizes.values(), default=0)
-    if file.benchmark.requests < largest:
-        yield Finding(
-            "benchmark.requests",
-            file.benchmark.requests,
-            f"is fewer than the {largest} prompts of class {sizes.most_common(1)[0][0]!r}, so some would never be asked",
-            f"use {largest} or more; multiples of it ask each prompt equally often",
-            rests_on=("prompts",),
-        )
+    asked = file.benchmark.requests
+    for name, largest in Counter(prompt.class_name for prompt in prompts).most_common(1):
+        if asked < largest:
+            why = f"is fewer than the {largest} prompts of class {name!r}, so some would never be asked"
+            remedy = f"use {largest} or more; multiples of it ask each prompt equally often"
+            yield Finding("benchmark.requests", asked, why, remedy, rests_on=("prompts",))
 
 
-def distinct_levels(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+def distinct_levels(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
     """Each level of concurrency is a cell of its own."""
     levels = file.benchmark.concurrency
     if len(set(levels)) < len(levels):
         yield Finding("benchmark.concurrency", list(levels), "names a level twice", "name each once")
 
 
-def quality_in_a_cluster(file: ExpandedFile, _prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+def quality_in_a_cluster(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
     """lm-eval runs as a pod."""
     runtime = RUNTIMES.get(file.runtime)
     if file.benchmark.lm_eval is not None and runtime is not None and runtime.lab_only:
-        yield Finding(
-            "benchmark.lm_eval",
-            None,
-            f"runs as a pod, and runtime {runtime.name} runs in the lab only",
-            "remove the section",
-            rests_on=("runtime",),
-        )
+        why = f"runs as a pod, and runtime {runtime.name} runs in the lab only"
+        yield Finding("benchmark.lm_eval", None, why, "remove the section", rests_on=("runtime",))
+
+
+RULES = (lengths, plan_size, sampling, thinking, every_prompt_asked, distinct_levels, quality_in_a_cluster)

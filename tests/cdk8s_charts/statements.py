@@ -291,7 +291,7 @@ def an_arm_serves_its_own_artifact(experiment: Experiment, objects: list[Object]
     """An artifact that loads wins over every flag, so a wrong folder would be served without a word."""
     deployments = {pod.name: pod for pod in pods_of(objects) if pod.kind == "Deployment"}
     for arm in experiment.served_arms:
-        if arm.runtime.device != "neuron":
+        if arm.runtime.lab_only:
             continue
         key, pod = artifact_key(arm), deployments[arm.name]
         if (pod.metadata.get("annotations") or {}).get("speculation.trn2/artifact-key") != key:

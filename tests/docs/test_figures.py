@@ -30,7 +30,7 @@ def _cells(row: str) -> list[str]:
 
 
 def _ability(mode: Mode) -> str:
-    if not mode.works:
+    if not mode.architectures:
         return "-"
     families = {"LlamaForCausalLM": "Llama", "Qwen3ForCausalLM": "Qwen3"}
     (only,) = mode.architectures if len(mode.architectures) == 1 else ("",)

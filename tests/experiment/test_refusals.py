@@ -389,6 +389,14 @@ def test_unreadable_files_are_refused(tmp_path: Path, text: str, words: str) -> 
         load(path)
 
 
+def test_a_key_that_stands_very_often_is_said_once(tmp_path: Path) -> None:
+    path = tmp_path / "often.yaml"
+    path.write_text("version: 1\n" + "name: x\n" * 9000)
+    with pytest.raises(InvalidExperiment) as caught:
+        load(path)
+    assert [one.where for one in caught.value.findings].count("name") == 1
+
+
 def test_a_missing_file_and_a_binary_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidExperiment, match="cannot be read: No such file"):
         load(tmp_path / "none.yaml")
