@@ -12,14 +12,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from itertools import cycle
 from time import perf_counter
-from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 from aiohttp import web
 
 MODEL = "Qwen/Qwen3-32B"
-
-Usage = Literal["continuous", "final", "none"]
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +28,7 @@ class Timing:
     step_s: float = 0.01
     sizes: tuple[int, ...] = (1,)
     """Tokens of the chunks after the first, in turn."""
-    usage: Usage = "continuous"
     owned_by: str = "vllm"
-    spelling: str = "word"
-    """What each token is made of; arms with another spelling write another text."""
 
 
 @dataclass
@@ -60,23 +55,17 @@ class Endpoint:
         """By arm, what its /metrics says; others have none."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._port = port
-
-    @property
-    def port(self) -> int:
-        return self._port
+        self.port = port
 
     def url(self, arm: str) -> str:
-        return f"http://127.0.0.1:{self._port}/{arm}/v1"
+        return f"http://127.0.0.1:{self.port}/{arm}/v1"
 
     def __enter__(self) -> Endpoint:
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(120)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(120)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(120)
@@ -90,9 +79,9 @@ class Endpoint:
         app.router.add_post("/{arm}/v1/chat/completions", self._answer)
         self._runner = web.AppRunner(app, shutdown_timeout=0.05, handler_cancellation=True)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self._port)
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
         await site.start()
-        self._port = self._runner.addresses[0][1]
+        self.port = self._runner.addresses[0][1]
 
     async def _models(self, request: web.Request) -> web.Response:
         timing = self.arms.get(request.match_info["arm"], Timing())
@@ -121,22 +110,21 @@ async def _stream(response: web.StreamResponse, timing: Timing, seen: Seen) -> N
     chat = "messages" in seen.body
     total = seen.body["max_tokens"]
     if chat:
-        await response.write(event(choice({"role": "assistant", "content": ""}), usage(timing, 0)))
+        await response.write(event(choice({"role": "assistant", "content": ""}), 0))
     sizes = cycle(timing.sizes)
     done, steps = 0, 0
     while done < total:
         size = min(next(sizes) if done else 1, total - done)
         due = seen.began + timing.first_s + steps * timing.step_s
         await asyncio.sleep(max(0.0, due - perf_counter()))
-        text = "".join(f"{timing.spelling}{done + i} " for i in range(size))
+        text = "".join(f"word{done + i} " for i in range(size))
         done, steps = done + size, steps + 1
         content = choice({"content": text}) if chat else {"index": 0, "text": text, "finish_reason": None}
         if done == total:
             content["finish_reason"] = "length"
         seen.sent.append(perf_counter() - seen.began)
-        await response.write(event(content, usage(timing, done)))
-    if timing.usage != "none":
-        await response.write(sse({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": done}}))
+        await response.write(event(content, done))
+    await response.write(sse({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": done}}))
     await response.write(b"data: [DONE]\n\n")
 
 
@@ -144,12 +132,10 @@ def choice(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str,
     return {"index": 0, "delta": delta, "finish_reason": finish_reason}
 
 
-def usage(timing: Timing, tokens: int) -> dict[str, int] | None:
-    return {"prompt_tokens": 9, "completion_tokens": tokens} if timing.usage == "continuous" else None
-
-
-def event(of: dict[str, Any], counts: dict[str, int] | None = None) -> bytes:
-    return sse({"choices": [of]} if counts is None else {"choices": [of], "usage": counts})
+def event(of: dict[str, Any], tokens: int | None = None) -> bytes:
+    """A chunk, with the usage up to there where the server counts as it goes."""
+    usage = {} if tokens is None else {"usage": {"prompt_tokens": 9, "completion_tokens": tokens}}
+    return sse({"choices": [of], **usage})
 
 
 def sse(content: dict[str, Any]) -> bytes:
@@ -165,29 +151,27 @@ async def _raw(request: web.Request, *packets: bytes, pause_s: float = 0.0) -> w
     return response
 
 
-def _status(status: int, **headers: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def _status(status: int, **headers: str) -> Answer:
     async def answer(request: web.Request) -> web.StreamResponse:
         return web.Response(text=f"told to\nanswer {status}", status=status, headers=headers)
 
     return answer
 
 
-def _packets(*packets: bytes, pause_s: float = 0.0) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def _packets(*packets: bytes, pause_s: float = 0.0) -> Answer:
     async def answer(request: web.Request) -> web.StreamResponse:
         return await _raw(request, *packets, pause_s=pause_s)
 
     return answer
 
 
-async def _hang_before(request: web.Request) -> web.StreamResponse:
-    await asyncio.sleep(30)
-    return web.Response()
+def _hanging(*packets: bytes) -> Answer:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = await _raw(request, *packets) if packets else web.Response()
+        await asyncio.sleep(30)
+        return response
 
-
-async def _hang_after(request: web.Request) -> web.StreamResponse:
-    response = await _raw(request, WORD)
-    await asyncio.sleep(30)
-    return response
+    return answer
 
 
 async def _reset(request: web.Request) -> web.StreamResponse:
@@ -195,26 +179,6 @@ async def _reset(request: web.Request) -> web.StreamResponse:
     assert request.transport is not None
     request.transport.abort()
     return response
-
-
-async def _no_http(request: web.Request) -> web.StreamResponse:
-    assert request.transport is not None
-    request.transport.write(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
-    request.transport.close()
-    return web.Response()
-
-
-async def _bad_framing(request: web.Request) -> web.StreamResponse:
-    response = await _raw(request, WORD)
-    assert request.transport is not None
-    request.transport.write(b"zz\r\nno length of a chunk\r\n")
-    request.transport.close()
-    return response
-
-
-async def _bad_gzip(request: web.Request) -> web.StreamResponse:
-    headers = {"Content-Encoding": "gzip", "Content-Type": "text/event-stream"}
-    return web.Response(body=b"data: not compressed at all\n\n", headers=headers)
 
 
 async def _not_a_stream(request: web.Request) -> web.StreamResponse:
@@ -228,20 +192,19 @@ TOTAL = sse({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2
 DONE = b"data: [DONE]\n\n"
 _GERMAN = 'data: {"choices": [{"index": 0, "delta": {"content": "grün 🙂"}}]}\n\n'.encode()
 
-FAULTS: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
+FAULTS: dict[str, Answer] = {
     "401": _status(401),
     "404": _status(404),
     "429": _status(429, **{"Retry-After": "7"}),
     "500": _status(500),
-    "hang-before": _hang_before,
-    "hang-after": _hang_after,
+    "hang-before": _hanging(),
+    "hang-after": _hanging(WORD),
     "reset": _reset,
     "no-done": _packets(ROLE, WORD, WORD, END),
     "malformed": _packets(ROLE, WORD, b"data: {not json\n\n", DONE),
     "error-event": _packets(ROLE, WORD, sse({"error": {"message": "engine died", "code": 500}}), DONE),
     "not-a-stream": _not_a_stream,
     "zero-tokens": _packets(ROLE, END, DONE),
-    "only-done": _packets(DONE),
     "no-usage": _packets(ROLE, WORD, WORD, END, DONE),
     "crlf": _packets((b": ping\n\n" + ROLE + WORD + WORD + END + TOTAL + DONE).replace(b"\n", b"\r\n")),
     "split-utf8": _packets(*(_GERMAN[i : i + 1] for i in range(len(_GERMAN))), END, DONE, pause_s=0.0005),
@@ -253,9 +216,6 @@ FAULTS: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
     ),
     "usage-alone": _packets(WORD, sse({"choices": []}), sse({"usage": None}), WORD, TOTAL, DONE),
     "early-eos": _packets(ROLE, WORD, END, TOTAL, DONE),
-    "deep-json": _packets(ROLE, b"data: " + b"[" * 100_000 + b"\n\n", DONE),
-    "no-http": _no_http,
-    "bad-framing": _bad_framing,
-    "bad-gzip": _bad_gzip,
+    "late-end": _packets(WORD, DONE, pause_s=0.01),
     "lingering": _packets(ROLE, WORD, END, DONE, b": still here\n\n", pause_s=0.05),
 }

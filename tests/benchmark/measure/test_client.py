@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from statistics import median
 from time import monotonic
 
 import pytest
@@ -49,22 +48,6 @@ def test_an_unusual_stream_is_read_in_full(endpoint: Endpoint, stream: str, text
 
 
 @pytest.mark.parametrize(
-    ("arm", "tokens_per_chunk"), [("steady", (1,) * 40), ("spec", (1, *(2, 4) * 6, 2, 1))]
-)
-def test_a_known_schedule_is_measured_as_it_was_sent(
-    endpoint: Endpoint, arm: str, tokens_per_chunk: tuple[int, ...]
-) -> None:
-    found = answer_of(endpoint.url(arm))
-    assert isinstance(found, Output)
-    assert (found.chunk_tokens, found.completion_tokens) == (tokens_per_chunk, 40)
-    sent = endpoint.seen[0].sent
-    assert len(found.chunk_s) == len(sent)
-    late_s = [received - left for received, left in zip(found.chunk_s, sent, strict=True)]
-    assert min(late_s) > -0.001, "nothing is received before it is sent"
-    assert median(late_s) < 0.2, "but soon after, even on a busy machine"
-
-
-@pytest.mark.parametrize(
     ("keys", "sent"),
     [
         ({"BENCHMARK_API_KEY": "ours", "OPENAI_API_KEY": "usual"}, "Bearer ours"),
@@ -88,12 +71,6 @@ def test_the_first_key_that_is_set_is_sent(
     assert asyncio.run(headers()) == sent
 
 
-def test_a_401_names_the_variables_that_a_key_is_taken_from(endpoint: Endpoint) -> None:
-    found = answer_of(endpoint.url("401"))
-    assert isinstance(found, Failure)
-    assert all(name in found.message for name in ("BENCHMARK_API_KEY", "OPENAI_API_KEY"))
-
-
 @pytest.mark.parametrize(("idle_s", "connections"), [(1.0, 1), (4.5, 2)])
 def test_a_connection_that_a_server_may_be_closing_is_not_used_again(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, idle_s: float, connections: int
@@ -108,3 +85,13 @@ def test_a_connection_that_a_server_may_be_closing_is_not_used_again(
 
     asyncio.run(twice())
     assert len({seen.peer for seen in endpoint.seen}) == connections
+
+
+def test_a_connection_whose_answer_ends_a_moment_after_done_is_used_again(endpoint: Endpoint) -> None:
+    async def ten_times() -> None:
+        async with session(5.0) as http:
+            for _ in range(10):
+                assert isinstance(await ask(http, endpoint.url("late-end") + "/chat/completions", BODY), Output)
+
+    asyncio.run(ten_times())
+    assert len({seen.peer for seen in endpoint.seen}) <= 5, "one, but on a machine that is busy elsewhere"

