@@ -91,7 +91,9 @@ def test_a_connection_whose_answer_ends_a_moment_after_done_is_used_again(endpoi
     async def ten_times() -> None:
         async with session(5.0) as http:
             for _ in range(10):
-                assert isinstance(await ask(http, endpoint.url("late-end") + "/chat/completions", BODY), Output)
+                assert isinstance(
+                    await ask(http, endpoint.url("late-end") + "/chat/completions", BODY), Output
+                )
 
     asyncio.run(ten_times())
     assert len({seen.peer for seen in endpoint.seen}) <= 5, "one, but on a machine that is busy elsewhere"

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import json
-import resource
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from benchmark.errors import StorageError
 from benchmark.measure.journal import Journal, RawRun, exists, extent, read
 from benchmark.measure.records import BlockRecord, to_json
 from tests.benchmark.records import answered, failed, raw_run
@@ -43,23 +41,6 @@ def test_what_a_killed_process_left_of_a_line_is_read_over_and_cut_off(tmp_path:
     with Journal(tmp_path) as book:
         book.append(answered(pair=1))
     assert [record.pair_id for record in read(tmp_path).requests] == ["chat/c2/0000", "chat/c2/0001"]
-
-
-def test_a_full_disk_keeps_what_was_written_before(tmp_path: Path) -> None:
-    write_start(tmp_path)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    room = (tmp_path / "requests.jsonl").stat().st_size + 100
-    with Journal(tmp_path) as book:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
-        try:
-            with pytest.raises(StorageError, match=r"requests\.jsonl: File too large; what is there is kept"):
-                book.append(answered(pair=1))
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert len(read(tmp_path).requests) == 1
-    with Journal(tmp_path) as book:
-        book.append(answered(pair=1))
-    assert len(read(tmp_path).requests) == 2
 
 
 @pytest.mark.parametrize("spoil", [lambda line: b"{}\n" + line, lambda line: b"not json\n" + line])

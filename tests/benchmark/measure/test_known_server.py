@@ -12,6 +12,7 @@ from benchmark.measure.known_server import MODEL, SIZES, Timetable, accuracy, se
 from benchmark.measure.loader import Progress
 from benchmark.measure.rounds import run
 from benchmark.plan import from_dict
+from tests.benchmark.conftest import plan_content
 from tests.benchmark.records import answered
 
 
@@ -44,23 +45,12 @@ def test_a_timetable_holds_the_tokens_asked_for() -> None:
 
 def test_the_client_finds_each_chunk_of_a_known_schedule_with_its_tokens(tmp_path: Path) -> None:
     with served(first_ms=20, step_ms=5) as server:
-        plan = from_dict(
-            {
-                "schema": 1,
-                "experiment": "selftest",
-                "model": MODEL,
-                "baseline": "steady",
-                "arms": [{"name": arm, "url": server.url(arm)} for arm in SIZES],
-                "concurrency": [2],
-                "requests": 4,
-                "max_tokens": 20,
-                "prompts": [{"id": "any", "class": "any", "prompt": "Count."}],
-            }
-        )
+        arms = [{"name": arm, "url": server.url(arm)} for arm in SIZES]
+        plan = from_dict(plan_content(model=MODEL, arms=arms, requests=6, warmup=0, max_tokens=20))
         asyncio.run(run(plan, out=tmp_path, timeout_s=20, progress=Progress(io.StringIO())))
         truths = server.truth()
     for arm in SIZES:
         records = [record for record in journal.read(tmp_path).requests if record.arm == arm]
         found = accuracy(records, truths, client_lag_s=0.0)
-        assert (found.n, found.failed) == (4, 0)
+        assert (found.n, found.failed) == (12, 0)
         assert -0.001 < found.ttft_error_s < 0.2, "nothing is received before it is sent"

@@ -11,11 +11,25 @@ import pytest
 
 from benchmark.__main__ import main
 from benchmark.measure import journal
+from benchmark.measure.loader import counters_in
 from benchmark.measure.records import BlockRecord, RequestRecord
 from tests.benchmark.conftest import WritePlan
 from tests.benchmark.endpoint import Endpoint, Timing
 
 RAW = ("--classes", "raw", "--warmup", "0")
+METRICS = """\
+# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
+# TYPE vllm:spec_decode_num_drafts_total counter
+vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 10.0
+vllm:spec_decode_num_drafts_total{engine="1",model_name="m"} 5.0
+vllm:spec_decode_num_drafts_created{engine="0",model_name="m"} 1.7e+09
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="m"} 30
+vllm:spec_decode_num_accepted_tokens_total 21
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="0"} 12.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0",engine="1"} 1.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="1"} 8.0
+vllm:num_requests_running{engine="0"} 1.0
+"""
 
 
 def carried_out(plan: Path, out: Path, *options: str) -> tuple[list[RequestRecord], list[BlockRecord]]:
@@ -111,3 +125,14 @@ def test_a_client_that_comes_late_is_warned_of(
     _, blocks = carried_out(write_plan(), tmp_path / "out")
     assert "warning: this client came up to" in capsys.readouterr().err
     assert all(0 <= block.client_lag_s < 5 for block in blocks)
+
+
+def test_counters_are_summed_over_engines_and_kept_by_position() -> None:
+    assert counters_in(METRICS) == {
+        "vllm:spec_decode_num_drafts_total": 15.0,
+        "vllm:spec_decode_num_draft_tokens_total": 30.0,
+        "vllm:spec_decode_num_accepted_tokens_total": 21.0,
+        "vllm:spec_decode_num_accepted_tokens_per_pos_total/0": 13.0,
+        "vllm:spec_decode_num_accepted_tokens_per_pos_total/1": 8.0,
+    }
+    assert counters_in("vllm:num_requests_running 1\nvllm:spec_decode_num_drafts_total many\n") is None

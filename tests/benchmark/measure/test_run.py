@@ -41,10 +41,8 @@ def measured(out: Path) -> list[dict[str, Any]]:
 def test_a_run_ends_in_raw_records_a_summary_and_a_table(
     write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for (
-        arm,
-        timing,
-    ) in endpoint.arms.items():  # on a busy machine quick chunks come all at once, and have no TPOT
+    for arm, timing in endpoint.arms.items():
+        # On a busy machine quick chunks come all at once, and have no TPOT.
         endpoint.arms[arm] = replace(timing, step_s=0.04)
     out = tmp_path / "out"
     assert main(["run", "--plan", str(write_plan()), "--out", str(out)]) == 0
@@ -95,14 +93,9 @@ def test_the_same_command_goes_on_without_asking_twice(
     assert len(endpoint.seen) == 5 + 2, "five that were lost and a warm-up for each arm"
     summary = json.loads((out / "summary.json").read_text())
     assert (summary["run"]["sittings"], summary["run"]["complete"]) == (2, True)
-
-
-def test_a_finished_run_asks_nothing_again(write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint) -> None:
-    command = ["run", "--plan", str(write_plan()), "--out", str(tmp_path / "out"), "--classes", "raw"]
-    main(command)
     endpoint.seen.clear()
     assert main(command) == 0
-    assert endpoint.seen == []
+    assert endpoint.seen == [], "a finished run asks nothing again"
 
 
 def test_a_folder_of_another_plan_is_refused(
@@ -117,26 +110,20 @@ def test_a_folder_of_another_plan_is_refused(
     assert (tmp_path / "out" / "requests.jsonl").read_bytes() == before
 
 
-def test_an_arm_that_is_not_there_ends_the_run_before_it_begins(
-    write_plan: WritePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("wrong", ["address", "model"])
+def test_an_arm_that_cannot_answer_ends_the_run_before_it_begins(
+    write_plan: WritePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: str
 ) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
-        out = tmp_path / "out"
-        assert main(["run", "--plan", str(write_plan()), "--out", str(out), "--arm", f"spec={url}"]) == 3
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "spec: " + url in error
-    assert not out.exists()
-
-
-def test_a_model_that_is_not_served_ends_the_run_before_it_begins(
-    write_plan: WritePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan = write_plan(model="other/model")
-    assert main(["run", "--plan", str(plan), "--out", str(tmp_path / "out")]) == 3
-    assert "serves Qwen/Qwen3-32B, not 'other/model'" in capsys.readouterr().err
+        plan = write_plan(**{"model": "other/model"} if wrong == "model" else {})
+        arms = ["--arm", f"spec={url}"] if wrong == "address" else []
+        assert main(["run", "--plan", str(plan), "--out", str(tmp_path / "out"), *arms]) == 3
+    (error,) = capsys.readouterr().err.splitlines()
+    told = {"address": f"spec: {url}", "model": "serves Qwen/Qwen3-32B, not 'other/model'"}
+    assert told[wrong] in error
+    assert not (tmp_path / "out").exists()
 
 
 def test_one_emulated_arm_makes_the_run_emulated(

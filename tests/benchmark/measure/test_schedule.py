@@ -66,19 +66,12 @@ def test_prompts_are_used_in_turn_each_time_with_another_nonce() -> None:
     assert len({pair.nonce for pair in chosen}) == 18
 
 
-def test_the_seed_alone_decides_the_nonces() -> None:
-    made = plan()
-    assert measured_blocks(made) == measured_blocks(plan())
-    other = measured_blocks(made.model_copy(update={"seed": 2}))
-    nonces, others = ({p.nonce for b in of for p in b.pairs} for of in (measured_blocks(made), other))
-    assert not nonces & others
-
-
-def test_no_cell_repeats_a_nonce_of_another_concurrency() -> None:
+def test_the_seed_alone_decides_the_nonces_and_no_cell_repeats_one() -> None:
     made = plan(concurrency=[1, 4])
-    assert not {p.nonce for p in pairs(made, "chat", in_flight(1))} & {
-        p.nonce for p in pairs(made, "chat", in_flight(4))
-    }
+    assert measured_blocks(made) == measured_blocks(plan(concurrency=[1, 4]))
+    blocks = [*measured_blocks(made), *measured_blocks(made.model_copy(update={"seed": 2}))]
+    nonces = {pair.nonce for block in blocks if block.arm == "spec" for pair in block.pairs}
+    assert len(nonces) == 2 * 2 * 2 * 6, "of two seeds, two levels, two classes"
 
 
 def test_warm_up_goes_to_each_arm_over_all_classes_and_is_new_in_each_sitting() -> None:
@@ -115,11 +108,8 @@ def test_a_cell_with_a_rate_is_cut_into_four_blocks_so_that_a_queue_can_build_up
 
 
 def test_the_number_of_blocks_is_known_before_they_are_made() -> None:
-    for changes in (
-        {"requests": 10, "concurrency": [2, 3]},
-        {"requests": 9, "rate": [1.0]},
-        {"simultaneous": True},
-    ):
+    uneven = {"requests": 10, "concurrency": [2, 3]}
+    for changes in (uneven, {"requests": 9, "rate": [1.0]}, {"simultaneous": True}):
         made = plan(**changes)
         assert blocks_in_round(made) == len(measured_blocks(made))
 
