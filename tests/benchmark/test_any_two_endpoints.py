@@ -1,10 +1,12 @@
-"""README's sequence for any two endpoints, as it is printed, and what may be said of the arms afterwards."""
+"""A run without a plan: prompts from a file, arms from the command line; README's sequence for any two endpoints as it
+is printed, and what may be said of the arms afterwards."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,65 +14,126 @@ import pytest
 
 from benchmark.__main__ import main
 from benchmark.measure import journal
-from tests.benchmark.conftest import plan_content
 from tests.benchmark.endpoint import MODEL, Endpoint
 from tests.conftest import ROOT
 
-
-def _printed() -> list[list[str]]:
-    """The commands of README's block that need no other file, without `python -m benchmark`."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"## Any two endpoints\n.*?```\n# needs a run\n(.*?)```", readme, re.DOTALL)
-    lines = block.replace("\\\n", " ").splitlines()
-    commands = [shlex.split(line, comments=True)[3:] for line in lines]
-    return [words for words in commands if words[0] != "selftest"]
+PROMPTS = [
+    {"id": "chat-1", "class": "chat", "messages": [{"role": "user", "content": "One?"}]},
+    {"id": "raw-1", "class": "raw", "prompt": "Once", "max_tokens": 3},
+]
+Run = Callable[..., int]
 
 
-def _here(words: list[str], endpoint: Endpoint, folder: Path) -> list[str]:
-    """With the test's addresses, names and folder."""
-    known = {
-        "plain=http://host-a:8000/v1": f"plain={endpoint.url('steady')}",
-        "drafted=http://host-b:8000/v1": f"drafted={endpoint.url('spec')}",
-        "M": MODEL,
-        "prompts.jsonl": str(folder / "prompts.jsonl"),
-        "results/mine": str(folder / "mine"),
-    }
-    return [known.get(word, word) for word in words]
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(json.dumps(prompt) + "\n" for prompt in PROMPTS))
+    return path
 
 
-def _prompts(folder: Path) -> None:
-    lines = [json.dumps(prompt) for prompt in plan_content()["prompts"]]
-    (folder / "prompts.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+@pytest.fixture
+def run(endpoint: Endpoint, prompts: Path, tmp_path: Path) -> Run:
+    """`run` with these options, into `mine`."""
+    arms = f"--arm plain={endpoint.url('steady')} --arm drafted={endpoint.url('spec')}"
+    rest = f"--model {MODEL} --max-tokens 9 --prompts {prompts} --out {tmp_path / 'mine'}"
+    return lambda options="": main(["run", *f"{arms} {rest} --requests 2 --warmup 1 {options}".split()])
 
 
-def _run(endpoint: Endpoint, folder: Path, *more: str) -> int:
-    arms = ("--arm", f"plain={endpoint.url('steady')}", "--arm", f"drafted={endpoint.url('spec')}")
-    what = ("--model", MODEL, "--prompts", str(folder / "prompts.jsonl"), "--max-tokens", "13")
-    load = ("--requests", "6", "--warmup", "1", "--out", str(folder / "mine"))
-    return main(["run", *arms, *what, *load, *more])
+def summary(folder: Path) -> Any:
+    return json.loads((folder / "mine" / "summary.json").read_text())
 
 
-def _summary(folder: Path) -> Any:
-    return json.loads((folder / "mine" / "summary.json").read_text(encoding="utf-8"))
+def test_prompts_and_addresses_are_enough(run: Run, tmp_path: Path) -> None:
+    assert run("--concurrency 1,2 --requests 4 --seed 7") == 0
+    raw = journal.read(tmp_path / "mine")
+    measured = [record for record in raw.requests if record.phase == "measured"]
+    assert len(measured) == 2 * 2 * 2 * 4
+    found = {(r.class_, r.api, r.completion_tokens) for r in measured}
+    assert found == {("chat", "chat", 9), ("raw", "completions", 3)}
+    assert (raw.plan.baseline, raw.plan.seed, raw.plan.concurrency) == ("plain", 7, (1, 2))
+
+
+def test_what_is_declared_about_an_arm_is_in_the_plan(run: Run, tmp_path: Path) -> None:
+    told = "--speculative-tokens drafted=7 --usd-per-hour drafted=17.5 --baseline drafted --slo tpot_s=0.03"
+    assert run(told) == 0
+    plan = journal.read(tmp_path / "mine").plan
+    plain, drafted = plan.arms
+    assert (drafted.speculative_tokens, drafted.max_tokens_per_step, drafted.usd_per_hour) == (7, 8, 17.5)
+    assert plain.max_tokens_per_step == 9, "undeclared and no baseline: a step may yield anything"
+    assert (plan.baseline, plan.slo) == ("drafted", {"tpot_s": 0.03})
+
+
+def test_what_a_plan_would_say_must_be_said(
+    prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--prompts", str(prompts), "--out", str(tmp_path / "out")]) == 2
+    assert "needs --arm, --model, --max-tokens as well" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('{"id": "a"\n', "prompts.jsonl:1: not JSON"),
+        ('\n["a"]\n', "prompts.jsonl:2: '[\"a\"]' is not a JSON object"),
+        ("\n\n", "holds no prompt"),
+        ('{"id": "a", "class": "x"}\n', "exactly one of `prompt` and `messages`"),
+    ],
+)
+def test_a_file_of_prompts_that_cannot_work_is_refused_in_one_line(
+    run: Run, prompts: Path, capsys: pytest.CaptureFixture[str], content: str, told: str
+) -> None:
+    prompts.write_text(content)
+    assert run() == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert told in error
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--rate 0",
+        "--rate 2 --concurrency 2",
+        "--rounds 2 --duration 9",
+        "--duration soon",
+        "--max-error-rate 2",
+        "--slo speed=3",
+        "--extra-body [1]",
+    ],
+)
+def test_options_that_make_no_sense_are_refused(run: Run, options: str) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        run(options)
+    assert stopped.value.code == 2
 
 
 def test_the_sequence_works_as_it_is_printed(
-    endpoint: Endpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    endpoint: Endpoint, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _prompts(tmp_path)
-    commands = _printed()
-    assert [words[0] for words in commands] == ["run", "report", "advise"]
-    for words in commands:
-        short = ["--requests", "6"] if words[0] == "run" else []
-        assert main([*_here(words, endpoint, tmp_path), *short]) == 0, words
+    (block,) = re.findall(
+        r"## Any two endpoints\n.*?```\n# needs a run\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    here = {
+        "plain=http://host-a:8000/v1": f"plain={endpoint.url('steady')}",
+        "drafted=http://host-b:8000/v1": f"drafted={endpoint.url('spec')}",
+        "M": MODEL,
+        "prompts.jsonl": str(prompts),
+        "results/mine": str(tmp_path / "mine"),
+    }
+    done = []
+    for line in block.replace("\\\n", " ").splitlines():
+        verb, *words = shlex.split(line, comments=True)[3:]
+        if verb != "selftest":
+            short = ["--requests", "6"] if verb == "run" else []
+            assert main([verb, *(here.get(word, word) for word in words), *short]) == 0, line
+            done.append(verb)
+    assert done == ["run", "report", "advise"]
     assert "PREDICTED from run" in capsys.readouterr().out
 
 
 def test_a_run_that_was_not_told_takes_it_afterwards(
-    endpoint: Endpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _prompts(tmp_path)
-    assert _run(endpoint, tmp_path) == 0
+    assert run("--requests 6") == 0
     mine = str(tmp_path / "mine")
     capsys.readouterr()
     assert main(["advise", mine]) == 2
@@ -80,7 +143,7 @@ def test_a_run_that_was_not_told_takes_it_afterwards(
     assert main(["advise", mine, "--speculative-tokens", "drafted=4", "--tokens-per-step", "drafted=4"]) == 0
     assert "PREDICTED from run" in capsys.readouterr().out
     assert main(["report", mine, "--speculative-tokens", "drafted=5"]) == 0
-    drafted = next(arm for arm in _summary(tmp_path)["run"]["arms"] if arm["name"] == "drafted")
+    drafted = next(arm for arm in summary(tmp_path)["run"]["arms"] if arm["name"] == "drafted")
     assert (drafted["speculative_tokens"], drafted["max_tokens_per_step"]) == (5, 6)
     capsys.readouterr()
     assert main(["report", mine, "--speculative-tokens", "other=5"]) == 2
@@ -88,33 +151,26 @@ def test_a_run_that_was_not_told_takes_it_afterwards(
 
 
 def test_a_changed_price_goes_on_with_the_run_and_the_last_one_counts(
-    endpoint: Endpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _prompts(tmp_path)
-    assert _run(endpoint, tmp_path, "--usd-per-hour", "plain=10", "--usd-per-hour", "drafted=10") == 0
+    assert run("--usd-per-hour plain=10 --usd-per-hour drafted=10") == 0
     asked = len(journal.read(tmp_path / "mine").requests)
-    assert _run(endpoint, tmp_path, "--usd-per-hour", "plain=10", "--usd-per-hour", "drafted=20") == 0
+    assert run("--usd-per-hour plain=10 --usd-per-hour drafted=20") == 0
     assert len(journal.read(tmp_path / "mine").requests) == asked, "nothing was left to ask"
     for _ in ("after the run", "after a report"):
-        summary = _summary(tmp_path)
-        prices = {cell["arm"]: cell["cost"]["usd_per_hour"] for cell in summary["cells"]}
+        found = summary(tmp_path)
+        prices = {cell["arm"]: cell["cost"]["usd_per_hour"] for cell in found["cells"]}
         assert prices == {"plain": 10, "drafted": 20}
-        assert (
-            "drafted: $10 an hour when the run began, $20 now: costs are by the last price"
-            in (summary["run"]["warnings"])
-        )
+        told = "drafted: $10 an hour when the run began, $20 now: costs are by the last price"
+        assert told in found["run"]["warnings"]
         assert main(["report", str(tmp_path / "mine")]) == 0
     assert "costs are by the last price" in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_run_of_an_earlier_version_whose_hash_held_the_prices_goes_on(
-    endpoint: Endpoint, tmp_path: Path
-) -> None:
-    _prompts(tmp_path)
-    assert _run(endpoint, tmp_path) == 0
+def test_a_run_of_an_earlier_version_whose_hash_held_the_prices_goes_on(run: Run, tmp_path: Path) -> None:
+    assert run() == 0
     path = tmp_path / "mine" / journal.FILE_NAME
-    lines = path.read_text(encoding="utf-8").splitlines()
-    opening = json.loads(lines[0]) | {"plan_sha256": "0" * 64}
-    path.write_text("\n".join([json.dumps(opening), *lines[1:]]) + "\n", encoding="utf-8")
-    assert _run(endpoint, tmp_path) == 0
-    assert len(path.read_text(encoding="utf-8").splitlines()) == len(lines)
+    first, *rest = path.read_text().splitlines()
+    path.write_text("\n".join([json.dumps(json.loads(first) | {"plan_sha256": "0" * 64}), *rest]) + "\n")
+    assert run() == 0
+    assert len(path.read_text().splitlines()) == 1 + len(rest)
