@@ -1,15 +1,7 @@
-"""Findings against exemptions, one by one, both ways: neither may be left over.
+"""`scripts/policy`: exit 0 when every finding is exempted and every exemption needed, 1 when not, 2 without a report.
 
-Where checkov is not followed, and why. It stops at the first container of a pod that fails a check; privilege,
-escalation and capabilities of every container are held by a test of every render, `tests/cdk8s_charts/statements.py`.
-
-What checkov found, read from its JSON report.
-
-Checkov over a copy of the manifests whose placeholders are filled as a deployment fills them.
-
-Unfilled, `${BENCHMARK_IMAGE}` looks like an image without a tag, and exempting that would exempt `latest` as well.
-
-`scripts/policy`: exit 0 when every finding is exempted and every exemption needed, 1 when not, 2 without a report.
+Checkov's Kubernetes checks over the rendered manifests: what it finds is fixed or exempted with a reason. Runs in an
+environment of its own, hence imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -20,16 +12,51 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+ROOT = Path(__file__).resolve().parent.parent
+_REPOSITORY = "111122223333.dkr.ecr.us-east-2.amazonaws.com/container-assets"
+VALUES: Mapping[str, str] = {
+    "AWS_ACCOUNT": "111122223333",
+    "BENCHMARK_IMAGE": f"{_REPOSITORY}:{'0' * 64}",
+    "BENCHMARK_IMAGE_TAG": "0" * 8,
+    "LMEVAL_IMAGE": f"{_REPOSITORY}:{'1' * 64}",
+}
+"""What fills the placeholders, of the shape that the CDK gives: an image asset's tag is a SHA-256 of what it is built from.
+Unfilled, `${BENCHMARK_IMAGE}` looks like an image without a tag, and exempting that would exempt `latest` as well."""
+OPTIONS = ("--framework", "kubernetes", "--skip-download", "--quiet", "--compact", "-o", "json")
+_FOUND_NOTHING, _FOUND_SOMETHING = 0, 1
+_KIND = re.compile(r"^kind:", re.MULTILINE)
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+
+class UnreadableReport(Exception):
+    """Checkov said something that is no full report of the manifests; the message is one line."""
+
+
+@dataclass(frozen=True, order=True)
+class Failure:
+    """A check that an object fails. Checkov stops at the first container that does."""
+
+    file: str
+    """Relative to the folder that was scanned from."""
+    kind: str
+    name: str
+    check: str
+    title: str
+    where: str
+    """The attribute checkov looked at; empty where it names none."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """All of a scan."""
+
+    failures: tuple[Failure, ...]
+    objects: int
+    """Objects that checkov looked at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,35 +67,6 @@ class Exemption:
     objects: tuple[str, ...]
     """`Kind/name`, where the name may hold `*`."""
     reason: str
-
-
-def judge(findings: Sequence[Finding], exemptions: Sequence[Exemption]) -> list[str]:
-    """One line for each finding that nothing exempts, and for each exempted pattern that nothing needs any more."""
-    open_findings = [
-        _remedy(finding)
-        for finding in findings
-        if not any(_covers(entry, pattern, finding) for entry in exemptions for pattern in entry.objects)
-    ]
-    unused = [
-        f"maintenance/policy.py: {entry.check}: {pattern}: no finding needs it; remove it"
-        for entry in exemptions
-        for pattern in entry.objects
-        if not any(_covers(entry, pattern, finding) for finding in findings)
-    ]
-    return open_findings + unused
-
-
-def _covers(exemption: Exemption, pattern: str, finding: Finding) -> bool:
-    kind, _, name = pattern.partition("/")
-    return (exemption.check, kind) == (finding.check, finding.kind) and fnmatchcase(finding.name, name)
-
-
-def _remedy(finding: Finding) -> str:
-    where = f" at {finding.where}" if finding.where else ""
-    return (
-        f"{finding.file}: {finding.kind}/{finding.name}: {finding.check}{where}: {finding.title}; "
-        "fix it in cdk8s_charts and run `make manifests`, or exempt it with its reason in maintenance/policy.py"
-    )
 
 
 _NEURON_PODS = ("Deployment/*", "CronJob/verify-*", "Job/vicuna-*")
@@ -115,104 +113,41 @@ EXEMPTIONS = (
         " content, in the CDK bootstrap's repository, whose tags are immutable.",
     ),
 )
+"""Where checkov is not followed, and why. It stops at the first container of a pod that fails a check; privilege,
+escalation and capabilities of every container are held by a test of every render, `tests/cdk8s_charts/statements.py`."""
 
 
-class UnreadableReport(Exception):
-    """Checkov said something that is no full report of the manifests; the message is one line."""
+def judge(failures: Sequence[Failure], exemptions: Sequence[Exemption]) -> list[str]:
+    """One line for each failure that nothing exempts, and for each exempted pattern that nothing needs any more."""
+    patterns = [(entry.check, pattern) for entry in exemptions for pattern in entry.objects]
+    left = [
+        f"{one.file}: {one.kind}/{one.name}: {one.check}{f' at {one.where}' if one.where else ''}: {one.title}; "
+        "fix it in cdk8s_charts and run `make manifests`, or exempt it with its reason in maintenance/policy.py"
+        for one in failures
+        if not any(_covers(check, pattern, one) for check, pattern in patterns)
+    ]
+    unused = [
+        f"maintenance/policy.py: {check}: {pattern}: no finding needs it; remove it"
+        for check, pattern in patterns
+        if not any(_covers(check, pattern, one) for one in failures)
+    ]
+    return left + unused
 
 
-@dataclass(frozen=True, order=True)
-class Finding:
-    """A check that an object fails. Checkov stops at the first container that does."""
-
-    file: str
-    """Relative to the folder that was scanned from."""
-    kind: str
-    name: str
-    check: str
-    title: str
-    where: str
-    """The attribute checkov looked at; empty where it names none."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """All of a scan."""
-
-    findings: tuple[Finding, ...]
-    objects: int
-    """Objects that checkov looked at."""
-
-
-def read_report(text: str) -> Report:
-    """The report of `checkov --framework kubernetes -o json`.
-
-    Raises `UnreadableReport` when it is not one, or when checkov could not read a file: a scan of half the manifests
-    would look like a clean one.
-    """
-    try:
-        data = json.loads(text)
-        summary = data["summary"]
-        findings = tuple(sorted(_finding(entry) for entry in data["results"]["failed_checks"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise UnreadableReport(
-            f"checkov's report is not as expected ({error!r}); was anything scanned?"
-        ) from None
-    if summary["parsing_errors"]:
-        raise UnreadableReport(
-            f"checkov could not read {summary['parsing_errors']} files; run `make manifests` and try again"
-        )
-    return Report(findings=findings, objects=summary["resource_count"])
-
-
-def _finding(entry: dict[str, object]) -> Finding:
-    kind, _, name = str(entry["resource"]).split(".", 2)
-    result = entry["check_result"]
-    keys = result.get("evaluated_keys") or [] if isinstance(result, dict) else []
-    return Finding(
-        file=str(entry["file_path"]).lstrip("/"),
-        kind=kind,
-        name=name,
-        check=str(entry["check_id"]),
-        title=str(entry["check_name"]),
-        where=str(keys[-1]) if keys else "",
-    )
-
-
-_REPOSITORY = "111122223333.dkr.ecr.us-east-2.amazonaws.com/container-assets"
-VALUES: Mapping[str, str] = {
-    "AWS_ACCOUNT": "111122223333",
-    "BENCHMARK_IMAGE": f"{_REPOSITORY}:{'0' * 64}",
-    "BENCHMARK_IMAGE_TAG": "0" * 8,
-    "LMEVAL_IMAGE": f"{_REPOSITORY}:{'1' * 64}",
-}
-"""Of the shape that the CDK gives: an image asset's tag is a SHA-256 of what it is built from."""
-OPTIONS = ("--framework", "kubernetes", "--skip-download", "--quiet", "--compact", "-o", "json")
-_FOUND_NOTHING, _FOUND_SOMETHING = 0, 1
-_KIND = re.compile(r"^kind:", re.MULTILINE)
-
-
-def filled(text: str) -> str:
-    """A manifest file with its placeholders replaced."""
-    for name, value in VALUES.items():
-        text = text.replace(f"${{{name}}}", value)
-    return text
+def _covers(check: str, pattern: str, failure: Failure) -> bool:
+    kind, _, name = pattern.partition("/")
+    return (check, kind) == (failure.check, failure.kind) and fnmatchcase(failure.name, name)
 
 
 def scan(checkov: Path, manifests: Path) -> Report:
-    """What checkov finds in every YAML file below a folder.
+    """What checkov finds in every YAML file below a folder, in a copy whose placeholders are filled.
 
     Raises `UnreadableReport` when it saw fewer objects than there are; it counts some pod templates besides.
     """
     with tempfile.TemporaryDirectory() as scratch:
         objects = _copy(manifests, Path(scratch) / manifests.name)
-        done = subprocess.run(
-            [checkov, "-d", manifests.name, *OPTIONS],
-            cwd=scratch,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [str(checkov), "-d", manifests.name, *OPTIONS]
+        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
     if done.returncode not in (_FOUND_NOTHING, _FOUND_SOMETHING):
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise UnreadableReport(f"checkov ended with {done.returncode}: {last}; remove .policy and try again")
@@ -238,24 +173,63 @@ def _copy(manifests: Path, to: Path) -> int:
     return objects
 
 
-ROOT = Path(__file__).resolve().parent.parent
+def filled(text: str) -> str:
+    """A manifest file with its placeholders replaced."""
+    for name, value in VALUES.items():
+        text = text.replace(f"${{{name}}}", value)
+    return text
+
+
+def read_report(text: str) -> Report:
+    """The report of `checkov --framework kubernetes -o json`.
+
+    Raises `UnreadableReport` when it is not one, or when checkov could not read a file: a scan of half the manifests
+    would look like a clean one.
+    """
+    try:
+        data = json.loads(text)
+        summary = data["summary"]
+        failures = tuple(sorted(_failure(entry) for entry in data["results"]["failed_checks"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnreadableReport(
+            f"checkov's report is not as expected ({error!r}); was anything scanned?"
+        ) from None
+    if summary["parsing_errors"]:
+        raise UnreadableReport(
+            f"checkov could not read {summary['parsing_errors']} files; run `make manifests` and try again"
+        )
+    return Report(failures=failures, objects=summary["resource_count"])
+
+
+def _failure(entry: dict[str, object]) -> Failure:
+    kind, _, name = str(entry["resource"]).split(".", 2)
+    result = entry["check_result"]
+    keys = result.get("evaluated_keys") or [] if isinstance(result, dict) else []
+    return Failure(
+        file=str(entry["file_path"]).lstrip("/"),
+        kind=kind,
+        name=name,
+        check=str(entry["check_id"]),
+        title=str(entry["check_name"]),
+        where=str(keys[-1]) if keys else "",
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
     """A line for each thing to do, or one that says what was looked at."""
-    parser = argparse.ArgumentParser(prog="scripts/policy", description=__doc__)
-    parser.parse_args(argv)
+    said = (__doc__ or "").partition("\n")[0]
+    argparse.ArgumentParser(prog="scripts/policy", description=said).parse_args(argv)
     print("==> checkov over manifests/, about a minute", file=sys.stderr)
     try:
         report = scan(ROOT / ".policy" / "bin" / "checkov", ROOT / "manifests")
     except UnreadableReport as error:
         print(f"policy: {error}", file=sys.stderr)
         return 2
-    lines = judge(report.findings, EXEMPTIONS)
+    lines = judge(report.failures, EXEMPTIONS)
     for line in lines:
         print(line)
     if not lines:
-        count = len(report.findings)
+        count = len(report.failures)
         print(
             f"{report.objects} objects; {count} findings, each exempted by one of {len(EXEMPTIONS)} reasons"
         )

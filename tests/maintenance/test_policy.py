@@ -26,7 +26,7 @@ from maintenance.policy import (
 from tests.conftest import ROOT
 
 RECORDED = (ROOT / "tests" / "data" / "checkov" / "findings.json").read_text(encoding="utf-8")
-FINDINGS = read_report(RECORDED).findings
+FINDINGS = read_report(RECORDED).failures
 SERVER_ROOT = Exemption(check="CKV_K8S_22", objects=("Deployment/qwen-*",), reason="its caches")
 SERVER_USER = Exemption(check="CKV_K8S_23", objects=("Deployment/qwen-*",), reason="its devices")
 COMPILE_ROOT = Exemption(check="CKV_K8S_22", objects=("Job/compile-*",), reason="its caches")
@@ -134,7 +134,7 @@ def _manifests(folder: Path, objects: int) -> Path:
 
 def test_a_scan_gives_the_report_whether_or_not_checkov_fails_something(tmp_path: Path) -> None:
     manifests = _manifests(tmp_path, 2)
-    assert scan(_checkov(tmp_path, RECORDED, 1), manifests).findings == FINDINGS
+    assert scan(_checkov(tmp_path, RECORDED, 1), manifests).failures == FINDINGS
 
 
 def test_a_scan_that_saw_fewer_objects_than_there_are_is_refused(tmp_path: Path) -> None:
