@@ -113,17 +113,21 @@ def test_a_completion_stream_of_the_baseline_has_one_token_a_chunk() -> None:
     _serving(use, BASELINE)
 
 
-def test_usage_is_sent_only_as_far_as_asked_for() -> None:
+@pytest.mark.parametrize(
+    ("options", "on_each", "at_the_end"),
+    [
+        ({}, False, False),
+        ({"include_usage": True}, False, True),
+        ({"include_usage": False, "continuous_usage_stats": True}, False, False),
+        (USAGE, True, True),
+    ],
+    ids=["unasked", "at the end", "the one needs the other, as in vLLM", "both"],
+)
+def test_usage_is_sent_only_as_far_as_asked_for(options: Json, on_each: bool, at_the_end: bool) -> None:
     async def use(session: aiohttp.ClientSession) -> None:
-        plain = await _events(session, "/v1/completions", _completion())
-        assert not any("usage" in event for event in plain)
-        options = {"include_usage": True}
-        *chunks, last = await _events(session, "/v1/completions", _completion(stream_options=options))
-        assert not any("usage" in event for event in chunks)
-        assert last["usage"]["completion_tokens"] == 64
-        options = {"include_usage": False, "continuous_usage_stats": True}
-        without = await _events(session, "/v1/completions", _completion(stream_options=options))
-        assert not any("usage" in event for event in without), "as in vLLM, the one needs the other"
+        events = await _events(session, "/v1/completions", _completion(stream_options=options))
+        assert ["usage" in event for event in events[:-1]] == [on_each] * (len(events) - 1)
+        assert ("usage" in events[-1] and not events[-1]["choices"]) == at_the_end
 
     _serving(use)
 
@@ -134,7 +138,8 @@ def test_both_arms_answer_a_prompt_with_the_same_text_streamed_or_whole() -> Non
     async def use(session: aiohttp.ClientSession) -> None:
         events = await _events(session, "/v1/chat/completions", _chat())
         texts.append("".join(event["choices"][0]["delta"]["content"] for event in events))
-        _, whole = await _post(session, "/v1/chat/completions", _chat())
+        ignored = {"chat_template_kwargs": {"enable_thinking": False}, "top_k": 5, "no_such_field": [1]}
+        _, whole = await _post(session, "/v1/chat/completions", _chat(**ignored))
         assert whole["object"] == "chat.completion"
         assert whole["usage"]["completion_tokens"] == 64
         assert whole["choices"][0]["finish_reason"] == "length"
@@ -171,15 +176,6 @@ def test_a_request_may_stop_early_or_fill_the_context() -> None:
         assert long["usage"]["total_tokens"] == 1024
 
     _serving(use, time_scale=0.0001)
-
-
-def test_unknown_fields_are_ignored() -> None:
-    async def use(session: aiohttp.ClientSession) -> None:
-        extra = {"chat_template_kwargs": {"enable_thinking": False}, "top_k": 5, "no_such_field": [1]}
-        status, _ = await _post(session, "/v1/chat/completions", _chat(**extra))
-        assert status == 200
-
-    _serving(use)
 
 
 def test_an_unknown_model_is_vllms_404() -> None:

@@ -118,18 +118,6 @@ def test_prefills_come_one_by_one_before_the_next_decode_step_and_yield_one_toke
     assert [output.tokens for output in batch.complete(steps[0])] == [1]
 
 
-def test_the_fifth_request_waits_for_a_slot() -> None:
-    batch = _batch()
-    fifth = _sequence(5, tokens=2)
-    for number in range(4):
-        batch.submit(_sequence(number, tokens=3))
-    batch.submit(fifth)
-    served = [output.sequence for _ in range(6) for output in _advance(batch)]
-    assert fifth not in served, "four prefills and two decode steps belong to the first four"
-    assert len(batch.running) == 0
-    assert [output.sequence for output in _advance(batch)] == [fifth]
-
-
 def test_a_dropped_sequence_yields_nothing_and_frees_its_slot_or_place() -> None:
     batch = _batch()
     sequences = [_sequence(number) for number in range(5)]
@@ -146,10 +134,6 @@ def test_a_dropped_sequence_yields_nothing_and_frees_its_slot_or_place() -> None
     batch.submit(waiting)
     batch.drop(waiting)
     assert not batch.waiting
-
-
-def test_an_idle_batch_has_no_next_step() -> None:
-    assert _batch().next_step() is None
 
 
 @pytest.mark.parametrize("k", [0, 7])

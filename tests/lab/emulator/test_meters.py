@@ -7,7 +7,7 @@ import re
 import pytest
 
 from experiment.catalogue.runtimes import NXDI_VLLM_0_9_1
-from lab.emulator.meters import Histogram, Load, Meters
+from lab.emulator.meters import Load, Meters
 
 LOAD = Load(running=3, waiting=2, cache_usage=0.25)
 
@@ -45,14 +45,6 @@ def test_a_step_advances_the_counter_by_one_as_in_the_runtimes_engine_whatever_i
         'vllm:e2e_request_latency_seconds_bucket{model_name="m",le="+Inf"}': 1,
     }
     assert {name: samples[name] for name in expected} == expected
-
-
-def test_histogram_buckets_are_cumulative() -> None:
-    histogram = Histogram((1.0, 2.0))
-    for value in (0.5, 1.5, 9.0):
-        histogram.observe(value)
-    lines = list(histogram.samples("x", 'a="b"'))
-    assert [line.rpartition(" ")[2] for line in lines] == ["1", "2", "3", "11.0", "3"]
 
 
 @pytest.mark.parametrize(("name", "escaped"), [('a"b', 'a\\"b'), ("a\\b", "a\\\\b")])

@@ -20,15 +20,9 @@ def test_the_rendered_argv_decides_names_slots_length_and_speculation() -> None:
     assert (arm.speculative_tokens, arm.draft) == (7, "/checkpoints/Qwen/Qwen3-1.7B")
 
 
-def test_no_speculative_config_is_plain_decoding() -> None:
-    arm = parse_argv(BASELINE)
-    assert (arm.speculative_tokens, arm.draft) == (0, "")
-
-
-def test_a_model_without_a_served_name_answers_to_its_path() -> None:
-    assert parse_argv(shlex.split("vllm serve /m --max-num-seqs 4 --max-model-len 64")).served_names == (
-        "/m",
-    )
+def test_a_plain_model_without_a_served_name_answers_to_its_path() -> None:
+    arm = parse_argv(shlex.split("vllm serve /m --max-num-seqs 4 --max-model-len 64"))
+    assert (arm.served_names, arm.speculative_tokens, arm.draft) == (("/m",), 0, "")
 
 
 def test_unknown_options_are_accepted_in_every_spelling_of_the_dialect() -> None:

@@ -81,15 +81,13 @@ def test_the_small_draft_has_60_percent_fewer_drafts_accepted(k: int) -> None:
     assert _expected("json", k, WEAK_DRAFT) - 1 == pytest.approx(0.4 * accepted)
 
 
-def test_an_unknown_class_accepts_like_open_ended_prompts() -> None:
+def test_an_unknown_class_accepts_like_open_ended_prompts_and_without_a_window_a_step_yields_one_token() -> (
+    None
+):
     assert conditional_acceptance("poems", DRAFT, 7) == conditional_acceptance("open-ended", DRAFT, 7)
-
-
-@pytest.mark.parametrize("k", [0, 1])
-def test_without_a_window_every_step_yields_one_token(k: int) -> None:
-    acceptance = conditional_acceptance("repetition", DRAFT, k)
-    assert acceptance == ()
-    assert tokens_in_step(acceptance, Draws(1, "p"), 5) == 1
+    for k in (0, 1):
+        assert conditional_acceptance("repetition", DRAFT, k) == ()
+        assert tokens_in_step((), Draws(1, "p"), 5) == 1
 
 
 def test_acceptance_is_decided_by_seed_prompt_and_position_alone() -> None:
