@@ -37,6 +37,15 @@ def test_a_folder_that_is_no_assembly_exits_2(tmp_path: Path, capsys: pytest.Cap
     assert "manifest.json: No such file or directory" in capsys.readouterr().err
 
 
-def test_an_unknown_region_exits_2(three_stacks: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(three_stacks), "--region", "us-est-2"]) == 2
-    assert "us-east-2" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--region", "us-est-2"], "us-west-2, us-east-2"),
+        (["--region", REGION, "--account", "12"], "not twelve digits"),
+    ],
+)
+def test_a_place_that_does_not_exist_exits_2(
+    words: list[str], said: str, three_stacks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(three_stacks), *words]) == 2
+    assert said in capsys.readouterr().err

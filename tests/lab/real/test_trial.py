@@ -1,7 +1,5 @@
-"""The benchmark runs as long as the lab does, and no longer.
-
-`scripts/lab` refuses in one line what cannot be run, with the exit code that says whose fault it is.
-"""
+"""The benchmark runs as long as the lab does, and `scripts/lab` refuses in one line what cannot be run, with the exit code
+that says whose fault it is."""
 
 from __future__ import annotations
 
@@ -12,39 +10,24 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmark.plan import from_dict
 from experiment import Experiment, load
 from experiment.finding import Refusal
 from lab.real import installation, trial
 from lab.real.__main__ import main
 from lab.real.lab_results import FILE_NAME, save
 from lab.real.trial import sweep_of
+from tests.conftest import ROOT
 from tests.lab.real.made_up import PLAN, results
 from tests.lab.real.test_installation import GOOD
 
-ROOT = Path(__file__).parents[3]
 PATIENCE_S = 300
-
-
-@pytest.fixture
-def silent_server() -> Iterator[str]:
-    """Takes a connection and never answers."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield f"http://127.0.0.1:{server.getsockname()[1]}/v1"
-
-
-@pytest.fixture
-def plan(tmp_path: Path) -> Path:
-    assert from_dict(PLAN).baseline == "tiny"
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps(PLAN), encoding="utf-8")
-    return path
 
 
 def test_a_failed_benchmark_is_one_line(tmp_path: Path) -> None:
@@ -53,21 +36,23 @@ def test_a_failed_benchmark_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_it_ends_with_the_lab_however_that_ends(
-    plan: Path, silent_server: str, tmp_path: Path, number: signal.Signals
-) -> None:
-    script = f"""
-        from pathlib import Path
-        from lab.real.trial import measure
-        measure(Path({str(plan)!r}), {{"tiny": {silent_server!r}}}, out=Path({str(tmp_path)!r}))
-    """
-    lab = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, stderr=subprocess.DEVNULL
-    )
-    _until(lambda: len(_processes(tmp_path)) == 2)  # the guard and what it guards
-    lab.send_signal(number)
-    lab.wait()
-    _until(lambda: not _processes(tmp_path))
+def test_it_ends_with_the_lab_however_that_ends(tmp_path: Path, number: signal.Signals) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(PLAN), encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        script = f"""
+            from pathlib import Path
+            from lab.real.trial import measure
+            measure(Path({str(plan)!r}), {{"tiny": {url!r}}}, out=Path({str(tmp_path)!r}))
+        """
+        lab = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, stderr=subprocess.DEVNULL
+        )
+        _until(lambda: len(_processes(tmp_path)) == 2)  # the guard and what it guards
+        lab.send_signal(number)
+        lab.wait()
+        _until(lambda: not _processes(tmp_path))
 
 
 def _processes(folder: Path) -> list[str]:
@@ -83,8 +68,7 @@ def _processes(folder: Path) -> list[str]:
     return found
 
 
-def _until(condition: object) -> None:
-    assert callable(condition)
+def _until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline
@@ -102,98 +86,64 @@ def tiny() -> Experiment:
     return load(ROOT / "experiments" / "lab-tiny.yaml")
 
 
-@pytest.fixture
-def finished(tmp_path: Path) -> Path:
-    """A folder that a run left behind."""
+def test_an_earlier_run_is_shown_again_and_a_claim_that_is_not_met_is_exit_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "summary.json").write_text(json.dumps(results().summary), encoding="utf-8")
     save(results(), tmp_path)
-    return tmp_path
-
-
-def test_an_earlier_run_is_shown_again(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--from", str(finished)]) == 0
+    assert main(["--from", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "measured on this CPU, tiny models" in said
     assert "9 of 9 claims met" in said
-
-
-def test_a_claim_that_is_not_met_is_exit_1(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    content = json.loads((finished / FILE_NAME).read_text(encoding="utf-8"))
+    content = json.loads((tmp_path / FILE_NAME).read_text(encoding="utf-8"))
     content["claims"][0]["met"] = False
-    (finished / FILE_NAME).write_text(json.dumps(content), encoding="utf-8")
-    assert main(["--from", str(finished)]) == 1
+    (tmp_path / FILE_NAME).write_text(json.dumps(content), encoding="utf-8")
+    assert main(["--from", str(tmp_path)]) == 1
     assert "NOT MET every arm answers every request" in capsys.readouterr().out
 
 
-def test_an_unknown_arm_is_named_with_the_known_ones(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("words", "machine", "code", "said"),
+    [
+        (
+            ["--arms", "tiny-sd-k3,tiny-sd-k4"],
+            {},
+            1,
+            "--arms: 'tiny-sd-k4' is no arm of lab-tiny; those are tiny, tiny-",
+        ),
+        (["--arms", "tiny"], {}, 1, "no chosen arm speculates"),
+        (["--experiment", "requirements.in"], {}, 2, "requirements.in"),
+        (["--experiment", "experiments/qwen3-32b.yaml"], {}, 2, "arm qwen-vllm needs Neuron devices"),
+        ([], {"memory_gib": 2.0}, 3, "lab: memory: 2.0 GiB are available, 8 servers need 13.5"),
+        (["--install-only"], {"disk_gib": 1.0}, 3, "lab: disk: 1.0 GiB are free"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_is_installed(
+    words: list[str],
+    machine: dict[str, Any],
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["--arms", "tiny-sd-k3,tiny-sd-k4", "--out", str(tmp_path)]) == 1
-    assert "--arms: 'tiny-sd-k4' is no arm of lab-tiny; those are tiny, tiny-sd-k1" in capsys.readouterr().err
-
-
-def test_a_wrong_experiment_is_exit_2(tmp_path: Path) -> None:
-    path = tmp_path / "wrong.yaml"
-    path.write_text("version: 1\n", encoding="utf-8")
-    assert main(["--experiment", str(path), "--out", str(tmp_path)]) == 2
-
-
-def test_an_experiment_for_a_cluster_is_refused_before_an_engine_is_installed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    monkeypatch.setattr(installation, "look", lambda _: replace(GOOD, **machine))
+    monkeypatch.chdir(ROOT)
     home = tmp_path / "engine"
-    assert (
-        main(
-            [
-                "--experiment",
-                str(ROOT / "experiments/qwen3-32b.yaml"),
-                "--home",
-                str(home),
-                "--out",
-                str(tmp_path),
-            ]
-        )
-        == 2
-    )
-    said = capsys.readouterr().err
-    assert "arm qwen-vllm needs Neuron devices" in said
-    assert len(said.splitlines()) == 2, "what is being done, and the refusal"
+    assert main([*words, "--out", str(tmp_path / "out"), "--home", str(home)]) == code
+    heard = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("==> ")]
+    assert said in heard[0]
     assert not home.exists()
 
 
-def test_too_small_a_machine_is_exit_3_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(installation, "look", lambda _: replace(GOOD, memory_gib=2.0))
-    assert main(["--out", str(tmp_path)]) == 3
-    assert "lab: memory: 2.0 GiB are available, 8 servers need 13.5" in capsys.readouterr().err
-
-
-def test_an_engine_that_cannot_be_installed_is_exit_3(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(installation, "look", lambda _: replace(GOOD, disk_gib=1.0))
-    assert main(["--install-only", "--home", str(tmp_path / "engine")]) == 3
-    assert "lab: disk: 1.0 GiB are free" in capsys.readouterr().err
-
-
-def test_the_sweep_is_the_arms_with_the_better_draft(tiny: Experiment) -> None:
+def test_the_sweep_is_the_arms_with_the_better_draft_and_a_short_run_has_one_window(tiny: Experiment) -> None:
     sweep = sweep_of(tiny)
     assert sweep.baseline == "tiny"
     assert sweep.arms == {k: f"tiny-sd-k{k}" for k in (1, 3, 5, 7, 10, 15)}
-    assert sweep.main == "tiny-sd-k7"
+    assert sweep_of(tiny, short=True).arms == {7: sweep.main}
 
 
-def test_a_short_run_has_one_window(tiny: Experiment) -> None:
-    assert sweep_of(tiny, short=True).arms == {7: "tiny-sd-k7"}
-
-
-def test_a_choice_without_speculation_is_refused(tiny: Experiment) -> None:
-    with pytest.raises(Refusal, match="no chosen arm speculates"):
-        sweep_of(tiny, ["tiny"])
-
-
-def test_structured_prompts_are_of_the_corpus_and_answers_are_long_enough(tiny: Experiment) -> None:
+def test_enough_is_asked_one_at_a_time_and_greedily_for_the_claims(tiny: Experiment) -> None:
     assert tiny.benchmark.temperature == 0
     assert tiny.benchmark.concurrency == (1,)
     assert tiny.benchmark.requests * len(tiny.classes) >= 100
