@@ -74,21 +74,22 @@ class ManagedAddons(Construct):
         nodes: Construct,
     ) -> None:
         super().__init__(scope, construct_id)
-        self._cluster = cluster
+        self._cluster_name = cluster.cluster_name
         self._versions = ADDON_VERSIONS[experiment.cluster.kubernetes]
+        pods = pod_identity()
         self._roles = {
-            "vpc-cni": ("aws-node", self._network_plugin_role()),
-            OBSERVABILITY: ("cloudwatch-agent", self._observability_role(experiment)),
+            "vpc-cni": ("aws-node", self._network_plugin_role(pods)),
+            OBSERVABILITY: ("cloudwatch-agent", self._observability_role(pods, experiment)),
         }
-        for name, values in BEFORE_NODES.items():
-            nodes.node.add_dependency(self._addon(name, values))
-        later = {name: self._addon(name, values) for name, values in AFTER_NODES.items()}
-        for addon in later.values():
-            addon.node.add_dependency(nodes)
+        nodes.node.add_dependency(*(self._addon(name, values) for name, values in BEFORE_NODES.items()))
         # The add-on would make these groups itself, and they would keep everything for ever.
-        for name in container_insights_log_groups(experiment):
-            group = log_group(self, name.rpartition("/")[2], name=name)
-            later[OBSERVABILITY].node.add_dependency(group)
+        groups = [
+            log_group(self, name.rpartition("/")[2], name=name)
+            for name in container_insights_log_groups(experiment)
+        ]
+        for name, values in AFTER_NODES.items():
+            addon = self._addon(name, values)
+            addon.node.add_dependency(nodes, *(groups if name == OBSERVABILITY else ()))
 
     def _addon(self, name: str, values: dict[str, Any]) -> eks.CfnAddon:
         associations = None
@@ -102,23 +103,23 @@ class ManagedAddons(Construct):
             name,
             addon_name=name,
             addon_version=self._versions[name],
-            cluster_name=self._cluster.cluster_name,
+            cluster_name=self._cluster_name,
             configuration_values=json.dumps(values) if values else None,
             pod_identity_associations=associations,
             preserve_on_delete=False,
             resolve_conflicts="OVERWRITE",
         )
 
-    def _network_plugin_role(self) -> iam.Role:
+    def _network_plugin_role(self, pods: iam.IPrincipal) -> iam.Role:
         """Network interfaces and addresses of nodes: AWS keeps that list with the plugin's releases."""
         return iam.Role(
             self,
             "NetworkPluginRole",
-            assumed_by=pod_identity(),
+            assumed_by=pods,
             managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name("AmazonEKS_CNI_Policy")],
         )
 
-    def _observability_role(self, experiment: Experiment) -> iam.Role:
+    def _observability_role(self, pods: iam.IPrincipal, experiment: Experiment) -> iam.Role:
         """The agent and Fluent Bit write to the log groups of this cluster, from which CloudWatch takes the metrics.
 
         The managed CloudWatchAgentServerPolicy would open every log group, X-Ray and parameters as well.
@@ -153,6 +154,6 @@ class ManagedAddons(Construct):
         return iam.Role(
             self,
             "ObservabilityRole",
-            assumed_by=pod_identity(),
+            assumed_by=pods,
             inline_policies={"write": iam.PolicyDocument(statements=statements)},
         )

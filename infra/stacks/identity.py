@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from experiment import Experiment
@@ -33,39 +32,32 @@ class IdentityStack(ExperimentStack):
         self, scope: Construct, *, experiment: Experiment, cluster: eks.ICluster, store: ModelStore
     ) -> None:
         super().__init__(scope, "identity", experiment=experiment, description="identity of the pods")
-        weights, artifacts = store.checkpoints, store.artifacts
-        # Mountpoint, or the pod's own copy to local disks, reads weights and artifacts; it can write neither.
-        serving = [*_read(weights), *_read(artifacts), _use_key(store, "kms:Decrypt")]
-        # Put weights where they belong, see what is there already; nothing can be deleted.
-        fetching = [*_read(weights), _write(weights), _upload_with_key(store)]
-        compiling = [*_read(weights), *_read(artifacts), _write(artifacts), _upload_with_key(store)]
-        for account, statements in (
-            (SERVING_ACCOUNT, serving),
-            (FETCH_ACCOUNT, fetching),
-            (COMPILE_ACCOUNT, compiling),
-            (BENCHMARK_ACCOUNT, _benchmark(store, experiment)),
-        ):
-            self._hand_out(account, statements, experiment, cluster)
-
-    def _hand_out(
-        self, account: str, statements: Statements, experiment: Experiment, cluster: eks.ICluster
-    ) -> None:
-        """A role, and the Pod Identity association that hands it to the pods of a service account."""
-        scope = Construct(self, account.capitalize())
-        role = iam.Role(scope, "Role", assumed_by=pod_identity())
-        for statement in statements:
-            role.add_to_policy(statement)
-        eks.CfnPodIdentityAssociation(
-            scope,
-            "Association",
-            cluster_name=cluster.cluster_name,
-            namespace=namespace(experiment),
-            service_account=account,
-            role_arn=role.role_arn,
+        weights, artifacts, results = (
+            bucket.bucket_arn for bucket in (store.checkpoints, store.artifacts, store.results)
         )
+        key, cluster_name, pods = store.key.key_arn, cluster.cluster_name, pod_identity()
+        for account, statements in (
+            # Mountpoint, or the pod's own copy to local disks, reads weights and artifacts; it can write neither.
+            (SERVING_ACCOUNT, [*_read(weights), *_read(artifacts), _use_key(key, "kms:Decrypt")]),
+            # Put weights where they belong, see what is there already; nothing can be deleted.
+            (FETCH_ACCOUNT, [*_read(weights), _write(weights), _upload_with(key)]),
+            (COMPILE_ACCOUNT, [*_read(weights), *_read(artifacts), _write(artifacts), _upload_with(key)]),
+            (BENCHMARK_ACCOUNT, [*_measure(results, experiment), _upload_with(key)]),
+        ):
+            inner = Construct(self, account.capitalize())
+            role = iam.Role(inner, "Role", assumed_by=pods)
+            iam.Policy(role, "DefaultPolicy", roles=[role], statements=statements)
+            eks.CfnPodIdentityAssociation(
+                inner,
+                "Association",
+                cluster_name=cluster_name,
+                namespace=namespace(experiment),
+                service_account=account,
+                role_arn=role.role_arn,
+            )
 
 
-def _benchmark(store: ModelStore, experiment: Experiment) -> Statements:
+def _measure(results: str, experiment: Experiment) -> Statements:
     """Publish metrics in one namespace; read large plans; store runs under one prefix, and read them to resume."""
     prefixes = (PLANS_PREFIX, RESULTS_PREFIX)
     return [
@@ -79,37 +71,34 @@ def _benchmark(store: ModelStore, experiment: Experiment) -> Statements:
         ),
         iam.PolicyStatement(
             actions=["s3:ListBucket"],
-            resources=[store.results.bucket_arn],
+            resources=[results],
             conditions={"StringLike": {"s3:prefix": [f"{prefix}*" for prefix in prefixes]}},
         ),
         iam.PolicyStatement(
-            actions=["s3:GetObject"],
-            resources=[store.results.arn_for_objects(f"{prefix}*") for prefix in prefixes],
+            actions=["s3:GetObject"], resources=[f"{results}/{prefix}*" for prefix in prefixes]
         ),
-        _write(store.results, RESULTS_PREFIX),
-        _upload_with_key(store),
+        _write(results, RESULTS_PREFIX),
     ]
 
 
-def _read(bucket: s3.Bucket) -> Statements:
+def _read(bucket: str) -> Statements:
     return [
-        iam.PolicyStatement(actions=["s3:ListBucket"], resources=[bucket.bucket_arn]),
-        iam.PolicyStatement(actions=["s3:GetObject"], resources=[bucket.arn_for_objects("*")]),
+        iam.PolicyStatement(actions=["s3:ListBucket"], resources=[bucket]),
+        iam.PolicyStatement(actions=["s3:GetObject"], resources=[f"{bucket}/*"]),
     ]
 
 
-def _write(bucket: s3.Bucket, prefix: str = "") -> iam.PolicyStatement:
+def _write(bucket: str, prefix: str = "") -> iam.PolicyStatement:
     return iam.PolicyStatement(
-        actions=["s3:PutObject", "s3:AbortMultipartUpload"],
-        resources=[bucket.arn_for_objects(f"{prefix}*")],
+        actions=["s3:PutObject", "s3:AbortMultipartUpload"], resources=[f"{bucket}/{prefix}*"]
     )
 
 
-def _upload_with_key(store: ModelStore) -> iam.PolicyStatement:
+def _upload_with(key: str) -> iam.PolicyStatement:
     """An upload in parts, which boto3 makes of anything above 8 MB, needs Decrypt as well
     (https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html)."""
-    return _use_key(store, "kms:GenerateDataKey", "kms:Decrypt")
+    return _use_key(key, "kms:GenerateDataKey", "kms:Decrypt")
 
 
-def _use_key(store: ModelStore, *actions: str) -> iam.PolicyStatement:
-    return iam.PolicyStatement(sid="UseKey", actions=list(actions), resources=[store.key.key_arn])
+def _use_key(key: str, *actions: str) -> iam.PolicyStatement:
+    return iam.PolicyStatement(sid="UseKey", actions=list(actions), resources=[key])

@@ -109,5 +109,9 @@ class StorageStack(ExperimentStack):
             scope, "storage", experiment=experiment, description="checkpoints, artifacts and results"
         )
         self.store = ModelStore(self, "Store", experiment=experiment)
-        for made in (self.store.checkpoints, self.store.artifacts, self.store.results):
-            cdk.CfnOutput(self, f"{made.node.id}Bucket", value=made.bucket_name)
+        for name, made in (
+            ("CheckpointsBucket", self.store.checkpoints),
+            ("ArtifactsBucket", self.store.artifacts),
+            ("ResultsBucket", self.store.results),
+        ):
+            cdk.CfnOutput(self, name, value=made.bucket_name)
