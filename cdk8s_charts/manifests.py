@@ -3,7 +3,6 @@
 What is deployed is read from the files, so it is what was reviewed; a fingerprint beside them tells whether they were
 rendered from the experiment at hand. Values of a deployment stand there as a closed list of placeholders. Pure: reading
 needs no jsii.
-
 """
 
 from __future__ import annotations
@@ -21,12 +20,9 @@ from experiment.finding import Misuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-if TYPE_CHECKING:
     from pathlib import Path
 
     from experiment.arms import Experiment
-
 
 PLACEHOLDERS = {
     "AWS_ACCOUNT": "id of the account, part of bucket names",
@@ -51,11 +47,6 @@ def tags(value: Any) -> str:
         if f"{name}{TAG}" not in PLACEHOLDERS:
             raise Misuse(f"{name} stands in an immutable object; list {name}{TAG} as a placeholder")
     return "".join(f"-${{{name}{TAG}}}" for name in images)
-
-
-def with_example_tags(name: str) -> str:
-    """A name as long as the one that a deployment makes of it."""
-    return _PATTERN.sub(lambda match: "0" * TAG_LENGTH if match[1].endswith(TAG) else match[0], name)
 
 
 def with_tags(values: Mapping[str, str]) -> dict[str, str]:

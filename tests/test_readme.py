@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiment import InvalidExperiment, load
-from tests.cdk8s_charts.committed import objects_of
+from tests.cdk8s_charts.objects import objects_of
 from tests.conftest import REFERENCE, ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -1,4 +1,6 @@
-"""How a pod gets its Neuron devices: by a resource claim (Dynamic Resource Allocation), or by the device plugin and its scheduler extension."""
+"""How a pod gets its Neuron devices: by a resource claim (Dynamic Resource Allocation), or by the device plugin and its
+scheduler extension.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,6 @@ from cdk8s_charts.pods import pod
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from experiment.arms import Arm, Experiment
-
 
 DRIVER = "neuron.aws.com"
 REQUEST = "neurons"
@@ -83,9 +79,3 @@ def hold_devices(spec: pod.PodSpec, holder: pod.Container, experiment: Experimen
     for part in ("requests", "limits"):
         resources[part][EXTENDED_RESOURCE] = str(arm.serving.devices)
     spec["schedulerName"] = SCHEDULER
-
-
-def holds_devices(container: Mapping[str, Any]) -> bool:
-    """Whether a container uses a claim of the pod, or asks the device plugin for devices."""
-    resources = container.get("resources") or {}
-    return bool(resources.get("claims")) or EXTENDED_RESOURCE in (resources.get("limits") or {})

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from cdk8s_charts.pods.devices import SCHEDULER
 from operations.cloud import access
 from tests.apiserver.eks_tokens import webhook
 from tests.apiserver.kubectl import Kubectl
 from tests.apiserver.waiting import wait_until
-from tests.cdk8s_charts.placement import NEURON_SCHEDULER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SCHEDULERS = ("default-scheduler", NEURON_SCHEDULER)
+SCHEDULERS = ("default-scheduler", SCHEDULER)
 _TOKEN = "test-only"
 _ATTEMPTS = 3
 """A free port may be gone by the time it is used."""

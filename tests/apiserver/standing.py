@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from tests.apiserver.kubectl import Kubectl
+    from tests.cdk8s_charts.objects import Object
     from tests.cdk8s_charts.placement import Node
-    from tests.cdk8s_charts.pods import Object
 
 NAME = "app.kubernetes.io/name"
 

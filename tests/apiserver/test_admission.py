@@ -11,8 +11,7 @@ import pytest
 
 from cdk8s_charts.render import render
 from tests.apiserver.objects import filled, make_namespace, without_warnings
-from tests.cdk8s_charts.committed import EXPERIMENTS, objects_of, the
-from tests.cdk8s_charts.pods import pods_of
+from tests.cdk8s_charts.objects import EXPERIMENTS, objects_of, pods_of, the
 from tests.cdk8s_charts.variations import with_serving
 from tests.conftest import REFERENCE
 

@@ -10,9 +10,8 @@ import pytest
 
 from cdk8s_charts.render import render
 from tests.apiserver.objects import IMAGE, erase, filled, make_namespace, without_warnings
-from tests.cdk8s_charts.committed import EXPERIMENTS, objects_of, the
-from tests.cdk8s_charts.immutable import changed_in_place
-from tests.cdk8s_charts.test_immutable import REFUSED
+from tests.cdk8s_charts.immutable import REFUSED, changed_in_place
+from tests.cdk8s_charts.objects import EXPERIMENTS, objects_of, the
 from tests.cdk8s_charts.test_promoted import SERVE, promoted_from
 from tests.cdk8s_charts.test_second_deploy import CHANGES
 from tests.cdk8s_charts.variations import with_serving

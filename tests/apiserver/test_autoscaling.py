@@ -14,7 +14,7 @@ import yaml
 from cdk8s_charts.render import render
 from tests.apiserver.objects import filled, make_namespace
 from tests.apiserver.waiting import wait_until
-from tests.cdk8s_charts.committed import the
+from tests.cdk8s_charts.objects import the
 from tests.cdk8s_charts.test_promoted import SERVE, promoted_from
 
 if TYPE_CHECKING:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cdk8s_charts.pods.devices import SCHEDULER
 from cdk8s_charts.render import render
 from experiment.naming import NODE_ROLE_LABEL
 from tests.apiserver.objects import filled, without_warnings
 from tests.apiserver.standing import Standing, unplaced
 from tests.apiserver.waiting import wait_until
-from tests.cdk8s_charts.committed import EXPERIMENTS, experiment_at, objects_of, pod_spec, the
-from tests.cdk8s_charts.placement import NEURON_SCHEDULER, Unplaceable, nodes
+from tests.cdk8s_charts.objects import EXPERIMENTS, NEURON_RESOURCE, experiment_at, objects_of, pod_spec, the
+from tests.cdk8s_charts.placement import Unplaceable, nodes
 from tests.cdk8s_charts.placement import stand as places_of
-from tests.cdk8s_charts.pods import NEURON_RESOURCE
 from tests.cdk8s_charts.variations import with_serving
 from tests.conftest import REFERENCE
 
@@ -139,8 +139,8 @@ def test_a_server_waits_for_the_devices_of_a_job_and_gets_them_afterwards(stand:
 def test_with_the_device_plugin_arms_are_counted_onto_one_node(
     scheduling: ControlPlane, reference: Experiment, stand: Stand
 ) -> None:
-    if NEURON_SCHEDULER not in scheduling.schedulers:
-        pytest.skip(f"no scheduler of the name {NEURON_SCHEDULER} in this cluster")
+    if SCHEDULER not in scheduling.schedulers:
+        pytest.skip(f"no scheduler of the name {SCHEDULER} in this cluster")
     experiment = replace(with_serving(reference, allocation="device-plugin"), name="by-count")
     objects = filled(item for file in render(experiment) for item in file.objects)
     (wanted, *_), _ = places_of(experiment, objects)

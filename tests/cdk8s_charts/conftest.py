@@ -1,58 +1,28 @@
-"""One render of every experiment for all tests."""
+"""Every experiment with its objects."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
 from cdk8s_charts.manifests import ManifestFile
 from cdk8s_charts.render import render
-from experiment import Experiment, load
-from tests.conftest import ROOT
+from experiment import Experiment
+from tests.cdk8s_charts.objects import RENDERED, Object, experiment_at, objects_of
 
-EXPERIMENTS = {path.stem: load(path) for path in sorted((ROOT / "experiments").glob("*.yaml"))}
-"""All, the lab's among them."""
-
-
-@pytest.fixture(scope="session")
-def renders() -> dict[str, tuple[ManifestFile, ...]]:
-    """Files of every experiment, by the name of its file."""
-    return {stem: render(experiment) for stem, experiment in EXPERIMENTS.items()}
+Case = tuple[Experiment, list[Object]]
 
 
-@pytest.fixture(params=EXPERIMENTS)
-def case(
-    request: pytest.FixtureRequest, renders: dict[str, tuple[ManifestFile, ...]]
-) -> tuple[Experiment, tuple[ManifestFile, ...]]:
-    """Each experiment with its files."""
-    return EXPERIMENTS[request.param], renders[request.param]
+@pytest.fixture(params=RENDERED, ids=lambda path: path.stem)
+def case(request: pytest.FixtureRequest) -> Case:
+    """Each experiment with its objects."""
+    return experiment_at(request.param), objects_of(request.param)
 
 
 @pytest.fixture(scope="session")
-def files(renders: dict[str, tuple[ManifestFile, ...]]) -> tuple[ManifestFile, ...]:
-    """Files of the reference experiment."""
-    return renders["qwen3-32b"]
+def files(reference: Experiment) -> tuple[ManifestFile, ...]:
+    """Files of the reference experiment, rendered now."""
+    return render(reference)
 
 
-def of_kind(files: tuple[ManifestFile, ...], kind: str) -> dict[str, Any]:
-    """Objects of a kind by name."""
-    return {item["metadata"]["name"]: item for file in files for item in file.objects if item["kind"] == kind}
-
-
-def pods(files: tuple[ManifestFile, ...]) -> dict[str, dict[str, Any]]:
-    """Every pod spec by kind and name of what makes it."""
-    found = {}
-    for file in files:
-        for item in file.objects:
-            spec = item.get("spec", {})
-            if item["kind"] == "CronJob":
-                spec = spec["jobTemplate"]["spec"]
-            if item["kind"] in ("Deployment", "Job", "CronJob"):
-                found[f"{item['kind']}/{item['metadata']['name']}"] = spec["template"]["spec"]
-    return found
-
-
-def containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    """Containers and init containers of a pod."""
-    return [*pod.get("initContainers", ()), *pod["containers"]]
+def objects_in(files: tuple[ManifestFile, ...]) -> list[Object]:
+    return [item for file in files for item in file.objects]

@@ -13,7 +13,7 @@ import yaml
 
 from cdk8s_charts.render import render
 from experiment import Experiment, InvalidExperiment, load
-from tests.cdk8s_charts.pods import Object
+from tests.cdk8s_charts.objects import Object
 from tests.conftest import REFERENCE
 from tests.experiment.edits import put
 

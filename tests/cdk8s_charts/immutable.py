@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from tests.cdk8s_charts.objects import pod_spec, the
 
-    from tests.cdk8s_charts.pods import Object
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tests.cdk8s_charts.objects import Object
+
+    Edit = Callable[[list[Object]], object]
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "Job": (
@@ -24,19 +28,49 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "ResourceClaim": ("spec",),
     "PersistentVolume": ("spec.csi", "spec.volumeMode"),
     "PersistentVolumeClaim": (
-        "spec.volumeName",
-        "spec.accessModes",
-        "spec.storageClassName",
-        "spec.volumeMode",
-        "spec.selector",
-        "spec.dataSource",
-        "spec.dataSourceRef",
+        *("spec.volumeName", "spec.accessModes", "spec.storageClassName", "spec.volumeMode"),
+        *("spec.selector", "spec.dataSource", "spec.dataSourceRef"),
     ),
     "PriorityClass": ("value", "preemptionPolicy"),
     "ClusterRoleBinding": ("roleRef",),
     "Service": ("spec.clusterIP",),
 }
 """https://github.com/kubernetes/kubernetes: the update validations of each kind."""
+
+
+REFUSED: dict[str, tuple[str, Edit]] = {
+    "the image of a Job": (
+        "spec.template",
+        lambda o: pod_spec(the(o, "Job", "compile-"))["containers"][0].update(image="a:2"),
+    ),
+    "what ends a Job at once": (
+        "spec.podFailurePolicy",
+        lambda o: the(o, "Job", "compile-")["spec"].update(podFailurePolicy={"rules": []}),
+    ),
+    "a Deployment's selector": (
+        "spec.selector",
+        lambda o: the(o, "Deployment")["spec"]["selector"]["matchLabels"].update(x="y"),
+    ),
+    "the count of a claim template": (
+        "spec",
+        lambda o: the(o, "ResourceClaimTemplate")["spec"]["spec"]["devices"]["requests"][0]["exactly"].update(
+            count=4
+        ),
+    ),
+    "the bucket of a volume": (
+        "spec.csi",
+        lambda o: the(o, "PersistentVolume")["spec"]["csi"]["volumeAttributes"].update(bucketName="x"),
+    ),
+    "the volume of a claim": (
+        "spec.volumeName",
+        lambda o: the(o, "PersistentVolumeClaim")["spec"].update(volumeName="x"),
+    ),
+    "the data of an immutable ConfigMap": (
+        "data",
+        lambda o: the(o, "ConfigMap")["data"].update({"plan.json": "{}"}),
+    ),
+}
+"""Field and edit; tests/apiserver asks a real server."""
 
 
 def changed_in_place(before: Iterable[Object], after: Iterable[Object]) -> list[tuple[str, str]]:

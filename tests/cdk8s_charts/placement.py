@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from cdk8s_charts.pods.devices import SCHEDULER
 from experiment import Experiment
 from experiment.catalogue.instances import Instance
+from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
+from experiment.cost import SYSTEM_NODES
 from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL, STEP
 from experiment.placement import batches, compilations_at_once
-from tests.cdk8s_charts.pods import NEURON_RESOURCE, Object, Pod, named, pods_of, quantity
+from infra.settings import SYSTEM_VOLUME_GIB
+from tests.cdk8s_charts.objects import NEURON_RESOURCE, Object, Pod, named, pods_of, quantity
 
-NEURON_SCHEDULER = "my-scheduler"
-"""Name under which the Neuron scheduler extension's kube-scheduler runs (values of the Neuron Helm chart)."""
-SYSTEM_INSTANCE, SYSTEM_NODES = "m7i.xlarge", 2
-SYSTEM_DISK_GIB = 150
-"""As `infra/settings.py` has them; a test holds them together."""
 RESOURCES = ("cpu", "memory", "ephemeral-storage", NEURON_RESOURCE, "pods")
 RESIDENTS: dict[str, tuple[float, int, str]] = {
     "aws-node": (0.05, 0, ""),  # eks-charts aws-vpc-cni: 25m for each of two containers
@@ -153,11 +152,7 @@ class Cluster:
             raise Unplaceable(f"{count} devices are not a connected group")
         if node.by_claims and node.instance and not node.instance.efa_interfaces:
             raise Unplaceable("groups are published on instances with EFA only")
-        if (
-            not node.by_claims
-            and 1 < count < node.devices
-            and pod.spec.get("schedulerName") != NEURON_SCHEDULER
-        ):
+        if not node.by_claims and 1 < count < node.devices and pod.spec.get("schedulerName") != SCHEDULER:
             raise Unplaceable("without the scheduler extension the devices might not be connected")
         name = "neuron-device-{}" if node.by_claims else "neuron{}"
         for first in range(0, node.devices - count + 1, count):
@@ -237,7 +232,7 @@ def nodes(experiment: Experiment, *, neuron_nodes: int) -> tuple[Node, ...]:
         disk_gib=instance.scratch_gib,
     )
     # m7i.xlarge: EC2 instance types; pods by its network interfaces (eni-max-pods.txt); root volume of infra/settings.py
-    small = allocatable(vcpus=4, memory_gib=16, max_pods=58, disk_gib=SYSTEM_DISK_GIB)
+    small = allocatable(vcpus=4, memory_gib=16, max_pods=58, disk_gib=SYSTEM_VOLUME_GIB)
     neuron = tuple(
         Node(
             f"trn2-{number}",
@@ -250,7 +245,12 @@ def nodes(experiment: Experiment, *, neuron_nodes: int) -> tuple[Node, ...]:
         for number in range(neuron_nodes)
     )
     system = tuple(
-        Node(f"system-{number}", _labels(SYSTEM_INSTANCE, "system"), (), _without_residents(small, "system"))
+        Node(
+            f"system-{number}",
+            _labels(SYSTEM_INSTANCE_TYPE, "system"),
+            (),
+            _without_residents(small, "system"),
+        )
         for number in range(SYSTEM_NODES)
     )
     return neuron + system

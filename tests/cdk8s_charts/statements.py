@@ -11,20 +11,25 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cdk8s_charts.manifests import names_in, tags, with_example_tags
+from cdk8s_charts.manifests import names_in, tags
 from cdk8s_charts.parity import undeclared_differences
-from cdk8s_charts.pods.devices import holds_devices
+from cdk8s_charts.pods.devices import EXTENDED_RESOURCE
 from cdk8s_charts.pods.pod import IMAGE_DEFAULTS
 from experiment import Experiment
 from experiment.compilation import artifact_key
 from experiment.naming import LAB_ONLY, namespace, promoted_load_balancer
 from tests.cdk8s_charts.immutable import FIELDS, at
-from tests.cdk8s_charts.pods import Object, named, pods_of, quantity, words
+from tests.cdk8s_charts.objects import Object, named, pods_of, quantity, words
 
 Statement = Callable[[Experiment, list[Object]], Iterator[str]]
 _WITHOUT_NAMESPACE = {"Namespace", "PersistentVolume", "PriorityClass", "ClusterRole", "ClusterRoleBinding"}
 _LONGEST = {"Job": 63, "CronJob": 52, "Deployment": 63, "Service": 63}
 """With which the pods made from it still get a name."""
+
+
+def deployed(name: str) -> str:
+    """A name as long as the one that a deployment makes of it."""
+    return re.sub(r"\$\{[A-Z_]+_TAG\}", "0" * 8, name)
 
 
 def _selected(objects: list[Object], labels: dict[str, str]) -> list[Any]:
@@ -36,7 +41,7 @@ def names_are_legal_and_stand_once(experiment: Experiment, objects: list[Object]
     yield from (f"{key} stands twice" for key, count in keys.items() if count > 1)
     for item in objects:
         kind, metadata = item["kind"], item["metadata"]
-        name = with_example_tags(metadata["name"])
+        name = deployed(metadata["name"])
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name) or len(name) > _LONGEST.get(kind, 253):
             yield f"{kind}/{name}: not a name"
         if metadata.get("namespace") != (None if kind in _WITHOUT_NAMESPACE else namespace(experiment)):
@@ -174,8 +179,11 @@ def claims_are_declared_and_used(experiment: Experiment, objects: list[Object]) 
         asked, count = request["exactly"], request["exactly"]["count"]
         (selector,) = asked["selectors"]
         parameters = devices["config"][0]["opaque"]["parameters"]
-        if (asked["deviceClassName"], constraint["matchAttribute"], selector["cel"]["expression"]) != (
-            "neuron.aws.com",
+        if (
+            *(asked["deviceClassName"], asked["allocationMode"]),
+            *(constraint["matchAttribute"], selector["cel"]["expression"]),
+        ) != (
+            *("neuron.aws.com", "ExactCount"),
             f"resource.aws.com/devicegroup{count}_id",
             f"device.attributes['neuron.aws.com'].instanceType == '{instance}'",
         ):
@@ -225,7 +233,7 @@ def pods_give_up_what_they_do_not_need(experiment: Experiment, objects: list[Obj
             yield f"{pod}: the host's network, processes or files"
         for container in pod.containers:
             context = container.get("securityContext") or {}
-            keeps = spared and holds_devices(container)
+            keeps = spared and ("claims" in container["resources"] or EXTENDED_RESOURCE in str(container))
             if context.get("privileged") or (context.get("capabilities") or {}).get("add"):
                 yield f"{pod}: {container['name']} has privileges"
             if not keeps and (

@@ -7,46 +7,39 @@ import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cdk8s_charts.manifests import ManifestFile
 from cdk8s_charts.render import render
-from cdk8s_charts.workloads import benchmark_pod, quality_pod
+from cdk8s_charts.workloads import quality_pod
 from cdk8s_charts.workloads.benchmark_pod import LARGEST_CONFIG_MAP, plan_object, plan_text
 from experiment import Experiment
 from experiment.model import LmEval
 from images.lmeval import questions
-from tests.cdk8s_charts.conftest import containers, of_kind, pods
+from tests.cdk8s_charts.conftest import Case, objects_in
+from tests.cdk8s_charts.objects import Pod, named, objects_of, pods_of, the
 from tests.cdk8s_charts.variations import with_benchmark, with_serving
-from tests.conftest import ROOT
-
-Case = tuple[Experiment, tuple[ManifestFile, ...]]
+from tests.conftest import REFERENCE, ROOT
 
 
-def _body(job: dict[str, Any]) -> dict[str, Any]:
-    body: dict[str, Any] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
-    return body
+def _quality(experiment: Experiment) -> Pod:
+    return Pod(quality_pod.cron_job(with_benchmark(experiment, lm_eval=LmEval(limit=50))))
 
 
 def test_the_api_server_lets_one_pod_measure_at_a_time(case: Case) -> None:
     """`Forbid` binds the Jobs that the schedule makes; these are made by people."""
-    (quota,) = of_kind(case[1], "ResourceQuota").values()
+    (quota,) = named(case[1], "ResourceQuota").values()
     assert quota["spec"]["hard"] == {"pods": "1"}
     (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
     (name,) = scope["values"]
-    assert name in of_kind(case[1], "PriorityClass")
-    counted = {owner for owner, pod in pods(case[1]).items() if pod["priorityClassName"] == name}
-    assert counted == {
-        owner for owner in pods(case[1]) if owner in ("CronJob/qwen-llmperf", "CronJob/qwen-lmeval")
-    }
+    assert name in named(case[1], "PriorityClass")
+    counted = {pod.name for pod in pods_of(case[1]) if pod.spec["priorityClassName"] == name}
+    assert counted == {"qwen-llmperf", "qwen-lmeval"} & named(case[1], "CronJob").keys()
 
 
-def test_a_lost_pods_run_goes_on_in_the_next(reference: Experiment) -> None:
-    body = _body(benchmark_pod.benchmark_cron_job(reference, {"configMap": {"name": "plan"}}))
-    assert [entry["name"] for entry in containers(body)] == ["restore", "keep", "follow", "run", "publish"]
-    restore, keep = body["initContainers"][:2]
+def test_a_lost_pods_run_goes_on_in_the_next() -> None:
+    pod = Pod(named(objects_of(REFERENCE), "CronJob")["qwen-llmperf"])
+    restore, keep = pod.container("restore"), pod.container("keep")
     assert restore["args"][1] == keep["args"][keep["args"].index("--to") + 1]
     assert restore["args"][1].endswith("/runs/unfinished/$(JOB_UID)")
     assert keep["restartPolicy"] == "Always"
@@ -62,27 +55,21 @@ def test_a_plan_that_is_too_large_comes_from_s3_by_its_hash(reference: Experimen
     large = plan_object(experiment)
     assert large is not None
     key, content = large
+    digest = hashlib.sha256(content).hexdigest()
     assert content.decode() == plan_text(experiment)
-    assert key == f"plans/{hashlib.sha256(content).hexdigest()}.json"
-    files = render(experiment)
-    assert not any("plan" in name for name in of_kind(files, "ConfigMap"))
-    (get,) = (e for e in containers(_body(of_kind(files, "CronJob")["qwen-llmperf"])) if e["name"] == "plan")
-    assert get["args"][:4] == [
-        "get",
-        "s3://qwen3-32b-results-${AWS_ACCOUNT}-us-east-2/" + key,
-        "--sha256",
-        hashlib.sha256(content).hexdigest(),
-    ]
+    assert key == f"plans/{digest}.json"
+    objects = objects_in(render(experiment))
+    assert not any("plan" in name for name in named(objects, "ConfigMap"))
+    get = Pod(the(objects, "CronJob", "qwen-llmperf")).container("plan")
+    address = "s3://qwen3-32b-results-${AWS_ACCOUNT}-us-east-2/" + key
+    assert get["args"][:4] == ["get", address, "--sha256", digest]
 
 
 def test_a_key_reaches_every_client_from_its_secret(reference: Experiment) -> None:
-    experiment = with_serving(reference, api_key_secret="key")
-    client = _body(benchmark_pod.benchmark_cron_job(experiment, {"configMap": {"name": "plan"}}))
-    for body, variable in (
-        (client, "BENCHMARK_API_KEY"),
-        (_body(quality_pod.cron_job(experiment)), "OPENAI_API_KEY"),
-    ):
-        text = json.dumps(body)
+    experiment = with_serving(with_benchmark(reference, lm_eval=LmEval(limit=50)), api_key_secret="key")
+    clients = named(objects_in(render(experiment)), "CronJob")
+    for name, variable in (("qwen-llmperf", "BENCHMARK_API_KEY"), ("qwen-lmeval", "OPENAI_API_KEY")):
+        text = json.dumps(clients[name])
         assert f'{{"name": "{variable}", "valueFrom": {{"secretKeyRef": {{"name": "key"' in text
 
 
@@ -91,25 +78,33 @@ def test_a_key_reaches_every_client_from_its_secret(reference: Experiment) -> No
 )
 def test_quality_is_asked_of_every_arm_alike(reference: Experiment, endpoint: str, path: str) -> None:
     experiment = with_benchmark(reference, endpoint=endpoint, lm_eval=LmEval(limit=50))
-    told = [quality_pod.arguments(experiment, arm) for arm in experiment.arms]
-    for arm, words in zip(experiment.arms, told, strict=True):
+    told = {arm.name: quality_pod.arguments(experiment, arm) for arm in experiment.arms}
+    for name, words in told.items():
         model = json.loads(words[words.index("--model_args") + 1])
         assert model["base_url"].endswith(path)
-        assert arm.name in model["base_url"]
+        assert name in model["base_url"]
         generation = json.loads(words[words.index("--gen_kwargs") + 1])
         assert generation["temperature"] == 0
         assert ("chat_template_kwargs" in generation) == (endpoint == "chat")
         assert words[words.index("--limit") + 1] == "50"
-    one, two = (
-        [word.replace(arm.name, "ARM") for word in words]
-        for arm, words in zip(experiment.arms, told, strict=True)
-    )
+    one, two = ([word.replace(name, "ARM") for word in words] for name, words in told.items())
     assert one == two
 
 
+def test_every_arm_that_is_loaded_is_asked_in_whatever_batch_it_stands(case: Case) -> None:
+    checks = [entry["name"] for entry in _quality(case[0]).spec["initContainers"]]
+    assert checks == [f"check-{arm.name}" for arm in case[0].served_arms]
+
+
+def test_worked_examples_are_given_where_they_fit(reference: Experiment) -> None:
+    for length, shots in ((1024, "0"), (4096, "5")):
+        experiment = with_serving(with_benchmark(reference, lm_eval=LmEval(limit=50)), max_model_len=length)
+        words = quality_pod.arguments(experiment, experiment.arms[0])
+        assert words[words.index("--num_fewshot") + 1] == shots
+
+
 def test_the_questions_lie_where_lm_eval_looks_and_may_write(reference: Experiment, tmp_path: Path) -> None:
-    pod = _body(quality_pod.cron_job(with_benchmark(reference, lm_eval=LmEval(limit=50))))
-    check = pod["initContainers"][0]
+    (check, *_) = _quality(reference).containers
     image, bin_folder = tmp_path / "questions" / "datasets", tmp_path / "bin"
     for folder in (image / "openai___gsm8k", bin_folder, tmp_path / "results"):
         folder.mkdir(parents=True)
@@ -145,18 +140,3 @@ def test_questions_that_are_not_those_of_the_pinned_commit_end_the_build(tmp_pat
     questions.refuse_other(file, digest)
     with pytest.raises(SystemExit, match=f"test-00000-of-00001.parquet has sha256 {digest}, not 0000"):
         questions.refuse_other(file, "0000")
-
-
-def test_every_arm_that_is_loaded_is_asked_in_whatever_batch_it_stands(case: Case) -> None:
-    experiment, _ = case
-    body = _body(quality_pod.cron_job(with_benchmark(experiment, lm_eval=LmEval(limit=50))))
-    assert [entry["name"] for entry in body["initContainers"]] == [
-        f"check-{arm.name}" for arm in experiment.served_arms
-    ]
-
-
-def test_worked_examples_are_given_where_they_fit(reference: Experiment) -> None:
-    for length, shots in ((1024, "0"), (4096, "5")):
-        experiment = with_serving(with_benchmark(reference, lm_eval=LmEval(limit=50)), max_model_len=length)
-        words = quality_pod.arguments(experiment, experiment.arms[0])
-        assert words[words.index("--num_fewshot") + 1] == shots

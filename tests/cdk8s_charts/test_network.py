@@ -7,24 +7,17 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.manifests import ManifestFile
 from cdk8s_charts.workloads.proofs import runtimes
-from experiment import Experiment
 from experiment.naming import ROLE
-from tests.cdk8s_charts.conftest import of_kind
+from tests.cdk8s_charts.conftest import Case
+from tests.cdk8s_charts.objects import Object, named, pods_of
 
-Case = tuple[Experiment, tuple[ManifestFile, ...]]
 Labels = dict[str, str]
 
 
-def _templates(files: tuple[ManifestFile, ...]) -> dict[str, Labels]:
+def _templates(objects: list[Object]) -> dict[str, Labels]:
     """Labels of the pods of everything that makes pods."""
-    found = {}
-    for kind in ("Deployment", "Job", "CronJob"):
-        for name, item in of_kind(files, kind).items():
-            spec = item["spec"].get("jobTemplate", item)["spec"]
-            found[name] = spec["template"]["metadata"]["labels"]
-    return found
+    return {pod.name: pod.metadata["labels"] for pod in pods_of(objects)}
 
 
 def _selects(selector: dict[str, Any], labels: Labels) -> bool:
@@ -59,7 +52,7 @@ def _meets(entry: dict[str, Any], peer: Labels | str) -> bool:
 
 @pytest.fixture
 def policies(case: Case) -> list[dict[str, Any]]:
-    return list(of_kind(case[1], "NetworkPolicy").values())
+    return list(named(case[1], "NetworkPolicy").values())
 
 
 def test_every_pod_has_a_role_and_denies_what_is_not_listed(

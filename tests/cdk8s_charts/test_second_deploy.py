@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cdk8s_charts.manifests import ManifestFile, fill, tags, with_example_tags, with_tags
+from cdk8s_charts.manifests import ManifestFile, fill, tags, with_tags
 from cdk8s_charts.render import render
 from experiment import Experiment, load
 from experiment.checks.names import MAX_ARM_NAME
 from experiment.finding import Misuse
-from tests.cdk8s_charts.committed import EXPERIMENTS, objects_of
-from tests.cdk8s_charts.immutable import changed_in_place
+from tests.cdk8s_charts.conftest import objects_in
+from tests.cdk8s_charts.immutable import REFUSED, changed_in_place
+from tests.cdk8s_charts.objects import EXPERIMENTS, Object, named, objects_of, pod_spec, the
+from tests.cdk8s_charts.statements import deployed
 from tests.cdk8s_charts.variations import with_benchmark, with_serving
-from tests.conftest import ROOT
+from tests.conftest import REFERENCE, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,14 +52,33 @@ MUTABLE = ("key", "copies")
 def test_nothing_immutable_changes_under_the_same_name(
     reference: Experiment, files: tuple[ManifestFile, ...], change: str
 ) -> None:
-    first, second = _objects(files), _objects(render(CHANGES[change](reference)))
+    first, second = objects_in(files), objects_in(render(CHANGES[change](reference)))
     assert changed_in_place(first, second) == []
     names = [{(item["kind"], _name(item)) for item in found} for found in (first, second)]
     assert (names[0] != names[1]) == (change not in MUTABLE)
 
 
-def _objects(files: tuple[ManifestFile, ...]) -> list[dict[str, Any]]:
-    return [item for file in files for item in file.objects]
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_change_that_the_api_server_refuses_is_found(what: str) -> None:
+    path, edit = REFUSED[what]
+    before, after = objects_of(REFERENCE), objects_of(REFERENCE)
+    edit(after)
+    assert [field for _, field in changed_in_place(before, after)] == [path]
+
+
+ACCEPTED: dict[str, Callable[[list[Object]], object]] = {
+    "the image of a Deployment": lambda o: pod_spec(the(o, "Deployment"))["containers"][0].update(image="x"),
+    "the retries of a Job": lambda o: the(o, "Job", "compile-")["spec"].update(backoffLimit=9),
+    "the image of a CronJob": lambda o: pod_spec(the(o, "CronJob"))["containers"][0].update(image="x"),
+    "another name": lambda o: the(o, "ResourceClaimTemplate")["metadata"].update(name="new"),
+}
+
+
+@pytest.mark.parametrize("what", ACCEPTED)
+def test_a_change_that_it_accepts_is_not(what: str) -> None:
+    before, after = objects_of(REFERENCE), objects_of(REFERENCE)
+    ACCEPTED[what](after)
+    assert changed_in_place(before, after) == []
 
 
 REPOSITORY = "111122223333.dkr.ecr.us-east-2.amazonaws.com/assets"
@@ -79,15 +100,12 @@ def _applied(path: Path, image: str) -> list[dict[str, Any]]:
 def test_another_image_is_applied_over_the_first_without_a_refusal(path: Path, what: str) -> None:
     before, after = (_applied(path, image) for image in IMAGES[what])
     assert changed_in_place(before, after) == []
-    first, second = (
-        {_name(item): item for item in found if item["kind"] == "Job"} for found in (before, after)
-    )
-    assert len(first) == len(second) > 0
+    first, second = named(before, "Job").keys(), named(after, "Job").keys()
     without = {name for name in first if name.startswith("arguments-")}
-    assert first.keys() & second.keys() == without, "all others hold the image in their template"
-    for name in (*first, *second):
-        assert len(name) <= 63
-        assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name)
+    assert first & second == without, "all others hold the image in their template"
+    assert len(first) == len(second) > 0
+    for name in first | second:
+        assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{,61}[a-z0-9])?", name)
     assert [_name(item) for item in before if item["kind"] != "Job"] == [
         _name(item) for item in after if item["kind"] != "Job"
     ]
@@ -114,9 +132,8 @@ def test_an_image_that_no_name_can_tell_is_refused_in_a_job() -> None:
 def test_the_job_of_the_longest_arm_without_a_server_still_has_a_name() -> None:
     experiment = load(ROOT / "experiments" / "llama-medusa-batch.yaml")
     arms = (replace(arm, name=f"{arm.name}-{'x' * MAX_ARM_NAME}"[:MAX_ARM_NAME]) for arm in experiment.arms)
-    rendered = render(replace(experiment, arms=tuple(arms)))
-    names = [_name(item) for item in _objects(rendered) if item["kind"] == "Job"]
-    assert max(len(with_example_tags(name)) for name in names) == 63
+    names = named(objects_in(render(replace(experiment, arms=tuple(arms)))), "Job")
+    assert max(len(deployed(name)) for name in names) == 63
 
 
 def test_a_batch_number_moves_no_job(reference: Experiment) -> None:
@@ -125,5 +142,5 @@ def test_a_batch_number_moves_no_job(reference: Experiment) -> None:
     for nodes in (1, 2):
         cluster = reference.cluster.model_copy(update={"max_nodes": nodes})
         rendered = render(with_serving(replace(reference, cluster=cluster), devices=16))
-        jobs.append({_name(item) for item in _objects(rendered) if item["kind"] == "Job"})
+        jobs.append(named(objects_in(rendered), "Job").keys())
     assert jobs[0] == jobs[1]

@@ -21,7 +21,8 @@ from experiment import Experiment
 from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.model import Serve
 from experiment.naming import SERVICE_PORT
-from tests.cdk8s_charts.conftest import containers, of_kind, pods
+from tests.cdk8s_charts.conftest import objects_in
+from tests.cdk8s_charts.objects import Object, Pod, pods_of, the
 from tests.cdk8s_charts.variations import with_serving
 
 
@@ -93,28 +94,21 @@ def run(stand_in: StandIn) -> Run:
     return start
 
 
-def _server(experiment: Experiment) -> dict[str, Any]:
-    server: dict[str, Any] = deployment(experiment, experiment.arms[1])["spec"]["template"]["spec"][
-        "containers"
-    ][0]
-    return server
+@pytest.fixture
+def server(reference: Experiment) -> Object:
+    """The container of the drafting arm."""
+    return Pod(deployment(reference, reference.arms[1])).container("vllm")
 
 
-def test_startup_ends_with_one_real_completion(reference: Experiment, run: Run, stand_in: StandIn) -> None:
-    command = _server(reference)["startupProbe"]["exec"]["command"]
+def test_startup_ends_with_one_real_completion(server: Object, run: Run, stand_in: StandIn) -> None:
+    command = server["startupProbe"]["exec"]["command"]
     done = run(command)
     assert done.returncode == 0, done.stderr
     (asked,) = stand_in.asked
     assert asked["model"] == "Qwen/Qwen3-32B"
     assert asked["max_tokens"] <= 8
-
-
-def test_a_server_that_is_healthy_but_answers_nothing_has_not_started(
-    reference: Experiment, run: Run, stand_in: StandIn
-) -> None:
-    command = _server(reference)["startupProbe"]["exec"]["command"]
     stand_in.text = ""
-    assert run(command).returncode == 1
+    assert run(command).returncode == 1, "a server that answers nothing has not started"
     stand_in.text, stand_in.healthy = "4", False
     stand_in.asked.clear()
     assert run(command).returncode == 1
@@ -124,7 +118,8 @@ def test_a_server_that_is_healthy_but_answers_nothing_has_not_started(
 def test_the_probe_has_the_key_that_the_server_asks_for(
     reference: Experiment, run: Run, stand_in: StandIn
 ) -> None:
-    keyed = _server(with_serving(reference, api_key_secret="serving-key"))
+    with_key = with_serving(reference, api_key_secret="serving-key")
+    keyed = Pod(deployment(with_key, with_key.arms[1])).container("vllm")
     assert keyed["env"][-1] == {
         "name": "VLLM_API_KEY",
         "valueFrom": {"secretKeyRef": {"name": "serving-key", "key": "api-key"}},
@@ -135,17 +130,13 @@ def test_the_probe_has_the_key_that_the_server_asks_for(
     assert run(command, VLLM_API_KEY="secret").returncode == 0
 
 
-def test_a_drain_waits_for_requests_in_flight(reference: Experiment, run: Run, stand_in: StandIn) -> None:
-    command = _server(reference)["lifecycle"]["preStop"]["exec"]["command"]
-    stand_in.running = [2, 1, 1, 0]
-    assert run(command).returncode == 0
-    assert stand_in.running == [0]
-
-
-def test_a_drain_ends_with_its_budget_or_with_the_server(
-    reference: Experiment, run: Run, stand_in: StandIn
+def test_a_drain_waits_for_requests_in_flight_and_ends_with_its_budget_or_with_the_server(
+    server: Object, run: Run, stand_in: StandIn
 ) -> None:
-    *command, _budget = _server(reference)["lifecycle"]["preStop"]["exec"]["command"]
+    *command, budget = server["lifecycle"]["preStop"]["exec"]["command"]
+    stand_in.running = [2, 1, 1, 0]
+    assert run([*command, budget]).returncode == 0
+    assert stand_in.running == [0]
     stand_in.running = [1]
     assert run([*command, "0.2"]).returncode == 0
     stand_in.server.shutdown()
@@ -154,25 +145,24 @@ def test_a_drain_ends_with_its_budget_or_with_the_server(
 
 
 def test_the_grace_period_outlasts_the_drain(reference: Experiment) -> None:
-    pod = deployment(reference, reference.arms[0])["spec"]["template"]["spec"]
-    drain = float(pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][-1])
-    assert pod["terminationGracePeriodSeconds"] >= drain + 30
+    pod = Pod(deployment(reference, reference.arms[0]))
+    drain = float(pod.container("vllm")["lifecycle"]["preStop"]["exec"]["command"][-1])
+    assert pod.spec["terminationGracePeriodSeconds"] >= drain + 30
     assert drain >= reference.benchmark.max_tokens * 0.1
 
 
-def test_a_promoted_arm_finishes_the_longest_answer_that_it_gives(reference: Experiment) -> None:
-    chosen = replace(reference, serve=Serve(arm="qwen-sd-vllm", replicas=1, max_replicas=1))
-    graces = {
-        deployment(chosen, arm)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
-        for arm in chosen.arms
-    }
-    assert len(graces) == 1, "arms differ in their speculation only"
+def test_a_promoted_arm_stands_alone_and_finishes_the_longest_answer_that_it_gives(
+    reference: Experiment,
+) -> None:
+    chosen = replace(reference, serve=Serve(arm="qwen-sd-vllm", replicas=2, max_replicas=2))
+    assert [deployment(chosen, arm)["spec"]["replicas"] for arm in chosen.arms] == [0, 2]
+    specs = [Pod(deployment(chosen, arm)).spec for arm in chosen.arms]
+    (grace,) = {spec["terminationGracePeriodSeconds"] for spec in specs}
     assert chosen.answer_limit
-    assert graces.pop() > chosen.answer_limit * SLOWEST_TPOT_S
+    assert grace > chosen.answer_limit * SLOWEST_TPOT_S
 
 
-def test_a_busy_engine_has_minutes_to_answer_and_costs_no_slot(reference: Experiment) -> None:
-    server = _server(reference)
+def test_a_busy_engine_has_minutes_to_answer_and_costs_no_slot(server: Object) -> None:
     for probe in (server["livenessProbe"], server["readinessProbe"]):
         assert probe["httpGet"]["path"] == "/health"
         assert probe["timeoutSeconds"] <= probe["periodSeconds"]
@@ -180,15 +170,11 @@ def test_a_busy_engine_has_minutes_to_answer_and_costs_no_slot(reference: Experi
 
 
 def test_an_arm_has_half_an_hour_to_load_and_its_rollout_waits_longer(reference: Experiment) -> None:
-    startup = _server(reference)["startupProbe"]
+    arm = deployment(reference, reference.arms[1])
+    startup = Pod(arm).container("vllm")["startupProbe"]
     budget_s = startup["failureThreshold"] * startup["periodSeconds"]
     assert budget_s >= 1800, "no load time of this pair is published: a shorter one has to be measured first"
-    assert budget_s < deployment(reference, reference.arms[1])["spec"]["progressDeadlineSeconds"]
-
-
-def test_an_arm_that_was_chosen_stands_and_no_other(reference: Experiment) -> None:
-    chosen = replace(reference, serve=Serve(arm="qwen-sd-vllm", replicas=2, max_replicas=2))
-    assert [deployment(chosen, arm)["spec"]["replicas"] for arm in chosen.arms] == [0, 2]
+    assert budget_s < arm["spec"]["progressDeadlineSeconds"]
 
 
 def test_a_node_update_is_never_blocked(reference: Experiment) -> None:
@@ -198,41 +184,39 @@ def test_a_node_update_is_never_blocked(reference: Experiment) -> None:
 
 def test_restricted_names_a_user_for_every_container(reference: Experiment) -> None:
     restricted = with_serving(reference, pod_security="restricted")
-    context = deployment(restricted, restricted.arms[1])["spec"]["template"]["spec"]["securityContext"]
+    context = Pod(deployment(restricted, restricted.arms[1])).spec["securityContext"]
     assert context["runAsNonRoot"] is True
     assert context["runAsUser"] == context["fsGroup"] == 65532
-    plain = deployment(reference, reference.arms[1])["spec"]["template"]["spec"]["securityContext"]
-    assert "runAsUser" not in plain
+    assert "runAsUser" not in Pod(deployment(reference, reference.arms[1])).spec["securityContext"]
 
 
 def test_at_the_images_defaults_only_containers_that_hold_devices_keep_capabilities(
     reference: Experiment,
 ) -> None:
     experiment = with_serving(reference, pod_security="image-defaults", artifact_source="scratch")
-    files = render(experiment)
+    objects = objects_in(render(experiment))
     kept = set()
-    for owner, pod in pods(files).items():
-        for container in containers(pod):
+    for pod in pods_of(objects):
+        for container in pod.containers:
             context = container["securityContext"]
             assert context["privileged"] is False
             if "capabilities" not in context:
                 assert "allowPrivilegeEscalation" not in context
-                kept.add((owner.partition("/")[0], container["name"]))
+                kept.add((pod.kind, container["name"]))
     assert kept == {("Deployment", "vllm"), ("Job", "compile"), ("CronJob", "proof")}
-    (place,) = of_kind(files, "Namespace").values()
-    assert place["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "baseline"
+    enforced = the(objects, "Namespace")["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+    assert enforced == "baseline"
 
 
 @pytest.mark.parametrize("source", ["mount", "scratch"])
 def test_a_server_finds_its_artifact_where_its_environment_says(reference: Experiment, source: str) -> None:
     experiment = with_serving(reference, artifact_source=source)
     for arm in experiment.arms:
-        pod = deployment(experiment, arm)["spec"]["template"]["spec"]
+        pod = Pod(deployment(experiment, arm))
         path = serve_environment(arm)["NEURON_COMPILED_ARTIFACTS"]
-        mounts = [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]]
+        mounts = [mount["mountPath"] for mount in pod.container("vllm")["volumeMounts"]]
         assert any(path.startswith(f"{mount}/") for mount in mounts)
-        copies = [entry for entry in pod["initContainers"] if entry["name"] == "copy-artifact"]
-        assert [copy["args"][copy["args"].index("--to") + 1] for copy in copies] == [path] * (
-            source == "scratch"
-        )
-        assert pod["initContainers"][0]["name"] == "check-artifact"
+        check, *copies = pod.spec["initContainers"]
+        assert check["name"] == "check-artifact"
+        told = [copy["args"][copy["args"].index("--to") + 1] for copy in copies]
+        assert told == [path] * (source == "scratch")

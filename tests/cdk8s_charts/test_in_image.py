@@ -17,7 +17,7 @@ from cdk8s_charts.engine.command import compile_argv, serve_argv
 from cdk8s_charts.workloads import proofs
 from experiment import load
 from experiment.compilation import compile_config
-from tests.cdk8s_charts.committed import RENDERED, experiment_at, objects_of
+from tests.cdk8s_charts.objects import RENDERED, experiment_at, objects_of
 from tests.conftest import ROOT
 
 ENGINE = ROOT / ".lab" / "venv" / "bin" / "python"

@@ -1,0 +1,130 @@
+"""Rendered objects as tests read them: the committed ones, which a test holds equal to a fresh render, without jsii."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from experiment import Experiment, load
+from tests.conftest import ROOT
+
+Object = dict[str, Any]
+_FACTORS = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9} | {
+    f"{unit}i": 1024.0**power for power, unit in enumerate("KMGT", 1)
+}
+NEURON_RESOURCE = "aws.amazon.com/neuron"
+
+
+@cache
+def experiment_at(path: Path) -> Experiment:
+    """Loaded once."""
+    return load(path)
+
+
+RENDERED = sorted((ROOT / "experiments").glob("*.yaml"))
+"""All, the lab's among them."""
+EXPERIMENTS = [path for path in RENDERED if not experiment_at(path).lab_only]
+"""Those that have a cluster to be applied to."""
+
+
+@cache
+def _read(path: Path) -> tuple[Object, ...]:
+    folder = ROOT / "manifests" / experiment_at(path).name
+    return tuple(
+        item
+        for file in sorted(folder.glob("*.yaml"))
+        for item in yaml.load_all(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+    )
+
+
+def objects_of(path: Path) -> list[Object]:
+    """A copy that a test may break."""
+    objects = copy.deepcopy(list(_read(path)))
+    assert objects, f"{path.name} is not rendered; run: make manifests"
+    return objects
+
+
+def named(objects: Iterable[Object], kind: str) -> dict[str, Object]:
+    """Objects of a kind by name."""
+    return {item["metadata"]["name"]: item for item in objects if item["kind"] == kind}
+
+
+def the(objects: Iterable[Object], kind: str, name: str = "") -> Object:
+    """The first object of a kind whose name starts with `name`."""
+    return next(
+        item for item in objects if item["kind"] == kind and item["metadata"]["name"].startswith(name)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Pod:
+    """An object that makes pods: a Deployment, Job or CronJob."""
+
+    owner: Object
+
+    @property
+    def kind(self) -> str:
+        return str(self.owner["kind"])
+
+    @property
+    def name(self) -> str:
+        return str(self.owner["metadata"]["name"])
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+    @cached_property
+    def job(self) -> Object:
+        """Specification of the Job, for a Job and a CronJob."""
+        spec: Object = self.owner["spec"]
+        return spec["jobTemplate"]["spec"] if self.kind == "CronJob" else spec
+
+    @cached_property
+    def spec(self) -> Object:
+        found: Object = self.job["template"]["spec"]
+        return found
+
+    @cached_property
+    def metadata(self) -> Object:
+        """Labels and annotations of the pods."""
+        return self.job["template"].get("metadata") or {}
+
+    @property
+    def containers(self) -> list[Object]:
+        """Init containers first."""
+        return [*(self.spec.get("initContainers") or ()), *self.spec["containers"]]
+
+    def container(self, name: str) -> Object:
+        return next(one for one in self.containers if one["name"] == name)
+
+    @property
+    def volumes(self) -> dict[str, Object]:
+        return {volume["name"]: volume for volume in self.spec.get("volumes") or ()}
+
+
+def pods_of(objects: Iterable[Object]) -> list[Pod]:
+    return [Pod(item) for item in objects if item["kind"] in ("Deployment", "Job", "CronJob")]
+
+
+def pod_spec(item: Object) -> Object:
+    """Specification of the pods of a Deployment, Job or CronJob."""
+    return Pod(item).spec
+
+
+def words(container: Object) -> Iterator[str]:
+    """Everything that a container is told."""
+    yield from map(str, (*(container.get("command") or ()), *(container.get("args") or ())))
+    yield from (str(entry.get("value", "")) for entry in container.get("env") or ())
+
+
+def quantity(value: Any) -> float:
+    """`100m`, `1.5Gi` or a plain number."""
+    text = str(value)
+    number = text.rstrip("mkMGTKi")
+    return float(number) * _FACTORS[text[len(number) :]]

@@ -1,0 +1,311 @@
+"""The proof itself, run against a root that looks like a node: it passes there, and fails for each of its causes."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdk8s_charts import on_node
+from tests.cdk8s_charts.conftest import Case
+from tests.cdk8s_charts.objects import pods_of
+
+RUNTIME = """
+#include <stdint.h>
+#include <stdlib.h>
+static int said(const char *name) { const char *text = getenv(name); return text ? atoi(text) : 0; }
+/* As on Trainium2: the variable of the container first, then what the node was told, then 2. */
+static int lnc(void) {
+  return said("NEURON_LOGICAL_NC_CONFIG") ? said("NEURON_LOGICAL_NC_CONFIG") : said("NODE_LNC") ? said("NODE_LNC") : 2;
+}
+int nrt_get_visible_vnc_count(uint32_t *count) { *count = 8 * 8 / lnc(); return said("COUNT_STATUS"); }
+int nrt_init(int framework, const char *version, const char *fal) {
+  if (said("INIT_STATUS") < 0) abort();
+  return said("INIT_STATUS");
+}
+void nrt_close(void) {}
+"""
+EXPECTED: dict[str, Any] = {
+    "devices": 8,
+    "logical_cores": 32,
+    "scratch_gib": 0.001,
+    "mounts": ["/checkpoints", "/artifacts"],
+    "driver_at_least": "2.22",
+    "driver_at_most": "2.28",
+    "pod_security": "baseline",
+}
+
+
+@pytest.fixture(scope="session")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A shared library with the three functions that the proof calls; what they answer stands in the environment."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler for a stand-in of libnrt.so")
+    folder = tmp_path_factory.mktemp("nrt")
+    source, library = folder / "nrt.c", folder / "libnrt.so.1"
+    source.write_text(RUNTIME, encoding="utf-8")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    return library
+
+
+@pytest.fixture(scope="session")
+def agent() -> Iterator[str]:
+    """A Pod Identity agent that wants its token."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            known = self.headers["Authorization"] == "a-token"
+            body = {"AccessKeyId": "AKIA", "Expiration": "2026-01-01T00:00:00Z"} if known else {}
+            self.send_response(200 if known else 403)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, *_arguments: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1/credentials"
+        server.shutdown()
+
+
+class Node:
+    """Files and environment of a node on which every check passes, to be spoilt one at a time."""
+
+    def __init__(self, root: Path, runtime: Path, agent: str, setenv: Callable[[str, str], None]) -> None:
+        self.root, self.runtime, self.setenv = root, runtime, setenv
+        self.expected = dict(EXPECTED)
+        for number in range(8):
+            self.file(f"dev/neuron{number}")
+        self.file("dev/neuron_monitor_lock")
+        self.file("sys/module/neuron/version", "2.28.0.0\n")
+        self.file("checkpoints/Qwen/Qwen3-32B/config.json", "{}")
+        for folder in ("scratch", "artifacts"):
+            (root / folder).mkdir()
+        self.mounts("/checkpoints", "/artifacts")
+        setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", agent)
+        setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(self.file("token", "a-token\n")))
+
+    def file(self, name: str, text: str = "") -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def driver(self, version: str) -> None:
+        self.file("sys/module/neuron/version", f"{version}\n")
+
+    def mounts(self, *folders: str, kind: str = "fuse") -> None:
+        """The kernel's list of mounts, these of Mountpoint among them."""
+        lines = ["21 1 0:19 / / rw,relatime - overlay overlay rw", "22 21 0:20 / /proc rw - proc proc rw"]
+        for number, folder in enumerate(folders):
+            lines.append(f"{30 + number} 21 0:{40 + number} / {folder} ro shared:9 - {kind} mountpoint-s3 ro")
+        self.file("proc/self/mountinfo", "\n".join(lines) + "\n")
+
+    def prove(self) -> dict[str, dict[str, Any]]:
+        """The result of each check."""
+        machine = on_node.Machine(self.root, os.environ, str(self.runtime))
+        found = on_node.prove(machine, on_node.Expected.read(json.dumps(self.expected)))
+        return {result["check"]: result for result in found}
+
+    def run(self) -> tuple[int, dict[str, dict[str, Any]]]:
+        """The program as the pod runs it, in a Python of its own without this project on its path."""
+        words = [json.dumps(self.expected), "--root", str(self.root), "--runtime-library", str(self.runtime)]
+        program = [sys.executable, "-I", str(Path(on_node.__file__)), *words]
+        done = subprocess.run(program, capture_output=True, text=True, check=False)
+        assert not done.stderr, done.stderr
+        return done.returncode, {line["check"]: line for line in map(json.loads, done.stdout.splitlines())}
+
+
+@pytest.fixture
+def node(tmp_path: Path, runtime: Path, agent: str, monkeypatch: pytest.MonkeyPatch) -> Node:
+    monkeypatch.setattr(on_node, "GIB", 2**20)  # of what is written and read back
+    for name in ("NEURON_LOGICAL_NC_CONFIG", "NODE_LNC", "COUNT_STATUS", "INIT_STATUS"):
+        monkeypatch.delenv(name, raising=False)
+    return Node(tmp_path, runtime, agent, monkeypatch.setenv)
+
+
+def test_a_node_as_assumed_passes_every_check(node: Node) -> None:
+    code, results = node.run()
+    assert [name for name, result in results.items() if not result["passed"]] == []
+    assert code == 0
+    assert list(results) == list(on_node.CHECKS)
+    assert results["logical-cores"]["found"] == (
+        "32 logical NeuronCores by the node, or the runtime's default: no variable and no file tells"
+    )
+    assert results["mounts-readable"]["found"] == (
+        "/checkpoints: 1 files, /artifacts: mounted, empty, so nothing was read"
+    )
+    assert not list((node.root / "scratch").iterdir()), "the proof leaves nothing behind"
+
+
+def _closed_device(node: Node) -> None:
+    (node.root / "dev/neuron3").unlink()
+    (node.root / "dev/neuron3").symlink_to("nowhere")  # root may open anything that exists
+
+
+def _node_of_another_lnc(node: Node) -> None:
+    node.setenv("NODE_LNC", "1")
+    node.file("opt/aws/neuron/logical_nc_config", "NEURON_LOGICAL_NC_CONFIG=1\n")
+
+
+def _no_runtime(node: Node) -> None:
+    node.runtime = node.root / "absent.so"
+
+
+Spoil = Callable[[Node], object]
+CAUSES: dict[str, tuple[Spoil, str, str]] = {
+    "less devices": (
+        lambda node: (node.root / "dev/neuron7").unlink(),
+        "device-files",
+        "7 devices in /dev, the claim asks for 8",
+    ),
+    "a closed device": (_closed_device, "device-files", "may not open neuron3"),
+    "a claim of another LNC": (
+        lambda node: node.setenv("NEURON_LOGICAL_NC_CONFIG", "1"),
+        "logical-cores",
+        "64 logical NeuronCores by NEURON_LOGICAL_NC_CONFIG=1, which",
+    ),
+    "a node of another LNC": (
+        _node_of_another_lnc,
+        "logical-cores",
+        "=1 in /opt/aws/neuron/logical_nc_config, the arm shards over 32",
+    ),
+    "a claim that does not arrive": (
+        lambda node: node.expected.update(logical_cores=64),
+        "logical-cores",
+        "the arm shards over 64",
+    ),
+    "a count that is refused": (
+        lambda node: node.setenv("COUNT_STATUS", "1"),
+        "logical-cores",
+        "ended with status 1",
+    ),
+    "a runtime that is refused": (
+        lambda node: node.setenv("INIT_STATUS", "2"),
+        "runtime-starts",
+        "nrt_init ended with status 2",
+    ),
+    "no runtime": (_no_runtime, "runtime-starts", "in this image"),
+    "no driver": (
+        lambda node: shutil.rmtree(node.root / "sys"),
+        "driver-version",
+        "no Neuron driver is loaded",
+    ),
+    "an old driver": (
+        lambda node: node.driver("2.9.1.0"),
+        "driver-version",
+        "driver 2.9.1.0, the image's runtime wants 2.22 or later",
+    ),
+    "a new driver": (
+        lambda node: node.driver("2.29.0.0"),
+        "driver-version",
+        "driver 2.29.0.0, the image's runtime wants 2.28 or earlier",
+    ),
+    "a small scratch": (lambda node: node.expected.update(scratch_gib=1e9), "scratch-space", "are needed"),
+    "no scratch": (lambda node: (node.root / "scratch").rmdir(), "scratch-space", "No such file"),
+    "a folder of the image": (
+        lambda node: node.mounts("/checkpoints"),
+        "mounts-readable",
+        "/artifacts is not mounted by Mountpoint (no mount there)",
+    ),
+    "a mount of another kind": (
+        lambda node: node.mounts("/checkpoints", "/artifacts", kind="ext4"),
+        "mounts-readable",
+        "/checkpoints is not mounted by Mountpoint (ext4)",
+    ),
+    "no list of mounts": (
+        lambda node: (node.root / "proc/self/mountinfo").unlink(),
+        "mounts-readable",
+        "mountinfo",
+    ),
+    "no identity": (
+        lambda node: node.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", ""),
+        "pod-identity",
+        "no Pod Identity variables",
+    ),
+    "a refused identity": (lambda node: node.file("token", "x"), "pod-identity", "gives no credentials"),
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_each_cause_fails_its_check_with_a_remedy(cause: str, node: Node) -> None:
+    spoil, check, found = CAUSES[cause]
+    spoil(node)
+    results = node.prove()
+    assert not results[check]["passed"]
+    assert found in results[check]["found"]
+    assert results[check]["remedy"]
+    assert len(results) == len(on_node.CHECKS), "the other checks still ran"
+
+
+def test_every_check_of_a_node_has_a_cause_that_fails_it() -> None:
+    assert {check for _, check, _ in CAUSES.values()} == on_node.CHECKS.keys()
+
+
+@pytest.mark.parametrize(
+    ("level", "further"),
+    [
+        ("restricted", "pod_security: baseline"),
+        ("baseline", "pod_security: image-defaults"),
+        ("image-defaults", "nothing but privilege is refused at this level"),
+    ],
+)
+@pytest.mark.parametrize("cause", ["a closed device", "a runtime that is refused"])
+def test_what_the_security_context_keeps_away_is_given_by_the_next_level(
+    level: str, further: str, cause: str, node: Node
+) -> None:
+    node.expected["pod_security"] = level
+    CAUSES[cause][0](node)
+    (failed,) = (result for result in node.prove().values() if not result["passed"])
+    assert further in failed["remedy"]
+
+
+def test_a_failed_check_is_exit_1_and_a_runtime_that_ends_the_process_leaves_the_checks_before_it(
+    node: Node,
+) -> None:
+    """`operations/verification.py` counts what is missing as failed."""
+    node.setenv("INIT_STATUS", "2")
+    assert node.run()[0] == 1
+    node.setenv("INIT_STATUS", "-1")
+    code, results = node.run()
+    assert code < 0
+    assert "runtime-starts" not in results
+    assert "driver-version" in results
+
+
+def test_no_proof_is_told_what_it_must_find_out(case: Case) -> None:
+    for pod in pods_of(case[1]):
+        assert not pod.name.startswith("verify-") or "env" not in pod.container("proof")
+
+
+def test_a_wrong_driver_is_fixed_in_the_right_direction(node: Node) -> None:
+    node.driver("2.9.1.0")
+    assert "a newer image, with driver 2.22 or later" in node.prove()["driver-version"]["remedy"]
+    node.driver("2.29.0.0")
+    assert "an older image, with driver 2.28 or ear" in node.prove()["driver-version"]["remedy"]
+    node.expected["driver_at_most"] = ""
+    assert node.prove()["driver-version"]["passed"], "no end is known"
+
+
+def test_what_no_check_foresaw_is_a_failure_and_not_the_end(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_machine: on_node.Machine, _expected: on_node.Expected) -> str:
+        raise RuntimeError("a surprise")
+
+    monkeypatch.setattr(on_node, "CHECKS", {"first": broken, "second": lambda *_: "fine"})
+    results = node.prove()
+    assert (results["first"]["passed"], results["first"]["found"]) == (False, "RuntimeError: a surprise")
+    assert results["first"]["remedy"] == "unforeseen; please report it"
+    assert results["second"]["passed"]
