@@ -1,8 +1,7 @@
-"""A benchmark's results folder, kept in S3 while it runs, so that a pod that was lost goes on where it stopped.
+"""The command line: `python -m store VERB`; results on stdout, progress on stderr.
 
-The verbs: options in, library calls out.
-
-The command line: `python -m store VERB`; results on stdout, progress on stderr.
+`keep` and `restore`: a benchmark's results folder is kept in S3 while it runs, so that a pod that was lost goes on where
+it stopped.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
 
+from store.artifact import push
 from store.bucket import (
     BucketFolder,
     Incomplete,
@@ -26,7 +26,7 @@ from store.bucket import (
     one_line,
     sha256,
 )
-from store.pull import check, pull, source
+from store.pull import Source, check, pull, source
 
 
 def restore(source: BucketFolder, folder: Path, report: Callable[[str], None]) -> int:
@@ -73,8 +73,15 @@ def keep(
         stop.wait(every_s)
 
 
-def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Every verb with its options."""
+def parser() -> argparse.ArgumentParser:
+    """The command line: every verb with its options."""
+    top = argparse.ArgumentParser(
+        prog="python -m store",
+        description="Move weights, compiled artifacts and results between Hugging Face, S3 and this disk.",
+        epilog="Every verb may be repeated. Exit codes: 0 fine, 1 a folder is unfinished or another's, 2 wrong usage or "
+        "configuration, 3 Hugging Face, S3 or the disk failed, 130 interrupted.",
+    )
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     fetch = _verb(verbs, "fetch", "weights from Hugging Face into S3, marker last", _fetch)
     fetch.add_argument("--model", required=True, metavar="ORG/NAME")
     fetch.add_argument("--revision", metavar="COMMIT", help="default: the newest, resolved and recorded")
@@ -100,19 +107,13 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     push.add_argument(
         "--declared", default="", metavar="A,B", help="keys that may differ from the baseline's"
     )
-    for name, about, action in (
-        ("pull", "a finished folder onto this disk", _pull),
-        ("check", "exit 1 unless a folder is finished and whole", _check),
-    ):
-        verb = _verb(verbs, name, about, action)
+    pull = _verb(verbs, "pull", "a finished folder onto this disk", _pull)
+    check = _verb(verbs, "check", "exit 1 unless a folder is finished and whole", _check)
+    for verb in (pull, check):
         verb.add_argument("source", metavar="S3|DIR")
         verb.add_argument("--key", help="artifact key that the marker must carry")
-        if name == "pull":
-            verb.add_argument("--to", required=True, type=Path, metavar="DIR")
-        else:
-            verb.add_argument(
-                "--note", type=Path, metavar="FILE", help="write FILE if finished, exit 0 either way"
-            )
+    pull.add_argument("--to", required=True, type=Path, metavar="DIR")
+    check.add_argument("--note", type=Path, metavar="FILE", help="write FILE if finished, exit 0 either way")
     keep = _verb(verbs, "keep", "store a results folder again and again until SIGTERM, or once", _keep)
     keep.add_argument("folder", type=Path, metavar="DIR")
     keep.add_argument("--to", required=True, metavar="S3")
@@ -125,6 +126,7 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     restore = _verb(verbs, "restore", "bring back what `keep` stored", _restore)
     restore.add_argument("source", metavar="S3")
     restore.add_argument("--to", required=True, type=Path, metavar="DIR")
+    return top
 
 
 def _verb(
@@ -145,10 +147,14 @@ def _bucket(options: argparse.Namespace, address: str) -> BucketFolder:
     return BucketFolder(address, endpoint_url=options.endpoint_url, region=options.region)
 
 
+def _source(options: argparse.Namespace) -> Source:
+    return source(options.source, endpoint_url=options.endpoint_url, region=options.region)
+
+
 def _fetch(options: argparse.Namespace) -> int:
-    from store.fetch import (
+    from store.fetch import (  # huggingface_hub takes a second to import, and only this verb needs it
         Hub,
-        fetch,  # huggingface_hub takes a second to import, and only this verb needs it
+        fetch,
     )
 
     revision = fetch(
@@ -170,8 +176,6 @@ def _token(file: Path | None) -> str | None:
 
 
 def _push(options: argparse.Namespace) -> int:
-    from store.artifact import push
-
     push(
         options.folder,
         _bucket(options, options.to),
@@ -202,15 +206,14 @@ def _read(option: str, file: Path) -> str:
 
 
 def _pull(options: argparse.Namespace) -> int:
-    folder = source(options.source, endpoint_url=options.endpoint_url, region=options.region)
     os.umask(0o002)  # a server of another user, in the volume's group, writes and takes locks in the copy
-    pull(folder, options.to, key=options.key, report=_report)
+    pull(_source(options), options.to, key=options.key, report=_report)
     print(f"{options.to}: complete")
     return 0
 
 
 def _check(options: argparse.Namespace) -> int:
-    folder = source(options.source, endpoint_url=options.endpoint_url, region=options.region)
+    folder = _source(options)
     try:
         files = check(folder, key=options.key)
     except Incomplete as error:
@@ -225,7 +228,6 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _keep(options: argparse.Namespace) -> int:
-
     stop = Event()
     if options.once:
         stop.set()
@@ -236,7 +238,6 @@ def _keep(options: argparse.Namespace) -> int:
 
 
 def _restore(options: argparse.Namespace) -> int:
-
     count = restore(_bucket(options, options.source), options.to, _report)
     print(f"{options.to}: {count} files brought back" if count else f"{options.to}: nothing to bring back")
     return 0
@@ -262,26 +263,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"store {options.verb}: {error}", file=sys.stderr)
         return error.exit_code
     except OSError as error:
-        print(
-            f"store {options.verb}: {one_line(error)}; make room or fix permissions, then repeat",
-            file=sys.stderr,
-        )
+        said = f"{one_line(error)}; make room or fix permissions, then repeat"
+        print(f"store {options.verb}: {said}", file=sys.stderr)
         return 3
     except KeyboardInterrupt:
         return 130
     return code
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    top = argparse.ArgumentParser(
-        prog="python -m store",
-        description="Move weights, compiled artifacts and results between Hugging Face, S3 and this disk.",
-        epilog="Every verb may be repeated. Exit codes: 0 fine, 1 a folder is unfinished or another's, 2 wrong usage or "
-        "configuration, 3 Hugging Face, S3 or the disk failed, 130 interrupted.",
-    )
-    add(top.add_subparsers(dest="verb", required=True, metavar="VERB"))
-    return top
 
 
 if __name__ == "__main__":

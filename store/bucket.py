@@ -1,8 +1,6 @@
-"""What can stop a transfer, one class for each seam. Each message is one line: where, value, why, remedy.
+"""A folder in S3: whole files with their hash in the metadata. Nothing is appended, renamed or deleted.
 
-Files with size and hash: what tells a whole copy from half of one.
-
-A folder in S3: whole objects with their hash in the metadata. Nothing is appended, renamed or deleted.
+What stops a transfer is one line: where, value, why, remedy.
 """
 
 from __future__ import annotations
@@ -47,18 +45,16 @@ def one_line(error: BaseException) -> str:
     return "".join(character if character.isprintable() else "?" for character in text[:500])
 
 
-_BLOCK = 2**20
-
-
 @dataclass(frozen=True, order=True)
 class StoredFile:
-    """One file of a folder."""
+    """One file of a folder, in S3, on a hub or on a disk."""
 
     path: str
     """Relative to the folder, with `/`."""
     size: int
     """Bytes."""
     sha256: str
+    """Empty where it is not known: a hub keeps it for large files only, which all weights are."""
 
 
 def inside(folder: Path, name: str, where: str) -> Path:
@@ -79,11 +75,8 @@ def inside(folder: Path, name: str, where: str) -> Path:
 
 def sha256(path: Path) -> str:
     """Hash of a file, read in blocks: weights are larger than memory should be."""
-    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        while block := stream.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def described(folder: Path, path: Path) -> StoredFile:

@@ -1,7 +1,4 @@
-"""Hugging Face as far as fetching weights needs it: a commit, its files, one file at a time.
-
-Weights from Hugging Face into S3: file by file, so that a small disk is enough, the marker last.
-"""
+"""Weights from Hugging Face into S3: file by file, so that a small disk is enough, the marker last."""
 
 from __future__ import annotations
 
@@ -44,22 +41,12 @@ _ASIDE = ("original/*", "onnx/*", "openvino/*", "*.onnx_data*")
 
 
 @dataclass(frozen=True)
-class RemoteFile:
-    """A file at a commit."""
-
-    path: str
-    size: int
-    sha256: str | None
-    """Known for files in large-file storage, which all weights are."""
-
-
-@dataclass(frozen=True)
 class Commit:
     """A model at a commit, forty hexadecimal digits."""
 
     model: str
     revision: str
-    files: tuple[RemoteFile, ...]
+    files: tuple[StoredFile, ...]
 
 
 class Hub:
@@ -77,7 +64,7 @@ class Hub:
         if not info.sha:
             raise Unreachable(f"{model}: the hub names no commit for {revision or 'the newest revision'}")
         files = [
-            RemoteFile(entry.rfilename, entry.size or 0, entry.lfs.sha256 if entry.lfs else None)
+            StoredFile(entry.rfilename, entry.size or 0, entry.lfs.sha256 if entry.lfs else "")
             for entry in info.siblings or []
         ]
         chosen = tuple(wanted(files))
@@ -85,7 +72,7 @@ class Hub:
             inside(Path("/"), file.path, model)
         return Commit(model, info.sha, chosen)
 
-    def download(self, commit: Commit, file: RemoteFile, folder: Path) -> Path:
+    def download(self, commit: Commit, file: StoredFile, folder: Path) -> Path:
         """One file into `folder`; an interrupted download goes on where it stopped."""
         with self._one_line(commit.model, commit.revision):
             return Path(
@@ -118,7 +105,7 @@ class Hub:
             raise Unreachable(f"{model}: {one_line(error)}; repeat to go on from here") from error
 
 
-def wanted(files: list[RemoteFile]) -> list[RemoteFile]:
+def wanted(files: list[StoredFile]) -> list[StoredFile]:
     """The files that a server reads, in the order of their names."""
     safe = any(_matches(file.path, ("*.safetensors",)) for file in files)
     patterns = SAFE if safe else SAFE + PICKLED
@@ -159,38 +146,33 @@ def fetch(
     if not commit.files:
         raise StoreError(f"{model}: holds no weights at {commit.revision}; check the name")
     target.put_text(REVISION, commit.revision + "\n")
-    stored = [_one(commit, file, hub, target, scratch, report) for file in commit.files]
+    stored = []
+    for file in commit.files:
+        one, said = _one(commit, file, hub, target, scratch)
+        stored.append(one)
+        report(said)
     content = {"model": model, "revision": commit.revision, "files": to_json(stored)}
     target.put_text(MARKER, json.dumps(content, sort_keys=True) + "\n")
     return commit.revision
 
 
 def _one(
-    commit: Commit,
-    file: RemoteFile,
-    hub: Hub,
-    target: BucketFolder,
-    scratch: Path,
-    report: Callable[[str], None],
-) -> StoredFile:
-    if file.sha256 is not None:
-        known = StoredFile(file.path, file.size, file.sha256)
-        if target.has(known):
-            report(f"{file.path}: there already")
-            return known
+    commit: Commit, file: StoredFile, hub: Hub, target: BucketFolder, scratch: Path
+) -> tuple[StoredFile, str]:
+    """The file as it is stored, and what was done for it."""
+    if file.sha256 and target.has(file):
+        return file, f"{file.path}: there already"
     local = hub.download(commit, file, scratch)
     try:
         stored = described(scratch, local)
         if stored.size != file.size or (file.sha256 and stored.sha256 != file.sha256):
             raise Incomplete(f"{commit.model}/{file.path}: arrived damaged (size or hash differs); repeat")
         if target.has(stored):
-            report(f"{file.path}: there already")
-        else:
-            target.upload(local, stored)
-            report(f"{file.path}: {stored.size / 1e6:,.1f} MB stored")
+            return stored, f"{file.path}: there already"
+        target.upload(local, stored)
+        return stored, f"{file.path}: {stored.size / 1e6:,.1f} MB stored"
     finally:
         local.unlink(missing_ok=True)
-    return stored
 
 
 def _completed(marker: str, model: str, revision: str | None, where: str) -> str:

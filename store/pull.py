@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
 
 from store import FILES, MARKER
 from store.artifact import marker as artifact_marker
@@ -26,21 +25,6 @@ from store.bucket import (
 
 _AT_ONCE = 8
 """Files in flight: one stream of Mountpoint or S3 does not fill the network of a Trn2 node."""
-
-
-class Source(Protocol):
-    """A folder to read from."""
-
-    address: str
-
-    def text(self, name: str) -> str | None:
-        """Content of a small file, `None` without it."""
-
-    def sizes(self) -> dict[str, int]:
-        """Bytes of every file."""
-
-    def download(self, name: str, target: Path) -> None:
-        """Copy one file."""
 
 
 class MountedFolder:
@@ -73,6 +57,10 @@ class MountedFolder:
             shutil.copyfile(self._folder / name, target)
         except OSError as error:
             raise Unreachable(f"{self._folder / name}: {one_line(error)}; repeat") from error
+
+
+Source = BucketFolder | MountedFolder
+"""A folder to read from."""
 
 
 def source(address: str, *, endpoint_url: str | None, region: str | None) -> Source:

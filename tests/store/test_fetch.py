@@ -12,8 +12,8 @@ import pytest
 
 from store import MARKER
 from store.__main__ import main
-from store.bucket import BucketFolder, Incomplete, StoreError, Unreachable
-from store.fetch import Hub, RemoteFile, fetch, wanted
+from store.bucket import BucketFolder, Incomplete, StoredFile, StoreError, Unreachable
+from store.fetch import Hub, fetch, wanted
 from store.pull import check
 from tests.store.conftest import REGION
 from tests.store.hub import COMMIT, LATER, TOKEN, StandInHub
@@ -133,8 +133,8 @@ def test_an_unknown_revision_and_an_unknown_model_are_one_line(
 
 
 def test_pickled_weights_are_taken_only_where_nothing_safer_is() -> None:
-    heads = RemoteFile("medusa_heads.pt", 1, "0" * 64)
-    config, safe = RemoteFile("config.json", 1, None), RemoteFile("model.safetensors", 1, "0" * 64)
+    heads = StoredFile("medusa_heads.pt", 1, "0" * 64)
+    config, safe = StoredFile("config.json", 1, ""), StoredFile("model.safetensors", 1, "0" * 64)
     assert wanted([heads, config]) == [config, heads]
     assert wanted([heads, safe, config]) == [config, safe]
 
