@@ -1,17 +1,9 @@
-"""The tree of candidates that Medusa's heads are asked for.
-
-NxD Inference takes it as a list of paths: `[0, 2]` is the third choice of the second head after the first choice of the
-first one. The published trees were searched on one model's accuracy; without such a measurement the choice is the
-likeliest paths when a head's r-th choice is right with probability (3/5) / r^2, less with every further head.
-
-The Neuron configuration of an arm, complete and explicit, in the words of its runtime.
+"""What is compiled for an arm: its Neuron configuration, complete and explicit, and the artifact's key.
 
 Both arms get every key that decides their graph, because the vLLM 0.9.1 fork gives a plain and a speculating server
 different defaults (dynamic against greedy sampling, sequence parallelism on against off): equal YAML would not be an
 equal engine. Key names are those of NxD Inference's `models/config.py` at the version that the image carries (a test
 compares them), or of the native plugin's configuration reference.
-
-The artifact key: a name for compiled graphs and sharded weights that changes whenever their content could.
 """
 
 from __future__ import annotations
@@ -22,36 +14,14 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from experiment.arms import Arm
-
-if TYPE_CHECKING:
     from experiment.arms import Arm, Weights
-
 
 SPECULATION_LENGTH = 64
 """Candidates verified in a step, the root among them; NxD Inference's feature guide uses the same."""
 _CHOICES = 10
 """Choices of a head that are worth a look."""
-
-
-def tree(heads: int) -> list[list[int]]:
-    """The likeliest paths for a number of heads, parents before children, one fewer than the speculation length."""
-    found: list[list[int]] = []
-    waiting = [(-_probability(1, rank), [rank]) for rank in range(_CHOICES)]
-    heapq.heapify(waiting)
-    while waiting and len(found) < SPECULATION_LENGTH - 1:
-        probability, path = heapq.heappop(waiting)
-        found.append(path)
-        if len(path) < heads:
-            for rank in range(_CHOICES):
-                heapq.heappush(waiting, (probability * _probability(len(path) + 1, rank), [*path, rank]))
-    return sorted(found, key=lambda path: (len(path), path))
-
-
-def _probability(head: int, rank: int) -> float:
-    return 0.6 / head / (rank + 1) ** 2
-
-
+KEY_LENGTH = 16
+"""Hexadecimal digits: 64 bits, enough for the handful of artifacts of one bucket."""
 TREATED_KEYS = (
     "enable_fused_speculation",
     "enable_eagle_speculation",
@@ -60,12 +30,6 @@ TREATED_KEYS = (
     "fused_spec_config",
 )
 """Keys of a saved configuration that differ because the arm speculates; `fused_spec_config` holds the draft's."""
-
-
-def declared_keys(baseline: Arm, arm: Arm) -> tuple[str, ...]:
-    """Keys of a saved configuration in which the two may differ: because one speculates, or because the file sets them."""
-    return tuple(dict.fromkeys((*TREATED_KEYS, *baseline.engine, *arm.engine)))
-
 
 _OBJECTS = ("on_device_sampling_config", "torch_dtype")
 _GREEDY = {
@@ -79,6 +43,11 @@ _GREEDY = {
 }
 
 
+def declared_keys(baseline: Arm, arm: Arm) -> tuple[str, ...]:
+    """Keys of a saved configuration in which the two may differ: because one speculates, or because the file sets them."""
+    return tuple(dict.fromkeys((*TREATED_KEYS, *baseline.engine, *arm.engine)))
+
+
 def compile_config(arm: Arm) -> dict[str, Any]:
     """Everything that shapes the compiled graph of `arm`, as its runtime's vLLM takes it; empty without Neuron."""
     return _common(arm) | dict(arm.engine)
@@ -90,7 +59,9 @@ def _common(arm: Arm) -> dict[str, Any]:
         case "nxdi-v0":
             return _nxdi(arm) | (_medusa(arm) if _mode(arm) == "medusa" else {})
         case "nxdi-v1":
-            return _nxdi(arm) | _plugin(arm)
+            # The plugin would otherwise derive these from vLLM's cache options.
+            derived = {"is_block_kv_layout": False, "is_prefix_caching": False}
+            return _nxdi(arm) | derived | {"is_eagle3": _mode(arm) == "eagle3"}
         case "native":
             return _native(arm)
         case _:
@@ -112,16 +83,10 @@ def serve_config(arm: Arm) -> dict[str, Any]:
 
 def compiler_environment(arm: Arm) -> dict[str, str]:
     """Environment that shapes what is compiled, and that compiling and serving must therefore share."""
-    match arm.runtime.dialect:
-        case "nxdi-v0" | "nxdi-v1":
-            return {"NEURON_LOGICAL_NC_CONFIG": str(arm.serving.logical_nc_config)}
-        case "native":
-            return {
-                "NEURON_LOGICAL_NC_CONFIG": str(arm.serving.logical_nc_config),
-                "VLLM_NEURON_BACKEND": "neuron_native",
-            }
-        case _:
-            return {}
+    if arm.runtime.dialect not in ("nxdi-v0", "nxdi-v1", "native"):
+        return {}
+    cores = {"NEURON_LOGICAL_NC_CONFIG": str(arm.serving.logical_nc_config)}
+    return cores | ({"VLLM_NEURON_BACKEND": "neuron_native"} if arm.runtime.dialect == "native" else {})
 
 
 def _mode(arm: Arm) -> str | None:
@@ -153,15 +118,6 @@ def _nxdi(arm: Arm) -> dict[str, Any]:
     }
 
 
-def _plugin(arm: Arm) -> dict[str, Any]:
-    """What the vLLM V1 plugin would otherwise derive from vLLM's cache options."""
-    return {
-        "is_block_kv_layout": False,
-        "is_eagle3": _mode(arm) == "eagle3",
-        "is_prefix_caching": False,
-    }
-
-
 def _medusa(arm: Arm) -> dict[str, Any]:
     return {
         "is_medusa": True,
@@ -169,6 +125,30 @@ def _medusa(arm: Arm) -> dict[str, Any]:
         "medusa_tree": tree(arm.num_speculative_tokens),
         "num_medusa_heads": arm.num_speculative_tokens,
     }
+
+
+def tree(heads: int) -> list[list[int]]:
+    """The candidates that Medusa's heads are asked for: the likeliest paths, parents before children, one fewer than the
+    speculation length.
+
+    NxD Inference takes paths: `[0, 2]` is the third choice of the second head after the first choice of the first one. The
+    published trees were searched on one model's accuracy; without such a measurement a head's r-th choice is taken to be
+    right with probability (3/5) / r^2, less with every further head.
+    """
+    found: list[list[int]] = []
+    waiting = [(-_probability(1, rank), [rank]) for rank in range(_CHOICES)]
+    heapq.heapify(waiting)
+    while waiting and len(found) < SPECULATION_LENGTH - 1:
+        probability, path = heapq.heappop(waiting)
+        found.append(path)
+        if len(path) < heads:
+            for rank in range(_CHOICES):
+                heapq.heappush(waiting, (probability * _probability(len(path) + 1, rank), [*path, rank]))
+    return sorted(found, key=lambda path: (len(path), path))
+
+
+def _probability(head: int, rank: int) -> float:
+    return 0.6 / head / (rank + 1) ** 2
 
 
 def _native(arm: Arm) -> dict[str, Any]:
@@ -183,10 +163,6 @@ def _native(arm: Arm) -> dict[str, Any]:
         "num_seqs_buckets": [arm.serving.max_num_seqs],
         "on_device_sampling_config": {"all_greedy": True},
     }
-
-
-KEY_LENGTH = 16
-"""Hexadecimal digits: 64 bits, enough for the handful of artifacts of one bucket."""
 
 
 def artifact_key(arm: Arm) -> str:

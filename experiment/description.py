@@ -1,18 +1,13 @@
-"""What an experiment resolves to, for a machine.
-
-What an experiment resolves to, for a person: at most 100 columns.
-"""
+"""What an experiment resolves to: for a machine, and for a person in at most 100 columns."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from experiment import cost, expected
 from experiment.compilation import artifact_key
 from experiment.placement import GIB, arm_memory_bytes, batches, nodes_needed, place
-
-if TYPE_CHECKING:
-    from experiment.arms import Experiment
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
@@ -23,56 +18,28 @@ if TYPE_CHECKING:
 def as_json(experiment: Experiment) -> dict[str, Any]:
     """The resolved experiment as plain data."""
     places = {entry.arm: entry for entry in reversed(place(experiment))}  # the first of each
-    capacity, image = experiment.cluster.capacity, experiment.node_image
+    capacity, image, run = experiment.cluster.capacity, experiment.node_image, cost.run_price(experiment)
     return {
         "valid": True,
         "name": experiment.name,
-        "arms": [
-            {
-                "name": arm.name,
-                "target": arm.target.model.name,
-                "draft": arm.speculation.draft.model.name if arm.speculation else None,
-                "mode": arm.speculation.mode if arm.speculation else None,
-                "num_speculative_tokens": arm.num_speculative_tokens,
-                "max_tokens_per_step": arm.tokens_per_step,
-                "runtime": arm.runtime.name,
-                "also_changes": list(arm.also_changes),
-                "batch_only": arm.batch_only,
-                "batch": places[arm.name].batch,
-                "node": places[arm.name].node,
-                "devices": list(
-                    range(
-                        places[arm.name].first_device,
-                        places[arm.name].first_device + places[arm.name].devices,
-                    )
-                ),
-                "hbm_needed_gib": round(arm_memory_bytes(arm) / GIB, 1),
-                "artifact_key": artifact_key(arm),
-            }
-            for arm in experiment.arms
-        ],
+        "arms": [_arm(arm, places[arm.name]) for arm in experiment.arms],
         "batches": [[arm.name for arm in batch] for batch in batches(experiment)],
         "nodes": nodes_needed(experiment) if experiment.instance.neuron else 0,
         "support": [
-            {"runtime": name, "status": said.status, "date": said.date, "source": said.source}
+            {"runtime": name, **asdict(said)}
             for name, runtime in {arm.runtime.name: arm.runtime for arm in experiment.arms}.items()
             for said in runtime.support
         ],
-        "node_image": {
-            "release": image.release,
-            "neuron_driver": image.neuron_driver,
-            "source": image.source,
-        }
-        if image
-        else None,
+        "node_image": image
+        and {"release": image.release, "neuron_driver": image.neuron_driver, "source": image.source},
         "capacity": {
             "kind": capacity.kind,
             "reservation_id": capacity.reservation_id,
             "ends_at": capacity.ends_at,
         },
         "off_at_utc": experiment.cluster.off_at_utc,
-        "prompts": {name: prompts_of(experiment, name) for name in experiment.classes},
-        "unknown_until_run": list(unknowns(experiment)),
+        "prompts": {name: _prompts_of(experiment, name) for name in experiment.classes},
+        "unknown_until_run": list(_unknowns(experiment)),
         "usd_per_hour": {
             "arms_up": round(cost.per_hour(cost.running(experiment)), 2),
             "no_trn2_node": round(cost.per_hour(cost.idle(experiment)), 2),
@@ -87,20 +54,33 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
                 for item in cost.running(experiment)
             ],
         },
-        "first_run": _first_run(experiment),
+        "first_run": {"trn2_hours": round(run.hours, 2), "usd": round(run.usd, 2)}
+        if experiment.instance.neuron
+        else None,
         "expected": [expected.as_json(one) for one in expected.expected(experiment)],
     }
 
 
-def _first_run(experiment: Experiment) -> dict[str, float] | None:
-    """Hours with Trn2 nodes and dollars, predicted; nothing in the lab."""
-    if not experiment.instance.neuron:
-        return None
-    run = cost.run_price(experiment)
-    return {"trn2_hours": round(run.hours, 2), "usd": round(run.usd, 2)}
+def _arm(arm: Arm, where: Place) -> dict[str, Any]:
+    return {
+        "name": arm.name,
+        "target": arm.target.model.name,
+        "draft": arm.speculation.draft.model.name if arm.speculation else None,
+        "mode": arm.speculation.mode if arm.speculation else None,
+        "num_speculative_tokens": arm.num_speculative_tokens,
+        "max_tokens_per_step": arm.tokens_per_step,
+        "runtime": arm.runtime.name,
+        "also_changes": list(arm.also_changes),
+        "batch_only": arm.batch_only,
+        "batch": where.batch,
+        "node": where.node,
+        "devices": list(range(where.first_device, where.first_device + where.devices)),
+        "hbm_needed_gib": round(arm_memory_bytes(arm) / GIB, 1),
+        "artifact_key": artifact_key(arm),
+    }
 
 
-def unknowns(experiment: Experiment) -> tuple[str, ...]:
+def _unknowns(experiment: Experiment) -> tuple[str, ...]:
     """What the file leaves open and a run records."""
     if not experiment.instance.neuron:
         return ("weights and acceptance: the lab trains its own models",)
@@ -113,15 +93,15 @@ def unknowns(experiment: Experiment) -> tuple[str, ...]:
     )
 
 
-def prompts_of(experiment: Experiment, class_name: str) -> int:
+def _prompts_of(experiment: Experiment, class_name: str) -> int:
     """How many prompts a class has."""
     return sum(prompt.class_name == class_name for prompt in experiment.prompts)
 
 
 def as_text(experiment: Experiment) -> str:
-    """The same in at most 100 columns."""
+    """The same as lines."""
     settings = experiment.benchmark
-    classes = ", ".join(f"{name} {prompts_of(experiment, name)}" for name in experiment.classes)
+    classes = ", ".join(f"{name} {_prompts_of(experiment, name)}" for name in experiment.classes)
     return "\n".join(
         [
             *_heading(experiment),
@@ -139,7 +119,7 @@ def as_text(experiment: Experiment) -> str:
             ),
             "",
             "  not known before a run",
-            *(f"    {text}" for text in unknowns(experiment)),
+            *(f"    {text}" for text in _unknowns(experiment)),
             "",
             *expected.as_lines(expected.expected(experiment)),
             *([""] if experiment.device_arms else []),

@@ -13,13 +13,6 @@ if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment, Weights
     from experiment.catalogue.runtimes import Runtime
 
-if TYPE_CHECKING:
-    from experiment.arms import Experiment
-
-if TYPE_CHECKING:
-    from experiment.arms import Arm, Experiment
-
-
 ACCOUNT_PLACEHOLDER = "${AWS_ACCOUNT}"
 """Stands for the account id in rendered manifests; filled at deploy time."""
 SERVING_ACCOUNT = "serving"
