@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from experiment.catalogue.published import PLAIN, Handicap
+from experiment.catalogue.published import DRAFTED, PLAIN, Handicap
 from experiment.compilation import compile_config
 from experiment.cost import arm_usd_per_hour
 from experiment.decoding import Configuration, DraftedStep, PlainStep, of_row, published_forecaster
@@ -91,6 +92,24 @@ def concurrent_sequences(experiment: Experiment, arm: Arm) -> int:
 
 def _handicap(arm: Arm) -> Handicap | None:
     return None if compile_config(arm).get("on_device_sampling_config") else "host sampling"
+
+
+def file_text(experiment: Experiment) -> str:
+    """`expected.json`, which a report reads beside the records of a run."""
+    target = experiment.baseline.target.model.name
+    plain = {row.row: row for row in PLAIN if row.model.name == target}
+    quoted = [
+        {
+            "text": f"{target} with {row.draft} as draft ({row.mode}, k = {row.num_speculative_tokens}, {row.concurrency} at "
+            f"once, TP {plain[row.base].tensor_parallel}): {row.plain_tpot_s * 1000:.1f} to {row.tpot_s * 1000:.1f} ms a token"
+            + (f"; derived: {row.derived}" if row.derived else ""),
+            "source": row.source,
+        }
+        for row in DRAFTED
+        if row.base in plain
+    ]
+    arms = [as_json(one) for one in expected(experiment)]
+    return json.dumps({"schema": 1, "arms": arms, "quoted": quoted}, indent=1) + "\n"
 
 
 def as_json(one: Expected) -> dict[str, Any]:

@@ -21,9 +21,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from benchmark.analyse.expectation import FILE_NAME as EXPECTED_FILE
 from benchmark.metrics import BY_NAME
 from cdk8s_charts.manifests import ManifestFile
 from experiment import Experiment, load
+from experiment.expected import file_text
 from experiment.finding import Refusal
 from experiment.naming import metrics_namespace
 from lab.aws import moto_server, printing, rehearsal
@@ -121,7 +123,7 @@ def demonstrate(path: Path, *, out: Path, shortening: Shortening) -> None:
         _step(3, "rehearsing the stacks against a local stand-in for AWS (moto)")
         _rehearse(assembly, endpoint=endpoint, region=experiment.cluster.region)
         _step(4, "starting one emulated endpoint per arm from its rendered Deployment")
-        _measure(files, cautions(experiment), out=out, folder=Path(scratch), shortening=shortening)
+        _measure(experiment, files, out=out, folder=Path(scratch), shortening=shortening)
         _step(6, "publishing to CloudWatch (in moto) and reading back")
         _publish(experiment, out=out, endpoint=endpoint)
     print(f"\nresults: {_shown(out)}/summary.json, requests.jsonl")
@@ -148,8 +150,8 @@ def _rehearse(assembly: Path, *, endpoint: str, region: str) -> None:
 
 
 def _measure(
+    experiment: Experiment,
     files: Sequence[ManifestFile],
-    said: Mapping[str, str],
     *,
     out: Path,
     folder: Path,
@@ -157,6 +159,8 @@ def _measure(
 ) -> None:
     """Load both arms with the benchmark that the pod runs and the plan that the pod mounts."""
     plan = write_plan(mounted_plan(files), out)
+    (out / EXPECTED_FILE).write_text(file_text(experiment), encoding="utf-8")
+    said = cautions(experiment)
     with endpoints(containers(files), plan=plan, folder=folder, cautions=said) as urls:
         for arm, url in urls.items():
             print(f"    {arm}: {url}", file=sys.stderr)

@@ -34,6 +34,8 @@ Of what lies beside the records (`benchmark/analyse/beside.py`), the verb `repor
 
 - `engines`: {arm: {compared, baseline_key, declared (values that differ because the arm speculates),
   undeclared: [{path, baseline, this}]}}; an arm without a comparison is not in it
+- `expectations`: [{arm, what: "plain_tpot_s" | "step_over_plain", measured, expected, low, high, text}], empty where nothing
+  was expected (`benchmark/analyse/expectation.py`); `quoted`: [{text, source}], published results of the same target
 - `quality`: {task, questions: {dataset, revision, sha256} | null, scores: [{arm, filter, n, correct}],
   comparisons: [{filter, baseline, treatment, n, difference, ci_low, ci_high, gained, lost, p_value}]} | null
 """

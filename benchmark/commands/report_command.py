@@ -54,12 +54,14 @@ def execute_report(options: argparse.Namespace) -> int:
 def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
     """Make the summary of `folder`, whose journal is `raw` where it was read already, and store it there."""
     from benchmark.analyse.beside import beside
+    from benchmark.analyse.expectation import against_published
     from benchmark.analyse.summary import summarise, write
     from benchmark.measure import journal
 
     summary = summarise(raw or journal.read(folder))
     arms = [arm["name"] for arm in summary["run"]["arms"]]
     summary |= beside(folder, arms=arms, baseline=summary["run"]["baseline"])
+    summary |= against_published(folder, summary)
     write(summary, folder)
     return summary
 

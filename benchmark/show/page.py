@@ -24,7 +24,7 @@ from benchmark.measure.records import RequestRecord
 from benchmark.metrics import METRICS
 from benchmark.plan import Prompt
 from benchmark.show import tables
-from benchmark.show.wording import origins, planned_text, remarks, results_for, sentence
+from benchmark.show.wording import origins, planned_text, remarks, sentence
 
 FILE_NAME = "report.html"
 PLAN_FILE = "plan-as-run.json"
@@ -107,13 +107,14 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
         "cost": tables.cost_table(summary),
         "crossover": run["crossover"],
         "explanations": summary["explanations"],
+        "expectations": summary.get("expectations", ()),
         "place": Place.of,
         "planned": planned_text(run),
         "predicted": predicted,
         "remarks": list(remarks(summary)),
         "samples": _samples(raw),
         "origins": origins(summary, predicts=bool(predicted)),
-        "quoted": results_for(run["model"]),
+        "quoted": summary.get("quoted", ()),
         "metrics": METRICS,
         "facts": _facts(raw, summary),
         "command": f"python -m benchmark run --plan {PLAN_FILE} --timeout {run['timeout_s']:g} --out results/again",

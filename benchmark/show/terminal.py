@@ -41,6 +41,7 @@ def render(summary: Mapping[str, Any]) -> str:
         parts += _reasons(summary, load)
     blocks = (
         [f"{one['class']}, {one['treatment']}: {one['text']}." for one in _crossovers(summary)],
+        [f"Expected: {one['text']}." for one in summary.get("expectations", ())],
         [*engine_lines(summary), *quality_lines(summary)],
         _notes(summary),
         [f"! {remark}" for remark in remarks(summary)],

@@ -66,31 +66,6 @@ PUT_METRIC_DATA_USD, CUSTOM_METRIC_MONTH_USD = 0.01, 0.30
 PRICES_SOURCE = "as commonly quoted for us-east-1; AWS's own page was not read"
 
 
-class Result(NamedTuple):
-    """A published result for a model."""
-
-    model: str
-    """As a model's name ends."""
-    text: str
-    source: str
-
-
-RESULTS = (
-    Result(
-        model="Qwen3-32B",
-        text="with Qwen3-1.7B as draft, 7 speculative tokens, temperature 0, on trn2: structured prompts about "
-        "15 ms per token, up to 3 times faster (so about 45 without, inferred), open-ended ones about 45 ms in both, time "
-        "to first token unchanged",
-        source="AWS Machine Learning Blog, April 2026",
-    ),
-)
-
-
-def results_for(model: str) -> list[Result]:
-    """What was published about `model`, wherever its name says it is stored."""
-    return [result for result in RESULTS if model.rstrip("/").endswith(result.model)]
-
-
 class Origin(NamedTuple):
     """One kind of number."""
 
@@ -140,8 +115,8 @@ def origins(summary: Mapping[str, Any], *, predicts: bool) -> Iterator[Origin]:
             "compiled configurations",
             "`neuron_config_differences.json` of each artifact: what the compiler saved of each arm, compared",
         )
-    for one in results_for(run["model"]):
-        yield Origin("quoted", f"{one.model} {one.text}", one.source)
+    for one in summary.get("quoted", ()):
+        yield Origin("quoted", one["text"], one["source"])
 
 
 def remarks(summary: Mapping[str, Any]) -> Iterator[str]:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmark.analyse.beside import ANSWERS, ENGINES
+from benchmark.analyse.expectation import FILE_NAME as EXPECTED_FILE
+from experiment.expected import file_text
 from experiment.finding import Refusal
 from experiment.naming import BENCHMARK_NAME, LMEVAL_CHECK, LMEVAL_NAME, RESULTS_PREFIX
 from experiment.placement import rounds
@@ -191,6 +193,7 @@ def _bring_beside(context: Context, folder: Path, arms: Sequence[Arm]) -> None:
     for key, prefix in context.state.results.items():
         if key.startswith(_QUALITY):
             bring(context, prefix, folder / ANSWERS, of=names)
+    _write(file_text(context.experiment).encode(), folder / EXPECTED_FILE)
     for name, content in preparing.comparisons(context, arms).items():
         _write(content, folder / ENGINES / f"{name}.json")
 
