@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmark.measure.journal import Journal, RawRun
-from benchmark.measure.records import Record, RequestRecord, RunRecord
+from benchmark.measure.records import BlockRecord, Record, RequestRecord, RunRecord
 from benchmark.plan import from_dict
 from tests.benchmark.conftest import plan_content
 
 WALL = 1_790_000_040.0
 
 
-def answered(
-    arm: str = "steady", pair: int = 0, *, chunk_s: tuple[float, ...] = (0.1, 0.2, 0.3), **changes: Any
-) -> RequestRecord:
-    """An answer whose chunks came at `chunk_s`, one token each unless said otherwise."""
-    text = changes.pop("text", "a b c")
-    tokens = changes.pop("chunk_tokens", (1,) * len(chunk_s))
-    values: dict[str, Any] = {
+def _asked(arm: str, pair: int) -> dict[str, Any]:
+    return {
         "run": "r1",
         "arm": arm,
         "class_": "chat",
@@ -30,6 +26,17 @@ def answered(
         "pair_id": f"chat/c2/{pair:04d}",
         "phase": "measured",
         "started_unix_s": WALL + pair,
+    }
+
+
+def answered(
+    arm: str = "steady", pair: int = 0, *, chunk_s: tuple[float, ...] = (0.1, 0.2, 0.3), **changes: Any
+) -> RequestRecord:
+    """An answer whose chunks came at `chunk_s`, one token each unless said otherwise."""
+    text = changes.pop("text", "a b c")
+    tokens = changes.pop("chunk_tokens", (1,) * len(chunk_s))
+    values: dict[str, Any] = {
+        **_asked(arm, pair),
         "ttft_s": chunk_s[0],
         "e2e_s": chunk_s[-1],
         "chunk_s": chunk_s,
@@ -45,20 +52,27 @@ def answered(
     return RequestRecord(**(values | changes))
 
 
-def failed(arm: str = "steady", pair: int = 0, error: str = "timeout") -> RequestRecord:
-    return RequestRecord(
-        run="r1",
-        arm=arm,
-        class_="chat",
-        concurrency=2,
-        prompt_id=f"chat-{pair % 6}",
-        nonce="abc123",
-        pair_id=f"chat/c2/{pair:04d}",
-        phase="measured",
-        started_unix_s=WALL + pair,
-        error=error,
-        message="because",
-    )
+def failed(arm: str = "steady", pair: int = 0, error: str = "timeout", **changes: Any) -> RequestRecord:
+    return RequestRecord(**(_asked(arm, pair) | changes), error=error, message="because")
+
+
+def block(start_s: float = 0.0, duration_s: float = 1.0, *, arm: str = "spec", **changes: Any) -> BlockRecord:
+    """A block of the cell of `answered`, begun `start_s` after the run."""
+    values: dict[str, Any] = {
+        "run": "r1",
+        "class_": "chat",
+        "concurrency": 2,
+        "rate_per_s": None,
+        "round": 1,
+        "client_lag_s": 0.001,
+    }
+    started = WALL + start_s
+    return BlockRecord(arm=arm, started_unix_s=started, duration_s=duration_s, **(values | changes))
+
+
+def counted(before: dict[str, float] | None, after: dict[str, float] | None) -> BlockRecord:
+    """A block around which the server's counters were read."""
+    return block(counters_before=before, counters_after=after)
 
 
 def raw_run(*requests: RequestRecord, **plan_changes: Any) -> RawRun:
@@ -77,6 +91,12 @@ def raw_run(*requests: RequestRecord, **plan_changes: Any) -> RawRun:
         python="3.11",
     )
     return RawRun((opening,), requests)
+
+
+def emulated(raw: RawRun, **changes: Any) -> RawRun:
+    """The same run, of arms that say they are emulated."""
+    sittings = [replace(one, provenance="emulated", **changes) for one in raw.sittings]
+    return replace(raw, sittings=tuple(sittings))
 
 
 def store(raw: RawRun, folder: Path) -> Path:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from benchmark.analyse.comparison import Pairs
 from benchmark.measure.records import RequestRecord
 from benchmark.plan import Arm
+from tests.benchmark.records import answered
 
 ARMS = (Arm(name="plain", url="http://a/v1"), Arm(name="spec", url="http://b/v1", max_tokens_per_step=8))
 _TOKENS = 200
@@ -78,19 +79,11 @@ class Measurement:
 
 def _record(arm: Arm, index: int, prompt: int, log_factor: float) -> RequestRecord:
     end_s = 0.1 + (_TOKENS - 1) * _TPOT_S * math.exp(log_factor)
-    return RequestRecord(
-        run="simulated",
-        arm=arm.name,
-        class_="chat",
-        concurrency=4,
-        prompt_id=str(prompt),
-        nonce="",
-        pair_id=str(index),
-        phase="measured",
-        started_unix_s=0.0,
-        ttft_s=0.1,
-        e2e_s=end_s,
+    return answered(
+        arm.name,
+        index,
         chunk_s=(0.1, end_s),
-        stream_chunks=2,
+        chunk_tokens=None,
         completion_tokens=_TOKENS,
+        prompt_id=str(prompt),
     )

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from benchmark.analyse.cells import cost, goodput, throughput
-from benchmark.measure.records import BlockRecord, RequestRecord
+from benchmark.measure.records import RequestRecord
 from benchmark.plan import Arm
-from tests.benchmark.records import WALL, answered, failed
+from tests.benchmark.records import WALL, answered, block, failed
 
 ARM = Arm(name="steady", url="http://a/v1", usd_per_hour=18.0)
 
@@ -15,20 +15,6 @@ ARM = Arm(name="steady", url="http://a/v1", usd_per_hour=18.0)
 def at(start_s: float, pair: int = 0) -> RequestRecord:
     """Three tokens in 0.3 s, begun `start_s` after the run."""
     return replace(answered(pair=pair), started_unix_s=WALL + start_s)
-
-
-def block(start_s: float, duration_s: float, lag_s: float = 0.001) -> BlockRecord:
-    return BlockRecord(
-        run="r1",
-        arm="steady",
-        class_="chat",
-        concurrency=2,
-        rate_per_s=None,
-        round=1,
-        started_unix_s=WALL + start_s,
-        duration_s=duration_s,
-        client_lag_s=lag_s,
-    )
 
 
 def test_time_between_requests_is_not_loaded_time() -> None:
@@ -40,7 +26,9 @@ def test_time_between_requests_is_not_loaded_time() -> None:
 
 
 def test_blocks_say_how_long_an_arm_was_loaded() -> None:
-    found = throughput(ARM, [at(0.0), at(0.1), at(10.0), at(20.0)], [block(0.0, 0.5), block(10.0, 0.5, 0.03)])
+    found = throughput(
+        ARM, [at(0.0), at(0.1), at(10.0), at(20.0)], [block(0.0, 0.5), block(10.0, 0.5, client_lag_s=0.03)]
+    )
     assert found is not None
     assert (found["loaded_s"], found["client_lag_s"]) == (1.0, 0.03)
     assert found["requests_per_s"] == pytest.approx(3.0)

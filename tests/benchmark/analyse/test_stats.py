@@ -1,5 +1,3 @@
-"""The short version of tests/benchmark/analyse/coverage.py: limits as wide as a few hundred runs need."""
-
 from __future__ import annotations
 
 import math
@@ -13,7 +11,6 @@ from benchmark.analyse.stats import (
     distribution,
     holm,
     percentile,
-    t_probability,
     t_quantile,
     two_sided_tail,
     weighted_mean,
@@ -23,27 +20,12 @@ from tests.benchmark.analyse.noise import ARMS, Measurement, Noise, heavy, log_n
 
 @pytest.mark.parametrize(
     ("degrees", "two_sided_95", "two_sided_99"),
-    [
-        (1, 12.706, 63.657),
-        (2, 4.303, 9.925),
-        (5, 2.571, 4.032),
-        (7, 2.365, 3.499),
-        (15, 2.131, 2.947),
-        (30, 2.042, 2.750),
-        (120, 1.980, 2.617),
-        (100_000, 1.960, 2.576),
-    ],
+    [(1, 12.706, 63.657), (2, 4.303, 9.925), (7, 2.365, 3.499), (30, 2.042, 2.750), (100_000, 1.960, 2.576)],
 )
 def test_t_quantiles_are_those_of_the_tables(degrees: int, two_sided_95: float, two_sided_99: float) -> None:
     assert t_quantile(0.975, degrees) == pytest.approx(two_sided_95, abs=6e-4)
     assert t_quantile(0.995, degrees) == pytest.approx(two_sided_99, abs=6e-4)
     assert t_quantile(0.025, degrees) == pytest.approx(-two_sided_95, abs=6e-4)
-
-
-def test_the_t_distribution_of_one_degree_is_cauchys() -> None:
-    assert t_probability(1.0, 1) == pytest.approx(0.75)
-    assert t_probability(-1.0, 1) == pytest.approx(0.25)
-    assert t_probability(0.0, 9) == pytest.approx(0.5)
 
 
 def test_percentiles_lie_linearly_between_neighbours() -> None:
@@ -78,21 +60,6 @@ def test_repeating_a_prompt_does_not_narrow_the_interval() -> None:
 def test_one_cluster_has_no_interval() -> None:
     found = clustered_mean({"a": [1.0, 2.0]})
     assert (found.mean, found.low, found.high) == (1.5, None, None)
-
-
-@pytest.mark.parametrize("prompts", [8, 16])
-def test_intervals_cover_the_truth_as_often_as_they_say(prompts: int) -> None:
-    dice = random.Random(7)
-    covered = 0
-    for _ in range(1000):
-        centres = [dice.gauss(1.0, 0.2) for _ in range(prompts)]
-        found = clustered_mean(
-            {str(i): [dice.gauss(c, 0.1) for _ in range(4)] for i, c in enumerate(centres)}
-        )
-        assert found.low is not None
-        assert found.high is not None
-        covered += found.low <= 1.0 <= found.high
-    assert 930 <= covered <= 970
 
 
 def test_p_values_agree_with_the_interval_and_with_scipy() -> None:
@@ -136,6 +103,7 @@ def test_a_value_counts_as_its_weight_does() -> None:
 
 
 RUNS = 300
+"""Limits below are as wide as so many need; coverage.py has those of thousands."""
 
 
 @pytest.mark.parametrize("noise", [log_normal, heavy, stalls])

@@ -14,9 +14,8 @@ from benchmark.analyse.summary import summarise
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import BY_NAME
 from benchmark.show.terminal import render
-from tests.benchmark.analyse.test_values import block
 from tests.benchmark.conftest import plan_content
-from tests.benchmark.records import answered, failed, raw_run
+from tests.benchmark.records import answered, block, failed, raw_run
 
 
 def slow(pair: int, **changes: Any) -> RequestRecord:
@@ -249,7 +248,7 @@ def test_the_plans_own_weaknesses_are_pointed_out(change: dict[str, Any], part: 
 
 
 def test_a_late_client_is_pointed_out() -> None:
-    late = replace(raw_run(slow(0)), blocks=(replace(block(None, None), client_lag_s=0.08),))
+    late = replace(raw_run(slow(0)), blocks=(block(client_lag_s=0.08),))
     summary = summarise(late)
     assert summary["run"]["largest_client_lag_s"] == 0.08
     assert "80 ms late in 1 of 1 blocks" in summary["run"]["warnings"][0]

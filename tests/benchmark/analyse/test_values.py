@@ -13,10 +13,10 @@ from benchmark.analyse.values import (
     tokens_per_chunk,
     total,
 )
-from benchmark.measure.records import BlockRecord
+from benchmark.measure.records import COUNTED_ACCEPTED, COUNTED_DRAFTS, COUNTED_PER_POSITION
 from benchmark.metrics import PUBLISHED
 from tests.benchmark.analyse.acceptance.process import Process
-from tests.benchmark.records import answered, failed
+from tests.benchmark.records import answered, counted, failed
 
 
 def test_time_per_token_is_per_token_and_not_per_chunk() -> None:
@@ -65,27 +65,6 @@ def test_the_servers_count_of_steps_goes_before_chunks() -> None:
     assert tokens_per_chunk(record, record.completion_tokens) == 2.0
 
 
-DRAFTS = "vllm:spec_decode_num_drafts_total"
-ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
-AT = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
-
-
-def block(before: dict[str, float] | None, after: dict[str, float] | None) -> BlockRecord:
-    return BlockRecord(
-        run="r1",
-        arm="spec",
-        class_="chat",
-        concurrency=2,
-        rate_per_s=None,
-        round=1,
-        started_unix_s=0.0,
-        duration_s=1.0,
-        client_lag_s=0.0,
-        counters_before=before,
-        counters_after=after,
-    )
-
-
 def test_survival_is_the_share_of_steps_that_yielded_more() -> None:
     found = of_steps([[1, 2, 3, 3, 1]], ceiling=3)
     assert found.tokens_per_step == 2.0
@@ -95,13 +74,10 @@ def test_survival_is_the_share_of_steps_that_yielded_more() -> None:
     assert found.survival() == pytest.approx((3 / 4, 3 / 4 * 2 / 3))
 
 
-def test_a_last_step_counts_as_far_as_it_was_seen() -> None:
+def test_a_last_step_counts_as_far_as_it_was_seen_and_a_merged_one_not_at_all() -> None:
     found = of_steps([[1, 1, 2]], ceiling=4)
     assert (found.tried, found.passed) == ((3, 0, 0), (1, 0, 0))
     assert found.survival() == pytest.approx((1 / 3,))
-
-
-def test_merged_steps_tell_nothing_about_positions() -> None:
     assert of_steps([[2, 9, 1, 1]], ceiling=2).tried == (2,)
 
 
@@ -114,24 +90,35 @@ def test_cut_answers_do_not_shorten_the_survival() -> None:
     assert naive < 0.9 * engine.survival(7)[-1]
 
 
-def test_the_servers_histogram_gives_positions() -> None:
-    said = {"num_spec_steps": 10, "num_accepted_draft_tokens": 12, "acceptance_histogram": [3, 3, 3, 1]}
+@pytest.mark.parametrize(
+    ("histogram", "survival"),
+    [([3, 3, 3, 1], (0.7, 0.4, 0.1)), ([3, 3], None)],
+    ids=["positions", "contradicts its sum"],
+)
+def test_the_servers_histogram_gives_positions(
+    histogram: list[int], survival: tuple[float, ...] | None
+) -> None:
+    said = {"num_spec_steps": 10, "num_accepted_draft_tokens": 12, "acceptance_histogram": histogram}
     found = server_counts(answered(spec_stats=said))
     assert found is not None
     assert found.tokens_per_step == pytest.approx(2.2)
-    assert found.survival() == pytest.approx((0.7, 0.4, 0.1))
-
-
-def test_a_histogram_that_contradicts_its_sum_is_not_used() -> None:
-    said = {"num_spec_steps": 10, "num_accepted_draft_tokens": 12, "acceptance_histogram": [3, 3]}
-    found = server_counts(answered(spec_stats=said))
-    assert found is not None
-    assert found.survival() is None
+    assert found.survival() == (survival and pytest.approx(survival))
 
 
 def test_counters_are_differences_summed_over_blocks() -> None:
-    first = block({DRAFTS: 100, ACCEPTED: 50, f"{AT}/0": 40}, {DRAFTS: 110, ACCEPTED: 65, f"{AT}/0": 48})
-    second = block({DRAFTS: 200, ACCEPTED: 90}, {DRAFTS: 210, ACCEPTED: 95, f"{AT}/0": 4, f"{AT}/1": 1})
+    first = counted(
+        {COUNTED_DRAFTS: 100, COUNTED_ACCEPTED: 50, f"{COUNTED_PER_POSITION}/0": 40},
+        {COUNTED_DRAFTS: 110, COUNTED_ACCEPTED: 65, f"{COUNTED_PER_POSITION}/0": 48},
+    )
+    second = counted(
+        {COUNTED_DRAFTS: 200, COUNTED_ACCEPTED: 90},
+        {
+            COUNTED_DRAFTS: 210,
+            COUNTED_ACCEPTED: 95,
+            f"{COUNTED_PER_POSITION}/0": 4,
+            f"{COUNTED_PER_POSITION}/1": 1,
+        },
+    )
     found = counter_deltas([first, second])
     assert found is not None
     assert (found.steps, found.tokens_per_step) == (20, 2.0)
@@ -139,8 +126,13 @@ def test_counters_are_differences_summed_over_blocks() -> None:
 
 
 def test_counters_of_a_restarted_server_are_not_used() -> None:
-    assert counter_deltas([block({DRAFTS: 100, ACCEPTED: 50}, {DRAFTS: 10, ACCEPTED: 5})]) is None
-    assert counter_deltas([block({DRAFTS: 1, ACCEPTED: 1}, None)]) is None
+    assert (
+        counter_deltas(
+            [counted({COUNTED_DRAFTS: 100, COUNTED_ACCEPTED: 50}, {COUNTED_DRAFTS: 10, COUNTED_ACCEPTED: 5})]
+        )
+        is None
+    )
+    assert counter_deltas([counted({COUNTED_DRAFTS: 1, COUNTED_ACCEPTED: 1}, None)]) is None
     assert counter_deltas([]) is None
 
 

@@ -16,9 +16,9 @@ from benchmark.analyse.acceptance.yields import survivals
 from benchmark.analyse.summary import summarise
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
+from benchmark.measure.records import COUNTED_ACCEPTED, COUNTED_DRAFTS, COUNTED_PER_POSITION
 from tests.benchmark.analyse.acceptance.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
-from tests.benchmark.analyse.test_values import ACCEPTED, AT, DRAFTS, block
-from tests.benchmark.records import answered, raw_run, store
+from tests.benchmark.records import answered, counted, raw_run, store
 
 DECAY = (0.93, 0.90, 0.86, 0.81, 0.75, 0.68, 0.60)
 UPSTREAM = Process(conditional=DECAY, k=7, requests=64)
@@ -96,15 +96,15 @@ def test_the_servers_counters_predict_as_chunks_do() -> None:
     run = UPSTREAM.run()
     dice = random.Random(8)
     steps = [step for _ in range(300) for step in replace(UPSTREAM, tokens=2000).steps(dice)]
-    after: dict[str, float] = {DRAFTS: len(steps), ACCEPTED: sum(steps) - len(steps)}
-    after |= {f"{AT}/{i}": sum(step > i + 1 for step in steps) for i in range(7)}
+    after: dict[str, float] = {COUNTED_DRAFTS: len(steps), COUNTED_ACCEPTED: sum(steps) - len(steps)}
+    after |= {f"{COUNTED_PER_POSITION}/{i}": sum(step > i + 1 for step in steps) for i in range(7)}
     # Chunks that the network merged: useless as steps, and not needed.
     merged = tuple(
         replace(r, chunk_s=(r.chunk_s[0], r.chunk_s[-1]), chunk_tokens=(1, 255)) if r.arm == "spec" else r
         for r in run.requests
     )
-    counted = replace(run, requests=merged, blocks=(block(dict.fromkeys(after, 0.0), after),))
-    found = cell(counted)
+    blocks = (counted(dict.fromkeys(after, 0.0), after),)
+    found = cell(replace(run, requests=merged, blocks=blocks))
     assert found["source"] == "server counters"
     for row in found["by_k"]:
         assert row["speed_up"] == pytest.approx(UPSTREAM.measured_speed_up(row["k"]), rel=0.03)

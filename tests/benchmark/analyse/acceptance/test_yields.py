@@ -7,10 +7,15 @@ import pytest
 
 from benchmark.analyse.acceptance.yields import acceptance as described
 from benchmark.analyse.acceptance.yields import known
-from benchmark.measure.records import BlockRecord, RequestRecord
+from benchmark.measure.records import (
+    COUNTED_ACCEPTED,
+    COUNTED_DRAFTS,
+    COUNTED_PER_POSITION,
+    BlockRecord,
+    RequestRecord,
+)
 from benchmark.plan import Arm
-from tests.benchmark.analyse.test_values import ACCEPTED, AT, DRAFTS, block
-from tests.benchmark.records import answered, failed
+from tests.benchmark.records import answered, counted, failed
 
 
 def acceptance(
@@ -25,7 +30,15 @@ def acceptance(
 GENERATED = "vllm:generation_tokens_total"
 ARM = Arm(name="spec", url="http://b/v1", speculative_tokens=4, max_tokens_per_step=4)
 CHUNKS = answered("spec", chunk_s=(0.1, 0.2, 0.3, 0.4), chunk_tokens=(1, 4, 2, 3))
-COUNTED = block({DRAFTS: 0, ACCEPTED: 0}, {DRAFTS: 10, ACCEPTED: 25, f"{AT}/0": 10, f"{AT}/1": 15 / 2})
+COUNTED = counted(
+    {COUNTED_DRAFTS: 0, COUNTED_ACCEPTED: 0},
+    {
+        COUNTED_DRAFTS: 10,
+        COUNTED_ACCEPTED: 25,
+        f"{COUNTED_PER_POSITION}/0": 10,
+        f"{COUNTED_PER_POSITION}/1": 15 / 2,
+    },
+)
 SAID = {"num_spec_steps": 4, "num_accepted_draft_tokens": 10, "acceptance_histogram": [0, 1, 0, 3]}
 
 
@@ -91,7 +104,7 @@ def test_means_of_totals_that_no_step_yields_are_not_shown() -> None:
     assert "chunks hold 6.00 tokens, a step yields 1 to 4" in found["note"]
 
 
-STEPS = block({GENERATED: 100}, {GENERATED: 107})
+STEPS = counted({GENERATED: 100}, {GENERATED: 107})
 """One answer in seven: its prefill and six steps."""
 
 
@@ -106,7 +119,7 @@ def test_the_counter_of_generated_tokens_is_a_source_where_it_counts_steps() -> 
 
 
 def test_a_counter_that_counts_tokens_tells_nothing_of_steps() -> None:
-    found = acceptance(ARM, [CHUNKS], [block({GENERATED: 100}, {GENERATED: 110})])
+    found = acceptance(ARM, [CHUNKS], [counted({GENERATED: 100}, {GENERATED: 110})])
     assert (found["source"], found["tokens_per_step"]) == ("tokens per chunk", 3.0)
 
 
