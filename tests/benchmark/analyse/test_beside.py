@@ -79,24 +79,31 @@ def test_what_an_engine_changes_because_it_speculates_is_declared_in_the_report(
     assert [arm.get("also_changes") for arm in summary["run"]["arms"]] == [None, [declared]]
 
 
-def test_equal_engines_are_called_equal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _engine(folder, {"a": 1, "speculation_length": 0}, {"a": 1, "speculation_length": 7})
-    for text in _reported(folder, capsys)[:2]:
-        assert "against qwen-vllm: equal but for the 1 values that speculation sets." in text
-
-
-def test_what_is_absent_is_said_to_be(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for text in _reported(folder, capsys)[:2]:
-        assert "not compared, engines/qwen-sd-vllm.json is not beside the records." in text
-        assert "Quality: not asked, no answers to gsm8k are beside the records." in text
-
-
-def test_a_comparison_without_baseline_is_said_to_be_none(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("theirs", "ours", "said"),
+    [
+        (
+            {"a": 1, "speculation_length": 0},
+            {"a": 1, "speculation_length": 7},
+            "against qwen-vllm: equal but for the 1 values that speculation sets.",
+        ),
+        (None, FUSED_CONFIG, "not compared, the baseline's compiled configuration was not there."),
+        (None, None, "not compared, engines/qwen-sd-vllm.json is not beside the records."),
+    ],
+    ids=["equal", "no baseline", "absent"],
+)
+def test_engines_that_are_equal_or_were_not_compared_are_said_to_be(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    theirs: dict[str, Any] | None,
+    ours: dict[str, Any] | None,
+    said: str,
 ) -> None:
-    _engine(folder, None, FUSED_CONFIG)
+    if ours:
+        _engine(folder, theirs, ours)
     for text in _reported(folder, capsys)[:2]:
-        assert "not compared, the baseline's compiled configuration was not there." in text
+        assert said in text
+        assert "Quality: not asked, no answers to gsm8k are beside the records." in text
 
 
 def test_answers_are_compared_question_by_question(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,9 +172,6 @@ def test_questions_are_paired_and_those_of_one_arm_left_out() -> None:
         {"a": True, "b": True, "c": False, "only": True}, {"a": True, "b": False, "c": True, "d": True}
     )
     assert (found["n"], found["gained"], found["lost"], found["difference"]) == (3, 1, 1, 0.0)
-
-
-def test_arms_without_a_question_in_common_are_not_compared() -> None:
     found = compare({"a": True}, {"b": True})
     assert (found["n"], found["difference"], found["p_value"]) == (0, None, None)
 

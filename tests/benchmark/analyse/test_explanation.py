@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -69,48 +68,41 @@ def plan(*prices: float | None) -> Plan:
     return from_dict(content)
 
 
-def rows(*ratios: tuple[int, float, float, float]) -> list[dict[str, Any]]:
-    return [
-        {
-            "class": "chat",
-            "treatment": "spec",
-            "metric": "output_tokens_per_s",
-            "concurrency": concurrency,
-            "ratio": ratio,
-            "ci_low": low,
-            "ci_high": high,
-        }
-        for concurrency, ratio, low, high in ratios
-    ]
+FALLING = ((1, 2.0, 1.9, 2.1), (8, 1.2, 1.1, 1.3), (64, 0.7, 0.6, 0.8))
 
 
-def test_plain_decoding_becomes_cheaper_where_the_speed_up_falls_below_one() -> None:
-    (found,) = crossovers(plan(), rows((1, 2.0, 1.9, 2.1), (8, 1.2, 1.1, 1.3), (64, 0.7, 0.6, 0.8)))
-    assert (found["concurrency_from_which_plain_is_cheaper"], found["shown"]) == (64, True)
-    assert "between 8 and 64 at a time" in found["text"]
-    assert "at the same price per hour" in found["text"]
-
-
-def test_prices_move_the_crossover() -> None:
-    measured = rows((1, 2.0, 1.9, 2.1), (8, 1.2, 1.1, 1.3), (64, 0.7, 0.6, 0.8))
-    (found,) = crossovers(plan(10.0, 15.0), measured)
-    assert found["concurrency_from_which_plain_is_cheaper"] == 8
-    assert "same price" not in found["text"]
-
-
-def test_a_crossover_within_the_noise_is_not_shown() -> None:
-    (found,) = crossovers(plan(), rows((1, 2.0, 1.9, 2.1), (8, 0.98, 0.9, 1.1)))
-    assert (found["concurrency_from_which_plain_is_cheaper"], found["shown"]) == (8, False)
-    assert "leaves it open" in found["text"]
-
-
-def test_a_treatment_that_recovers_has_no_crossover_before() -> None:
-    (found,) = crossovers(plan(), rows((1, 0.9, 0.8, 0.95), (8, 1.5, 1.4, 1.6)))
-    assert found["concurrency_from_which_plain_is_cheaper"] is None
-
-
-def test_one_load_shows_none_unless_plain_decoding_is_cheaper_there() -> None:
-    assert crossovers(plan(), rows((8, 1.5, 1.4, 1.6))) == []
-    (found,) = crossovers(plan(), rows((8, 0.5, 0.4, 0.6)))
-    assert found["concurrency_from_which_plain_is_cheaper"] == 8
-    assert "the lowest measured load" in found["text"]
+@pytest.mark.parametrize(
+    ("ratios", "prices", "level", "shown", "text"),
+    [
+        (FALLING, (), 64, True, "between 8 and 64 at a time (arms at the same price per hour)"),
+        (FALLING, (10.0, 15.0), 8, True, "between 1 and 8 at a time"),
+        (((1, 2.0, 1.9, 2.1), (8, 0.98, 0.9, 1.1)), (), 8, False, "; an interval there leaves it open"),
+        (((1, 0.9, 0.8, 0.95), (8, 1.5, 1.4, 1.6)), (), None, False, "at no measured load up to 8 at a time"),
+        (((8, 0.5, 0.4, 0.6),), (), 8, True, "from 8 at a time on, the lowest measured load"),
+        (((8, 1.5, 1.4, 1.6),), (), None, None, None),
+    ],
+    ids=[
+        "falls below one",
+        "prices move it",
+        "within the noise",
+        "recovers",
+        "one load, slower",
+        "one load, faster",
+    ],
+)
+def test_plain_decoding_is_cheaper_from_the_load_on_where_the_speed_up_is_below_the_ratio_of_prices(
+    ratios: tuple[tuple[int, float, float, float], ...],
+    prices: tuple[float, ...],
+    level: int | None,
+    shown: bool | None,
+    text: str | None,
+) -> None:
+    said = {"class": "chat", "treatment": "spec", "metric": "output_tokens_per_s"}
+    names = ("concurrency", "ratio", "ci_low", "ci_high")
+    rows = [said | dict(zip(names, ratio, strict=True)) for ratio in ratios]
+    found = crossovers(plan(*prices), rows)
+    assert len(found) == (text is not None)
+    for one in found:
+        assert (one["concurrency_from_which_plain_is_cheaper"], one["shown"]) == (level, shown)
+        assert text in one["text"]
+        assert ("same price" in one["text"]) == (not prices)

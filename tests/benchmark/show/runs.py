@@ -105,15 +105,7 @@ def _records(
 
 def _failed(record: RequestRecord) -> RequestRecord:
     names = ("http_500", "timeout", "reset")
+    same = ("class_", "concurrency", "rate_per_s", "prompt_id", "pair_id", "started_unix_s")
+    kept = {name: getattr(record, name) for name in same}
     error = names[int(record.pair_id[-4:]) % len(names)]
-    return replace(
-        failed(record.arm),
-        class_=record.class_,
-        concurrency=record.concurrency,
-        rate_per_s=record.rate_per_s,
-        prompt_id=record.prompt_id,
-        pair_id=record.pair_id,
-        started_unix_s=record.started_unix_s,
-        error=error,
-        message=f"server said {HOSTILE}\nand more",
-    )
+    return replace(failed(record.arm, error=error, **kept), message=f"server said {HOSTILE}\nand more")

@@ -6,7 +6,6 @@ import json
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,12 +27,11 @@ from benchmark.show.cloudwatch import (
     MAX_DATA,
     MAX_VALUES,
     calls,
-    cloudwatch,
     parcels,
     publish,
 )
 from benchmark.show.cloudwatch import follow as follow_run
-from tests.benchmark.records import WALL, answered, failed, raw_run, store
+from tests.benchmark.records import WALL, answered, emulated, failed, raw_run, store
 
 NAMESPACE = "Benchmark/Test"
 
@@ -64,16 +62,19 @@ def statistics(url: str, namespace: str, name: str, arm: str) -> dict[str, Any]:
     return point
 
 
-def test_what_is_published_can_be_read_back(
+def test_what_is_published_can_be_read_back_and_says_its_price(
     moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec = [answered("spec", i, chunk_s=(0.1, 0.145, 0.19), chunk_tokens=(1, 4, 2)) for i in range(3)]
     folder = store(raw_run(*spec, failed("spec", 3)), tmp_path)
     command = ["publish", str(folder), "--namespace", NAMESPACE, "--endpoint-url", moto_url]
     assert main(command) == 0
-    printed = capsys.readouterr()
-    assert "1 calls" in printed.out
-    assert "4 measured requests" in printed.out
+    sent, price = capsys.readouterr().out.splitlines()
+    assert "1 calls" in sent
+    assert "4 measured requests" in sent
+    metrics = len(PUBLISHED)
+    assert price.startswith(f"cost: 1 calls $1e-05, {metrics} metrics ${0.3 * metrics:.2f} for a whole month")
+    assert "quoted list prices: $0.01 per 1,000 PutMetricData calls, $0.30 per custom metric" in price
     errors = statistics(moto_url, NAMESPACE, "Errors", "spec")
     assert (errors["SampleCount"], errors["Sum"], errors["Average"]) == (4, 1, 0.25)
     tpot = statistics(moto_url, NAMESPACE, "TimePerOutputToken", "spec")
@@ -83,19 +84,6 @@ def test_what_is_published_can_be_read_back(
     assert main(command) == 0
     assert "0 calls" in capsys.readouterr().out
     assert statistics(moto_url, NAMESPACE, "Errors", "spec")["SampleCount"] == 4
-
-
-def test_requests_that_came_later_are_added_and_the_others_not_repeated(
-    moto_url: str, tmp_path: Path
-) -> None:
-    client = cloudwatch(moto_url)
-    early = raw_run(answered(pair=0), answered(pair=1))
-    later = raw_run(*early.requests, answered(pair=2))
-    assert publish(early, tmp_path, namespace="Later", client=client).requests == 2
-    done = publish(later, tmp_path, namespace="Later", client=client)
-    assert (done.requests, done.already_there) == (1, 2)
-    assert statistics(moto_url, "Later", "Errors", "steady")["SampleCount"] == 3
-    assert publish(later, tmp_path, namespace="Elsewhere", client=client).requests == 3
 
 
 def test_a_cloudwatch_that_is_not_there_is_one_line_and_nothing_is_noted(
@@ -108,36 +96,45 @@ def test_a_cloudwatch_that_is_not_there_is_one_line_and_nothing_is_noted(
     assert not (folder / "published.jsonl").exists()
 
 
-class FailsAtTheSecondCall:
-    """A CloudWatch that takes one call and throttles the next."""
+class FakeCloudWatch:
+    """Takes calls, but refuses those whose number is among `refused`."""
 
-    class meta:
-        endpoint_url = "http://throttled"
+    def __init__(self, *refused: int) -> None:
+        self.meta = SimpleNamespace(endpoint_url="http://cloudwatch")
+        self.refused, self.calls = refused, 0
+        self.data: list[dict[str, Any]] = []
 
-    def __init__(self) -> None:
-        self.calls: list[list[dict[str, Any]]] = []
-
-    def put_metric_data(self, *, Namespace: str, MetricData: list[dict[str, Any]]) -> None:
+    def put_metric_data(self, *, Namespace: str, MetricData: list[dict[str, Any]]) -> Any:
         from botocore.exceptions import ClientError
 
-        if len(self.calls) == 1:
+        assert Namespace == NAMESPACE
+        self.calls += 1
+        if self.calls in self.refused:
             raise ClientError({"Error": {"Code": "Throttling", "Message": "Rate\nexceeded"}}, "PutMetricData")
-        self.calls.append(MetricData)
+        self.data += MetricData
+        return {}
+
+    @property
+    def active(self) -> list[float]:
+        return [datum["Value"] for datum in self.data if datum["MetricName"] == "RunActive"]
+
+    @property
+    def requests(self) -> int:
+        return int(sum(sum(one["Counts"]) for one in self.data if one["MetricName"] == "Errors"))
 
 
 def test_a_call_that_failed_is_sent_again_and_those_before_it_are_not(tmp_path: Path) -> None:
     raw = raw_run(*(answered(pair=60 * i) for i in range(300)))
-    client = FailsAtTheSecondCall()
+    client = FakeCloudWatch(2)
     with pytest.raises(PublishError, match="Rate exceeded; 1 calls before it were taken"):
-        publish(raw, tmp_path, namespace="N", client=client)
+        publish(raw, tmp_path, namespace=NAMESPACE, client=client)
     noted = json.loads((tmp_path / "published.jsonl").read_text())
-    other = FailsAtTheSecondCall()
-    other.calls = []
-    with pytest.raises(PublishError):
-        publish(raw, tmp_path, namespace="N", client=other)
     assert noted["requests"][0] == "steady chat/c2/0000"
-    first, second = (c.calls[0][0]["Timestamp"] for c in (client, other))
-    assert first < second
+    done = publish(raw, tmp_path, namespace=NAMESPACE, client=client)
+    assert (client.requests, done.requests + done.already_there) == (300, 300)
+    other = FakeCloudWatch()
+    other.meta.endpoint_url = "http://elsewhere"
+    assert publish(raw, tmp_path, namespace=NAMESPACE, client=other).requests == 300
 
 
 def test_calls_stay_within_cloudwatchs_limits() -> None:
@@ -278,17 +275,6 @@ def test_a_ledger_that_cannot_be_written_is_one_line_that_says_what_it_means(
     assert "Traceback" not in error
 
 
-def test_the_price_is_of_calls_and_metrics_and_says_that_it_is_quoted(
-    moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = store(raw_run(answered("steady"), answered("spec"), answered("spec", 70)), tmp_path)
-    assert main(["publish", str(folder), "--namespace", "Price", "--endpoint-url", moto_url]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("cost:")]
-    metrics = 2 * len(PUBLISHED)
-    assert line.startswith(f"cost: 1 calls $1e-05, {metrics} metrics ${0.3 * metrics:.2f} for a whole month")
-    assert "quoted list prices: $0.01 per 1,000 PutMetricData calls, $0.30 per custom metric" in line
-
-
 def test_an_open_loop_cell_is_published_under_its_rate() -> None:
     record = answered(concurrency=None, rate_per_s=2.5)
     raw = raw_run(record, rate=[2.5])
@@ -300,41 +286,9 @@ def test_an_open_loop_cell_is_published_under_its_rate() -> None:
 def test_an_emulated_run_is_kept_out_of_the_real_cloudwatch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    raw = raw_run(answered())
-    emulated = replace(raw, sittings=(replace(raw.sittings[0], provenance="emulated"),))
-    store(emulated, tmp_path)
+    store(emulated(raw_run(answered())), tmp_path)
     assert main(["publish", str(tmp_path), "--namespace", NAMESPACE]) == 2
     assert "an emulated run" in capsys.readouterr().err
-
-
-FOLLOWED = "Benchmark/Follow"
-
-
-class FakeCloudWatch:
-    """Takes every call, or refuses the first so many."""
-
-    def __init__(self, refused: int = 0) -> None:
-        self.meta = SimpleNamespace(endpoint_url="http://cloudwatch")
-        self.data: list[dict[str, Any]] = []
-        self.refused = refused
-
-    def put_metric_data(self, *, Namespace: str, MetricData: list[dict[str, Any]]) -> Any:
-        from botocore.exceptions import EndpointConnectionError
-
-        if self.refused:
-            self.refused -= 1
-            raise EndpointConnectionError(endpoint_url="http://cloudwatch")
-        assert Namespace == FOLLOWED
-        self.data += MetricData
-        return {}
-
-    @property
-    def active(self) -> list[float]:
-        return [datum["Value"] for datum in self.data if datum["MetricName"] == "RunActive"]
-
-    @property
-    def requests(self) -> int:
-        return int(sum(sum(one["Counts"]) for one in self.data if one["MetricName"] == "Errors"))
 
 
 class Minutes(Event):
@@ -356,7 +310,7 @@ def follow(folder: Path, client: FakeCloudWatch, stop: Minutes, **changes: Any) 
     """Follows a run that may be published; returns what it reports."""
     lines: list[str] = []
     given: dict[str, Any] = {"allowed": lambda opening: None, "report": lines.append} | changes
-    follow_run(folder, namespace=FOLLOWED, client=client, stop=stop, **given)
+    follow_run(folder, namespace=NAMESPACE, client=client, stop=stop, **given)
     return lines
 
 
@@ -376,12 +330,6 @@ def test_each_request_is_published_once_and_the_end_is_said(tmp_path: Path) -> N
     follow(tmp_path, client, minutes)
     assert client.requests == 5
     assert client.active == [1.0, 1.0, 1.0, 1.0, 0.0]
-
-
-def test_run_active_names_the_experiment_and_nothing_else(tmp_path: Path) -> None:
-    client = FakeCloudWatch()
-    holds(tmp_path, 1)
-    follow(tmp_path, client, Minutes(nothing))
     (first, *_) = [datum for datum in client.data if datum["MetricName"] == "RunActive"]
     assert first["Dimensions"] == [{"Name": "Experiment", "Value": "qwen3-32b"}]
     assert first["Unit"] == "Count"
@@ -408,7 +356,7 @@ def test_a_run_without_a_finished_request_counts_as_on_after_the_grace(tmp_path:
 
 
 def test_a_call_that_was_not_taken_is_made_again(tmp_path: Path) -> None:
-    client = FakeCloudWatch(refused=1)
+    client = FakeCloudWatch(1)
     holds(tmp_path, 3)
     lines = follow(tmp_path, client, Minutes(nothing))
     assert client.requests == 3

@@ -9,7 +9,7 @@ import pytest
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.show import spread
-from benchmark.show.canvas import looks, panel, shortened
+from benchmark.show.canvas import looks, panel
 from benchmark.show.page import predictions
 from benchmark.show.page import render as page
 from benchmark.show.speed_up import TITLES, speed_up
@@ -76,27 +76,18 @@ def test_a_run_that_cannot_tell_predicts_nothing() -> None:
     assert predictions(run_of(fails=1.0)) == []
 
 
-def test_a_long_name_is_cut_where_there_is_no_room() -> None:
-    assert shortened("a" * 50, 10) == "a" * 9 + "…"
-    assert shortened("short", 10) == "short"
-
-
 def _merged(raw: RawRun) -> RawRun:
     """As a busy client sees it: two chunks of each answer that drafts come as one."""
-    requests = [
-        replace(
-            one,
-            chunk_s=(one.chunk_s[0], *one.chunk_s[2::2]),
-            chunk_tokens=(one.chunk_tokens[0], *map(sum, zip(rest[::2], rest[1::2], strict=True))),
-            completion_tokens=one.chunk_tokens[0] + sum(rest),
-            e2e_s=one.chunk_s[len(rest)],
-        )
-        if one.arm != PLAIN["name"]
-        and one.chunk_tokens
-        and (rest := one.chunk_tokens[1 : 1 + (len(one.chunk_tokens) - 1) // 2 * 2])
-        else one
-        for one in raw.requests
-    ]
+    requests = []
+    for one in raw.requests:
+        if one.arm != PLAIN["name"] and one.chunk_tokens:
+            rest = one.chunk_tokens[1 : 1 + (len(one.chunk_tokens) - 1) // 2 * 2]
+            tokens = (one.chunk_tokens[0], *map(sum, zip(rest[::2], rest[1::2], strict=True)))
+            times = (one.chunk_s[0], *one.chunk_s[2::2])
+            one = replace(
+                one, chunk_s=times, chunk_tokens=tokens, completion_tokens=sum(tokens), e2e_s=times[-1]
+            )
+        requests.append(one)
     return replace(raw, requests=tuple(requests))
 
 

@@ -12,42 +12,17 @@ from benchmark.measure.journal import RawRun
 from benchmark.show import llmperf_files
 from tests.benchmark.records import WALL, answered, failed, raw_run
 
-RESPONSE = [
-    "error_code",
-    "error_msg",
-    "inter_token_latency_s",
-    "ttft_s",
-    "end_to_end_latency_s",
-    "request_output_throughput_token_per_s",
-    "number_total_tokens",
-    "number_output_tokens",
-    "number_input_tokens",
-]
+SPREAD = (
+    *("inter_token_latency_s", "ttft_s", "end_to_end_latency_s", "request_output_throughput_token_per_s"),
+    *("number_input_tokens", "number_output_tokens"),
+)
+RESPONSE = ["error_code", "error_msg", *SPREAD[:4], "number_total_tokens", *SPREAD[:3:-1]]
 """As llmperf's `_individual_responses.json` has them."""
-STATISTICS = [
-    "quantiles_p25",
-    "quantiles_p50",
-    "quantiles_p75",
-    "quantiles_p90",
-    "quantiles_p95",
-    "quantiles_p99",
-]
-STATISTICS += ["mean", "min", "max", "stddev"]
+STATISTICS = [*(f"quantiles_p{q}" for q in (25, 50, 75, 90, 95, 99)), "mean", "min", "max", "stddev"]
 SUMMARY = [
     *("version", "name", "model", "mean_input_tokens", "stddev_input_tokens", "mean_output_tokens"),
     *("stddev_output_tokens", "num_concurrent_requests", "additional_sampling_params_temperature"),
-    *(
-        f"results_{metric}_{statistic}"
-        for metric in (
-            "inter_token_latency_s",
-            "ttft_s",
-            "end_to_end_latency_s",
-            "request_output_throughput_token_per_s",
-            "number_input_tokens",
-            "number_output_tokens",
-        )
-        for statistic in STATISTICS
-    ),
+    *(f"results_{metric}_{statistic}" for metric in SPREAD for statistic in STATISTICS),
     *("results_num_requests_started", "results_error_rate", "results_number_errors"),
     *("results_error_code_frequency", "results_mean_output_throughput_token_per_s"),
     *("results_num_completed_requests", "results_num_completed_requests_per_min", "timestamp"),
@@ -68,12 +43,8 @@ def chunky(pair: int = 0) -> Any:
 
 def test_responses_have_llmperfs_keys_in_its_order_then_ours(tmp_path: Path) -> None:
     (response,) = written(raw_run(chunky()), tmp_path, "individual_responses")
-    assert list(response)[: len(RESPONSE)] == RESPONSE
-    assert list(response)[len(RESPONSE) :] == [
-        "llmperf_inter_token_latency_s",
-        "tokens_per_chunk",
-        "inter_chunk_latency_s",
-    ]
+    ours = ["llmperf_inter_token_latency_s", "tokens_per_chunk", "inter_chunk_latency_s"]
+    assert list(response) == [*RESPONSE, *ours]
 
 
 def test_inter_token_latency_is_per_token_and_llmperfs_own_stands_beside(tmp_path: Path) -> None:
@@ -104,16 +75,13 @@ def test_the_summary_has_all_of_llmperfs_keys_in_its_order(tmp_path: Path) -> No
 
 
 def test_the_summary_leaves_failures_out_of_its_statistics(tmp_path: Path) -> None:
-    summary = written(
-        raw_run(chunky(), failed("spec", 1), failed("spec", 2, "http_500")), tmp_path, "summary"
-    )
+    raw = raw_run(chunky(), failed("spec", 1), failed("spec", 2, "http_500"))
+    summary = written(raw, tmp_path, "summary")
     assert summary["results_inter_token_latency_s_mean"] == pytest.approx(0.09 / 7)
     assert summary["results_number_output_tokens_max"] == 8
     assert summary["results_inter_token_latency_s_stddev"] is None
-    counts = [
-        summary[f"results_{key}"]
-        for key in ("num_requests_started", "number_errors", "num_completed_requests")
-    ]
+    names = ("num_requests_started", "number_errors", "num_completed_requests")
+    counts = [summary[f"results_{name}"] for name in names]
     assert counts == [3, 2, 1]
     assert summary["results_error_code_frequency"] == "{-1: 1, 500: 1}"
     assert summary["results_mean_output_throughput_token_per_s"] == pytest.approx(8 / 0.19)

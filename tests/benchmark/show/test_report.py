@@ -31,15 +31,20 @@ def without_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "find_spec", lambda name: None if name == "matplotlib" else object())
 
 
-def test_everything_is_made_from_the_raw_file_and_said(
+def test_everything_is_made_from_the_raw_file_and_said_and_a_second_time_the_same(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["report", str(folder)]) == 1  # the plan's other class has no answer
-    printed = capsys.readouterr()
+    made = []
+    for _ in range(2):
+        assert main(["report", str(folder)]) == 1  # the plan's other class has no answer
+        made.append({path: path.read_bytes() for path in folder.rglob("*") if path.is_file()})
+        printed = capsys.readouterr()
+        assert "chat" in printed.out
+        assert "report.html" in printed.err
+        assert printed.err.count("\n") == 1
     assert {path.name for path in folder.iterdir()} == FILES
-    assert "chat" in printed.out
-    assert "report.html" in printed.err
-    assert printed.err.count("\n") == 1
+    assert made[0] == made[1]
+    assert load(folder / "plan-as-run.json").sha256() == journal.read(folder).sittings[0].plan_sha256
 
 
 def test_json_is_the_summary_alone(
@@ -47,18 +52,6 @@ def test_json_is_the_summary_alone(
 ) -> None:
     main(["report", str(folder), "--json"])
     assert json.loads(capsys.readouterr().out) == json.loads((folder / "summary.json").read_text())
-
-
-def test_a_second_report_changes_nothing(folder: Path) -> None:
-    main(["report", str(folder)])
-    first = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    main(["report", str(folder)])
-    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == first
-
-
-def test_the_plan_as_run_is_the_plan_of_the_run(folder: Path, without_page: None) -> None:
-    main(["report", str(folder)])
-    assert load(folder / "plan-as-run.json").sha256() == journal.read(folder).sittings[0].plan_sha256
 
 
 def test_without_the_pages_packages_one_line_says_so_and_the_rest_is_written(

@@ -8,9 +8,8 @@ import pytest
 
 from benchmark.__main__ import main
 from benchmark.errors import PlanError, PublishError
-from benchmark.measure.journal import Journal
 from benchmark.show.upload import upload
-from tests.benchmark.records import answered, raw_run
+from tests.benchmark.records import answered, raw_run, store
 
 REGION = "us-east-2"
 
@@ -27,15 +26,19 @@ def s3(moto_url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     client.delete_bucket(Bucket="results")
 
 
-def test_records_arrive_under_the_prefix_and_the_run(s3: Any, moto_url: str, tmp_path: Path) -> None:
-    (tmp_path / "requests.jsonl").write_text("{}\n")
-    (tmp_path / "published.jsonl").write_text("a ledger\n")
+def test_a_report_arrives_under_the_prefix_and_the_run_and_the_ledger_stays(
+    s3: Any, moto_url: str, tmp_path: Path
+) -> None:
+    names = ("requests.jsonl", "report.html", "cells.csv", "llmperf/spec/chat-c2/M_9_13_summary.json")
+    for name in (*names, "published.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}\n")
     for _ in range(2):
         written = upload(tmp_path, "s3://results/runs", run_id="r1", endpoint_url=moto_url, region=REGION)
-    assert written == ["s3://results/runs/r1/requests.jsonl"]
-    (stored,) = s3.list_objects_v2(Bucket="results")["Contents"]
-    assert stored["Key"] == "runs/r1/requests.jsonl"
-    assert s3.get_object(Bucket="results", Key=stored["Key"])["Body"].read() == b"{}\n"
+    assert [address.removeprefix("s3://results/runs/r1/") for address in written] == list(names)
+    stored = s3.list_objects_v2(Bucket="results")["Contents"]
+    assert {entry["Key"] for entry in stored} == {f"runs/r1/{name}" for name in names}
+    assert s3.get_object(Bucket="results", Key=stored[0]["Key"])["Body"].read() == b"{}\n"
 
 
 def test_a_missing_bucket_is_one_line_and_keeps_the_folder(s3: Any, moto_url: str, tmp_path: Path) -> None:
@@ -54,27 +57,7 @@ def test_what_is_no_s3_address_is_refused(target: str, tmp_path: Path) -> None:
 def test_publish_copies_the_run_after_its_metrics(
     s3: Any, moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Journal(tmp_path) as book:
-        raw = raw_run(answered())
-        book.append(raw.sittings[0])
-        book.append(raw.requests[0])
-    arguments = ["publish", str(tmp_path), "--namespace", "N", "--upload", "s3://results/runs/"]
+    folder = store(raw_run(answered()), tmp_path)
+    arguments = ["publish", str(folder), "--namespace", "N", "--upload", "s3://results/runs/"]
     assert main([*arguments, "--endpoint-url", moto_url, "--region", REGION]) == 0
-    address = capsys.readouterr().out.splitlines()[-1]
-    assert address == f"s3://results/runs/{raw.sittings[0].run}/requests.jsonl"
-
-
-def test_a_report_goes_along_with_its_folders_and_the_ledger_does_not(
-    s3: Any, moto_url: str, tmp_path: Path
-) -> None:
-    for name in ("requests.jsonl", "report.html", "cells.csv", "llmperf/spec/chat-c2/M_9_13_summary.json"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("content")
-    (tmp_path / "published.jsonl").write_text("a ledger\n")
-    written = upload(tmp_path, "s3://results/runs", run_id="r1", endpoint_url=moto_url, region=REGION)
-    assert [address.removeprefix("s3://results/runs/r1/") for address in written] == [
-        "requests.jsonl",
-        "report.html",
-        "cells.csv",
-        "llmperf/spec/chat-c2/M_9_13_summary.json",
-    ]
+    assert capsys.readouterr().out.splitlines()[-1] == "s3://results/runs/r1/requests.jsonl"
