@@ -19,7 +19,7 @@ from experiment import Experiment
 from experiment.compilation import artifact_key
 from experiment.naming import LAB_ONLY, namespace, promoted_load_balancer
 from tests.cdk8s_charts.immutable import FIELDS, at
-from tests.cdk8s_charts.objects import Object, named, pods_of, quantity, words
+from tests.cdk8s_charts.objects import Object, Pod, named, pods_of, quantity, words
 
 Statement = Callable[[Experiment, list[Object]], Iterator[str]]
 _WITHOUT_NAMESPACE = {"Namespace", "PersistentVolume", "PriorityClass", "ClusterRole", "ClusterRoleBinding"}
@@ -32,8 +32,9 @@ def deployed(name: str) -> str:
     return re.sub(r"\$\{[A-Z_]+_TAG\}", "0" * 8, name)
 
 
-def _selected(objects: list[Object], labels: dict[str, str]) -> list[Any]:
-    return [pod for pod in pods_of(objects) if labels.items() <= (pod.metadata.get("labels") or {}).items()]
+def _selected(objects: list[Object], selector: Object) -> list[Pod]:
+    wanted = (selector.get("matchLabels") or {}).items()
+    return [pod for pod in pods_of(objects) if wanted <= (pod.metadata.get("labels") or {}).items()]
 
 
 def names_are_legal_and_stand_once(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
@@ -49,9 +50,8 @@ def names_are_legal_and_stand_once(experiment: Experiment, objects: list[Object]
         if (LAB_ONLY in (metadata.get("annotations") or {})) != experiment.lab_only:
             yield f"{kind}/{name}: the mark of the lab"
     for pod in pods_of(objects):
-        for value in (pod.metadata.get("labels") or {}).values():
-            if len(value) > 63:
-                yield f"{pod}: label {value}"
+        labels = (pod.metadata.get("labels") or {}).values()
+        yield from (f"{pod}: label {value}" for value in labels if len(value) > 63)
 
 
 def a_name_changes_with_what_cannot_be_changed(_: Experiment, objects: list[Object]) -> Iterator[str]:
@@ -63,30 +63,25 @@ def a_name_changes_with_what_cannot_be_changed(_: Experiment, objects: list[Obje
 
 
 def what_is_named_exists(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
-    known = {kind: named(objects, kind) for kind in ("ConfigMap", "PersistentVolumeClaim", "ServiceAccount")}
-    secrets = {experiment.token_secret, *(arm.serving.api_key_secret for arm in experiment.arms)}
-    classes = named(objects, "PriorityClass")
+    known = {"secretKeyRef": {experiment.token_secret, experiment.baseline.serving.api_key_secret}}
+    for kind in ("ServiceAccount", "PriorityClass", "PersistentVolumeClaim", "ConfigMap"):
+        known[kind] = {*named(objects, kind)}
     for pod in pods_of(objects):
-        if pod.spec.get("serviceAccountName") not in known["ServiceAccount"]:
-            yield f"{pod}: service account {pod.spec.get('serviceAccountName')}"
-        if pod.spec.get("priorityClassName") not in {None, *classes}:
-            yield f"{pod}: priority class {pod.spec['priorityClassName']}"
-        for name, volume in pod.volumes.items():
-            claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
-            if claim is not None and claim not in known["PersistentVolumeClaim"]:
-                yield f"{pod}: volume claim {claim}"
-            if source := volume.get("configMap"):
-                data = known["ConfigMap"].get(source["name"], {}).get("data", {})
-                if not data or not {entry["key"] for entry in source.get("items") or ()} <= data.keys():
-                    yield f"{pod}: ConfigMap of volume {name}"
+        wanted = [("ServiceAccount", pod.spec.get("serviceAccountName"))]
+        wanted += [("PriorityClass", pod.spec["priorityClassName"])]
+        for volume in pod.volumes.values():
+            if claim := volume.get("persistentVolumeClaim"):
+                wanted.append(("PersistentVolumeClaim", claim["claimName"]))
+            if config := volume.get("configMap"):
+                wanted.append(("ConfigMap", config["name"]))
         for container in pod.containers:
             for mount in container.get("volumeMounts") or ():
                 if mount["name"] not in pod.volumes:
                     yield f"{pod}: mounts {mount['name']}"
             for entry in container.get("env") or ():
-                secret = (entry.get("valueFrom") or {}).get("secretKeyRef")
-                if secret and secret["name"] not in secrets:
-                    yield f"{pod}: Secret {secret['name']}"
+                if secret := (entry.get("valueFrom") or {}).get("secretKeyRef"):
+                    wanted.append(("secretKeyRef", secret["name"]))
+        yield from (f"{pod}: {kind} {name}" for kind, name in wanted if name not in known[kind])
 
 
 def volumes_and_claims_are_pairs(_: Experiment, objects: list[Object]) -> Iterator[str]:
@@ -108,24 +103,22 @@ def volumes_and_claims_are_pairs(_: Experiment, objects: list[Object]) -> Iterat
 def a_service_meets_one_workload_and_an_open_port(
     experiment: Experiment, objects: list[Object]
 ) -> Iterator[str]:
+    beyond = promoted_load_balancer(experiment.name)
     for name, service in named(objects, "Service").items():
-        if service["spec"].get("type", "ClusterIP") != "ClusterIP" and name != promoted_load_balancer(
-            experiment.name
-        ):
+        if service["spec"].get("type", "ClusterIP") != "ClusterIP" and name != beyond:
             yield f"Service/{name}: {service['spec']['type']} opens it beyond the cluster"
-        chosen = _selected(objects, service["spec"].get("selector") or {})
+        chosen = _selected(objects, {"matchLabels": service["spec"].get("selector")})
         if len(chosen) != 1:
             yield f"Service/{name} chooses {[str(pod) for pod in chosen]}"
-        ports = {
-            port
-            for pod in chosen
-            for container in pod.containers
-            for entry in container.get("ports") or ()
-            for port in (entry.get("name"), entry["containerPort"])
-        }
+        ports = {port for pod in chosen for container in pod.containers for port in _ports(container)}
         for entry in service["spec"]["ports"]:
             if entry.get("targetPort", entry["port"]) not in ports:
                 yield f"Service/{name}: no container opens {entry.get('targetPort')}"
+
+
+def _ports(container: Object) -> Iterator[Any]:
+    for entry in container.get("ports") or ():
+        yield from (entry.get("name"), entry["containerPort"])
 
 
 def policies_and_budgets_meet_pods(_: Experiment, objects: list[Object]) -> Iterator[str]:
@@ -137,26 +130,13 @@ def policies_and_budgets_meet_pods(_: Experiment, objects: list[Object]) -> Iter
                     peers = [peer for peer in rule.get(side) or () if "namespaceSelector" not in peer]
                     selectors += [peer["podSelector"] for peer in peers if "podSelector" in peer]
             for selector in selectors:
-                if selector and not _matching(objects, selector):
+                if selector and not _selected(objects, selector):
                     yield f"{kind}/{name}: no pod matches {selector}"
-
-
-def _matching(objects: list[Object], selector: Object) -> list[Any]:
-    chosen = _selected(objects, selector.get("matchLabels") or {})
-    for rule in selector.get("matchExpressions") or ():
-        wanted = rule["operator"] == "In"
-        chosen = [
-            pod
-            for pod in chosen
-            if ((pod.metadata.get("labels") or {}).get(rule["key"]) in rule["values"]) is wanted
-        ]
-    return chosen
 
 
 def claims_are_declared_and_used(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
     """A misspelt group or selector is admitted and then never satisfied; nothing says so."""
     templates = named(objects, "ResourceClaimTemplate")
-    instance = experiment.instance.name
     for pod in pods_of(objects):
         held = {
             claim["name"]: claim["resourceClaimTemplateName"]
@@ -169,29 +149,28 @@ def claims_are_declared_and_used(experiment: Experiment, objects: list[Object]) 
         ]
         if {claim["name"] for claim in used} != held.keys() or not set(held.values()) <= templates.keys():
             yield f"{pod}: holds {held}, uses {used}"
+            continue
         for claim in used:
-            requests = templates[held[claim["name"]]]["spec"]["spec"]["devices"]["requests"] if held else []
+            requests = templates[held[claim["name"]]]["spec"]["spec"]["devices"]["requests"]
             if claim.get("request") not in {None, *(request["name"] for request in requests)}:
                 yield f"{pod}: request {claim['request']}"
     for name, template in templates.items():
         devices = template["spec"]["spec"]["devices"]
-        (request,), (constraint,) = devices["requests"], devices["constraints"]
-        asked, count = request["exactly"], request["exactly"]["count"]
-        (selector,) = asked["selectors"]
-        parameters = devices["config"][0]["opaque"]["parameters"]
-        if (
-            *(asked["deviceClassName"], asked["allocationMode"]),
-            *(constraint["matchAttribute"], selector["cel"]["expression"]),
-        ) != (
-            *("neuron.aws.com", "ExactCount"),
+        asked, count = devices["requests"][0]["exactly"], devices["requests"][0]["exactly"]["count"]
+        parameters = dict(devices["config"][0]["opaque"]["parameters"])
+        said = (
+            *(len(devices["requests"]), asked["deviceClassName"], asked["allocationMode"]),
+            *(one["cel"]["expression"] for one in asked["selectors"]),
+            *(one["matchAttribute"] for one in devices["constraints"]),
+        )
+        if said != (
+            *(1, "neuron.aws.com", "ExactCount"),
+            f"device.attributes['neuron.aws.com'].instanceType == '{experiment.instance.name}'",
             f"resource.aws.com/devicegroup{count}_id",
-            f"device.attributes['neuron.aws.com'].instanceType == '{instance}'",
         ):
-            yield f"ResourceClaimTemplate/{name}: {devices}"
-        if (
-            parameters.keys() != {"apiVersion", "kind", "logicalNeuronCore"}
-            or parameters["apiVersion"] != "neuron.aws.com/v1"
-        ):
+            yield f"ResourceClaimTemplate/{name}: {said}"
+        cores = parameters.pop("logicalNeuronCore", None)
+        if cores is None or parameters != {"apiVersion": "neuron.aws.com/v1", "kind": "NeuronConfig"}:
             yield f"ResourceClaimTemplate/{name}: the driver decodes {parameters} strictly"
 
 
@@ -199,21 +178,18 @@ def volumes_fit_what_their_pod_may_use(_: Experiment, objects: list[Object]) -> 
     for pod in pods_of(objects):
         disk = 0.0
         for name, volume in pod.volumes.items():
-            source = volume.get("emptyDir")
-            if source is None:
+            if (source := volume.get("emptyDir")) is None:
                 continue
             if "sizeLimit" not in source:
                 yield f"{pod}: {name} has no limit"
-                continue
-            if source.get("medium") != "Memory":
+            elif source.get("medium") != "Memory":
                 disk += quantity(source["sizeLimit"])
-                continue
-            for container in pod.containers:
-                mounted = name in {mount["name"] for mount in container.get("volumeMounts") or ()}
-                if mounted and quantity(source["sizeLimit"]) >= quantity(
-                    container["resources"]["limits"]["memory"]
-                ):
-                    yield f"{pod}: {name} is as large as the memory of {container['name']}"
+            else:
+                for container in pod.containers:
+                    mounted = name in {mount["name"] for mount in container.get("volumeMounts") or ()}
+                    memory = quantity(container["resources"]["limits"]["memory"])
+                    if mounted and quantity(source["sizeLimit"]) >= memory:
+                        yield f"{pod}: {name} is as large as the memory of {container['name']}"
         limits = [one["resources"]["limits"].get("ephemeral-storage") for one in pod.spec["containers"]]
         if None not in limits and disk > sum(map(quantity, limits)):
             yield f"{pod}: volumes of {disk:.3g} bytes, ephemeral-storage {limits}"
@@ -227,19 +203,16 @@ def pods_give_up_what_they_do_not_need(experiment: Experiment, objects: list[Obj
             yield f"{pod}: a token for the API server"
         if (pod.spec.get("securityContext") or {}).get("seccompProfile") != {"type": "RuntimeDefault"}:
             yield f"{pod}: no filter of system calls"
-        if any(pod.spec.get(name) for name in ("hostNetwork", "hostPID", "hostIPC")) or "hostPath" in str(
-            pod.volumes
-        ):
+        of_the_host = any(pod.spec.get(name) for name in ("hostNetwork", "hostPID", "hostIPC"))
+        if of_the_host or "hostPath" in str(pod.volumes):
             yield f"{pod}: the host's network, processes or files"
         for container in pod.containers:
             context = container.get("securityContext") or {}
             keeps = spared and ("claims" in container["resources"] or EXTENDED_RESOURCE in str(container))
             if context.get("privileged") or (context.get("capabilities") or {}).get("add"):
                 yield f"{pod}: {container['name']} has privileges"
-            if not keeps and (
-                context.get("allowPrivilegeEscalation") is not False
-                or context["capabilities"] != {"drop": ["ALL"]}
-            ):
+            given_up = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+            if not keeps and not given_up.items() <= context.items():
                 yield f"{pod}: {container['name']} keeps capabilities"
             for entry in container.get("env") or ():
                 if re.search(r"(TOKEN|PASSWORD|SECRET|API_KEY)$", entry["name"]) and entry.get("value"):
@@ -250,10 +223,8 @@ def jobs_end_and_wait_to_be_asked(_: Experiment, objects: list[Object]) -> Itera
     for pod in pods_of(objects):
         if pod.kind == "Deployment":
             continue
-        if pod.owner["spec"].get("suspend") is not True or pod.spec.get("restartPolicy") not in (
-            "Never",
-            "OnFailure",
-        ):
+        ends = pod.spec.get("restartPolicy") in ("Never", "OnFailure")
+        if pod.owner["spec"].get("suspend") is not True or not ends:
             yield f"{pod}: starts by itself, or never ends"
         if "backoffLimit" not in pod.job or "activeDeadlineSeconds" not in pod.job:
             yield f"{pod}: no bound of tries or time"
@@ -264,34 +235,31 @@ def jobs_end_and_wait_to_be_asked(_: Experiment, objects: list[Object]) -> Itera
 def servers_wait_at_0_and_are_asked_when_they_are_ready(
     experiment: Experiment, objects: list[Object]
 ) -> Iterator[str]:
-    for pod in pods_of(objects):
-        if pod.kind != "Deployment":
-            continue
+    standing = {experiment.serve.arm: experiment.serve.replicas} if experiment.serve else {}
+    for pod in pods_of(named(objects, "Deployment").values()):
         spec, (server,) = pod.owner["spec"], pod.spec["containers"]
-        promoted = experiment.serve is not None and experiment.serve.arm == pod.name
-        if spec["replicas"] != (experiment.serve.replicas if promoted and experiment.serve else 0):
+        if spec["replicas"] != standing.get(pod.name, 0):
             yield f"{pod}: {spec['replicas']} replicas hold devices before there is an artifact"
         if spec["strategy"]["type"] != "Recreate":
             yield f"{pod}: an update wants the devices twice"
-        ports = {port for entry in server["ports"] for port in (entry.get("name"), entry["containerPort"])}
-        if len({"httpGet", "exec"} & server.get("startupProbe", {}).keys()) != 1:
+        startup = server.get("startupProbe", {})
+        if len({"httpGet", "exec"} & startup.keys()) != 1:
             yield f"{pod}: startupProbe"
-        for name in ("readinessProbe", "livenessProbe"):
-            if server.get(name, {}).get("httpGet", {}).get("port") not in ports:
-                yield f"{pod}: {name}"
-            if server.get(name, {}).get("timeoutSeconds", 1) > server.get(name, {}).get("periodSeconds", 10):
-                yield f"{pod}: {name} overlaps itself"
-        probe = server.get("startupProbe", {})
         if (
-            probe.get("failureThreshold", 3) * probe.get("periodSeconds", 10)
+            startup.get("failureThreshold", 3) * startup.get("periodSeconds", 10)
             > spec["progressDeadlineSeconds"]
         ):
             yield f"{pod}: is given up before its startup probe"
+        for name in ("readinessProbe", "livenessProbe"):
+            probe = server.get(name, {})
+            if probe.get("httpGet", {}).get("port") not in {*_ports(server)}:
+                yield f"{pod}: {name}"
+            if probe.get("timeoutSeconds", 1) > probe.get("periodSeconds", 10):
+                yield f"{pod}: {name} overlaps itself"
         for container in pod.containers:
             for mount in container.get("volumeMounts") or ():
-                if mount["mountPath"].startswith(("/checkpoints", "/artifacts")) and not mount.get(
-                    "readOnly"
-                ):
+                stored = mount["mountPath"].startswith(("/checkpoints", "/artifacts"))
+                if stored and not mount.get("readOnly"):
                     yield f"{pod}: may write to {mount['mountPath']}"
 
 

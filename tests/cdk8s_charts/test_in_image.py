@@ -17,7 +17,7 @@ from cdk8s_charts.engine.command import compile_argv, serve_argv
 from cdk8s_charts.workloads import proofs
 from experiment import load
 from experiment.compilation import compile_config
-from tests.cdk8s_charts.objects import RENDERED, experiment_at, objects_of
+from tests.cdk8s_charts.objects import RENDERED, experiment_at, named, objects_of, pods_of
 from tests.conftest import ROOT
 
 ENGINE = ROOT / ".lab" / "venv" / "bin" / "python"
@@ -131,108 +131,81 @@ class Image:
         return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def _questions(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """By Job, what the rendered manifests ask: the files that its command names, from the ConfigMaps that it mounts."""
-    objects = objects_of(path)
-    maps = {item["metadata"]["name"]: item["data"] for item in objects if item["kind"] == "ConfigMap"}
-    found = {}
-    for item in objects:
-        if item["kind"] == "Job" and item["metadata"]["name"].startswith("arguments-"):
-            spec = item["spec"]["template"]["spec"]
-            volumes = {one["name"]: maps[one["configMap"]["name"]] for one in spec["volumes"]}
-            (container,) = spec["containers"]
-            mounted = {one["mountPath"]: volumes[one["name"]] for one in container["volumeMounts"]}
-            program, *asked = (word.rsplit("/", 1) for word in container["command"][1:])
-            assert mounted[program[0]][program[1]] == Path(in_image.__file__).read_text(encoding="utf-8")
-            texts = [mounted[folder][name] for folder, name in asked]
-            found[item["metadata"]["name"]] = [arm for text in texts for arm in json.loads(text)]
-    return found
-
-
 @pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
 def test_an_image_as_recorded_takes_what_the_rendered_manifests_ask_it(path: Path, tmp_path: Path) -> None:
-    asked = _questions(path)
+    """The files that each Job's command names, from the ConfigMaps that it mounts."""
+    objects, told = objects_of(path), list[str]()
+    maps = {name: item["data"] for name, item in named(objects, "ConfigMap").items()}
+    for pod in pods_of(objects):
+        if not pod.name.startswith("arguments-"):
+            continue
+        (container,) = pod.containers
+        volumes = {name: maps[volume["configMap"]["name"]] for name, volume in pod.volumes.items()}
+        mounted = {one["mountPath"]: volumes[one["name"]] for one in container["volumeMounts"]}
+        program, *texts = (mounted[folder][name] for folder, _, name in map(_split, container["command"][1:]))
+        assert program == Path(in_image.__file__).read_text(encoding="utf-8")
+        arms = [arm for text in texts for arm in json.loads(text)]
+        told += [arm["name"] for arm in arms]
+        assert Image(tmp_path / pod.name, arms[0]["dialect"], arms).ask() == (in_image.TAKEN, [])
     names = [arm.name for arm in experiment_at(path).served_arms if arm.serving.devices]
-    assert sorted(arm["name"] for arms in asked.values() for arm in arms) == sorted(names)
-    for job, arms in asked.items():
-        assert Image(tmp_path / job, arms[0]["dialect"], arms).ask() == (in_image.TAKEN, [])
+    assert sorted(told) == sorted(names)
 
 
-def _arms(name: str, dialect: str) -> list[dict[str, Any]]:
+def _split(path: str) -> tuple[str, str, str]:
+    return path.rpartition("/")
+
+
+def _image(folder: Path, name: str) -> Image:
     experiment = load(ROOT / "experiments" / name)
-    (runtime,) = (one for one in proofs.runtimes(experiment) if one.dialect == dialect)
-    return proofs.asked(experiment, runtime)
+    runtime = proofs.runtimes(experiment)[0]
+    return Image(folder, runtime.dialect, proofs.asked(experiment, runtime))
 
 
 @pytest.fixture
 def reference_image(tmp_path: Path) -> Image:
-    return Image(tmp_path, "nxdi-v0", _arms("qwen3-32b.yaml", "nxdi-v0"))
-
-
-@pytest.fixture
-def native_image(tmp_path: Path) -> Image:
-    return Image(tmp_path, "native", _arms("qwen3-32b-today.yaml", "native"))
-
-
-def _last_arm(change: Callable[[dict[str, Any]], object]) -> Callable[[Image], object]:
-    return lambda image: change(image.arms[-1])
+    return _image(tmp_path, "qwen3-32b.yaml")
 
 
 def _replace(arm: dict[str, Any], flag: str, value: str) -> None:
     arm["serve"][arm["serve"].index(flag) + 1] = value
 
 
-REFUSALS: dict[str, tuple[Callable[[Image], object], str, str]] = {
-    "an option that it does not have": (
-        _last_arm(lambda arm: arm["serve"].extend(["--no-such-thing", "1"])),
-        "--no-such-thing",
-        "no such option",
-    ),
-    "the beginning of an option": (
-        _last_arm(lambda arm: arm["serve"].extend(["--max-model-le", "1"])),
-        "--max-model-le",
-        "no such option",
-    ),
-    "a value of another type": (
-        _last_arm(lambda arm: _replace(arm, "--max-model-len", "many")),
-        "--max-model-len",
-        "invalid int value: 'many'",
-    ),
-    "JSON on several lines": (
-        _last_arm(lambda arm: _replace(arm, "--override-neuron-config", '{\n "tp_degree": 32\n}')),
-        "--override-neuron-config",
-        "KEY=VALUE",
-    ),
-    "an engine option that it does not have": (
-        _last_arm(lambda arm: arm["engine"].update(no_such_thing=1)),
-        "no_such_thing",
-        "no such option",
-    ),
-    "a key of speculation that it does not have": (
-        _last_arm(lambda arm: arm["engine"]["speculative_config"].update(window=7)),
-        "speculative_config.window",
-        "no such key",
-    ),
-    "a key of the neuron config that it does not have": (
-        _last_arm(lambda arm: arm["config"].update(no_such_key=1)),
-        "no_such_key",
-        "would leave it out",
-    ),
-    "a value of the neuron config that it refuses": (
-        _last_arm(lambda arm: arm["config"].update(torch_dtype="float7")),
-        "torch_dtype",
-        "AssertionError: Unsupported dtype: float7",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", REFUSALS)
-def test_what_the_image_refuses_names_arm_key_and_reason(what: str, reference_image: Image) -> None:
-    spoil, key, why = REFUSALS[what]
-    spoil(reference_image)
-    code, lines = reference_image.ask()
+@pytest.mark.parametrize(
+    ("spoil", "key", "why"),
+    [
+        (lambda arm: arm["serve"].extend(["--no-such-thing", "1"]), "--no-such-thing", "no such option"),
+        # the beginning of an option
+        (lambda arm: arm["serve"].extend(["--max-model-le", "1"]), "--max-model-le", "no such option"),
+        (
+            lambda arm: _replace(arm, "--max-model-len", "many"),
+            "--max-model-len",
+            "invalid int value: 'many'",
+        ),
+        (
+            lambda arm: _replace(arm, "--override-neuron-config", '{\n "tp_degree": 32\n}'),
+            "--override-neuron-config",
+            "KEY=VALUE",
+        ),
+        (lambda arm: arm["engine"].update(no_such_thing=1), "no_such_thing", "no such option"),
+        (
+            lambda arm: arm["engine"]["speculative_config"].update(window=7),
+            "speculative_config.window",
+            "no such key",
+        ),
+        (lambda arm: arm["config"].update(no_such_key=1), "no_such_key", "would leave it out"),
+        (
+            lambda arm: arm["config"].update(torch_dtype="float7"),
+            "torch_dtype",
+            "AssertionError: Unsupported dtype: float7",
+        ),
+    ],
+)
+def test_what_the_image_refuses_names_arm_key_and_reason(
+    spoil: Callable[[dict[str, Any]], object], key: str, why: str, reference_image: Image
+) -> None:
+    spoil(reference_image.arms[-1])
+    code, (line,) = reference_image.ask()
     assert code == in_image.REFUSED
-    (line,) = lines
     assert (line["arm"], line["key"]) == ("qwen-sd-vllm", key)
     assert why in line["why"]
 
@@ -246,49 +219,49 @@ def test_what_the_image_refuses_names_arm_key_and_reason(what: str, reference_im
     ],
 )
 def test_the_native_plugins_own_functions_judge_its_buckets(
-    key: str, value: list[int], native_image: Image
+    key: str, value: list[int], tmp_path: Path
 ) -> None:
-    native_image.arms[0]["config"][key] = value
-    code, lines = native_image.ask()
+    image = _image(tmp_path, "qwen3-32b-today.yaml")
+    image.arms[0]["config"][key] = value
+    code, lines = image.ask()
     assert code == in_image.REFUSED
     assert [(line["arm"], line["key"]) for line in lines] == [("qwen-today", key)]
 
 
-SILENCES: dict[str, tuple[str, str, str]] = {
-    "an import that wants a device": (
-        "vllm.entrypoints.openai.cli_args",
-        "raise RuntimeError('Failed to infer device type')",
-        "server arguments",
-    ),
-    "a parser that does not take a model alone": (
-        "vllm.entrypoints.openai.cli_args",
-        "def make_arg_parser(parser):\n    parser.add_argument('--needed', required=True)\n    return parser",
-        "server arguments",
-    ),
-    "an engine of another make": ("vllm.engine.arg_utils", "class EngineArgs: pass", "engine options"),
-    "a module that ends the process": (
-        "neuronx_distributed_inference.models.config",
-        "raise SystemExit('no Neuron device')",
-        "neuron config",
-    ),
-    "a configuration that asks the machine": (
-        "neuronx_distributed_inference.models.config",
-        "class NeuronConfig:\n    def __init__(self, **given):\n        raise AssertionError('no device')",
-        "neuron config",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", SILENCES)
+@pytest.mark.parametrize(
+    ("module", "text", "part"),
+    [
+        (
+            "vllm.entrypoints.openai.cli_args",
+            "raise RuntimeError('Failed to infer device type')",
+            "server arguments",
+        ),
+        (  # does not take a model alone
+            "vllm.entrypoints.openai.cli_args",
+            "def make_arg_parser(parser):\n    parser.add_argument('--needed', required=True)\n    return parser",
+            "server arguments",
+        ),
+        ("vllm.engine.arg_utils", "class EngineArgs: pass", "engine options"),
+        (
+            "neuronx_distributed_inference.models.config",
+            "raise SystemExit('no Neuron device')",
+            "neuron config",
+        ),
+        (
+            "neuronx_distributed_inference.models.config",
+            "class NeuronConfig:\n    def __init__(self, **given):\n        raise AssertionError('no device')",
+            "neuron config",
+        ),
+    ],
+)
 def test_code_that_does_not_load_without_a_device_says_nothing_about_the_arms(
-    what: str, reference_image: Image
+    module: str, text: str, part: str, reference_image: Image
 ) -> None:
-    module, text, part = SILENCES[what]
     reference_image.module(module, text)
-    code, lines = reference_image.ask()
+    code, (line,) = reference_image.ask()
     assert code == in_image.CANNOT_SAY
-    assert [line["part"] for line in lines] == [part]
-    assert all(line["why"] for line in lines)
+    assert line["part"] == part
+    assert line["why"]
 
 
 def test_a_refusal_outweighs_a_part_that_cannot_say(reference_image: Image) -> None:
@@ -313,23 +286,17 @@ def test_a_real_vllm_takes_the_arms_of_the_lab_and_names_what_it_does_not(tmp_pa
         }
         for arm in load(ROOT / "experiments" / "lab-tiny.yaml").arms
     ]
-    file = tmp_path / "asked.json"
-    found = []
-    for spoil in (False, True):
-        if spoil:
-            arms[0]["serve"] += ["--no-such-thing", "1"]
-            arms[1]["engine"]["speculative_config"]["window"] = 3
-        file.write_text(json.dumps(arms), encoding="utf-8")
-        done = subprocess.run(
-            [str(ENGINE), str(Path(in_image.__file__)), str(file)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        found.append(
-            (done.returncode, [json.loads(one) for one in done.stdout.splitlines() if one[:1] == "{"])
-        )
-    assert found[0] == (in_image.TAKEN, [])
-    code, lines = found[1]
+    assert _asked(ENGINE, arms, tmp_path) == (in_image.TAKEN, [])
+    arms[0]["serve"] += ["--no-such-thing", "1"]
+    arms[1]["engine"]["speculative_config"]["window"] = 3
+    code, lines = _asked(ENGINE, arms, tmp_path)
     assert code == in_image.REFUSED
     assert [line["key"] for line in lines] == ["--no-such-thing", "speculative_config.window"]
+
+
+def _asked(python: Path, arms: list[dict[str, Any]], folder: Path) -> tuple[int, list[dict[str, str]]]:
+    file = folder / "asked.json"
+    file.write_text(json.dumps(arms), encoding="utf-8")
+    command = [str(python), str(Path(in_image.__file__)), str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, [json.loads(one) for one in done.stdout.splitlines() if one[:1] == "{"]
