@@ -40,12 +40,9 @@ class LeftOut:
         """One sentence; empty where there is no such line."""
         if not self.lines:
             return ""
-        some = (
-            "1 line cannot be used and is"
-            if self.lines == 1
-            else f"{self.lines} lines cannot be used and are"
-        )
-        return f"{FILE_NAME}: {some} left out: {'first ' if self.lines > 1 else ''}{self.first}"
+        if self.lines == 1:
+            return f"{FILE_NAME}: 1 line cannot be used and is left out: {self.first}"
+        return f"{FILE_NAME}: {self.lines} lines cannot be used and are left out: first {self.first}"
 
 
 @dataclass(frozen=True)
@@ -81,23 +78,17 @@ class RawRun:
 def read(folder: Path) -> RawRun:
     """The journal in `folder`. Raises ResultsError where there is none or no run in it."""
     left_out = LeftOut()
-    sittings: list[RunRecord] = []
-    requests: list[RequestRecord] = []
-    blocks: list[BlockRecord] = []
-    for record in records(folder, left_out):
-        if isinstance(record, RunRecord):
-            sittings.append(record)
-        elif isinstance(record, RequestRecord):
-            requests.append(record)
-        else:
-            blocks.append(record)
+    found = list(records(folder, left_out))
+    sittings = tuple(record for record in found if isinstance(record, RunRecord))
+    requests = tuple(record for record in found if isinstance(record, RequestRecord))
+    blocks = tuple(record for record in found if isinstance(record, BlockRecord))
     if not sittings:
         path = folder / FILE_NAME
         why = f" ({left_out.first})" if left_out.lines else ""
         raise ResultsError(
             f"{path}: holds no run{why}; give the folder that `run --out` or `import --out` wrote"
         )
-    return RawRun(tuple(sittings), tuple(requests), tuple(blocks), str(left_out))
+    return RawRun(sittings, requests, blocks, str(left_out))
 
 
 def records(folder: Path, left_out: LeftOut) -> Iterator[Record]:

@@ -13,7 +13,7 @@ import hashlib
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, product
 
 from benchmark.measure.records import Phase
 from benchmark.plan import Arm, Load, Plan, Prompt
@@ -67,25 +67,23 @@ def pairs(plan: Plan, class_: str, load: Load, round_: int = 1) -> Iterator[Pair
 
 def measured_turns(plan: Plan, round_: int = 1) -> Iterator[Turn]:
     """All measured blocks of a round in the order in which they run."""
-    names = [arm.name for arm in plan.arms]
-    own = {arm.name: arm for arm in _sharing(plan)}
-    for load in plan.loads:
-        for class_ in plan.classes:
-            waiting = pairs(plan, class_, load, round_)
-            for index in range(sets(plan, load)):
-                chosen = tuple(islice(waiting, set_size(plan.requests, load)))
-                blocks = tuple(
-                    Block(
-                        arm=name,
-                        class_=class_,
-                        load=load,
-                        phase="measured",
-                        pairs=_for_arm(chosen, own.get(name), plan.seed),
-                        round=round_,
-                    )
-                    for name in arm_order(names, index)
+    arms = {arm.name: arm for arm in plan.arms}
+    for load, class_ in product(plan.loads, plan.classes):
+        waiting = pairs(plan, class_, load, round_)
+        for index in range(sets(plan, load)):
+            chosen = tuple(islice(waiting, set_size(plan.requests, load)))
+            blocks = [
+                Block(
+                    arm=name,
+                    class_=class_,
+                    load=load,
+                    phase="measured",
+                    pairs=_for_arm(plan, arms[name], chosen),
+                    round=round_,
                 )
-                yield from [blocks] if plan.simultaneous else [(block,) for block in blocks]
+                for name in arm_order(list(arms), index)
+            ]
+            yield from [tuple(blocks)] if plan.simultaneous else [(block,) for block in blocks]
 
 
 def warmup_turns(plan: Plan, sitting: int) -> Iterator[Turn]:
@@ -126,22 +124,14 @@ def blocks_in_round(plan: Plan) -> int:
     return len(plan.arms) * len(plan.classes) * sum(sets(plan, load) for load in plan.loads)
 
 
-def _sharing(plan: Plan) -> Iterator[Arm]:
-    """Arms whose server already answers for an arm before them, as both do in a comparison of A with A."""
-    seen: set[str] = set()
-    for arm in plan.arms:
-        if arm.url in seen:
-            yield arm
-        seen.add(arm.url)
+def _for_arm(plan: Plan, arm: Arm, chosen: tuple[Pair, ...]) -> tuple[Pair, ...]:
+    """The pairs as one arm is asked them, with the same nonces as the others.
 
-
-def _for_arm(chosen: tuple[Pair, ...], sharing: Arm | None, seed: int) -> tuple[Pair, ...]:
-    """The pairs as one arm is asked them: the same nonce for all, but on a shared server it would be cached."""
-    if sharing is None:
+    But not where its server answers for an arm before it, as in a comparison of A with A: they would be cached there.
+    """
+    if next(one for one in plan.arms if one.url == arm.url) is arm:
         return chosen
-    return tuple(
-        replace(pair, nonce=_nonce(seed, f"{sharing.name}/{pair.id}", pair.prompt)) for pair in chosen
-    )
+    return tuple(replace(p, nonce=_nonce(plan.seed, f"{arm.name}/{p.id}", p.prompt)) for p in chosen)
 
 
 def _pair(id_: str, prompt: Prompt, seed: int) -> Pair:
