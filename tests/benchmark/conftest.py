@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from benchmark.__main__ import main
 from tests.benchmark.endpoint import MODEL, Endpoint, Timing
 
 STEADY = Timing(first_s=0.015, step_s=0.006)
 SPEC = Timing(first_s=0.015, step_s=0.006, sizes=(2, 4))
 
 WritePlan = Callable[..., Path]
+Run = Callable[..., int]
 
 
 @pytest.fixture
@@ -35,20 +37,7 @@ def plan_content(**changes: Any) -> dict[str, Any]:
         "experiment": "qwen3-32b",
         "model": MODEL,
         "baseline": "steady",
-        "arms": [
-            {
-                "name": "steady",
-                "url": "http://127.0.0.1:9/v1",
-                "speculative_tokens": 0,
-                "max_tokens_per_step": 1,
-            },
-            {
-                "name": "spec",
-                "url": "http://127.0.0.1:9/spec/v1",
-                "speculative_tokens": 4,
-                "max_tokens_per_step": 4,
-            },
-        ],
+        "arms": [_arm("steady", "v1", 0, 1), _arm("spec", "spec/v1", 4, 4)],
         "concurrency": [2],
         "requests": 6,
         "warmup": 1,
@@ -59,6 +48,11 @@ def plan_content(**changes: Any) -> dict[str, Any]:
         "prompts": prompts,
     }
     return content | changes
+
+
+def _arm(name: str, path: str, drafts: int, per_step: int) -> dict[str, Any]:
+    known = {"speculative_tokens": drafts, "max_tokens_per_step": per_step}
+    return {"name": name, "url": f"http://127.0.0.1:9/{path}", **known}
 
 
 @pytest.fixture
@@ -74,3 +68,18 @@ def write_plan(tmp_path: Path, endpoint: Endpoint) -> WritePlan:
         return path
 
     return write
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def run(write_plan: WritePlan, out: Path) -> Run:
+    """`run` of the small plan into `out`, with these options and changes of the plan."""
+
+    def run(options: str = "", **changes: Any) -> int:
+        return main(["run", "--plan", str(write_plan(**changes)), "--out", str(out), *options.split()])
+
+    return run

@@ -15,12 +15,11 @@ from typing import Any
 
 import pytest
 
-from benchmark.__main__ import main
 from benchmark.measure import journal
-from tests.benchmark.conftest import STEADY, WritePlan, plan_content
+from tests.benchmark.conftest import STEADY, Run, WritePlan
 from tests.benchmark.endpoint import FAULTS, Endpoint, Timing
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).parents[3]
 FAILING = {
     "401": ("http_401", "set BENCHMARK_API_KEY or OPENAI_API_KEY to the key"),
     "404": ("http_404", "told to answer 404"),
@@ -43,14 +42,11 @@ ONE_PROMPT = [{"id": "one", "class": "chat", "messages": [{"role": "user", "cont
 
 
 @pytest.fixture
-def faults(endpoint: Endpoint, tmp_path: Path) -> dict[str, dict[str, Any]]:
+def faults(endpoint: Endpoint, run: Run, out: Path) -> dict[str, dict[str, Any]]:
     """By fault, the one record of a run in which each of them is an arm."""
     arms = [{"name": name, "url": endpoint.url(name)} for name in ("steady", *FAULTS)]
-    changes: dict[str, Any] = {"prompts": ONE_PROMPT, "requests": 1, "warmup": 0}
-    plan = tmp_path / "plan.json"
-    plan.write_text(json.dumps(plan_content(**changes, arms=arms)))
-    assert main(["run", "--plan", str(plan), "--out", str(tmp_path / "out"), "--timeout", "1.5"]) == 1
-    lines = [json.loads(line) for line in (tmp_path / "out" / "requests.jsonl").read_text().splitlines()]
+    assert run("--timeout 1.5", arms=arms, prompts=ONE_PROMPT, requests=1, warmup=0) == 1
+    lines = [json.loads(line) for line in (out / "requests.jsonl").read_text().splitlines()]
     records = [line for line in lines if line["kind"] == "request"]
     assert len(records) == len(arms), "one record for each request, whatever came of it"
     assert len(endpoint.seen) == len(arms), "nothing is sent again"
@@ -76,9 +72,8 @@ def test_each_fault_is_a_named_error_without_numbers_and_each_oddity_an_answer(
 
 
 def test_a_server_that_restarts_costs_the_requests_it_broke_and_no_more(
-    write_plan: WritePlan, tmp_path: Path
+    write_plan: WritePlan, out: Path
 ) -> None:
-    out = tmp_path / "out"
     first = Endpoint({"spec": STEADY})
     with first:
         arm = f"spec={first.url('spec')}"
@@ -101,10 +96,9 @@ def test_a_server_that_restarts_costs_the_requests_it_broke_and_no_more(
 
 
 def test_a_killed_run_goes_on_without_repeating_or_losing_a_request(
-    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint
+    write_plan: WritePlan, out: Path, endpoint: Endpoint
 ) -> None:
     endpoint.arms["spec"] = Timing(first_s=0.05, step_s=0.02)
-    out = tmp_path / "out"
     command = [sys.executable, "-m", "benchmark", "run", "--plan", str(write_plan()), "--out", str(out)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
         _until(lambda: len([seen for seen in endpoint.seen if seen.arm == "spec"]) > 4)
@@ -122,12 +116,9 @@ def test_a_killed_run_goes_on_without_repeating_or_losing_a_request(
 
 
 def test_a_run_stops_when_more_requests_fail_than_are_tolerated(
-    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
+    run: Run, out: Path, endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "out"
-    fault = f"spec={endpoint.url('500')}"
-    command = ["run", "--plan", str(write_plan()), "--out", str(out), "--arm", fault, "--requests", "24"]
-    assert main([*command, "--max-error-rate", "0.2"]) == 1
+    assert run(f"--arm spec={endpoint.url('500')} --requests 24 --max-error-rate 0.2") == 1
     printed = capsys.readouterr()
     assert "spec: 6 of 6 requests failed, more than --max-error-rate 0.2" in printed.err
     summary = json.loads((out / "summary.json").read_text())
@@ -137,20 +128,18 @@ def test_a_run_stops_when_more_requests_fail_than_are_tolerated(
 
 
 def test_a_server_that_asks_for_a_pause_gets_it_and_the_request_counts_as_failed(
-    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+    run: Run, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("benchmark.measure.client._LONGEST_PAUSE_S", 0.3)
-    busy = f"--arm spec={endpoint.url('429')} --classes raw --requests 3 --concurrency 1"
-    assert main(["run", "--plan", str(write_plan()), "--out", str(tmp_path / "out"), *busy.split()]) == 1
+    assert run(f"--arm spec={endpoint.url('429')} --classes raw --requests 3 --concurrency 1") == 1
     began = [seen.began for seen in endpoint.seen if seen.arm == "429"][1:]
     assert len(began) == 3
     assert min(later - earlier for earlier, later in pairwise(began)) >= 0.3
 
 
 def test_a_disk_that_fills_up_ends_the_run_in_one_line_and_keeps_what_is_there(
-    write_plan: WritePlan, tmp_path: Path
+    write_plan: WritePlan, out: Path
 ) -> None:
-    out = tmp_path / "out"
     command = [sys.executable, "-m", "benchmark", "run", "--plan", str(write_plan()), "--out", str(out)]
     room = f"import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (12000, 12000)); sys.argv[1:] = {command[3:]}; "
     done = subprocess.run(

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from benchmark.__main__ import main
 from benchmark.measure import journal
+from benchmark.measure.journal import RawRun
 from benchmark.measure.loader import counters_in
-from benchmark.measure.records import BlockRecord, RequestRecord
-from tests.benchmark.conftest import WritePlan
+from tests.benchmark.conftest import Run
 from tests.benchmark.endpoint import Endpoint, Timing
+from tests.benchmark.measure.test_run import summary, together
 
-RAW = ("--classes", "raw", "--warmup", "0")
 METRICS = """\
 # HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
 # TYPE vllm:spec_decode_num_drafts_total counter
@@ -32,99 +30,86 @@ vllm:num_requests_running{engine="0"} 1.0
 """
 
 
-def carried_out(plan: Path, out: Path, *options: str) -> tuple[list[RequestRecord], list[BlockRecord]]:
-    assert main(["run", "--plan", str(plan), "--out", str(out), *RAW, *options]) == 0
-    raw = journal.read(out)
-    return list(raw.requests), list(raw.blocks)
+@pytest.fixture
+def carried_out(run: Run, out: Path) -> Callable[[str], RawRun]:
+    def carried_out(options: str = "") -> RawRun:
+        assert run(f"--classes raw --warmup 0 {options}") == 0
+        return journal.read(out)
+
+    return carried_out
 
 
-def test_each_round_asks_every_cell_again_with_new_nonces(write_plan: WritePlan, tmp_path: Path) -> None:
-    requests, blocks = carried_out(write_plan(), tmp_path / "out", "--rounds", "3")
-    assert len(requests) == 3 * 12
-    assert {request.round for request in requests} == {block.round for block in blocks} == {1, 2, 3}
+CarriedOut = Callable[..., RawRun]
+
+
+def test_each_round_asks_every_cell_again_with_new_nonces(carried_out: CarriedOut) -> None:
+    raw = carried_out("--rounds 3")
+    assert len(raw.requests) == 3 * 12
+    assert {request.round for request in raw.requests} == {block.round for block in raw.blocks} == {1, 2, 3}
     for arm in ("steady", "spec"):
-        nonces = [request.nonce for request in requests if request.arm == arm]
+        nonces = [request.nonce for request in raw.requests if request.arm == arm]
         assert len(set(nonces)) == len(nonces) == 18
 
 
 def test_rounds_are_begun_until_the_time_is_over_and_then_never_again(
-    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint
+    carried_out: CarriedOut, out: Path, endpoint: Endpoint
 ) -> None:
-    plan, out = write_plan(), tmp_path / "out"
-    requests, blocks = carried_out(plan, out, "--duration", "1.5s")
-    assert len(requests) % 12 == 0
-    assert sum(block.duration_s for block in blocks) >= 1.5
-    assert sum(block.duration_s for block in blocks if block.round < blocks[-1].round) < 1.5
-    assert json.loads((out / "summary.json").read_text())["run"]["complete"] is True
+    raw = carried_out("--duration 1.5s")
+    assert len(raw.requests) % 12 == 0
+    assert sum(block.duration_s for block in raw.blocks) >= 1.5
+    assert sum(block.duration_s for block in raw.blocks if block.round < raw.blocks[-1].round) < 1.5
+    assert summary(out)["run"]["complete"] is True
     endpoint.seen.clear()
-    carried_out(plan, out, "--duration", "1.5s")
+    carried_out("--duration 1.5s")
     assert endpoint.seen == []
 
 
-def test_arrivals_at_a_rate_do_not_wait_for_answers(
-    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint
-) -> None:
+def test_arrivals_at_a_rate_do_not_wait_for_answers(carried_out: CarriedOut, endpoint: Endpoint) -> None:
     endpoint.arms["spec"] = endpoint.arms["steady"] = Timing(first_s=0.3, step_s=0.01)
-    options = ("--rate", "40", "--requests", "24")
-    requests, blocks = carried_out(write_plan(), tmp_path / "out", *options)
-    assert {(r.concurrency, r.rate_per_s) for r in requests} == {(None, 40.0)}
-    assert {(b.concurrency, b.rate_per_s) for b in blocks} == {(None, 40.0)}
-    due: dict[str, list[float]] = {"steady": [], "spec": []}
-    for request in sorted(requests, key=lambda r: r.pair_id):
-        assert request.scheduled_s is not None
+    raw = carried_out("--rate 40 --requests 24")
+    assert {(r.concurrency, r.rate_per_s) for r in raw.requests} == {(None, 40.0)}
+    assert {(b.concurrency, b.rate_per_s) for b in raw.blocks} == {(None, 40.0)}
+    due: dict[str, list[float | None]] = {"steady": [], "spec": []}
+    for request in sorted(raw.requests, key=lambda r: r.pair_id):
         due[request.arm].append(request.scheduled_s)
+    assert None not in due["steady"]
     assert due["steady"] == due["spec"], "both arms meet the same arrivals"
     steady = sorted((seen for seen in endpoint.seen if seen.arm == "steady"), key=lambda seen: seen.began)
     assert any(later.began < earlier.ended for earlier, later in pairwise(steady)), "requests overlap"
 
 
-def test_arms_are_loaded_at_once_only_when_asked(
-    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint
-) -> None:
-    carried_out(write_plan(), tmp_path / "out", "--simultaneous")
+def test_arms_are_loaded_at_once_only_when_asked(carried_out: CarriedOut, endpoint: Endpoint) -> None:
+    carried_out("--simultaneous")
     asked = {arm: [seen for seen in endpoint.seen if seen.arm == arm] for arm in ("steady", "spec")}
-    assert any(
-        one.began < other.ended and other.began < one.ended
-        for one in asked["steady"]
-        for other in asked["spec"]
-    )
+    assert any(together(one, other) for one in asked["steady"] for other in asked["spec"])
 
 
-def test_a_block_records_the_servers_counters_around_it(
-    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint
-) -> None:
+def test_a_block_records_the_servers_counters_around_it(carried_out: CarriedOut, endpoint: Endpoint) -> None:
     def spec() -> str:
         answers = sum(seen.arm == "spec" for seen in endpoint.seen)
         return f'vllm:spec_decode_num_drafts_total{{engine="0"}} {4 * answers}\n'
 
     endpoint.metrics["spec"] = spec
-    _, blocks = carried_out(write_plan(), tmp_path / "out")
-    name = "vllm:spec_decode_num_drafts_total"
-    grown = [
-        b.counters_after[name] - b.counters_before[name]
-        for b in blocks
-        if b.counters_before and b.counters_after
-    ]
-    assert sum(grown) == 4 * 6
-    assert {b.counters_before for b in blocks if b.arm == "steady"} == {None}
+    name, grown = "vllm:spec_decode_num_drafts_total", 0.0
+    for block in carried_out().blocks:
+        if block.arm == "steady":
+            assert (block.counters_before, block.counters_after) == (None, None)
+        elif block.counters_before and block.counters_after:
+            grown += block.counters_after[name] - block.counters_before[name]
+    assert grown == 4 * 6
 
 
-def test_a_forced_length_is_asked_for_and_recorded(
-    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint
-) -> None:
-    requests, _ = carried_out(write_plan(), tmp_path / "out", "--ignore-eos")
-    assert all(request.forced_length for request in requests)
-    bodies: list[dict[str, Any]] = [seen.body for seen in endpoint.seen]
-    assert {(body["ignore_eos"], body["min_tokens"]) for body in bodies} == {(True, 13)}
+def test_a_forced_length_is_asked_for_and_recorded(carried_out: CarriedOut, endpoint: Endpoint) -> None:
+    assert all(request.forced_length for request in carried_out("--ignore-eos").requests)
+    assert {(seen.body["ignore_eos"], seen.body["min_tokens"]) for seen in endpoint.seen} == {(True, 13)}
 
 
 def test_a_client_that_comes_late_is_warned_of(
-    write_plan: WritePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    carried_out: CarriedOut, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("benchmark.measure.loader.LATE_S", -1.0)
-    _, blocks = carried_out(write_plan(), tmp_path / "out")
+    assert all(0 <= block.client_lag_s < 5 for block in carried_out().blocks)
     assert "warning: this client came up to" in capsys.readouterr().err
-    assert all(0 <= block.client_lag_s < 5 for block in blocks)
 
 
 def test_counters_are_summed_over_engines_and_kept_by_position() -> None:

@@ -16,14 +16,11 @@ import pytest
 from benchmark.__main__ import main
 from benchmark.measure import journal
 from benchmark.measure.journal import Journal
-from tests.benchmark.conftest import SPEC, WritePlan
-from tests.benchmark.endpoint import Endpoint, Timing
+from tests.benchmark.conftest import SPEC, Run, WritePlan
+from tests.benchmark.endpoint import Endpoint, Seen, Timing
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).parents[3]
-
-
-def lines(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "requests.jsonl").read_text().splitlines()]
+Captured = pytest.CaptureFixture[str]
 
 
 def lose(out: Path, requests: int) -> None:
@@ -35,24 +32,32 @@ def lose(out: Path, requests: int) -> None:
 
 
 def measured(out: Path) -> list[dict[str, Any]]:
-    return [line for line in lines(out) if line.get("phase") == "measured"]
+    lines = map(json.loads, (out / "requests.jsonl").read_text().splitlines())
+    return [line for line in lines if line.get("phase") == "measured"]
+
+
+def summary(out: Path) -> Any:
+    return json.loads((out / "summary.json").read_text())
+
+
+def together(one: Seen, other: Seen) -> bool:
+    return one.began < other.ended and other.began < one.ended
 
 
 def test_a_run_ends_in_raw_records_a_summary_and_a_table(
-    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
+    run: Run, out: Path, endpoint: Endpoint, capsys: Captured
 ) -> None:
     for arm, timing in endpoint.arms.items():
         # On a busy machine quick chunks come all at once, and have no TPOT.
         endpoint.arms[arm] = replace(timing, step_s=0.04)
-    out = tmp_path / "out"
-    assert main(["run", "--plan", str(write_plan()), "--out", str(out)]) == 0
+    assert run() == 0
     assert len(measured(out)) == 24
-    summary = json.loads((out / "summary.json").read_text())
-    assert (summary["run"]["complete"], summary["run"]["provenance"]) == (True, "measured")
-    assert summary["run"]["token_source"] == "usage-per-chunk"
-    tpot = [c for c in summary["comparisons"] if c["metric"] == "tpot_s"]
+    found = summary(out)
+    assert (found["run"]["complete"], found["run"]["provenance"]) == (True, "measured")
+    assert found["run"]["token_source"] == "usage-per-chunk"
+    tpot = [c for c in found["comparisons"] if c["metric"] == "tpot_s"]
     assert [(c["class"], c["verdict"]) for c in tpot] == [("chat", "faster"), ("raw", "faster")]
-    spec = next(c for c in summary["cells"] if c["arm"] == "spec")
+    spec = next(c for c in found["cells"] if c["arm"] == "spec")
     assert spec["acceptance"]["distribution"] == {"2": 12, "4": 12}
     assert spec["output_equality"]["rate"] == 1.0
     printed = capsys.readouterr()
@@ -60,93 +65,73 @@ def test_a_run_ends_in_raw_records_a_summary_and_a_table(
     assert "[2/" in printed.err
 
 
-def test_arms_get_the_same_requests_and_never_at_the_same_time(
-    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint
-) -> None:
-    main(["run", "--plan", str(write_plan()), "--out", str(tmp_path / "out"), "--warmup", "0"])
+def test_arms_get_the_same_requests_and_never_at_the_same_time(run: Run, endpoint: Endpoint) -> None:
+    run("--warmup 0")
     asked = {arm: [seen for seen in endpoint.seen if seen.arm == arm] for arm in ("steady", "spec")}
     bodies = [sorted(json.dumps(seen.body) for seen in of_arm) for of_arm in asked.values()]
     assert bodies[0] == bodies[1]
     assert len(set(bodies[0])) == 12
-    overlap = [
-        (one, other)
-        for one in asked["steady"]
-        for other in asked["spec"]
-        if one.began < other.ended and other.began < one.ended
-    ]
-    assert overlap == []
-    together = [sum(b.began <= a.began < b.ended for b in asked["steady"]) for a in asked["steady"]]
-    assert max(together) == 2
+    assert not any(together(one, other) for one in asked["steady"] for other in asked["spec"])
+    in_flight = [sum(b.began <= a.began < b.ended for b in asked["steady"]) for a in asked["steady"]]
+    assert max(in_flight) == 2
 
 
-def test_the_same_command_goes_on_without_asking_twice(
-    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint
-) -> None:
-    out = tmp_path / "out"
-    command = ["run", "--plan", str(write_plan()), "--out", str(out)]
-    main(command)
+def test_the_same_command_goes_on_without_asking_twice(run: Run, out: Path, endpoint: Endpoint) -> None:
+    run()
     lose(out, 5)
     endpoint.seen.clear()
-    assert main(command) == 0
+    assert run() == 0
     asked = [(line["arm"], line["pair_id"]) for line in measured(out)]
     assert len(asked) == len(set(asked)) == 24
     assert len(endpoint.seen) == 5 + 2, "five that were lost and a warm-up for each arm"
-    summary = json.loads((out / "summary.json").read_text())
-    assert (summary["run"]["sittings"], summary["run"]["complete"]) == (2, True)
+    assert (summary(out)["run"]["sittings"], summary(out)["run"]["complete"]) == (2, True)
     endpoint.seen.clear()
-    assert main(command) == 0
+    assert run() == 0
     assert endpoint.seen == [], "a finished run asks nothing again"
 
 
-def test_a_folder_of_another_plan_is_refused(
-    write_plan: WritePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["run", "--plan", str(write_plan()), "--out", str(tmp_path / "out"), "--classes", "raw"]
-    main(command)
-    before = (tmp_path / "out" / "requests.jsonl").read_bytes()
+def test_a_folder_of_another_plan_is_refused(run: Run, out: Path, capsys: Captured) -> None:
+    run("--classes raw")
+    before = (out / "requests.jsonl").read_bytes()
     capsys.readouterr()
-    assert main([*command, "--requests", "2"]) == 2
+    assert run("--classes raw --requests 2") == 2
     assert "another plan" in capsys.readouterr().err
-    assert (tmp_path / "out" / "requests.jsonl").read_bytes() == before
+    assert (out / "requests.jsonl").read_bytes() == before
 
 
 @pytest.mark.parametrize("wrong", ["address", "model"])
 def test_an_arm_that_cannot_answer_ends_the_run_before_it_begins(
-    write_plan: WritePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: str
+    run: Run, out: Path, capsys: Captured, wrong: str
 ) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
-        plan = write_plan(**{"model": "other/model"} if wrong == "model" else {})
-        arms = ["--arm", f"spec={url}"] if wrong == "address" else []
-        assert main(["run", "--plan", str(plan), "--out", str(tmp_path / "out"), *arms]) == 3
+        ended = run(f"--arm spec={url}") if wrong == "address" else run(model="other/model")
+    assert ended == 3
     (error,) = capsys.readouterr().err.splitlines()
     told = {"address": f"spec: {url}", "model": "serves Qwen/Qwen3-32B, not 'other/model'"}
     assert told[wrong] in error
-    assert not (tmp_path / "out").exists()
+    assert not out.exists()
 
 
 def test_one_emulated_arm_makes_the_run_emulated(
-    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
+    run: Run, out: Path, endpoint: Endpoint, capsys: Captured
 ) -> None:
-    endpoint.arms["spec"] = Timing(step_s=SPEC.step_s, sizes=SPEC.sizes, owned_by="emulator")
-    out = tmp_path / "out"
-    main(["run", "--plan", str(write_plan()), "--out", str(out), "--classes", "raw", "--requests", "2"])
-    assert json.loads((out / "summary.json").read_text())["run"]["provenance"] == "emulated"
+    endpoint.arms["spec"] = replace(SPEC, owned_by="emulator")
+    run("--classes raw --requests 2")
+    assert summary(out)["run"]["provenance"] == "emulated"
     assert "EMULATED" in capsys.readouterr().out
     endpoint.arms["spec"] = SPEC
     lose(out, 1)
-    again = ["run", "--plan", str(write_plan()), "--out", str(out), "--classes", "raw", "--requests", "2"]
-    assert main(again) == 2, "measured requests do not mix with emulated ones"
+    assert run("--classes raw --requests 2") == 2, "measured requests do not mix with emulated ones"
 
 
 def test_a_failing_arm_is_recorded_request_by_request_and_the_run_goes_on(
-    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
+    run: Run, out: Path, endpoint: Endpoint, capsys: Captured
 ) -> None:
-    out = tmp_path / "out"
-    fault = f"spec={endpoint.url('500')}"
-    command = ["run", "--plan", str(write_plan()), "--out", str(out), "--arm", fault, "--classes", "raw"]
-    assert main(command) == 1, "a cell without any answer is a finding"
+    assert run(f"--arm spec={endpoint.url('500')} --classes raw") == 1, (
+        "a cell without any answer is a finding"
+    )
     failures = [line for line in measured(out) if line["arm"] == "spec"]
     assert {line["error"] for line in failures} == {"http_500"}
     assert {(line["ttft_s"], line["e2e_s"]) for line in failures} == {(None, None)}
@@ -155,63 +140,54 @@ def test_a_failing_arm_is_recorded_request_by_request_and_the_run_goes_on(
     assert "error rates differ" in printed
 
 
-def test_the_summary_comes_from_the_raw_file_alone(
-    write_plan: WritePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "out"
-    main(["run", "--plan", str(write_plan()), "--out", str(out), "--classes", "raw"])
-    before, table = (out / "summary.json").read_text(), capsys.readouterr().out
+def test_the_summary_comes_from_the_raw_file_alone(run: Run, out: Path, capsys: Captured) -> None:
+    run("--classes raw")
+    before, table = summary(out), capsys.readouterr().out
     (out / "summary.json").unlink()
     assert main(["report", str(out)]) == 0
-    assert (out / "summary.json").read_text() == before
+    assert summary(out) == before
     assert capsys.readouterr().out == table
     assert main(["report", str(out), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(before)
+    assert json.loads(capsys.readouterr().out) == before
 
 
-def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: Captured) -> None:
     assert main(["report", str(tmp_path)]) == 2
     (tmp_path / "requests.jsonl").write_text('{"kind": "cow"}\n')
     assert main(["report", str(tmp_path)]) == 2
     assert "requests.jsonl: holds no run (line 1 (kind 'cow' is none of" in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(
-    write_plan: WritePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("")
-    assert main(["run", "--plan", str(write_plan()), "--out", str(tmp_path / "file" / "out")]) == 3
+def test_a_folder_that_cannot_be_written_is_one_line(run: Run, out: Path, capsys: Captured) -> None:
+    out.write_text("")
+    assert run() == 3
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_two_runs_do_not_write_one_folder(
-    write_plan: WritePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with Journal(tmp_path / "out"):
-        assert main(["run", "--plan", str(write_plan()), "--out", str(tmp_path / "out")]) == 2
+def test_two_runs_do_not_write_one_folder(run: Run, out: Path, capsys: Captured) -> None:
+    with Journal(out):
+        assert run() == 2
     assert "another run writes it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_keeps_its_records_and_says_incomplete(
-    write_plan: WritePlan, tmp_path: Path, endpoint: Endpoint, sent: signal.Signals, code: int
+    write_plan: WritePlan, out: Path, endpoint: Endpoint, sent: signal.Signals, code: int
 ) -> None:
     endpoint.arms["spec"] = Timing(first_s=0.2, step_s=0.05)
-    out = tmp_path / "out"
     command = [sys.executable, "-m", "benchmark", "run", "--plan", str(write_plan()), "--out", str(out)]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as run:
+    ) as process:
         until = time.monotonic() + 120
         while len([s for s in endpoint.seen if s.arm == "spec"]) < 3:
             assert time.monotonic() < until
             time.sleep(0.02)
-        os.kill(run.pid, sent)
-        printed, told = run.communicate(timeout=120)
-    assert run.returncode == code, told
+        os.kill(process.pid, sent)
+        printed, told = process.communicate(timeout=120)
+    assert process.returncode == code, told
     assert "INCOMPLETE" in printed
     assert "Traceback" not in told
-    raw = journal.read(out)
-    summary = json.loads((out / "summary.json").read_text())
-    assert summary["run"]["complete"] is False
-    assert summary["run"]["requests_recorded"] == sum(r.phase == "measured" for r in raw.requests) > 0
+    recorded = sum(r.phase == "measured" for r in journal.read(out).requests)
+    assert summary(out)["run"]["complete"] is False
+    assert summary(out)["run"]["requests_recorded"] == recorded > 0
