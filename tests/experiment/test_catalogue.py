@@ -1,4 +1,4 @@
-"""What the catalogue says of runtimes, heads, instances and prices, against what they must agree on."""
+"""What the catalogue says of runtimes, models, instances, node images and prices, against what they must agree on."""
 
 from __future__ import annotations
 
@@ -8,22 +8,45 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from experiment import Experiment, cost, load
+from experiment import Experiment, InvalidExperiment, cost, load
 from experiment.__main__ import main
-from experiment.catalogue.instances import INSTANCES
+from experiment.catalogue import node_images
+from experiment.catalogue.instances import INSTANCES, ZONES
 from experiment.catalogue.models import MODELS
+from experiment.catalogue.node_images import NODE_IMAGES, OLDEST_FOR_CLAIMS, images_of, serving_image
 from experiment.catalogue.prices import TRN2_ON_DEMAND
-from experiment.catalogue.runtimes import MODES, RUNTIMES, Runtime
+from experiment.catalogue.runtimes import MODES, RUNTIMES, Drivers, Runtime, version
+from experiment.checks.cluster_section import NEWEST_KUBERNETES, OLDEST_KUBERNETES
 from experiment.placement import pod_share
-from tests.conftest import ROOT
+from tests.conftest import REFERENCE, ROOT
+from tests.experiment.edits import Edit, combined
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    Variation = Callable[[Edit], Path]
+
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))
+TODAY = ROOT / "experiments" / "qwen3-32b-today.yaml"
+ALLOWED = [f"1.{minor}" for minor in range(OLDEST_KUBERNETES[1], NEWEST_KUBERNETES[1] + 1)]
+MODEL_CARDS = {
+    "Qwen/Qwen3-0.6B": 0.6,
+    "Qwen/Qwen3-1.7B": 1.7,
+    "Qwen/Qwen3-4B": 4.0,
+    "Qwen/Qwen3-8B": 8.2,
+    "Qwen/Qwen3-14B": 14.8,
+    "Qwen/Qwen3-32B": 32.8,
+    "meta-llama/Llama-3.2-1B-Instruct": 1.23,
+    "meta-llama/Llama-3.3-70B-Instruct": 70.6,
+    "lmsys/vicuna-7b-v1.3": 6.74,
+    "TinyLlama/TinyLlama-1.1B-Chat-v1.0": 1.1,
+}
+"""Billions of parameters, as the cards state them."""
+each_runtime = pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=lambda runtime: runtime.name)
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=lambda runtime: runtime.name)
+@each_runtime
 def test_a_runtime_answers_for_every_mode(runtime: Runtime) -> None:
     assert tuple(runtime.modes) == MODES
     for mode in runtime.modes.values():
@@ -33,17 +56,15 @@ def test_a_runtime_answers_for_every_mode(runtime: Runtime) -> None:
     assert runtime.lab_only == (runtime.drivers is None)
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=lambda runtime: runtime.name)
-def test_an_image_of_a_cluster_is_pinned_by_its_full_tag(runtime: Runtime) -> None:
+@each_runtime
+def test_an_image_of_a_cluster_is_pinned_and_states_its_support_with_date_and_source(
+    runtime: Runtime,
+) -> None:
+    assert bool(runtime.support) != runtime.lab_only
     if not runtime.lab_only:
         tag = runtime.image.rsplit(":", 1)[-1]
         assert tag.startswith(runtime.vllm)
         assert f"sdk{runtime.neuron_sdk}" in tag
-
-
-@pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=lambda runtime: runtime.name)
-def test_an_image_of_a_cluster_states_its_support_with_date_and_source(runtime: Runtime) -> None:
-    assert bool(runtime.support) != runtime.lab_only
     dates = [date.fromisoformat(said.date) for said in runtime.support]
     assert dates == sorted(dates)
     assert all(said.source.startswith("https://awsdocs-neuron.") for said in runtime.support)
@@ -51,16 +72,16 @@ def test_an_image_of_a_cluster_states_its_support_with_date_and_source(runtime: 
     assert ends == bool(runtime.nxd_inference)
 
 
-def test_check_prints_the_support_of_every_runtime(capsys: pytest.CaptureFixture[str]) -> None:
-    path = str(ROOT / "experiments" / "qwen3-32b-today.yaml")
-    assert main(["check", path]) == 0
-    shown = capsys.readouterr().out
-    assert "              NxD Inference ends on Trn2 with SDK 2.34 (2026-10-16)\n" in shown
-    assert "              vLLM Neuron is a beta in SDK 2.33 (2026-10-19)\n" in shown
-    assert main(["check", path, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["support"]
-    assert {entry["runtime"] for entry in told} == {"native-vllm-0.29", "nxdi-vllm-0.9.1"}
-    assert {"runtime", "status", "date", "source"} == set(told[0])
+@each_runtime
+def test_a_runtime_has_the_bounds_that_its_library_documents(runtime: Runtime) -> None:
+    """Driver 2.29 wants library 2.33 or later; library 2.32 wants driver 2.27 or later."""
+    if runtime.lab_only:
+        return
+    assert runtime.drivers is not None
+    library = version(runtime.runtime_library or "")
+    assert runtime.drivers.serve("2.29.0.0") == (library >= (2, 33))
+    assert runtime.drivers.serve("2.26.10.0") == (library < (2, 32))
+    assert "release notes" in runtime.drivers.source
 
 
 @pytest.mark.parametrize(
@@ -78,16 +99,18 @@ def test_a_step_yields_k_or_one_more_by_who_counts_it(runtime: str, mode: str, k
     assert RUNTIMES[runtime].tokens_per_step(mode, num_speculative_tokens=k) == most
 
 
+def test_model_shapes_give_the_parameters_of_the_model_card() -> None:
+    computed = {model.name: model.parameters / 1e9 for model in MODELS.values() if not model.lab_only}
+    assert computed == pytest.approx(MODEL_CARDS, rel=0.02)
+
+
 def test_a_head_has_its_targets_width_and_few_of_its_weights() -> None:
     experiment = load(ROOT / "experiments" / "llama-3.3-70b.yaml")
     speculation = experiment.arms[3].speculation
     assert speculation is not None
     head, target = speculation.draft.model, experiment.baseline.target.model
-    assert (head.hidden, head.vocabulary, head.tokenizer) == (
-        target.hidden,
-        target.vocabulary,
-        target.tokenizer,
-    )
+    for field in ("hidden", "vocabulary", "tokenizer"):
+        assert getattr(head, field) == getattr(target, field)
     assert head.head_for == target.name
     assert head.parameters < target.parameters / 20
 
@@ -99,31 +122,131 @@ def test_the_labs_models_have_the_sizes_that_were_run() -> None:
         assert MODELS[f"lab/{name}"].parameters == pytest.approx(file.stat().st_size / 2, rel=0.08), name
 
 
+def test_every_region_with_an_instance_has_its_zones() -> None:
+    assert {region for one in INSTANCES.values() for region in one.regions} == ZONES.keys()
+    assert all(zone.startswith(region) for region, zones in ZONES.items() for zone in zones)
+
+
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
-def test_shares_of_a_full_node_leave_room_on_it(path: Path) -> None:
+def test_shares_of_a_full_node_leave_room_on_it_and_its_driver_serves_every_arm(path: Path) -> None:
     experiment = load(path)
-    instance = experiment.instance
-    if instance.neuron:
-        share = pod_share(instance, devices=experiment.baseline.serving.devices)
-        pods = instance.devices // experiment.baseline.serving.devices
-        assert share.cpu * pods < instance.allocatable_cpu
-        assert share.memory_gib * pods < instance.allocatable_memory_gib
-        assert share.cpu >= 1
+    instance, image, devices = (
+        experiment.instance,
+        experiment.node_image,
+        experiment.baseline.serving.devices,
+    )
+    assert (image is None) == experiment.lab_only
+    if image is None:
+        return
+    share, pods = pod_share(instance, devices=devices), instance.devices // devices
+    assert share.cpu * pods < instance.allocatable_cpu
+    assert share.memory_gib * pods < instance.allocatable_memory_gib
+    assert share.cpu >= 1
+    for arm in experiment.arms:
+        assert arm.runtime.drivers is not None
+        assert arm.runtime.drivers.serve(image.neuron_driver), arm.name
 
 
-def test_the_arms_of_a_node_cost_what_the_node_costs(reference: Experiment) -> None:
+def test_the_arms_of_a_node_cost_what_the_node_costs_and_the_lab_nothing(reference: Experiment) -> None:
     price = TRN2_ON_DEMAND["trn2.48xlarge"].usd_per_hour
     assert sum(cost.arm_usd_per_hour(reference, arm) for arm in reference.arms) == pytest.approx(price)
     assert TRN2_ON_DEMAND["trn2.3xlarge"].usd_per_hour * 16 == pytest.approx(price)
-
-
-def test_the_lab_costs_nothing() -> None:
     lab = load(ROOT / "experiments" / "lab-tiny.yaml")
-    assert cost.per_hour(cost.running(lab)) == 0
-    assert cost.arm_usd_per_hour(lab, lab.baseline) == 0
+    assert cost.per_hour(cost.running(lab)) == cost.arm_usd_per_hour(lab, lab.baseline) == 0
 
 
-def test_the_batch_example_serves_two_arms_and_runs_two_jobs() -> None:
-    experiment = load(ROOT / "experiments" / "llama-medusa-batch.yaml")
-    assert [arm.name for arm in experiment.served_arms] == ["vicuna", "vicuna-fused"]
-    assert [arm.name for arm in experiment.batch_arms] == ["vicuna-unfused", "vicuna-medusa"]
+def test_every_version_that_an_experiment_may_name_has_images_newest_first() -> None:
+    assert {image.kubernetes for image in NODE_IMAGES} == set(ALLOWED)
+    assert images_of("1.34") == ()
+    for kubernetes in ALLOWED:
+        dates = [image.date for image in images_of(kubernetes)]
+        assert dates == sorted(dates, reverse=True)
+    for image in NODE_IMAGES:
+        assert image.release.startswith(f"{image.kubernetes}.")
+        assert image.source.endswith(f"/tag/v{image.release[-8:]}")
+        assert version(image.release) >= OLDEST_FOR_CLAIMS
+
+
+@pytest.mark.parametrize(
+    ("oldest", "newest", "driver", "serves"),
+    [
+        ("2.22", "2.28", "2.28.0.0", True),
+        ("2.22", "2.28", "2.28.9.1", True),
+        ("2.22", "2.28", "2.29.0.0", False),
+        ("2.22", "2.28", "2.9.1.0", False),
+        ("2.27", None, "2.31.7.0", True),
+        ("2.27", None, "2.26.10.0", False),
+        ("2.27.4", None, "2.27.4.0", True),
+    ],
+)
+def test_a_driver_is_judged_by_both_bounds(
+    oldest: str, newest: str | None, driver: str, serves: bool
+) -> None:
+    assert Drivers(oldest=oldest, newest=newest, source="").serve(driver) == serves
+
+
+@pytest.mark.parametrize("kubernetes", ALLOWED)
+@pytest.mark.parametrize(
+    ("names", "driver"),
+    [
+        (["nxdi-vllm-0.9.1"], "2.28.0.0"),
+        (["native-vllm-0.29"], "2.29.0.0"),
+        (["nxdi-vllm-0.16", "native-vllm-0.29"], "2.29.0.0"),
+        (["native-vllm-0.29", "nxdi-vllm-0.9.1"], "2.28.0.0"),
+    ],
+)
+def test_the_newest_image_is_taken_that_serves_all(kubernetes: str, names: list[str], driver: str) -> None:
+    image = serving_image(kubernetes, [RUNTIMES[name] for name in names])
+    assert image is not None
+    assert (image.kubernetes, image.neuron_driver) == (kubernetes, driver)
+
+
+def _refused_without(monkeypatch: pytest.MonkeyPatch, path: Path, *dropped: str) -> str:
+    """The one line of a file where these node images do not exist."""
+    left = tuple(image for image in NODE_IMAGES if image.release not in dropped)
+    monkeypatch.setattr(node_images, "NODE_IMAGES", left)
+    with pytest.raises(InvalidExperiment) as caught:
+        load(path)
+    (line,) = caught.value.lines
+    return line
+
+
+def test_a_runtime_that_no_image_serves_is_refused_with_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    older = [image.release for image in NODE_IMAGES if image.neuron_driver == "2.28.0.0"]
+    assert _refused_without(monkeypatch, REFERENCE, *older).endswith(
+        "runtime = 'nxdi-vllm-0.9.1': no node image for Kubernetes 1.35 serves it: nxdi-vllm-0.9.1 takes driver "
+        "2.22 to 2.28, the images have 2.29.0.0; use another runtime"
+    )
+
+
+def test_runtimes_that_no_image_serves_together_are_named(
+    variation: Variation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed = "{runtime: native-vllm-0.29, serving.artifact_source: scratch, arms.1.runtime: nxdi-vllm-0.9.1}"
+    assert _refused_without(monkeypatch, variation(combined(mixed)), "1.35.6-20260625").endswith(
+        "arms[1].runtime = 'nxdi-vllm-0.9.1': no node image for Kubernetes 1.35 serves these runtimes: "
+        "native-vllm-0.29 takes driver 2.27 or later, nxdi-vllm-0.9.1 takes driver 2.22 to 2.28, the images have "
+        '2.29.0.0; set cluster.kubernetes to "1.36", or give each runtime an experiment of its own'
+    )
+
+
+def test_check_prints_support_image_driver_and_bounds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(TODAY)]) == 0
+    shown = capsys.readouterr().out
+    for line in (
+        "              NxD Inference ends on Trn2 with SDK 2.34 (2026-10-16)\n",
+        "              vLLM Neuron is a beta in SDK 2.33 (2026-10-19)\n",
+        "  node image  1.35.6-20260625, Neuron driver 2.28.0.0\n",
+        "nxdi-vllm-0.9.1: vLLM 0.9.1, Neuron SDK 2.26.1, driver 2.22 to 2.28\n",
+        "native-vllm-0.29: vLLM 0.29.0, Neuron SDK 2.33.0, driver 2.27 or later\n",
+    ):
+        assert line in shown
+    assert main(["check", str(TODAY), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {entry["runtime"] for entry in told["support"]} == {"native-vllm-0.29", "nxdi-vllm-0.9.1"}
+    assert set(told["support"][0]) == {"runtime", "status", "date", "source"}
+    assert told["node_image"] == {
+        "release": "1.35.6-20260625",
+        "neuron_driver": "2.28.0.0",
+        "source": "https://github.com/awslabs/amazon-eks-ami/releases/tag/v20260625",
+    }

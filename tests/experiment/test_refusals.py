@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from experiment import InvalidExperiment, load
-from experiment.sweeps import MOST_ARMS
-from tests.experiment.edits import NATIVE, SPECULATION, Edit, both, combined, put
+from experiment.catalogue.instances import ZONES
+from experiment.checks.names import longest_name
+from experiment.model import FORMS, ExperimentFile
+from experiment.naming import bucket
+from tests.experiment.edits import BLOCK, NATIVE, SPECULATION, Edit, both, combined, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -176,112 +181,70 @@ mode eagle | | {S.mode: eagle} | S.mode | use mode `fused`
 mode eagle3 | | {S.mode: eagle3} | S.mode | use mode `fused`
 mode dflash | | {S.mode: dflash} | S.mode | use mode `fused`
 mode medusa | | {S.mode: medusa} | S.mode | use mode `fused`
+missing section | | {-target} | target | is required
+arm equal to the baseline | | {-arms.1.speculation} | arms[1] | equal to the baseline
+one arm | | {-arms.1} | arms | needs two arms
+too few prompts | | {-prompts.classes.code.7} | prompts.classes.code | 7 distinct prompts
+class that is no name | | {prompts.classes.déjà vu: [a, b, c, d, e, f, g, h]} | prompts.classes.déjà vu | printable ASCII
+arm's name too long for its Jobs | | {arms.1.name: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa} | arms[1].name | use 54 at most
+more arms than anybody reads | | {S.draft: [{model: Qwen/Qwen3-0.6B}, {model: Qwen/Qwen3-1.7B}, {model: Qwen/Qwen3-4B}, {model: Qwen/Qwen3-8B}, {model: Qwen/Qwen3-14B}], S.num_speculative_tokens: [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32]} | arms | make 156 arms; sweep less: 128 arms at most
 """
 """Name | what passes, beyond the reference | the mistake in it | where it is said | words of the line. Edits as in
 `combined`; S is the speculation of the second arm."""
 K = f"{SPECULATION}.num_speculative_tokens"
 CIDRS = "cluster.admin_cidrs"
+LONGEST = "prompts.classes.json.3"
+
+
+def _added(name: str, draft: str, **more: Any) -> Edit:
+    """A further arm, which drafts 7 tokens."""
+    speculation = {"mode": "fused", "draft": {"model": draft}, "num_speculative_tokens": 7, **more}
+    return lambda data: data["arms"].append({"name": name, "speculation": speculation})
+
+
+def _plan_beyond_a_config_map(data: dict[str, Any]) -> None:
+    data["prompts"]["classes"].update(json=["x" * 300 + str(n) for n in range(3000)])
+    data["benchmark"].update(requests=3000)
+
+
 HERE: dict[str, tuple[Edit, str, str]] = {
-    "missing section": (lambda data: data.pop("target"), "target", "is required"),
     "the same treatment spelt otherwise": (
-        lambda data: data["arms"].append(
-            {"name": "again", "speculation": {**data["arms"][1]["speculation"], "draft_max_model_len": 1024}}
-        ),
+        _added("again", "Qwen/Qwen3-1.7B", draft_max_model_len=1024),
         "arms[2]",
         "is equal to qwen-sd-vllm",
-    ),
-    "arm equal to the baseline": (
-        lambda data: data["arms"][1].pop("speculation"),
-        "arms[1]",
-        "equal to the baseline",
     ),
     "baseline that speculates": (
         lambda data: data["arms"].reverse(),
         "arms[0].speculation",
         "first arm is the baseline",
     ),
-    "one arm": (lambda data: data["arms"].pop(), "arms", "needs two arms"),
-    "too few prompts": (
-        lambda data: data["prompts"]["classes"]["code"].pop(),
-        "prompts.classes.code",
-        "7 distinct prompts",
-    ),
     "the same prompt again": (
         lambda data: put("prompts.classes.code.1", data["prompts"]["classes"]["code"][0])(data),
         "prompts.classes.code",
         "7 distinct prompts",
     ),
-    "class that is no name": (
-        lambda data: data["prompts"]["classes"].update(
-            {"d\u00e9j\u00e0 vu": [f"prompt {n}" for n in range(8)]}
-        ),
-        "prompts.classes.d\u00e9j\u00e0 vu",
-        "printable ASCII",
-    ),
-    "a plan beyond a ConfigMap": (
-        lambda data: (
-            data["prompts"]["classes"].update(json=["x" * 300 + str(n) for n in range(3000)]),
-            data["benchmark"].update(requests=3000),
-        ),
-        "prompts",
-        "holds 1 MiB",
-    ),
+    "a plan beyond a ConfigMap": (_plan_beyond_a_config_map, "prompts", "holds 1 MiB"),
     "prompt too long": (
-        put("prompts.classes.json.3", "x" * 400),
+        put(LONGEST, "x" * 400),
         "prompts.classes.json",
         "up to 400 prompt tokens (its UTF-8 bytes) + 48 for nonce and template + 600 to generate + 7 for "
         "the last step of qwen-sd-vllm, which fails beyond the context = 1055",
     ),
     "prompt length in bytes, not letters": (
-        put("prompts.classes.json.3", "é" * 200),
+        put(LONGEST, "é" * 200),
         "prompts.classes.json",
         "up to 400 prompt tokens",
     ),
     "an absurd number": (put("serving.max_num_seqs", 10**400), "serving.max_num_seqs", "less than or equal"),
     "a name that a sweep makes": (
-        both(
-            put(K, [3, 7]),
-            lambda data: data["arms"].append(
-                {
-                    "name": "qwen-sd-vllm-k7",
-                    "speculation": {
-                        "mode": "fused",
-                        "draft": {"model": "Qwen/Qwen3-0.6B"},
-                        "num_speculative_tokens": 7,
-                    },
-                }
-            ),
-        ),
+        both(put(K, [3, 7]), _added("qwen-sd-vllm-k7", "Qwen/Qwen3-0.6B")),
         "arms[2].name",
         "is the name of another arm too",
     ),
     "an arm that a sweep holds already": (
-        both(
-            put(K, [3, 7]),
-            lambda data: data["arms"].append(
-                {
-                    "name": "again",
-                    "speculation": {
-                        "mode": "fused",
-                        "draft": {"model": "Qwen/Qwen3-1.7B"},
-                        "num_speculative_tokens": 7,
-                    },
-                }
-            ),
-        ),
+        both(put(K, [3, 7]), _added("again", "Qwen/Qwen3-1.7B")),
         "arms[2]",
         "is equal to qwen-sd-vllm-k7",
-    ),
-    "more arms than anybody reads": (
-        both(
-            put(
-                f"{SPECULATION}.draft",
-                [{"model": f"Qwen/Qwen3-{size}"} for size in ("0.6B", "1.7B", "4B", "8B", "14B")],
-            ),
-            put(K, list(range(2, 33))),
-        ),
-        "arms",
-        f"make 156 arms; sweep less: {MOST_ARMS} arms at most",
     ),
     "endless digits": (
         put("cluster.kubernetes", "1." + "9" * 5000),
@@ -289,7 +252,6 @@ HERE: dict[str, tuple[Edit, str, str]] = {
         "is no Kubernetes",
     ),
     "too many": (put(CIDRS, [f"8.8.{n}.0/24" for n in range(41)]), CIDRS, "41 networks, and EKS takes 40"),
-    "arm's name too long for its Jobs": (put("arms.1.name", "a" * 55), "arms[1].name", "use 54 at most"),
 }
 
 
@@ -318,38 +280,17 @@ def test_the_twin_passes_and_the_mistake_is_one_line(name: str, variation: Varia
     assert "\n" not in line
 
 
-LONGEST = "prompts.classes.json.3"
-
-
 @pytest.mark.parametrize(
-    "edit",
-    [
-        put(LONGEST, "x" * 369),
-        both(put(LONGEST, "x" * 374), put(f"{SPECULATION}.num_speculative_tokens", 2)),
-        both(NATIVE, put(LONGEST, "x" * 376)),
-    ],
-    ids=[
-        "prompt + answer + k equal the context",
-        "a smaller window",
-        "a runtime without that limit",
-    ],
+    ("edit", "most", "room"),
+    [(both(), 369, 7), (put(K, 2), 374, 2), (put(K, [2, 7]), 369, 7), (NATIVE, 376, 0)],
+    ids=["k of the last step", "a smaller window", "the longest of a sweep", "a runtime without that limit"],
 )
-def test_a_prompt_may_fill_the_context_up_to_the_last_step(edit: Edit, variation: Variation) -> None:
-    assert load(variation(edit)).arms[1].step_room in (7, 2, 0)
-
-
-@pytest.mark.parametrize(
-    "edit",
-    [
-        put(LONGEST, "x" * 370),
-        both(put(LONGEST, "x" * 375), put(f"{SPECULATION}.num_speculative_tokens", [2, 7])),
-        both(NATIVE, put(LONGEST, "x" * 377)),
-    ],
-    ids=["one token more", "the longest window of a sweep counts", "beyond the context itself"],
-)
-def test_a_prompt_beyond_the_last_step_is_refused(edit: Edit, variation: Variation) -> None:
+def test_a_prompt_may_fill_the_context_up_to_the_last_step(
+    edit: Edit, most: int, room: int, variation: Variation
+) -> None:
+    assert load(variation(both(edit, put(LONGEST, "x" * most)))).arms[-1].step_room == room
     with pytest.raises(InvalidExperiment) as caught:
-        load(variation(edit))
+        load(variation(both(edit, put(LONGEST, "x" * (most + 1)))))
     (line,) = caught.value.lines
     assert "prompts.classes.json" in line
     assert "above max_model_len 1024" in line
@@ -442,3 +383,31 @@ def test_problems_name_the_line_of_the_file(variation: Variation) -> None:
     with pytest.raises(InvalidExperiment) as caught:
         load(path)
     assert caught.value.lines[0].startswith(f"{path}:{number}: benchmark.temperature = 0.5: ")
+
+
+@pytest.mark.parametrize("cidrs", [["8.8.8.8/32", "9.9.9.0/24"], ["9.0.0.0/8"], []])
+def test_networks_of_ones_own_are_taken(cidrs: list[str], variation: Variation) -> None:
+    assert load(variation(put(CIDRS, cidrs))).cluster.admin_cidrs == tuple(cidrs)
+
+
+def test_a_reservation_may_lie_in_any_zone_of_the_region(variation: Variation) -> None:
+    assert load(variation(BLOCK)).cluster.trn2_zone == "us-east-2b"
+
+
+@pytest.mark.parametrize("region", ZONES)
+def test_the_longest_name_gives_buckets_that_s3_takes(region: str, variation: Variation) -> None:
+    edit = both(
+        put("name", "x" * longest_name(region)),
+        put("cluster.region", region),
+        put("cluster.availability_zones", list(ZONES[region][:2])),
+    )
+    named = load(variation(edit))
+    assert all(len(bucket(named, kind, "1" * 12)) <= 63 for kind in ("checkpoints", "artifacts", "results"))
+    with pytest.raises(InvalidExperiment, match="bucket names made from it would pass 63"):
+        load(variation(both(edit, put("name", "x" * (longest_name(region) + 1)))))
+
+
+def test_every_pattern_of_the_schema_is_explained() -> None:
+    schema = json.dumps(ExperimentFile.model_json_schema())
+    patterns = {json.loads(found) for found in re.findall(r'"pattern": ("(?:[^"\\]|\\.)*")', schema)}
+    assert patterns == FORMS.keys()

@@ -10,7 +10,7 @@ from experiment import Experiment, InvalidExperiment, load
 from experiment.compilation import artifact_key
 from experiment.placement import batches, nodes_needed, place
 from tests.conftest import ROOT
-from tests.experiment.edits import Edit, both, put
+from tests.experiment.edits import NATIVE, SPECULATION, Edit, both, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,52 +18,37 @@ if TYPE_CHECKING:
 
     Variation = Callable[[Edit], Path]
 
-SPECULATION = "arms.1.speculation"
 DRAFTS = [{"model": "Qwen/Qwen3-0.6B"}, {"model": "Qwen/Qwen3-1.7B"}]
 
 
-@pytest.fixture(scope="module")
-def sixteen() -> Experiment:
-    return load(ROOT / "experiments" / "qwen3-32b-tp4-sweep.yaml")
+def _sweep(**values: Any) -> Edit:
+    return both(*(put(f"{SPECULATION}.{name}", value) for name, value in values.items()))
 
 
 def _names(experiment: Experiment) -> list[str]:
     return [arm.name for arm in experiment.arms]
 
 
-def test_each_window_is_an_arm_of_its_own(variation: Variation) -> None:
-    swept = load(
-        variation(both(put(f"{SPECULATION}.num_speculative_tokens", [3, 7]), put("cluster.max_nodes", 2)))
-    )
-    assert _names(swept) == ["qwen-vllm", "qwen-sd-vllm-k3", "qwen-sd-vllm-k7"]
-    assert [arm.tokens_per_step for arm in swept.arms] == [1, 3, 7]
-
-
-def test_each_draft_with_each_window_is_an_arm_of_its_own(variation: Variation) -> None:
-    edit = both(put(f"{SPECULATION}.draft", DRAFTS), put(f"{SPECULATION}.num_speculative_tokens", [3, 7]))
-    assert _names(load(variation(edit)))[1:] == [
-        "qwen-sd-vllm-0-6b-k3",
-        "qwen-sd-vllm-0-6b-k7",
-        "qwen-sd-vllm-1-7b-k3",
-        "qwen-sd-vllm-1-7b-k7",
-    ]
-
-
-def test_drafts_alone_are_named_by_their_size(variation: Variation) -> None:
-    assert _names(load(variation(put(f"{SPECULATION}.draft", DRAFTS))))[1:] == [
-        "qwen-sd-vllm-0-6b",
-        "qwen-sd-vllm-1-7b",
-    ]
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ({"num_speculative_tokens": [3, 7]}, "-k3 -k7"),
+        ({"draft": DRAFTS, "num_speculative_tokens": [3, 7]}, "-0-6b-k3 -0-6b-k7 -1-7b-k3 -1-7b-k7"),
+        ({"draft": DRAFTS}, "-0-6b -1-7b"),
+    ],
+)
+def test_each_combination_is_an_arm_of_its_own_named_by_what_tells_it_apart(
+    variation: Variation, values: dict[str, Any], names: str
+) -> None:
+    swept = load(variation(both(_sweep(**values), put("cluster.max_nodes", 2))))
+    assert _names(swept) == ["qwen-vllm", *(f"qwen-sd-vllm{name}" for name in names.split())]
+    windows = values.get("num_speculative_tokens", [7])
+    assert {arm.tokens_per_step for arm in swept.arms} == {1, *windows}
 
 
 def test_drafts_of_one_size_are_named_in_full(variation: Variation) -> None:
     heads = [{"model": f"{owner}/Qwen3-32B-Eagle3-{owner}", "head_for": "Qwen/Qwen3-32B"} for owner in "ab"]
-    edit = both(
-        put("runtime", "native-vllm-0.29"),
-        put("serving.artifact_source", "scratch"),
-        put(f"{SPECULATION}.mode", "eagle3"),
-        put(f"{SPECULATION}.draft", heads),
-    )
+    edit = both(NATIVE, _sweep(draft=heads))
     assert _names(load(variation(edit)))[1:] == [
         "qwen-sd-vllm-qwen3-32b-eagle3-a",
         "qwen-sd-vllm-qwen3-32b-eagle3-b",
@@ -73,17 +58,17 @@ def test_drafts_of_one_size_are_named_in_full(variation: Variation) -> None:
 def test_a_swept_value_means_what_the_same_value_means_alone(
     reference: Experiment, variation: Variation
 ) -> None:
-    swept = load(variation(put(f"{SPECULATION}.num_speculative_tokens", [7])))
+    swept = load(variation(_sweep(num_speculative_tokens=[7])))
     assert artifact_key(swept.arms[1]) == artifact_key(reference.arms[1])
     assert swept.arms[1].name == "qwen-sd-vllm-k7"
 
 
-def test_sixteen_arms_share_one_node_and_no_artifact(sixteen: Experiment) -> None:
+def test_sixteen_arms_share_one_node() -> None:
+    sixteen = load(ROOT / "experiments" / "qwen3-32b-tp4-sweep.yaml")
     assert len(sixteen.arms) == 16
     assert nodes_needed(sixteen) == 1
     assert len(batches(sixteen)) == 1
     assert sorted(entry.first_device for entry in place(sixteen)) == list(range(16))
-    assert len({artifact_key(arm) for arm in sixteen.arms}) == 16
 
 
 @pytest.mark.parametrize(("nodes", "sizes"), [(1, [2, 2, 2, 2]), (2, [4, 2]), (3, [5])])
@@ -91,12 +76,7 @@ def test_what_does_not_fit_waits_for_a_later_round_that_has_the_baseline_too(
     variation: Variation, nodes: int, sizes: list[int]
 ) -> None:
     swept = load(
-        variation(
-            both(
-                put(f"{SPECULATION}.num_speculative_tokens", [3, 5, 7, 15]),
-                put("cluster.max_nodes", nodes),
-            )
-        )
+        variation(both(_sweep(num_speculative_tokens=[3, 5, 7, 15]), put("cluster.max_nodes", nodes)))
     )
     found = batches(swept)
     assert [len(batch) for batch in found] == sizes
@@ -111,10 +91,6 @@ def test_what_does_not_fit_waits_for_a_later_round_that_has_the_baseline_too(
             for device in range(entry.devices)
         ]
         assert len(set(taken)) == len(taken), "no device twice in a batch"
-
-
-def _sweep(**values: Any) -> Edit:
-    return both(*(put(f"{SPECULATION}.{name}", value) for name, value in values.items()))
 
 
 def test_a_model_missing_for_all_windows_is_said_once(variation: Variation) -> None:

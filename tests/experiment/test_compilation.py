@@ -1,9 +1,9 @@
-"""The artifact key: whatever could change a compiled graph changes it, and nothing else does."""
+"""What is compiled: the whole configuration of an arm, and a key that changes with whatever could change the graph."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,7 +11,7 @@ from experiment import Arm, Experiment, load, naming
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import NXDI_VLLM_0_16
-from experiment.compilation import KEY_LENGTH, artifact_inputs, artifact_key
+from experiment.compilation import KEY_LENGTH, artifact_inputs, artifact_key, compile_config, serve_config
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
@@ -24,19 +24,13 @@ def _serving(**changes: int | str) -> Callable[[Arm], Arm]:
     return lambda arm: replace(arm, serving=arm.serving.model_copy(update=changes))
 
 
-def _treated(**changes: object) -> Callable[[Arm], Arm]:
+def _treated(**changes: Any) -> Callable[[Arm], Arm]:
+    """A change of the speculation; of its draft where `draft` is a mapping."""
+
     def change(arm: Arm) -> Arm:
         assert arm.speculation is not None
-        return replace(arm, speculation=replace(arm.speculation, **changes))  # type: ignore[arg-type] # any field
-
-    return change
-
-
-def _draft(**changes: object) -> Callable[[Arm], Arm]:
-    def change(arm: Arm) -> Arm:
-        assert arm.speculation is not None
-        draft = replace(arm.speculation.draft, **changes)  # type: ignore[arg-type] # any field
-        return replace(arm, speculation=replace(arm.speculation, draft=draft))
+        draft = replace(arm.speculation.draft, **changes.get("draft", {}))
+        return replace(arm, speculation=replace(arm.speculation, **{**changes, "draft": draft}))
 
     return change
 
@@ -45,8 +39,8 @@ CHANGES: dict[str, Callable[[Arm], Arm]] = {
     "k": _treated(num_speculative_tokens=5),
     "mode": _treated(mode="eagle"),
     "no speculation": lambda arm: replace(arm, speculation=None),
-    "draft": _draft(model=MODELS["Qwen/Qwen3-0.6B"]),
-    "draft revision": _draft(revision="a" * 40),
+    "draft": _treated(draft={"model": MODELS["Qwen/Qwen3-0.6B"]}),
+    "draft revision": _treated(draft={"revision": "a" * 40}),
     "draft length": _treated(draft_max_model_len=512),
     "target": lambda arm: replace(arm, target=replace(arm.target, model=MODELS["Qwen/Qwen3-14B"])),
     "target revision": lambda arm: replace(arm, target=replace(arm.target, revision="b" * 40)),
@@ -83,14 +77,6 @@ def test_what_shapes_nothing_keeps_the_key(reference: Experiment, change: str) -
     assert artifact_key(SAME[change](arm)) == artifact_key(arm)
 
 
-@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
-def test_arms_of_one_experiment_never_share_an_artifact(path: object) -> None:
-    experiment = load(path)  # type: ignore[arg-type] # a Path
-    keys = [artifact_key(arm) for arm in experiment.arms]
-    assert len(set(keys)) == len(keys)
-    assert {len(key) for key in keys} == {KEY_LENGTH}
-
-
 def test_the_native_runtimes_key_knows_what_its_configuration_does_not_say() -> None:
     today = load(ROOT / "experiments" / "qwen3-32b-today.yaml").baseline
     assert "tp_degree" not in artifact_inputs(today)["neuron_config"]
@@ -106,6 +92,9 @@ def test_jobs_are_named_after_what_they_make(reference: Experiment) -> None:
     assert naming.fetch_job(arm.target).startswith("fetch-qwen3-32b-")
     for path in EXPERIMENTS:
         experiment = load(path)
+        keys = [artifact_key(each) for each in experiment.arms]
+        assert len(set(keys)) == len(keys), "arms of one experiment never share an artifact"
+        assert {len(key) for key in keys} == {KEY_LENGTH}
         names = [naming.fetch_job(weights) for weights in experiment.weights]
         names += [naming.compile_job(each) for each in experiment.arms]
         assert len(set(names)) == len(names)
@@ -116,3 +105,17 @@ def test_weights_lie_under_their_revision(reference: Experiment) -> None:
     target = reference.baseline.target
     assert naming.weights_path(target) == "Qwen/Qwen3-32B/unpinned"
     assert naming.weights_path(replace(target, revision="b" * 40)) == f"Qwen/Qwen3-32B/{'b' * 40}"
+
+
+def test_both_arms_get_the_same_full_configuration_but_for_speculation(reference: Experiment) -> None:
+    plain, fused = (compile_config(arm) for arm in reference.arms)
+    assert plain.keys() == fused.keys()
+    differing = {key for key in plain if plain[key] != fused[key]}
+    assert differing == {"enable_fused_speculation", "speculation_length"}
+
+
+def test_a_server_is_told_plain_values_only(reference: Experiment) -> None:
+    for arm in reference.arms:
+        assert all(
+            isinstance(value, bool | int) or key == "padding_side" for key, value in serve_config(arm).items()
+        )
