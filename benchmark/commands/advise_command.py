@@ -108,7 +108,8 @@ def _text(said: Mapping[str, Any]) -> Iterator[str]:
         )
         yield f"     k  {'tokens/step':>19}  {'TPOT ms':>8}  speed-up"
         for row in cell["by_k"]:
-            mark = "*" if row["k"] == cell["recommended_k"] else " "
+            alike = row["k"] in cell["not_told_apart"]
+            mark = "?" if alike else "*" if row["k"] == cell["recommended_k"] else " "
             tokens = _with_interval(row, "tokens_per_step", "tokens_per_step_low", "tokens_per_step_high")
             gain = _with_interval(row, "speed_up", "ci_low", "ci_high")
             yield f"   {mark}{row['k']:>2}  {tokens:>19}  {row['tpot_s'] * 1000:8.2f}  {gain}"

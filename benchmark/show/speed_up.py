@@ -174,7 +174,7 @@ def _draw_windows(
         axes.fill_between([r["k"] for r in known], lows, highs, color=look.colour, alpha=0.18, linewidth=0)
         ks, gains = [row["k"] for row in rows], [row["speed_up"] for row in rows]
         axes.plot(ks, gains, color=look.colour, linestyle=(0, (4, 2)))
-        best = [row for row in rows if row["k"] == curve["recommended_k"]]
+        best = [row for row in rows if row["k"] in (curve["not_told_apart"] or [curve["recommended_k"]])]
         axes.plot(
             [row["k"] for row in best],
             [row["speed_up"] for row in best],
@@ -201,6 +201,9 @@ def _windows_in_words(where: str, curves: Predicted) -> str:
     for curve in curves:
         best = max(curve["by_k"], key=lambda row: float(row["speed_up"]))
         k = curve["recommended_k"]
+        alike = curve["not_told_apart"]
         advice = f"recommended k {k}" if k else "do not speculate"
+        if alike:
+            advice = f"k {alike[0]} to {alike[-1]} not told apart"
         parts.append(f"{curve['arm']}, best {best['speed_up']:.2f} at k {best['k']}, {advice}")
     return f"Predicted speed-up against k, {where}: {'; '.join(parts)}."

@@ -5,14 +5,15 @@ rate: each position's own share of accepted drafts goes in (`benchmark.analyse.a
 
 - `origin`: "predicted"; `basis`: from what; `step_times`: whose
 - `cells`: [{class, concurrency, rate_per_s, arm, source, per_position, largest_k, unused_drafts, n_prompts,
-  plain_s, verify_s, draft_s, draft_cost (draft_s / plain_s), by_k, best_k, recommended_k, text}], where
-  `by_k` is [{k, tokens_per_step, tokens_per_step_low, tokens_per_step_high, step_s, tpot_s, speed_up, ci_low,
+  plain_s, verify_s, draft_s, draft_cost (draft_s / plain_s), by_k, best_k, recommended_k, not_told_apart,
+  text}], where `by_k` is [{k, tokens_per_step, tokens_per_step_low, tokens_per_step_high, step_s, tpot_s, speed_up, ci_low,
   ci_high, verdict}]
 - `left_out` (of a run only): [{class, concurrency, rate_per_s, arm, why}], cells whose chunks are not steps
 - `mixes`: [{concurrency, rate_per_s, arm, weights: {class: share}, by_k: [{k, speed_up, ci_low, ci_high}],
-  best_k, recommended_k, text}]
+  best_k, recommended_k, not_told_apart, text}]
 
-`recommended_k` 0 is "do not speculate".
+`recommended_k` 0 is "do not speculate". One timed window fixes one point of the line through step times and not where it begins: the
+windows that are best for some beginning are `not_told_apart`, and then `recommended_k` is only the first assumption's.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ from benchmark.plan import Plan
 
 _MOST_WINDOWS = 1001
 """Each is a sum over its positions."""
-_Row = tuple[Subject, Sequence[Window]]
+_FIXED_PARTS = (0.25, 0.5, 0.75, 1.0)
+"""Shares of what drafting adds that may be spent whatever the window, where one window was timed; 0 is the first assumption."""
+_Row = tuple[Subject, Sequence[Window], Sequence[Sequence[Window]]]
+"""With the windows as the first assumption has them, and as the others have them; none where two windows were timed."""
 _ELSEWHERE = "as given, of another machine"
 
 
@@ -112,13 +116,22 @@ def forecast(acceptance: Mapping[str, Sequence[float]], wishes: Wishes, *, basis
 
 
 def _advice(subjects: Sequence[Subject], wishes: Wishes, basis: str, times: str) -> dict[str, Any]:
-    rows = [(subject, _windows(subject, wishes.k_max)) for subject in subjects]
+    rows = [
+        (
+            subject,
+            _windows(subject, wishes.k_max),
+            [_windows(subject.with_fixed_part(part), wishes.k_max) for part in _FIXED_PARTS]
+            if subject.timed is not None
+            else [],
+        )
+        for subject in subjects
+    ]
     return {
         "schema": 1,
         "origin": "predicted",
         "basis": basis,
         "step_times": times,
-        "cells": [_cell(subject, windows) for subject, windows in rows],
+        "cells": [_cell(*row) for row in rows],
         "mixes": _mixes(rows, wishes.mix),
     }
 
@@ -139,7 +152,7 @@ def _windows(subject: Subject, k_max: int | None) -> list[Window]:
         raise ResultsError(f"{subject.where['class']}: {error}; a step must take time") from error
 
 
-def _cell(subject: Subject, windows: Sequence[Window]) -> dict[str, Any]:
+def _cell(subject: Subject, windows: Sequence[Window], others: Sequence[Sequence[Window]]) -> dict[str, Any]:
     times = subject.times()
     by_k = [
         {
@@ -166,13 +179,17 @@ def _cell(subject: Subject, windows: Sequence[Window]) -> dict[str, Any]:
         "draft_s": times.draft_s,
         "draft_cost": times.draft_s / times.plain_s,
         "by_k": by_k,
-        **_choice(by_k),
+        **_choice(
+            by_k,
+            [{one.k: math.exp(one.log_speed_up.mean) for one in other} for other in others],
+            subject.timed,
+        ),
     }
 
 
 def _mixes(rows: Sequence[_Row], mix: Mapping[str, float] | None) -> list[dict[str, Any]]:
     """For each arm and load the classes of which it is known; none where one class is all there is."""
-    known = {subject.where["class"] for subject, _ in rows}
+    known = {subject.where["class"] for subject, *_ in rows}
     for class_ in mix or ():
         if class_ not in known:
             raise ResultsError(f"--mix: nothing is known of {class_!r}; known are {', '.join(sorted(known))}")
@@ -184,20 +201,33 @@ def _mixes(rows: Sequence[_Row], mix: Mapping[str, float] | None) -> list[dict[s
 
 
 def _mix(members: Sequence[_Row], mix: Mapping[str, float] | None) -> dict[str, Any]:
-    classes = [subject.where["class"] for subject, _ in members]
+    classes = [subject.where["class"] for subject, *_ in members]
     shares = [1.0 if mix is None else mix.get(class_, 0.0) for class_ in classes]
     total = math.fsum(shares)
     if not total > 0:
         raise ResultsError(f"--mix: no class of {', '.join(classes)} has a share above 0")
     weights = [share / total for share in shares]
-    plain_s = [subject.times().plain_s for subject, _ in members]
-    by_k = []
-    for together in zip(*(windows for _, windows in members), strict=False):
-        gains = [window.log_speed_up for window in together]
-        gain = mixture([part for part in zip(weights, plain_s, gains, strict=True) if part[0]])
-        by_k.append({"k": together[0].k, **_ratio(gain)})
+    plain_s = [subject.times().plain_s for subject, *_ in members]
+
+    def mixed(windows: Sequence[Sequence[Window]]) -> dict[int, Estimate]:
+        gains = {
+            together[0].k: [window.log_speed_up for window in together]
+            for together in zip(*windows, strict=False)
+        }
+        return {
+            k: mixture([part for part in zip(weights, plain_s, of_k, strict=True) if part[0]])
+            for k, of_k in gains.items()
+        }
+
+    by_k = [{"k": k, **_ratio(gain)} for k, gain in mixed([windows for _, windows, _ in members]).items()]
+    others = [
+        {k: math.exp(gain.mean) for k, gain in mixed(windows).items()}
+        for windows in zip(*(others for *_, others in members), strict=False)
+    ]
+    timed = {subject.timed for subject, *_ in members}
     where = {name: value for name, value in members[0][0].where.items() if name != "class"}
-    return {**where, "weights": dict(zip(classes, weights, strict=True)), "by_k": by_k, **_choice(by_k)}
+    chosen = _choice(by_k, others, timed.pop() if len(timed) == 1 else None)
+    return {**where, "weights": dict(zip(classes, weights, strict=True)), "by_k": by_k, **chosen}
 
 
 def _ratio(estimate: Estimate) -> dict[str, float | None]:
@@ -209,11 +239,28 @@ def _ratio(estimate: Estimate) -> dict[str, float | None]:
     }
 
 
-def _choice(by_k: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The fastest window, the one to take, and why in words."""
+def _choice(
+    by_k: Sequence[Mapping[str, Any]], others: Sequence[Mapping[int, float]], timed: int | None
+) -> dict[str, Any]:
+    """The fastest window, the one to take, and why in words; never one alone that the step times do not single out."""
     rows = {row["k"]: row for row in by_k}
     best = max(by_k, key=lambda row: float(row["speed_up"]))
     chosen = recommended({k: row["speed_up"] for k, row in rows.items()})
+    alike = sorted({chosen, *(recommended(speed_ups) for speed_ups in others)})
+    said = {"best_k": best["k"], "recommended_k": chosen, "not_told_apart": alike if len(alike) > 1 else []}
+    if len(alike) > 1:
+        second = next((k for k in alike if k and k != timed), 1)
+        names = " and ".join("plain decoding" if k == 0 else f"k = {k}" for k in (alike[0], alike[-1]))
+        gains = ", ".join(
+            f"k = {k}: {'' if k == timed else 'up to '}{_gain(rows[k])} times plain decoding"
+            for k in alike
+            if k in rows
+        )
+        text = (
+            f"the windows between {names} cannot be told apart: only k = {timed} was timed, so what drafting costs at all is "
+            f"not known apart from what each draft costs; time a second window, for example k = {second} (--timed-with); {gains}"
+        )
+        return {**said, "text": text}
     if not chosen:
         text = f"do not speculate: the best window, k = {best['k']}, gives {_gain(best)} times plain decoding"
     else:
@@ -223,7 +270,7 @@ def _choice(by_k: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             text += f"; k = {best['k']} would give {best['speed_up']:.2f}, within 1 %"
         if row["ci_low"] is not None and row["ci_low"] <= 1:
             text += "; the interval does not exclude that it gains nothing"
-    return {"best_k": best["k"], "recommended_k": chosen, "text": text}
+    return {**said, "text": text}
 
 
 def _gain(row: Mapping[str, Any]) -> str:

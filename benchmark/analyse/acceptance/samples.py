@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmark.analyse.acceptance.windows import Sample, StepTimes, effective_tokens_per_step, step_times
@@ -55,6 +55,17 @@ class Subject:
         verify = math.fsum(one.verify_s / one.plain_s for one in times) / len(times)
         draft = math.fsum(one.draft_s / one.plain_s for one in times) / len(times)
         return StepTimes(plain_s=plain_s, verify_s=plain_s * verify, draft_s=plain_s * draft)
+
+    @property
+    def timed(self) -> int | None:
+        """The one window whose step was timed; None where several were."""
+        (timed,) = {one.times.timed for one in self.samples} if self.samples else {None}
+        return timed
+
+    def with_fixed_part(self, share: float) -> Subject:
+        """See `StepTimes.with_fixed_part`."""
+        samples = [replace(one, times=one.times.with_fixed_part(share)) for one in self.samples]
+        return replace(self, samples=samples)
 
 
 def subject_of(cells: Cells, plain: Arm, arm: Arm, place: Place, wishes: Wishes) -> Subject | None:

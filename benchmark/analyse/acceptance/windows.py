@@ -32,6 +32,19 @@ class StepTimes:
     verify_s: float
     draft_s: float
     """One draft and all that it adds: its pass, and its share of a longer verification."""
+    timed: int | None = None
+    """The window whose step was timed, where it was one alone: what drafting costs at all is then assumed to be nothing."""
+
+    def with_fixed_part(self, share: float) -> StepTimes:
+        """The same step at the one timed window, with this share of all that drafting adds there spent whatever the window."""
+        assert self.timed is not None
+        fixed_s = share * self.timed * self.draft_s
+        return StepTimes(
+            plain_s=self.plain_s,
+            verify_s=self.verify_s + fixed_s,
+            draft_s=self.draft_s - fixed_s / self.timed,
+            timed=self.timed,
+        )
 
     def step_s(self, k: int) -> float:
         """Of a window of `k`; 0 is plain decoding."""
@@ -48,7 +61,7 @@ def step_times(points: Mapping[int, float]) -> StepTimes:
     windows = {k: seconds for k, seconds in points.items() if k}
     if len(windows) == 1:
         ((k, seconds),) = windows.items()
-        return StepTimes(plain_s=plain_s, verify_s=plain_s, draft_s=(seconds - plain_s) / k)
+        return StepTimes(plain_s=plain_s, verify_s=plain_s, draft_s=(seconds - plain_s) / k, timed=k)
     mean_k = math.fsum(windows) / len(windows)
     mean_s = math.fsum(windows.values()) / len(windows)
     slope = math.fsum((k - mean_k) * (s - mean_s) for k, s in windows.items()) / math.fsum(

@@ -213,6 +213,7 @@ def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_e
     assert driver.world.nodes == 0
     assert sorted(path.name for path in driver.out.rglob("*.json")) == [
         "a.json",
+        "expected.json",
         "questions.json",
         "qwen-sd-vllm.json",
         "summary.json",

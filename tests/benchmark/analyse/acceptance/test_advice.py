@@ -62,6 +62,28 @@ def test_a_second_window_tells_what_drafting_costs_at_all() -> None:
     assert found["verify_s"] == pytest.approx(VERIFY_S + engine.fixed_s, rel=0.03)
 
 
+def test_one_timed_window_recommends_none_alone_that_it_cannot_tell_apart() -> None:
+    """A step line through one point: with a fixed part in it the true best window is another, and it is among those named."""
+    weak = (0.6, 0.5, 0.4, 0.4, 0.3, 0.3, 0.2)
+    for fixed_s in (0.0, 0.3 * PLAIN_S, 0.6 * PLAIN_S):
+        engine = replace(UPSTREAM, conditional=weak, fixed_s=fixed_s, narrow_k=1)
+        run = engine.run()
+        best = max(range(1, 8), key=engine.measured_speed_up)
+        found = cell(run)
+        assert best in found["not_told_apart"] or best == found["recommended_k"]
+        assert len(found["not_told_apart"]) > 1
+        assert "only k = 7 was timed" in found["text"]
+        assert "time a second window, for example k = " in found["text"]
+        told = cell(run, timed_with="narrow")
+        assert told["not_told_apart"] == []
+        assert "--timed-with" not in told["text"]
+
+
+def test_a_window_that_is_best_however_drafting_costs_is_recommended_alone() -> None:
+    sure = cell(replace(UPSTREAM, conditional=(0.99,) * 7).run())
+    assert (sure["recommended_k"], sure["not_told_apart"]) == (7, [])
+
+
 def test_an_arm_is_never_timed_with_itself() -> None:
     run = UPSTREAM.run()
     assert cell(run, timed_with="spec") == cell(run)
