@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.engine.command import compiled_path
-from cdk8s_charts.engine.dialects import (
-    ARTIFACTS_MOUNT,
-    CHECKPOINTS_MOUNT,
-    SCRATCH_MOUNT,
-    dialect_of,
-    weights_path,
-)
 from cdk8s_charts.plain_objects import content_suffix, kubernetes_object
 from cdk8s_charts.pods import pod
 from cdk8s_charts.pods.sizes import MOUNT_CACHE_GIB, MOUNT_MEMORY_GIB, copies_gib
+from cdk8s_charts.vllm_command import (
+    ARTIFACTS_MOUNT,
+    CHECKPOINTS_MOUNT,
+    SCRATCH_MOUNT,
+    compiled_path,
+    dialect_of,
+    weights_path,
+)
 from experiment.compilation import artifact_key
 from experiment.naming import ACCOUNT_PLACEHOLDER, COMPLETE, artifact_path, bucket, namespace
 

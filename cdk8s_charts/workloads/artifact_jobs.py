@@ -6,13 +6,18 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.engine.command import compile_argv, compile_environment, compiled_path
-from cdk8s_charts.engine.dialects import SCRATCH_MOUNT, dialect_of
 from cdk8s_charts.manifests import tags
 from cdk8s_charts.plain_objects import content_suffix, kubernetes_object
 from cdk8s_charts.pods import pod, sizes
 from cdk8s_charts.pods.devices import hold_devices
 from cdk8s_charts.pods.volumes import mount_store
+from cdk8s_charts.vllm_command import (
+    SCRATCH_MOUNT,
+    compile_argv,
+    compile_environment,
+    compiled_path,
+    dialect_of,
+)
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
 from experiment.compilation import artifact_inputs, artifact_key, declared_keys
 from experiment.naming import (

@@ -1,4 +1,11 @@
-"""Arms that no server can run (vanilla unfused, Medusa): one batch Job around NxD Inference's own script each.
+"""The batch script of an arm that no server can run: NxD Inference's own `inference_demo`.
+
+Options as in `inference_demo.py` at tag v0.6.10598 of https://github.com/aws-neuron/neuronx-distributed-inference, the
+version inside the 2.26.1 image; a test compares them with a table read off that file. Unfused speculation compiles the
+draft beside the target; Medusa reads its heads from `medusa_heads.pt` inside the target's own folder and under names of its
+own, so target and heads are put together first, under `MEDUSA_MODEL`. *Not run on AWS.*
+
+Arms that no server can run (vanilla unfused, Medusa): one batch Job around NxD Inference's own script each.
 
 They answer no requests and are not compared; the Job's log says what the script measured. An example for whoever wants
 to see those modes, as `experiment` marks them (`batch_only`).
@@ -10,19 +17,77 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.engine.batch_script import MEDUSA_MODEL, MEDUSA_TREE, batch_argv, batch_environment
-from cdk8s_charts.engine.dialects import CHECKPOINTS_MOUNT, SCRATCH_MOUNT, weights_path
 from cdk8s_charts.plain_objects import config_map, content_suffix
 from cdk8s_charts.pods import pod, sizes
 from cdk8s_charts.pods.devices import hold_devices
 from cdk8s_charts.pods.volumes import mount_store
+from cdk8s_charts.vllm_command import (
+    CHECKPOINTS_MOUNT,
+    SCRATCH_MOUNT,
+    compiled_path,
+    nxdi_work_folders,
+    weights_path,
+)
 from cdk8s_charts.workloads.artifact_jobs import DEADLINE_S, suspended_job, weights_checks
-from experiment.compilation import tree
+from experiment.compilation import SPECULATION_LENGTH, compiler_environment, tree
 from experiment.naming import COMPILE_ACCOUNT, batch_of, labels
+
+if TYPE_CHECKING:
+    from experiment.arms import Arm
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
     from experiment.prompts import Prompt
+
+
+MEDUSA_MODEL = f"{SCRATCH_MOUNT}/medusa"
+"""Links to the target's files, and `medusa_heads.pt` as `join_heads.py` writes it."""
+MEDUSA_TREE = "/plan/medusa-tree.json"
+_MODEL_TYPES = {"LlamaForCausalLM": "llama"}
+
+
+def batch_argv(arm: Arm, *, prompts: tuple[str, ...], max_new_tokens: int) -> list[str]:
+    """Compile, generate for each prompt and measure, one request at a time."""
+    assert arm.speculation is not None, "a batch script is for arms that speculate"
+    serving, compiled, window = arm.serving, compiled_path(arm), str(arm.num_speculative_tokens)
+    if arm.speculation.mode == "medusa":
+        model = MEDUSA_MODEL
+        speculation = [
+            *("--is-medusa", "--num-medusa-heads", window),
+            *("--medusa-speculation-length", str(SPECULATION_LENGTH)),
+            *("--medusa-tree-json", MEDUSA_TREE),
+        ]
+    else:
+        model = weights_path(arm.target)
+        speculation = [
+            *("--draft-model-path", weights_path(arm.speculation.draft)),
+            *("--compiled-draft-model-path", f"{compiled}-draft"),
+            *("--speculation-length", window),
+        ]
+    return [
+        *("inference_demo", "--model-type", _MODEL_TYPES[arm.target.model.architecture]),
+        *("--task-type", "causal-lm", "run"),
+        *("--model-path", model),
+        *("--compiled-model-path", compiled),
+        *("--torch-dtype", "bfloat16"),
+        *("--tp-degree", str(serving.tensor_parallel)),
+        *("--logical-nc-config", str(serving.logical_nc_config)),
+        *("--batch-size", str(serving.max_num_seqs)),
+        *("--max-context-length", str(serving.max_model_len - max_new_tokens)),
+        *("--seq-len", str(serving.max_model_len)),
+        *("--padding-side", "right"),
+        "--enable-bucketing",
+        *("--top-k", "1"),
+        *speculation,
+        "--benchmark",
+        *(word for prompt in prompts for word in ("--prompt", prompt)),
+    ]
+
+
+def batch_environment(arm: Arm) -> dict[str, str]:
+    """Environment of the same script."""
+    return {**compiler_environment(arm), **nxdi_work_folders(compiled_path(arm)), "HF_HUB_OFFLINE": "1"}
+
 
 _PROGRAM = Path(__file__).parents[1] / "join_heads.py"
 """Runs in the pod, from the ConfigMap that holds the tree too."""

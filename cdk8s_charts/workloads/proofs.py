@@ -17,12 +17,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts.engine.command import compile_argv, compile_environment, serve_argv
-from cdk8s_charts.engine.dialects import SCRATCH_MOUNT
 from cdk8s_charts.plain_objects import config_map, content_suffix, kubernetes_object
 from cdk8s_charts.pods import pod, sizes
 from cdk8s_charts.pods.devices import hold_devices
 from cdk8s_charts.pods.volumes import STORES, mount_store
+from cdk8s_charts.vllm_command import SCRATCH_MOUNT, compile_argv, compile_environment, serve_argv
 from cdk8s_charts.workloads.artifact_jobs import suspended_job
 from cdk8s_charts.workloads.benchmark_pod import UNUSED_SCHEDULE
 from cdk8s_charts.workloads.namespace import JOBS, priority_name

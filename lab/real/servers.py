@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdk8s_charts.engine.dialects import weights_path
+from cdk8s_charts.vllm_command import weights_path
 from experiment import Experiment
 from experiment.finding import Refusal
 from lab.models.shipped import CHECKPOINTS

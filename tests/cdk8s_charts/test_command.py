@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.engine.batch_script import batch_argv
-from cdk8s_charts.engine.command import compile_argv, compile_environment, serve_argv, serve_environment
 from cdk8s_charts.parity import options
+from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv, serve_environment
+from cdk8s_charts.workloads.batch import batch_argv
 from experiment import Arm, InvalidExperiment, compilation, load
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.compilation import artifact_key, compile_config, compiler_environment

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cdk8s_charts import in_image
-from cdk8s_charts.engine.command import compile_argv, serve_argv
+from cdk8s_charts.vllm_command import compile_argv, serve_argv
 from cdk8s_charts.workloads import proofs
 from experiment import load
 from experiment.compilation import compile_config

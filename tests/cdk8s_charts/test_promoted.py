@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cdk8s_charts.engine.command import serve_argv
 from cdk8s_charts.parity import options
 from cdk8s_charts.render import render
+from cdk8s_charts.vllm_command import serve_argv
 from cdk8s_charts.workloads.promoted import ANNOTATION
 from experiment import Experiment
 from experiment.model import Serve

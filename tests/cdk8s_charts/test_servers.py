@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.engine.command import serve_environment
-from cdk8s_charts.pods import probes
 from cdk8s_charts.render import render
+from cdk8s_charts.vllm_command import serve_environment
+from cdk8s_charts.workloads import serving
 from cdk8s_charts.workloads.serving import deployment, disruption_budget
 from experiment import Experiment
 from experiment.catalogue.published import SLOWEST_TPOT_S
@@ -82,7 +82,9 @@ def run(stand_in: StandIn) -> Run:
         python, flag, script, *arguments = command
         assert (python, flag) == ("python3", "-c")
         script = script.replace(f":{SERVICE_PORT}", f":{stand_in.server.server_address[1]}")
-        script = script.replace(f"time.sleep({probes._DEREGISTRATION_S})", "").replace("sleep(1)", "sleep(0)")
+        script = script.replace(f"time.sleep({serving._DEREGISTRATION_S})", "").replace(
+            "sleep(1)", "sleep(0)"
+        )
         return subprocess.run(
             [sys.executable, "-c", script, *arguments],
             capture_output=True,

@@ -1,1 +1,0 @@
-"""What vLLM is started with: argv and environment."""
