@@ -4,6 +4,16 @@ One set of engine options makes both the command line of `vllm serve` and the ar
 builds, so that what is compiled is what is served. Tests compare every option with a table read off the parser of that vLLM
 version. The dialects:
 
+- `nxdi-v0`, the vLLM 0.9.1 fork (SDK 2.26.1), engine V0: AWS's Qwen3 tutorial of speculative decoding (`VLLM_USE_V1=0`),
+  the fork's loader (https://github.com/aws-neuron/upstreaming-to-vllm), the Llama 3.3 tutorial for the timeouts.
+- `nxdi-v1`, the vLLM V1 plugin with NxD Inference (vLLM 0.16, SDK 2.31.1): https://github.com/vllm-project/vllm-neuron,
+  `worker/neuronx_distributed_model_loader.py` and `platform.py`. The key `override_neuron_config` has underscores there;
+  some documentation spells it with hyphens, which the code does not read.
+- `native`, the native vLLM plugin (vLLM 0.29, SDK 2.33):
+  https://awsdocs-neuron.readthedocs-hosted.com/en/v2.33.0/vllm-neuron/docs/guides/reference-configuration.html.
+  Its artifact is vLLM's compile cache, which is found by the engine's options. The cache takes file locks and renames,
+  which a mounted bucket cannot: it is copied to local disk first, and a check refuses the experiment otherwise.
+- `vllm`, upstream vLLM on a CPU, for the lab: nothing is compiled, so there is no artifact.
 """
 
 from __future__ import annotations
@@ -22,13 +32,78 @@ if TYPE_CHECKING:
 
     from experiment.arms import Arm, Weights
 
-if TYPE_CHECKING:
-    from experiment.arms import Arm
-
-
 CHECKPOINTS_MOUNT = "/checkpoints"
 ARTIFACTS_MOUNT = "/artifacts"
 SCRATCH_MOUNT = "/scratch"
+_BUILD_AND_EXIT = "import json, sys; from vllm import LLM; LLM(**json.loads(sys.argv[1]))"
+"""No vLLM has a command that compiles and exits; building the offline engine compiles, and its end ends the process."""
+_ALONE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+
+
+def serve_argv(arm: Arm, *, answer_limit: int | None = None) -> list[str]:
+    """The command of a server, which loads a compiled artifact where there is one.
+
+    An API key is not in it: vLLM reads `VLLM_API_KEY` from its environment. `answer_limit` is a limit and not only a
+    default: vLLM takes the least of it, what a request asks for and what the context leaves (`to_sampling_params` of
+    0.9.1, `get_max_tokens` later).
+    """
+    dialect = dialect_of(arm)
+    listening = {"served_model_name": arm.target.model.name, "host": "0.0.0.0", "port": SERVICE_PORT}
+    options = listening | dialect.engine_options(arm, True) | dialect.server_options
+    if answer_limit is not None:
+        options["override_generation_config"] = {"max_new_tokens": answer_limit}
+    return ["vllm", "serve", weights_path(arm.target), *_flags(options)]
+
+
+def serve_environment(arm: Arm) -> dict[str, str]:
+    """Environment of the same server."""
+    return dialect_of(arm).environment(arm, artifact_path(arm), True) | _ALONE
+
+
+def compile_argv(arm: Arm) -> list[str]:
+    """The command that compiles an arm into `compile_environment`'s folder and exits."""
+    options = {"model": weights_path(arm.target)} | dialect_of(arm).engine_options(arm, False)
+    # On several lines, so that a reviewer sees which key changed: Python reads it, not vLLM's parser.
+    return ["python3", "-c", _BUILD_AND_EXIT, json.dumps(options, sort_keys=True, indent=1)]
+
+
+def compile_environment(arm: Arm) -> dict[str, str]:
+    """Environment of the same compilation: it writes on the node's own disk, never into a mounted bucket."""
+    return dialect_of(arm).environment(arm, compiled_path(arm), False) | _ALONE
+
+
+def weights_path(weights: Weights) -> str:
+    """Where a model's files are mounted."""
+    return f"{CHECKPOINTS_MOUNT}/{weights_folder(weights)}"
+
+
+def artifact_path(arm: Arm) -> str:
+    """Where a server finds its arm's compiled graphs: mounted, or copied to local disk before it starts."""
+    if arm.serving.artifact_source == "scratch":
+        return compiled_path(arm)
+    return f"{ARTIFACTS_MOUNT}/{artifact_folder(arm)}"
+
+
+def compiled_path(arm: Arm) -> str:
+    """Where compiling leaves an artifact, and where a copy of it goes, on the node's own disk."""
+    return f"{SCRATCH_MOUNT}/artifacts/{artifact_folder(arm)}"
+
+
+def _flags(options: dict[str, Any]) -> list[str]:
+    """Options as `vllm serve` spells them: JSON for mappings, a bare flag for true, `--no-` for false.
+
+    JSON stands on one line: vLLM 0.9.1 knows an object by `^{.*}$`, which ends at a line break, and would read anything else
+    as KEY=VALUE pairs (`parse_type` of its engine/arg_utils.py).
+    """
+    argv: list[str] = []
+    for name, value in options.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            argv.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            text = json.dumps(value, sort_keys=True) if isinstance(value, dict) else str(value)
+            argv += [f"--{flag}", text]
+    return argv
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +123,6 @@ class Dialect:
 def dialect_of(arm: Arm) -> Dialect:
     """The dialect of an arm's runtime."""
     return _DIALECTS[arm.runtime.dialect]
-
-
-def weights_path(weights: Weights) -> str:
-    """Where a model's files are mounted."""
-    return f"{CHECKPOINTS_MOUNT}/{weights_folder(weights)}"
 
 
 def _nxdi_v0_options(arm: Arm, serving: bool) -> dict[str, Any]:
@@ -196,69 +266,3 @@ _DIALECTS = {
         engine_options=_upstream_options, server_options=_QUIET, environment=_upstream_environment
     ),
 }
-
-
-_BUILD_AND_EXIT = "import json, sys; from vllm import LLM; LLM(**json.loads(sys.argv[1]))"
-"""No vLLM has a command that compiles and exits; building the offline engine compiles, and its end ends the process."""
-_ALONE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-
-
-def serve_argv(arm: Arm, *, answer_limit: int | None = None) -> list[str]:
-    """The command of a server, which loads a compiled artifact where there is one.
-
-    An API key is not in it: vLLM reads `VLLM_API_KEY` from its environment. `answer_limit` is a limit and not only a
-    default: vLLM takes the least of it, what a request asks for and what the context leaves (`to_sampling_params` of
-    0.9.1, `get_max_tokens` later).
-    """
-    dialect = dialect_of(arm)
-    listening = {"served_model_name": arm.target.model.name, "host": "0.0.0.0", "port": SERVICE_PORT}
-    options = listening | dialect.engine_options(arm, True) | dialect.server_options
-    if answer_limit is not None:
-        options["override_generation_config"] = {"max_new_tokens": answer_limit}
-    return ["vllm", "serve", weights_path(arm.target), *_flags(options)]
-
-
-def serve_environment(arm: Arm) -> dict[str, str]:
-    """Environment of the same server."""
-    return dialect_of(arm).environment(arm, artifact_path(arm), True) | _ALONE
-
-
-def compile_argv(arm: Arm) -> list[str]:
-    """The command that compiles an arm into `compile_environment`'s folder and exits."""
-    options = {"model": weights_path(arm.target)} | dialect_of(arm).engine_options(arm, False)
-    # On several lines, so that a reviewer sees which key changed: Python reads it, not vLLM's parser.
-    return ["python3", "-c", _BUILD_AND_EXIT, json.dumps(options, sort_keys=True, indent=1)]
-
-
-def compile_environment(arm: Arm) -> dict[str, str]:
-    """Environment of the same compilation: it writes on the node's own disk, never into a mounted bucket."""
-    return dialect_of(arm).environment(arm, compiled_path(arm), False) | _ALONE
-
-
-def artifact_path(arm: Arm) -> str:
-    """Where a server finds its arm's compiled graphs: mounted, or copied to local disk before it starts."""
-    if arm.serving.artifact_source == "scratch":
-        return compiled_path(arm)
-    return f"{ARTIFACTS_MOUNT}/{artifact_folder(arm)}"
-
-
-def compiled_path(arm: Arm) -> str:
-    """Where compiling leaves an artifact, and where a copy of it goes, on the node's own disk."""
-    return f"{SCRATCH_MOUNT}/artifacts/{artifact_folder(arm)}"
-
-
-def _flags(options: dict[str, Any]) -> list[str]:
-    """Options as `vllm serve` spells them: JSON for mappings, a bare flag for true, `--no-` for false.
-
-    JSON stands on one line: vLLM 0.9.1 knows an object by `^{.*}$`, which ends at a line break, and would read anything else
-    as KEY=VALUE pairs (`parse_type` of its engine/arg_utils.py).
-    """
-    argv: list[str] = []
-    for name, value in options.items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            argv.append(f"--{flag}" if value else f"--no-{flag}")
-        else:
-            text = json.dumps(value, sort_keys=True) if isinstance(value, dict) else str(value)
-            argv += [f"--{flag}", text]
-    return argv

@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 EXPERIMENT = "experiments/qwen3-32b.yaml"
 ONE_BUCKET = """
-from cdk8s_charts import node
+import cdk8s_charts
 import aws_cdk as cdk
 from aws_cdk import aws_s3 as s3
 app = cdk.App()

@@ -1,14 +1,12 @@
-"""The batch script of an arm that no server can run: NxD Inference's own `inference_demo`.
+"""Arms that no server can run (vanilla unfused, Medusa): one batch Job around NxD Inference's own `inference_demo` each.
+
+They answer no requests and are not compared; the Job's log says what the script measured. An example for whoever wants
+to see those modes, as `experiment` marks them (`batch_only`).
 
 Options as in `inference_demo.py` at tag v0.6.10598 of https://github.com/aws-neuron/neuronx-distributed-inference, the
 version inside the 2.26.1 image; a test compares them with a table read off that file. Unfused speculation compiles the
 draft beside the target; Medusa reads its heads from `medusa_heads.pt` inside the target's own folder and under names of its
-own, so target and heads are put together first, under `MEDUSA_MODEL`. *Not run on AWS.*
-
-Arms that no server can run (vanilla unfused, Medusa): one batch Job around NxD Inference's own script each.
-
-They answer no requests and are not compared; the Job's log says what the script measured. An example for whoever wants
-to see those modes, as `experiment` marks them (`batch_only`).
+own, so target and heads are put together first, under `_MEDUSA_MODEL`. *Not run on AWS.*
 """
 
 from __future__ import annotations
@@ -33,65 +31,17 @@ from experiment.compilation import SPECULATION_LENGTH, compiler_environment, tre
 from experiment.naming import COMPILE_ACCOUNT, batch_of, labels
 
 if TYPE_CHECKING:
-    from experiment.arms import Arm
-
-if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
     from experiment.prompts import Prompt
 
 
-MEDUSA_MODEL = f"{SCRATCH_MOUNT}/medusa"
-"""Links to the target's files, and `medusa_heads.pt` as `join_heads.py` writes it."""
-MEDUSA_TREE = "/plan/medusa-tree.json"
-_MODEL_TYPES = {"LlamaForCausalLM": "llama"}
-
-
-def batch_argv(arm: Arm, *, prompts: tuple[str, ...], max_new_tokens: int) -> list[str]:
-    """Compile, generate for each prompt and measure, one request at a time."""
-    assert arm.speculation is not None, "a batch script is for arms that speculate"
-    serving, compiled, window = arm.serving, compiled_path(arm), str(arm.num_speculative_tokens)
-    if arm.speculation.mode == "medusa":
-        model = MEDUSA_MODEL
-        speculation = [
-            *("--is-medusa", "--num-medusa-heads", window),
-            *("--medusa-speculation-length", str(SPECULATION_LENGTH)),
-            *("--medusa-tree-json", MEDUSA_TREE),
-        ]
-    else:
-        model = weights_path(arm.target)
-        speculation = [
-            *("--draft-model-path", weights_path(arm.speculation.draft)),
-            *("--compiled-draft-model-path", f"{compiled}-draft"),
-            *("--speculation-length", window),
-        ]
-    return [
-        *("inference_demo", "--model-type", _MODEL_TYPES[arm.target.model.architecture]),
-        *("--task-type", "causal-lm", "run"),
-        *("--model-path", model),
-        *("--compiled-model-path", compiled),
-        *("--torch-dtype", "bfloat16"),
-        *("--tp-degree", str(serving.tensor_parallel)),
-        *("--logical-nc-config", str(serving.logical_nc_config)),
-        *("--batch-size", str(serving.max_num_seqs)),
-        *("--max-context-length", str(serving.max_model_len - max_new_tokens)),
-        *("--seq-len", str(serving.max_model_len)),
-        *("--padding-side", "right"),
-        "--enable-bucketing",
-        *("--top-k", "1"),
-        *speculation,
-        "--benchmark",
-        *(word for prompt in prompts for word in ("--prompt", prompt)),
-    ]
-
-
-def batch_environment(arm: Arm) -> dict[str, str]:
-    """Environment of the same script."""
-    return {**compiler_environment(arm), **nxdi_work_folders(compiled_path(arm)), "HF_HUB_OFFLINE": "1"}
-
-
 _PROGRAM = Path(__file__).parents[1] / "join_heads.py"
 """Runs in the pod, from the ConfigMap that holds the tree too."""
-_PLAN_MOUNT, _, _TREE_FILE = MEDUSA_TREE.rpartition("/")
+_PLAN_MOUNT = "/plan"
+_TREE_FILE = "medusa-tree.json"
+_MEDUSA_MODEL = f"{SCRATCH_MOUNT}/medusa"
+"""Links to the target's files, and `medusa_heads.pt` as `join_heads.py` writes it."""
+_MODEL_TYPES = {"LlamaForCausalLM": "llama"}
 _ARM_IN_NAME = 45
 """Characters of an arm's name, which with two hashes make the 63 that a Job's name may have. The hash tells apart."""
 _JOIN_MEMORY_GIB = 8
@@ -106,11 +56,16 @@ def batch_objects(experiment: Experiment) -> list[dict[str, Any]]:
 def job_and_files(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
     """The suspended Job: compile on local disk, generate, print, end. Nothing is kept but the log."""
     share = sizes.serving(experiment, arm)
+    environment = {
+        **compiler_environment(arm),
+        **nxdi_work_folders(compiled_path(arm)),
+        "HF_HUB_OFFLINE": "1",
+    }
     demo = pod.container(
         "inference-demo",
         arm.runtime.image,
         batch_argv(arm, prompts=_prompts(experiment), max_new_tokens=experiment.benchmark.max_tokens),
-        environment=batch_environment(arm),
+        environment=environment,
         folder=SCRATCH_MOUNT,
         resources=pod.part_of_node(share, disk_gib=sizes.compile_ephemeral_gib(arm)),
         security=pod.container_security(writable_root=True, level=arm.serving.pod_security),
@@ -169,7 +124,7 @@ def _join_heads(body: pod.PodSpec, demo: pod.Container, arm: Arm, files: str) ->
     join = pod.container(
         "join-heads",
         arm.runtime.image,
-        [*program, MEDUSA_MODEL, str(arm.num_speculative_tokens)],
+        [*program, _MEDUSA_MODEL, str(arm.num_speculative_tokens)],
         environment={"HOME": SCRATCH_MOUNT},
         resources=pod.amounts(cpu="2", memory=f"{_JOIN_MEMORY_GIB}Gi"),
         security=pod.container_security(writable_root=False),
@@ -180,3 +135,41 @@ def _join_heads(body: pod.PodSpec, demo: pod.Container, arm: Arm, files: str) ->
     pod.add_volume(body, "tree", configMap={"name": files})
     for holder in (join, demo):
         pod.mount(holder, "tree", _PLAN_MOUNT)
+
+
+def batch_argv(arm: Arm, *, prompts: tuple[str, ...], max_new_tokens: int) -> list[str]:
+    """Compile, generate for each prompt and measure, one request at a time."""
+    assert arm.speculation is not None, "a batch script is for arms that speculate"
+    serving, compiled, window = arm.serving, compiled_path(arm), str(arm.num_speculative_tokens)
+    if arm.speculation.mode == "medusa":
+        model = _MEDUSA_MODEL
+        speculation = [
+            *("--is-medusa", "--num-medusa-heads", window),
+            *("--medusa-speculation-length", str(SPECULATION_LENGTH)),
+            *("--medusa-tree-json", f"{_PLAN_MOUNT}/{_TREE_FILE}"),
+        ]
+    else:
+        model = weights_path(arm.target)
+        speculation = [
+            *("--draft-model-path", weights_path(arm.speculation.draft)),
+            *("--compiled-draft-model-path", f"{compiled}-draft"),
+            *("--speculation-length", window),
+        ]
+    return [
+        *("inference_demo", "--model-type", _MODEL_TYPES[arm.target.model.architecture]),
+        *("--task-type", "causal-lm", "run"),
+        *("--model-path", model),
+        *("--compiled-model-path", compiled),
+        *("--torch-dtype", "bfloat16"),
+        *("--tp-degree", str(serving.tensor_parallel)),
+        *("--logical-nc-config", str(serving.logical_nc_config)),
+        *("--batch-size", str(serving.max_num_seqs)),
+        *("--max-context-length", str(serving.max_model_len - max_new_tokens)),
+        *("--seq-len", str(serving.max_model_len)),
+        *("--padding-side", "right"),
+        "--enable-bucketing",
+        *("--top-k", "1"),
+        *speculation,
+        "--benchmark",
+        *(word for prompt in prompts for word in ("--prompt", prompt)),
+    ]

@@ -1,7 +1,6 @@
-"""When a server is started, ready, alive, and how it leaves: asked of the server itself, never at the cost of a slot.
+"""One arm as Deployment, Service and disruption budget; what may differ between arms is in their spec.
 
-One arm as Deployment, Service and disruption budget. Every arm goes through the same function; what may differ is in
-its spec.
+When a server is started, ready, alive, and how it leaves is asked of the server itself, never at the cost of a slot.
 """
 
 from __future__ import annotations
@@ -76,46 +75,6 @@ while time.monotonic() < end:
         break
     time.sleep(1)
 """
-
-
-def add_probes(server: dict[str, Any], arm: Arm) -> None:
-    """Startup ends with one real completion; readiness and liveness read `/health`, which answers beside the batch.
-
-    A busy engine answers late, so liveness waits five minutes: it is for a server that hangs, not for one that works.
-    """
-    server["startupProbe"] = {
-        "exec": {"command": ["python3", "-c", _PROBE, arm.target.model.name]},
-        "periodSeconds": _STARTUP_PERIOD_S,
-        "timeoutSeconds": _COMPLETION_TIMEOUT_S,
-        "failureThreshold": LOAD_BUDGET_S // _STARTUP_PERIOD_S,
-    }
-    server["readinessProbe"] = _health(period_s=10, timeout_s=10, failures=6)
-    server["livenessProbe"] = _health(period_s=30, timeout_s=20, failures=10)
-
-
-def add_drain(server: dict[str, Any], experiment: Experiment) -> int:
-    """Before the server is told to stop it finishes what it has; returns the pod's grace period in seconds."""
-    drain_s = int(SLOWEST_TPOT_S * _longest_answer(experiment)) + 15
-    server["lifecycle"] = {"preStop": {"exec": {"command": ["python3", "-c", _DRAIN, str(drain_s)]}}}
-    return _DEREGISTRATION_S + drain_s + 40
-
-
-def _longest_answer(experiment: Experiment) -> int:
-    """Tokens; callers of a promoted arm may ask for all that a sequence holds, where nothing limits them."""
-    if experiment.serve is None:
-        return experiment.longest_answer
-    return experiment.answer_limit or experiment.baseline.serving.max_model_len
-
-
-def _health(*, period_s: int, timeout_s: int, failures: int) -> dict[str, Any]:
-    return {
-        "httpGet": {"path": "/health", "port": SERVICE_PORT, "scheme": "HTTP"},
-        "periodSeconds": period_s,
-        "timeoutSeconds": timeout_s,
-        "failureThreshold": failures,
-    }
-
-
 CONTAINER = "vllm"
 API_KEY_VARIABLE = "VLLM_API_KEY"
 """vLLM reads it when no `--api-key` stands on its command line, where everybody could read it."""
@@ -146,24 +105,61 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         "labels": {**own, BATCH: batch_of(experiment, arm)},
     }
     template = spec["template"]
-    template["metadata"] = {"labels": own}
+    template["metadata"] = {"labels": own, "annotations": {ARTIFACT_KEY: artifact_key(arm)}}
     body = template["spec"]
     share = sizes.serving(experiment, arm)
     body["volumes"][0]["emptyDir"]["sizeLimit"] = f"{sizes.shared_memory_gib(share.memory_gib)}Gi"
-    server = body["containers"][0]
+    (server,) = body["containers"]
     _fill_server(server, experiment, arm)
-    template["metadata"]["annotations"] = {ARTIFACT_KEY: artifact_key(arm)}
     if arm.serving.devices:
         add_sources(experiment, body, server, arm)
         hold_devices(body, server, experiment, arm)
         pod.on_neuron_nodes(body)
     pod.settle(
         body,
-        grace_s=add_drain(server, experiment),
+        grace_s=_add_drain(server, experiment),
         priority=priority_name(experiment, SERVING),
         level=arm.serving.pod_security,
     )
     return manifest
+
+
+def _add_probes(server: dict[str, Any], arm: Arm) -> None:
+    """Startup ends with one real completion; readiness and liveness read `/health`, which answers beside the batch.
+
+    A busy engine answers late, so liveness waits five minutes: it is for a server that hangs, not for one that works.
+    """
+    server["startupProbe"] = {
+        "exec": {"command": ["python3", "-c", _PROBE, arm.target.model.name]},
+        "periodSeconds": _STARTUP_PERIOD_S,
+        "timeoutSeconds": _COMPLETION_TIMEOUT_S,
+        "failureThreshold": LOAD_BUDGET_S // _STARTUP_PERIOD_S,
+    }
+    server["readinessProbe"] = _health(period_s=10, timeout_s=10, failures=6)
+    server["livenessProbe"] = _health(period_s=30, timeout_s=20, failures=10)
+
+
+def _add_drain(server: dict[str, Any], experiment: Experiment) -> int:
+    """Before the server is told to stop it finishes what it has; returns the pod's grace period in seconds."""
+    drain_s = int(SLOWEST_TPOT_S * _longest_answer(experiment)) + 15
+    server["lifecycle"] = {"preStop": {"exec": {"command": ["python3", "-c", _DRAIN, str(drain_s)]}}}
+    return _DEREGISTRATION_S + drain_s + 40
+
+
+def _longest_answer(experiment: Experiment) -> int:
+    """Tokens; callers of a promoted arm may ask for all that a sequence holds, where nothing limits them."""
+    if experiment.serve is None:
+        return experiment.longest_answer
+    return experiment.answer_limit or experiment.baseline.serving.max_model_len
+
+
+def _health(*, period_s: int, timeout_s: int, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": "/health", "port": SERVICE_PORT, "scheme": "HTTP"},
+        "periodSeconds": period_s,
+        "timeoutSeconds": timeout_s,
+        "failureThreshold": failures,
+    }
 
 
 def service(experiment: Experiment, arm: Arm) -> dict[str, Any]:
@@ -214,7 +210,7 @@ def _fill_server(server: pod.Container, experiment: Experiment, arm: Arm) -> Non
     share = sizes.serving(experiment, arm)
     server["resources"] = pod.part_of_node(share, disk_gib=sizes.serving_ephemeral_gib(experiment))
     server["securityContext"] = pod.container_security(writable_root=True, level=arm.serving.pod_security)
-    add_probes(server, arm)
+    _add_probes(server, arm)
 
 
 @cache
