@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.finding import Outside, Refusal
 from experiment.naming import neuron_nodegroup
 from operations.cloud import nodegroup
-from operations.cloud import nodegroup as run_active
 from operations.cloud.aws import AwsError, aws_of
 from operations.cloud.clock import TooLateError, stamp, within
 from operations.options import add_experiment, as_json, experiment_of, whole
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from experiment import Experiment
     from operations.cloud.aws import Aws
 
-
 HELP = "set the number of Trn2 nodes; above 0 with a time after which they go away by themselves"
 DEFAULT_HOURS = 3.0
 LIMIT_S = 45
 """For the emergency stop: then somebody looks for another way."""
+_NOTHING = {"nodes": 0, "usd_per_hour": 0.0, "off_at": None, "hours": None, "dry_run": False}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,6 @@ def execute(options: argparse.Namespace) -> int:
     group = nodegroup.read(experiment, aws)
     if wanted:
         nodegroup.refuse_another(experiment, group)
-    usd_per_hour = wanted * TRN2_ON_DEMAND[experiment.instance.name].usd_per_hour
     until: str | None = None
     if not options.dry_run:
         at = nodegroup.schedule_off(experiment, aws, now=datetime.now(UTC), hours=options.hours, group=group)
@@ -64,7 +63,7 @@ def execute(options: argparse.Namespace) -> int:
         "nodegroup": group.name,
         "before": group.desired,
         "nodes": wanted,
-        "usd_per_hour": usd_per_hour,
+        "usd_per_hour": wanted * TRN2_ON_DEMAND[experiment.instance.name].usd_per_hour,
         "off_at": until,
         "hours": options.hours if wanted else None,
         "dry_run": options.dry_run,
@@ -78,9 +77,7 @@ def execute(options: argparse.Namespace) -> int:
 def _stop(experiment: Experiment, aws: Aws, *, as_json_text: bool) -> int:
     """0 nodes, soon: whoever asks for it pays until it is so. What is left to do afterwards does not stand in the way."""
     name, region = experiment.name, experiment.cluster.region
-    print(
-        f"scale: asks EKS in {region} for 0 nodes of {name}, {LIMIT_S} s at most", file=sys.stderr, flush=True
-    )
+    _say(f"asks EKS in {region} for 0 nodes of {name}, {LIMIT_S} s at most")
     aws.hurry()
     problems: list[Refusal] = []
     try:
@@ -89,7 +86,7 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json_text: bool) -> int:
                 group = nodegroup.read(experiment, aws)
             except AwsError as error:
                 problems.append(error)
-                print(f"scale: {error}; it is set to 0 all the same", file=sys.stderr, flush=True)
+                _say(f"{error}; it is set to 0 all the same")
                 group = nodegroup.assumed(experiment)
             nodegroup.set_size(experiment, aws, nodes=0, group=group)
     except TooLateError:
@@ -97,28 +94,24 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json_text: bool) -> int:
             f"{name}: EKS in {region} did not answer within {LIMIT_S} s, so nodes may still bill; try from another network, or "
             f"set {neuron_nodegroup(experiment)} to 0 in the console of EKS; {experiment.cluster.off_at_utc} UTC does the same"
         ) from None
-    told: dict[str, object] = {
-        "experiment": name,
-        "nodegroup": group.name,
-        "before": None if problems else group.desired,
-        "nodes": 0,
-        "usd_per_hour": 0.0,
-        "off_at": None,
-        "hours": None,
-        "dry_run": False,
-    }
+    before = None if problems else group.desired
+    told = {"experiment": name, "nodegroup": group.name, "before": before, **_NOTHING}
     print(as_json(told) if as_json_text else _text(told), flush=True)
-    for what, act in (("schedule", nodegroup.forget_schedule), ("alarms", run_active.say_over)):
+    for what, act in (("schedule", nodegroup.forget_schedule), ("alarms", nodegroup.say_over)):
         try:
             with within(LIMIT_S):
                 act(experiment, aws)
         except (AwsError, TooLateError) as error:
             problems.append(Outside(str(error) or f"no answer within {LIMIT_S} s"))
-            print(f"scale: 0 nodes, but the {what} could not be told: {problems[-1]}", file=sys.stderr)
+            _say(f"0 nodes, but the {what} could not be told: {problems[-1]}")
     return 3 if problems else 0
 
 
-def _text(told: dict[str, object]) -> str:
+def _say(line: str) -> None:
+    print(f"scale: {line}", file=sys.stderr, flush=True)
+
+
+def _text(told: Mapping[str, Any]) -> str:
     verb = "would be set" if told["dry_run"] else "set"
     before = "" if told["before"] is None else f" from {told['before']}"
     line = f"{told['nodegroup']}: {verb}{before} to {told['nodes']} nodes"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from experiment.finding import Misuse, Refusal
@@ -19,13 +19,12 @@ from operations.options import add_experiment, as_json, experiment_of
 if TYPE_CHECKING:
     from experiment import Experiment
     from operations.cloud.aws import Aws
-
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from operations.cloud.aws import Aws
     from operations.cloud.cloudformation import Stack
 
-
+HELP = "take an experiment down (Trn2 nodes, workloads, cluster ...; the buckets stay), then list what still bills; can be run again"
+POLL_S = 15
+PATIENCE_S = 3600
+"""For one stack: deleting a cluster takes about ten minutes, node groups as long."""
 _BILLS = {
     "cloudwatch:alarm": "$0.10 a month each",
     "ec2:capacity-reservation": "by the hour, used or not; a capacity block is paid in advance",
@@ -44,51 +43,6 @@ _BILLS = {
     "s3:": "by size; emptying and deleting it loses weights, artifacts or results",
 }
 """Service and resource type of an ARN; what is not listed costs nothing by itself."""
-
-
-@dataclass(frozen=True)
-class Resource:
-    """Something with the tag."""
-
-    arn: str
-    what: str
-
-
-def tagged(experiment: Experiment, aws: Aws) -> list[Resource]:
-    """What bills, of everything with one of the tags in the experiment's region."""
-    client = aws.client("resourcegroupstaggingapi")
-    arns = {
-        entry["ResourceARN"]
-        for tag in _tags(experiment)
-        for entry in client.every("get_resources", "ResourceTagMappingList", TagFilters=[tag])
-    }
-    return [Resource(arn, what) for arn in sorted(arns) if (what := bills(arn))]
-
-
-def _tags(experiment: Experiment) -> tuple[dict[str, Any], ...]:
-    """CloudFormation's, and what the cluster's controllers put on load balancers, volumes and instances that no stack
-    knows of (https://docs.aws.amazon.com/eks/latest/userguide/eks-using-tags.html,
-    https://kubernetes.io/docs/reference/labels-annotations-taints/)."""
-    cluster = cluster_name(experiment)
-    return (
-        {"Key": TAG, "Values": [experiment.name]},
-        {"Key": "aws:eks:cluster-name", "Values": [cluster]},
-        {"Key": "eks:cluster-name", "Values": [cluster]},
-        {"Key": f"kubernetes.io/cluster/{cluster}"},
-    )
-
-
-def bills(arn: str) -> str:
-    """How a resource bills; empty when it does not."""
-    service, _, _, resource = arn.split(":", 5)[2:]
-    kind = resource.replace(":", "/").split("/", 1)[0]
-    return _BILLS.get(f"{service}:{kind}") or _BILLS.get(f"{service}:", "")
-
-
-HELP = "take an experiment down (Trn2 nodes, workloads, cluster ...; the buckets stay), then list what still bills; can be run again"
-POLL_S = 15
-PATIENCE_S = 3600
-"""For one stack: deleting a cluster takes about ten minutes, node groups as long."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -115,7 +69,11 @@ def execute(options: argparse.Namespace) -> int:
         _confirm(experiment, aws, options.confirm)
     kept = [] if options.dry_run else take_down(experiment, aws, SystemClock())
     storage = cloudformation.one(stack_name(experiment, cloudformation.OUTLIVES), aws)
-    bills, untold = _what_bills(experiment, aws)
+    bills, untold = None, None
+    try:
+        bills = [{"arn": arn, "what": what} for arn, what in tagged(experiment, aws).items()]
+    except AwsError as error:  # what was deleted is told all the same
+        untold = error
     told = {
         "experiment": experiment.name,
         "account": aws.account,
@@ -123,7 +81,7 @@ def execute(options: argparse.Namespace) -> int:
         "stacks": [stack.name for stack in reversed(there)],
         "left": [{"name": name, "why": why} for name, why in kept],
         "stays": storage.name if storage.made else None,
-        "bills": None if untold else [{"arn": one.arn, "what": one.what} for one in bills],
+        "bills": bills,
     }
     print(as_json(told) if options.json else _text(told))
     if untold is not None:
@@ -146,14 +104,6 @@ def _meant(options: argparse.Namespace) -> Experiment:
         name=options.name,
         cluster=experiment.cluster.model_copy(update={"region": options.region}),
     )
-
-
-def _what_bills(experiment: Experiment, aws: Aws) -> tuple[list[Resource], AwsError | None]:
-    """Without the list, what was deleted is told all the same."""
-    try:
-        return tagged(experiment, aws), None
-    except AwsError as error:
-        return [], error
 
 
 def _going(experiment: Experiment, aws: Aws) -> list[Stack]:
@@ -218,9 +168,8 @@ def _delete(stack: Stack, aws: Aws, clock: Clock) -> str | None:
 def _await(stack: Stack, aws: Aws, clock: Clock) -> str | None:
     waited, name = 0, stack.name
     while (now := cloudformation.one(name, aws)).status not in ("absent", "DELETE_COMPLETE"):
-        if now.status == "DELETE_FAILED" and (
-            waited or stack.status != now.status
-        ):  # not the failure of last time
+        new = waited or stack.status != now.status  # not the failure of last time
+        if now.status == "DELETE_FAILED" and new:
             why = (cloudformation.failures(name, aws) or [now.reason or "no reason given"])[0]
             return f"not deleted: {why}; remove what it names, then run scripts/teardown again"
         if now.status.endswith("_IN_PROGRESS") and not now.status.startswith(("DELETE", "REVIEW")):
@@ -261,9 +210,39 @@ def _text(told: dict[str, Any]) -> str:
         )
     if told["bills"] is None:
         return "\n".join([*lines, "", "what still bills is not known, the list could not be read"])
-    rows = [(one["arn"].split(":", 5)[2], one["arn"].split(":", 5)[5], one["what"]) for one in told["bills"]]
-    lines += [
-        "",
-        "carries the experiment's tag and may bill:" if rows else "nothing with the experiment's tag is left",
-    ]
-    return "\n".join([*lines, table(("service", "resource", "what it bills"), rows)]).rstrip()
+    rows = []
+    for one in told["bills"]:
+        _, _, service, _, _, resource = one["arn"].split(":", 5)
+        rows.append((service, resource, one["what"]))
+    found = (
+        "carries the experiment's tag and may bill:" if rows else "nothing with the experiment's tag is left"
+    )
+    listed = table(("service", "resource", "what it bills"), rows)
+    return "\n".join([*lines, "", found, listed]).rstrip()
+
+
+def tagged(experiment: Experiment, aws: Aws) -> dict[str, str]:
+    """What bills and how, by ARN, of everything in the experiment's region that has CloudFormation's tag, or one that the
+    cluster's controllers put on load balancers, volumes and instances that no stack knows of
+    (https://docs.aws.amazon.com/eks/latest/userguide/eks-using-tags.html,
+    https://kubernetes.io/docs/reference/labels-annotations-taints/)."""
+    client, cluster = aws.client("resourcegroupstaggingapi"), cluster_name(experiment)
+    tags = (
+        {"Key": TAG, "Values": [experiment.name]},
+        {"Key": "aws:eks:cluster-name", "Values": [cluster]},
+        {"Key": "eks:cluster-name", "Values": [cluster]},
+        {"Key": f"kubernetes.io/cluster/{cluster}"},
+    )
+    arns = {
+        entry["ResourceARN"]
+        for tag in tags
+        for entry in client.every("get_resources", "ResourceTagMappingList", TagFilters=[tag])
+    }
+    return {arn: what for arn in sorted(arns) if (what := bills(arn))}
+
+
+def bills(arn: str) -> str:
+    """How a resource bills; empty when it does not."""
+    _, _, service, _, _, resource = arn.split(":", 5)
+    kind = resource.replace(":", "/").split("/", 1)[0]
+    return _BILLS.get(f"{service}:{kind}") or _BILLS.get(f"{service}:", "")

@@ -152,7 +152,7 @@ def test_what_was_deleted_is_told_even_when_the_bill_cannot_be_read(
 ) -> None:
     Deletions(world, ("network",))
 
-    def refused(*_: object) -> list[billing.Resource]:
+    def refused(*_: object) -> dict[str, str]:
         raise AwsError(
             "tag:GetResources in us-east-2: not allowed; let whoever runs this do tag:GetResources"
         )
@@ -178,12 +178,12 @@ def test_what_still_bills_is_found_by_its_tag(world: World, aws: Aws) -> None:
     name = "qwen3-32b-results-123456789012-us-east-2"
     tags = {"TagSet": [{"Key": "experiment", "Value": "qwen3-32b"}]}
     world.client("s3").put_bucket_tagging(Bucket=name, Tagging=tags)
-    assert [one.arn for one in billing.tagged(world.experiment, aws)] == [f"arn:aws:s3:::{name}"]
+    assert [*billing.tagged(world.experiment, aws)] == [f"arn:aws:s3:::{name}"]
     assert billing.bills("arn:aws:ec2:us-east-2:1:natgateway/nat-1") == "by the hour, and traffic"
     ec2 = world.client("ec2")
     volume = ec2.create_volume(AvailabilityZone="us-east-2a", Size=1)["VolumeId"]
     ec2.create_tags(Resources=[volume], Tags=[{"Key": "kubernetes.io/cluster/qwen3-32b", "Value": "owned"}])
-    found = {one.arn.rpartition("/")[2]: one.what for one in billing.tagged(world.experiment, aws)}
+    found = {arn.rpartition("/")[2]: what for arn, what in billing.tagged(world.experiment, aws).items()}
     assert found[volume] == "by size", "made by a controller of the cluster, unknown to every stack"
     assert billing.bills("arn:aws:iam::1:role/x") == ""
 
