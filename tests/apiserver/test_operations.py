@@ -29,7 +29,7 @@ from tests.conftest import ROOT
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import shared_client
 from tests.operations.conftest import account, aws, credentials  # noqa: F401 # fixtures
-from tests.operations.running.test_run import Driver, _interrupt
+from tests.operations.driver import Driver, interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,7 +90,7 @@ def test_killed_around_compiling_raising_and_measuring_it_goes_on_to_the_same_en
     for step in ("compile", "arms-1", "benchmark-1"):
         for when in ("begins", "ends"):
             context = driver.context()
-            _interrupt(context, step, when)
+            interrupt(context, step, when)
             with pytest.raises(KeyboardInterrupt):
                 carry_out(context, keep_nodes=False)
     driver.run()

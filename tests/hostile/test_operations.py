@@ -16,7 +16,7 @@ from tests.hostile.foreign import BODIES, Foreign, in_place_of
 from tests.operations.api_server import ApiServer
 from tests.operations.conftest import Say
 from tests.operations.direct import DirectKubernetes
-from tests.operations.running.test_run import Driver
+from tests.operations.driver import Driver
 from tests.operations.world import World
 
 VERBS = {

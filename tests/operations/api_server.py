@@ -31,12 +31,13 @@ Key = tuple[str, str, str]
 
 @dataclass
 class ApiServer:
-    """Objects by (plural, namespace, name); every request is recorded as `VERB path`."""
+    """Objects by (plural, namespace, name)."""
 
     objects: dict[Key, dict[str, Any]] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)
     """By pod."""
     requests: list[str] = field(default_factory=list)
+    """Each as `VERB path`."""
     refusal: tuple[int, str, str] | None = None
     """Status, reason and message with which every request is answered."""
     url: str = ""
@@ -48,16 +49,11 @@ class ApiServer:
 
     def put(self, kind: str, name: str, body: dict[str, Any], *, namespace: str = "") -> dict[str, Any]:
         """An object as `kubectl apply` would leave it."""
-        group, version, title, namespaced, _ = KINDS[kind]
+        _, _, title, namespaced, _ = KINDS[kind]
         metadata = {**body.get("metadata", {}), "name": name}
         if namespaced:
             metadata["namespace"] = namespace
-        whole = {
-            **body,
-            "apiVersion": f"{group}/{version}" if group else version,
-            "kind": title,
-            "metadata": metadata,
-        }
+        whole = {**body, "apiVersion": _version(kind), "kind": title, "metadata": metadata}
         self.objects[(kind, namespace if namespaced else "", name)] = whole
         return whole
 
@@ -101,67 +97,49 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet."""
 
-    def do_GET(self) -> None:
-        self._answer("GET")
-
-    def do_POST(self) -> None:
-        self._answer("POST")
-
-    def do_PATCH(self) -> None:
-        self._answer("PATCH")
-
-    def do_DELETE(self) -> None:
-        self._answer("DELETE")
-
-    def _answer(self, verb: str) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        sent = self.rfile.read(length)
+    def _answer(self) -> None:
+        sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         parts = urlsplit(self.path)
         with self.api.lock:
             if self.api.refusal is not None:
-                status, reason, message = self.api.refusal
-                return self._send(status, _status(status, reason, message))
+                return self._refuse(*self.api.refusal)
             if parts.path in ("/api", "/apis"):
                 return self._send(200, _discovery(core=parts.path == "/api"), content_type=AGGREGATED)
-            self.api.requests.append(f"{verb} {parts.path}")
+            self.api.requests.append(f"{self.command} {parts.path}")
             self.api.changed()
-            self._object(verb, parts.path, parse_qs(parts.query), sent)
+            self._object(parts.path, parse_qs(parts.query), sent)
 
-    def _object(self, verb: str, path: str, query: dict[str, list[str]], sent: bytes) -> None:
+    do_GET = do_POST = do_PATCH = do_DELETE = _answer
+
+    def _object(self, path: str, query: dict[str, list[str]], sent: bytes) -> None:
         steps = path.strip("/").split("/")
         steps = steps[2:] if steps[0] == "api" else steps[3:]
         namespace = ""
         if len(steps) > 2 and steps[0] == "namespaces":
             namespace, steps = steps[1], steps[2:]
-        steps = steps or [""]
-        kind, name, rest = steps[0], steps[1] if len(steps) > 1 else "", steps[2:]
+        kind, name, rest = [*steps, "", ""][:3] if steps else ("", "", "")
         if kind not in KINDS:
-            return self._send(
-                404, _status(404, "NotFound", "the server could not find the requested resource")
-            )
-        if rest == ["log"]:
-            return self._text(self.api.logs.get(name, ""))
-        if verb == "POST":
-            return self._create(kind, namespace, json.loads(sent))
+            return self._refuse(404, "NotFound", "the server could not find the requested resource")
+        if rest == "log":
+            return self._bytes(200, self.api.logs.get(name, "").encode(), "text/plain")
+        if self.command == "POST":
+            body = json.loads(sent)
+            name = body["metadata"]["name"]
+            if (kind, namespace, name) in self.api.objects:
+                return self._refuse(409, "AlreadyExists", f'{kind} "{name}" already exists')
+            return self._send(201, self.api.put(kind, name, body, namespace=namespace))
         if not name:
             return self._send(200, self._listed(kind, namespace, query))
         key = (kind, namespace, name)
         if key not in self.api.objects:
-            return self._send(404, _status(404, "NotFound", f'{kind} "{name}" not found'))
-        if verb == "PATCH":
+            return self._refuse(404, "NotFound", f'{kind} "{name}" not found')
+        if self.command == "PATCH":
             merge(self.api.objects[key], json.loads(sent))
-        if verb == "DELETE":
-            return self._send(200, self.api.remove(key))
-        self._send(200, self.api.objects[key])
-
-    def _create(self, kind: str, namespace: str, body: dict[str, Any]) -> None:
-        name = body["metadata"]["name"]
-        if (kind, namespace, name) in self.api.objects:
-            return self._send(409, _status(409, "AlreadyExists", f'{kind} "{name}" already exists'))
-        self._send(201, self.api.put(kind, name, body, namespace=namespace))
+        found = self.api.remove(key) if self.command == "DELETE" else self.api.objects[key]
+        self._send(200, found)
 
     def _listed(self, kind: str, namespace: str, query: dict[str, list[str]]) -> dict[str, Any]:
-        group, version, title, namespaced, _ = KINDS[kind]
+        _, _, title, namespaced, _ = KINDS[kind]
         wanted = dict(part.split("=", 1) for part in query.get("labelSelector", [""])[0].split(",") if part)
         items = [
             body
@@ -170,15 +148,11 @@ class _Handler(BaseHTTPRequestHandler):
             and (not namespaced or not namespace or where == namespace)
             and wanted.items() <= body["metadata"].get("labels", {}).items()
         ]
-        return {
-            "apiVersion": f"{group}/{version}" if group else version,
-            "kind": f"{title}List",
-            "metadata": {},
-            "items": items,
-        }
+        return {"apiVersion": _version(kind), "kind": f"{title}List", "metadata": {}, "items": items}
 
-    def _text(self, text: str) -> None:
-        self._bytes(200, text.encode(), "text/plain")
+    def _refuse(self, code: int, reason: str, message: str) -> None:
+        said = {"status": "Failure", "reason": reason, "message": message, "code": code}
+        self._send(code, {"apiVersion": "v1", "kind": "Status", "metadata": {}, **said})
 
     def _send(self, status: int, body: dict[str, Any], *, content_type: str = "application/json") -> None:
         self._bytes(status, json.dumps(body).encode(), content_type)
@@ -191,16 +165,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def _status(code: int, reason: str, message: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Status",
-        "metadata": {},
-        "status": "Failure",
-        "reason": reason,
-        "message": message,
-        "code": code,
-    }
+def _version(kind: str) -> str:
+    group, version = KINDS[kind][:2]
+    return f"{group}/{version}" if group else version
 
 
 def merge(target: dict[str, Any], change: dict[str, Any]) -> None:
@@ -228,16 +195,10 @@ def _discovery(*, core: bool) -> dict[str, Any]:
                     "verbs": ["create", "delete", "get", "list", "patch", "update", "watch"],
                 }
             )
-    items = [
-        {
-            "metadata": {"name": name.split("/")[0]},
-            "versions": [{"version": name.split("/")[1], "resources": resources, "freshness": "Current"}],
-        }
-        for name, resources in groups.items()
-    ]
-    return {
-        "apiVersion": "apidiscovery.k8s.io/v2",
-        "kind": "APIGroupDiscoveryList",
-        "metadata": {},
-        "items": items,
-    }
+    items = []
+    for name, resources in groups.items():
+        group, version = name.split("/")
+        offered = {"version": version, "resources": resources, "freshness": "Current"}
+        items.append({"metadata": {"name": group}, "versions": [offered]})
+    listed = {"kind": "APIGroupDiscoveryList", "metadata": {}, "items": items}
+    return {"apiVersion": "apidiscovery.k8s.io/v2", **listed}

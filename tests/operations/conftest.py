@@ -17,6 +17,7 @@ from operations.cloud.kubernetes import Kubernetes
 from tests.conftest import REFERENCE
 from tests.operations.api_server import ApiServer, serving
 from tests.operations.clients import shared_client
+from tests.operations.driver import Driver, driver_of
 from tests.operations.world import World
 
 Say = Callable[..., tuple[int, str, str]]
@@ -99,3 +100,9 @@ def say(capfd: pytest.CaptureFixture[str]) -> Say:
         return code, out, err
 
     return called
+
+
+@pytest.fixture
+def driver(experiment: Experiment, aws: Aws, tmp_path: Path) -> Driver:
+    """Runs of the reference experiment, without kubectl."""
+    return driver_of(experiment, aws, tmp_path)

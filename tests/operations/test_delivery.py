@@ -27,7 +27,7 @@ from operations.running.steps import steps
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import stubbed
 from tests.operations.clock import FakeClock
-from tests.operations.running.test_run import Driver
+from tests.operations.driver import Driver
 from tests.operations.world import World
 
 

@@ -18,7 +18,7 @@ from operations.running.context import StepError
 from operations.running.measuring import restrict
 from operations.running.steps import remaining, steps
 from store.artifact import DIFFERENCES
-from tests.operations.running.test_run import Driver, driver_of
+from tests.operations.driver import Driver, driver_of
 
 
 def three_windows(data: dict[str, list[dict[str, dict[str, object]]]]) -> None:

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-
-import pytest
 
 from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
 from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S
-from experiment import Experiment
-from operations.cloud.aws import Aws
 from operations.running.steps import carry_out
-from tests.operations.running.test_run import Driver, driver_of
-
-
-@pytest.fixture
-def driver(experiment: Experiment, aws: Aws, tmp_path: Path) -> Driver:
-    return driver_of(experiment, aws, tmp_path)
+from tests.operations.driver import Driver
 
 
 def _says(driver: Driver, *lines: dict[str, str], code: int) -> None:

@@ -13,7 +13,6 @@ from experiment import load
 from experiment.placement import batches, place, rounds
 from operations.options import experiment_of
 from operations.running import job_control
-from operations.running.steps import remaining, steps
 from tests.conftest import REFERENCE, ROOT
 
 EXPERIMENTS = [
@@ -37,21 +36,6 @@ def test_every_later_round_has_the_baseline_in_it(variation: Callable[..., Path]
     assert len(found) == 3
     assert all(names[0] == "qwen-vllm" for names in found)
     assert sorted({name for names in found for name in names}) == sorted(arm.name for arm in experiment.arms)
-
-
-def test_only_what_stands_is_made_sure_of_again() -> None:
-    everything = steps(load(REFERENCE))
-    names = [step.name for step in everything]
-
-    def left(*done: str) -> list[str]:
-        return [step.name for step in remaining(everything, done)]
-
-    assert left() == names
-    assert left("arguments", "weights", "nodes", "verify") == ["nodes", *names[4:]]
-    until = names[: names.index("benchmark-1")]
-    assert left(*until) == ["nodes", "arms-1", *names[names.index("benchmark-1") :]]
-    assert left(*names[:-1]) == ["report"]  # nodes are not started again to make a report
-    assert left(*names) == []
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)

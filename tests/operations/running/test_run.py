@@ -1,4 +1,5 @@
-"""A run through all its states: moto as AWS, the real kubectl on an API server, a clock that waits for nobody."""
+"""A run through all its states: moto as AWS, a cluster in memory (once behind the real kubectl), a clock that waits for
+nobody."""
 
 from __future__ import annotations
 
@@ -13,88 +14,26 @@ import pytest
 
 from cdk8s_charts.workloads.benchmark_pod import LARGEST_CONFIG_MAP, plan_object
 from experiment import Experiment, load
-from experiment.finding import Finding, Refusal
-from experiment.naming import STEP
+from experiment.finding import Finding
+from experiment.naming import STEP, artifact_path, compile_job
 from operations.cloud.aws import Aws
 from operations.cloud.clock import moment, stamp
 from operations.cloud.kubernetes import Kubernetes
-from operations.running import state as lease
-from operations.running.context import Context, StepError
-from operations.running.state import NotOursError, RunStore
-from operations.running.steps import Answer, carry_out, steps
+from operations.running import state
+from operations.running.context import StepError
+from operations.running.state import NotOursError, claimed
+from operations.running.steps import carry_out, remaining, steps
 from tests.conftest import REFERENCE
 from tests.operations.api_server import ApiServer
-from tests.operations.clock import START, FakeClock
-from tests.operations.direct import DirectKubernetes
+from tests.operations.clock import START
+from tests.operations.driver import Driver, driver_of, interrupt
 from tests.operations.world import World
 
 
-class Driver:
-    """`scripts/run`, again and again, on one world."""
-
-    def __init__(self, world: World, aws: Aws, cluster: Kubernetes, out: Path) -> None:
-        self.world, self.aws, self.cluster, self.out = world, aws, cluster, out
-        self.clock = FakeClock(world.tick)
-        self.files = world.deploy()
-        self.store = RunStore(world.experiment, aws)
-        self.said: list[str] = []
-        self.verified = 0
-        self.findings: list[Finding] = []
-        self.hours = 3.0
-
-    def context(self) -> Context:
-        """A process that takes the run up."""
-        now, experiment = self.clock.now(), self.world.experiment
-        held = lease.unfinished(experiment, self.store, now=now, take_over=False)
-        return Context(
-            experiment=experiment,
-            aws=self.aws,
-            cluster=self.cluster,
-            clock=self.clock,
-            store=self.store,
-            held=lease.claimed(experiment, self.store, held, now=now),
-            files=self.files,
-            hours=self.hours,
-            out=self.out,
-            say=self.said.append,
-            verify=self._verify,
-        )
-
-    def run(self, *, keep_nodes: bool = False) -> Answer:
-        return carry_out(self.context(), keep_nodes=keep_nodes)
-
-    def _verify(self, _context: Context) -> list[Finding]:
-        self.verified += 1
-        return self.findings
-
-    def line(self) -> str:
-        """The line with which a run that is bound to fail ends."""
-        with pytest.raises(Refusal) as caught:
-            self.run()
-        return str(caught.value)
-
-
-def driver_of(experiment: Experiment, aws: Aws, folder: Path) -> Driver:
-    """Of a deployment of this experiment, without kubectl."""
-    api = ApiServer()
-    return Driver(World(experiment, api), aws, DirectKubernetes(api, experiment.name), folder / "results")
-
-
-@pytest.fixture
-def driver(experiment: Experiment, aws: Aws, tmp_path: Path) -> Driver:
-    return driver_of(experiment, aws, tmp_path)
-
-
-@pytest.fixture
-def driver_of_kubectl(
+def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
     experiment: Experiment, api: ApiServer, aws: Aws, cluster: Kubernetes, tmp_path: Path
-) -> Driver:
-    """The same through the real kubectl."""
-    return Driver(World(experiment, api), aws, cluster, tmp_path / "results")
-
-
-def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(driver_of_kubectl: Driver) -> None:
-    driver = driver_of_kubectl
+) -> None:
+    driver = Driver(World(experiment, api), aws, cluster, tmp_path / "results")
     answer = driver.run()
     assert driver.world.nodes == 0
     assert json.loads((driver.out / "summary.json").read_text())["by"].startswith("qwen-llmperf-")
@@ -111,15 +50,11 @@ def test_no_trn2_node_runs_while_weights_are_fetched(driver: Driver) -> None:
     seen = []
 
     def look() -> None:
-        fetching = [
-            job for job in driver.world.api.of("jobs") if job["metadata"]["name"].startswith("fetch-")
-        ]
-        if any(not job["spec"]["suspend"] and not job.get("status") for job in fetching):
+        if any(not job["spec"]["suspend"] and not job.get("status") for job in driver.jobs("fetch-")):
             seen.append(driver.world.nodes)
 
     driver.world.on_tick.append(look)
     driver.run()
-    assert seen
     assert set(seen) == {0}
 
 
@@ -128,8 +63,7 @@ def test_the_time_to_live_is_set_before_the_first_node_starts(driver: Driver) ->
     update = driver.aws.client("eks").update_nodegroup_config
 
     def looking(**parameters: object) -> object:
-        found = driver.world.rentals()
-        schedules.extend(one["Name"] for one in found)
+        schedules.extend(one["Name"] for one in driver.world.rentals())
         return update(**parameters)
 
     driver.aws.client("eks").__dict__["update_nodegroup_config"] = looking
@@ -144,15 +78,27 @@ def test_no_node_starts_in_a_run_whose_end_is_not_sure(driver: Driver) -> None:
     assert (driver.world.nodes, driver.world.rentals()) == (0, [])
 
 
+def test_nodes_that_are_not_as_verify_wants_them_end_the_run_with_a_line_each(driver: Driver) -> None:
+    driver.findings = [
+        Finding("trn2-0", None, "not ready", "replace it", check="nodes-ready"),
+        Finding("trn2-0", None, "too small", "lower both", check="node-size"),
+    ]
+    assert driver.line().splitlines() == [
+        "verify nodes-ready, trn2-0: not ready; replace it",
+        "verify node-size, trn2-0: too small; lower both",
+    ]
+    assert driver.world.nodes == 0
+
+
 def test_a_second_run_compiles_and_fetches_nothing(driver: Driver) -> None:
     driver.run()
-    for job in list(driver.world.api.of("jobs")):
+    for job in driver.jobs():
         if not job["metadata"]["name"].startswith("qwen-"):
             job["spec"]["suspend"] = True
             job.pop("status")
     driver.clock.time += timedelta(days=1)
     driver.run()
-    suspended = [job for job in driver.world.api.of("jobs") if job["spec"]["suspend"]]
+    suspended = [job for job in driver.jobs() if job["spec"]["suspend"]]
     assert len(suspended) == len(driver.world.experiment.weights) + 2
 
 
@@ -181,9 +127,7 @@ def test_a_large_plan_is_in_the_bucket_before_the_job_fetches_it(driver: Driver)
     there: list[bool] = []
     driver.world.on_tick.append(
         lambda: there.extend(
-            driver.world.stored("results").get(key) == content
-            for job in driver.world.api.of("jobs")
-            if job["metadata"]["name"].startswith("qwen-llmperf")
+            driver.world.stored("results").get(key) == content for _ in driver.jobs("qwen-llmperf")
         )
     )
     driver.run()
@@ -191,53 +135,42 @@ def test_a_large_plan_is_in_the_bucket_before_the_job_fetches_it(driver: Driver)
     assert all(there)
 
 
-def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_end(
-    driver_of_kubectl: Driver,
-) -> None:
+def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_end(driver: Driver) -> None:
     """Each kill is one process; the next goes on. `save` is where a step begins and where its work is remembered."""
-    driver = driver_of_kubectl
-    kills = [(step.name, when) for step in steps(driver.world.experiment) for when in ("begins", "ends")]
-    for name, when in kills:
-        context = driver.context()
-        _interrupt(context, name, when)
-        with pytest.raises(KeyboardInterrupt):
-            carry_out(context, keep_nodes=False)
-        last = driver.said[-1]
-        assert "interrupted at" in last
-        if driver.world.nodes:
-            assert "1 Trn2 nodes bill $35.76 an hour until 2026-04-01T" in last
-            assert "scripts/scale 0" in last
-        else:
-            assert "no Trn2 node bills" in last
+    for step in steps(driver.world.experiment):
+        for when in ("begins", "ends"):
+            context = driver.context()
+            interrupt(context, step.name, when)
+            with pytest.raises(KeyboardInterrupt):
+                carry_out(context, keep_nodes=False)
+            last = driver.said[-1]
+            assert "interrupted at" in last
+            if driver.world.nodes:
+                assert "1 Trn2 nodes bill $35.76 an hour until 2026-04-01T" in last
+                assert "scripts/scale 0" in last
+            else:
+                assert "no Trn2 node bills" in last
     driver.run()
     assert driver.world.nodes == 0
-    assert sorted(path.name for path in driver.out.rglob("*.json")) == [
-        "a.json",
-        "expected.json",
-        "questions.json",
-        "qwen-sd-vllm.json",
-        "summary.json",
-    ]
+    names = ["a.json", "expected.json", "questions.json", "qwen-sd-vllm.json", "summary.json"]
+    assert sorted(path.name for path in driver.out.rglob("*.json")) == names
     measured = [key for key in driver.world.stored("results") if key.endswith("summary.json")]
     assert len(measured) == 1  # no round was measured twice
 
 
-def _interrupt(context: Context, step: str, when: str) -> None:
-    """Ctrl-C as the step is entered, or between its work and the moment at which the work is remembered."""
-    save = context.save
+def test_only_what_stands_is_made_sure_of_again() -> None:
+    everything = steps(load(REFERENCE))
+    names = [step.name for step in everything]
 
-    def interrupted(**changes: object) -> None:
-        done = changes.get("done", ())
-        entered = when == "begins" and changes.get("step") == step
-        ended = when == "ends" and isinstance(done, tuple) and done[-1:] == (step,)
-        again = when == "ends" and step in context.state.done and changes.get("step") not in (None, step)
-        if ended or again:
-            raise KeyboardInterrupt
-        save(**changes)
-        if entered:
-            raise KeyboardInterrupt
+    def left(*done: str) -> list[str]:
+        return [step.name for step in remaining(everything, done)]
 
-    context.save = interrupted  # type: ignore[method-assign] # the one place where a kill can be timed
+    assert left() == names
+    assert left("arguments", "weights", "nodes", "verify") == ["nodes", *names[4:]]
+    until = names[: names.index("benchmark-1")]
+    assert left(*until) == ["nodes", "arms-1", *names[names.index("benchmark-1") :]]
+    assert left(*names[:-1]) == ["report"]  # nodes are not started again to make a report
+    assert left(*names) == []
 
 
 def test_a_process_that_was_killed_outright_leaves_a_run_that_another_takes_up(
@@ -255,19 +188,19 @@ def test_a_process_that_was_killed_outright_leaves_a_run_that_another_takes_up(
     driver.world.on_tick.clear()
     assert driver.world.nodes == 1
     assert driver.world.rentals()  # the nodes go away by themselves
-    monkeypatch.setattr(lease, "myself", lambda: "elsewhere:1")
-    monkeypatch.setattr(lease, "_is_dead", lambda _owner: False)
+    monkeypatch.setattr(state, "myself", lambda: "elsewhere:1")
+    monkeypatch.setattr(state, "_is_dead", lambda _owner: False)
     assert "drives it (last heard" in driver.line()
-    driver.clock.time += lease.LEASE
+    driver.clock.time += state.LEASE
     driver.run()
     assert driver.world.nodes == 0
 
 
 def test_two_runs_at_once_are_refused_by_s3_itself(driver: Driver) -> None:
     now = driver.clock.now()
-    first = lease.claimed(driver.world.experiment, driver.store, None, now=now)
+    first = claimed(driver.world.experiment, driver.store, None, now=now)
     with pytest.raises(NotOursError, match="another run of this experiment is under way; wait for it"):
-        lease.claimed(driver.world.experiment, driver.store, None, now=now)
+        claimed(driver.world.experiment, driver.store, None, now=now)
     driver.store.save(first, step="elsewhere")
     with pytest.raises(NotOursError):
         driver.store.save(first, step="here")
@@ -302,91 +235,42 @@ def test_no_capacity_is_one_line_and_no_node(driver: Driver) -> None:
 
 
 def test_a_failed_compile_keeps_the_other_artifact_and_is_compiled_anew(driver: Driver) -> None:
-    speculating = driver.world.experiment.arms[1]
-    from experiment.naming import artifact_path, compile_job
-
+    baseline, speculating = driver.world.experiment.arms
     driver.world.failing = {compile_job(speculating): "Starting\nERROR NCC_EVRF029: instruction limit"}
     line = driver.line()
-    (name,) = (job for job in _names(driver) if job.startswith(compile_job(speculating)))
+    (job,) = driver.jobs(compile_job(speculating))
+    name = job["metadata"]["name"]
     assert f"job {name} failed (BackoffLimitExceeded): ERROR NCC_EVRF029" in line
     assert "scripts/kubectl logs" in line
-    assert _finished(driver) == [f"{artifact_path(driver.world.experiment.baseline)}/COMPLETE"]
+    assert driver.artifacts() == [f"{artifact_path(baseline)}/COMPLETE"]
     assert driver.world.nodes == 0
     driver.world.failing = {}
     driver.run()
-    assert len(_finished(driver)) == 2
-
-
-@pytest.fixture
-def sweep(aws: Aws, tmp_path: Path) -> Driver:
-    """Sixteen arms of one chip each, on one node."""
-    return driver_of(load(REFERENCE.with_name("qwen3-32b-tp4-sweep.yaml")), aws, tmp_path)
+    assert len(driver.artifacts()) == 2
 
 
 def test_a_sweep_compiles_as_many_at_once_as_fit_the_node_and_a_failure_gives_its_place_away(
-    sweep: Driver,
+    aws: Aws, tmp_path: Path
 ) -> None:
-    from experiment.naming import compile_job
-
+    """Sixteen arms of one chip each, on one node."""
+    sweep = driver_of(load(REFERENCE.with_name("qwen3-32b-tp4-sweep.yaml")), aws, tmp_path)
     seen: list[int] = []
-
-    def look() -> None:
-        running = [
-            job
-            for job in sweep.world.api.of("jobs")
-            if job["metadata"]["name"].startswith("compile-")
-            and not job["spec"]["suspend"]
-            and not job.get("status", {}).get("conditions")
-        ]
-        seen.append(len(running))
-
-    sweep.world.on_tick.append(look)
+    sweep.world.on_tick.append(lambda: seen.append(len(sweep.compiling())))
     sweep.world.failing = {compile_job(sweep.world.experiment.arms[1]): "ERROR NCC_EVRF029"}
-    line = sweep.line()
-    assert "ERROR NCC_EVRF029" in line
-    assert len(_finished(sweep)) == 15
+    assert "ERROR NCC_EVRF029" in sweep.line()
+    assert len(sweep.artifacts()) == 15
     assert max(seen) == 4
     assert any("12 wait for their turn" in said for said in sweep.said)
-
-
-def _names(driver: Driver) -> list[str]:
-    return [job["metadata"]["name"] for job in driver.world.api.of("jobs")]
-
-
-def _interrupted_while_it_compiles(driver: Driver, state: dict[str, Any]) -> dict[str, Any]:
-    """A run that was stopped after its Jobs were released; `state` is that of a Job's container. Returns the Job of the
-    speculating arm, which stays as it is."""
-    context, work = driver.context(), driver.world._move_job
-
-    def stop() -> None:
-        if driver.world.nodes and any(_compiles(job) for job in driver.world.api.of("jobs")):
-            raise KeyboardInterrupt
-
-    driver.world._move_job = lambda job: None if _compiles(job) else work(job)  # type: ignore[method-assign]
-    driver.world.on_tick.append(stop)
-    with pytest.raises(KeyboardInterrupt):
-        carry_out(context, keep_nodes=True)
-    driver.world.on_tick.clear()
-    for job in filter(_compiles, driver.world.api.of("jobs")):
-        driver.world.pod_of_job(job, state)
-    (found,) = (job for job in driver.world.api.of("jobs") if "-k7-" in job["metadata"]["name"])
-    driver.world._move_job = work  # type: ignore[method-assign]
-    return found
-
-
-def _compiles(job: dict[str, Any]) -> bool:
-    return job["metadata"]["name"].startswith("compile-") and not job["spec"]["suspend"]
 
 
 def test_after_a_deployment_of_another_image_the_earlier_jobs_are_gone_and_its_own_run(
     driver: Driver,
 ) -> None:
-    before = set(_names(driver))
-    driver.world.image = "registry.example/tools:2"
-    driver.world.apply()
-    assert len(_names(driver)) == 2 * len(before), "a deployment deletes nothing"
+    before = {job["metadata"]["name"] for job in driver.jobs()}
+    driver.redeploy()
+    assert len(driver.jobs()) == 2 * len(before), "a deployment deletes nothing"
     driver.run()
-    left = [job for job in driver.world.api.of("jobs") if STEP in job["metadata"].get("labels", {})]
+    left = [job for job in driver.jobs() if STEP in job["metadata"].get("labels", {})]
     assert before.isdisjoint(job["metadata"]["name"] for job in left)
     assert len(left) == len(before)
     images = {job["spec"]["template"]["spec"]["containers"][0]["image"] for job in left}
@@ -394,42 +278,53 @@ def test_after_a_deployment_of_another_image_the_earlier_jobs_are_gone_and_its_o
     assert not any(job["spec"]["suspend"] for job in left)
 
 
+def _stopped_while_it_compiles(driver: Driver, container: dict[str, Any]) -> dict[str, Any]:
+    """A run that was stopped after its Jobs were released, whose containers stay in this state, and then another image.
+    Returns the earlier Job of the speculating arm."""
+    context, work = driver.context(), driver.world._move_job
+
+    def stop() -> None:
+        if driver.world.nodes and driver.compiling():
+            raise KeyboardInterrupt
+
+    driver.world._move_job = lambda job: None if job in driver.compiling() else work(job)  # type: ignore[method-assign]
+    driver.world.on_tick.append(stop)
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(context, keep_nodes=True)
+    driver.world.on_tick.clear()
+    for job in driver.compiling():
+        driver.world.pod_of_job(job, container)
+    driver.world._move_job = work  # type: ignore[method-assign]
+    (found,) = (job for job in driver.compiling() if "-k7-" in job["metadata"]["name"])
+    driver.redeploy()
+    return found
+
+
 def test_an_earlier_job_that_is_at_work_on_the_same_artifact_is_waited_for(driver: Driver) -> None:
-    earlier = _interrupted_while_it_compiles(driver, {"running": {}})
-    driver.world.image = "registry.example/tools:2"
-    driver.world.apply()
+    earlier = _stopped_while_it_compiles(driver, {"running": {}})
     at_once: list[int] = []
-    driver.world.on_tick.append(lambda: at_once.append(len([*filter(_works, driver.world.api.of("jobs"))])))
+    driver.world.on_tick.append(lambda: at_once.append(len(driver.compiling())))
     driver.run()
     assert max(at_once) == 2, "one Job an arm, never both versions"
     name, makes = earlier["metadata"]["name"], earlier["spec"]["template"]["spec"]["containers"][0]["args"][2]
     assert any(f"job {name} of an earlier deployment makes {makes}" in line for line in driver.said)
-    later = [job for job in driver.world.api.of("jobs") if job["metadata"]["name"].startswith("compile-")]
-    assert all(job["spec"]["suspend"] for job in later), "what the earlier ones made is not made again"
-    assert len(_finished(driver)) == 2
-
-
-def _works(job: dict[str, Any]) -> bool:
-    return _compiles(job) and not job.get("status", {}).get("conditions")
+    assert all(job["spec"]["suspend"] for job in driver.jobs("compile-")), "what was made is not made again"
+    assert len(driver.artifacts()) == 2
 
 
 def test_an_earlier_job_whose_pod_never_started_is_removed_and_does_not_hold_up_the_run(
     driver: Driver,
 ) -> None:
-    earlier = _interrupted_while_it_compiles(driver, {"waiting": {"reason": "ImagePullBackOff"}})
-    driver.world.image = "registry.example/tools:2"
-    driver.world.apply()
+    earlier = _stopped_while_it_compiles(driver, {"waiting": {"reason": "ImagePullBackOff"}})
     driver.run()
-    assert earlier["metadata"]["name"] not in _names(driver)
-    assert len(_finished(driver)) == 2
+    assert driver.jobs(earlier["metadata"]["name"]) == []
+    assert len(driver.artifacts()) == 2
 
 
 def test_no_job_is_released_while_a_pod_of_an_earlier_one_ends(driver: Driver) -> None:
     """A removed Job's pods have a minute to end, in which they hold their devices and write into the same folder."""
-    earlier = _interrupted_while_it_compiles(driver, {"waiting": {}})
+    earlier = _stopped_while_it_compiles(driver, {"waiting": {}})
     pod, where = f"{earlier['metadata']['name']}-pod", driver.world.experiment.name
-    driver.world.image = "registry.example/tools:2"
-    driver.world.apply()
     ticks = 0
 
     def linger() -> None:
@@ -438,7 +333,7 @@ def test_no_job_is_released_while_a_pod_of_an_earlier_one_ends(driver: Driver) -
         if ticks == 5:
             driver.world.api.objects.pop(("pods", where, pod))
         elif ticks < 5:
-            assert not any(map(_works, driver.world.api.of("jobs")))
+            assert not driver.compiling()
 
     driver.world.api.lingering.add(pod)
     driver.world.on_tick.append(linger)
@@ -468,7 +363,7 @@ def test_an_arm_that_dies_under_load_stops_the_run_and_loses_no_artifact(driver:
     driver.world.dying = {"qwen-sd-vllm"}
     line = driver.line()
     assert "arm qwen-sd-vllm died under load: pod qwen-sd-vllm-pod, container vllm, ran out of memory" in line
-    assert len(_finished(driver)) == 2
+    assert len(driver.artifacts()) == 2
     assert driver.world.nodes == 0
     driver.world.dying = set()
     driver.world.api.objects.pop(("pods", "qwen3-32b", "qwen-sd-vllm-pod"))
@@ -492,18 +387,13 @@ def test_nodes_that_their_schedule_took_away_are_one_line_and_come_back(driver: 
 def test_a_block_that_ends_in_the_middle_is_told_before_ec2_takes_the_nodes(
     driver: Driver, variation: Callable[..., Path]
 ) -> None:
-    ends = START + timedelta(minutes=62)
-
-    def buy(data: dict[str, dict[str, object]]) -> None:
-        data["cluster"]["capacity"] = {
-            "kind": "capacity-block",
-            "reservation_id": "cr-0123456789abcdef0",
-            "availability_zone": "us-east-2a",
-            "ends_at": stamp(ends),
-        }
-
-    driver.world.replace_group(load(variation(buy)))
-    driver.world.failing = {}
+    block = {
+        "kind": "capacity-block",
+        "reservation_id": "cr-0123456789abcdef0",
+        "availability_zone": "us-east-2a",
+        "ends_at": stamp(START + timedelta(minutes=62)),
+    }
+    driver.world.replace_group(load(variation(lambda data: data["cluster"].update(capacity=block))))
     context = driver.context()
     driver.clock.time = START + timedelta(minutes=1)
     with pytest.raises(
@@ -538,8 +428,3 @@ def test_node_hours_end_with_the_time_to_live(driver: Driver) -> None:
     context.asked_for(0)
     assert context.state.node_hours == pytest.approx(2.0)
     assert moment(context.state.renewed) == driver.clock.now()
-
-
-def _finished(driver: Driver) -> list[str]:
-    """Markers of artifacts."""
-    return [key for key in driver.world.stored("artifacts") if key.endswith("/COMPLETE")]

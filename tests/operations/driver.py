@@ -1,0 +1,107 @@
+"""`scripts/run`, again and again, on one world."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiment import Experiment
+from experiment.finding import Finding, Refusal
+from operations.cloud.aws import Aws
+from operations.cloud.kubernetes import Kubernetes
+from operations.running.context import Context
+from operations.running.state import RunStore, claimed, unfinished
+from operations.running.steps import Answer, carry_out
+from tests.operations.api_server import ApiServer
+from tests.operations.clock import FakeClock
+from tests.operations.direct import DirectKubernetes
+from tests.operations.world import World
+
+
+class Driver:
+    """Every run is a process of its own."""
+
+    def __init__(self, world: World, aws: Aws, cluster: Kubernetes, out: Path) -> None:
+        self.world, self.aws, self.cluster, self.out = world, aws, cluster, out
+        self.clock = FakeClock(world.tick)
+        self.files = world.deploy()
+        self.store = RunStore(world.experiment, aws)
+        self.said: list[str] = []
+        self.verified = 0
+        self.findings: list[Finding] = []
+        self.hours = 3.0
+
+    def context(self) -> Context:
+        """A process that takes the run up."""
+        now, experiment = self.clock.now(), self.world.experiment
+        held = unfinished(experiment, self.store, now=now, take_over=False)
+        return Context(
+            experiment=experiment,
+            aws=self.aws,
+            cluster=self.cluster,
+            clock=self.clock,
+            store=self.store,
+            held=claimed(experiment, self.store, held, now=now),
+            files=self.files,
+            hours=self.hours,
+            out=self.out,
+            say=self.said.append,
+            verify=self._verify,
+        )
+
+    def run(self, *, keep_nodes: bool = False) -> Answer:
+        return carry_out(self.context(), keep_nodes=keep_nodes)
+
+    def _verify(self, _context: Context) -> list[Finding]:
+        self.verified += 1
+        return self.findings
+
+    def redeploy(self) -> None:
+        """The same experiment with another image of the tools."""
+        self.world.image = "registry.example/tools:2"
+        self.world.apply()
+
+    def jobs(self, prefix: str = "") -> list[dict[str, Any]]:
+        """Jobs in the cluster."""
+        return [job for job in self.world.api.of("jobs") if job["metadata"]["name"].startswith(prefix)]
+
+    def compiling(self) -> list[dict[str, Any]]:
+        """Jobs that make an artifact now."""
+        ended = [job for job in self.jobs("compile-") if job.get("status", {}).get("conditions")]
+        return [job for job in self.jobs("compile-") if not job["spec"]["suspend"] and job not in ended]
+
+    def artifacts(self) -> list[str]:
+        """Markers of whole artifacts."""
+        return [key for key in self.world.stored("artifacts") if key.endswith("/COMPLETE")]
+
+    def line(self) -> str:
+        """The line with which a run that is bound to fail ends."""
+        with pytest.raises(Refusal) as caught:
+            self.run()
+        return str(caught.value)
+
+
+def driver_of(experiment: Experiment, aws: Aws, folder: Path) -> Driver:
+    """Of a deployment of this experiment, without kubectl."""
+    api = ApiServer()
+    return Driver(World(experiment, api), aws, DirectKubernetes(api, experiment.name), folder / "results")
+
+
+def interrupt(context: Context, step: str, when: str) -> None:
+    """Ctrl-C as the step is entered, or between its work and the moment at which the work is remembered."""
+    save = context.save
+
+    def interrupted(**changes: object) -> None:
+        done = changes.get("done", ())
+        entered = when == "begins" and changes.get("step") == step
+        ended = when == "ends" and isinstance(done, tuple) and done[-1:] == (step,)
+        again = when == "ends" and step in context.state.done and changes.get("step") not in (None, step)
+        if ended or again:
+            raise KeyboardInterrupt
+        save(**changes)
+        if entered:
+            raise KeyboardInterrupt
+
+    context.save = interrupted  # type: ignore[method-assign] # the one place where a kill can be timed
