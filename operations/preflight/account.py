@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from experiment.catalogue.node_images import images_of
+from experiment.cost import SYSTEM_NODES
 from experiment.finding import Finding, finding, fine
 from experiment.naming import stack_name
 from infra.pins import ADDON_VERSIONS
@@ -21,8 +22,8 @@ prints for it, as recorded in several public listings of accounts."""
 STANDARD_QUOTA = "L-1216C47A"
 """`Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances`, in vCPUs; new accounts begin with 5
 (https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html)."""
-STANDARD_VCPUS = 2 * 4 + 2
-"""Two system nodes of four, and the way in."""
+STANDARD_VCPUS = SYSTEM_NODES * 4 + 2
+"""Of the system nodes and the way in."""
 BOOTSTRAP_PARAMETER = "/cdk-bootstrap/hnb659fds/version"
 BOOTSTRAP_VERSION = 6
 """The least that the default synthesizer takes (https://docs.aws.amazon.com/cdk/v2/guide/bootstrapping-env.html)."""

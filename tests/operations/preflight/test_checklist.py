@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,13 +18,13 @@ from botocore.stub import Stubber
 
 from experiment import Experiment
 from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
-from experiment.cost import SYSTEM_NODES
 from experiment.finding import Finding, Outside, State
 from experiment.finding import fine as fine_finding
 from experiment.model import Capacity
 from infra.pins import ADDON_VERSIONS
 from operations.__main__ import main
 from operations.cloud.aws import Aws
+from operations.cloud.clock import stamp
 from operations.preflight import account, capacity, reach
 from operations.preflight.checklist import judge
 from operations.preflight.reach import Web
@@ -33,12 +33,34 @@ from tests.operations.clients import shared_client
 from tests.operations.clock import START
 
 RESERVATION = "cr-0123456789abcdef0"
+ENDS = START + timedelta(hours=5)
+BLOCK = {
+    "CapacityReservationId": RESERVATION,
+    "InstanceType": "trn2.48xlarge",
+    "AvailabilityZone": "us-east-2b",
+    "State": "active",
+    "TotalInstanceCount": 1,
+    "EndDate": ENDS,
+}
+STACK = {
+    "StackName": "qwen3-32b-cluster",
+    "StackStatus": "UPDATE_ROLLBACK_FAILED",
+    "StackStatusReason": "The following resource(s) failed: [Group]. ",
+    "CreationTime": START,
+}
+IMAGES = [
+    f"amazon-eks-node-al2023-x86_64-{kind}-1.35-v{date}"
+    for kind, date in (("neuron", "20260625"), ("standard", "20260714"))
+]
+Check = Callable[[Experiment, Aws], Finding]
+Told = tuple[Any, ...]
+"""Service, operation, answers."""
 
 
-def stubbed(service: str, **answers: Any) -> Aws:
-    """AWS of which one service answers once per operation."""
+def stubbed(service: str, operation: str, *answers: Any) -> Aws:
+    """AWS of which one operation gives these answers; a text is the code of a refusal."""
     client, stub = clients.stubbed(service)
-    for operation, answer in answers.items():
+    for answer in answers:
         if isinstance(answer, str):
             stub.add_client_error(operation, answer)
         else:
@@ -48,198 +70,136 @@ def stubbed(service: str, **answers: Any) -> Aws:
     return made
 
 
-def quota(value: float) -> dict[str, Any]:
-    return {"Quota": {"ServiceCode": "ec2", "QuotaCode": account.TRN_QUOTA, "Value": value}}
+def quota(value: float) -> Told:
+    told = {"ServiceCode": "ec2", "QuotaCode": account.TRN_QUOTA, "Value": value}
+    return "service-quotas", "get_service_quota", {"Quota": told}
 
 
-def test_a_quota_below_one_node_is_a_finding_with_the_command_that_asks_for_more(
-    experiment: Experiment,
+def images(*names: str) -> Told:
+    return "ec2", "describe_images", {"Images": [{"Name": name} for name in names]}
+
+
+def stack(status: str) -> Told:
+    return "cloudformation", "describe_stacks", {"Stacks": [{**STACK, "StackStatus": status}]}
+
+
+def zones(*names: str) -> Told:
+    offered = [{"InstanceType": "trn2.48xlarge", "Location": name} for name in names]
+    return "ec2", "describe_instance_type_offerings", {"InstanceTypeOfferings": offered}
+
+
+def version(name: str, status: str) -> Told:
+    ends = datetime(2027, 3, 27, tzinfo=UTC)
+    told = {"clusterVersion": name, "versionStatus": status, "endOfStandardSupportDate": ends}
+    return "eks", "describe_cluster_versions", {"clusterVersions": [told]}
+
+
+def addons(**changed: str) -> Told:
+    """EKS that offers one version of every add-on, asked in the order of their names."""
+    offered = sorted({**ADDON_VERSIONS["1.35"], **changed}.items())
+    named = [{"addonName": name, "addonVersions": [{"addonVersion": pinned}]} for name, pinned in offered]
+    return "eks", "describe_addon_versions", *({"addons": [one]} for one in named)
+
+
+def block(**changes: Any) -> Told:
+    return "ec2", "describe_capacity_reservations", {"CapacityReservations": [{**BLOCK, **changes}]}
+
+
+def with_block(experiment: Experiment, **changes: Any) -> Experiment:
+    bought = Capacity(kind="capacity-block", reservation_id=RESERVATION, availability_zone="us-east-2b")
+    capacity = bought.model_copy(update=changes)
+    return replace(experiment, cluster=experiment.cluster.model_copy(update={"capacity": capacity}))
+
+
+def of_block(**changes: Any) -> Check:
+    return lambda experiment, aws: capacity.reserved(with_block(experiment, **changes), aws, now=START)
+
+
+def system_quota(_experiment: Experiment, aws: Aws) -> Finding:
+    return account.system_quota(aws)
+
+
+WELL: list[tuple[Check, Told, str]] = [
+    (account.quota, quota(192), "192 vCPUs"),
+    (account.node_images, images(*IMAGES), "release 1.35.6-20260625 with Neuron driver 2.28.0.0"),
+    (account.addons, addons(), "all pinned versions are offered for 1.35"),
+    (account.halfway_stacks, stack("UPDATE_COMPLETE"), "none stands halfway"),
+    (account.kubernetes_version, version("1.35", "STANDARD_SUPPORT"), "standard support until 2027-03-27"),
+    (capacity.offered, zones("us-east-2a", "us-east-2c"), "offered in us-east-2a"),
+    (of_block(), block(), "active until 2026-04-01T17:00:00Z, 5.0 hours from now"),
+    (of_block(ends_at=stamp(ENDS)), block(), "active until 2026-04-01T17:00:00Z"),
+]
+MISSING: list[tuple[Check, Told, str, str]] = [
+    (account.quota, quota(8), "8 vCPUs", "--quota-code L-2C3B7624 --desired-value 192"),
+    (account.quota, ("service-quotas", "get_service_quota", "NoSuchResourceException"), "0 vCPUs", "192"),
+    (
+        system_quota,
+        quota(5),
+        "5 vCPUs for running on-demand standard instances, system nodes and the way in need 10",
+        "--quota-code L-1216C47A --desired-value 10",
+    ),
+    (account.node_images, images(IMAGES[1]), f"us-east-2 has no {IMAGES[0]}", "catalogue/node_images.py"),
+    (account.addons, addons(coredns="v9"), "does not offer coredns v1.", "infra/pins.py"),
+    (
+        account.halfway_stacks,
+        stack("UPDATE_ROLLBACK_FAILED"),
+        "stack qwen3-32b-cluster: is UPDATE_ROLLBACK_FAILED (The following resource(s) failed: [Group])",
+        "continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2",
+    ),
+    (
+        account.kubernetes_version,
+        version("1.35", "EXTENDED_SUPPORT"),
+        "costs $0.60 an hour",
+        "standard support",
+    ),
+    (account.kubernetes_version, version("1.36", "STANDARD_SUPPORT"), "EKS does not offer 1.35", "1.36"),
+    (capacity.offered, zones("us-east-2c"), "offered in us-east-2c, not in us-east-2a", "with us-east-2c"),
+    (capacity.offered, zones(), "not offered in us-east-2", "change cluster.region"),
+    (
+        of_block(),
+        block(State="scheduled", StartDate=START + timedelta(days=1)),
+        "is scheduled and starts at 2026-04-02",
+        "after that",
+    ),
+    (of_block(), block(State="expired"), "is expired", "buy another"),
+    (of_block(), block(EndDate=START + timedelta(minutes=20)), "ends at 2026-04-01T12:20:00Z", "extend"),
+    (of_block(), block(InstanceType="trn2.3xlarge"), "reserves trn2.3xlarge", "another reservation"),
+    (of_block(), block(AvailabilityZone="us-east-2a"), "the experiment in us-east-2b", "to us-east-2a"),
+    (of_block(), block(TotalInstanceCount=0), "has 0 instances", "max_nodes to 0"),
+    (of_block(ends_at="2026-04-02T17:00:00Z"), block(), "EC2 says 2026-04-01T17:00:00Z", "write ends_at"),
+    (
+        of_block(),
+        ("ec2", "describe_capacity_reservations", "InvalidCapacityReservationId.NotFound"),
+        "no such reservation in account 111122223333",
+        "check cluster.capacity.reservation_id",
+    ),
+]
+
+
+@pytest.mark.parametrize(("check", "told", "says"), WELL)
+def test_what_is_there_is_fine(check: Check, told: Told, says: str, experiment: Experiment) -> None:
+    found = check(experiment, stubbed(*told))
+    assert (found.state, says in found.said()) == (State.FINE, True)
+
+
+@pytest.mark.parametrize(("check", "told", "says", "remedy"), MISSING)
+def test_what_is_missing_is_a_finding_with_what_to_do(
+    check: Check, told: Told, says: str, remedy: str, experiment: Experiment
 ) -> None:
-    found = account.quota(experiment, stubbed("service-quotas", get_service_quota=quota(8)))
-    assert found.state is State.FINDING
-    assert "8 vCPUs" in found.said()
-    assert "--quota-code L-2C3B7624 --desired-value 192" in found.remedy
-    assert (
-        account.quota(experiment, stubbed("service-quotas", get_service_quota=quota(192))).state is State.FINE
-    )
-    none = account.quota(experiment, stubbed("service-quotas", get_service_quota="NoSuchResourceException"))
-    assert "0 vCPUs" in none.said()
+    found = check(experiment, stubbed(*told))
+    assert (found.state, says in found.said(), remedy in found.remedy) == (State.FINDING, True, True), found
 
 
-def test_the_system_nodes_need_more_than_a_new_account_has() -> None:
-    found = account.system_quota(stubbed("service-quotas", get_service_quota=quota(5)))
-    assert found.state is State.FINDING
-    assert (
-        "5 vCPUs for running on-demand standard instances, system nodes and the way in need 10"
-        in found.said()
-    )
-    assert "--quota-code L-1216C47A --desired-value 10" in found.remedy
+def test_a_capacity_block_needs_no_quota(experiment: Experiment, aws: Aws) -> None:
+    assert account.quota(with_block(experiment), aws).state is State.FINE
 
 
-def test_the_system_nodes_of_the_quota_are_those_of_the_stacks() -> None:
-    assert (SYSTEM_NODES, SYSTEM_INSTANCE_TYPE) == (2, "m7i.xlarge")
-    assert SYSTEM_NODES * 4 + 2 == account.STANDARD_VCPUS
-
-
-def _images(*names: str) -> dict[str, Any]:
-    return {"Images": [{"Name": name} for name in names]}
-
-
-def test_a_node_image_that_the_region_lacks_is_found_before_a_cluster_is_made(experiment: Experiment) -> None:
-    dates = {"neuron": "20260625", "standard": "20260714"}
-    names = [f"amazon-eks-node-al2023-x86_64-{kind}-1.35-v{date}" for kind, date in dates.items()]
-    found = account.node_images(experiment, stubbed("ec2", describe_images=_images(*names)))
-    assert (found.state, found.said()) == (State.FINE, "release 1.35.6-20260625 with Neuron driver 2.28.0.0")
-    found = account.node_images(experiment, stubbed("ec2", describe_images=_images(names[1])))
-    assert found.state is State.FINDING
-    assert found.said() == f"us-east-2 has no {names[0]}"
-    assert "experiment/catalogue/node_images.py" in found.remedy
-
-
-def offering(versions: dict[str, str]) -> Aws:
-    """EKS that offers one version of every add-on."""
-    client, stub = clients.stubbed("eks")
-    for name, version in sorted(versions.items()):
-        answer = {"addons": [{"addonName": name, "addonVersions": [{"addonVersion": version}]}]}
-        asked = {"kubernetesVersion": "1.35", "addonName": name}
-        stub.add_response("describe_addon_versions", answer, asked)
-    return Aws("us-east-2", make_client=lambda _: client)
-
-
-def test_an_add_on_that_is_no_longer_offered_is_found_before_a_cluster_is_made(
-    experiment: Experiment,
-) -> None:
-    pinned = dict(ADDON_VERSIONS["1.35"])
-    assert account.addons(experiment, offering(pinned)).state is State.FINE
-    found = account.addons(experiment, offering({**pinned, "coredns": "v9"}))
-    assert found.state is State.FINDING
-    assert f"does not offer coredns {pinned['coredns']} (newest: v9)" in found.said()
+def test_a_system_node_has_the_four_vcpus_that_the_quota_counts() -> None:
+    assert SYSTEM_INSTANCE_TYPE.endswith(".xlarge")
 
 
 def test_the_chart_is_asked_for_as_images_are(experiment: Experiment) -> None:
     assert reach.images(experiment)[-1] == "public.ecr.aws/neuron/neuron-helm-chart:1.10.0"
-
-
-def test_a_stack_that_stands_halfway_is_a_finding_with_what_to_do(experiment: Experiment) -> None:
-    stack = {
-        "StackName": "qwen3-32b-cluster",
-        "StackStatus": "UPDATE_ROLLBACK_FAILED",
-        "StackStatusReason": "The following resource(s) failed: [Group]. ",
-        "CreationTime": START,
-    }
-    found = account.halfway_stacks(experiment, stubbed("cloudformation", describe_stacks={"Stacks": [stack]}))
-    assert found.state is State.FINDING
-    assert found.said() == (
-        "stack qwen3-32b-cluster: is UPDATE_ROLLBACK_FAILED (The following resource(s) failed: [Group])"
-    )
-    assert "continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2" in found.remedy
-    fine = {**stack, "StackStatus": "UPDATE_COMPLETE"}
-    aws = stubbed("cloudformation", describe_stacks={"Stacks": [fine]})
-    assert account.halfway_stacks(experiment, aws).state is State.FINE
-
-
-def test_a_capacity_block_needs_no_quota(experiment: Experiment, aws: Aws) -> None:
-    assert account.quota(_with_block(experiment), aws).state is State.FINE
-
-
-@pytest.mark.parametrize(
-    ("zones", "state", "says"),
-    [
-        (["us-east-2a", "us-east-2c"], State.FINE, "offered in us-east-2a"),
-        (["us-east-2c"], State.FINDING, "offered in us-east-2c, not in us-east-2a"),
-        ([], State.FINDING, "not offered in us-east-2"),
-    ],
-)
-def test_the_instance_must_be_offered_in_the_zone(
-    experiment: Experiment, zones: list[str], state: State, says: str
-) -> None:
-    answer = {
-        "InstanceTypeOfferings": [{"InstanceType": "trn2.48xlarge", "Location": zone} for zone in zones]
-    }
-    found = capacity.offered(experiment, stubbed("ec2", describe_instance_type_offerings=answer))
-    assert (found.state, says in found.said()) == (state, True)
-
-
-def _with_block(experiment: Experiment, **changes: Any) -> Experiment:
-    block = Capacity(kind="capacity-block", reservation_id=RESERVATION, availability_zone="us-east-2b")
-    return replace(
-        experiment,
-        cluster=experiment.cluster.model_copy(update={"capacity": block.model_copy(update=changes)}),
-    )
-
-
-def _reserved(**changes: Any) -> Aws:
-    entry = {
-        "CapacityReservationId": RESERVATION,
-        "InstanceType": "trn2.48xlarge",
-        "AvailabilityZone": "us-east-2b",
-        "State": "active",
-        "TotalInstanceCount": 1,
-        "EndDate": START + timedelta(hours=5),
-    }
-    return stubbed("ec2", describe_capacity_reservations={"CapacityReservations": [{**entry, **changes}]})
-
-
-def test_an_active_block_says_when_it_ends(experiment: Experiment) -> None:
-    found = capacity.reserved(_with_block(experiment), _reserved(), now=START)
-    assert found.state is State.FINE
-    assert "active until 2026-04-01T17:00:00Z, 5.0 hours from now" in found.said()
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        (
-            {"State": "scheduled", "StartDate": START + timedelta(days=1)},
-            "is scheduled and starts at 2026-04-02",
-        ),
-        ({"State": "expired"}, "is expired"),
-        ({"EndDate": START + timedelta(minutes=20)}, "ends at 2026-04-01T12:20:00Z"),
-        ({"InstanceType": "trn2.3xlarge"}, "reserves trn2.3xlarge"),
-        ({"AvailabilityZone": "us-east-2a"}, "lies in us-east-2a, the experiment in us-east-2b"),
-        ({"TotalInstanceCount": 0}, "has 0 instances"),
-    ],
-)
-def test_a_block_that_does_not_fit(experiment: Experiment, changes: dict[str, Any], says: str) -> None:
-    found = capacity.reserved(_with_block(experiment), _reserved(**changes), now=START)
-    assert found.state is State.FINDING
-    assert says in found.said()
-    assert found.remedy
-
-
-def test_an_end_that_the_file_has_wrong_is_a_finding(experiment: Experiment) -> None:
-    wrong = _with_block(experiment, ends_at="2026-04-02T17:00:00Z")
-    assert "EC2 says 2026-04-01T17:00:00Z" in capacity.reserved(wrong, _reserved(), now=START).said()
-    right = _with_block(experiment, ends_at="2026-04-01T17:00:00Z")
-    assert capacity.reserved(right, _reserved(), now=START).state is State.FINE
-
-
-def test_a_reservation_of_another_account_is_a_finding(experiment: Experiment) -> None:
-    unknown = stubbed("ec2", describe_capacity_reservations="InvalidCapacityReservationId.NotFound")
-    assert (
-        "no such reservation in account 111122223333"
-        in capacity.reserved(_with_block(experiment), unknown, now=START).said()
-    )
-
-
-@pytest.mark.parametrize(
-    ("offered", "says"),
-    [
-        ([("1.35", "STANDARD_SUPPORT")], "EKS 1.35, standard support until 2027-03-27"),
-        ([("1.35", "EXTENDED_SUPPORT")], "in extended support, where the control plane costs $0.60 an hour"),
-        ([("1.36", "STANDARD_SUPPORT")], "EKS does not offer 1.35"),
-    ],
-)
-def test_the_version_must_be_offered_and_supported(
-    experiment: Experiment, offered: list[tuple[str, str]], says: str
-) -> None:
-    ends = datetime(2027, 3, 27, tzinfo=UTC)
-    versions = [
-        {"clusterVersion": version, "versionStatus": status, "endOfStandardSupportDate": ends}
-        for version, status in offered
-    ]
-    aws = stubbed("eks", describe_cluster_versions={"clusterVersions": versions})
-    assert says in account.kubernetes_version(experiment, aws).said()
 
 
 def test_bootstrap_is_asked_for_where_it_is_missing_or_too_old(aws: Aws) -> None:
@@ -259,13 +219,7 @@ class _Registry(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet."""
 
-    def do_HEAD(self) -> None:
-        self._answer()
-
     def do_GET(self) -> None:
-        self._answer()
-
-    def _answer(self) -> None:
         here = f"http://{self.headers['Host']}"
         if self.path.startswith("/token"):
             assert "scope=repository%3Aneuron%2Fvllm%3Apull" in self.path
@@ -285,6 +239,8 @@ class _Registry(BaseHTTPRequestHandler):
             return self._send(401, "", {"WWW-Authenticate": challenge})
         known = self.path == "/v2/neuron/vllm/manifests/1.0"
         self._send(200 if known else 404, "", {"Docker-Content-Digest": "sha256:abc"} if known else {})
+
+    do_HEAD = do_GET
 
     def _send(self, status: int, text: str, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
@@ -330,10 +286,7 @@ def test_a_registry_leads_nowhere_else_and_says_little(realm: str, why: str, reg
 
 def test_an_answer_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("operations.preflight.reach._PATIENCE_S", 0.3)
-    with (
-        socket.create_server(("127.0.0.1", 0)) as silent,
-        pytest.raises(Outside, match="no whole answer"),
-    ):
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Outside, match="no whole answer"):
         Web(scheme="http").ask(f"http://127.0.0.1:{silent.getsockname()[1]}/")
 
 
