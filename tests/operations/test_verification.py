@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -14,12 +14,12 @@ import pytest
 from cdk8s_charts import on_node
 from cdk8s_charts.workloads.proofs import CONTAINER, proof_name
 from experiment import Experiment
-from experiment.finding import Finding, Refusal, State
+from experiment.finding import Finding, Refusal
 from experiment.naming import namespace
 from operations import verification as checks
 from operations.verification import verify
 from tests.conftest import ROOT
-from tests.operations.api_server import ApiServer
+from tests.operations.api_server import ApiServer, merge
 from tests.operations.clock import FakeClock
 from tests.operations.direct import DirectKubernetes
 
@@ -56,7 +56,6 @@ DAEMONS: list[dict[str, Any]] = [
     }
     for name in checks.ON_EVERY_NODE
 ]
-DAEMON = DAEMONS[0]
 
 
 def published() -> dict[str, Any]:
@@ -74,126 +73,139 @@ def published() -> dict[str, Any]:
     return {"spec": {"driver": "neuron.aws.com", "nodeName": "ip-10-0-1-2", "devices": devices}}
 
 
-def _edited(item: dict[str, Any], edit: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-    changed = copy.deepcopy(item)
-    edit(changed)
-    return changed
+@pytest.fixture
+def found_there() -> dict[str, list[Any]]:
+    """A cluster as assumed, by the kind of its objects."""
+    there = {"nodes": [NODE], "classes": [DEVICE_CLASS], "slices": [published()], "daemons": DAEMONS}
+    return copy.deepcopy(there)
 
 
-def _only(results: Iterable[Finding]) -> Finding:
-    (one,) = results
-    assert one.state is State.FINE or one.remedy
-    return one
-
-
-def test_a_cluster_as_assumed_passes(reference: Experiment) -> None:
-    found = [
-        *checks.nodes_ready([NODE], wanted=1),
-        *checks.node_size(reference, [NODE]),
-        *checks.device_class(reference, [DEVICE_CLASS], [NODE]),
-        *checks.device_attributes(reference, [published()], [NODE]),
-        *checks.daemons_ready(DAEMONS, [NODE]),
+def _judged(experiment: Experiment, there: dict[str, list[Any]]) -> list[Finding]:
+    return [
+        *checks.nodes_ready(there["nodes"], wanted=1),
+        *checks.node_size(experiment, there["nodes"]),
+        *checks.device_class(experiment, there["classes"], there["nodes"]),
+        *checks.device_attributes(experiment, there["slices"], there["nodes"]),
+        *checks.daemons_ready(there["daemons"], there["nodes"]),
     ]
+
+
+def test_a_cluster_as_assumed_passes(reference: Experiment, found_there: dict[str, list[Any]]) -> None:
+    found = _judged(reference, found_there)
     assert len(found) == 4 + len(DAEMONS)
-    assert all(one.state is State.FINE for one in found), found
+    assert checks.failed(found) == []
 
 
-def test_missing_nodes_are_counted(reference: Experiment) -> None:
-    assert "0 Trn2 nodes, 1 are needed" in _only(checks.nodes_ready([], wanted=1)).why
+def _node(**changes: Any) -> Callable[[dict[str, list[Any]]], None]:
+    """Merged into the one node."""
+    return lambda there: merge(there["nodes"][0], changes)
+
+
+TAINT = NODE["spec"]["taints"][0]
 
 
 @pytest.mark.parametrize(
-    ("edit", "found"),
+    ("depart", "check", "why", "remedy"),
     [
-        (lambda n: n["status"]["conditions"][0].update(status="False"), "not ready"),
-        (lambda n: n["spec"].update(taints=[]), "taint aws.amazon.com/neuron is absent"),
-        (lambda n: n["spec"]["taints"][0].update(effect="NoExecute"), "is NoExecute, pods are rendered for"),
+        (lambda there: there["nodes"].clear(), "nodes-ready", "0 Trn2 nodes, 1 are needed", "scripts/scale"),
         (
-            lambda n: n["status"]["nodeInfo"].update(kubeletVersion="v1.34.1-eks-1"),
-            "kubelet v1.34.1-eks-1, resource claims need 1.34.2",
+            _node(status={"conditions": [{"type": "Ready", "status": "False"}]}),
+            "nodes-ready",
+            "not ready",
+            "replace the node",
         ),
+        (_node(spec={"taints": []}), "nodes-ready", "taint aws.amazon.com/neuron is absent", "replace"),
+        (
+            _node(spec={"taints": [{**TAINT, "effect": "NoExecute"}]}),
+            "nodes-ready",
+            "is NoExecute, pods are rendered for",
+            "replace",
+        ),
+        (
+            _node(status={"nodeInfo": {"kubeletVersion": "v1.34.1-eks-1"}}),
+            "nodes-ready",
+            "kubelet v1.34.1-eks-1, resource claims need 1.34.2",
+            "replace",
+        ),
+        (
+            _node(status={"allocatable": {"memory": "1800Gi"}}),
+            "node-size",
+            "1800 GiB of memory and 6333 GiB of disk allocatable; the catalogue has 191 CPU and 1892",
+            "lower both in experiment/catalogue/instances.py",
+        ),
+        (
+            _node(status={"allocatable": {"ephemeral-storage": "90000000000"}}),  # the root volume alone
+            "node-size",
+            "GiB of disk",
+            "localStorage RAID0",
+        ),
+        (
+            _node(status={"allocatable": {"ephemeral-storage": None}}),  # a kubelet that tells of no disk
+            "node-size",
+            "GiB of disk",
+            "localStorage RAID0",
+        ),
+        (lambda there: there["classes"].clear(), "device-class", "does not exist", "Helm release"),
+        (
+            lambda there: there["slices"][0]["spec"]["devices"][3]["attributes"].popitem(),
+            "device-attributes",
+            "not published: resource.aws.com/devicegroup8_id",
+            "allocation: device-plugin",
+        ),
+        (
+            lambda there: there["slices"][0]["spec"]["devices"].pop(),
+            "device-attributes",
+            "15 devices published, 16 expected",
+            "dmesg",
+        ),
+        (
+            lambda there: there["slices"][0]["spec"].update(driver="gpu.example.com"),
+            "device-attributes",
+            "0 devices published",
+            "dmesg",
+        ),
+        (
+            lambda there: there["daemons"][0]["status"].update(numberReady=2),
+            "daemons-ready",
+            "2 of 3 pods ready",
+            "kubectl -n kube-system describe daemonset aws-node",
+        ),
+        (lambda there: there["daemons"].pop(0), "daemons-ready", "absent from the cluster", "the add-on"),
     ],
 )
-def test_a_node_that_is_not_as_pods_expect_it_fails(
-    edit: Callable[[dict[str, Any]], object], found: str
+def test_each_departure_fails_its_check_alone_and_with_a_remedy(
+    depart: Callable[[dict[str, list[Any]]], object],
+    check: str,
+    why: str,
+    remedy: str,
+    reference: Experiment,
+    found_there: dict[str, list[Any]],
 ) -> None:
-    one = _only(checks.nodes_ready([_edited(NODE, edit)], wanted=1))
-    assert one.state is State.FINDING
-    assert found in one.why
+    depart(found_there)
+    (one,) = checks.failed(_judged(reference, found_there))
+    assert (one.check, why in one.why, remedy in one.remedy) == (check, True, True), one
 
 
-def test_a_node_smaller_than_the_catalogue_fails(reference: Experiment) -> None:
-    small = _edited(NODE, lambda n: n["status"]["allocatable"].update(memory="1800Gi"))
-    one = _only(checks.node_size(reference, [small]))
-    assert one.state is State.FINDING
-    assert (
-        "1800 GiB of memory and 6333 GiB of disk allocatable; the catalogue has 191 CPU and 1892" in one.why
-    )
+def test_an_add_on_must_be_wanted_on_every_node() -> None:
+    few = copy.deepcopy(DAEMONS)
+    few[0]["status"]["desiredNumberScheduled"] = 1
+    (one,) = checks.failed([*checks.daemons_ready(few, [NODE] * 3)])
+    assert (one.where, one.why) == ("aws-node", "wanted on 1, there are 3 nodes")
 
 
-def test_a_node_whose_disk_is_not_its_nvme_fails(reference: Experiment) -> None:
-    """The root volume of 100 GB alone; then a kubelet that tells of no disk."""
-    for disk in ({"ephemeral-storage": "90000000000"}, {}):
-        small = copy.deepcopy(NODE)
-        del small["status"]["allocatable"]["ephemeral-storage"]
-        small["status"]["allocatable"].update(disk)
-        one = _only(checks.node_size(reference, [small]))
-        assert one.state is State.FINDING
-        assert f"ask for {checks.disk_asked_gib(reference)} GiB of disk" in one.why
-        assert "localStorage RAID0" in one.remedy
-
-
-def test_a_missing_device_class_fails(reference: Experiment) -> None:
-    assert _only(checks.device_class(reference, [], [NODE])).state is State.FINDING
-
-
-def test_the_device_plugin_must_offer_every_device(reference: Experiment) -> None:
+def test_the_device_plugin_must_offer_every_device(
+    reference: Experiment, found_there: dict[str, list[Any]]
+) -> None:
     arms = tuple(
         replace(arm, serving=arm.serving.model_copy(update={"allocation": "device-plugin"}))
         for arm in reference.arms
     )
     plugin = replace(reference, arms=arms)
-    assert _only(checks.device_class(plugin, [], [NODE])).state is State.FINE
-    none = _edited(NODE, lambda n: n["status"]["allocatable"].pop("aws.amazon.com/neuron"))
-    assert "0 of 16" in _only(checks.device_class(plugin, [], [none])).why
-    assert list(checks.device_attributes(plugin, [], [NODE])) == []
-
-
-def test_absent_device_groups_point_to_the_device_plugin(reference: Experiment) -> None:
-    def spoil(published: dict[str, Any]) -> None:
-        del published["spec"]["devices"][3]["attributes"]["resource.aws.com/devicegroup8_id"]
-
-    one = _only(checks.device_attributes(reference, [_edited(published(), spoil)], [NODE]))
-    assert one.state is State.FINDING
-    assert one.why == "not published: resource.aws.com/devicegroup8_id"
-    assert "allocation: device-plugin" in one.remedy
-
-
-def test_devices_that_are_not_published_are_counted(reference: Experiment) -> None:
-    def spoil(published: dict[str, Any]) -> None:
-        published["spec"]["devices"].pop()
-
-    one = _only(checks.device_attributes(reference, [_edited(published(), spoil)], [NODE]))
-    assert one.why == "15 devices published, 16 expected"
-
-
-def test_another_drivers_slices_do_not_count(reference: Experiment) -> None:
-    other = _edited(published(), lambda s: s["spec"].update(driver="gpu.example.com"))
-    assert "0 devices published" in _only(checks.device_attributes(reference, [other], [NODE])).why
-
-
-def test_a_daemon_that_is_not_everywhere_fails() -> None:
-    spoilt = [_edited(DAEMON, lambda d: d["status"].update(numberReady=2)), *DAEMONS[1:]]
-    (one,) = (one for one in checks.daemons_ready(spoilt, [NODE]) if one.state is not State.FINE)
-    assert one.where == "kube-system/aws-node"
-
-
-def test_an_add_on_that_is_absent_or_not_wanted_everywhere_fails() -> None:
-    bad = [one for one in checks.daemons_ready([], [NODE]) if one.state is not State.FINE]
-    assert [one.where for one in bad] == list(checks.ON_EVERY_NODE)
-    few = [_edited(DAEMON, lambda d: d["status"].update(desiredNumberScheduled=1)), *DAEMONS[1:]]
-    (one,) = (one for one in checks.daemons_ready(few, [NODE] * 3) if one.state is not State.FINE)
-    assert (one.where, one.why) == ("aws-node", "wanted on 1, there are 3 nodes")
+    there = {**found_there, "classes": [], "slices": []}
+    assert checks.failed(_judged(plugin, there)) == []
+    _node(status={"allocatable": {"aws.amazon.com/neuron": None}})(there)
+    (one,) = checks.failed(_judged(plugin, there))
+    assert "0 of 16" in one.why
 
 
 @pytest.mark.parametrize(
@@ -208,104 +220,64 @@ def test_what_is_no_quantity_is_refused() -> None:
         checks.quantity("many")
 
 
-Play = Callable[[ApiServer, dict[str, Any]], None]
+@dataclass(frozen=True)
+class Play:
+    """What becomes of a Job on the cluster: its pod, what that prints, how the Job ends."""
+
+    status: dict[str, Any] | None = field(default_factory=dict)
+    says: tuple[str, ...] = ()
+    ends: str = "Failed"
+
+
+def _said(*names: str, **failed: str) -> tuple[str, ...]:
+    """A line for each check; those that failed with what they found."""
+    fine = {"passed": True, "found": "fine", "remedy": ""}
+    bad = {name: {"passed": False, "found": found, "remedy": "set it"} for name, found in failed.items()}
+    return tuple(json.dumps({"check": name, **bad.get(name.replace("-", "_"), fine)}) for name in names)
+
+
+SPOKEN = [name for name in on_node.CHECKS if name not in ("runtime-starts", "scratch-space")]
+KILLED = {"state": {"terminated": {"exitCode": 134, "reason": "Error"}}}
+UNPULLED = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such tag"}}}
+CLAIM = "0/3 nodes are available: cannot allocate all claims"
+PASSES = Play(says=("a warning of the image", *_said(*on_node.CHECKS)), ends="Complete")
 
 
 @pytest.fixture
-def api(reference: Experiment) -> ApiServer:
-    """A cluster as assumed, with the CronJobs of the proof."""
-    server = ApiServer()
-    place = namespace(reference)
-    server.put("nodes", NODE["metadata"]["name"], NODE)
-    server.put("deviceclasses", "neuron.aws.com", DEVICE_CLASS)
+def api(reference: Experiment, found_there: dict[str, list[Any]]) -> ApiServer:
+    """That cluster, with the CronJobs of the proof."""
+    server, place = ApiServer(), namespace(reference)
+    kinds = ("nodes", "nodes"), ("classes", "deviceclasses"), ("daemons", "daemonsets")
+    for what, kind in kinds:
+        for item in found_there[what]:
+            server.put(kind, item["metadata"]["name"], item, namespace="kube-system")
     server.put("resourceslices", "one", published())
-    for daemon in DAEMONS:
-        server.put("daemonsets", daemon["metadata"]["name"], daemon, namespace="kube-system")
     for arm in reference.arms:
-        name = proof_name(reference, arm)
         pod = {"spec": {"containers": [{"name": CONTAINER}]}}
         spec = {"jobTemplate": {"metadata": {"labels": {}}, "spec": {"backoffLimit": 0, "template": pod}}}
-        server.put("cronjobs", name, {"metadata": {}, "spec": spec}, namespace=place)
+        server.put("cronjobs", proof_name(reference, arm), {"spec": spec}, namespace=place)
     return server
 
 
 def _verify(experiment: Experiment, api: ApiServer, play: Play) -> list[Finding]:
-    """`play` is the cluster's side: called for each Job that has no pod yet."""
+    place = namespace(experiment)
 
     def ticked() -> None:
         for job in api.of("jobs"):
-            if not job.get("status") and not api.logs.get(_pod_name(job)):
-                play(api, job)
+            name = job["metadata"]["name"]
+            if play.status is not None:
+                labels = {"metadata": {"labels": {"batch.kubernetes.io/job-name": name}}}
+                api.put("pods", f"{name}-pod", {**labels, "status": play.status}, namespace=place)
+                api.logs[f"{name}-pod"] = "\n".join(play.says)
+            job["status"] = {"conditions": [{"type": play.ends, "status": "True"}] if play.ends else []}
 
-    cluster = DirectKubernetes(api, namespace(experiment))
+    cluster = DirectKubernetes(api, place)
     return verify(experiment, cluster, FakeClock(ticked), tell=lambda _text: None)
 
 
-def _pod_name(job: dict[str, Any]) -> str:
-    return f"{job['metadata']['name']}-pod"
-
-
-def _pod(api: ApiServer, job: dict[str, Any], status: dict[str, Any]) -> None:
-    name, labels = _pod_name(job), {"batch.kubernetes.io/job-name": job["metadata"]["name"]}
-    spec = {"containers": [{"name": CONTAINER}]}
-    body = {"metadata": {"labels": labels}, "spec": spec, "status": status}
-    api.put("pods", name, body, namespace=job["metadata"]["namespace"])
-
-
-def _end(job: dict[str, Any], how: str = "Complete") -> None:
-    job["status"] = {"conditions": [{"type": how, "status": "True"}]}
-
-
-def _passing(api: ApiServer, job: dict[str, Any]) -> None:
-    _pod(api, job, {})
-    lines = [{"check": name, "passed": True, "found": "fine", "remedy": ""} for name in on_node.CHECKS]
-    api.logs[_pod_name(job)] = "\n".join(["a warning of the image", *map(json.dumps, lines)])
-    _end(job)
-
-
-def _core_count_fails(api: ApiServer, job: dict[str, Any]) -> None:
-    _pod(api, job, {})
-    failed = {"logical-cores": {"passed": False, "found": "64", "remedy": "set it"}}
-    fine = {"passed": True, "found": "fine", "remedy": ""}
-    lines = [{"check": name, **failed.get(name, fine)} for name in on_node.CHECKS]
-    api.logs[_pod_name(job)] = "\n".join(map(json.dumps, lines))
-    _end(job, "Failed")
-
-
-def _ended_by_the_runtime(api: ApiServer, job: dict[str, Any]) -> None:
-    """What `nrt_init` may do to the process: the checks before it passed, the others never spoke."""
-    ended = {"terminated": {"exitCode": 134, "reason": "Error"}}
-    _pod(api, job, {"containerStatuses": [{"name": CONTAINER, "state": ended}]})
-    said = [name for name in on_node.CHECKS if name not in ("runtime-starts", "scratch-space")]
-    lines = [{"check": name, "passed": True, "found": "fine", "remedy": ""} for name in said]
-    api.logs[_pod_name(job)] = "\n".join(map(json.dumps, lines))
-    _end(job, "Failed")
-
-
-def _never_scheduled(api: ApiServer, job: dict[str, Any]) -> None:
-    said = "0/3 nodes are available: cannot allocate all claims"
-    condition = {"type": "PodScheduled", "status": "False", "message": said}
-    _pod(api, job, {"conditions": [condition]})
-
-
-def _image_not_pulled(api: ApiServer, job: dict[str, Any]) -> None:
-    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such tag"}}
-    _pod(api, job, {"containerStatuses": [{"name": CONTAINER, "state": waiting}]})
-
-
-def _silent(api: ApiServer, job: dict[str, Any]) -> None:
-    _pod(api, job, {})
-    api.logs[_pod_name(job)] = "Killed"
-    _end(job, "Failed")
-
-
-def _no_pod(_api: ApiServer, job: dict[str, Any]) -> None:
-    _end(job, "Failed")
-
-
-def test_a_cluster_as_assumed_passes_and_no_job_is_left(reference: Experiment, api: ApiServer) -> None:
-    findings = _verify(reference, api, _passing)
-    assert [one for one in findings if one.state is not State.FINE] == []
+def test_a_proof_that_passes_leaves_no_job(reference: Experiment, api: ApiServer) -> None:
+    findings = _verify(reference, api, PASSES)
+    assert checks.failed(findings) == []
     proved = {(one.where, one.check) for one in findings if one.check in on_node.CHECKS}
     assert proved == {(arm.name, check) for arm in reference.arms for check in on_node.CHECKS}
     assert api.of("jobs") == []
@@ -314,39 +286,43 @@ def test_a_cluster_as_assumed_passes_and_no_job_is_left(reference: Experiment, a
 @pytest.mark.parametrize(
     ("play", "check", "found"),
     [
-        (_core_count_fails, "logical-cores", "64"),
-        (_never_scheduled, "proof-ran", "never scheduled: 0/3 nodes are available"),
-        (_image_not_pulled, "proof-ran", "never started: ImagePullBackOff no such tag"),
-        (_silent, "proof-ran", "printed no result"),
+        (Play(says=_said(*on_node.CHECKS, logical_cores="64")), "logical-cores", "64"),
         (
-            _ended_by_the_runtime,
+            Play({"conditions": [{"type": "PodScheduled", "status": "False", "message": CLAIM}]}, ends=""),
+            "proof-ran",
+            "never scheduled: 0/3 nodes are available",
+        ),
+        (
+            Play({"containerStatuses": [{"name": CONTAINER, **UNPULLED}]}, ends=""),
+            "proof-ran",
+            "never started: ImagePullBackOff no such tag",
+        ),
+        (Play(says=("Killed",)), "proof-ran", "printed no result"),
+        (  # what `nrt_init` may do to the process
+            Play({"containerStatuses": [{"name": CONTAINER, **KILLED}]}, _said(*SPOKEN)),
             "proof-ran",
             "ended before runtime-starts, scratch-space (exit code 134, Error)",
         ),
-        (_no_pod, "proof-ran", "no pod was made"),
+        (Play(None), "proof-ran", "no pod was made"),
     ],
 )
 def test_each_way_of_failing_is_told_with_a_remedy_and_leaves_no_job(
     play: Play, check: str, found: str, reference: Experiment, api: ApiServer
 ) -> None:
-    bad = [one for one in _verify(reference, api, play) if one.state is not State.FINE]
+    bad = checks.failed(_verify(reference, api, play))
     assert {one.where for one in bad} == {arm.name for arm in reference.arms}
-    for one in bad:
-        assert one.check == check
-        assert found in one.why
-        assert one.remedy
+    assert all((one.check, found in one.why, bool(one.remedy)) == (check, True, True) for one in bad), bad
     assert api.of("jobs") == []
 
 
 def test_no_proof_is_started_where_its_pods_could_not_start(reference: Experiment, api: ApiServer) -> None:
     del api.objects[("deviceclasses", "", "neuron.aws.com")]
-    findings = _verify(reference, api, _no_pod)
-    assert [one.check for one in findings if one.state is not State.FINE] == ["device-class"]
-    assert {one.check for one in findings}.isdisjoint({*on_node.CHECKS, "proof-ran"})
+    findings = _verify(reference, api, Play(None))
+    assert [one.check for one in checks.failed(findings)] == ["device-class"]
 
 
 def test_workloads_that_were_not_deployed_are_named(reference: Experiment, api: ApiServer) -> None:
     for key in [key for key in api.objects if key[0] == "cronjobs"]:
         del api.objects[key]
     with pytest.raises(Refusal, match=r"has no CronJob verify-8-lnc2-.*deploy the workloads"):
-        _verify(reference, api, _passing)
+        _verify(reference, api, PASSES)
