@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.apiserver.waiting import wait_until
+from tests.apiserver.kubectl import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,14 +1,31 @@
-"""kubectl as a subprocess."""
+"""kubectl as a subprocess, and waiting for what controllers do in their own time."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+DEADLINE_S = 120
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Poll until `condition` holds; a generous deadline, because machines differ."""
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {DEADLINE_S} s: {what}")
+        time.sleep(0.1)
+
 
 SERVER_SIDE = ("--server-side", "--field-manager=tests", "--force-conflicts", "--validate=strict")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.apiserver import kubelet
+from tests.apiserver import objects as kubelet
 from tests.apiserver.fake_nodes import report
+from tests.apiserver.kubectl import wait_until
 from tests.apiserver.objects import make_namespace, without_warnings
-from tests.apiserver.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -46,7 +46,7 @@ class Standing:
     def look(self, ended: Collection[str] = ()) -> list[Object]:
         """The pods, after kubelets had a moment; the pods of the Jobs `ended` end well."""
         report(self.kubectl, self.nodes)
-        return kubelet.work(self.kubectl, self.namespace, ended=lambda job: job in ended)
+        return kubelet.play_kubelets(self.kubectl, self.namespace, ended=lambda job: job in ended)
 
     def pods_of(self, owners: Collection[str]) -> list[Object]:
         """Pods of Deployments and Jobs."""

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from cdk8s_charts.render import render
+from tests.apiserver.kubectl import wait_until
 from tests.apiserver.objects import filled, make_namespace
-from tests.apiserver.waiting import wait_until
 from tests.cdk8s_charts.objects import the
 from tests.cdk8s_charts.test_promoted import SERVE, promoted_from
 

@@ -21,10 +21,10 @@ from operations.cloud.aws import Aws
 from operations.cloud.kubernetes import Kubernetes
 from operations.running import job_control
 from operations.running.steps import carry_out
+from tests.apiserver.kubectl import wait_until
 from tests.apiserver.objects import filled
 from tests.apiserver.real_world import RealWorld
 from tests.apiserver.standing import NAME
-from tests.apiserver.waiting import wait_until
 from tests.conftest import ROOT
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import shared_client

@@ -11,9 +11,9 @@ import pytest
 from cdk8s_charts.pods.devices import SCHEDULER
 from cdk8s_charts.render import render
 from experiment.naming import NODE_ROLE_LABEL
+from tests.apiserver.kubectl import wait_until
 from tests.apiserver.objects import filled, without_warnings
 from tests.apiserver.standing import Standing, unplaced
-from tests.apiserver.waiting import wait_until
 from tests.cdk8s_charts.objects import EXPERIMENTS, NEURON_RESOURCE, experiment_at, objects_of, pod_spec, the
 from tests.cdk8s_charts.placement import Unplaceable, nodes
 from tests.cdk8s_charts.placement import stand as places_of
