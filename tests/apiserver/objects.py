@@ -8,12 +8,7 @@ from cdk8s_charts.manifests import PLACEHOLDERS, fill, with_tags
 from tests.apiserver.kubectl import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.apiserver.kubectl import Kubectl
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tests.apiserver.kubectl import Kubectl
 

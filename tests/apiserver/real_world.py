@@ -14,10 +14,9 @@ from cdk8s_charts.manifests import ManifestFile
 from experiment.compilation import artifact_key
 from experiment.naming import artifact_path, weights_path
 from operations.running import job_control
-from tests.apiserver import objects
 from tests.apiserver.control_plane import ControlPlane
 from tests.apiserver.fake_nodes import register, remove, report
-from tests.apiserver.objects import erase, filled, make_namespace, without_warnings
+from tests.apiserver.objects import erase, filled, make_namespace, play_kubelets, without_warnings
 from tests.cdk8s_charts.placement import nodes
 from tests.operations.world import World
 
@@ -62,9 +61,7 @@ class RealWorld(World):
     def tick(self) -> None:
         """Kubelets do their work, the node group its own."""
         self._set_nodes()
-        objects.play_kubelets(
-            self.plane.kubectl, self.experiment.name, ended=self._ended, exit_code=self._exit_code
-        )
+        play_kubelets(self.plane.kubectl, self.experiment.name, ended=self._ended, exit_code=self._exit_code)
         time.sleep(_BREATH_S)
         for act in self.on_tick:
             act()

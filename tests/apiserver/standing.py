@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.apiserver import objects as kubelet
+from experiment.naming import NAME
 from tests.apiserver.fake_nodes import report
 from tests.apiserver.kubectl import wait_until
-from tests.apiserver.objects import make_namespace, without_warnings
+from tests.apiserver.objects import JOB_LABEL, make_namespace, play_kubelets, without_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tests.apiserver.kubectl import Kubectl
     from tests.cdk8s_charts.objects import Object
     from tests.cdk8s_charts.placement import Node
-
-NAME = "app.kubernetes.io/name"
 
 
 @dataclass(frozen=True)
@@ -46,11 +44,11 @@ class Standing:
     def look(self, ended: Collection[str] = ()) -> list[Object]:
         """The pods, after kubelets had a moment; the pods of the Jobs `ended` end well."""
         report(self.kubectl, self.nodes)
-        return kubelet.play_kubelets(self.kubectl, self.namespace, ended=lambda job: job in ended)
+        return play_kubelets(self.kubectl, self.namespace, ended=lambda job: job in ended)
 
     def pods_of(self, owners: Collection[str]) -> list[Object]:
         """Pods of Deployments and Jobs."""
-        return [pod for pod in self.look() if {_label(pod, NAME), _label(pod, kubelet.JOB_LABEL)} & {*owners}]
+        return [pod for pod in self.look() if {_label(pod, NAME), _label(pod, JOB_LABEL)} & {*owners}]
 
     def wait_bound(self, owners: Collection[str]) -> list[Object]:
         """The pods, once each owner's has a node."""

@@ -1,9 +1,8 @@
-"""What a server decides when pods are made: Pod Security, priorities, and the claims that it refuses."""
+"""What a server decides when pods are made: Pod Security."""
 
 from __future__ import annotations
 
 import copy
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from cdk8s_charts.render import render
 from tests.apiserver.objects import filled, make_namespace, without_warnings
-from tests.cdk8s_charts.objects import EXPERIMENTS, objects_of, pods_of, the
+from tests.cdk8s_charts.objects import EXPERIMENTS, objects_of, pods_of
 from tests.cdk8s_charts.variations import with_serving
 from tests.conftest import REFERENCE
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     Remember = Callable[[Sequence[dict[str, Any]]], None]
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
-OF_NEURON = "device.attributes['neuron.aws.com']"
 
 
 def _pods(objects: Objects) -> Objects:
@@ -109,68 +107,3 @@ def test_baseline_keeps_a_pod_of_the_hosts_network_out(control_plane: ControlPla
     (pod, *_) = _prepared(control_plane.kubectl, objects, level="baseline", name="intruder")
     pod["spec"]["hostNetwork"] = True
     assert _refused(control_plane.kubectl, [pod]) == {pod["metadata"]["name"]}
-
-
-def test_servers_come_before_jobs_and_push_nobody_out(control_plane: ControlPlane, erased: Remember) -> None:
-    objects = filled(objects_of(REFERENCE))
-    erased([{"kind": "Namespace", "metadata": {"name": "ordered"}}])
-    pods = _prepared(control_plane.kubectl, objects, level="baseline", name="ordered")
-    for pod in pods:
-        result = control_plane.kubectl.run(
-            "create",
-            "--dry-run=server",
-            "-f",
-            "-",
-            "-o",
-            "jsonpath={.spec.priority} {.spec.preemptionPolicy}",
-            text=json.dumps(pod),
-        )
-        server = pod["metadata"]["name"].startswith("deployment-")
-        assert result.stdout == f"{10000 if server else 1000} Never"
-
-
-def _claim(edit: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-    template: dict[str, Any] = copy.deepcopy(the(filled(objects_of(REFERENCE)), "ResourceClaimTemplate"))
-    template["metadata"]["namespace"] = "default"
-    edit(template["spec"]["spec"]["devices"])
-    return template
-
-
-def _select(devices: dict[str, Any], expression: str) -> None:
-    devices["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": expression}}]
-
-
-WRONG_CLAIMS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "a selector that is no CEL": lambda d: _select(d, "device.driver = 'x'"),
-    "an unknown variable": lambda d: _select(d, "claim.count == 8"),
-    "a selector that is no yes or no": lambda d: _select(d, "device.driver"),
-    "an unknown mode": lambda d: d["requests"][0]["exactly"].update(allocationMode="Exact"),
-    "a constraint on a request that is not there": lambda d: d["constraints"][0].update(requests=["gpus"]),
-    "no class": lambda d: d["requests"][0]["exactly"].pop("deviceClassName"),
-    "the flat form of an earlier version": lambda d: d.update(
-        requests=[{"name": "neurons", "deviceClassName": "neuron.aws.com", "count": 8}]
-    ),
-}
-SILENT_CLAIMS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "an attribute that no device has": lambda d: _select(d, f"{OF_NEURON}.instance == 'trn2.48xlarge'"),
-    "a group that no device has": lambda d: d["constraints"][0].update(
-        matchAttribute="resource.aws.com/group_8"
-    ),
-    "a class that is not there": lambda d: d["requests"][0]["exactly"].update(deviceClassName="neuron"),
-    "nine devices of a group of eight": lambda d: d["requests"][0]["exactly"].update(count=9),
-    "seventeen devices": lambda d: d["requests"][0]["exactly"].update(count=17),
-}
-"""The server takes these, and the pod then waits for ever."""
-
-
-@pytest.mark.parametrize("what", [*WRONG_CLAIMS, *SILENT_CLAIMS])
-def test_the_server_refuses_some_wrong_claims_and_takes_others_in_silence(
-    control_plane: ControlPlane, what: str
-) -> None:
-    """Those that it takes are why a statement of ours holds the claim's form (tests/cdk8s_charts/statements.py)."""
-    template = _claim((WRONG_CLAIMS | SILENT_CLAIMS)[what])
-    assert (control_plane.kubectl.apply([template], dry_run=True) != []) == (what in WRONG_CLAIMS)
-
-
-def test_the_claim_as_it_is_rendered_passes(control_plane: ControlPlane) -> None:
-    assert control_plane.kubectl.apply([_claim(lambda devices: None)], dry_run=True) == []

@@ -15,6 +15,7 @@ import pytest
 from cdk8s_charts.manifests import read
 from experiment.finding import Refusal, State
 from experiment.model import Serve
+from experiment.naming import NAME
 from operations import promotion, verification
 from operations.__main__ import main
 from operations.cloud.aws import Aws
@@ -24,7 +25,6 @@ from operations.running.steps import carry_out
 from tests.apiserver.kubectl import wait_until
 from tests.apiserver.objects import filled
 from tests.apiserver.real_world import RealWorld
-from tests.apiserver.standing import NAME
 from tests.conftest import ROOT
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import shared_client
