@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Protocol
+from types import ModuleType
 
 from operations import forecast, pricing, promotion, rendering, scaling, status, teardown, verification
 from operations.cloud import access
@@ -13,20 +13,7 @@ from operations.console import carried_out
 from operations.preflight import checklist
 from operations.running import launch
 
-
-class Verb(Protocol):
-    """What `python -m operations` calls."""
-
-    HELP: str
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Add the verb's options."""
-
-    def execute(self, options: argparse.Namespace) -> int:
-        """Do it; the exit code."""
-
-
-VERBS: dict[str, Verb] = {
+VERBS: dict[str, ModuleType] = {
     "forecast": forecast,
     "preflight": checklist,
     "status": status,
@@ -39,7 +26,7 @@ VERBS: dict[str, Verb] = {
     "kubectl": access,
     "teardown": teardown,
 }
-
+"""A verb is a module with `HELP`, `configure(parser)`, which adds its options, and `execute(options)`, its exit code."""
 
 EPILOG = (
     "Exit codes: 0 fine, 1 a finding, 2 wrong usage or configuration, 3 AWS, the cluster or a registry could not be "

@@ -5,38 +5,63 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
 from experiment.finding import InvalidExperiment, Outside, Refusal, printable
 
+WIDTH = 100
 _HERE = Path(__file__).resolve().parent.parent
 
 
-def as_line(error: Exception) -> str:
-    """The line of an exception of any kind."""
-    return str(error if isinstance(error, Refusal) else fault(error))
+def carried_out(name: str, act: Callable[[], int]) -> int:
+    """The exit code of a command. What stops it is printed, a line for each finding."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    with escaped():
+        try:
+            return act()
+        except KeyboardInterrupt:
+            print(f"{name}: interrupted; it can be run again", file=sys.stderr)
+            return 130
+        except BrokenPipeError:
+            # Whoever read the result has read enough; the interpreter must not complain once more as it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except Exception as error:
+            known = refusal_of(error)
+            who = (
+                "" if isinstance(error, InvalidExperiment) else f"{name}: "
+            )  # whose lines begin with the file
+            for line in known.lines:
+                print(f"{who}{line}", file=sys.stderr)
+            return known.exit_code
 
 
-def fault(error: BaseException) -> Outside:
-    """An exception that nobody expected, as one line with the place in this project: it is no finding."""
-    what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(": ")
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def refusal_of(error: Exception) -> Refusal:
+    """One that nobody expected becomes one line with the place in this project: it is no finding."""
+    if isinstance(error, Refusal):
+        return error
     if isinstance(error, OSError) and error.strerror:
         return Outside(
             f"{error.filename or 'the machine'}: {error.strerror}; make room or correct its permissions"
         )
+    what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(": ")
     ours = [
-        f"{Path(frame.filename).relative_to(_HERE)}:{frame.lineno}"
+        f" in {Path(frame.filename).relative_to(_HERE)}:{frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)
         if Path(frame.filename).is_relative_to(_HERE) and ".venv" not in frame.filename
     ]
-    place = f" in {ours[-1]}" if ours else ""
     return Outside(
-        f"{what}{place}: a fault of this program, or an answer that it cannot read; run this again"
+        f"{what}{ours[-1] if ours else ''}: a fault of this program, or an answer that it cannot read; run this again"
     )
 
 
@@ -57,47 +82,8 @@ class _Escaping:
 @contextmanager
 def escaped() -> Iterator[None]:
     """As long as it lasts, stdout and stderr escape control characters."""
-    before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = _Escaping(sys.stdout), _Escaping(sys.stderr)
-    try:
+    with redirect_stdout(_Escaping(sys.stdout)), redirect_stderr(_Escaping(sys.stderr)):
         yield
-    finally:
-        sys.stdout, sys.stderr = before
-
-
-def carried_out(name: str, act: Callable[[], int]) -> int:
-    """The exit code of a command. What stops it is printed, a line for each finding."""
-    signal.signal(signal.SIGTERM, _interrupt)
-    with escaped():
-        try:
-            return act()
-        except InvalidExperiment as error:  # whose lines begin with the file
-            print(error, file=sys.stderr)
-            return error.exit_code
-        except Refusal as error:
-            return _refused(name, error)
-        except KeyboardInterrupt:
-            print(f"{name}: interrupted; it can be run again", file=sys.stderr)
-            return 130
-        except BrokenPipeError:
-            # Whoever read the result has read enough; the interpreter must not complain once more as it ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
-        except Exception as error:
-            return _refused(name, fault(error))
-
-
-def _refused(name: str, error: Refusal) -> int:
-    for line in error.lines:
-        print(f"{name}: {line}", file=sys.stderr)
-    return error.exit_code
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-WIDTH = 100
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -110,13 +96,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = []
     for row in (headings, *rows):
         first = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
-        indent = " " * len(first)
-        for number, part in enumerate(_wrapped(row[-1], room)):
-            lines.append(f"{first if number == 0 else indent}  {part}".rstrip())
+        for part in textwrap.wrap(row[-1], room, break_on_hyphens=False) or [""]:
+            lines.append(f"{first}  {part}".rstrip())
+            first = " " * len(first)
     return "\n".join(lines)
-
-
-def _wrapped(text: str, room: int) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(text, room, break_on_hyphens=False) or [""]

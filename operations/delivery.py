@@ -13,241 +13,34 @@ from cdk8s_charts.manifests import PLACEHOLDERS, filled, read, with_tags
 from experiment.finding import Refusal
 from experiment.naming import BENCHMARK_NAME
 from operations.cloud import markers
+from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, AwsError, aws_of
-from operations.cloud.kubernetes import tools_image
+from operations.cloud.clock import SystemClock
+from operations.cloud.kubernetes import pod_containers, tools_image
 from operations.console import carried_out
 from operations.options import ROOT, add_experiment, add_json, as_json, experiment_of, hours
+from operations.running.context import Context
 from operations.running.launch import verified
+from operations.running.state import RunStore, claimed, unfinished
 from operations.running.steps import finish, or_stop_paying, steps, stop_paying
 
 if TYPE_CHECKING:
+    from cdk8s_charts.manifests import ManifestFile
+    from experiment import Experiment
     from operations.cloud.clock import Clock
-
-if TYPE_CHECKING:
-    from cdk8s_charts.manifests import ManifestFile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from experiment import Experiment
-    from operations.cloud.aws import Aws
-    from operations.running.context import Context
-
-if TYPE_CHECKING:
-    from cdk8s_charts.manifests import ManifestFile
-    from experiment import Experiment
-
-
-POLL_S = 30
-RENEW = timedelta(minutes=45)
-"""Credentials of an assumed role last an hour, compilation lasts longer."""
-_SESSION = "speculation-delivery"
-
-
-class Starter:
-    """The stage's CodeBuild, seen through the role that may start its projects."""
-
-    def __init__(
-        self,
-        aws: Aws,
-        *,
-        role: str,
-        clock: Clock,
-        say: Callable[[str], None],
-        assumed: Callable[[dict[str, str]], Aws] | None = None,
-    ) -> None:
-        self._aws, self._role, self._clock, self._say = aws, role, clock, say
-        self._assumed = assumed or (lambda credentials: _with(credentials, region=aws.region))
-        self._stage: tuple[datetime, Aws] | None = None
-
-    def run(self, project: str, *, minutes: int) -> str:
-        """Start the project and wait for its end; returns the id of the build.
-
-        Raises `Refusal` when it fails, or does not end in time.
-        """
-        build = self._start(project)
-        self._say(f"{build['id']}: started; log {_log(build)}")
-        until = self._clock.now() + timedelta(minutes=minutes)
-        phase = ""
-        while build["buildStatus"] == "IN_PROGRESS":
-            if self._clock.now() >= until:
-                raise Refusal(
-                    f"{build['id']}: still {phase} after {minutes} minutes; it goes on in its account, and what it started "
-                    "there bills until its own time-out: look at its log, then retry the stage"
-                )
-            self._clock.sleep(POLL_S)
-            build = self._look(build["id"])
-            if build.get("currentPhase", "") != phase:
-                phase = build.get("currentPhase", "")
-                self._say(f"{build['id']}: {phase}")
-        if build["buildStatus"] != "SUCCEEDED":
-            raise Refusal(
-                f"{build['id']}: {build['buildStatus']} ({_why(build)}); read {_log(build)}, then retry the stage"
-            )
-        return str(build["id"])
-
-    def _start(self, project: str) -> dict[str, Any]:
-        try:
-            started: dict[str, Any] = self._builds().start_build(projectName=project)["build"]
-        except AwsError as error:
-            if error.code == "ResourceNotFoundException":
-                raise Refusal(
-                    f"{project}: no such project behind {self._role}; deploy the stage's delivery stack first"
-                ) from None
-            if error.code == "AccountLimitExceededException":
-                raise Refusal(
-                    f"{project}: one build of it is running already; wait for its end, then retry the stage"
-                ) from None
-            raise
-        return started
-
-    def _look(self, build: str) -> dict[str, Any]:
-        found: list[dict[str, Any]] = self._builds().batch_get_builds(ids=[build])["builds"]
-        if not found:
-            raise Refusal(f"{build}: CodeBuild no longer knows it; retry the stage")
-        return found[0]
-
-    def _builds(self) -> Any:
-        now = self._clock.now()
-        if self._stage is None or now - self._stage[0] >= RENEW:
-            answer = self._aws.client("sts").assume_role(RoleArn=self._role, RoleSessionName=_SESSION)
-            self._stage = (now, self._assumed(answer["Credentials"]))
-        return self._stage[1].client("codebuild")
-
-
-def _with(credentials: dict[str, str], *, region: str) -> Aws:
-    def make(service: str) -> Any:
-        import boto3
-        from botocore.config import Config
-
-        retries: Any = {"mode": "adaptive", "total_max_attempts": 8}
-        session = boto3.Session(
-            aws_access_key_id=credentials["AccessKeyId"],
-            aws_secret_access_key=credentials["SecretAccessKey"],
-            aws_session_token=credentials["SessionToken"],
-            region_name=region,
-        )
-        return session.client(service, config=Config(retries=retries, connect_timeout=10, read_timeout=60))
-
-    return Aws(region, make_client=make)
-
-
-def _log(build: dict[str, Any]) -> str:
-    return str(build.get("logs", {}).get("deepLink", "in CloudWatch"))
-
-
-def _why(build: dict[str, Any]) -> str:
-    """The first phase that did not succeed, with what it said."""
-    for phase in build.get("phases", ()):
-        if phase.get("phaseStatus") not in (None, "SUCCEEDED"):
-            said = "; ".join(context.get("message", "") for context in phase.get("contexts", ()))
-            return f"{phase['phaseType']}: {said or phase['phaseStatus']}"
-    return "no phase says why"
-
-
-Object = Mapping[str, Any]
-KINDS = ("ServiceAccount", "ConfigMap", "PersistentVolumeClaim", "Service", "Deployment", "Job", "CronJob")
-"""Of the manifests, what AmazonEKSViewPolicy shows
-(https://docs.aws.amazon.com/eks/latest/userguide/access-policy-permissions.html); the rest was applied with them."""
-_TEMPLATES = {
-    "Deployment": ("spec", "template"),
-    "Job": ("spec", "template"),
-    "CronJob": ("spec", "jobTemplate", "spec", "template"),
-}
-
-
-def findings(files: tuple[ManifestFile, ...], get: Callable[[str, str], Object | None]) -> Iterator[str]:
-    """What is missing, differs or failed, a line each; `get` asks the cluster for a kind and a name."""
-    cron_job = get("CronJob", BENCHMARK_NAME)
-    image = tools_image(cron_job) if cron_job is not None else ""
-    values = dict.fromkeys(PLACEHOLDERS, "") | with_tags({"BENCHMARK_IMAGE": image})
-    for item in (item for file in files for item in file.objects):
-        kind, name = item["kind"], filled(item["metadata"]["name"], values)
-        if kind not in KINDS:
-            continue
-        found = get(kind, name)
-        if found is None:
-            yield f"{kind} {name}: is not in the cluster; deploy the workloads stack"
-            continue
-        yield from _differences(kind, name, item, found)
-        yield from _health(kind, name, found)
-
-
-def _differences(kind: str, name: str, wanted: Object, found: Object) -> Iterator[str]:
-    ours, theirs = (dict(_containers(kind, one)) for one in (wanted, found))
-    for container, image in ours.items():
-        other = theirs.get(container)
-        if "${" in image:
-            image = other or image  # filled in at deployment
-        if image != other:
-            yield f"{kind} {name}: container {container} has {other or 'no image'}, reviewed was {image}; deploy again"
-
-
-def _containers(kind: str, item: Object) -> Iterator[tuple[str, str]]:
-    template: Any = item if kind in _TEMPLATES else {}
-    for key in _TEMPLATES.get(kind, ()):
-        template = template.get(key, {})
-    spec = template.get("spec", {})
-    for container in (*spec.get("initContainers", ()), *spec.get("containers", ())):
-        yield container["name"], container["image"]
-
-
-def _health(kind: str, name: str, found: Object) -> Iterator[str]:
-    status = found.get("status", {})
-    if kind == "Deployment":
-        wanted, available = found["spec"].get("replicas", 1), status.get("availableReplicas", 0)
-        if available < wanted:
-            yield f"Deployment {name}: {available} of {wanted} replicas answer; read scripts/status"
-    for condition in status.get("conditions", ()):
-        if kind == "Job" and (condition["type"], condition["status"]) == ("Failed", "True"):
-            yield f"Job {name}: failed ({condition.get('message', 'it does not say why')}); read scripts/kubectl logs job/{name}"
-    if kind == "PersistentVolumeClaim" and status.get("phase", "Bound") not in ("Bound", "Pending"):
-        yield f"PersistentVolumeClaim {name}: is {status['phase']}; delete it and deploy again"
-
-
-PREPARING = ("arguments", "weights", "nodes", "verify", "compile")
-
-
-def nothing_to_compile(experiment: Experiment, aws: Aws, say: Callable[[str], None]) -> bool:
-    """Whether every arm has its artifact, so that no node has to start for one; those that were marked stale stay."""
-    if not all(markers.has_artifact(experiment, aws, arm) for arm in experiment.served_arms):
-        return False
-    for key in markers.free(experiment, aws):
-        say(f"    artifact {key}: is some arm's again and stays")
-    return True
-
-
-def compile_artifacts(context: Context, *, fresh: bool) -> None:
-    """Fetch, start nodes, prove them, compile; then let the nodes go.
-
-    `fresh`: the run was begun for this, so it ends with it; otherwise it goes back to whoever left it unfinished.
-    Every step makes sure by itself of what is there already. Raises `Refusal`.
-    """
-    try:
-        or_stop_paying(context, lambda: _prepare(context, fresh=fresh))
-    except KeyboardInterrupt:
-        stop_paying(context)
-        raise
-
-
-def _prepare(context: Context, *, fresh: bool) -> str:
-    chosen = [step for step in steps(context.experiment) if step.name in PREPARING]
-    for number, step in enumerate(chosen, start=1):
-        context.say(f"==> {number}/{len(chosen)} {step.title}")
-        context.save(step=step.name, problem="")
-        step.act(context)
-    if context.state.nodes:
-        stop_paying(context)
-    if fresh:
-        return finish(context)
-    context.save(owner="")
-    return ""
-
 
 EPILOG = (
     "Exit codes: 0 fine, 1 a finding or a step that failed, 2 wrong usage or configuration, 3 AWS or the cluster could not "
     "be reached, 130 interrupted."
 )
+POLL_S = 30
+RENEW = timedelta(minutes=45)
+"""Credentials of an assumed role last an hour, compilation lasts longer."""
+KINDS = ("ServiceAccount", "ConfigMap", "PersistentVolumeClaim", "Service", "Deployment", "Job", "CronJob")
+"""Of the manifests, what AmazonEKSViewPolicy shows
+(https://docs.aws.amazon.com/eks/latest/userguide/access-policy-permissions.html); the rest was applied with them."""
+PREPARING = ("arguments", "weights", "nodes", "verify", "compile")
+Object = Mapping[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -287,18 +80,108 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _start(options: argparse.Namespace) -> int:
-    from operations.cloud.aws import Aws
-    from operations.cloud.clock import SystemClock
-
     starter = Starter(Aws(options.region), role=options.role, clock=SystemClock(), say=_say)
     build = starter.run(options.project, minutes=options.minutes)
     print(as_json({"build": build}) if options.json else f"{build}: succeeded")
     return 0
 
 
-def _smoke(options: argparse.Namespace) -> int:
-    from operations.cloud.access import cluster_of
+class Starter:
+    """The stage's CodeBuild, seen through the role that may start its projects: the pipeline lives in another account,
+    outside the VPC."""
 
+    def __init__(
+        self,
+        aws: Aws,
+        *,
+        role: str,
+        clock: Clock,
+        say: Callable[[str], None],
+        assumed: Callable[[dict[str, str], str], Aws] | None = None,
+    ) -> None:
+        self._aws, self._role, self._clock, self._say = aws, role, clock, say
+        self._assumed = assumed or _with
+        self._stage: tuple[datetime, Aws] | None = None
+
+    def run(self, project: str, *, minutes: int) -> str:
+        """Start the project and wait for its end; returns the id of the build.
+
+        Raises `Refusal` when it fails, or does not end in time.
+        """
+        build = self._begun(project)
+        name, log = str(build["id"]), build.get("logs", {}).get("deepLink", "in CloudWatch")
+        self._say(f"{name}: started; log {log}")
+        until = self._clock.now() + timedelta(minutes=minutes)
+        phase = ""
+        while build["buildStatus"] == "IN_PROGRESS":
+            if self._clock.now() >= until:
+                raise Refusal(
+                    f"{name}: still {phase} after {minutes} minutes; it goes on in its account, and what it started "
+                    "there bills until its own time-out: look at its log, then retry the stage"
+                )
+            self._clock.sleep(POLL_S)
+            builds: list[dict[str, Any]] = self._code_build().batch_get_builds(ids=[name])["builds"]
+            if not builds:
+                raise Refusal(f"{name}: CodeBuild no longer knows it; retry the stage")
+            build = builds[0]
+            if build.get("currentPhase", "") != phase:
+                phase = build.get("currentPhase", "")
+                self._say(f"{name}: {phase}")
+        if build["buildStatus"] != "SUCCEEDED":
+            raise Refusal(f"{name}: {build['buildStatus']} ({_why(build)}); read {log}, then retry the stage")
+        return name
+
+    def _begun(self, project: str) -> dict[str, Any]:
+        known = {
+            "ResourceNotFoundException": f"no such project behind {self._role}; deploy the stage's delivery stack first",
+            "AccountLimitExceededException": "one build of it is running already; wait for its end, then retry the stage",
+        }
+        try:
+            build: dict[str, Any] = self._code_build().start_build(projectName=project)["build"]
+        except AwsError as error:
+            if error.code not in known:
+                raise
+            raise Refusal(f"{project}: {known[error.code]}") from None
+        return build
+
+    def _code_build(self) -> Any:
+        now = self._clock.now()
+        if self._stage is None or now - self._stage[0] >= RENEW:
+            sts = self._aws.client("sts")
+            answer = sts.assume_role(RoleArn=self._role, RoleSessionName="speculation-delivery")
+            self._stage = (now, self._assumed(answer["Credentials"], self._aws.region))
+        return self._stage[1].client("codebuild")
+
+
+def _with(credentials: dict[str, str], region: str) -> Aws:
+    def make(service: str) -> Any:
+        import boto3
+        from botocore.config import Config
+
+        retries: Any = {"mode": "adaptive", "total_max_attempts": 8}
+        return boto3.client(
+            service,
+            region_name=region,
+            aws_access_key_id=credentials["AccessKeyId"],
+            aws_secret_access_key=credentials["SecretAccessKey"],
+            aws_session_token=credentials["SessionToken"],
+            config=Config(retries=retries, connect_timeout=10, read_timeout=60),
+        )
+
+    return Aws(region, make_client=make)
+
+
+def _why(build: dict[str, Any]) -> str:
+    """The first phase that did not succeed, with what it said."""
+    for phase in build.get("phases", ()):
+        if phase.get("phaseStatus") not in (None, "SUCCEEDED"):
+            said = "; ".join(context.get("message", "") for context in phase.get("contexts", ()))
+            return f"{phase['phaseType']}: {said or phase['phaseStatus']}"
+    return "no phase says why"
+
+
+def _smoke(options: argparse.Namespace) -> int:
+    """Whether what was reviewed is what stands in the cluster. Needs no Trn2 node."""
     experiment, files = _reviewed(options)
     with cluster_of(experiment, aws_of(experiment, options)) as cluster:
         found = list(findings(files, cluster.get))
@@ -309,41 +192,103 @@ def _smoke(options: argparse.Namespace) -> int:
     return 1 if found else 0
 
 
-def _compile(options: argparse.Namespace) -> int:
-    from operations.cloud.access import cluster_of
-    from operations.cloud.clock import SystemClock
-    from operations.running.context import Context
-    from operations.running.state import RunStore, claimed, unfinished
+def findings(files: tuple[ManifestFile, ...], get: Callable[[str, str], Object | None]) -> Iterator[str]:
+    """What is missing, differs or failed, a line each; `get` asks the cluster for a kind and a name."""
+    cron_job = get("CronJob", BENCHMARK_NAME)
+    image = tools_image(cron_job) if cron_job is not None else ""
+    values = dict.fromkeys(PLACEHOLDERS, "") | with_tags({"BENCHMARK_IMAGE": image})
+    for item in (item for file in files for item in file.objects if item["kind"] in KINDS):
+        kind, name = item["kind"], filled(item["metadata"]["name"], values)
+        found = get(kind, name)
+        if found is None:
+            yield f"{kind} {name}: is not in the cluster; deploy the workloads stack"
+            continue
+        theirs = {one["name"]: one["image"] for one in pod_containers(found)}
+        for container in pod_containers(item):
+            wanted, other = container["image"], theirs.get(container["name"])
+            if wanted != other and not (other and "${" in wanted):  # which is filled in at deployment
+                yield (
+                    f"{kind} {name}: container {container['name']} has {other or 'no image'}, reviewed was {wanted}; "
+                    "deploy again"
+                )
+        yield from _health(kind, name, found)
 
+
+def _health(kind: str, name: str, found: Object) -> Iterator[str]:
+    status = found.get("status", {})
+    if kind == "Deployment":
+        wanted, available = found["spec"].get("replicas", 1), status.get("availableReplicas", 0)
+        if available < wanted:
+            yield f"Deployment {name}: {available} of {wanted} replicas answer; read scripts/status"
+    for condition in status.get("conditions", ()):
+        if kind == "Job" and (condition["type"], condition["status"]) == ("Failed", "True"):
+            yield f"Job {name}: failed ({condition.get('message', 'it does not say why')}); read scripts/kubectl logs job/{name}"
+    if kind == "PersistentVolumeClaim" and status.get("phase", "Bound") not in ("Bound", "Pending"):
+        yield f"PersistentVolumeClaim {name}: is {status['phase']}; delete it and deploy again"
+
+
+def _compile(options: argparse.Namespace) -> int:
     experiment, files = _reviewed(options)
     aws, clock = aws_of(experiment, options), SystemClock()
-    if nothing_to_compile(experiment, aws, _say):
-        return _compiled(experiment, options, nodes_started=False)
-    store = RunStore(experiment, aws)
-    held = unfinished(experiment, store, now=clock.now(), take_over=False)
-    with cluster_of(experiment, aws) as cluster:
-        context = Context(
-            experiment=experiment,
-            aws=aws,
-            cluster=cluster,
-            clock=clock,
-            store=store,
-            held=claimed(experiment, store, held, now=clock.now()),
-            files=files,
-            hours=options.hours,
-            out=ROOT / "results",
-            say=_say,
-            verify=verified,
-        )
-        compile_artifacts(context, fresh=held is None)
-    return _compiled(experiment, options, nodes_started=True)
-
-
-def _compiled(experiment: Experiment, options: argparse.Namespace, *, nodes_started: bool) -> int:
-    told = {"experiment": experiment.name, "nodes_started": nodes_started}
-    before = "" if nodes_started else " already, so no Trn2 node was started"
+    to_compile = not nothing_to_compile(experiment, aws, _say)
+    if to_compile:
+        store = RunStore(experiment, aws)
+        held = unfinished(experiment, store, now=clock.now(), take_over=False)
+        with cluster_of(experiment, aws) as cluster:
+            context = Context(
+                experiment=experiment,
+                aws=aws,
+                cluster=cluster,
+                clock=clock,
+                store=store,
+                held=claimed(experiment, store, held, now=clock.now()),
+                files=files,
+                hours=options.hours,
+                out=ROOT / "results",
+                say=_say,
+                verify=verified,
+            )
+            compile_artifacts(context, fresh=held is None)
+    told = {"experiment": experiment.name, "nodes_started": to_compile}
+    before = "" if to_compile else " already, so no Trn2 node was started"
     print(as_json(told) if options.json else f"{experiment.name}: every artifact is complete{before}")
     return 0
+
+
+def nothing_to_compile(experiment: Experiment, aws: Aws, say: Callable[[str], None]) -> bool:
+    """Whether every arm has its artifact, so that no node has to start for one; those that were marked stale stay."""
+    if not all(markers.has_artifact(experiment, aws, arm) for arm in experiment.served_arms):
+        return False
+    for key in markers.free(experiment, aws):
+        say(f"    artifact {key}: is some arm's again and stays")
+    return True
+
+
+def compile_artifacts(context: Context, *, fresh: bool) -> None:
+    """Fetch, start nodes, prove them, compile; then let the nodes go.
+
+    `fresh`: the run was begun for this, so it ends with it; otherwise it goes back to whoever left it unfinished.
+    Every step makes sure by itself of what is there already. Raises `Refusal`.
+    """
+    try:
+        or_stop_paying(context, lambda: _prepare(context, fresh=fresh))
+    except KeyboardInterrupt:
+        stop_paying(context)
+        raise
+
+
+def _prepare(context: Context, *, fresh: bool) -> str:
+    chosen = [step for step in steps(context.experiment) if step.name in PREPARING]
+    for number, step in enumerate(chosen, start=1):
+        context.say(f"==> {number}/{len(chosen)} {step.title}")
+        context.save(step=step.name, problem="")
+        step.act(context)
+    if context.state.nodes:
+        stop_paying(context)
+    if fresh:
+        return finish(context)
+    context.save(owner="")
+    return ""
 
 
 def _reviewed(options: argparse.Namespace) -> tuple[Experiment, tuple[ManifestFile, ...]]:

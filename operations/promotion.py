@@ -30,230 +30,12 @@ from operations.options import ROOT, add_experiment, as_json, experiment_of, who
 from operations.running.state import RunStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from experiment import Experiment
-
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from experiment.model import Serve
-
-if TYPE_CHECKING:
-    from experiment import Experiment
+    from experiment import Arm, Experiment
     from experiment.model import Serve
     from operations.cloud.aws import Aws
-    from operations.cloud.kubernetes import Kubernetes
-
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from experiment.model import Serve
-    from operations.cloud.aws import Aws
-
-
-_KEY = re.compile(r"(?P<indent>\s+)(?P<key>\w+):(?P<value>.*?)(?P<comment>\s+#.*)?")
-
-
-def serve_of(text: str) -> dict[str, Any]:
-    """The section as it is written; empty without one."""
-    found = yaml.safe_load(text).get("serve") or {}
-    return dict(found) if isinstance(found, dict) else {}
-
-
-def with_serve(text: str, section: Mapping[str, Any]) -> str:
-    """The file with that section, comments kept.
-
-    Raises `Misuse` where the file is written in a way that a textual edit would spoil.
-    """
-    lines = text.splitlines()
-    start = next((number for number, line in enumerate(lines) if re.match(r"serve\s*:", line)), None)
-    if start is None:
-        edited = [*lines, *([""] if lines and lines[-1].strip() else []), "serve:", *_written(section, {})]
-    else:
-        end = start + 1
-        while end < len(lines) and (not lines[end].strip() or lines[end][0].isspace()):
-            end += 1
-        while not lines[end - 1].strip():
-            end -= 1
-        edited = [*lines[:start], *_edited(lines[start:end], section), *lines[end:]]
-    result = "\n".join(edited) + "\n"
-    if not _means(result, {**yaml.safe_load(text), "serve": dict(section)}):
-        raise Misuse(
-            "serve: is written in a way that cannot be edited safely; write it as a block of `key: value` lines, or by hand"
-        )
-    return result
-
-
-def _edited(lines: list[str], section: Mapping[str, Any]) -> list[str]:
-    """The section's lines with new values; comments of kept keys and between keys stay."""
-    head = re.match(r"serve\s*:(?P<value>.*?)(?P<comment>\s+#.*)?$", lines[0])
-    comment = (head["comment"] or "") if head else ""
-    keys = {
-        match["key"]: match["comment"] or ""
-        for line in lines[1:]
-        if (match := _KEY.fullmatch(line)) is not None
-    }
-    between = [line for line in lines[1:] if line.lstrip().startswith("#")]
-    return [f"serve:{comment}", *between, *_written(section, keys)]
-
-
-def _written(section: Mapping[str, Any], comments: Mapping[str, str]) -> list[str]:
-    return [f"  {key}: {_scalar(value)}{comments.get(key, '')}" for key, value in section.items()]
-
-
-def _scalar(value: Any) -> str:
-    """Plain where YAML reads it back as what it was, in quotes where not."""
-    if isinstance(value, list | tuple):
-        return json.dumps(list(value))
-    if isinstance(value, str) and (yaml.safe_load(value) != value or re.search(r"[#:]\s|\s#", value)):
-        return json.dumps(value)
-    return str(value)
-
-
-def _means(text: str, wanted: Mapping[str, Any]) -> bool:
-    try:
-        found: Any = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return False
-    return bool(found == wanted)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A file's next text, and what it means."""
-
-    path: Path
-    before: str
-    after: str
-    experiment: Experiment
-
-    @property
-    def changed(self) -> bool:
-        return self.before != self.after
-
-    def diff(self) -> str:
-        """What would change in the file, as a unified diff."""
-        before, after = (text.splitlines(keepends=True) for text in (self.before, self.after))
-        name = self.path.name
-        return "".join(difflib.unified_diff(before, after, fromfile=name, tofile=name, n=1))
-
-    def write(self) -> None:
-        """In one step: the file is the old one or the new one, never half of it."""
-        if not self.changed:
-            return
-        path = self.path.resolve()
-        beside = _beside(path, self.after)
-        shutil.copymode(path, beside)
-        beside.replace(path)
-
-
-def candidate(path: Path, given: Mapping[str, Any]) -> Candidate:
-    """The file with `given` in its `serve` section; what is not given stays as the section has it.
-
-    Raises `Misuse` and `InvalidExperiment`, whose lines name the file itself.
-    """
-    before = path.read_text(encoding="utf-8")
-    section = {**serve_of(before), **given}
-    after = with_serve(before, section) if section != serve_of(before) else before
-    beside = _beside(path.resolve(), after)  # beside, since prompts may stand in a file next to it
-    try:
-        experiment = load(beside)
-    except InvalidExperiment as error:
-        raise InvalidExperiment(str(path), error.findings, {}) from None
-    finally:
-        beside.unlink()
-    return Candidate(path=path, before=before, after=after, experiment=experiment)
-
-
-def _beside(path: Path, text: str) -> Path:
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=".tmp", dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise Misuse(
-            f"{path.parent}: cannot be written ({error.strerror}); correct its permissions"
-        ) from None
-    return Path(name)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bill:
-    """Trn2 nodes, which bill whole whatever part of them is used, at list price."""
-
-    nodes: int
-    most_nodes: int
-    usd_per_hour: float
-    most_usd_per_hour: float
-
-    def line(self) -> str:
-        """One line for people."""
-        first = f"{_nodes(self.nodes)}, ${self.usd_per_hour:.2f} an hour"
-        if self.most_nodes == self.nodes:
-            return first
-        return f"{first}; with all replicas {_nodes(self.most_nodes)}, ${self.most_usd_per_hour:.2f} an hour"
-
-
-def bill(experiment: Experiment, serve: Serve) -> Bill:
-    """Nodes for the least and the most replicas."""
-    arm = next(arm for arm in experiment.arms if arm.name == serve.arm)
-    on_a_node = experiment.instance.devices // arm.serving.devices
-    price = TRN2_ON_DEMAND[experiment.instance.name].usd_per_hour
-    nodes, most = (math.ceil(count / on_a_node) for count in (serve.replicas, serve.max_replicas))
-    return Bill(nodes=nodes, most_nodes=most, usd_per_hour=nodes * price, most_usd_per_hour=most * price)
-
-
-def _nodes(count: int) -> str:
-    return f"{count} Trn2 node{'' if count == 1 else 's'}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """Replicas of one arm."""
-
-    arm: str
-    before: int
-    after: int
-
-
-def refuse_unready(experiment: Experiment, serve: Serve, aws: Aws) -> nodegroup.Group:
-    """What must be so before an arm may be raised; returns the Trn2 group.
-
-    Raises `Refusal` while a run is under way, whose arms these are, and where the arm was never compiled.
-    """
-    held = RunStore(experiment, aws).current()
-    if held is not None:
-        raise Refusal(
-            f"run {held.state.id}: is unfinished and its arms would be taken from it; finish it with scripts/run, then promote"
-        )
-    arm = next(arm for arm in experiment.arms if arm.name == serve.arm)
-    if not markers.has_artifact(experiment, aws, arm):
-        raise Refusal(
-            f"{arm.name}: has no compiled artifact, so its pods would wait for ever; run scripts/run, which compiles it"
-        )
-    return nodegroup.read(experiment, aws)
-
-
-def raise_winner(experiment: Experiment, serve: Serve, aws: Aws) -> list[Change]:
-    """Losers first, since the winner may need their devices. Safe to repeat."""
-    with cluster_of(experiment, aws) as cluster:
-        losers = [arm.name for arm in experiment.served_arms if arm.name != serve.arm]
-        return [_set(cluster, name, 0) for name in losers] + [_raise(cluster, serve)]
-
-
-def _set(cluster: Kubernetes, name: str, wanted: int) -> Change:
-    before, _ = replicas(cluster.get("deployment", name))
-    if before != wanted:
-        cluster.scale(name, wanted)
-    return Change(arm=name, before=before, after=wanted)
-
-
-def _raise(cluster: Kubernetes, serve: Serve) -> Change:
-    """What scaled up while requests waited stays within its bounds."""
-    before, _ = replicas(cluster.get("deployment", serve.arm))
-    return _set(cluster, serve.arm, min(max(before, serve.replicas), serve.max_replicas))
-
 
 HELP = "make the winning arm a service: edit `serve` of the experiment, render again, say what to deploy and what it costs"
+_KEY = re.compile(r"\s+(?P<key>\w+):.*?(?P<comment>\s+#.*)?")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -295,19 +77,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """What is not given stays as `serve` has it. Everything is judged before the first file is written."""
-    present = experiment_of(options.experiment, verb="promote")
-    _refuse_unknown(present, options.arm)
+    _refuse_unknown(experiment_of(options.experiment, verb="promote"), options.arm)
     wanted = _candidate(options)
-    experiment = wanted.experiment
-    serve = experiment.serve
-    assert serve is not None, "the candidate has one"
+    experiment, serve = wanted.experiment, wanted.serve
 
     from cdk8s_charts.render import render  # after the judgement: starting jsii takes a second
 
     rendered = texts(experiment, render(experiment), options.manifests)
     files = stale(rendered)
     aws = aws_of(experiment, options) if options.now else None
-    ready = refuse_unready(experiment, serve, aws) if aws is not None else None
+    nodes_now = _nodes_of_the_ready(experiment, serve, aws) if aws is not None else None
+    costs = bill(experiment, serve)
     told: dict[str, Any] = {
         "experiment": experiment.name,
         "arm": serve.arm,
@@ -318,38 +98,25 @@ def execute(options: argparse.Namespace) -> int:
         "at_zero": [arm.name for arm in experiment.served_arms if arm.name != serve.arm],
         "diff": wanted.diff(),
         "files": [str(path) for path in files],
-        **vars(bill(experiment, serve)),
-        "trn2_nodes_now": ready.desired if ready is not None else None,
+        **costs,
+        "trn2_nodes_now": nodes_now,
         "scaled": [],
-        "next": _next(experiment, serve, options, nodes_now=ready.desired if ready is not None else None),
+        "next": [
+            f"git diff {options.experiment} {options.manifests / experiment.name}",
+            f".venv/bin/npx cdk deploy --all -c experiment={options.experiment}",
+        ],
         "off_at_utc": experiment.cluster.off_at_utc,
         "dry_run": options.dry_run,
     }
+    if nodes_now is None or nodes_now < costs["nodes"]:
+        told["next"].append(f"scripts/scale {costs['nodes']} --hours <H> --experiment {options.experiment}")
     if not options.dry_run:
         wanted.write()
         write(rendered)
         if aws is not None:
-            told["scaled"] = _scaled(experiment, serve, aws)
+            told["scaled"] = raise_winner(experiment, serve, aws)
     print(as_json(told) if options.json else _text(experiment, serve, told))
     return 0
-
-
-def _candidate(options: argparse.Namespace) -> Candidate:
-    """Raises `Misuse`, a line for each reason for which it cannot be."""
-    given = {
-        "arm": options.arm,
-        "replicas": options.replicas,
-        "max_replicas": options.max_replicas,
-        "waiting_per_replica": options.waiting_per_replica,
-        "certificate_arn": options.certificate,
-        "client_cidrs": options.client_cidr,
-    }
-    try:
-        return candidate(
-            options.experiment, {key: value for key, value in given.items() if value is not None}
-        )
-    except InvalidExperiment as error:
-        raise Misuse(*error.lines) from None
 
 
 def _refuse_unknown(experiment: Experiment, name: str) -> None:
@@ -365,53 +132,194 @@ def _refuse_unknown(experiment: Experiment, name: str) -> None:
     raise Misuse(f"{name}: is no arm of {experiment.name}; {hint}")
 
 
-def _scaled(experiment: Experiment, serve: Serve, aws: Aws) -> list[dict[str, Any]]:
-    changes = raise_winner(experiment, serve, aws)
+@dataclass(frozen=True, kw_only=True)
+class _Candidate:
+    """A file's next text, and what it means."""
+
+    path: Path
+    before: str
+    after: str
+    experiment: Experiment
+
+    @property
+    def serve(self) -> Serve:
+        assert self.experiment.serve is not None, "the candidate has one"
+        return self.experiment.serve
+
+    def diff(self) -> str:
+        """What would change in the file, as a unified diff."""
+        before, after = (text.splitlines(keepends=True) for text in (self.before, self.after))
+        name = self.path.name
+        return "".join(difflib.unified_diff(before, after, fromfile=name, tofile=name, n=1))
+
+    def write(self) -> None:
+        """In one step: the file is the old one or the new one, never half of it."""
+        if self.before != self.after:
+            path = self.path.resolve()
+            beside = _beside(path, self.after)
+            shutil.copymode(path, beside)
+            beside.replace(path)
+
+
+def _candidate(options: argparse.Namespace) -> _Candidate:
+    """The experiment as it would be, judged before anything is written.
+
+    Raises `Misuse`, a line for each reason for which it cannot be.
+    """
+    given = {
+        "arm": options.arm,
+        "replicas": options.replicas,
+        "max_replicas": options.max_replicas,
+        "waiting_per_replica": options.waiting_per_replica,
+        "certificate_arn": options.certificate,
+        "client_cidrs": options.client_cidr,
+    }
+    path = options.experiment
+    before = path.read_text(encoding="utf-8")
+    present = serve_of(before)
+    section = {**present, **{key: value for key, value in given.items() if value is not None}}
+    after = with_serve(before, section) if section != present else before
+    beside = _beside(path.resolve(), after)  # beside, since prompts may stand in a file next to it
+    try:
+        return _Candidate(path=path, before=before, after=after, experiment=load(beside))
+    except InvalidExperiment as error:
+        raise Misuse(*InvalidExperiment(str(path), error.findings, {}).lines) from None
+    finally:
+        beside.unlink()
+
+
+def _beside(path: Path, text: str) -> Path:
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=".tmp", dir=path.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise Misuse(
+            f"{path.parent}: cannot be written ({error.strerror}); correct its permissions"
+        ) from None
+    return Path(name)
+
+
+def serve_of(text: str) -> dict[str, Any]:
+    """The `serve` section of a file as it is written; empty without one."""
+    found = yaml.safe_load(text).get("serve") or {}
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def with_serve(text: str, section: Mapping[str, Any]) -> str:
+    """The file with that section, edited as text: whatever else stands in it stays as it is, comments of kept keys and
+    between keys too.
+
+    Raises `Misuse` where the file is written in a way that a textual edit would spoil.
+    """
+    lines = text.splitlines()
+    start = next((number for number, line in enumerate(lines) if re.match(r"serve\s*:", line)), None)
+    if start is None:
+        lines += ["", "serve:"] if lines and lines[-1].strip() else ["serve:"]
+        start = len(lines) - 1
+    end = start + 1
+    while end < len(lines) and (not lines[end].strip() or lines[end][0].isspace()):
+        end += 1
+    while not lines[end - 1].strip():
+        end -= 1
+    head = re.match(r"serve\s*:.*?(?P<comment>\s+#.*)?$", lines[start])
+    found = [match for line in lines[start + 1 : end] if (match := _KEY.fullmatch(line))]
+    comments = {match["key"]: match["comment"] or "" for match in found}
+    lines[start:end] = [
+        f"serve:{head['comment'] or '' if head else ''}",
+        *(line for line in lines[start + 1 : end] if line.lstrip().startswith("#")),
+        *(f"  {key}: {_scalar(value)}{comments.get(key, '')}" for key, value in section.items()),
+    ]
+    edited = "\n".join(lines) + "\n"
+    try:
+        meant: Any = yaml.safe_load(edited)
+    except yaml.YAMLError:
+        meant = None
+    if meant != {**yaml.safe_load(text), "serve": dict(section)}:
+        raise Misuse(
+            "serve: is written in a way that cannot be edited safely; write it as a block of `key: value` lines, or by hand"
+        )
+    return edited
+
+
+def _scalar(value: Any) -> str:
+    """Plain where YAML reads it back as what it was, in quotes where not."""
+    if isinstance(value, list | tuple):
+        return json.dumps(list(value))
+    if isinstance(value, str) and (yaml.safe_load(value) != value or re.search(r"[#:]\s|\s#", value)):
+        return json.dumps(value)
+    return str(value)
+
+
+def _arm(experiment: Experiment, serve: Serve) -> Arm:
+    return next(arm for arm in experiment.arms if arm.name == serve.arm)
+
+
+def bill(experiment: Experiment, serve: Serve) -> dict[str, Any]:
+    """Trn2 nodes for the least and the most replicas, which bill whole whatever part of them is used, at list price."""
+    on_a_node = experiment.instance.devices // _arm(experiment, serve).serving.devices
+    price = TRN2_ON_DEMAND[experiment.instance.name].usd_per_hour
+    nodes, most = (math.ceil(count / on_a_node) for count in (serve.replicas, serve.max_replicas))
+    return {
+        "nodes": nodes,
+        "most_nodes": most,
+        "usd_per_hour": nodes * price,
+        "most_usd_per_hour": most * price,
+    }
+
+
+def _nodes_of_the_ready(experiment: Experiment, serve: Serve, aws: Aws) -> int:
+    """What must be so before an arm may be raised; returns how many Trn2 nodes there are.
+
+    Raises `Refusal` while a run is under way, whose arms these are, and where the arm was never compiled.
+    """
+    held = RunStore(experiment, aws).current()
+    if held is not None:
+        raise Refusal(
+            f"run {held.state.id}: is unfinished and its arms would be taken from it; finish it with scripts/run, then promote"
+        )
+    if not markers.has_artifact(experiment, aws, _arm(experiment, serve)):
+        raise Refusal(
+            f"{serve.arm}: has no compiled artifact, so its pods would wait for ever; run scripts/run, which compiles it"
+        )
+    return nodegroup.read(experiment, aws).desired
+
+
+def raise_winner(experiment: Experiment, serve: Serve, aws: Aws) -> list[dict[str, Any]]:
+    """`--now`: replicas of each arm before and after. Losers first, since the winner may need their devices; the winner
+    stays within its bounds where it scaled up while requests waited. Safe to repeat."""
+    losers = [arm.name for arm in experiment.served_arms if arm.name != serve.arm]
+    changes: list[dict[str, Any]] = []
+    with cluster_of(experiment, aws) as cluster:
+        for name in (*losers, serve.arm):
+            before, _ = replicas(cluster.get("deployment", name))
+            after = min(max(before, serve.replicas), serve.max_replicas) if name == serve.arm else 0
+            if before != after:
+                cluster.scale(name, after)
+            changes.append({"arm": name, "before": before, "after": after})
     for one in changes:
-        print(f"promote: {one.arm} from {one.before} to {one.after} replicas", file=sys.stderr)
-    return [vars(one) for one in changes]
-
-
-def _next(
-    experiment: Experiment, serve: Serve, options: argparse.Namespace, *, nodes_now: int | None
-) -> list[str]:
-    """Commands in order: what was rendered is reviewed before it is deployed."""
-    nodes = bill(experiment, serve).nodes
-    commands = [
-        f"git diff {options.experiment} {options.manifests / experiment.name}",
-        f".venv/bin/npx cdk deploy --all -c experiment={options.experiment}",
-    ]
-    if nodes_now is None or nodes_now < nodes:
-        commands.append(f"scripts/scale {nodes} --hours <H> --experiment {options.experiment}")
-    return commands
-
-
-def _limits(experiment: Experiment, serve: Serve) -> list[str]:
-    """What callers must know of an arm whose server fails at the end of the context."""
-    limit = experiment.answer_limit
-    if limit is None:
-        return []
-    arm = next(arm for arm in experiment.arms if arm.name == serve.arm)
-    prompt = arm.serving.max_model_len - limit - arm.step_room
-    return [
-        f"answers end at {limit} tokens, whatever a caller asks for (the longest that was measured)",
-        f"prompts must not exceed {prompt} tokens, which no server checks: beyond that a step of {arm.step_room} tokens "
-        "can pass\n      the end of the context, and the server ends; refuse them in front of it",
-    ]
+        print(f"promote: {one['arm']} from {one['before']} to {one['after']} replicas", file=sys.stderr)
+    return changes
 
 
 def _text(experiment: Experiment, serve: Serve, told: dict[str, Any]) -> str:
-    verb = "would be" if told["dry_run"] else "is"
+    verb, changed = ("would be", "would change") if told["dry_run"] else ("is", "changed")
     count = f"{serve.replicas} to {serve.max_replicas}" if serve.scales else str(serve.replicas)
     lines = [f"{serve.arm} {verb} the service of {experiment.name}: {count} replicas"]
     if told["at_zero"]:
         lines[0] += f"; {', '.join(told['at_zero'])} at 0"
     if told["diff"]:
         lines.append(told["diff"].rstrip("\n"))
-    lines += _limits(experiment, serve)
-    changed = "would change" if told["dry_run"] else "changed"
+    if (limit := experiment.answer_limit) is not None:  # its server fails at the end of the context
+        arm = _arm(experiment, serve)
+        prompt = arm.serving.max_model_len - limit - arm.step_room
+        lines += [
+            f"answers end at {limit} tokens, whatever a caller asks for (the longest that was measured)",
+            f"prompts must not exceed {prompt} tokens, which no server checks: beyond that a step of {arm.step_room} "
+            "tokens can pass\n      the end of the context, and the server ends; refuse them in front of it",
+        ]
     lines += [f"{changed}: {path}" for path in told["files"]] or ["the manifests are up to date"]
-    lines.append(f"bills: {bill(experiment, serve).line()} at list price, whether requests come or not")
+    lines.append(f"bills: {billed(told)} at list price, whether requests come or not")
     if serve.certificate_arn is not None:
         lines.append("bills as well: a Network Load Balancer, by the hour and by traffic")
     if told["trn2_nodes_now"] is not None:
@@ -422,3 +330,12 @@ def _text(experiment: Experiment, serve: Serve, told: dict[str, Any]) -> str:
         "      Nothing starts them again by itself: scripts/scale does"
     )
     return "\n".join([*lines, "next:", *(f"    {command}" for command in told["next"])])
+
+
+def billed(told: Mapping[str, Any]) -> str:
+    """What `bill` says, for people."""
+    least, most = (
+        f"{told[nodes]} Trn2 node{'' if told[nodes] == 1 else 's'}, ${told[usd]:.2f} an hour"
+        for nodes, usd in (("nodes", "usd_per_hour"), ("most_nodes", "most_usd_per_hour"))
+    )
+    return least if told["most_nodes"] == told["nodes"] else f"{least}; with all replicas {most}"

@@ -44,15 +44,8 @@ def execute(options: argparse.Namespace) -> int:
     values = _values(experiment, files, options)
     filled = [ManifestFile(file.name, tuple(fill(file.objects, values))) for file in files]
     if options.json:
-        print(
-            as_json(
-                {
-                    "apiVersion": "v1",
-                    "kind": "List",
-                    "items": [item for file in filled for item in file.objects],
-                }
-            )
-        )
+        items = [item for file in filled for item in file.objects]
+        print(as_json({"apiVersion": "v1", "kind": "List", "items": items}))
     else:
         sys.stdout.write("".join(file.yaml() for file in filled))
     return 0

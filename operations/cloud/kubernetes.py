@@ -328,9 +328,23 @@ def job_of(cron_job: Object, name: str) -> dict[str, Any]:
     }
 
 
+def pod_spec(item: Object) -> Object:
+    """Of a pod, or of whatever makes pods; empty for anything else."""
+    if item["kind"] == "Pod":
+        return item.get("spec", {})  # type: ignore[no-any-return]
+    spec = item.get("spec", {}).get("jobTemplate", item).get("spec", {})
+    return spec.get("template", {}).get("spec", {})  # type: ignore[no-any-return]
+
+
+def pod_containers(item: Object) -> list[Object]:
+    """Of `pod_spec`, those that run before the others among them."""
+    spec = pod_spec(item)
+    return [*spec.get("initContainers", ()), *spec.get("containers", ())]
+
+
 def tools_image(cron_job: Object) -> str:
     """Which image of `benchmark` and `store` the deployment filled in, by the CronJob of the benchmark."""
-    return str(cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["image"])
+    return str(pod_spec(cron_job)["containers"][0]["image"])
 
 
 def claim_state(claim: Object) -> str:

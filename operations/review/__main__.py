@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiment.finding import Misuse, Outside, Refusal
-from operations.console import escaped
+from experiment.finding import Misuse, Outside
+from operations.console import carried_out
 from operations.review.effects import Review, compare
 from operations.review.markdown import markdown
 
@@ -35,20 +35,16 @@ EPILOG = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare and print."""
     options = parser().parse_args(arguments)
-    with escaped():
-        try:
-            review, commit = _review(options.base, templates=not options.without_templates)
-        except Refusal as error:
-            for line in error.lines:
-                print(f"review: {line}", file=sys.stderr)
-            return error.exit_code
-        except KeyboardInterrupt:
-            return 130
-        if options.json:
-            told = {"base": commit, "needs_human": review.needs_human, **dataclasses.asdict(review)}
-            print(json.dumps(told, indent=1))
-        else:
-            print(markdown(review, base=options.base), end="")
+    return carried_out("review", lambda: _print(options))
+
+
+def _print(options: argparse.Namespace) -> int:
+    review, commit = _review(options.base, templates=not options.without_templates)
+    if options.json:
+        told = {"base": commit, "needs_human": review.needs_human, **dataclasses.asdict(review)}
+        print(json.dumps(told, indent=1))
+    else:
+        print(markdown(review, base=options.base), end="")
     return 1 if review.needs_human else 0
 
 

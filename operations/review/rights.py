@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from experiment.naming import ROLE
+from operations.cloud.kubernetes import pod_containers, pod_spec
 from operations.review.objects import Key, Object, lasting_name
 
 _POLICIES = {
@@ -40,11 +41,6 @@ _RULES = {
     "ClusterRole": "rules",
     "RoleBinding": "subjects",
     "ClusterRoleBinding": "subjects",
-}
-_PODS = {
-    "Pod": (),
-    "CronJob": ("spec", "jobTemplate", "spec", "template"),
-    **dict.fromkeys(("DaemonSet", "Deployment", "Job", "StatefulSet"), ("spec", "template")),
 }
 _HOST = {
     "hostNetwork": "stand in the network of their node",
@@ -134,12 +130,9 @@ def _rules(item: Object) -> Iterator[str]:
 
 
 def _pod_rights(item: Object) -> Iterator[str]:
-    if item["kind"] not in _PODS:
+    spec = pod_spec(item)
+    if not spec:
         return
-    template: Any = item
-    for step in _PODS[item["kind"]]:
-        template = template.get(step, {})
-    spec = template.get("spec", {})
     yield f"run as service account {spec.get('serviceAccountName', 'default')}"
     yield from (words for flag, words in _HOST.items() if spec.get(flag))
     if spec.get("automountServiceAccountToken") is not False:
@@ -147,7 +140,7 @@ def _pod_rights(item: Object) -> Iterator[str]:
     for volume in spec.get("volumes", ()):
         if "hostPath" in volume:
             yield f"mount {volume['hostPath'].get('path')} of their node"
-    for container in (*spec.get("initContainers", ()), *spec.get("containers", ())):
+    for container in pod_containers(item):
         security = {**spec.get("securityContext", {}), **container.get("securityContext", {})}
         yield from (f"{right} (container {container['name']})" for right in _beyond_hardened(security))
 

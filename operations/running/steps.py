@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from experiment.finding import Refusal
 from experiment.placement import rounds
 from operations.cloud import nodegroup
 from operations.cloud.clock import stamp
-from operations.console import as_line, fault
+from operations.console import refusal_of
 from operations.running import measuring, preparing
 from operations.running.context import POLL_S
 from operations.running.state import NotOursError
@@ -106,7 +105,7 @@ def _no_nodes(context: Context) -> str:
             tries += not isinstance(error, nodegroup.BusyError)
             if tries >= _TRIES or context.clock.ticking() - begun >= _BUSY_S:
                 raise
-            context.say(f"    {as_line(error)}; it is asked again in {POLL_S} seconds")
+            context.say(f"    {refusal_of(error)}; it is asked again in {POLL_S} seconds")
             context.clock.sleep(POLL_S)
 
 
@@ -115,7 +114,7 @@ def _if_possible(context: Context, act: Callable[[], None]) -> bool:
     try:
         act()
     except Exception as error:
-        context.say(f"    {as_line(error)}")
+        context.say(f"    {refusal_of(error)}")
         return False
     return True
 
@@ -167,7 +166,7 @@ def or_stop_paying(context: Context, act: Callable[[], str], *, keep_nodes: bool
     except NotOursError:
         raise  # the nodes are the other run's by now
     except Exception as error:
-        known = error if isinstance(error, Refusal) else fault(error)
+        known = refusal_of(error)
         if context.state.nodes and not keep_nodes:
             _if_possible(context, lambda: stop_paying(context))
         _let_go(context, problem=str(known))

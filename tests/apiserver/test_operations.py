@@ -164,9 +164,9 @@ def test_status_shows_nodes_claims_and_arms_as_the_cluster_has_them(
 def test_a_promotion_lowers_the_loser_and_keeps_the_winner(raised: RealWorld, aws: Aws) -> None:  # noqa: F811
     serve = Serve(arm="qwen-sd-vllm", replicas=1, max_replicas=1, certificate_arn=None, client_cidrs=())
     changes = promotion.raise_winner(raised.experiment, serve, aws)
-    assert [(change.arm, change.before, change.after) for change in changes] == [
-        ("qwen-vllm", 1, 0),
-        ("qwen-sd-vllm", 1, 1),
+    assert changes == [
+        {"arm": "qwen-vllm", "before": 1, "after": 0},
+        {"arm": "qwen-sd-vllm", "before": 1, "after": 1},
     ]
     kubectl, where = raised.plane.kubectl, raised.experiment.name
     _until(raised, lambda: len(kubectl.items("pods", where)) == 1)

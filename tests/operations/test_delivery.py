@@ -246,10 +246,10 @@ class Stage:
         self.stubs["codebuild"].add_response("batch_get_builds", {"builds": [_build(**build)]}, {"ids": [ID]})
 
     def run(self, minutes: int = 60) -> str:
-        def assumed(credentials: dict[str, str]) -> Aws:
+        def assumed(credentials: dict[str, str], region: str) -> Aws:
             self.assumptions += 1
             assert credentials["SessionToken"] == KEYS["SessionToken"]
-            return Aws(REGION, make_client=self.clients.__getitem__)
+            return Aws(region, make_client=self.clients.__getitem__)
 
         aws = Aws(REGION, make_client=self.clients.__getitem__)
         starter = Starter(aws, role=ROLE, clock=self.clock, say=self.said.append, assumed=assumed)

@@ -20,7 +20,7 @@ from experiment.naming import artifact_path
 from operations import promotion as verb
 from operations.__main__ import main
 from operations.cloud.aws import Aws
-from operations.promotion import bill, serve_of, with_serve
+from operations.promotion import bill, billed, serve_of, with_serve
 from tests.conftest import REFERENCE, ROOT
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import shared_client
@@ -105,7 +105,7 @@ def test_what_an_edit_would_spoil_is_refused_in_one_line(before: str) -> None:
 )
 def test_nodes_bill_whole(experiment: Experiment, replicas: int, most: int, line: str) -> None:
     serve = Serve(arm="qwen-sd-vllm", replicas=replicas, max_replicas=most)
-    assert bill(experiment, serve).line() == line
+    assert billed(bill(experiment, serve)) == line
 
 
 Promote = Callable[..., tuple[int, str, str]]
