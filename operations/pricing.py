@@ -1,9 +1,7 @@
-"""Prices: the catalogue's dated list, or what the Pricing API said when `scripts/cost --refresh` last asked.
+"""`cost`: dollars an hour by component, and a run, at the catalogue's dated prices or at those that the Pricing API gave.
 
-What was fetched is kept in a file of the user, never in the repository: the catalogue is reviewed, a fetched price is
-only as good as its date.
-
-`cost`: dollars an hour by component, and a run.
+What `--refresh` fetched is kept in a file of the user, never in the repository: the catalogue is reviewed, a fetched price
+is only as good as its date.
 """
 
 from __future__ import annotations
@@ -12,11 +10,13 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter, ValidationError
 
 from experiment.catalogue.prices import Price
 from experiment.cost import Item, idle, per_hour, run_price, running
@@ -30,18 +30,121 @@ from operations.options import hours as hours_option
 
 if TYPE_CHECKING:
     from experiment import Experiment
-    from operations.cloud.aws import Aws, Calls
+    from experiment.cost import RunPrice
+    from operations.cloud.aws import Calls
 
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from experiment.cost import Item, RunPrice
-
-
+HELP = "dollars an hour by component and a run, from dated list prices; asks AWS only with --refresh"
 PRICING_REGION = "us-east-1"
 """The Pricing API answers in a few regions only, for all of them
 (https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html)."""
-_MOST_BYTES = 2**20
 SOURCE = "AWS Price List Query API"
+_FILE = TypeAdapter(dict[str, dict[str, Price]])
+"""Fetched prices by region and by what they price; everything else comes from the catalogue."""
+_MOST_BYTES = 2**20
+_RESERVED = {
+    "capacity-block": "paid in advance at the price of its purchase, whether nodes run or not",
+    "reservation": "billed for all of its time, whether nodes run or not",
+}
+"""What has another price than the list's."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Which experiment, for how long, and where prices come from."""
+    add_experiment(parser)
+    parser.add_argument(
+        "--hours", type=hours_option, metavar="H", help="Trn2 hours of a run (default: predicted)"
+    )
+    parser.add_argument("--compiled", action="store_true", help="predict for artifacts that exist already")
+    parser.add_argument(
+        "--refresh",
+        action="store_true",
+        help="ask the Pricing API and keep its answer; and ask the account for stacks that no file describes",
+    )
+    parser.add_argument(
+        "--prices",
+        type=Path,
+        metavar="FILE",
+        help="kept answers (default: ~/.config/trn2-speculative-decoding/prices.json)",
+    )
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Print the bill."""
+    experiment = experiment_of(options.experiment, verb="price")
+    file = options.prices or default_file()
+    if options.refresh:
+        _refresh(experiment, file, account=options.account)
+    fetched = read(file, region=experiment.cluster.region)
+    items, quiet = (at_newest(of(experiment), fetched) for of in (running, idle))
+    run = run_price(experiment, to_compile=0 if options.compiled else None, hours=options.hours, items=items)
+    if options.json:
+        told = {
+            "experiment": experiment.name,
+            "items": [
+                {
+                    "item": item.price.item,
+                    "units": item.units,
+                    "usd_per_hour": round(item.usd_per_hour, 4),
+                    "as_of": item.price.as_of,
+                    "source": item.price.source,
+                }
+                for item in items
+            ],
+            "idle_usd_per_hour": round(per_hour(quiet), 4),
+            "running_usd_per_hour": round(per_hour(items), 4),
+            "run": {
+                "trn2_hours": round(run.hours, 2),
+                "usd": round(run.usd, 2),
+                "parts": [vars(part) for part in run.parts],
+            },
+        }
+        print(as_json(told))
+    else:
+        print("\n".join(_text(experiment, items, quiet, run)))
+    return 0
+
+
+def _refresh(experiment: Experiment, file: Path, *, account: str | None) -> None:
+    region, items = experiment.cluster.region, running(experiment)
+    today = datetime.now(UTC).date().isoformat()
+    found = fetch(items, Aws(PRICING_REGION, account=account), region=region, today=today)
+    write(file, region=region, prices=found)
+    print(f"cost: {len(found)} of {len(items)} prices fetched, kept in {file}", file=sys.stderr)
+    others, untold = cloudformation.find(experiment, Aws(region, account=account))
+    for line in (*(one.finding().line() for one in others), *untold):
+        print(f"cost: {line}", file=sys.stderr)
+
+
+def _text(
+    experiment: Experiment, items: Sequence[Item], quiet: Sequence[Item], run: RunPrice
+) -> Iterator[str]:
+    rows = [
+        (
+            item.price.item,
+            str(item.units),
+            f"{item.usd_per_hour:.3f}",
+            f"{item.price.as_of}, {item.price.source}",
+        )
+        for item in items
+    ]
+    yield table(("component", "units", "$/hour", "quoted"), rows)
+    yield ""
+    yield f"without Trn2 nodes: ${per_hour(quiet):.2f} an hour; with them: ${per_hour(items):.2f} an hour"
+    endpoints = "interface endpoints by the hour, " if experiment.cluster.network.interface_endpoints else ""
+    balancer = "the load balancer, " if experiment.serve and experiment.serve.certificate_arn else ""
+    yield (
+        f"on top: {endpoints}{balancer}the way in (the smallest instance there is), keys, alarms, storage and traffic"
+    )
+    kind = experiment.cluster.capacity.kind
+    if kind in _RESERVED:
+        yield f"cluster.capacity is a {kind}: {_RESERVED[kind]}; the Trn2 line is list price"
+    yield ""
+    if run.parts:
+        parts = [(part.step, f"{part.hours:.2f}", part.assumption) for part in run.parts]
+        yield table(("part of a run", "hours", "predicted from"), parts)
+        yield ""
+    said = "predicted" if run.parts else "as asked"
+    yield f"a run of {run.hours:.2f} Trn2 hours ({said}): ${run.usd:.2f}"
 
 
 def default_file() -> Path:
@@ -50,58 +153,48 @@ def default_file() -> Path:
     return Path(home) / "trn2-speculative-decoding" / "prices.json"
 
 
-@dataclass(frozen=True)
-class Prices:
-    """Fetched prices of one region by what they price; everything else comes from the catalogue."""
-
-    fetched: Mapping[str, Price]
-
-    def of(self, item: Item) -> Item:
-        """The item at the newer price."""
-        found = self.fetched.get(item.price.item)
-        return replace(item, price=found) if found else item
-
-
 def of_running(experiment: Experiment) -> tuple[Item, ...]:
     """What is billed while the largest batch of arms stands, at the newest prices that are kept."""
-    table = read(default_file(), region=experiment.cluster.region)
-    return tuple(map(table.of, running(experiment)))
+    return at_newest(running(experiment), read(default_file(), region=experiment.cluster.region))
 
 
-def read(path: Path, *, region: str) -> Prices:
-    """What was fetched for a region; nothing when there is no file.
+def at_newest(items: Iterable[Item], fetched: Mapping[str, Price]) -> tuple[Item, ...]:
+    """The items at the fetched price where there is one, at the catalogue's where not."""
+    return tuple(replace(item, price=fetched.get(item.price.item, item.price)) for item in items)
+
+
+def read(path: Path, *, region: str) -> dict[str, Price]:
+    """What was fetched for a region, by what it prices; nothing when there is no file.
 
     Raises `Misuse` for a file that is something else.
     """
+    return _kept(path).get(region, {})
+
+
+def _kept(path: Path) -> dict[str, dict[str, Price]]:
+    """By region."""
     if not os.path.lexists(path):
-        return Prices({})
+        return {}
     try:
-        text = whole_text(path, most_bytes=_MOST_BYTES)
+        kept = _FILE.validate_json(whole_text(path, most_bytes=_MOST_BYTES), strict=True)
+        dollars = [price.usd_per_hour for prices in kept.values() for price in prices.values()]
     except UnreadableFile as error:
         raise Misuse(f"{path}: {error}; remove it and run scripts/cost --refresh") from None
-    try:
-        entries: dict[str, Any] = json.loads(text).get(region, {})
-        return Prices({name: _checked(Price(**entry)) for name, entry in entries.items()})
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        raise Misuse(f"{path}: is no file of prices; remove it and run scripts/cost --refresh") from None
+    except ValidationError:
+        dollars = [0]
+    if not all(0 < usd < 10_000 for usd in dollars):
+        raise Misuse(f"{path}: is no file of prices; remove it and run scripts/cost --refresh")
+    return kept
 
 
-def _checked(price: Price) -> Price:
-    texts = all(isinstance(text, str) for text in (price.item, price.as_of, price.source))
-    if not texts or type(price.usd_per_hour) not in (int, float) or not 0 < price.usd_per_hour < 10_000:
-        raise ValueError(price.usd_per_hour)
-    return price
-
-
-def write(path: Path, *, region: str, prices: Mapping[str, Price]) -> None:
-    """Put a region's prices beside those of other regions."""
-    read(path, region=region)  # refuses what is no file of prices before it is overwritten
-    regions = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    regions[region] = {name: asdict(price) for name, price in prices.items()}
+def write(path: Path, *, region: str, prices: dict[str, Price]) -> None:
+    """Put a region's prices beside those of other regions. Raises `Misuse` for what is no file of prices before it is
+    overwritten, and where nothing can be written."""
+    kept = {**_kept(path), region: prices}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_suffix(".new")
-        beside.write_text(json.dumps(regions, indent=1), encoding="utf-8")
+        beside.write_bytes(_FILE.dump_json(kept, indent=1))
         beside.replace(path)
     except OSError as error:
         raise Misuse(f"{path}: cannot be written ({error.strerror}); choose another --prices") from None
@@ -165,142 +258,3 @@ def _question(item: str, region: str) -> tuple[str, dict[str, str], str]:
         "preInstalledSw": "NA",
     }
     return "AmazonEC2", linux, f"BoxUsage:{instance}"
-
-
-HELP = "dollars an hour by component and a run, from dated list prices; asks AWS only with --refresh"
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Which experiment, for how long, and where prices come from."""
-    add_experiment(parser)
-    parser.add_argument(
-        "--hours", type=hours_option, metavar="H", help="Trn2 hours of a run (default: predicted)"
-    )
-    parser.add_argument("--compiled", action="store_true", help="predict for artifacts that exist already")
-    parser.add_argument(
-        "--refresh",
-        action="store_true",
-        help="ask the Pricing API and keep its answer; and ask the account for stacks that no file describes",
-    )
-    parser.add_argument(
-        "--prices", type=Path, metavar="FILE", help=f"kept answers (default: {_shown_default()})"
-    )
-
-
-def execute(options: argparse.Namespace) -> int:
-    """Print the bill."""
-    experiment = experiment_of(options.experiment, verb="price")
-    file = options.prices or default_file()
-    region = experiment.cluster.region
-    if options.refresh:
-        _refresh(experiment, file, account=options.account)
-    table_of = read(file, region=region)
-    items = tuple(table_of.of(item) for item in running(experiment))
-    quiet = tuple(table_of.of(item) for item in idle(experiment))
-    run = run_price(experiment, to_compile=0 if options.compiled else None, hours=options.hours, items=items)
-    if options.json:
-        print(as_json(_document(experiment, items, quiet, run)))
-    else:
-        print(_text(experiment, items, quiet, run))
-    return 0
-
-
-def _refresh(experiment: Experiment, file: Path, *, account: str | None) -> None:
-    region, items = experiment.cluster.region, running(experiment)
-    today = datetime.now(UTC).date().isoformat()
-    found = fetch(items, Aws(PRICING_REGION, account=account), region=region, today=today)
-    write(file, region=region, prices=found)
-    print(f"cost: {len(found)} of {len(items)} prices fetched, kept in {file}", file=sys.stderr)
-    others, untold = cloudformation.find(experiment, Aws(region, account=account))
-    for line in (*(one.finding().line() for one in others), *untold):
-        print(f"cost: {line}", file=sys.stderr)
-
-
-def _document(
-    experiment: Experiment,
-    items: tuple[Item, ...],
-    quiet: tuple[Item, ...],
-    run: RunPrice,
-) -> dict[str, object]:
-    return {
-        "experiment": experiment.name,
-        "items": [
-            {
-                "item": item.price.item,
-                "units": item.units,
-                "usd_per_hour": round(item.usd_per_hour, 4),
-                "as_of": item.price.as_of,
-                "source": item.price.source,
-            }
-            for item in items
-        ],
-        "idle_usd_per_hour": round(per_hour(quiet), 4),
-        "running_usd_per_hour": round(per_hour(items), 4),
-        "run": {
-            "trn2_hours": round(run.hours, 2),
-            "usd": round(run.usd, 2),
-            "parts": [vars(part) for part in run.parts],
-        },
-    }
-
-
-def _text(
-    experiment: Experiment,
-    items: tuple[Item, ...],
-    quiet: tuple[Item, ...],
-    run: RunPrice,
-) -> str:
-    rows = [
-        (
-            item.price.item,
-            str(item.units),
-            f"{item.usd_per_hour:.3f}",
-            f"{item.price.as_of}, {item.price.source}",
-        )
-        for item in items
-    ]
-    lines = [
-        table(("component", "units", "$/hour", "quoted"), rows),
-        "",
-        f"without Trn2 nodes: ${per_hour(quiet):.2f} an hour; with them: ${per_hour(items):.2f} an hour",
-        f"on top: {_on_top(experiment)}",
-        *_reserved(experiment),
-        "",
-    ]
-    if run.parts:
-        lines += [
-            table(
-                ("part of a run", "hours", "predicted from"),
-                [(p.step, f"{p.hours:.2f}", p.assumption) for p in run.parts],
-            ),
-            "",
-        ]
-    said = "predicted" if run.parts else "as asked"
-    lines.append(f"a run of {run.hours:.2f} Trn2 hours ({said}): ${run.usd:.2f}")
-    return "\n".join(lines)
-
-
-def _on_top(experiment: Experiment) -> str:
-    endpoints = "interface endpoints by the hour, " if experiment.cluster.network.interface_endpoints else ""
-    balancer = (
-        "the load balancer, " if experiment.serve and experiment.serve.certificate_arn is not None else ""
-    )
-    return (
-        f"{endpoints}{balancer}the way in (the smallest instance there is), keys, alarms, storage and traffic"
-    )
-
-
-def _reserved(experiment: Experiment) -> list[str]:
-    """What is reserved has another price than the list's."""
-    words = {
-        "capacity-block": "paid in advance at the price of its purchase, whether nodes run or not",
-        "reservation": "billed for all of its time, whether nodes run or not",
-    }
-    kind = experiment.cluster.capacity.kind
-    return (
-        [f"cluster.capacity is a {kind}: {words[kind]}; the Trn2 line is list price"] if kind in words else []
-    )
-
-
-def _shown_default() -> str:
-    return "~/.config/trn2-speculative-decoding/prices.json"

@@ -16,7 +16,7 @@ from botocore.stub import ANY, Stubber
 
 from experiment import Experiment, load
 from experiment.catalogue.prices import Price
-from experiment.cost import Item, running
+from experiment.cost import running
 from experiment.description import as_json
 from experiment.finding import Misuse, Outside
 from operations import pricing as prices
@@ -77,9 +77,10 @@ def test_what_was_fetched_is_preferred_in_its_own_region_only(tmp_path: Path, ex
     newer = Price(item=TRN2, usd_per_hour=40.5, as_of="2026-04-01", source=prices.SOURCE)
     prices.write(file, region="us-east-2", prices={TRN2: newer})
     prices.write(file, region="us-west-2", prices={})
-    item: Item = running(experiment)[0]
-    assert prices.read(file, region="us-east-2").of(item).usd_per_hour == 40.5
-    assert prices.read(file, region="us-west-2").of(item) == item
+    items = running(experiment)
+    first, *others = prices.at_newest(items, prices.read(file, region="us-east-2"))
+    assert (first.usd_per_hour, tuple(others)) == (40.5, items[1:])
+    assert prices.at_newest(items, prices.read(file, region="us-west-2")) == items
 
 
 def test_another_file_is_never_written_over(tmp_path: Path) -> None:
