@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,184 +24,10 @@ from operations import pricing
 from operations.options import add_json, as_json, experiment_of, hours
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from experiment import Arm
-
-if TYPE_CHECKING:
     from experiment import Arm, Experiment
 
-
-@dataclass(frozen=True, kw_only=True)
-class Steps:
-    """Step times as they likely are, and at both ends of what is possible."""
-
-    likely: StepTimes
-    slow: StepTimes
-    fast: StepTimes
-    origin: str
-
-
-def published(one: Expected) -> Steps:
-    """What published results let expect of an arm; a drafted step as a range of plain ones.
-
-    Raises Misuse where they say nothing about it: nothing is guessed beyond them.
-    """
-    plain_s, step = one.plain.likely_s, one.drafted
-    if plain_s is None or step is None or step.likely is None or step.high is None:
-        why = one.plain.why or (step.why if step else "it does not draft")
-        raise Misuse(
-            f"{one.arm.name}: {why}; give --step-times 0=S,K=S, seconds of a plain step and of one with K drafts"
-        )
-    likely, slow, fast = (
-        _with_ratio(plain_s, ratio, one.arm.num_speculative_tokens)
-        for ratio in (step.likely, step.high, step.low)
-    )
-    return Steps(
-        likely=likely,
-        slow=slow,
-        fast=fast,
-        origin=f"from published results: a plain step of {plain_s * 1000:.1f} ms "
-        f"({one.plain.low_s * 1000:.1f} to {(one.plain.high_s or 0) * 1000:.1f}), a drafted one {step.likely:.1f} times "
-        f"that ({step.low:.1f} to {step.high:.1f})",
-    )
-
-
-def _with_ratio(plain_s: float, ratio: float, k: int) -> StepTimes:
-    return StepTimes(plain_s=plain_s, verify_s=plain_s, draft_s=(ratio - 1) / k * plain_s)
-
-
-def measured(points: Mapping[int, float]) -> Steps:
-    """From somebody's own seconds of a step by window, 0 among them; no bounds are put around them."""
-    times = step_times(points)
-    return Steps(likely=times, slow=times, fast=times, origin="step times as given")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """Where acceptance comes from: a run of any engine, or a file."""
-
-    run: Path | None = None
-    acceptance: Path | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prediction:
-    """One class of prompts on Trn2; `low` and `high` span the prompts' interval and the bounds of the step times."""
-
-    class_name: str
-    tokens_per_step: float
-    speed_up: float
-    low: float
-    high: float
-    usd_per_million: float
-    usd_per_million_low: float
-    usd_per_million_high: float
-    baseline_usd_per_million: float
-
-    @property
-    def verdict(self) -> str:
-        """Whether the whole range lies on one side of 1."""
-        if self.low > 1:
-            return "pays"
-        return "does not pay" if self.high < 1 else "open"
-
-
-def predict(
-    experiment: Experiment, arm: Arm, *, steps: Steps, evidence: Evidence, mix: Mapping[str, float] | None
-) -> tuple[Prediction, ...]:
-    """Every class of the evidence and, last, their mixture as `all classes` where there are several.
-
-    Raises Misuse, and `benchmark.errors.BenchmarkError` for evidence that cannot be read.
-    """
-    likely, slow, fast = (
-        _rows(arm, evidence, mix, times) for times in (steps.likely, steps.slow, steps.fast)
-    )
-    baseline = expected_of(experiment, experiment.baseline).usd_per_million(steps.likely.plain_s)
-    found = []
-    for class_name, row in likely.items():
-        low = _least(slow[class_name])
-        high = _most(fast[class_name])
-        found.append(
-            Prediction(
-                class_name=class_name,
-                tokens_per_step=row["tokens_per_step"],
-                speed_up=row["speed_up"],
-                low=low,
-                high=high,
-                usd_per_million=baseline / row["speed_up"],
-                usd_per_million_low=baseline / high,
-                usd_per_million_high=baseline / low,
-                baseline_usd_per_million=baseline,
-            )
-        )
-    return tuple(found)
-
-
-def repaid_after_million_tokens(prediction: Prediction, rental_usd: float) -> float | None:
-    """Million output tokens after which a rental is earned back by what they then cost less; None when never."""
-    saved = prediction.baseline_usd_per_million - prediction.usd_per_million
-    return rental_usd / saved if saved > 0 else None
-
-
-def _rows(
-    arm: Arm, evidence: Evidence, mix: Mapping[str, float] | None, times: StepTimes
-) -> dict[str, Mapping[str, Any]]:
-    """The row of the arm's window, by class."""
-    assert arm.speculation is not None
-    k = arm.speculation.num_speculative_tokens
-    wishes = Wishes(mix=mix, step_times=times, unused_drafts=k + 1 - arm.tokens_per_step)
-    said = _advice(evidence, wishes)
-    rows: dict[str, Mapping[str, Any]] = {}
-    for cell in _one_load(said["cells"]):
-        rows[cell["class"]] = _of_window(cell["by_k"], k, where=cell["class"])
-    mixes = _one_load(said["mixes"])
-    if mixes and len(rows) > 1:
-        row = _of_window(mixes[0]["by_k"], k, where="the mixture")
-        rows["all classes"] = {**row, "tokens_per_step": _mean_yield(mixes[0]["weights"], rows)}
-    return rows
-
-
-def _advice(evidence: Evidence, wishes: Wishes) -> dict[str, Any]:
-    if evidence.run is not None:
-        return advise(journal.read(evidence.run), wishes)
-    assert evidence.acceptance is not None
-    return forecast(survivals(evidence.acceptance), wishes, basis=str(evidence.acceptance))
-
-
-def _one_load(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those of the arm that looked furthest ahead, at its lowest load."""
-    if not entries:
-        return []
-    best = max(entries, key=lambda entry: (len(entry["by_k"]), -(entry["concurrency"] or 0)))
-    return [e for e in entries if (e["arm"], e["concurrency"]) == (best["arm"], best["concurrency"])]
-
-
-def _of_window(by_k: Sequence[Mapping[str, Any]], k: int, *, where: str) -> Mapping[str, Any]:
-    found = next((row for row in by_k if row["k"] == k), None)
-    if found is None:
-        raise Misuse(
-            f"{where}: acceptance is known up to k = {len(by_k)}, the arm drafts {k}; measure with k = {k} or more, or "
-            "forecast an arm with a smaller window"
-        )
-    return found
-
-
-def _mean_yield(weights: Mapping[str, float], rows: Mapping[str, Mapping[str, Any]]) -> float:
-    """Tokens per step of mixed traffic: steps add up, weighted by tokens."""
-    return 1 / sum(
-        weight / float(rows[name]["tokens_per_step"]) for name, weight in weights.items() if weight
-    )
-
-
-def _least(row: Mapping[str, Any]) -> float:
-    return float(row["speed_up"] if row["ci_low"] is None else row["ci_low"])
-
-
-def _most(row: Mapping[str, Any]) -> float:
-    return float(row["speed_up"] if row["ci_high"] is None else row["ci_high"])
-
-
+Advice = Callable[[Wishes], Mapping[str, Any]]
+"""What acceptance, measured anywhere, says about windows of drafts."""
 HELP = "predict speed-up and cost on Trn2 from acceptance measured anywhere; needs neither AWS nor Trn2"
 
 
@@ -241,17 +67,35 @@ def execute(options: argparse.Namespace) -> int:
     """Exit 0 when it pays for some class or that is open, 1 when it pays for none, 2 for what cannot be forecast."""
     experiment = experiment_of(options.experiment, verb="forecast")
     arm = _arm(experiment, options.arm)
-    steps = measured(options.step_times) if options.step_times else published(expected_of(experiment, arm))
-    evidence = Evidence(run=options.run, acceptance=options.acceptance)
+    own = expected_of(experiment, arm)
+    steps = measured(options.step_times) if options.step_times else published(own)
     try:
-        predictions = predict(experiment, arm, steps=steps, evidence=evidence, mix=options.mix)
+        advice = of_run(options.run) if options.run else of_file(options.acceptance)
+        predictions = predict(experiment, arm, steps=steps, advice=advice, mix=options.mix)
     except BenchmarkError as error:
         raise Misuse(str(error)) from None
     rental = run_price(experiment, hours=options.hours, items=pricing.of_running(experiment))
     if options.json:
-        print(as_json(_as_json(experiment, arm, steps, predictions, rental)))
+        told = {
+            "schema": 1,
+            "origin": "predicted",
+            "experiment": experiment.name,
+            "arm": arm.name,
+            "step_times": steps.origin,
+            "expected": [expected_as_json(one) for one in expected(experiment)],
+            "rental_usd": round(rental.usd, 2),
+            "classes": [
+                {
+                    **asdict(one),
+                    "verdict": one.verdict,
+                    "repaid_after_million_tokens": one.repaid_after_million_tokens(rental.usd),
+                }
+                for one in predictions
+            ],
+        }
+        print(as_json(told))
     else:
-        print("\n".join(_as_text(experiment, arm, steps, predictions, rental)))
+        print("\n".join(_text(experiment, own, steps, predictions, rental)))
     return 1 if all(one.verdict == "does not pay" for one in predictions) else 0
 
 
@@ -282,39 +126,161 @@ def _arm(experiment: Experiment, name: str | None) -> Arm:
     raise Misuse(f"--arm {name}: {experiment.name} has no such arm that speculates; it has {known}")
 
 
-def _as_json(
-    experiment: Experiment, arm: Arm, steps: Steps, predictions: Sequence[Prediction], rental: RunPrice
-) -> dict[str, Any]:
-    return {
-        "schema": 1,
-        "origin": "predicted",
-        "experiment": experiment.name,
-        "arm": arm.name,
-        "step_times": steps.origin,
-        "expected": [expected_as_json(one) for one in expected(experiment)],
-        "rental_usd": round(rental.usd, 2),
-        "classes": [
-            {
-                **asdict(one),
-                "verdict": one.verdict,
-                "repaid_after_million_tokens": repaid_after_million_tokens(one, rental.usd),
-            }
-            for one in predictions
-        ],
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """Step times as they likely are, and at both ends of what is possible."""
+
+    likely: StepTimes
+    slow: StepTimes
+    fast: StepTimes
+    origin: str
+
+
+def measured(points: Mapping[int, float]) -> Steps:
+    """From somebody's own seconds of a step by window, 0 among them; no bounds are put around them."""
+    times = step_times(points)
+    return Steps(likely=times, slow=times, fast=times, origin="step times as given")
+
+
+def published(one: Expected) -> Steps:
+    """What published results let expect of an arm; a drafted step as a range of plain ones.
+
+    Raises Misuse where they say nothing about it: nothing is guessed beyond them.
+    """
+    plain_s, step, k = one.plain.likely_s, one.drafted, one.arm.num_speculative_tokens
+    if plain_s is None or step is None or step.likely is None or step.high is None:
+        why = one.plain.why or (step.why if step else "it does not draft")
+        raise Misuse(
+            f"{one.arm.name}: {why}; give --step-times 0=S,K=S, seconds of a plain step and of one with K drafts"
+        )
+    likely, slow, fast = (
+        StepTimes(plain_s=plain_s, verify_s=plain_s, draft_s=(ratio - 1) / k * plain_s)
+        for ratio in (step.likely, step.high, step.low)
+    )
+    return Steps(
+        likely=likely,
+        slow=slow,
+        fast=fast,
+        origin=f"from published results: a plain step of {plain_s * 1000:.1f} ms "
+        f"({one.plain.low_s * 1000:.1f} to {(one.plain.high_s or 0) * 1000:.1f}), a drafted one {step.likely:.1f} times "
+        f"that ({step.low:.1f} to {step.high:.1f})",
+    )
+
+
+def of_run(folder: Path) -> Advice:
+    """From a run of this benchmark. Raises `BenchmarkError` for one that cannot be read."""
+    run = journal.read(folder)
+    return lambda wishes: advise(run, wishes)
+
+
+def of_file(path: Path) -> Advice:
+    """From a file of shares by class. Raises `BenchmarkError` for one that cannot be read."""
+    shares = survivals(path)
+    return lambda wishes: forecast(shares, wishes, basis=str(path))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """One class of prompts on Trn2; `low` and `high` span the prompts' interval and the bounds of the step times."""
+
+    class_name: str
+    tokens_per_step: float
+    speed_up: float
+    low: float
+    high: float
+    usd_per_million: float
+    usd_per_million_low: float
+    usd_per_million_high: float
+    baseline_usd_per_million: float
+
+    @property
+    def verdict(self) -> str:
+        """Whether the whole range lies on one side of 1."""
+        if self.low > 1:
+            return "pays"
+        return "does not pay" if self.high < 1 else "open"
+
+    def repaid_after_million_tokens(self, rental_usd: float) -> float | None:
+        """Million output tokens after which a rental is earned back by what they then cost less; None when never."""
+        saved = self.baseline_usd_per_million - self.usd_per_million
+        return rental_usd / saved if saved > 0 else None
+
+
+def predict(
+    experiment: Experiment, arm: Arm, *, steps: Steps, advice: Advice, mix: Mapping[str, float] | None
+) -> tuple[Prediction, ...]:
+    """Every class of the evidence and, last, their mixture as `all classes` where there are several.
+
+    Raises Misuse, and `BenchmarkError` for a mixture of classes that nothing is known of.
+    """
+    likely, slow, fast = (_rows(arm, advice, mix, times) for times in (steps.likely, steps.slow, steps.fast))
+    baseline = expected_of(experiment, experiment.baseline).usd_per_million(steps.likely.plain_s)
+    found = []
+    for class_name, row in likely.items():
+        low, high = _bound(slow[class_name], "ci_low"), _bound(fast[class_name], "ci_high")
+        found.append(
+            Prediction(
+                class_name=class_name,
+                tokens_per_step=row["tokens_per_step"],
+                speed_up=row["speed_up"],
+                low=low,
+                high=high,
+                usd_per_million=baseline / row["speed_up"],
+                usd_per_million_low=baseline / high,
+                usd_per_million_high=baseline / low,
+                baseline_usd_per_million=baseline,
+            )
+        )
+    return tuple(found)
+
+
+def _bound(row: Mapping[str, Any], end: str) -> float:
+    return float(row["speed_up"] if row[end] is None else row[end])
+
+
+def _rows(
+    arm: Arm, advice: Advice, mix: Mapping[str, float] | None, times: StepTimes
+) -> dict[str, Mapping[str, Any]]:
+    """The row of the arm's window, by class."""
+    k = arm.num_speculative_tokens
+    said = advice(Wishes(mix=mix, step_times=times, unused_drafts=k + 1 - arm.tokens_per_step))
+    rows = {
+        cell["class"]: _of_window(cell["by_k"], k, where=cell["class"]) for cell in _one_load(said["cells"])
     }
+    mixes = _one_load(said["mixes"])
+    if mixes and len(rows) > 1:
+        # Tokens per step of mixed traffic: steps add up, weighted by tokens.
+        weights = {name: weight for name, weight in mixes[0]["weights"].items() if weight}
+        steps = sum(weight / float(rows[name]["tokens_per_step"]) for name, weight in weights.items())
+        row = _of_window(mixes[0]["by_k"], k, where="the mixture")
+        rows["all classes"] = {**row, "tokens_per_step": 1 / steps}
+    return rows
 
 
-def _as_text(
-    experiment: Experiment,
-    arm: Arm,
-    steps: Steps,
-    predictions: Sequence[Prediction],
-    rental: RunPrice,
+def _one_load(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those of the arm that looked furthest ahead, at its lowest load."""
+    if not entries:
+        return []
+    best = max(entries, key=lambda entry: (len(entry["by_k"]), -(entry["concurrency"] or 0)))
+    return [e for e in entries if (e["arm"], e["concurrency"]) == (best["arm"], best["concurrency"])]
+
+
+def _of_window(by_k: Sequence[Mapping[str, Any]], k: int, *, where: str) -> Mapping[str, Any]:
+    found = next((row for row in by_k if row["k"] == k), None)
+    if found is None:
+        raise Misuse(
+            f"{where}: acceptance is known up to k = {len(by_k)}, the arm drafts {k}; measure with k = {k} or more, or "
+            "forecast an arm with a smaller window"
+        )
+    return found
+
+
+def _text(
+    experiment: Experiment, own: Expected, steps: Steps, predictions: Sequence[Prediction], rental: RunPrice
 ) -> Iterator[str]:
-    assert arm.speculation is not None
     yield (
-        f"PREDICTED for {arm.name} of {experiment.name} (k = {arm.speculation.num_speculative_tokens}) on "
-        f"{experiment.instance.name}, {expected_of(experiment, arm).at_once} at a time; nothing ran on Trn2."
+        f"PREDICTED for {own.arm.name} of {experiment.name} (k = {own.arm.num_speculative_tokens}) on "
+        f"{experiment.instance.name}, {own.at_once} at a time; nothing ran on Trn2."
     )
     yield f"Step times: {steps.origin}."
     yield ""
@@ -331,11 +297,11 @@ def _as_text(
     yield ""
     yield "Range: the prompts' interval, where known, at the slowest and the fastest step that is possible."
     yield "$/M: decoding alone at list prices, dated in `experiment check`; prompts and idle time come on top."
-    yield f"To find out: a run of {rental.hours:.2f} Trn2 hours is ${rental.usd:.2f}{_repaid(predictions[-1], rental.usd)}."
-
-
-def _repaid(whole: Prediction, rental: float) -> str:
-    millions = repaid_after_million_tokens(whole, rental)
-    if millions is None:
-        return f", which {whole.class_name} does not earn back"
-    return f", earned back after {millions:.1f} million output tokens of {whole.class_name}"
+    whole = predictions[-1]
+    millions = whole.repaid_after_million_tokens(rental.usd)
+    repaid = (
+        f", which {whole.class_name} does not earn back"
+        if millions is None
+        else f", earned back after {millions:.1f} million output tokens of {whole.class_name}"
+    )
+    yield f"To find out: a run of {rental.hours:.2f} Trn2 hours is ${rental.usd:.2f}{repaid}."

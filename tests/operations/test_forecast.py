@@ -14,12 +14,11 @@ from experiment.expected import expected_of
 from experiment.finding import Misuse
 from operations.__main__ import main
 from operations.forecast import (
-    Evidence,
     Prediction,
     measured,
+    of_file,
     predict,
     published,
-    repaid_after_million_tokens,
 )
 from tests.conftest import REFERENCE
 
@@ -38,9 +37,7 @@ def _predict(
 ) -> tuple[Prediction, ...]:
     arm = experiment.arms[1]
     steps = measured({0: 0.045, 7: 0.09}) if points.get("own") else published(expected_of(experiment, arm))
-    return predict(
-        experiment, arm, steps=steps, evidence=Evidence(acceptance=_file(folder, shares)), mix=None
-    )
+    return predict(experiment, arm, steps=steps, advice=of_file(_file(folder, shares)), mix=None)
 
 
 def test_perfect_acceptance_gives_the_ceiling_of_a_healthy_baseline(
@@ -57,7 +54,7 @@ def test_a_draft_that_is_never_right_cannot_pay(reference: Experiment, tmp_path:
     (one,) = _predict(reference, tmp_path, {"noise": NONE})
     assert one.high < 1
     assert one.verdict == "does not pay"
-    assert repaid_after_million_tokens(one, 72.0) is None
+    assert one.repaid_after_million_tokens(72.0) is None
 
 
 def test_step_times_of_ones_own_leave_no_bounds_and_give_the_plain_arithmetic(
