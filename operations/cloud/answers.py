@@ -28,8 +28,11 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "double": (int, float),
     "float": (int, float),
     "integer": (int,),
+    "list": (list,),
     "long": (int,),
+    "map": (dict,),
     "string": (str,),
+    "structure": (dict,),
     "timestamp": (datetime,),
 }
 
@@ -54,18 +57,26 @@ def refuse_foreign(operation_model: Any, response_dict: Mapping[str, Any], **_: 
     body = response_dict["body"]
     if response_dict["status_code"] >= 300 or not isinstance(body, bytes):
         return  # an error, which has a code, or a stream, which is judged by its headers
-    protocol, members = (
-        operation_model.service_model.resolved_protocol,
-        _in_body(operation_model.output_shape),
-    )
+    protocol = operation_model.service_model.resolved_protocol
+    members = _in_body(operation_model.output_shape)
     if protocol in ("json", "rest-json"):
-        _refuse_other_json(body, response_dict["headers"], members)
+        ours = not (body.strip() or members) or _is_json(body, response_dict["headers"], members)
     elif protocol in ("query", "ec2"):
         root = _ROOT.match(body)
-        if root is None or not root[1].endswith(b"Response"):
-            raise NotAnAnswerError(f"its body is {_kind(body)}")
-    elif protocol == "rest-xml" and (_kind(body) in ("HTML", "text") or bool(members) != bool(body.strip())):
+        ours = root is not None and root[1].endswith(b"Response")
+    else:
+        fits = _kind(body) not in ("HTML", "text") and bool(members) == bool(body.strip())
+        ours = fits or protocol != "rest-xml"
+    if not ours:
         raise NotAnAnswerError(f"its body is {_kind(body)}")
+
+
+def _is_json(body: bytes, headers: Mapping[str, str], members: set[str]) -> bool:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and (not found or bool(members) or _has_request_id(headers))
 
 
 def checked(
@@ -74,11 +85,8 @@ def checked(
     """The answer with its members checked. Raises NotAnAnswerError."""
     shape, name = operation_model.output_shape, operation_model.name
     members = _in_body(shape)
-    if (
-        members
-        and not members & answer.keys()
-        and not _has_request_id(answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}))
-    ):
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    if members and not members & answer.keys() and not _has_request_id(headers):
         raise NotAnAnswerError(f"it has none of {', '.join(sorted(members)[:5])}")
     if (proof := PROOFS.get(name)) is not None and proof not in answer:
         raise NotAnAnswerError(f"it has no {proof}")
@@ -93,48 +101,27 @@ def _in_body(shape: Any) -> set[str]:
     return {name for name, member in shape.members.items() if not member.serialization.get("location")}
 
 
-def _refuse_other_json(body: bytes, headers: Mapping[str, str], members: set[str]) -> None:
-    if not body.strip() and not members:
-        return
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or (found and not members and not _has_request_id(headers)):
-        raise NotAnAnswerError(f"its body is {_kind(body)}")
-
-
 def _has_request_id(headers: Mapping[str, str]) -> bool:
     return any(name in headers for name in _REQUEST_ID)
 
 
 def _value(value: Any, shape: Any, where: str, lacking: Callable[[str], Exception]) -> Any:
     kind = shape.type_name
-    if kind == "structure":
-        _expect(value, (dict,), where)
-        return Answer(
-            {
-                key: _value(inner, shape.members[key], f"{where}.{key}", lacking)
-                if key in shape.members
-                else inner
-                for key, inner in value.items()
-            },
-            lacking,
-        )
-    if kind == "list":
-        _expect(value, (list,), where)
-        return [_value(inner, shape.member, where, lacking) for inner in value]
-    if kind == "map":
-        _expect(value, (dict,), where)
-        return {key: _value(inner, shape.value, where, lacking) for key, inner in value.items()}
-    if kind in _TYPES:
-        _expect(value, _TYPES[kind], where)
-    return value
-
-
-def _expect(value: object, types: tuple[type, ...], where: str) -> None:
-    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+    types = _TYPES.get(kind)
+    if types and (not isinstance(value, types) or (isinstance(value, bool) and bool not in types)):
         raise NotAnAnswerError(f"{where} is {type(value).__name__}, not {types[-1].__name__}")
+    if kind == "structure":
+        known = shape.members
+        inner = {
+            key: _value(one, known[key], f"{where}.{key}", lacking) if key in known else one
+            for key, one in value.items()
+        }
+        return Answer(inner, lacking)
+    if kind == "list":
+        return [_value(one, shape.member, where, lacking) for one in value]
+    if kind == "map":
+        return {key: _value(one, shape.value, where, lacking) for key, one in value.items()}
+    return value
 
 
 def _kind(body: bytes) -> str:
@@ -144,10 +131,6 @@ def _kind(body: bytes) -> str:
         return "empty"
     if start.startswith(b"<!doctype html") or b"<html" in start:
         return "HTML"
-    return (
-        "XML of something else"
-        if start.startswith(b"<")
-        else "JSON of something else"
-        if start[:1] in b"{["
-        else "text"
-    )
+    if start.startswith(b"<"):
+        return "XML of something else"
+    return "JSON of something else" if start[:1] in b"{[" else "text"
