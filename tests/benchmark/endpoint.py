@@ -9,7 +9,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import cycle
 from time import perf_counter
 from typing import Any
@@ -41,8 +41,6 @@ class Seen:
     peer: object = None
     """Its connection's other end."""
     ended: float = 0.0
-    sent: list[float] = field(default_factory=list)
-    """Seconds since its arrival at which each chunk with output left."""
 
 
 class Endpoint:
@@ -122,7 +120,6 @@ async def _stream(response: web.StreamResponse, timing: Timing, seen: Seen) -> N
         content = choice({"content": text}) if chat else {"index": 0, "text": text, "finish_reason": None}
         if done == total:
             content["finish_reason"] = "length"
-        seen.sent.append(perf_counter() - seen.began)
         await response.write(event(content, done))
     await response.write(sse({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": done}}))
     await response.write(b"data: [DONE]\n\n")

@@ -18,8 +18,9 @@ def plan(**changes: Any) -> Plan:
     return from_dict(plan_content(**changes))
 
 
-def test_a_plan_survives_the_way_to_json_and_back() -> None:
-    assert from_dict(json.loads(json.dumps(plan().to_dict()))) == plan()
+@pytest.mark.parametrize("changes", [{}, {"rate": [1.5], "concurrency": []}])
+def test_a_plan_survives_the_way_to_json_and_back(changes: dict[str, Any]) -> None:
+    assert from_dict(json.loads(json.dumps(plan(**changes).to_dict()))) == plan(**changes)
 
 
 def test_words_for_the_report_travel_and_do_not_make_another_plan() -> None:
@@ -78,12 +79,9 @@ def test_overrides_change_what_they_name_and_nothing_else() -> None:
     assert changed.arm("spec").url == "http://other/v1"
     assert (changed.classes, changed.requests, changed.max_tokens) == (("raw",), 3, 13)
     assert overridden(plan(), {}) == plan()
-
-
-def test_an_override_of_the_tokens_also_caps_single_prompts() -> None:
     prompts = [{"id": "a", "class": "x", "prompt": "p", "max_tokens": 50}]
-    assert overridden(plan(prompts=prompts), {}, max_tokens=8).prompts[0].max_tokens == 8
-    assert overridden(plan(prompts=prompts), {}, max_tokens=80).prompts[0].max_tokens == 50
+    for given, most in ((8, 8), (80, 50)):  # a ceiling of single prompts too
+        assert overridden(plan(prompts=prompts), {}, max_tokens=given).prompts[0].max_tokens == most
 
 
 def test_a_plan_with_fewer_arms_is_otherwise_the_same() -> None:
@@ -121,22 +119,10 @@ def test_the_nonce_stands_before_the_last_user_message() -> None:
     assert request_path(pair) == "/chat/completions"
 
 
-def test_raw_text_goes_to_completions_with_its_nonce_in_front() -> None:
+def test_a_request_asks_for_usage_in_every_chunk_and_carries_the_plans_settings() -> None:
     pair = next(pairs(plan(), "raw", Load(concurrency=2)))
     body = json.loads(request_body(plan(), pair))
-    assert body["prompt"] == f"[{pair.nonce}] Beginning 0"
-    assert request_path(pair) == "/completions"
-
-
-def test_a_request_asks_for_usage_in_every_chunk_and_carries_the_plans_settings() -> None:
-    body = json.loads(request_body(plan(), next(pairs(plan(), "raw", Load(concurrency=2)))))
+    assert (request_path(pair), body["prompt"]) == ("/completions", f"[{pair.nonce}] Beginning 0")
     assert body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
     assert (body["stream"], body["temperature"], body["max_tokens"], body["seed"]) == (True, 0.0, 13, 1)
     assert body["chat_template_kwargs"] == {"enable_thinking": False}
-
-
-def test_a_plan_of_arrival_rates_alone_reads_back_from_its_record() -> None:
-    content = plan_content(rate=[1.5])
-    del content["concurrency"]
-    plan = from_dict(content)
-    assert from_dict(plan.to_dict()) == plan
