@@ -3,8 +3,6 @@
 Pure data. Publisher, tables, dashboards and alarms read it, so that a name or a unit exists once.
 Time per output token is per *token*: with speculative decoding one streamed chunk holds several tokens,
 and a time per chunk would hide the whole gain.
-
-The registry as a Markdown table, for the README.
 """
 
 from __future__ import annotations
@@ -185,15 +183,3 @@ COMPARED: tuple[Metric, ...] = (TPOT, TTFT, E2E, OUTPUT_TOKENS_PER_S)
 PUBLISHED: tuple[Metric, ...] = tuple(m for m in METRICS if m.scope in ("request", "chunk") and m.published)
 """Metrics that are sent to CloudWatch as they are; the others are statistics of these."""
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
-
-
-def markdown() -> str:
-    """One row for each metric."""
-    rows = [f"| `{m.name}` | {m.unit} | {m.better} | {m.formula} | {_cloudwatch(m)} |" for m in METRICS]
-    return "\n".join(["| metric | unit | better | definition | CloudWatch |", "|---|---|---|---|---|", *rows])
-
-
-def _cloudwatch(metric: Metric) -> str:
-    if not metric.cloudwatch_name:
-        return "-"
-    return f"{metric.cloudwatch_name} ({metric.cloudwatch_unit}, {metric.statistic})"

@@ -41,31 +41,23 @@ _TPOT_LIMIT = {True: 0.005, False: 0.01}
 _NONCE = re.compile(r"\[([0-9a-f]{6})\] ")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timetable:
-    """One arm's streams, decided in advance."""
-
-    sizes: tuple[int, ...]
-    first_s: float
-    """From the request's arrival to its first token."""
-    step_s: float
-    """From each chunk to the next."""
-
-    def chunks(self, tokens: int) -> Iterator[tuple[float, int]]:
-        """For an answer of `tokens`: when each chunk is due, seconds since arrival, and what it holds."""
-        sizes = cycle(self.sizes)
-        sent = step = 0
-        while sent < tokens:
-            size = min(next(sizes) if sent else 1, tokens - sent)
-            yield self.first_s + step * self.step_s, size
-            sent, step = sent + size, step + 1
+def timetable(
+    sizes: Iterable[int], *, first_s: float, step_s: float, tokens: int
+) -> Iterator[tuple[float, int]]:
+    """When each chunk of an answer of `tokens` is due, seconds since the request's arrival, and what it holds."""
+    turns = cycle(sizes)
+    sent = step = 0
+    while sent < tokens:
+        size = min(next(turns) if sent else 1, tokens - sent)
+        yield first_s + step * step_s, size
+        sent, step = sent + size, step + 1
 
 
 class KnownSchedule:
     """Answers by timetable and keeps, for each answer, when its chunks really left."""
 
-    def __init__(self, timetables: Mapping[str, Timetable]) -> None:
-        self._timetables = timetables
+    def __init__(self, first_s: float, step_s: float) -> None:
+        self._first_s, self._step_s = first_s, step_s
         self._truths: list[dict[str, Any]] = []
 
     def app(self) -> web.Application:
@@ -90,13 +82,13 @@ class KnownSchedule:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         began = perf_counter()
         arm = request.match_info["arm"]
-        if arm not in self._timetables:
-            raise web.HTTPNotFound(text=f"arms are {', '.join(self._timetables)}")
+        if arm not in SIZES:
+            raise web.HTTPNotFound(text=f"arms are {', '.join(SIZES)}")
         body = await request.json()
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         total = int(body.get("max_tokens") or body.get("max_completion_tokens") or 16)
-        due = list(self._timetables[arm].chunks(total))
+        due = list(timetable(SIZES[arm], first_s=self._first_s, step_s=self._step_s, tokens=total))
         opening, *chunks, ending = _events(tuple(size for _, size in due), "messages" in body)
         if opening:
             await response.write(opening)
@@ -154,8 +146,7 @@ def _key(request: web.Request, body: Mapping[str, Any]) -> str:
 
 
 async def _serve(first_s: float, step_s: float) -> None:
-    timetables = {arm: Timetable(sizes=sizes, first_s=first_s, step_s=step_s) for arm, sizes in SIZES.items()}
-    runner = web.AppRunner(KnownSchedule(timetables).app(), access_log=None, shutdown_timeout=0.1)
+    runner = web.AppRunner(KnownSchedule(first_s, step_s).app(), access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
     print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmark.measure import journal
-from benchmark.measure.known_server import MODEL, SIZES, Timetable, accuracy, served
+from benchmark.measure.known_server import MODEL, SIZES, accuracy, served, timetable
 from benchmark.measure.loader import Progress
 from benchmark.measure.rounds import run
 from benchmark.plan import from_dict
@@ -38,7 +38,7 @@ def test_a_client_that_is_wrong_is_not_within_limits(truths: list[dict[str, Any]
 
 
 def test_a_timetable_holds_the_tokens_asked_for() -> None:
-    due = list(Timetable(sizes=SIZES["bursts"], first_s=0.1, step_s=0.045).chunks(40))
+    due = list(timetable(SIZES["bursts"], first_s=0.1, step_s=0.045, tokens=40))
     assert [size for _, size in due] == [1, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2]
     assert [at_s for at_s, _ in due][:3] == pytest.approx([0.1, 0.145, 0.19])
 
