@@ -7,8 +7,35 @@ import os
 import sys
 from collections.abc import Sequence
 
-from benchmark.commands import VERBS
+from benchmark.commands import (
+    advise_command,
+    compare_command,
+    import_command,
+    report_command,
+    run_command,
+    selftest_command,
+)
 from benchmark.errors import BenchmarkError, StorageError
+
+VERBS = {
+    "run": (run_command.HELP, run_command.configure, run_command.execute),
+    "report": (report_command.REPORT_HELP, report_command.configure_report, report_command.execute_report),
+    "publish": (
+        report_command.PUBLISH_HELP,
+        report_command.configure_publish,
+        report_command.execute_publish,
+    ),
+    "advise": (advise_command.HELP, advise_command.configure, advise_command.execute),
+    "compare": (
+        compare_command.COMPARE_HELP,
+        compare_command.configure_compare,
+        compare_command.execute_compare,
+    ),
+    "gate": (compare_command.GATE_HELP, compare_command.configure_gate, compare_command.execute_gate),
+    "selftest": (selftest_command.HELP, selftest_command.configure, selftest_command.execute),
+    "import": (import_command.HELP, import_command.configure, import_command.execute),
+}
+"""What each is for, how its options are told, and what it does."""
 
 _LONGEST = 4000
 """Characters of an error; more would push what it is about off the screen."""
@@ -18,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one verb; the exit code says how it ended (see --help)."""
     options = parser().parse_args(arguments)
     try:
-        code = VERBS[options.verb].execute(options)
+        code: int = options.execute(options)
     except BenchmarkError as error:
         print(f"benchmark {options.verb}: {_on_one_line(str(error))}", file=sys.stderr)
         return error.exit_code
@@ -53,8 +80,10 @@ def parser() -> argparse.ArgumentParser:
         "is kept; the same command goes on).",
     )
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, verb in VERBS.items():
-        verb.configure(verbs.add_parser(name, help=verb.help))
+    for name, (help_, configure, execute) in VERBS.items():
+        verb = verbs.add_parser(name, help=help_)
+        verb.set_defaults(execute=execute)
+        configure(verb)
     return top
 
 
