@@ -1,5 +1,5 @@
 """`python -m experiment check FILE`: what an experiment file resolves to, or everything that is wrong with it; `published`: what
-others have measured on Trainium2."""
+others have measured on Trainium2; `step`: what that lets expect of one engine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import os
 import sys
 from pathlib import Path
 
-from experiment import InvalidExperiment, ledger, load
+from experiment import InvalidExperiment, ledger, load, step
 from experiment.description import as_json, as_text
+from experiment.finding import Misuse
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -24,7 +25,15 @@ def main(argv: list[str] | None = None) -> int:
         "published", help="published results of decoding on Trainium2, and what forecasts make of them"
     )
     published.add_argument("--json", action="store_true", help="the same for a machine")
+    one_step = verbs.add_parser("step", help="what published results let expect of one engine")
+    step.configure(one_step)
     arguments = parser.parse_args(argv)
+    if arguments.verb == "step":
+        try:
+            return _print(step.answer(arguments))
+        except Misuse as error:
+            print(error, file=sys.stderr)
+            return 2
     if arguments.verb == "published":
         return _print(
             json.dumps(ledger.as_json(), indent=2) if arguments.json else "\n".join(ledger.as_lines())

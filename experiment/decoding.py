@@ -9,6 +9,7 @@ others, and the range is that of measured over forecast. Nothing is forecast bey
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ BEYOND: dict[Handicap, str] = {
 }
 
 _NOISE, _ROUNDS = 0.03, 100
-"""Share of a time up to which two errors are alike, about what published figures are rounded to; rounds until nothing moves."""
+"""Share of a time up to which two errors are alike, about what published figures are rounded to; the most rounds until nothing moves."""
 _HEADS: dict[str, tuple[int, dict[int, tuple[int, ...]]]] = {
     "eagle3": (3, {1: (1, 2), 2: (1, 2)}),
     "dflash": (15, {1: (1,), 4: (4,)}),
@@ -140,7 +141,10 @@ def fit(rows: Sequence[Plain]) -> Fit:
             xx, xy, yy = xx + share * x * x, xy + share * x * y, yy + share * y * y
             xz, yz = xz + share * x * z, yz + share * y * z
         determinant = xx * yy - xy * xy
+        before = layer_s
         layer_s, cache_factor = (xz * yy - yz * xy) / determinant, (yz * xx - xz * xy) / determinant
+        if math.isclose(before, layer_s, rel_tol=1e-9):
+            break
     return Fit(layer_s=layer_s, cache_factor=cache_factor)
 
 

@@ -83,7 +83,7 @@ class Listed:
 class Section(BaseModel):
     """A mapping that knows its keys and does not guess types (`"4"` is not 4)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class ModelReference(Section):

@@ -1,0 +1,87 @@
+"""`step` and `published`: forecasts of engines that stand in no file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiment.__main__ import main
+
+ASK = ["step", "--tensor-parallel", "4", "--tokens", "2048", "--model"]
+CONFIG = {
+    "vocab_size": 151_936,
+    "num_hidden_layers": 36,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "intermediate_size": 12_288,
+}
+
+
+def _config(folder: Path, **changes: Any) -> str:
+    path = folder / "config.json"
+    path.write_text(json.dumps(CONFIG | changes), encoding="utf-8")
+    return str(path)
+
+
+def test_a_configuration_gives_what_the_name_gives(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*ASK, "Qwen/Qwen3-8B"]) == 0
+    by_name = capsys.readouterr().out
+    assert main([*ASK, _config(tmp_path)]) == 0
+    assert capsys.readouterr().out == by_name
+    assert by_name.startswith("PREDICTED: a plain step takes ")
+
+
+def test_a_drafted_step_is_a_range_for_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--mode", "fused", "--draft", "Qwen/Qwen3-0.6B", "--json"]
+    assert main([*ASK, "Qwen/Qwen3-8B", *words]) == 0
+    drafted = json.loads(capsys.readouterr().out)["drafted"]
+    assert 1 < drafted["low"] < drafted["likely"] < drafted["high"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_experts": 128}, "has experts, of which nothing is forecast; published: openai/gpt-oss-120b"),
+        (
+            {"layer_types": ["linear_attention", "full_attention"]},
+            "has layers of kind full_attention, linear_attention",
+        ),
+        ({"hidden_size": 0, "num_attention_heads": 1}, "has a size that is not above 0"),
+        ({"hidden_size": "wide"}, "is not the configuration of a model"),
+    ],
+)
+def test_what_is_not_dense_or_no_configuration_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], words: str
+) -> None:
+    assert main([*ASK, _config(tmp_path, **changes)]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["nowhere"], "is neither a model that is known nor a file"),
+        (["Qwen/Qwen3-8B", "--mode", "fused"], "needs --draft"),
+        (["Qwen/Qwen3-8B", "--batch", "0"], "--batch: 0 is not above 0"),
+    ],
+)
+def test_wrong_words_are_refused(capsys: pytest.CaptureFixture[str], more: list[str], words: str) -> None:
+    assert main([*ASK, *more]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_published_lists_every_row_for_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["published", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["origin"] == "quoted"
+    assert (len(said["plain"]), len(said["drafted"])) == (36, 16)
+    assert all(row["source"] for row in (*said["plain"], *said["drafted"]))
