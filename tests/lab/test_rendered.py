@@ -56,14 +56,6 @@ def test_every_arm_is_there_with_command_environment_and_port(
         assert found[arm.name].secrets == ()
 
 
-def test_the_probes_are_those_of_the_deployment(files: tuple[ManifestFile, ...]) -> None:
-    server = containers(files)["tiny"]
-    assert server.health == "/health"
-    assert server.startup[:2] == ("python3", "-c")
-    assert server.startup[-1] == "lab/target"
-    assert server.startup_s == 1800
-
-
 def test_an_edited_deployment_is_what_would_be_started(files: tuple[ManifestFile, ...]) -> None:
     def edit(deployment: dict[str, Any]) -> None:
         (server,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -75,6 +67,8 @@ def test_an_edited_deployment_is_what_would_be_started(files: tuple[ManifestFile
     assert server.command[-1] == "--disable-log-stats"
     assert server.secrets == ("VLLM_API_KEY",)
     assert server.health == "/ready"
+    assert (server.startup[:2], server.startup[-1]) == (("python3", "-c"), "lab/target")
+    assert server.startup_s == 1800
 
 
 def test_a_service_that_leads_nowhere_is_refused(files: tuple[ManifestFile, ...]) -> None:

@@ -13,14 +13,10 @@ from experiment.finding import Refusal
 from lab.aws.moto_models import Outcome
 from lab.aws.moto_server import client, rehearsal_server
 from lab.aws.rehearsal import Rehearsal, rehearse
-from tests.lab.aws.assemblies import REGION, write_assembly
+from tests.lab.aws.assemblies import REGION, resource, write_assembly
 
 STATEMENT = {"Effect": "Allow", "Principal": {"Service": "x"}, "Action": "sns:Publish", "Resource": "*"}
 POLICY = {"Version": "2012-10-17", "Statement": [STATEMENT]}
-
-
-def resource(kind: str, **properties: Any) -> dict[str, Any]:
-    return {"Type": f"AWS::{kind}", "Properties": properties}
 
 
 RESOURCES: dict[str, Any] = {

@@ -12,7 +12,6 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from experiment.catalogue.runtimes import NXDI_VLLM_0_9_1
 from lab.emulator.__main__ import SHUTDOWN_S
 from lab.emulator.endpoint import Endpoint
 from lab.emulator.served_arm import parse_argv
@@ -105,9 +104,8 @@ def test_a_chat_stream_opens_with_the_role_counts_every_chunk_and_ends_with_usag
 
 def test_a_completion_stream_of_the_baseline_has_one_token_a_chunk() -> None:
     async def use(session: aiohttp.ClientSession) -> None:
-        *chunks, last = await _events(session, "/v1/completions", _completion(stream_options=USAGE))
+        *chunks, _ = await _events(session, "/v1/completions", _completion(stream_options=USAGE))
         assert [chunk["usage"]["completion_tokens"] for chunk in chunks] == list(range(1, 65))
-        assert last["usage"]["completion_tokens"] == 64
         assert chunks[0]["object"] == "text_completion"
 
     _serving(use, BASELINE)
@@ -254,18 +252,12 @@ async def _samples(session: aiohttp.ClientSession) -> dict[str, float]:
     return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
 
-def test_metrics_count_what_was_served_under_the_runtimes_names_only() -> None:
+def test_metrics_count_what_was_served_a_step_each_as_in_the_engine_of_vllm_0_9_1() -> None:
     async def use(session: aiohttp.ClientSession) -> None:
         events = await _events(session, "/v1/completions", _completion())
         samples = await _samples(session)
-        families = {
-            name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name in samples
-        }
-        assert families == set(NXDI_VLLM_0_9_1.metrics)
         chunks = sum(bool(event["choices"] and event["choices"][0]["text"]) for event in events)
-        assert samples["vllm:generation_tokens_total"] == chunks < 64, (
-            "one a step, as in the engine of vLLM 0.9.1"
-        )
+        assert samples["vllm:generation_tokens_total"] == chunks < 64
         assert samples["vllm:prompt_tokens_total"] == 18
         assert samples["vllm:time_to_first_token_seconds_count"] == 1
         assert samples["vllm:num_requests_running"] == 0

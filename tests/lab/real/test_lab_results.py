@@ -22,21 +22,15 @@ def document(tmp_path: Path) -> Path:
     return path
 
 
-def test_only_what_is_between_the_marks_is_replaced(document: Path) -> None:
+def test_only_what_is_between_the_marks_is_replaced_and_writing_twice_changes_nothing(document: Path) -> None:
     lab_results.write(results(), document)
     text = document.read_text(encoding="utf-8")
-    assert text.startswith(
-        "# The lab\n\n<!-- lab: begin -->\n*Measured on this CPU, tiny models*: A CPU, 2 cores"
-    )
+    head = "# The lab\n\n<!-- lab: begin -->\n*Measured on this CPU, tiny models*: A CPU, 2 cores"
+    assert text.startswith(head)
     assert text.endswith("<!-- lab: end -->\n\nWhat it means.\n")
     assert "old" not in text
-
-
-def test_writing_twice_changes_nothing(document: Path) -> None:
     lab_results.write(results(), document)
-    once = document.read_text(encoding="utf-8")
-    lab_results.write(results(), document)
-    assert document.read_text(encoding="utf-8") == once
+    assert document.read_text(encoding="utf-8") == text
 
 
 def test_the_tables_say_speed_up_with_interval_and_n() -> None:
