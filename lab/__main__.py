@@ -35,11 +35,11 @@ def _demonstrate(options: argparse.Namespace, out: Path) -> int:
 
     # Here, so that an interrupt while moto is imported ends in one line.
     from experiment.finding import InvalidExperiment, Refusal
-    from lab.demo import Shortening, demonstrate
+    from lab.demo import demonstrate
 
-    shortening = Shortening(max_tokens=options.max_tokens, requests=options.requests, warmup=options.warmup)
+    less = {name: getattr(options, name.replace("-", "_")) for name in ("max-tokens", "requests", "warmup")}
     try:
-        demonstrate(options.experiment, out=out, shortening=shortening)
+        demonstrate(options.experiment, out=out, less=less)
     except InvalidExperiment as error:
         print(error, file=sys.stderr)
         return 2

@@ -6,8 +6,6 @@ Both labs start from here, the emulated one and the one with a real engine, so t
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +16,7 @@ from cdk8s_charts.manifests import ManifestFile, read
 from experiment import Experiment
 from experiment.finding import Misuse, Refusal
 from experiment.naming import PLAN_FILE
-
-ROOT = Path(__file__).resolve().parent.parent
+from lab.programs import run_quietly
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +43,7 @@ def rendered(path: Path, experiment: Experiment, parent: Path) -> tuple[Manifest
 
     Raises Refusal.
     """
-    command = [sys.executable, "-m", "cdk8s_charts", str(path.resolve()), "--out", str(parent.resolve())]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or ["no output"]
-        raise Refusal(f"rendering failed: {said[-1]}")
+    run_quietly(["-m", "cdk8s_charts", str(path.resolve()), "--out", str(parent.resolve())], what="rendering")
     try:
         return read(experiment, parent)
     except Misuse as error:

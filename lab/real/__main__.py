@@ -11,9 +11,10 @@ from pathlib import Path
 
 from experiment import InvalidExperiment
 from experiment.finding import Refusal
+from lab.programs import ROOT
 from lab.real import installation, lab_results
 from lab.real.installation import install
-from lab.real.trial import ROOT, Wishes, execute
+from lab.real.trial import Wishes, execute
 
 SHORT_REQUESTS = 8
 

@@ -17,16 +17,16 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cdk8s_charts.vllm_command import weights_path
 from experiment import Experiment
 from experiment.finding import Refusal
 from lab.models.shipped import CHECKPOINTS
+from lab.programs import ROOT
 from lab.rendered import Container
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 LOOPBACK = "127.0.0.1"
 THREADS = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "TOKENIZERS_PARALLELISM": "false"}
 """One thread a server: two threads that wait for each other are slower as soon as anything else runs."""
@@ -42,6 +42,19 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Launch:
+    """How a container's server is started on a port of this machine."""
+
+    argv: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Beyond this process's own."""
+    probe: Sequence[str] = ()
+    """Command that must succeed once the server is healthy; none: being healthy is enough."""
+    kind: str = "server"
+    """In a message."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Engine:
     """What serves here in place of the pod's image."""
 
@@ -50,6 +63,19 @@ class Engine:
     """What stands for each mounted folder: a folder of this machine, or a model of a hub, which is then asked for it."""
     options: Sequence[str] = ()
     """Further ones of the command; the last one given counts."""
+
+    def launch(self, container: Container, port: int) -> Launch:
+        """Raises `Refusal` for what this machine cannot start."""
+        if container.secrets:
+            raise Refusal(
+                f"arm {container.arm}: {container.secrets[0]} comes from a Secret, and there is no cluster here; "
+                "leave serving.api_key_secret out"
+            )
+        return Launch(
+            argv=self.argv(container, port),
+            environment=self.environment(container),
+            probe=local_probe(container, port),
+        )
 
     def argv(self, container: Container, port: int) -> list[str]:
         """The rendered `vllm serve ...` on `port`, with this machine's folders.
@@ -72,7 +98,6 @@ class Engine:
         return [*self.command, "serve", *words, *self.options]
 
     def environment(self, container: Container) -> dict[str, str]:
-        """Beyond this process's own."""
         environment = {**container.environment, **OFFLINE, **QUIET, **THREADS}
         if all(Path(place).is_dir() for place in self.folders.values()):
             return environment
@@ -121,6 +146,7 @@ class Server:
 
     container: Container
     port: int
+    launch: Launch
     process: subprocess.Popen[bytes]
     log: Path
 
@@ -131,15 +157,19 @@ class Server:
 
 @contextmanager
 def running(
-    containers: Sequence[Container], engine: Engine, *, logs: Path, at_once: int, say: Say
+    containers: Sequence[Container],
+    launch: Callable[[Container, int], Launch],
+    *,
+    logs: Path,
+    at_once: int,
+    say: Say,
 ) -> Iterator[dict[str, str]]:
-    """Start the servers, `at_once` of them at a time; yields arm to base URL. Raises `Refusal`."""
+    """Start the servers, `at_once` of them at a time; yields arm to base URL, stops all of them whatever happens.
+
+    Raises `Refusal`.
+    """
     for container in containers:
-        if container.secrets:
-            raise Refusal(
-                f"arm {container.arm}: {container.secrets[0]} comes from a Secret, and there is no cluster here; "
-                "leave serving.api_key_secret out"
-            )
+        launch(container, 0)  # what cannot be started is refused before anything is
     started: list[Server] = []
     begun = time.monotonic()
     logs.mkdir(parents=True, exist_ok=True)
@@ -148,7 +178,7 @@ def running(
         for container in containers:
             if len(waiting) >= at_once:
                 _wait(waiting.pop(0), begun, say)
-            started.append(_start(container, engine, logs))
+            started.append(_start(container, launch, logs))
             waiting.append(started[-1])
         for server in waiting:
             _wait(server, begun, say)
@@ -157,22 +187,22 @@ def running(
         _stop(started)
 
 
-def _start(container: Container, engine: Engine, logs: Path) -> Server:
+def _start(container: Container, launch: Callable[[Container, int], Launch], logs: Path) -> Server:
     # Free a moment ago; a server that finds it taken ends, and says so.
-    with socket.create_server((LOOPBACK, 0)) as probe:
-        port: int = probe.getsockname()[1]
-    log = logs / f"{container.arm}.log"
+    with socket.create_server((LOOPBACK, 0)) as free:
+        port: int = free.getsockname()[1]
+    launched, log = launch(container, port), logs / f"{container.arm}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "lab.real.guard", *engine.argv(container, port)],
+            [sys.executable, "-m", "lab.real.guard", *launched.argv],
             stdin=subprocess.PIPE,
             cwd=ROOT,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **engine.environment(container)},
+            env={**os.environ, **launched.environment},
             start_new_session=True,
         )
-    return Server(container=container, port=port, process=process, log=log)
+    return Server(container=container, port=port, launch=launched, process=process, log=log)
 
 
 def _stop(servers: Sequence[Server]) -> None:
@@ -204,8 +234,8 @@ def _wait(server: Server, begun: float, say: Say) -> None:
     while not _healthy(f"{server.url}{container.health}") or (refusal := _startup(server)):
         if server.process.poll() is not None:
             raise Refusal(
-                f"arm {container.arm}: the server ended with exit {server.process.returncode}: {_last(server.log)}; "
-                f"see {server.log}"
+                f"arm {container.arm}: the {server.launch.kind} ended with exit {server.process.returncode}: "
+                f"{_last(server.log)}; see {server.log}"
             )
         if time.monotonic() > deadline:
             raise Refusal(
@@ -218,10 +248,16 @@ def _wait(server: Server, begun: float, say: Say) -> None:
 
 def _startup(server: Server) -> str:
     """What the startup probe says against the server; nothing where it has started."""
-    probe = local_probe(server.container, server.port)
+    if not server.launch.probe:
+        return ""
     try:
         done = subprocess.run(
-            probe, cwd=ROOT, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
+            server.launch.probe,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return f"its startup probe took longer than {PROBE_TIMEOUT_S} s"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from benchmark.plan import Plan
 from experiment import Experiment, Finding, InvalidExperiment, load
 from experiment.finding import Refusal
 from lab.models import shipped
+from lab.programs import benchmark, load_arms
 from lab.real import installation
 from lab.real.claims import Scope, Sweep, judge
 from lab.real.installation import install
@@ -22,9 +22,6 @@ from lab.real.lab_results import Results, described, label_of, labelled, own_mod
 from lab.real.probe import Agreement, agreement, bodies, record
 from lab.real.servers import Engine, mounted_folders, running
 from lab.rendered import containers, mounted_plan, rendered, write_plan
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-
 
 STEPS = 6
 
@@ -83,7 +80,7 @@ def execute(wishes: Wishes, *, say: Say) -> Results:
     plan = mounted.model_copy(update={"arms": tuple(arm for arm in mounted.arms if arm.name in names)})
     path, servers = write_plan(plan, wishes.out), [found[name] for name in names]
     step(4, f"starting {len(names)} servers, {wishes.at_once} at a time: {', '.join(names)}")
-    with running(servers, engine, logs=wishes.out / "logs", at_once=wishes.at_once, say=say) as urls:
+    with running(servers, engine.launch, logs=wishes.out / "logs", at_once=wishes.at_once, say=say) as urls:
         step(5, f"asking {len(urls)} arms, one at a time")
         agreements = _agreements(experiment, plan, urls)
         say(f"  counters and streams compared on {len(agreements)} arms")
@@ -91,7 +88,7 @@ def execute(wishes: Wishes, *, say: Say) -> Results:
             asked = list(bodies(plan))
             two = {name: urls[name] for name in (sweep.baseline, sweep.main)}
             record(two, [asked[0], asked[-1]], wishes.record)
-        measure(path, urls, out=wishes.out, requests=wishes.requests)
+        load_arms(path, urls, out=wishes.out, less={"requests": wishes.requests})
     step(6, "judging")
     about = described(machine, _version(command), label_of(experiment, wishes.weights))
     results = _judged(experiment, sweep, names, agreements, wishes, about)
@@ -149,37 +146,6 @@ def _agreements(experiment: Experiment, plan: Plan, urls: Mapping[str, str]) -> 
     ]
 
 
-def measure(plan: Path, urls: Mapping[str, str], *, out: Path, requests: int | None = None) -> None:
-    """`benchmark run` on the arms at `urls`; its progress and its table are shown. Raises `Refusal`."""
-    words = ["run", "--plan", str(plan), "--out", str(out)]
-    words += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
-    words += ["--requests", str(requests)] if requests else []
-    _benchmark(words)
-
-
-def _benchmark(words: Sequence[str], *, shown: bool = True) -> str:
-    """Run under the guard of the servers, so that it too ends with the lab, however that ends."""
-    sys.stdout.flush()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "lab.real.guard", sys.executable, "-m", "benchmark", *words],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=None if shown else subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        said = process.stdout.read() if process.stdout else ""
-        code = process.wait()
-    finally:
-        if process.stdin:
-            process.stdin.close()
-        process.wait()
-    if code:
-        raise Refusal(f"python -m benchmark {words[0]} ended with exit {code}; its message is above")
-    return said
-
-
 def _judged(
     experiment: Experiment,
     sweep: Sweep,
@@ -192,7 +158,7 @@ def _judged(
     advice = None
     if len(sweep.arms) > 1:
         words = ["advise", str(wishes.out), "--json", "--timed-with", sweep.narrowest]
-        advice = json.loads(_benchmark(words, shown=False))
+        advice = json.loads(benchmark(words, shown=False))
     speculating = [arm.name for arm in experiment.arms if arm.speculation and arm.name in names]
     return Results(
         summary=summary,

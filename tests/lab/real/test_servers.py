@@ -72,7 +72,7 @@ def _running(
 ) -> AbstractContextManager[dict[str, str]]:
     """Servers with a child of their own, as vLLM has."""
     heard = [] if said is None else said
-    return running(arms, engine or _python(SERVER), logs=folder, at_once=1, say=heard.append)
+    return running(arms, (engine or _python(SERVER)).launch, logs=folder, at_once=1, say=heard.append)
 
 
 def _child(log: Path) -> int:

@@ -19,7 +19,8 @@ import pytest
 
 from experiment import Experiment, load
 from experiment.finding import Refusal
-from lab.real import installation, trial
+from lab.programs import load_arms
+from lab.real import installation
 from lab.real.__main__ import main
 from lab.real.lab_results import FILE_NAME, save
 from lab.real.trial import sweep_of
@@ -32,7 +33,7 @@ PATIENCE_S = 300
 
 def test_a_failed_benchmark_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(Refusal, match="python -m benchmark run ended with exit 2; its message is above"):
-        trial.measure(tmp_path / "absent.json", {"tiny": "http://127.0.0.1:1/v1"}, out=tmp_path)
+        load_arms(tmp_path / "absent.json", {"tiny": "http://127.0.0.1:1/v1"}, out=tmp_path, less={})
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -43,8 +44,8 @@ def test_it_ends_with_the_lab_however_that_ends(tmp_path: Path, number: signal.S
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         script = f"""
             from pathlib import Path
-            from lab.real.trial import measure
-            measure(Path({str(plan)!r}), {{"tiny": {url!r}}}, out=Path({str(tmp_path)!r}))
+            from lab.programs import load_arms
+            load_arms(Path({str(plan)!r}), {{"tiny": {url!r}}}, out=Path({str(tmp_path)!r}), less={{}})
         """
         lab = subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, stderr=subprocess.DEVNULL
