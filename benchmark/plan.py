@@ -130,6 +130,8 @@ Name = Annotated[str, _must_be(_NAMED, pattern=r"^( +[!-~]|[!-9;-~])[ -~]*$", ma
 """CloudWatch takes it as a dimension value."""
 Tokens = Annotated[int, _whole(1, MOST_OUTPUT)]
 Message = Mapping[str, Any]
+_LEFT_OUT = Field(exclude_if=lambda value: not value)
+"""A plan file does not have the key where it says nothing."""
 
 
 class _Part(BaseModel):
@@ -167,7 +169,7 @@ class Arm(_Part):
     also_changes: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...],
         _list(f"a list of at most {_MOST_LEVELS} texts", least=0, most=_MOST_LEVELS),
-        Field(exclude_if=lambda told: not told),
+        _LEFT_OUT,
     ] = ()
     """What is different in its engine beside the speculation, in words for the report."""
 
@@ -195,17 +197,14 @@ class Prompt(_Part):
 
     id: Name
     class_: Name = Field(alias="class")
-    prompt: Annotated[str | None, _held_to(bool), _must_be("text")] = Field(
-        None, exclude_if=lambda value: value is None
-    )
+    prompt: Annotated[str | None, _held_to(bool), _must_be("text"), _LEFT_OUT] = None
     messages: Annotated[
         Annotated[tuple[Message, ...], Field(strict=False, fail_fast=True)] | None,
         _held_to(conversation),
         _must_be("messages, one at least a user's with text content"),
-    ] = Field(None, exclude_if=lambda value: value is None)
-    max_tokens: Annotated[int | None, _whole(1, MOST_OUTPUT)] = Field(
-        None, exclude_if=lambda value: value is None
-    )
+        _LEFT_OUT,
+    ] = None
+    max_tokens: Annotated[int | None, _whole(1, MOST_OUTPUT), _LEFT_OUT] = None
 
 
 class Plan(_Part):
