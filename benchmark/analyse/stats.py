@@ -7,7 +7,109 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+PERCENTILES = (50, 90, 95, 99)
+CONFIDENCE = 0.95
+POWER = 0.8
 _TINY = 1e-300
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A mean with Student's t interval; without one where its standard error is not known."""
+
+    mean: float
+    error: float | None
+    """Standard error of the mean; None for fewer than two clusters."""
+    degrees: float = 0.0
+    """Degrees of freedom of `error`."""
+    n: int
+    clusters: int
+
+    @property
+    def low(self) -> float | None:
+        return None if self.error is None else self.mean - self._half(self.error)
+
+    @property
+    def high(self) -> float | None:
+        return None if self.error is None else self.mean + self._half(self.error)
+
+    @property
+    def p_value(self) -> float | None:
+        """Two-sided, of a mean that is 0."""
+        if self.error is None:
+            return None
+        if self.error == 0:
+            return 0.0 if self.mean else 1.0
+        return two_sided_tail(self.mean / self.error, self.degrees)
+
+    @property
+    def detectable(self) -> float | None:
+        """The mean that a test at 5 % finds in 80 % of repetitions, given this spread.
+
+        (t_0.975 + t_0.8) standard errors, the usual approximation to the noncentral t.
+        """
+        if self.error is None:
+            return None
+        level = t_quantile((1 + CONFIDENCE) / 2, self.degrees)
+        return (level + t_quantile(POWER, self.degrees)) * self.error
+
+    def _half(self, error: float) -> float:
+        return t_quantile((1 + CONFIDENCE) / 2, self.degrees) * error
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """The percentile of sorted values, linear between neighbours (Hyndman and Fan's type 7)."""
+    position = (len(ordered) - 1) * percent / 100
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
+
+
+def distribution(values: Sequence[float]) -> dict[str, float] | None:
+    """n, mean and percentiles; None where there is no value."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    tails = {f"p{percent}": percentile(ordered, percent) for percent in PERCENTILES}
+    return {"n": len(ordered), "mean": math.fsum(ordered) / len(ordered), **tails}
+
+
+def clustered_mean(clusters: Mapping[str, Sequence[float]]) -> Estimate:
+    """The mean over all values, with an interval over the clusters' means: the clusters are the independent units.
+
+    `clusters` must not be empty, nor any cluster.
+    """
+    means = [(math.fsum(values) / len(values), len(values)) for values in clusters.values()]
+    return weighted_mean(means, n=sum(len(values) for values in clusters.values()))
+
+
+def weighted_mean(units: Sequence[tuple[float, float]], *, n: int) -> Estimate:
+    """The mean of independent (value, weight), with Student's t interval; `n` is what the units were made of.
+
+    With equal weights this is the textbook interval; with unequal ones each value counts as its weight does
+    (the linearised ratio estimator, Cochran, Sampling Techniques, 3rd ed., section 9A). `units` must not be empty.
+    """
+    weight = math.fsum(w for _, w in units)
+    mean = math.fsum(value * w for value, w in units) / weight
+    count = len(units)
+    if count < 2:
+        return Estimate(mean=mean, error=None, n=n, clusters=count)
+    variance = math.fsum((w * (value - mean) / weight) ** 2 for value, w in units) * count / (count - 1)
+    return Estimate(mean=mean, error=math.sqrt(variance), degrees=count - 1, n=n, clusters=count)
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Each p-value adjusted for being one of several (Holm 1979, Scandinavian Journal of Statistics 6).
+
+    None stays None and does not count as one of them.
+    """
+    known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    for rank, (p, index) in enumerate(known):
+        largest = max(largest, min(1.0, p * (len(known) - rank)))
+        adjusted[index] = largest
+    return adjusted
 
 
 @lru_cache
@@ -16,29 +118,23 @@ def t_quantile(probability: float, degrees: float) -> float:
     if probability < 0.5:
         return -t_quantile(1 - probability, degrees)
     low, high = 0.0, 1.0
-    while t_probability(high, degrees) < probability:
+    while 1 - two_sided_tail(high, degrees) / 2 < probability:
         low, high = high, high * 2
     for _ in range(200):
         middle = (low + high) / 2
         if middle in (low, high):
             break
-        low, high = (middle, high) if t_probability(middle, degrees) < probability else (low, middle)
+        beyond = 1 - two_sided_tail(middle, degrees) / 2 >= probability
+        low, high = (low, middle) if beyond else (middle, high)
     return (low + high) / 2
 
 
-def t_probability(t: float, degrees: float) -> float:
-    """P(T <= t) for Student's t with `degrees` degrees of freedom."""
-    tail = two_sided_tail(t, degrees) / 2
-    return 1 - tail if t >= 0 else tail
-
-
 def two_sided_tail(t: float, degrees: float) -> float:
-    """P(|T| >= |t|), exact where it is small."""
-    return regularised_beta(degrees / (degrees + t * t), degrees / 2, 0.5)
+    """P(|T| >= |t|) for Student's t, exact where it is small.
 
-
-def regularised_beta(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function I_x(a, b) (DLMF 8.17, https://dlmf.nist.gov/8.17)."""
+    The regularised incomplete beta function I_x(a, b) (DLMF 8.17, https://dlmf.nist.gov/8.17).
+    """
+    x, a, b = degrees / (degrees + t * t), degrees / 2, 0.5
     if x <= 0 or x >= 1:
         return min(max(x, 0.0), 1.0)
     log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
@@ -66,108 +162,3 @@ def _beta_fraction(x: float, a: float, b: float) -> float:
 
 def _away_from_zero(value: float) -> float:
     return value if abs(value) > _TINY else _TINY
-
-
-PERCENTILES = (50, 90, 95, 99)
-CONFIDENCE = 0.95
-POWER = 0.8
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A mean with its confidence interval; no interval for fewer than two clusters."""
-
-    mean: float
-    low: float | None
-    high: float | None
-    n: int
-    clusters: int
-    error: float | None = None
-    """Standard error of the mean."""
-    degrees: float = 0.0
-    """Degrees of freedom of `error`."""
-
-    @property
-    def p_value(self) -> float | None:
-        """Two-sided, of a mean that is 0."""
-        if self.error is None:
-            return None
-        if self.error == 0:
-            return 0.0 if self.mean else 1.0
-        return two_sided_tail(self.mean / self.error, self.degrees)
-
-    @property
-    def detectable(self) -> float | None:
-        """The mean that a test at 5 % finds in 80 % of repetitions, given this spread.
-
-        (t_0.975 + t_0.8) standard errors, the usual approximation to the noncentral t.
-        """
-        if self.error is None:
-            return None
-        level = t_quantile((1 + CONFIDENCE) / 2, self.degrees)
-        return (level + t_quantile(POWER, self.degrees)) * self.error
-
-
-def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The percentile of sorted values, linear between neighbours (Hyndman and Fan's type 7)."""
-    position = (len(ordered) - 1) * percent / 100
-    below = math.floor(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
-
-
-def distribution(values: Sequence[float]) -> dict[str, float] | None:
-    """n, mean and percentiles; None where there is no value."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    tails = {f"p{percent}": percentile(ordered, percent) for percent in PERCENTILES}
-    return {"n": len(ordered), "mean": math.fsum(ordered) / len(ordered), **tails}
-
-
-def interval(mean: float, error: float | None, degrees: float, *, n: int, clusters: int) -> Estimate:
-    """`mean` with Student's t interval; without one where `error` is None."""
-    if error is None:
-        return Estimate(mean=mean, low=None, high=None, n=n, clusters=clusters)
-    half = t_quantile((1 + CONFIDENCE) / 2, degrees) * error
-    return Estimate(
-        mean=mean, low=mean - half, high=mean + half, n=n, clusters=clusters, error=error, degrees=degrees
-    )
-
-
-def clustered_mean(clusters: Mapping[str, Sequence[float]]) -> Estimate:
-    """The mean over all values, with an interval over the clusters' means: the clusters are the independent units.
-
-    `clusters` must not be empty, nor any cluster.
-    """
-    means = [(math.fsum(values) / len(values), len(values)) for values in clusters.values()]
-    return weighted_mean(means, n=sum(len(values) for values in clusters.values()))
-
-
-def weighted_mean(units: Sequence[tuple[float, float]], *, n: int) -> Estimate:
-    """The mean of independent (value, weight), with Student's t interval; `n` is what the units were made of.
-
-    With equal weights this is the textbook interval; with unequal ones each value counts as its weight does
-    (the linearised ratio estimator, Cochran, Sampling Techniques, 3rd ed., section 9A). `units` must not be empty.
-    """
-    weight = math.fsum(w for _, w in units)
-    mean = math.fsum(value * w for value, w in units) / weight
-    count = len(units)
-    if count < 2:
-        return interval(mean, None, 0, n=n, clusters=count)
-    variance = math.fsum((w * (value - mean) / weight) ** 2 for value, w in units) * count / (count - 1)
-    return interval(mean, math.sqrt(variance), count - 1, n=n, clusters=count)
-
-
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Each p-value adjusted for being one of several (Holm 1979, Scandinavian Journal of Statistics 6).
-
-    None stays None and does not count as one of them.
-    """
-    known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
-    adjusted: list[float | None] = [None] * len(p_values)
-    largest = 0.0
-    for rank, (p, index) in enumerate(known):
-        largest = max(largest, min(1.0, p * (len(known) - rank)))
-        adjusted[index] = largest
-    return adjusted

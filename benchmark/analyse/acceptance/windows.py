@@ -18,7 +18,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmark.analyse.stats import Estimate, interval, weighted_mean
+from benchmark.analyse.stats import Estimate, weighted_mean
 
 TIE = 0.01
 """A smaller window within 1 % of the best one is preferred: it wastes less when the prompts change."""
@@ -141,11 +141,11 @@ def mixture(parts: Sequence[tuple[float, float, Estimate]]) -> Estimate:
     n = sum(gain.n for _, _, gain in parts)
     errors = [(part_s / total_s, gain) for part_s, (_, _, gain) in zip(after, parts, strict=True) if part_s]
     if any(gain.error is None for _, gain in errors):
-        return interval(mean, None, 0, n=n, clusters=n)
+        return Estimate(mean=mean, error=None, n=n, clusters=n)
     variances = [((weight * (gain.error or 0.0)) ** 2, gain.degrees) for weight, gain in errors]
     variance = math.fsum(v for v, _ in variances)
     degrees = variance**2 / math.fsum(v**2 / d for v, d in variances) if variance else 1.0
-    return interval(mean, math.sqrt(variance), degrees, n=n, clusters=n)
+    return Estimate(mean=mean, error=math.sqrt(variance), degrees=degrees, n=n, clusters=n)
 
 
 def _speed_up(sample: Sample, k: int, unused: int) -> float:

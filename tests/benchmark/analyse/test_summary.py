@@ -9,7 +9,7 @@ import pytest
 
 from benchmark.analyse import summary as summary_module
 from benchmark.analyse.comparison import adjust, verdict
-from benchmark.analyse.stats import Estimate
+from benchmark.analyse.stats import Estimate, t_quantile
 from benchmark.analyse.summary import summarise
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import BY_NAME
@@ -119,7 +119,9 @@ def test_acceptance_that_is_known_from_totals_alone_or_not_at_all_says_so() -> N
     ],
 )
 def test_verdicts(low: float, high: float, prompts: int, expected: str) -> None:
-    estimate = Estimate(mean=0.0, low=math.log(low), high=math.log(high), n=prompts, clusters=prompts)
+    mean, half = math.log(low * high) / 2, math.log(high / low) / 2
+    error = half / t_quantile(0.975, prompts)
+    estimate = Estimate(mean=mean, error=error, degrees=prompts, n=prompts, clusters=prompts)
     assert verdict(estimate) == expected
 
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from benchmark.analyse.acceptance.windows import Sample, StepTimes, mixture, predict, recommended, step_times
-from benchmark.analyse.stats import clustered_mean, interval
+from benchmark.analyse.stats import Estimate, clustered_mean
 from tests.benchmark.analyse.acceptance.process import Process
 
 TIMES = StepTimes(plain_s=0.045, verify_s=0.045, draft_s=0.0068)
@@ -63,8 +63,8 @@ def test_the_smallest_window_within_one_percent_is_recommended(speed_ups: dict[i
 
 
 def test_traffic_is_as_fast_as_its_times_add_up_to() -> None:
-    sure = interval(math.log(3.0), 0.0, 7, n=8, clusters=8)
-    none = interval(math.log(1.0), 0.0, 7, n=8, clusters=8)
+    sure = Estimate(mean=math.log(3.0), error=0.0, degrees=7, n=8, clusters=8)
+    none = Estimate(mean=0.0, error=0.0, degrees=7, n=8, clusters=8)
     found = mixture([(0.5, 0.04, sure), (0.5, 0.04, none)])
     assert math.exp(found.mean) == pytest.approx(2 / (1 / 3 + 1))
 
