@@ -16,16 +16,10 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from benchmark.analyse.comparison import Pairs, pairs_of
-from benchmark.analyse.values import (
-    output_tokens,
-    pooled,
-    request_values,
-)
+from benchmark.analyse.values import Blocks, Records, output_tokens, pooled, request_values
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import BlockRecord, RequestRecord
-from benchmark.metrics import (
-    TPOT,
-)
+from benchmark.metrics import TPOT
 from benchmark.plan import Arm, Load, Plan
 
 _CLOCK_S = 0.002
@@ -131,9 +125,7 @@ def _place(record: RequestRecord | BlockRecord) -> Place:
     return Place(record.class_, Load(concurrency=record.concurrency))
 
 
-def throughput(
-    arm: Arm, records: Sequence[RequestRecord], blocks: Sequence[BlockRecord]
-) -> dict[str, Any] | None:
+def throughput(arm: Arm, records: Records, blocks: Blocks) -> dict[str, Any] | None:
     """Requests and tokens per second of loaded time; None where nothing was answered."""
     counted, loaded_s = _loaded(records, blocks)
     answered = [record for record in counted if record.error is None]
@@ -151,10 +143,7 @@ def throughput(
 
 
 def goodput(
-    slo: Mapping[str, float] | None,
-    arm: Arm,
-    records: Sequence[RequestRecord],
-    blocks: Sequence[BlockRecord],
+    slo: Mapping[str, float] | None, arm: Arm, records: Records, blocks: Blocks
 ) -> dict[str, Any] | None:
     """Requests that kept every limit, as a share of all and per second; None without an SLO or a request.
 
@@ -192,9 +181,7 @@ def _kept(slo: Mapping[str, float], arm: Arm, record: RequestRecord) -> bool:
     return bool(values) and all(values.get(name, 0.0) <= limit for name, limit in slo.items())
 
 
-def _loaded(
-    records: Sequence[RequestRecord], blocks: Sequence[BlockRecord]
-) -> tuple[Sequence[RequestRecord], float]:
+def _loaded(records: Records, blocks: Blocks) -> tuple[Records, float]:
     """The requests that are counted and the seconds that they took.
 
     Blocks that were interrupted are not recorded as such: where there are any, their requests do not count.

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from benchmark.analyse.stats import Estimate, clustered_mean, holm
-from benchmark.analyse.values import request_values
+from benchmark.analyse.values import Records, request_values
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import COMPARED
 from benchmark.plan import Arm
@@ -32,7 +32,7 @@ LogRatios = Mapping[str, Sequence[float]]
 """By prompt, the logarithm of the speed-up of each pair."""
 
 
-def pairs_of(baseline: Sequence[RequestRecord], treatment: Sequence[RequestRecord]) -> Pairs:
+def pairs_of(baseline: Records, treatment: Records) -> Pairs:
     """Records of the two arms that belong together and were both answered."""
     by_pair = {record.pair_id: record for record in treatment if record.error is None}
     return [(r, by_pair[r.pair_id]) for r in baseline if r.error is None and r.pair_id in by_pair]
@@ -93,15 +93,13 @@ def adjust(comparisons: Sequence[dict[str, Any]]) -> None:
         found |= {"p_holm": p, "verdict_holm": found["verdict"] if sure else "not shown"}
 
 
-def error_rates(*arms: Sequence[RequestRecord]) -> list[float | None]:
+def error_rates(*arms: Records) -> list[float | None]:
     """The share of failed requests of each."""
     return [sum(r.error is not None for r in arm) / len(arm) if arm else None for arm in arms]
 
 
 def error_warning(
-    baseline: Sequence[RequestRecord],
-    treatment: Sequence[RequestRecord],
-    names: tuple[str, str] = ("baseline", "treatment"),
+    baseline: Records, treatment: Records, names: tuple[str, str] = ("baseline", "treatment")
 ) -> str | None:
     """A caution where the arms do not fail alike: only pairs that both answered are compared."""
     rates = [(sum(r.error is not None for r in arm), len(arm)) for arm in (baseline, treatment)]

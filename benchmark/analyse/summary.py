@@ -52,20 +52,19 @@ from typing import Any
 
 from benchmark.analyse.acceptance.yields import acceptance, known_at
 from benchmark.analyse.cells import Cells, Place, cost, goodput, sort_out, throughput, token_source
-from benchmark.analyse.comparison import (
-    METHOD,
-    adjust,
-    compare,
-    error_rates,
-    error_warning,
-    output_equality,
-)
+from benchmark.analyse.comparison import METHOD, adjust, compare, error_rates, error_warning, output_equality
 from benchmark.analyse.explanation import crossovers, explain, is_aa, warnings
 from benchmark.analyse.stats import distribution
-from benchmark.analyse.values import gaps, output_tokens, request_values, server_counts, tokens_per_chunk
+from benchmark.analyse.values import (
+    Records,
+    gaps,
+    output_tokens,
+    request_values,
+    server_counts,
+    tokens_per_chunk,
+)
 from benchmark.file_access import write_whole
 from benchmark.measure.journal import RawRun, extent
-from benchmark.measure.records import RequestRecord
 from benchmark.metrics import (
     ACCEPTANCE_LENGTH,
     COMPARED,
@@ -202,7 +201,7 @@ def _cell(cells: Cells, arm: Arm, place: Place) -> dict[str, Any]:
     }
 
 
-def _distributions(answered: Sequence[RequestRecord], arm: Arm, *, by_chunk: bool) -> dict[str, Any]:
+def _distributions(answered: Records, arm: Arm, *, by_chunk: bool) -> dict[str, Any]:
     """Each metric that has values of its own: over requests, or over chunks for the inter-chunk latency.
 
     `by_chunk`: whether chunks may stand for steps.

@@ -14,10 +14,9 @@ from typing import Any
 
 from benchmark.analyse.cells import Cells, Place, sort_out
 from benchmark.analyse.comparison import adjust, error_warning, log_ratios, result
-from benchmark.analyse.values import request_values
+from benchmark.analyse.values import Records, request_values
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun, extent
-from benchmark.measure.records import RequestRecord
 from benchmark.metrics import COMPARED
 from benchmark.plan import Arm, Plan
 
@@ -94,7 +93,7 @@ def _arm(runs: tuple[Cells, Cells], place: Place, name: str) -> dict[str, Any]:
     }
 
 
-def _by_prompt(answered: Sequence[RequestRecord], arm: Arm) -> dict[str, float]:
+def _by_prompt(answered: Records, arm: Arm) -> dict[str, float]:
     """Geometric mean of the metric over a prompt's answers."""
     found: dict[str, list[float]] = {}
     for record in answered:

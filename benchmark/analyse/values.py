@@ -27,6 +27,9 @@ from benchmark.measure.records import (
 )
 from benchmark.measure.stream import MOST_TOKENS
 
+Records = Sequence[RequestRecord]
+Blocks = Sequence[BlockRecord]
+
 _COUNTS_TOKENS = 0.97
 """From this share of the tokens on, the counter of generated tokens counts tokens, and tells nothing about steps."""
 
@@ -105,7 +108,7 @@ def decoding(record: RequestRecord, tokens: int | None) -> Decoding | None:
     return Decoding(span_s, tokens - first) if tokens > first and span_s > 0 else None
 
 
-def pooled(records: Sequence[RequestRecord], max_tokens_per_step: int) -> Decoding | None:
+def pooled(records: Records, max_tokens_per_step: int) -> Decoding | None:
     """The decoding of all answers."""
     parts = [decoding(record, output_tokens(record, max_tokens_per_step)) for record in records]
     known = [part for part in parts if part]
@@ -189,7 +192,7 @@ def server_counts(record: RequestRecord) -> Drafts | None:
     return _counted(steps, accepted, survivors if known else None)
 
 
-def counter_deltas(blocks: Sequence[BlockRecord]) -> Drafts | None:
+def counter_deltas(blocks: Blocks) -> Drafts | None:
     """What the server counted during `blocks`; None where one lacks it, or a counter fell (a restart)."""
     counted = _changes(blocks)
     steps = counted.get(COUNTED_DRAFTS, 0)
@@ -209,7 +212,7 @@ def _counted(steps: int, accepted: float, survivors: Sequence[float] | None) -> 
     return Drafts(steps=steps, accepted=accepted, tried=tuple(survivors[:-1]), passed=tuple(survivors[1:]))
 
 
-def generation_steps(records: Sequence[RequestRecord], blocks: Sequence[BlockRecord]) -> Drafts | None:
+def generation_steps(records: Records, blocks: Blocks) -> Drafts | None:
     """Steps by the counter of generated tokens, on engines where it counts steps; None where it cannot tell.
 
     The engine of vLLM 0.9.1 (V0) adds one for each finished prefill and one for each sequence in each decode step,
@@ -226,7 +229,7 @@ def generation_steps(records: Sequence[RequestRecord], blocks: Sequence[BlockRec
     return Drafts(steps=steps, accepted=tokens - len(records) - steps)
 
 
-def _changes(blocks: Sequence[BlockRecord]) -> dict[str, float]:
+def _changes(blocks: Blocks) -> dict[str, float]:
     """By counter, the sum over `blocks`; nothing where one lacks it, or a counter fell (a restart)."""
     sums: dict[str, float] = defaultdict(float)
     for block in blocks:

@@ -30,6 +30,7 @@ _ARMS = (
 )
 _VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", FAILED: "--failed"}
 _VARIABLES |= {colour: f"--arm-{index}" for index, (colour, _, _) in enumerate(_ARMS)}
+_MOST_TITLE = 44
 _WIDTH_IN = 3.5
 _RIGHT_IN, _BELOW_IN, _ABOVE_IN = 0.08, 0.38, 0.24
 _SETTINGS: Any = {
@@ -128,16 +129,11 @@ def panel(
         axes = drawing.add_axes(
             (left_in / _WIDTH_IN, _BELOW_IN / height_in, width / _WIDTH_IN, height / height_in)
         )
-        axes.set_title(shortened(title, 44))
+        axes.set_title(title if len(title) <= _MOST_TITLE else f"{title[: _MOST_TITLE - 1]}…")
         draw(axes)
         out = io.StringIO()
         drawing.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return Panel(title=title, alt=alt, svg=_inline(out.getvalue(), id_, title, alt))
-
-
-def shortened(text: str, limit: int) -> str:
-    """`text`, or its beginning."""
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _inline(svg: str, id_: str, title: str, alt: str) -> str:

@@ -24,7 +24,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from benchmark.analyse.values import gaps, request_values
+from benchmark.analyse.values import Records, gaps, request_values
 from benchmark.errors import PublishError, ResultsError, StorageError
 from benchmark.file_access import json_of
 from benchmark.measure import journal
@@ -208,7 +208,7 @@ def parcels(plan: Plan, measured: Iterable[RequestRecord]) -> list[Parcel]:
     ]
 
 
-def _parcel(plan: Plan, cell: Sequence[str], minute: float, records: Sequence[RequestRecord]) -> Parcel:
+def _parcel(plan: Plan, cell: Sequence[str], minute: float, records: Records) -> Parcel:
     """Records of one cell (arm, class, load) and one minute."""
     names = zip(Metric.dimensions, (plan.experiment, *cell), strict=True)
     dimensions = [{"Name": name, "Value": value} for name, value in names]

@@ -18,7 +18,7 @@ from typing import Any
 from benchmark import metrics
 from benchmark.analyse.cells import covered, sort_out
 from benchmark.analyse.stats import percentile
-from benchmark.analyse.values import gaps, output_tokens, request_values
+from benchmark.analyse.values import Records, gaps, output_tokens, request_values
 from benchmark.file_access import write_whole
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
@@ -99,12 +99,7 @@ def response(arm: Arm, record: RequestRecord) -> dict[str, Any]:
 
 
 def summary(
-    plan: Plan,
-    load: Load,
-    records: Sequence[RequestRecord],
-    answers: Sequence[Mapping[str, Any]],
-    name: str,
-    mean_input: int,
+    plan: Plan, load: Load, records: Records, answers: Sequence[Mapping[str, Any]], name: str, mean_input: int
 ) -> dict[str, Any]:
     """llmperf's flat summary of one cell."""
     inputs = _known(answers, "number_input_tokens")
@@ -124,7 +119,7 @@ def summary(
     }
 
 
-def _results(records: Sequence[RequestRecord], answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _results(records: Records, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     failures = [answer["error_code"] for answer in answers if answer["error_code"] is not None]
     completed = [answer for answer in answers if answer["error_code"] is None]
     busy_s = covered([(record.started_unix_s, _ended(record)) for record in records])

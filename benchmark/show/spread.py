@@ -1,8 +1,6 @@
-"""What figures draw, taken from raw records: values over time, and sorted values.
+"""How values spread: over the run, request by request, and within a cell, as shares of all.
 
-End-to-end time, time per output token and time to first token over the run, by class and arm.
-
-How values spread within a cell: requests, gaps between chunks, tokens of a step.
+Requests, gaps between chunks and tokens of a step, by class and arm.
 """
 
 from __future__ import annotations
@@ -10,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -17,13 +16,12 @@ from matplotlib.ticker import MaxNLocator
 
 from benchmark.analyse.cells import Cells, Place
 from benchmark.analyse.stats import percentile
-from benchmark.analyse.values import gaps, request_values
-from benchmark.measure.records import RequestRecord
+from benchmark.analyse.values import Records, gaps, request_values
 from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, TPOT, TTFT, Metric
 from benchmark.plan import Load, Plan
 from benchmark.show.canvas import FAILED, Figure, Look, Panel, figure, panel
 
-Members = Sequence[tuple[Look, Sequence[RequestRecord]]]
+Members = Sequence[tuple[Look, Records]]
 """By arm, what was recorded at one place, in the order in which it was sent."""
 Points = Sequence[tuple[float, float]]
 """Seconds since the beginning of the run, and a value."""
@@ -31,6 +29,29 @@ Points = Sequence[tuple[float, float]]
 MOST_POINTS = 240
 """Of one arm in one panel; beyond them the time axis is cut into spans."""
 SPANS = 60
+OVER_TIME = (
+    (E2E, "End-to-end latency", "s", 1.0),
+    (TPOT, "Time per output token", "ms", 1000.0),
+    (TTFT, "Time to first token", "ms", 1000.0),
+)
+_OVER_TIME_CAPTION = (
+    "Each mark is a request, at the moment when it was sent; the dashed line is the arm's median. Where an arm "
+    f"has more than {MOST_POINTS} answers, a line shows medians of parts of the time and a band their "
+    "10th to 90th percentile. One scale for all classes under the same load. × is a request that failed."
+)
+_SPREAD = (
+    (TPOT, "Distribution of the time per output token", "over requests"),
+    (
+        INTER_CHUNK_LATENCY,
+        "Distribution of the inter-chunk latency",
+        "over chunks: the stutter that a reader sees",
+    ),
+    (TTFT, "Distribution of the time to first token", "over requests"),
+)
+_END = 99
+"""Percentile at which the axes of values end."""
+
+_Curves = Sequence[tuple[Look, Sequence[float]]]
 
 
 @dataclass(frozen=True)
@@ -58,7 +79,7 @@ def places(cells: Cells, arms: Mapping[str, Look]) -> Iterator[tuple[str, Place,
                 yield f"{number}-{index}", place, title, members
 
 
-def points(plan: Plan, metric: Metric, records: Sequence[RequestRecord], begin_unix_s: float) -> Points:
+def points(plan: Plan, metric: Metric, records: Records, begin_unix_s: float) -> Points:
     """Of each answer that has a value."""
     found = []
     for record in records:
@@ -68,7 +89,7 @@ def points(plan: Plan, metric: Metric, records: Sequence[RequestRecord], begin_u
     return found
 
 
-def values(plan: Plan, metric: Metric, records: Sequence[RequestRecord]) -> list[float]:
+def values(plan: Plan, metric: Metric, records: Records) -> list[float]:
     """All values of a metric, sorted; of the inter-chunk latency one for each pair of chunks."""
     if metric is INTER_CHUNK_LATENCY:
         return sorted(gap for record in records if record.error is None for gap in gaps(record))
@@ -80,10 +101,10 @@ def spans(of: Points) -> list[Span]:
     begin, end = of[0][0], of[-1][0]
     width = (end - begin) / SPANS or 1.0
     parts: dict[int, list[float]] = {}
-    for at_s, value in of:
+    for at_s, value in sorted(of, key=itemgetter(1)):
         parts.setdefault(min(int((at_s - begin) / width), SPANS - 1), []).append(value)
     return [
-        Span(begin + (index + 0.5) * width, *(percentile(sorted(part), percent) for percent in (10, 50, 90)))
+        Span(begin + (index + 0.5) * width, *(percentile(part, percent) for percent in (10, 50, 90)))
         for index, part in sorted(parts.items())
     ]
 
@@ -102,18 +123,6 @@ def time_unit(span_s: float) -> tuple[str, float]:
     if span_s < 180:
         return "s", 1.0
     return ("min", 60.0) if span_s < 3 * 3600 else ("h", 3600.0)
-
-
-OVER_TIME = (
-    (E2E, "End-to-end latency", "s", 1.0),
-    (TPOT, "Time per output token", "ms", 1000.0),
-    (TTFT, "Time to first token", "ms", 1000.0),
-)
-_OVER_TIME_CAPTION = (
-    "Each mark is a request, at the moment when it was sent; the dashed line is the arm's median. Where an arm "
-    f"has more than {MOST_POINTS} answers, a line shows medians of parts of the time and a band their "
-    "10th to 90th percentile. One scale for all classes under the same load. × is a request that failed."
-)
 
 
 def over_time(cells: Cells, arms: Mapping[str, Look]) -> list[Figure]:
@@ -142,8 +151,12 @@ def _time_panels(
     found = []
     for id_, place, where, members, lines in drawn:
         if top := tops[place.load]:
+            said = []
+            for (look, _), line in zip(members, lines, strict=True):
+                ordered = sorted(value for _, value in line)
+                middle = f"median {percentile(ordered, 50) * scale:.3g} {unit}" if ordered else "no value"
+                said.append(f"{look.arm} {middle} of {len(ordered)} requests")
             draw = partial(_draw_times, members=members, lines=lines, begin=begin, scale=scale)
-            said = [_median(look, line, unit, scale) for (look, _), line in zip(members, lines, strict=True)]
             found.append(
                 panel(
                     f"t{id_}-{metric.name.removesuffix('_s')}",
@@ -162,12 +175,6 @@ def _highest(line: Points) -> float:
     return max((value for _, value in line), default=0.0)
 
 
-def _median(look: Look, line: Points, unit: str, scale: float) -> str:
-    ordered = sorted(value for _, value in line)
-    middle = f"median {percentile(ordered, 50) * scale:.3g} {unit}" if ordered else "no value"
-    return f"{look.arm} {middle} of {len(ordered)} requests"
-
-
 def _draw_times(
     axes: Axes,
     *,
@@ -182,45 +189,24 @@ def _draw_times(
     time_name, per = time_unit(max(record.started_unix_s for record in records) - begin)
     for (look, _), line in zip(members, lines, strict=True):
         if len(line) > MOST_POINTS:
-            _draw_band(axes, look, spans(line), per, scale)
+            band = spans(line)
+            times = [span.at_s / per for span in band]
+            low, high = [span.low * scale for span in band], [span.high * scale for span in band]
+            axes.fill_between(times, low, high, color=look.colour, alpha=0.18, linewidth=0)
+            axes.plot(times, [span.middle * scale for span in band], color=look.colour)
         elif line:
-            _draw_marks(axes, look, line, per, scale)
+            times, heights = [at_s / per for at_s, _ in line], [value * scale for _, value in line]
+            axes.plot(
+                times, heights, look.marker, color=look.colour, markersize=3.4, markeredgewidth=0, alpha=0.85
+            )
+            middle = percentile(sorted(heights), 50)
+            axes.axhline(middle, color=look.colour, linestyle=(0, (4, 3)), linewidth=0.9)
     failed = [(record.started_unix_s - begin) / per for record in records if record.error]
     if failed:
         axes.plot(failed, [0] * len(failed), "x", color=FAILED, markersize=5, clip_on=False, zorder=5)
     axes.set_ylim(0, top * 1.08)
     axes.set_ylabel(unit)
     axes.set_xlabel(f"since the first request, {time_name}")
-
-
-def _draw_marks(axes: Axes, look: Look, line: Points, per: float, scale: float) -> None:
-    times = [at_s / per for at_s, _ in line]
-    heights = [value * scale for _, value in line]
-    axes.plot(times, heights, look.marker, color=look.colour, markersize=3.4, markeredgewidth=0, alpha=0.85)
-    middle = percentile(sorted(heights), 50)
-    axes.axhline(middle, color=look.colour, linestyle=(0, (4, 3)), linewidth=0.9)
-
-
-def _draw_band(axes: Axes, look: Look, band: Sequence[Span], per: float, scale: float) -> None:
-    times = [span.at_s / per for span in band]
-    low, high = [span.low * scale for span in band], [span.high * scale for span in band]
-    axes.fill_between(times, low, high, color=look.colour, alpha=0.18, linewidth=0)
-    axes.plot(times, [span.middle * scale for span in band], color=look.colour)
-
-
-_SPREAD = (
-    (TPOT, "Distribution of the time per output token", "over requests"),
-    (
-        INTER_CHUNK_LATENCY,
-        "Distribution of the inter-chunk latency",
-        "over chunks: the stutter that a reader sees",
-    ),
-    (TTFT, "Distribution of the time to first token", "over requests"),
-)
-_END = 99
-"""Percentile at which the axes of values end."""
-
-_Curves = Sequence[tuple[Look, Sequence[float]]]
 
 
 def distributions(cells: Cells, arms: Mapping[str, Look], summary: Mapping[str, Any]) -> list[Figure]:

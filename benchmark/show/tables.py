@@ -1,7 +1,5 @@
-"""A summary as rows of the page's tables: text only, so that the template decides nothing.
-
-What lies beside the records, in words: how the compiled engines differ, and whether their answers are as right.
-"""
+"""A summary, and what lies beside the records, as sentences and rows of tables: text only, so that the template decides
+nothing."""
 
 from __future__ import annotations
 
@@ -13,15 +11,7 @@ from typing import Any
 from benchmark.analyse.cells import Place
 from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT
 from benchmark.plan import Load
-from benchmark.show.wording import (
-    UNKNOWN,
-    money,
-    number,
-    plain,
-    ratio_text,
-    tokens_per_step,
-    verdict_text,
-)
+from benchmark.show.wording import UNKNOWN, money, number, plain, ratio_text, tokens_per_step, verdict_text
 
 Row = tuple[str, ...]
 
@@ -29,10 +19,19 @@ HEADLINE = (
     *("class", "treatment", "speed-up [95\u00a0%]", "verdict", "baseline TPOT, ms", "TPOT, ms"),
     *("pairs (prompts)", "tokens per step", "p (Holm)", "could show", "errors"),
 )
-CELL = (
-    *("class", "arm", "n", "errors", "TTFT p50, ms", "p95", "TPOT p50, ms", "p95"),
-    *("chunk gap p50, ms", "p99", "E2E p50, s", "p95", "tokens/s p50", "tokens per step"),
+CELL = ("class", "arm", "n", "errors")
+CELL_NUMBERS = (
+    ("TTFT p50, ms", TTFT, "p50", 1000, 1),
+    ("p95", TTFT, "p95", 1000, 1),
+    ("TPOT p50, ms", TPOT, "p50", 1000, 2),
+    ("p95", TPOT, "p95", 1000, 2),
+    ("chunk gap p50, ms", INTER_CHUNK_LATENCY, "p50", 1000, 1),
+    ("p99", INTER_CHUNK_LATENCY, "p99", 1000, 1),
+    ("E2E p50, s", E2E, "p50", 1, 2),
+    ("p95", E2E, "p95", 1, 2),
+    ("tokens/s p50", OUTPUT_TOKENS_PER_S, "p50", 1, 1),
 )
+"""Heading, metric, statistic, scale and digits."""
 FAILED = ("class", "arm", "load", "error", "for example", "requests")
 EQUALITY = ("class", "treatment", "load", "pairs with the same text", "median first difference, characters")
 COST = (
@@ -104,29 +103,16 @@ def _headline_rows(summary: Mapping[str, Any], load: Load) -> Iterator[Row]:
 
 def cell_tables(summary: Mapping[str, Any]) -> list[Table]:
     """By load: the medians and tails of every cell."""
+    headings = (*CELL, *(heading for heading, *_ in CELL_NUMBERS), "tokens per step")
     rows: dict[Load, list[Row]] = {}
     for cell in summary["cells"]:
-        rows.setdefault(Place.of(cell).load, []).append(_cell_row(cell))
-    return [Table(title=load.in_words, headings=CELL, rows=found) for load, found in rows.items()]
-
-
-def _cell_row(cell: Mapping[str, Any]) -> Row:
-    return (
-        cell["class"],
-        cell["arm"],
-        str(cell["n"]),
-        str(cell["errors"]),
-        number(cell[TTFT.name], 1000, 1),
-        number(cell[TTFT.name], 1000, 1, "p95"),
-        number(cell[TPOT.name], 1000, 2),
-        number(cell[TPOT.name], 1000, 2, "p95"),
-        number(cell[INTER_CHUNK_LATENCY.name], 1000, 1),
-        number(cell[INTER_CHUNK_LATENCY.name], 1000, 1, "p99"),
-        number(cell[E2E.name], 1, 2),
-        number(cell[E2E.name], 1, 2, "p95"),
-        number(cell[OUTPUT_TOKENS_PER_S.name], 1, 1),
-        tokens_per_step(cell),
-    )
+        numbers = [
+            number(cell[metric.name], scale, digits, statistic)
+            for _, metric, statistic, scale, digits in CELL_NUMBERS
+        ]
+        words = (cell["class"], cell["arm"], str(cell["n"]), str(cell["errors"]))
+        rows.setdefault(Place.of(cell).load, []).append((*words, *numbers, tokens_per_step(cell)))
+    return [Table(title=load.in_words, headings=headings, rows=found) for load, found in rows.items()]
 
 
 def error_table(summary: Mapping[str, Any], messages: Mapping[tuple[str, str], str]) -> Table | None:

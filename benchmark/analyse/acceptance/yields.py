@@ -18,7 +18,9 @@ from typing import Any
 
 from benchmark.analyse.cells import Cells, Place
 from benchmark.analyse.values import (
+    Blocks,
     Drafts,
+    Records,
     counter_deltas,
     decode_steps,
     generation_steps,
@@ -31,7 +33,6 @@ from benchmark.analyse.values import (
 )
 from benchmark.errors import ResultsError
 from benchmark.file_access import json_of, text_of
-from benchmark.measure.records import BlockRecord, RequestRecord
 from benchmark.plan import Arm
 
 SERVER = "server per-request"
@@ -93,12 +94,7 @@ def known_at(cells: Cells, arm: Arm, place: Place) -> Known:
     return known(arm, cells.of(arm, place), cells.blocks_of(arm, place), cells.plain_s(place))
 
 
-def known(
-    arm: Arm,
-    records: Sequence[RequestRecord],
-    blocks: Sequence[BlockRecord] = (),
-    plain_s: float | None = None,
-) -> Known:
+def known(arm: Arm, records: Records, blocks: Blocks = (), plain_s: float | None = None) -> Known:
     """From all measured requests of a cell, failed ones too; `plain_s`: of a plain arm's step there."""
     answered = [record for record in records if record.error is None]
     counted = [
@@ -139,7 +135,7 @@ def known(
     )
 
 
-def acceptance(arm: Arm, records: Sequence[RequestRecord], said: Known) -> dict[str, Any]:
+def acceptance(arm: Arm, records: Records, said: Known) -> dict[str, Any]:
     """Tokens per decode step over all steps of a cell, with its source and the engine's ceiling."""
     note, split, per_step = said.note, said.positions, said.tokens_per_step
     if split and split[0] != said.source:
@@ -162,13 +158,13 @@ def acceptance(arm: Arm, records: Sequence[RequestRecord], said: Known) -> dict[
     }
 
 
-def of_server(answered: Sequence[RequestRecord]) -> Drafts | None:
+def of_server(answered: Records) -> Drafts | None:
     """Where each request has the server's counts."""
     said = [counts for record in answered if (counts := server_counts(record))]
     return total(said) if said and len(said) == len(answered) else None
 
 
-def of_chunks(arm: Arm, answered: Sequence[RequestRecord]) -> Drafts | None:
+def of_chunks(arm: Arm, answered: Records) -> Drafts | None:
     """Where each request has token counts for its chunks."""
     if not answered or any(record.chunk_tokens is None for record in answered):
         return None
@@ -187,7 +183,7 @@ def first_look(arm: Arm, said: Known) -> str:
     return f"{text}, and nothing in the stream contradicts it"
 
 
-def _mean_of_totals(arm: Arm, answered: Sequence[RequestRecord]) -> float | None:
+def _mean_of_totals(arm: Arm, answered: Records) -> float | None:
     """Tokens of a chunk, as a mean over answers."""
     means = [tokens_per_chunk(record, output_tokens(record, arm.max_tokens_per_step)) for record in answered]
     told = [mean for mean in means if mean is not None]
@@ -196,7 +192,7 @@ def _mean_of_totals(arm: Arm, answered: Sequence[RequestRecord]) -> float | None
 
 def _doubts(
     arm: Arm,
-    answered: Sequence[RequestRecord],
+    answered: Records,
     per_chunk: float,
     counted: Sequence[tuple[str, Drafts]],
     plain_s: float | None,
@@ -235,7 +231,7 @@ def _doubts(
             )
 
 
-def _spread(answered: Sequence[RequestRecord]) -> Counter[int]:
+def _spread(answered: Records) -> Counter[int]:
     """How many chunks held so many tokens; empty unless every answer tells."""
     if any(record.chunk_tokens is None for record in answered):
         return Counter()
