@@ -185,13 +185,6 @@ def test_a_verdict_is_corrected_for_what_else_is_claimed(
     assert (found[0]["p_holm"], found[0]["verdict_holm"]) == (pytest.approx(p_holm), verdict_holm)
 
 
-def test_the_effect_that_could_have_been_shown_grows_with_the_spread() -> None:
-    narrow = comparison(summarise(raw_run(*map(slow, range(6)), *map(fast, range(6)))))
-    wide = [replace(fast(i), chunk_s=(0.1, 0.2 + i % 6 * 0.03)) for i in range(6)]
-    wider = comparison(summarise(raw_run(*map(slow, range(6)), *wide)))
-    assert 1 < narrow["detectable_ratio"] < wider["detectable_ratio"]
-
-
 def test_a_cell_with_an_arrival_rate_has_no_concurrency() -> None:
     records = [replace(one(i), concurrency=None, rate_per_s=2.5) for one in (slow, fast) for i in range(6)]
     summary = summarise(raw_run(*records, rate=[2.5]))

@@ -84,20 +84,14 @@ def test_a_window_that_is_best_however_drafting_costs_is_recommended_alone() -> 
     assert (sure["recommended_k"], sure["not_told_apart"]) == (7, [])
 
 
-def test_an_arm_is_never_timed_with_itself() -> None:
+def test_an_arm_is_never_timed_with_itself_nor_with_one_that_does_not_speculate() -> None:
     run = UPSTREAM.run()
     assert cell(run, timed_with="spec") == cell(run)
-
-
-@pytest.mark.parametrize("name", ["steady", "no-such-arm"])
-def test_only_a_speculating_arm_can_be_timed_beside(name: str) -> None:
-    with pytest.raises(ResultsError, match=f"--timed-with: '{name}' is no speculating arm .* those are spec"):
-        advise(UPSTREAM.run(), Wishes(timed_with=name))
-
-
-def test_timing_beside_goes_with_the_runs_own_times_only(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["advise", "x", "--timed-with", "narrow", "--step-times", "0=1,7=2"]) == 2
-    assert "--timed-with: takes step times from the run" in capsys.readouterr().err
+    for name in ("steady", "no-such-arm"):
+        with pytest.raises(
+            ResultsError, match=f"--timed-with: '{name}' is no speculating arm .* those are spec"
+        ):
+            advise(run, Wishes(timed_with=name))
 
 
 def test_the_recommended_window_is_the_true_best_or_as_good() -> None:
@@ -134,17 +128,13 @@ def test_the_servers_counters_predict_as_chunks_do() -> None:
 
 def test_a_runs_acceptance_forecasts_another_machine() -> None:
     times = step_times({0: 0.02, 4: 0.03})
-    found = cell(UPSTREAM.run(), step_times=times)
-    survival = UPSTREAM.survival(7)
-    row = found["by_k"][3]
-    assert row["speed_up"] == pytest.approx((1 + sum(survival[:4])) * 0.02 / 0.03, rel=0.03)
+    row = cell(UPSTREAM.run(), step_times=times)["by_k"][3]
+    expected = (1 + sum(UPSTREAM.survival(7)[:4])) * 0.02 / 0.03
+    assert row["speed_up"] == pytest.approx(expected, rel=0.03)
     assert row["ci_low"] < row["speed_up"]
-
-
-def test_a_machine_that_yields_k_tokens_needs_one_draft_more() -> None:
-    found = cell(UPSTREAM.run(), step_times=step_times({0: 0.02, 4: 0.03}), unused_drafts=1)
-    assert [row["k"] for row in found["by_k"]] == list(range(1, 9))
-    assert found["by_k"][0]["tokens_per_step"] == 1.0
+    found = cell(UPSTREAM.run(), step_times=times, unused_drafts=1)["by_k"]
+    assert [one["k"] for one in found] == list(range(1, 9)), "which yields k tokens, needs one draft more"
+    assert found[0]["tokens_per_step"] == 1.0
 
 
 def test_given_acceptance_and_step_times_are_enough() -> None:
@@ -178,7 +168,7 @@ def test_what_cannot_be_advised_is_refused_in_one_line() -> None:
         advise(raw_run(answered(), answered("spec", chunk_tokens=None)))
 
 
-def test_the_verb_prints_a_table_that_says_predicted(
+def test_the_verb_predicts_from_a_run_and_from_its_summary(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store(FUSED.run(), tmp_path)
@@ -190,16 +180,13 @@ def test_the_verb_prints_a_table_that_says_predicted(
     assert main(["advise", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["cells"][0]["recommended_k"] >= 4
 
-
-def test_the_verb_forecasts_from_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = tmp_path / "summary.json"
     given.write_text(json.dumps(summarise(UPSTREAM.run())))
     times = f"0={PLAIN_S},7={VERIFY_S + 7 * DRAFT_S}"
     assert main(["advise", "--acceptance", str(given), "--step-times", times, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["origin"] == "predicted"
-    row = said["cells"][0]["by_k"][3]
-    assert row["speed_up"] == pytest.approx(UPSTREAM.speed_up(4), rel=0.03)
+    assert said["cells"][0]["by_k"][3]["speed_up"] == pytest.approx(UPSTREAM.speed_up(4), rel=0.03)
 
 
 @pytest.mark.parametrize(
@@ -208,6 +195,10 @@ def test_the_verb_forecasts_from_a_summary(tmp_path: Path, capsys: pytest.Captur
         ([], "give either DIR or --acceptance FILE"),
         (["run", "--acceptance", "x"], "give either DIR or --acceptance FILE"),
         (["--acceptance", "x"], "needs --step-times"),
+        (
+            ["x", "--timed-with", "n", "--step-times", "0=1,7=2"],
+            "--timed-with: takes step times from the run",
+        ),
         (["--acceptance", "nowhere.json", "--step-times", "0=1,7=2"], "nowhere.json: No such file"),
     ],
 )

@@ -48,14 +48,11 @@ def test_the_servers_own_statistics_go_first_then_its_counters_then_chunks() -> 
     counted = acceptance(ARM, [CHUNKS], [COUNTED])
     assert (counted["source"], counted["tokens_per_step"]) == ("server counters", 3.5)
     assert counted["per_position"] == pytest.approx([1.0, 0.75])
+    one_without = acceptance(ARM, [answered("spec", spec_stats=SAID), CHUNKS])
+    assert one_without["source"] == "tokens per chunk"
     seen = acceptance(ARM, [CHUNKS])
     assert (seen["source"], seen["tokens_per_step"]) == ("tokens per chunk", 3.0)
     assert seen["per_position"] == pytest.approx([1.0, 1 / 1 * 2 / 3, 2 / 3])
-
-
-def test_one_answer_without_statistics_makes_them_useless() -> None:
-    found = acceptance(ARM, [answered("spec", spec_stats=SAID), CHUNKS])
-    assert found["source"] == "tokens per chunk"
 
 
 def test_positions_may_come_from_the_next_source_where_it_tells_the_same() -> None:
@@ -118,12 +115,9 @@ def test_the_counter_of_generated_tokens_is_a_source_where_it_counts_steps() -> 
     assert found["caution"] is None
 
 
-def test_a_counter_that_counts_tokens_tells_nothing_of_steps() -> None:
+def test_a_counter_that_counts_tokens_or_an_unfinished_request_tells_nothing_of_steps() -> None:
     found = acceptance(ARM, [CHUNKS], [counted({GENERATED: 100}, {GENERATED: 110})])
     assert (found["source"], found["tokens_per_step"]) == ("tokens per chunk", 3.0)
-
-
-def test_an_unfinished_request_makes_the_counter_useless() -> None:
     assert acceptance(ARM, [CHUNKS, failed("spec")], [STEPS])["source"] == "tokens per chunk"
 
 
@@ -149,11 +143,9 @@ def test_a_drafting_step_that_is_shorter_than_a_plain_one_is_not_believed() -> N
 
 
 def test_a_plain_arm_yields_one_token_a_step_however_its_chunks_were_merged() -> None:
-    found = acceptance(Arm(name="plain", url="http://a/v1"), [answered(chunk_tokens=(1, 2, 1))])
+    plain = Arm(name="plain", url="http://a/v1")
+    found = acceptance(plain, [answered(chunk_tokens=(1, 2, 1))])
     assert (found["source"], found["tokens_per_step"]) == ("plain decoding", 1.0)
-
-
-def test_plain_decoding_has_no_positions() -> None:
-    found = acceptance(Arm(name="plain", url="http://a/v1"), [answered()])
+    found = acceptance(plain, [answered()])
     assert (found["tokens_per_step"], found["per_position"]) == (1.0, None)
     assert "does not speculate" in found["note"]
