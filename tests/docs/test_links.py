@@ -12,6 +12,7 @@ from tests.conftest import ROOT
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
     ROOT / "benchmark" / "README.md",
     *GUIDES,
     *sorted((ROOT / "docs/decisions").glob("*.md")),
@@ -26,6 +27,15 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert found.exists(), f"{page.name}: {target}"
         if anchor:
             assert anchor in _anchors(found.read_text(encoding="utf-8")), f"{page.name}: {target}#{anchor}"
+
+
+def test_every_file_that_contributors_are_sent_to_exists() -> None:
+    named = re.findall(
+        r"`([\w/]+\.(?:py|yaml|md|html)|[\w/]+/)`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    )
+    assert len(named) > 40
+    for name in named:
+        assert (ROOT / name).exists() or (ROOT / "benchmark/show" / name).exists(), name
 
 
 def test_every_guide_is_in_the_index() -> None:

@@ -37,7 +37,7 @@ def test_the_parts_of_the_reference_step_are_those_of_the_forecast() -> None:
         assert f"| {part * 1000:.1f} |" in text
     assert f"{step.low_s * 1000:.1f} to {step.high_s * 1000:.1f}" in text
     assert f"{REFERENCE.tpot_s / step.likely_s:.1f} times" in text
-    for name in ("where-the-time-goes.md", "reproduce.md"):
+    for name in ("where-the-time-goes.md", "reproduce.md", "../README.md"):
         assert f"{step.likely_s * 1000:.1f}" in _guide(name), name
 
 
