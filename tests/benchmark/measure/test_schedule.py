@@ -27,12 +27,7 @@ def measured_blocks(made: Plan, round_: int = 1) -> list[Block]:
     return [block for turn in measured_turns(made, round_) for block in turn]
 
 
-def warmup_blocks(made: Plan, sitting: int) -> list[Block]:
-    return [block for turn in warmup_turns(made, sitting) for block in turn]
-
-
-def in_flight(level: int) -> Load:
-    return Load(concurrency=level)
+FOUR = Load(concurrency=4)
 
 
 def test_two_arms_take_turns_in_abba_order() -> None:
@@ -50,7 +45,7 @@ def test_each_of_three_arms_comes_first_and_last_equally_often() -> None:
 
 
 def test_a_block_is_whole_waves_of_the_concurrency() -> None:
-    assert [set_size(requests, in_flight(4)) for requests in (4, 16, 32, 64, 640)] == [4, 4, 8, 16, 16]
+    assert [set_size(requests, FOUR) for requests in (4, 16, 32, 64, 640)] == [4, 4, 8, 16, 16]
 
 
 def test_each_arm_gets_each_pair_once() -> None:
@@ -61,7 +56,7 @@ def test_each_arm_gets_each_pair_once() -> None:
 
 
 def test_prompts_are_used_in_turn_each_time_with_another_nonce() -> None:
-    chosen = list(pairs(plan(requests=18), "chat", in_flight(2)))
+    chosen = list(pairs(plan(requests=18), "chat", FOUR))
     assert set(Counter(pair.prompt.id for pair in chosen).values()) == {3}
     assert len({pair.nonce for pair in chosen}) == 18
 
@@ -75,16 +70,16 @@ def test_the_seed_alone_decides_the_nonces_and_no_cell_repeats_one() -> None:
 
 
 def test_warm_up_goes_to_each_arm_over_all_classes_and_is_new_in_each_sitting() -> None:
-    first, again = warmup_blocks(plan(warmup=4), 1), warmup_blocks(plan(warmup=4), 2)
-    assert [block.arm for block in first] == ["steady", "spec"]
-    assert {pair.class_ for pair in first[0].pairs} == {"chat", "raw"}
-    assert not {p.nonce for p in first[0].pairs} & {p.nonce for p in again[0].pairs}
-    assert warmup_blocks(plan(warmup=0), 1) == []
+    first, again = (list(warmup_turns(plan(warmup=4), sitting)) for sitting in (1, 2))
+    assert [block.arm for (block,) in first] == ["steady", "spec"]
+    assert {pair.class_ for (block,) in first for pair in block.pairs} == {"chat", "raw"}
+    assert not {p.nonce for (b,) in first for p in b.pairs} & {p.nonce for (b,) in again for p in b.pairs}
+    assert list(warmup_turns(plan(warmup=0), 1)) == []
 
 
 def test_a_second_round_goes_on_with_the_prompts_and_repeats_no_nonce() -> None:
     made = plan(requests=4)
-    first, second = (list(pairs(made, "chat", in_flight(2), round_)) for round_ in (1, 2))
+    first, second = (list(pairs(made, "chat", FOUR, round_)) for round_ in (1, 2))
     assert [pair.prompt.id for pair in second] == ["chat-4", "chat-5", "chat-0", "chat-1"]
     assert not {pair.nonce for pair in first} & {pair.nonce for pair in second}
     assert not {pair.id for pair in first} & {pair.id for pair in second}
