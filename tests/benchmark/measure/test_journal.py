@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from benchmark.measure.journal import Journal, RawRun, exists, extent, read
 from benchmark.measure.records import BlockRecord, to_json
@@ -41,18 +38,6 @@ def test_what_a_killed_process_left_of_a_line_is_read_over_and_cut_off(tmp_path:
     with Journal(tmp_path) as book:
         book.append(answered(pair=1))
     assert [record.pair_id for record in read(tmp_path).requests] == ["chat/c2/0000", "chat/c2/0001"]
-
-
-@pytest.mark.parametrize("spoil", [lambda line: b"{}\n" + line, lambda line: b"not json\n" + line])
-def test_a_damaged_line_is_left_out_and_named_by_its_number(
-    tmp_path: Path, spoil: Callable[[bytes], bytes]
-) -> None:
-    write_start(tmp_path)
-    path = tmp_path / "requests.jsonl"
-    path.write_bytes(spoil(path.read_bytes()))
-    found = read(tmp_path)
-    assert [record.pair_id for record in found.requests] == ["chat/c2/0000"]
-    assert found.left_out.startswith("requests.jsonl: 1 line cannot be used and is left out: line 1 (")
 
 
 def test_a_journal_of_an_older_version_is_read_with_defaults(tmp_path: Path) -> None:
