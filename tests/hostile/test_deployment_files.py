@@ -16,17 +16,12 @@ from infra.pipeline.pipeline_file import read_pipeline
 READERS: dict[str, Callable[[Path], object]] = {"deployment": read_deployment, "pipeline": read_pipeline}
 FILES: dict[str, bytes] = {
     "empty": b"",
-    "a scalar": b"42\n",
     "a list": b"- admins\n",
     "two documents": b"admins: []\n---\nadmins: []\n",
     "not UTF-8": b"admins: \xff\xfe\n",
     "a NUL": b"admins: \x00\n",
     "an ESC byte": b"admins: \x1b[31m\n",
-    "an open list": b"admins: [",
     "an empty integer": b"admins: !!int ''\n",
-    "an empty number": b"admins: !!float ''\n",
-    "no time": b"admins: !!timestamp abc\n",
-    "no truth": b"admins: !!bool x\n",
     "an object of Python": b"admins: !!python/object/apply:os.system [id]\n",
     "a long integer": b"name: 0x" + b"f" * 6000 + b"\n",
     "nested lists": b"[" * 5000,

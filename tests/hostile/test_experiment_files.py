@@ -20,47 +20,25 @@ def _instead_of_draft(text: str) -> bytes:
 
 
 FILES: dict[str, bytes] = {
-    "empty": b"",
-    "only a comment": b"# nothing\n",
     "a MiB of comment": b"#" * (2**20 - 1),
-    "not UTF-8": b"name: \xff\xfe\n",
     "a NUL": b"name: \x00\n",
-    "a scalar": b"42\n",
-    "a list": b"- name: x\n",
     "two documents": b"name: a\n---\nname: b\n",
     "an open quote": b'name: "open\n',
     "an open quote of a MiB": b'"' + b"\\n" * 500_000,
-    "a tab as indentation": b"name:\n\t- x\n",
-    "an alias that contains itself": b"a: &a [*a]\n",
     "a merge of itself": b"a: &a\n  <<: *a\n",
     "a merge of a number": b"<<: 5\n",
-    "nested lists": b"[" * 500 + b"]" * 500,
     "nested mappings": b"{a: " * 500 + b"}" * 500,
-    "many aliases": b"a: &a 1\nb: [" + b"*a," * 500 + b"]\n",
     "few aliases that mean much": b"a: &a ["
     + b"1," * 5000
     + b"]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\nd: [*c,*c,*c,*c]\n",
     "a Python object": b"name: !!python/object/apply:os.system [id]\n",
-    "a timestamp that is none": b"name: !!timestamp abc\n",
     "an empty int": b"version: !!int ''\n",
-    "an int of a sign": b"version: !!int '-'\n",
-    "an empty float": b"version: !!float ''\n",
-    "a boolean that is none": b"version: !!bool maybe\n",
-    "bad base64": b"name: !!binary '*'\n",
-    "an ordered map that is none": b"name: !!omap 5\n",
-    "a set of nothing": b"name: !!set [1]\n",
-    "a tag of one's own": b"name: !secret x\n",
     "a tagged mapping": b"!!map\nversion: 1\n",
     "hexadecimal of 900,000 digits": b"version: 0x" + b"F" * 900_000,
-    "hexadecimal of 5,000 digits": b"version: 0x" + b"F" * 5_000,
-    "decimal of 5,000 digits": b"version: " + b"9" * 5_000,
     "octal of 100,000 digits": b"version: 0" + b"7" * 100_000,
     "sexagesimal of 300,000 places": b"version: 1" + b":59" * 300_000,
-    "sexagesimal float": b"version: 1" + b":59" * 300_000 + b".5",
-    "a date that does not exist": b"name: 2024-13-45\n",
     "a key of many digits": b"? 0x" + b"F" * 5_000 + b"\n: 1\n",
     "a list as a key": b"? [a, b]\n: 1\n",
-    "a mapping as a key": b"? {a: b}\n: 1\n",
     "90,000 unknown keys": b"\n".join(b"k%d: 1" % number for number in range(90_000)),
     "5,000 unknown keys": REFERENCE.encode() + b"\n".join(b"k%d: 1" % number for number in range(5_000)),
     "400,000 items": b"arms: [" + b"1," * 400_000 + b"]",
@@ -74,13 +52,11 @@ FILES: dict[str, bytes] = {
     ).encode(),
     "a model of 200,000 letters": _instead_of_draft("Q" * 200_000),
     "a model that forges a line": _instead_of_draft('"Q\\e[31m\\nforged: fine"'),
-    "a model that is a number": _instead_of_draft("1.7"),
     "a model that is a list": _instead_of_draft("[[[]]]"),
     "a model that is null": _instead_of_draft("null"),
     "a name of 500,000 letters": REFERENCE.replace("name: qwen3-32b", "name: " + "n" * 500_000).encode(),
     "infinity": REFERENCE.replace("concurrency: [4]", "concurrency: [.inf]").encode(),
     "not a number": REFERENCE.replace("temperature: 0", "temperature: .nan").encode(),
-    "larger than a MiB": b"description: " + b"x" * 2**20,
 }
 
 
@@ -120,10 +96,7 @@ def test_a_file_name_that_forges_a_line_is_escaped(tmp_path: Path) -> None:
 
 
 PROMPTS: dict[str, bytes] = {
-    "empty": b"",
     "not UTF-8": b"\xff",
-    "not JSON": b"{\n" * 5000,
-    "nested": b"[" * 100_000,
     "a long line": b"x" * 5_000_000,
     "an id that forges a line": b'{"id": "a\\nb", "class": "c", "prompt": "p"}',
     "a key of 100,000 letters": b'{"id": "a", "class": "c", "' + b"k" * 100_000 + b'": "p"}',
@@ -131,10 +104,6 @@ PROMPTS: dict[str, bytes] = {
     + b"9" * 5_000
     + b"}",
     "a number of 400 digits": b'{"id": "a", "class": "c", "prompt": "p", "max_tokens": ' + b"9" * 400 + b"}",
-    "not a number": b'{"id": "a", "class": "c", "prompt": "p", "max_tokens": NaN}',
-    "half a character": b'{"id": "a", "class": "c", "prompt": "\\ud800"}',
-    "a prompt that is a list": b'{"id": "a", "class": "c", "prompt": ["p"]}',
-    "messages of nothing": b'{"id": "a", "class": "c", "messages": [{}]}',
 }
 
 
