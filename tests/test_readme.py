@@ -53,15 +53,6 @@ def test_the_demo_shown_counts_the_objects_that_are_committed() -> None:
     assert f"manifests     {len(objects)} objects, recorded" in _block("demo")
 
 
-def test_every_script_make_target_and_file_that_is_named_exists() -> None:
-    for name in re.findall(r"(?:\./|`)scripts/(\w+)", README):
-        assert (ROOT / "scripts" / name).stat().st_mode & 0o100, name
-    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert set(re.findall(r"`make (\w+)", README)) <= set(targets)
-    for link in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (ROOT / link).exists(), link
-
-
 def test_lock_files_and_readme_name_no_index_and_no_machine() -> None:
     for path in (
         *ROOT.glob("requirements*.txt"),

@@ -9,13 +9,7 @@ from pathlib import Path
 
 from tests.conftest import ROOT
 
-MARKERS = (
-    "# needs AWS",
-    "# needs a GPU",
-    "# needs a run",
-    "# needs an API server",
-    "# takes minutes",
-)
+MARKERS = ("# needs AWS", "# needs a GPU", "# needs a run", "# needs an API server", "# takes minutes")
 """Why a block cannot be executed by a test; its first line. Everything else is executed."""
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<body>.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _OURS = re.compile(r"^(\./)?scripts/\w+|^\.venv/bin/\w+", re.MULTILINE)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
-from store.bucket import BucketFolder
+from store.bucket import BucketFolder, StoredFile, Unreachable
 from tests.store.hub import StandInHub
 
 REGION = "us-east-2"
@@ -52,3 +53,24 @@ def hub() -> Iterator[StandInHub]:
     server.start()
     yield server
     server.stop()
+
+
+class Interrupted(BucketFolder):
+    """A folder in S3 that stops answering: passes `steps` writes on to the real one, then fails."""
+
+    def __init__(self, real: BucketFolder, steps: int) -> None:
+        self.__dict__.update(real.__dict__)
+        self._left = steps
+
+    def put_text(self, name: str, text: str) -> None:
+        self._step()
+        super().put_text(name, text)
+
+    def upload(self, source: Path, file: StoredFile) -> None:
+        self._step()
+        super().upload(source, file)
+
+    def _step(self) -> None:
+        if not self._left:
+            raise Unreachable(f"{self.address}: the line is dead")
+        self._left -= 1

@@ -15,9 +15,8 @@ from store.__main__ import main
 from store.bucket import BucketFolder, Incomplete, StoredFile, StoreError, Unreachable
 from store.fetch import Hub, fetch, wanted
 from store.pull import check
-from tests.store.conftest import REGION
+from tests.store.conftest import REGION, Interrupted
 from tests.store.hub import COMMIT, LATER, TOKEN, StandInHub
-from tests.store.interruptions import Interrupted
 
 SERVED = (
     "config.json",
@@ -43,8 +42,8 @@ def run(hub: StandInHub, tmp_path: Path) -> Callable[..., str]:
     return start
 
 
-def test_what_a_server_reads_is_stored_with_its_commit_and_hashes(
-    folder: Any, run: Any, hub: StandInHub
+def test_what_a_server_reads_is_stored_once_with_its_commit_and_hashes(
+    folder: Any, run: Any, hub: StandInHub, tmp_path: Path
 ) -> None:
     target = folder()
     assert run(target) == COMMIT
@@ -55,19 +54,9 @@ def test_what_a_server_reads_is_stored_with_its_commit_and_hashes(
         content = hub.files[entry["path"]]
         assert (entry["size"], entry["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
     assert {file.path for file in check(target, key=None)} == set(SERVED)
-
-
-def test_the_disk_holds_one_file_at_a_time(folder: Any, run: Any, tmp_path: Path) -> None:
-    run(folder())
-    assert not [
-        path for path in (tmp_path / "scratch").rglob("*") if path.suffix in (".json", ".safetensors")
-    ]
-
-
-def test_a_finished_folder_is_left_alone(folder: Any, run: Any, hub: StandInHub) -> None:
-    target = folder()
-    run(target)
-    hub.downloaded.clear()
+    left = [path.name for path in (tmp_path / "scratch").rglob("*") if path.name in SERVED]
+    assert not left, "the disk holds one file at a time"
+    hub.downloaded.clear()  # a finished folder is left alone
     hub.newest = LATER
     assert run(target) == COMMIT
     assert hub.downloaded == []
@@ -99,16 +88,12 @@ def test_a_broken_line_is_taken_up_again(folder: Any, run: Any, hub: StandInHub)
     assert {file.path for file in check(target, key=None)} == set(SERVED)
 
 
-def test_a_folder_begun_with_another_commit_is_refused(folder: Any, run: Any) -> None:
+def test_a_folder_of_another_commit_is_refused_begun_or_whole(folder: Any, run: Any) -> None:
     target = folder()
     with pytest.raises(Unreachable):
         run(Interrupted(target, 2))
     with pytest.raises(Incomplete, match=f"begun with commit {COMMIT}, asked for {LATER}"):
         run(target, LATER)
-
-
-def test_a_folder_of_another_commit_is_refused(folder: Any, run: Any) -> None:
-    target = folder()
     run(target)
     with pytest.raises(Incomplete, match=f"holds org/model at {COMMIT}"):
         run(target, LATER)

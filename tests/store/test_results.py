@@ -7,7 +7,7 @@ from threading import Event
 from typing import Any
 
 from store.__main__ import keep, keep_once, restore
-from tests.store.interruptions import Interrupted
+from tests.store.conftest import Interrupted
 
 
 def test_a_lost_pods_records_come_back_to_the_next(folder: Any, tmp_path: Path) -> None:
@@ -15,17 +15,12 @@ def test_a_lost_pods_records_come_back_to_the_next(folder: Any, tmp_path: Path) 
     first.mkdir()
     (first / "requests.jsonl").write_text("{}\n{}\n")
     keep_once(first, kept, {}, lambda line: None)
+    assert restore(folder(), second, lambda line: None) == 0
     assert restore(kept, second, lambda line: None) == 1
     assert (second / "requests.jsonl").read_text() == "{}\n{}\n"
-
-
-def test_what_a_pod_has_itself_is_not_overwritten(folder: Any, tmp_path: Path) -> None:
-    kept = folder()
-    (tmp_path / "requests.jsonl").write_text("{}\n")
-    keep_once(tmp_path, kept, {}, lambda line: None)
-    (tmp_path / "requests.jsonl").write_text("{}\n{}\n")
-    assert restore(kept, tmp_path, lambda line: None) == 0
-    assert (tmp_path / "requests.jsonl").read_text() == "{}\n{}\n"
+    (second / "requests.jsonl").write_text("{}\n" * 3)
+    assert restore(kept, second, lambda line: None) == 0, "what a pod has itself is not overwritten"
+    assert (second / "requests.jsonl").read_text() == "{}\n" * 3
 
 
 def test_only_what_changed_is_stored_again(folder: Any, tmp_path: Path) -> None:
@@ -52,7 +47,3 @@ def test_the_end_stores_once_more_and_a_refusal_before_it_is_survived(folder: An
     keep(tmp_path, Recovering(kept, 0), every_s=0, stop=stop, report=said.append)
     assert "dead" in said[0]
     assert kept.sizes() == {"requests.jsonl": 3}
-
-
-def test_nothing_kept_is_nothing_to_restore(folder: Any, tmp_path: Path) -> None:
-    assert restore(folder(), tmp_path, lambda line: None) == 0
