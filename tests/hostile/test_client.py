@@ -26,17 +26,11 @@ MOST_MIB = 160
 """What a process may hold at its worst, of the 512 MiB of the pod."""
 ABSURD: dict[str, Any] = {
     "negative": -1,
-    "very negative": -(10**400),
-    "2^31": 2**31,
-    "2^32": 2**32,
-    "2^63": 2**63,
     "10^400": 10**400,
     "a float": 2.0,
     "1e400": float("inf"),
     "NaN": float("nan"),
-    "a string": "2",
     "true": True,
-    "a list": [2],
     "an object": {"n": 2},
 }
 
@@ -83,8 +77,8 @@ def failure(answer: Answer, timeout_s: float = 10.0) -> Failure:
 )
 def test_a_count_that_cannot_be_true_is_a_named_error(where: str, what: str) -> None:
     value = ABSURD[what]
-    if (where, what) in {("whole usage", "an object"), ("histogram", "a list")}:
-        value = {"completion_tokens": {"n": 2}} if where == "whole usage" else [[2]]
+    if (where, what) == ("whole usage", "an object"):
+        value = {"completion_tokens": {"n": 2}}
     answer = {
         "chunk": stream(chunk(usage={"completion_tokens": value}), chunk(), usage()),
         "final": ended(usage(completion_tokens=value)),

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.file_access import MOST_LINE_BYTES
 from benchmark.measure import journal
 from benchmark.measure.journal import FILE_NAME
 from benchmark.measure.records import BlockRecord, RequestRecord, to_json
@@ -186,10 +185,6 @@ def test_a_line_that_is_not_a_record_is_left_out_and_named(
     told = read_by_all(sound, capsys)
     number = len(whole.splitlines()) + 1 if last else 1
     assert f"{FILE_NAME}: 1 line cannot be used and is left out: line {number} (" in told
-
-
-def test_a_line_is_bounded_by_what_this_client_can_write() -> None:
-    assert len(LINES["100 MB"]) > MOST_LINE_BYTES
 
 
 def test_lines_that_are_left_out_stand_in_the_summary_and_in_the_table(

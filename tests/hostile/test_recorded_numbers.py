@@ -18,18 +18,13 @@ from tests.benchmark.records import answered, raw_run, store
 SOUND: dict[str, Any] = {"chunk_s": (0.1, 0.2, 0.3), "chunk_tokens": (1, 3, 4), "completion_tokens": 8}
 TOLD = {"chunk_tokens": None, "token_source": "final-usage"}
 IMPOSSIBLE: dict[str, dict[str, Any]] = {
-    "more tokens than were asked for": TOLD | {"completion_tokens": 13_000},
     "one token more than was asked for": TOLD | {"completion_tokens": 14},
-    "2^32 tokens": TOLD | {"completion_tokens": 2**32},
     "10^400 tokens": TOLD | {"completion_tokens": 10**400},
     "no token in an answer with text": TOLD | {"completion_tokens": 0},
     "a negative count": TOLD | {"completion_tokens": -8},
-    "a fraction of a token": TOLD | {"completion_tokens": 8.5},
-    "true as a count": TOLD | {"completion_tokens": True},
     "chunks that do not come to the total": {"chunk_tokens": [1, 3, 9]},
     "tokens of chunks that did not come": {"chunk_tokens": [1, 3, 3, 1]},
     "a prompt of -5 tokens": {"prompt_tokens": -5},
-    "a prompt of 10^400 tokens": {"prompt_tokens": 10**400},
     "a cache that served 10^30 tokens": {"cached_tokens": 10**30},
     "a time before the request": {"ttft_s": -0.1},
     "a chunk before the one before it": {"chunk_s": [0.1, 0.3, 0.2]},
@@ -68,12 +63,9 @@ def test_an_impossible_number_of_a_record_makes_it_a_failure_and_no_figure(case:
 
 EXPORTS: dict[str, tuple[str, Any, str]] = {
     "NaN as a time": ("time_to_first_token", float("nan"), "refused"),
-    "infinity as a time": ("time_to_first_token", float("inf"), "refused"),
-    "NaN as a count": ("usage_completion_tokens", float("nan"), "refused"),
     "a negative count": ("usage_completion_tokens", -4, "failed"),
     "a fraction of a token": ("usage_completion_tokens", 4.5, "failed"),
     "10^400 tokens": ("usage_completion_tokens", 10**400, "failed"),
-    "1e300 tokens": ("usage_completion_tokens", 1e300, "failed"),
     "no token": ("usage_completion_tokens", 0, "failed"),
     "a text as a count": ("usage_completion_tokens", "40", "failed"),
     "a negative time": ("time_to_first_token", -100.0, "failed"),
@@ -161,10 +153,6 @@ def test_numbers_whose_sums_or_ratios_overflow_are_refused(
 
 
 def test_a_million_windows_are_not_predicted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    chunks: dict[str, Any] = {"chunk_s": (0.1, 0.2, 0.3), "chunk_tokens": (1, 3, 4), "completion_tokens": 8}
-    steady = [answered("steady", pair) for pair in range(6)]
-    folder = store(
-        raw_run(*steady, *(answered("spec", pair, **chunks) for pair in range(6))), tmp_path / "run"
-    )
-    assert main(["advise", str(folder), "--speculative-tokens", "spec=1000000"]) == 2
+    _run(tmp_path)
+    assert main(["advise", str(tmp_path), "--speculative-tokens", "spec=1000000"]) == 2
     assert "1000000 windows are more than" in capsys.readouterr().err

@@ -16,14 +16,10 @@ TEXTS = {
     "clears the screen": "\x1b[2J",
     "sets the title": "\x1b]0;owned\x07",
     "goes back to the start of the line": "a\rstatus: fine",
-    "rings": "\x07",
-    "deletes what was written": "a\x08\x08b",
     "one byte for an escape": "\x9b31m",
     "turns the direction": "\u202egnp.exe",
     "another kind of line end": "a\u2028status: fine",
-    "next line": "a\x85status: fine",
     "half a character": "\ud800",
-    "nothing that is seen": "a\u200bb",
 }
 
 
