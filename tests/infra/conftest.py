@@ -1,4 +1,4 @@
-"""One synth for all tests of the stacks: the reference experiment, beside it two variants, and what may become of it.
+"""One synth for all tests of the stacks: the reference experiment, beside it three variants, and what may become of it.
 
 `pytest tests/infra -m "not slow"` asserts over the templates in less than 20 s (`scripts/measure startup`); what is slow
 are cfn-lint over the same templates, and CloudFormation's validation with a synth of its own.
@@ -107,7 +107,15 @@ def later(experiment: Experiment) -> Experiment:
 
 
 @pytest.fixture(scope="session")
-def _synthesized(opened: Experiment, rented: Experiment, later: Experiment) -> Iterator[Path]:
+def small() -> Experiment:
+    """The Medusa experiment: trn2.3xlarge in another region, without EFA, with the device plugin."""
+    return load(ROOT / "experiments" / "llama-medusa-batch.yaml")
+
+
+@pytest.fixture(scope="session")
+def _synthesized(
+    opened: Experiment, rented: Experiment, later: Experiment, small: Experiment
+) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="cdk-out-") as outdir:
         # CloudFormation validation triples the time; one test of its own has it on.
         app = build_app(outdir=outdir, validation=False)
@@ -128,7 +136,8 @@ def _synthesized(opened: Experiment, rented: Experiment, later: Experiment) -> I
                 alarm_email="team@example.com",
             ),
         )
-        add_stacks(cdk.Stage(app, "rented"), experiment=rented, files=(), lasting=Lasting())
+        for stage, one in (("rented", rented), ("small", small)):
+            add_stacks(cdk.Stage(app, stage), experiment=one, files=(), lasting=Lasting())
         _add_what_is_changed(cdk.Stage(app, "later"), later)
         cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
         with pytest.raises(RuntimeError, match="ValidationFailed"):  # there are findings, see test_rules
@@ -174,6 +183,12 @@ def later_deployment(_synthesized: Path) -> Deployment:
 
 
 @pytest.fixture(scope="session")
+def small_deployment(_synthesized: Path) -> Deployment:
+    """What the Medusa experiment deploys."""
+    return Deployment.read(_synthesized / "assembly-small", prefix="small")
+
+
+@pytest.fixture(scope="session")
 def assembly(_synthesized: Path) -> Path:
     """The folder that `cdk deploy` would read."""
     return _synthesized
@@ -181,7 +196,7 @@ def assembly(_synthesized: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def rule_findings(_synthesized: Path) -> list[Finding]:
-    """What cdk-nag's AwsSolutions pack finds in all three."""
+    """What cdk-nag's AwsSolutions pack finds in all of them."""
     return findings(_synthesized / "validation-report.json")
 
 

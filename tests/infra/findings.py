@@ -1,9 +1,12 @@
-"""The report of cdk-nag as plain data, and what of it we keep: `acknowledged.yaml`."""
+"""The reports of cdk-nag and cfn-lint as plain data, and what of the former we keep: `acknowledged.yaml`."""
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +62,20 @@ class Acknowledged:
             and place is not None
             and re.fullmatch(self.what, finding.what) is not None
         )
+
+
+def lint(templates: Iterable[Path], *, region: str) -> list[dict[str, Any]]:
+    """What cfn-lint says of the templates, for a region."""
+    program = "import sys; from cfnlint.runner import main; sys.exit(main())"
+    ended = subprocess.run(
+        [sys.executable, "-c", program, "--format", "json", "--regions", region, "--", *map(str, templates)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    found: list[dict[str, Any]] = json.loads(ended.stdout)
+    return found
 
 
 def acknowledged(which: str) -> list[Acknowledged]:

@@ -101,6 +101,11 @@ def resolved(value: Any) -> Any:
     return {key: resolved(inner) for key, inner in value.items()}
 
 
+def as_list(value: Any) -> list[Any]:
+    """What a policy may write as one thing or as a list of them."""
+    return value if isinstance(value, list) else [value]
+
+
 def _json(path: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content

@@ -88,6 +88,17 @@ opened | network | AWS::EC2::VPCEndpoint {VpcEndpointType: Interface} | PrivateD
 reference | * | AWS::S3::Bucket | # | 4
 reference | * | AWS::S3::Bucket | PublicAccessBlockConfiguration | {BlockPublicAcls: true, BlockPublicPolicy: true, IgnorePublicAcls: true, RestrictPublicBuckets: true}
 reference | * | AWS::S3::Bucket | OwnershipControls | {Rules: [{ObjectOwnership: BucketOwnerEnforced}]}
+reference | network | AWS::EC2::VPCEndpoint | VpcEndpointType | Gateway
+reference | network | AWS::EC2::VPCEndpoint | ServiceName | com.amazonaws.us-east-2.s3
+small | network | AWS::EC2::Subnet | # | 6
+small | network | AWS::EC2::Subnet {AvailabilityZone: ap-southeast-4a} | # | 2
+small | network | AWS::EC2::Subnet {AvailabilityZone: ap-southeast-4c} | # | 2
+small | workloads | Custom::AWSCDK-EKS-HelmChart | Values | {devicePlugin: {enabled: true}, scheduler: {enabled: true}, draDriver: {enabled: false}, npd: {enabled: false}}
+reference | storage | AWS::S3::Bucket {VersioningConfiguration: {Status: Enabled}} | # | 3
+reference | storage | AWS::S3::Bucket | @UpdateReplacePolicy | Retain
+reference | storage | AWS::S3::Bucket | @DeletionPolicy | RetainExceptOnCreate
+reference | storage | AWS::KMS::Key | @DeletionPolicy | RetainExceptOnCreate
+reference | storage | AWS::S3::Bucket {VersioningConfiguration: {Status: Enabled}} | BucketEncryption.ServerSideEncryptionConfiguration.0.BucketKeyEnabled | true
 reference | identity | AWS::IAM::Role | AssumeRolePolicyDocument.Statement.0.Principal | {Service: pods.eks.amazonaws.com}
 reference | identity | AWS::IAM::Role | AssumeRolePolicyDocument.Statement.0.Action | [sts:AssumeRole, sts:TagSession]
 reference | workloads | Custom::AWSCDK-EKS-KubernetesResource | Overwrite | true
@@ -115,30 +126,29 @@ opened | * | AWS::SNS::Subscription | Protocol | email
 opened | * | AWS::SNS::Subscription | Endpoint | team@example.com
 """
 """Deployment | stack, or * | type {and properties that select} | path | value of each such resource, in YAML. `#` counts
-them; JSON within a property is read on the way."""
+them, `@` is beside the properties; JSON within a property is read on the way."""
+
+
+DEPLOYMENTS = {
+    "reference": "deployment",
+    "opened": "open_deployment",
+    "rented": "rented_deployment",
+    "later": "later_deployment",
+    "small": "small_deployment",
+}
 
 
 @pytest.mark.parametrize("row", TABLE.strip().splitlines())
-def test_a_property_is_as_it_was_decided(
-    row: str,
-    deployment: Deployment,
-    open_deployment: Deployment,
-    rented_deployment: Deployment,
-    later_deployment: Deployment,
-) -> None:
-    deployments = {
-        "reference": deployment,
-        "opened": open_deployment,
-        "rented": rented_deployment,
-        "later": later_deployment,
-    }
+def test_a_property_is_as_it_was_decided(row: str, request: pytest.FixtureRequest) -> None:
     which, stack, selected, path, value = (cell.strip() for cell in row.split(" | "))
-    resources = _selected(deployments[which], None if stack == "*" else stack, selected)
+    deployment: Deployment = request.getfixturevalue(DEPLOYMENTS[which])
+    resources = _selected(deployment, None if stack == "*" else stack, selected)
     wanted = yaml.safe_load(value)
     if path == "#":
         assert len(resources) == wanted
     else:
-        found = [_at(resolved(one.properties), path.split(".")) for one in resources]
+        bodies = [one.body if path.startswith("@") else one.properties for one in resources]
+        found = [_at(resolved(body), path.removeprefix("@").split(".")) for body in bodies]
         assert found == [wanted] * len(resources) != []
 
 

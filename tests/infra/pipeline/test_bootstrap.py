@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import product
 from typing import Any
 
 import botocore.session
 import pytest
+from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 from moto.iam.aws_managed_policies import aws_managed_policies_data
 
 from tests.infra.pipeline.bootstrap import ACCOUNT, EXECUTOR, statements
 from tests.infra.pipeline.conftest import Template, of_type
 from tests.infra.pipeline.iam import Request, allows
-from tests.infra.templates import resolved
+from tests.infra.templates import as_list, resolved
 
 BOUNDARY_ARN = f"arn:aws:iam::{ACCOUNT}:policy/speculation-boundary"
 OWN = f"arn:aws:iam::{ACCOUNT}:role/qwen3-32b-identity-ServingRole"
@@ -182,89 +184,37 @@ def granted_in(template: Template) -> list[dict[str, Any]]:
     return [statement for statement in found if statement["Effect"] == "Allow"]
 
 
-def as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+OTHERS_POLICIES = re.compile(r"iam:(Get|Put)(User|Group)Policy")
+"""`AWS::IAM::Policy` could also be one of a user or a group; here it is a role's."""
 
 
-MAKES = {
-    "AWS::AutoScaling::AutoScalingGroup": "autoscaling:CreateAutoScalingGroup",
-    "AWS::CloudWatch::Alarm": "cloudwatch:PutMetricAlarm",
-    "AWS::CloudWatch::CompositeAlarm": "cloudwatch:PutCompositeAlarm",
-    "AWS::CloudWatch::Dashboard": "cloudwatch:PutDashboard",
-    "AWS::CodeBuild::Project": "codebuild:CreateProject",
-    "AWS::CodePipeline::Pipeline": "codepipeline:CreatePipeline",
-    "AWS::EC2::EIP": "ec2:AllocateAddress",
-    "AWS::EC2::FlowLog": "ec2:CreateFlowLogs",
-    "AWS::EC2::InternetGateway": "ec2:CreateInternetGateway",
-    "AWS::EC2::LaunchTemplate": "ec2:CreateLaunchTemplate",
-    "AWS::EC2::NatGateway": "ec2:CreateNatGateway",
-    "AWS::EC2::PlacementGroup": "ec2:CreatePlacementGroup",
-    "AWS::EC2::Route": "ec2:CreateRoute",
-    "AWS::EC2::RouteTable": "ec2:CreateRouteTable",
-    "AWS::EC2::SecurityGroup": "ec2:CreateSecurityGroup",
-    "AWS::EC2::SecurityGroupEgress": "ec2:AuthorizeSecurityGroupEgress",
-    "AWS::EC2::SecurityGroupIngress": "ec2:AuthorizeSecurityGroupIngress",
-    "AWS::EC2::Subnet": "ec2:CreateSubnet",
-    "AWS::EC2::SubnetRouteTableAssociation": "ec2:AssociateRouteTable",
-    "AWS::EC2::VPC": "ec2:CreateVpc",
-    "AWS::EC2::VPCEndpoint": "ec2:CreateVpcEndpoint",
-    "AWS::EC2::VPCGatewayAttachment": "ec2:AttachInternetGateway",
-    "AWS::ECR::Repository": "ecr:CreateRepository",
-    "AWS::EKS::AccessEntry": "eks:CreateAccessEntry",
-    "AWS::EKS::Addon": "eks:CreateAddon",
-    "AWS::EKS::Cluster": "eks:CreateCluster",
-    "AWS::EKS::Nodegroup": "eks:CreateNodegroup",
-    "AWS::EKS::PodIdentityAssociation": "eks:CreatePodIdentityAssociation",
-    "AWS::Events::Rule": "events:PutRule",
-    "AWS::IAM::InstanceProfile": "iam:CreateInstanceProfile",
-    "AWS::IAM::Policy": "iam:PutRolePolicy",
-    "AWS::IAM::Role": "iam:CreateRole",
-    "AWS::KMS::Alias": "kms:CreateAlias",
-    "AWS::KMS::Key": "kms:CreateKey",
-    "AWS::Lambda::EventInvokeConfig": "lambda:PutFunctionEventInvokeConfig",
-    "AWS::Lambda::Function": "lambda:CreateFunction",
-    "AWS::Lambda::LayerVersion": "lambda:PublishLayerVersion",
-    "AWS::Lambda::Permission": "lambda:AddPermission",
-    "AWS::Logs::LogGroup": "logs:CreateLogGroup",
-    "AWS::Logs::MetricFilter": "logs:PutMetricFilter",
-    "AWS::Logs::ResourcePolicy": "logs:PutResourcePolicy",
-    "AWS::S3::Bucket": "s3:CreateBucket",
-    "AWS::S3::BucketPolicy": "s3:PutBucketPolicy",
-    "AWS::SNS::Subscription": "sns:Subscribe",
-    "AWS::SNS::Topic": "sns:CreateTopic",
-    "AWS::SNS::TopicPolicy": "sns:SetTopicAttributes",
-    "AWS::SQS::Queue": "sqs:CreateQueue",
-    "AWS::SQS::QueuePolicy": "sqs:SetQueueAttributes",
-    "AWS::SSM::Parameter": "ssm:PutParameter",
-    "AWS::Scheduler::Schedule": "scheduler:CreateSchedule",
-    "AWS::Scheduler::ScheduleGroup": "scheduler:CreateScheduleGroup",
-}
-"""What making a resource is called (https://docs.aws.amazon.com/service-authorization/latest/reference/)."""
+def making(type_: str) -> list[str]:
+    """What CloudFormation's schema says that making a resource asks of the resource's own service."""
+    if type_ == "AWS::CodeBuild::Project":
+        return ["codebuild:CreateProject"]  # its schema names none
+    schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-2", type_).schema
+    service = type_.split("::")[1].lower()
+    asked: list[str] = schema["handlers"]["create"]["permissions"]
+    return [one for one in asked if one.startswith(f"{service}:") and not OTHERS_POLICIES.fullmatch(one)]
 
 
-def test_cloudformation_can_make_every_type_of_resource_that_the_stacks_have(
+def test_cloudformation_can_make_every_resource_that_the_stacks_have(
     pipeline: Template, stages: dict[str, dict[str, Template]]
 ) -> None:
     templates = [pipeline, *(template for stage in stages.values() for template in stage.values())]
-    types = {one["Type"] for template in templates for one in template["Resources"].values()}
-    queues = {
-        name
-        for template in templates
-        for name, one in template["Resources"].items()
-        if one["Type"] == "AWS::SQS::Queue"
-    }
-    types = {one for one in types if not one.startswith("Custom::")} - {"AWS::CloudFormation::CustomResource"}
-    assert types - MAKES.keys() == set(), "say here what makes it"
-    for type_ in types:
-        resource = OWN if type_ != "AWS::IAM::InstanceProfile" else OWN.replace("role/", "instance-profile/")
-        if not type_.startswith("AWS::SQS::"):
-            assert deployer(MAKES[type_], resource, iam__PermissionsBoundary=BOUNDARY_ARN), type_
-    for queue in queues:  # which CloudFormation names after stack and construct
-        arn = f"arn:aws:sqs:us-east-2:{ACCOUNT}:qwen3-32b-nodes-{queue}-1A2B3C"
-        assert deployer("sqs:CreateQueue", arn)
-        assert deployer("sqs:SetQueueAttributes", arn)
-        assert made_role("sqs:SendMessage", arn)
+    made = {(one["Type"], name) for template in templates for name, one in template["Resources"].items()}
+    types = {type_ for type_, _ in made if not type_.startswith(("Custom::", "AWS::CloudFormation::"))}
+    queues = [name for type_, name in made if type_ == "AWS::SQS::Queue"]
     assert queues
+    for type_ in types:
+        resources = [
+            OWN.replace("role/", "instance-profile/") if type_ == "AWS::IAM::InstanceProfile" else OWN
+        ]
+        if type_.startswith("AWS::SQS::"):  # which CloudFormation names after stack and construct
+            resources = [f"arn:aws:sqs:us-east-2:{ACCOUNT}:qwen3-32b-nodes-{one}-1A2B3C" for one in queues]
+            assert all(made_role("sqs:SendMessage", one) for one in resources)
+        for action, resource in product(making(type_), resources):
+            assert deployer(action, resource, iam__PermissionsBoundary=BOUNDARY_ARN), (type_, action)
 
 
 def test_every_role_and_profile_that_the_stacks_make_has_a_name_that_the_policy_knows(

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from cdk8s_charts.workloads.namespace import watching
 from experiment import Experiment
 from experiment.catalogue.node_images import NODE_IMAGES
@@ -16,45 +18,24 @@ def _addon(deployment: Deployment, name: str) -> Resource:
     return found
 
 
-def test_secrets_are_encrypted_with_the_clusters_own_key(deployment: Deployment) -> None:
-    (encryption,) = deployment.only("AWS::EKS::Cluster").properties["EncryptionConfig"]
+def _groups(deployment: Deployment, beginning: str) -> set[str]:
+    """Log groups of the cluster's stack by logical id."""
+    return {
+        group.logical_id
+        for group in deployment.resources("AWS::Logs::LogGroup", stack="cluster")
+        if str(group.properties["LogGroupName"]).startswith(beginning)
+    }
+
+
+def test_secrets_are_encrypted_with_the_clusters_own_key_and_logs_go_to_a_group_that_exists_before(
+    deployment: Deployment,
+) -> None:
+    cluster = deployment.only("AWS::EKS::Cluster")
+    (encryption,) = cluster.properties["EncryptionConfig"]
     key = deployment.only("AWS::KMS::Key", stack="cluster")
     assert encryption["Provider"]["KeyArn"] == {"Fn::GetAtt": [key.logical_id, "Arn"]}
-
-
-def test_control_plane_logs_go_to_a_group_that_exists_before(deployment: Deployment) -> None:
-    cluster = deployment.only("AWS::EKS::Cluster")
-    (group,) = [
-        group
-        for group in deployment.resources("AWS::Logs::LogGroup", stack="cluster")
-        if group.properties["LogGroupName"] == "/aws/eks/qwen3-32b/cluster"
-    ]
-    assert group.logical_id in cluster.waits_for
-
-
-def test_only_named_principals_administer_the_cluster(
-    deployment: Deployment, open_deployment: Deployment
-) -> None:
-    assert deployment.resources("AWS::EKS::AccessEntry", stack="cluster") == []
-    entry = _entry(open_deployment, ADMIN)
-    (policy,) = entry["AccessPolicies"]
-    assert resolved(policy["PolicyArn"]).endswith("/AmazonEKSClusterAdminPolicy")
-    assert policy["AccessScope"] == {"Type": "cluster"}
-
-
-def test_the_pipeline_changes_the_namespace_of_the_experiment_and_sees_nodes_and_devices_only(
-    open_deployment: Deployment, opened: Experiment
-) -> None:
-    entry = _entry(open_deployment, PIPELINE)
-    (policy,) = entry["AccessPolicies"]
-    assert resolved(policy["PolicyArn"]).endswith("/AmazonEKSEditPolicy")
-    assert policy["AccessScope"] == {"Type": "namespace", "Namespaces": ["opened"]}
-    role, binding = watching(opened)
-    (group,) = binding["subjects"]
-    assert entry["KubernetesGroups"] == [group["name"]]
-    seen = {resource for rule in role["rules"] for resource in rule["resources"]}
-    assert seen == {"nodes", "daemonsets", "deviceclasses", "resourceclaims", "resourceslices"}
-    assert all(rule["verbs"] == ["get", "list", "watch"] for rule in role["rules"])
+    (group,) = _groups(deployment, "/aws/eks/qwen3-32b/cluster")
+    assert group in cluster.waits_for
 
 
 def _entry(deployment: Deployment, principal: str) -> dict[str, Any]:
@@ -64,6 +45,33 @@ def _entry(deployment: Deployment, principal: str) -> dict[str, Any]:
         if entry.properties["PrincipalArn"] == principal
     ]
     return found
+
+
+@pytest.mark.parametrize(
+    ("principal", "policy", "scope"),
+    [
+        (ADMIN, "AmazonEKSClusterAdminPolicy", {"Type": "cluster"}),
+        (PIPELINE, "AmazonEKSEditPolicy", {"Type": "namespace", "Namespaces": ["opened"]}),
+    ],
+)
+def test_only_named_principals_enter_the_cluster(
+    deployment: Deployment, open_deployment: Deployment, principal: str, policy: str, scope: dict[str, Any]
+) -> None:
+    assert deployment.resources("AWS::EKS::AccessEntry", stack="cluster") == []
+    (given,) = _entry(open_deployment, principal)["AccessPolicies"]
+    assert resolved(given["PolicyArn"]).endswith(f"/{policy}")
+    assert given["AccessScope"] == scope
+
+
+def test_the_pipeline_sees_nodes_and_devices_beyond_its_namespace(
+    open_deployment: Deployment, opened: Experiment
+) -> None:
+    role, binding = watching(opened)
+    (group,) = binding["subjects"]
+    assert _entry(open_deployment, PIPELINE)["KubernetesGroups"] == [group["name"]]
+    seen = {resource for rule in role["rules"] for resource in rule["resources"]}
+    assert seen == {"nodes", "daemonsets", "deviceclasses", "resourceclaims", "resourceslices"}
+    assert all(rule["verbs"] == ["get", "list", "watch"] for rule in role["rules"])
 
 
 def test_network_plugin_and_identity_agent_come_before_the_nodes_and_dns_after_them(
@@ -82,13 +90,11 @@ def test_every_addon_is_pinned_for_every_version_of_kubernetes(
 ) -> None:
     assert ADDON_VERSIONS.keys() == {image.kubernetes for image in NODE_IMAGES}
     for found, kubernetes in ((deployment, "1.35"), (open_deployment, "1.36")):
-        versions = {
-            addon.properties["AddonName"]: addon.properties["AddonVersion"]
-            for addon in found.resources("AWS::EKS::Addon")
-        }
+        addons = [addon.properties for addon in found.resources("AWS::EKS::Addon")]
+        versions = {addon["AddonName"]: addon["AddonVersion"] for addon in addons}
         assert versions == ADDON_VERSIONS[kubernetes]
         assert versions["kube-proxy"].startswith(f"v{kubernetes}.")
-    assert versions.keys() == {*BEFORE_NODES, *AFTER_NODES}
+        assert versions.keys() == {*BEFORE_NODES, *AFTER_NODES}
 
 
 def test_the_observability_agent_writes_to_the_log_groups_of_its_cluster_only(
@@ -100,16 +106,12 @@ def test_the_observability_agent_writes_to_the_log_groups_of_its_cluster_only(
         if "ObservabilityRole" in role.logical_id
     ]
     ((write, *_),) = [policy["PolicyDocument"]["Statement"] for policy in role.properties["Policies"]]
-    prefix = "arn:aws:logs:us-east-2:111122223333:log-group:/aws/containerinsights/qwen3-32b/"
-    assert all(str(arn).startswith(prefix) for arn in resolved(write["Resource"]))
-    addon = _addon(deployment, "amazon-cloudwatch-observability")
-    groups = {
-        group.logical_id
-        for group in deployment.resources("AWS::Logs::LogGroup", stack="cluster")
-        if str(group.properties["LogGroupName"]).startswith("/aws/containerinsights/qwen3-32b/")
-    }
+    prefix = "/aws/containerinsights/qwen3-32b/"
+    arn = f"arn:aws:logs:us-east-2:111122223333:log-group:{prefix}"
+    assert all(str(one).startswith(arn) for one in resolved(write["Resource"]))
+    groups = _groups(deployment, prefix)
     assert len(groups) == 4
-    assert groups <= set(addon.waits_for)
+    assert groups <= set(_addon(deployment, "amazon-cloudwatch-observability").waits_for)
 
 
 def test_a_private_endpoint_is_reached_through_an_instance_that_lets_nobody_in(
@@ -123,12 +125,11 @@ def test_a_private_endpoint_is_reached_through_an_instance_that_lets_nobody_in(
         if "WayIn" in found.logical_id
     ]
     assert "SecurityGroupIngress" not in outwards.properties
-    (egress,) = outwards.properties["SecurityGroupEgress"]
-    assert (egress["FromPort"], egress["ToPort"]) == (443, 443)
     to_endpoint = deployment.only("AWS::EC2::SecurityGroupIngress", stack="cluster").properties
+    for rule in (*outwards.properties["SecurityGroupEgress"], to_endpoint):
+        assert (rule["FromPort"], rule["ToPort"]) == (443, 443)
     assert to_endpoint["SourceSecurityGroupId"] == {"Fn::GetAtt": [outwards.logical_id, "GroupId"]}
     assert to_endpoint["GroupId"]["Fn::GetAtt"][1] == "ClusterSecurityGroupId"
-    assert (to_endpoint["FromPort"], to_endpoint["ToPort"]) == (443, 443)
 
 
 def test_the_way_in_may_hold_sessions_and_nothing_more(deployment: Deployment) -> None:
@@ -138,8 +139,7 @@ def test_the_way_in_may_hold_sessions_and_nothing_more(deployment: Deployment) -
         if "WayIn" in policy.logical_id
     ]
     (statement,) = policy.properties["PolicyDocument"]["Statement"]
-    services = {action.partition(":")[0] for action in statement["Action"]}
-    assert services == {"ssm", "ssmmessages"}
+    assert {action.partition(":")[0] for action in statement["Action"]} == {"ssm", "ssmmessages"}
     assert "ssm:GetParameter" not in statement["Action"]
 
 

@@ -1,8 +1,14 @@
+"""What a synth is told, and `python app.py` as the CDK command line runs it."""
+
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +18,10 @@ from infra.deployment_file import KEYS, Lasting, read_deployment
 from infra.synthesis import DEPLOYMENT, configure
 
 ADMIN = "arn:aws:iam::111122223333:role/ops"
+SERVICE_LINKED = (
+    "arn:aws:iam::111122223333:role/aws-service-role/eks.amazonaws.com/AWSServiceRoleForAmazonEKS"
+)
+BOUNDARY = "@aws-cdk/core:permissionsBoundary"
 
 
 @pytest.fixture
@@ -40,17 +50,22 @@ def test_who_leaves_the_file_empty_is_told_what_follows() -> None:
     assert Lasting(admins=(ADMIN,), alarm_email="team@example.com").warnings("x") == []
 
 
-def test_feature_flags_of_cdk_json_are_part_of_the_context() -> None:
+def test_feature_flags_of_cdk_json_are_part_of_the_context_and_a_boundary_in_cdks_own_form(
+    tmp_path: Path,
+) -> None:
     context = configure({}).context
     assert context["@aws-cdk/core:defaultCrossStackReferences"] == "strong"
     assert context["@aws-cdk/aws-s3:serverAccessLogsUseBucketPolicy"] is True
+    path = tmp_path / "deployment.yaml"
+    path.write_text("permissions_boundary: bounds\n", encoding="utf-8")
+    assert BOUNDARY not in context
+    assert configure({}, deployment=path).context[BOUNDARY] == {"name": "bounds"}
 
 
 def test_the_command_line_has_nothing_to_warn_of_in_cdk_json() -> None:
+    """`aws:` is reserved; the warning ends in what others read."""
     context = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
-    assert not [
-        key for key in context if key.startswith("aws:")
-    ]  # reserved; the warning ends in what others read
+    assert not [key for key in context if key.startswith("aws:")]
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -78,30 +93,28 @@ def test_everything_that_lasts_is_read_from_the_file(lasting: Callable[[str], La
     )
 
 
+NO_ARN = "is not the ARN of an IAM role or user"
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
         ("admins: me", "deployment.yaml: admins = 'me': is not a list"),
-        ("admins: [me]", "deployment.yaml: admins[0] = 'me': is not the ARN of an IAM role or user"),
-        (
-            f"admins: [{ADMIN}, {{}}]",
-            "deployment.yaml: admins[1] = {}: is not the ARN of an IAM role or user",
-        ),
+        ("admins: [me]", f"deployment.yaml: admins[0] = 'me': {NO_ARN}"),
+        (f"admins: [{ADMIN}, {{}}]", f"deployment.yaml: admins[1] = {{}}: {NO_ARN}"),
         ("admins: [arn:aws:iam::1:role/x]", "admins[0] = 'arn:aws:iam::1:role/x': is not the ARN"),
         (
             "admins: [arn:aws:sts::111122223333:assumed-role/ops/eve]",
             "write the ARN of its role (aws iam get-role --role-name ops --query Role.Arn)",
         ),
-        (
-            "admins: [arn:aws:iam::111122223333:role/aws-service-role/eks.amazonaws.com/AWSServiceRoleForAmazonEKS]",
-            "is not the ARN of an IAM role or user",
-        ),
-        ("admins: [arn:aws:iam::１１１１２２２２３３３３:role/x]", "is not the ARN of an IAM role or user"),
+        (f"admins: [{SERVICE_LINKED}]", NO_ARN),
+        ("admins: [arn:aws:iam::１１１１２２２２３３３３:role/x]", NO_ARN),
         ("alarm_email: team", "deployment.yaml: alarm_email = 'team': is not a mail address"),
         ("alarm_email: a@b", "alarm_email = 'a@b': is not a mail address"),
         ("alarm_email: 'a@example.com,b@example.com'", "is not a mail address"),
         ("build_images: podman", "build_images = 'podman': builds nothing; write docker or codebuild"),
-        ("pipeline_role: me", "pipeline_role = 'me': is not the ARN of an IAM role or user"),
+        ("build_images:", "build_images = None: builds nothing; write docker or codebuild"),
+        ("pipeline_role: me", f"pipeline_role = 'me': {NO_ARN}"),
         (
             f"admins: [{ADMIN}]\npipeline_role: {ADMIN}",
             "is among the admins too, and EKS keeps one access entry",
@@ -111,8 +124,6 @@ def test_everything_that_lasts_is_read_from_the_file(lasting: Callable[[str], La
         ("- admins", "has no keys and values; see the committed deployment.yaml"),
         ("", "deployment.yaml = None: has no keys and values"),
         ("admins: [", "is not valid YAML"),
-        ("admins: !!timestamp abc", "is not valid YAML"),
-        ("admins: !!int ''", "is not valid YAML"),
         ("admins: !!bool x", "is not valid YAML"),
         ("admins: &a [x]\npipeline_role: *a", "has an alias (*); write the value out"),
         ("[" * 5000, "nests more than 10 levels"),
@@ -125,22 +136,25 @@ def test_a_wrong_value_is_one_line(lasting: Callable[[str], Lasting], text: str,
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("context", "line"),
+    [
+        ({"experiment": ""}, "is no path; use -c experiment="),
+        ({"experiment": 7}, "is no path; use -c experiment="),
+        (
+            {"experiment": "experiments/lab-tiny.yaml"},
+            r"lab-tiny runs in the lab only, .*; run scripts/lab, or use -c experiment=",
+        ),
+    ],
+)
+def test_an_experiment_that_cannot_be_deployed_is_refused(context: Mapping[str, Any], line: str) -> None:
+    with pytest.raises(Misuse, match=line):
+        configure(context)
+
+
 def test_a_file_that_is_gone_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match=r"deployment.yaml: cannot be read: .*start from the committed"):
         configure({}, deployment=tmp_path / "deployment.yaml")
-
-
-@pytest.mark.parametrize("path", ["", 7])
-def test_an_experiment_that_is_no_path_is_refused(path: object) -> None:
-    with pytest.raises(Misuse, match="is no path; use -c experiment="):
-        configure({"experiment": path})
-
-
-def test_an_experiment_of_the_lab_is_not_deployed_although_it_is_rendered() -> None:
-    with pytest.raises(
-        Misuse, match=r"lab-tiny runs in the lab only, .*; run scripts/lab, or use -c experiment="
-    ):
-        configure({"experiment": "experiments/lab-tiny.yaml"})
 
 
 def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
@@ -154,8 +168,58 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     assert all(what in line for what, line in zip(said, lines, strict=True))
 
 
-def test_a_boundary_reaches_cdk_in_its_own_form(tmp_path: Path) -> None:
-    key, path = "@aws-cdk/core:permissionsBoundary", tmp_path / "deployment.yaml"
-    path.write_text("permissions_boundary: bounds\n", encoding="utf-8")
-    assert key not in configure({}).context
-    assert configure({}, deployment=path).context[key] == {"name": "bounds"}
+def _run(environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "app.py"],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("context", "line"),
+    [
+        ({"experiment": "nowhere.yaml"}, "nowhere.yaml: cannot be read"),
+        ({"admins": ADMIN}, "context admins: the next deployment would not know it; write admins into"),
+    ],
+)
+def test_wrong_input_ends_in_one_line_and_exit_2_before_jsii_starts(
+    context: dict[str, str], line: str
+) -> None:
+    no_node = {"JSII_NODE": str(ROOT / "no-such-node")}
+    ended = _run({"CDK_CONTEXT_JSON": json.dumps(context), **no_node})
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(line)
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def validated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A synth with CloudFormation validation."""
+    outdir = tmp_path_factory.mktemp("validated")
+    ended = _run({"CDK_VALIDATION": "true", "PYTHONHASHSEED": "1", "CDK_OUTDIR": str(outdir)})
+    assert ended.returncode == 0, ended.stderr
+    return outdir
+
+
+@pytest.mark.slow
+def test_cloudformation_validation_has_no_finding(validated: Path) -> None:
+    (report,) = json.loads((validated / "validation-report.json").read_text())["pluginReports"]
+    assert (report["pluginName"], report["conclusion"]) == ("CloudFormation Validate", "success")
+    assert report["violations"] == []
+
+
+@pytest.mark.slow
+def test_two_synths_give_the_same_bytes(validated: Path, tmp_path: Path) -> None:
+    ended = _run({"CDK_VALIDATION": "false", "PYTHONHASHSEED": "2", "CDK_OUTDIR": str(tmp_path)})
+    assert ended.returncode == 0
+    first, second = (
+        {path.name: path.read_bytes() for path in folder.glob("*.template.json")}
+        for folder in (validated, tmp_path)
+    )
+    assert len(first) == 7
+    assert first == second

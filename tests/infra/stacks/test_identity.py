@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from typing import Any
 
+import pytest
+
 from cdk8s_charts.render import render
 from experiment import Experiment
 from experiment.naming import ACTIVE_RUN
-from tests.infra.templates import Deployment, resolved
+from tests.infra.templates import Deployment, as_list, resolved
 
 
 def _statements(deployment: Deployment, service_account: str) -> list[dict[str, Any]]:
@@ -31,8 +33,8 @@ def _rights(deployment: Deployment, service_account: str) -> set[tuple[str, str]
     return {
         (action, _short(resource))
         for statement in _statements(deployment, service_account)
-        for action in _list(statement["Action"])
-        for resource in _list(resolved(statement["Resource"]))
+        for action in as_list(statement["Action"])
+        for resource in as_list(resolved(statement["Resource"]))
     }
 
 
@@ -43,66 +45,40 @@ def _short(arn: str) -> str:
     return arn
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+RIGHTS = {
+    "serving": "checkpoints: ListBucket, GetObject; artifacts: ListBucket, GetObject; key: Decrypt",
+    "fetch": "checkpoints: ListBucket, GetObject, PutObject, AbortMultipartUpload; key: GenerateDataKey, Decrypt",
+    "compile": "checkpoints: ListBucket, GetObject; artifacts: ListBucket, GetObject, PutObject, AbortMultipartUpload; "
+    "key: GenerateDataKey, Decrypt",
+    "benchmark": "*: PutMetricData; results: ListBucket; results/plans: GetObject; "
+    "results/runs: GetObject, PutObject, AbortMultipartUpload; key: GenerateDataKey, Decrypt",
+}
+"""Serving pods write nothing, fetching pods delete nothing, the benchmark reads plans and stores runs."""
 
 
-def test_serving_pods_read_weights_and_artifacts_and_nothing_more(deployment: Deployment) -> None:
-    assert _rights(deployment, "serving") == {
-        ("s3:ListBucket", "checkpoints"),
-        ("s3:ListBucket", "artifacts"),
-        ("s3:GetObject", "checkpoints/*"),
-        ("s3:GetObject", "artifacts/*"),
-        ("kms:Decrypt", "key"),
+@pytest.mark.parametrize("account", RIGHTS)
+def test_pods_of_a_service_account_have_these_rights_and_nothing_more(
+    deployment: Deployment, account: str
+) -> None:
+    written = {
+        (action.partition(":")[2], resource.removesuffix("/*"))
+        for action, resource in _rights(deployment, account)
+    }
+    assert written == {
+        (action, where)
+        for entry in RIGHTS[account].split("; ")
+        for where, _, actions in [entry.partition(": ")]
+        for action in actions.split(", ")
     }
 
 
-def test_fetching_pods_put_weights_and_delete_nothing(deployment: Deployment) -> None:
-    assert _rights(deployment, "fetch") == {
-        ("s3:ListBucket", "checkpoints"),
-        ("s3:GetObject", "checkpoints/*"),
-        ("s3:PutObject", "checkpoints/*"),
-        ("s3:AbortMultipartUpload", "checkpoints/*"),
-        ("kms:GenerateDataKey", "key"),
-        ("kms:Decrypt", "key"),
-    }
-
-
-def test_compiling_pods_read_weights_and_put_artifacts(deployment: Deployment) -> None:
-    assert _rights(deployment, "compile") == {
-        ("s3:ListBucket", "checkpoints"),
-        ("s3:GetObject", "checkpoints/*"),
-        ("s3:ListBucket", "artifacts"),
-        ("s3:GetObject", "artifacts/*"),
-        ("s3:PutObject", "artifacts/*"),
-        ("s3:AbortMultipartUpload", "artifacts/*"),
-        ("kms:GenerateDataKey", "key"),
-        ("kms:Decrypt", "key"),
-    }
-
-
-def test_the_benchmark_publishes_reads_plans_and_stores_runs_and_nothing_more(
+def test_the_benchmark_lists_plans_and_runs_and_publishes_in_the_namespace_of_its_experiment_only(
     deployment: Deployment,
 ) -> None:
-    assert _rights(deployment, "benchmark") == {
-        ("cloudwatch:PutMetricData", "*"),
-        ("s3:ListBucket", "results"),
-        ("s3:GetObject", "results/plans/*"),
-        ("s3:GetObject", "results/runs/*"),
-        ("s3:PutObject", "results/runs/*"),
-        ("s3:AbortMultipartUpload", "results/runs/*"),
-        ("kms:GenerateDataKey", "key"),
-        ("kms:Decrypt", "key"),
-    }
-
-
-def test_the_benchmark_lists_plans_and_runs_only(deployment: Deployment) -> None:
-    (listing,) = [s for s in _statements(deployment, "benchmark") if s["Action"] == "s3:ListBucket"]
+    statements = _statements(deployment, "benchmark")
+    (listing,) = [one for one in statements if one["Action"] == "s3:ListBucket"]
     assert listing["Condition"] == {"StringLike": {"s3:prefix": ["plans/*", "runs/*"]}}
-
-
-def test_the_benchmark_publishes_in_the_namespace_of_its_experiment_only(deployment: Deployment) -> None:
-    (publish,) = [s for s in _statements(deployment, "benchmark") if s.get("Sid") == "PublishMetrics"]
+    (publish,) = [one for one in statements if one.get("Sid") == "PublishMetrics"]
     assert publish["Condition"] == {"StringEquals": {"cloudwatch:namespace": "SpeculativeDecoding/qwen3-32b"}}
 
 

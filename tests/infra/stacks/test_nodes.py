@@ -1,0 +1,206 @@
+"""Trn2 nodes start as they were bought and told, and no rental outlives its day."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import timedelta
+from email import message_from_bytes, policy
+from typing import Any
+
+import boto3
+import pytest
+import yaml
+from botocore.stub import Stubber
+
+from experiment import Experiment
+from experiment.naming import daily_schedule
+from infra.stacks.nodes import TARGET, block_expression, daily_expression
+from tests.infra.templates import Deployment, resolved
+
+
+def _group(deployment: Deployment) -> dict[str, Any]:
+    return deployment.only("AWS::EKS::Nodegroup", stack="nodes").properties
+
+
+def _launch(deployment: Deployment) -> dict[str, Any]:
+    template = deployment.only("AWS::EC2::LaunchTemplate", stack="nodes")
+    data: dict[str, Any] = template.properties["LaunchTemplateData"]
+    return data
+
+
+def _schedules(deployment: Deployment) -> list[dict[str, Any]]:
+    return [found.properties for found in deployment.resources("AWS::Scheduler::Schedule")]
+
+
+def test_every_network_card_has_one_efa_interface_and_the_first_carries_ip(deployment: Deployment) -> None:
+    interfaces = _launch(deployment)["NetworkInterfaces"]
+    assert [i["NetworkCardIndex"] for i in interfaces] == list(range(16))
+    assert [i["InterfaceType"] for i in interfaces] == ["efa"] + ["efa-only"] * 15
+    assert [i["DeviceIndex"] for i in interfaces] == [0] + [1] * 15
+
+
+def test_efa_traffic_is_allowed_within_its_group_both_ways(deployment: Deployment) -> None:
+    group = {"Fn::GetAtt": [deployment.only("AWS::EC2::SecurityGroup", "nodes").logical_id, "GroupId"]}
+    for kind, other in (("Ingress", "SourceSecurityGroupId"), ("Egress", "DestinationSecurityGroupId")):
+        rule = deployment.only(f"AWS::EC2::SecurityGroup{kind}", "nodes").properties
+        assert (rule["GroupId"], rule[other], rule["IpProtocol"]) == (group, group, "-1")
+    assert all(group in interface["Groups"] for interface in _launch(deployment)["NetworkInterfaces"])
+
+
+def test_an_instance_without_efa_has_its_security_group_alone_and_no_place_of_its_own(
+    small_deployment: Deployment,
+) -> None:
+    launch = _launch(small_deployment)
+    assert launch["InstanceType"] == "trn2.3xlarge"
+    assert "NetworkInterfaces" not in launch
+    (group,) = launch["SecurityGroupIds"]
+    assert "ClusterSecurityGroupId" in str(group)
+    assert _group(small_deployment)["ScalingConfig"]["MaxSize"] > 1
+    assert "Placement" not in launch
+
+
+def test_nodes_and_disks_say_whose_they_are(deployment: Deployment) -> None:
+    specifications = _launch(deployment)["TagSpecifications"]
+    assert [entry["ResourceType"] for entry in specifications] == ["instance", "volume"]
+    assert all({"Key": "experiment", "Value": "qwen3-32b"} in entry["Tags"] for entry in specifications)
+
+
+def test_local_disks_become_one_for_images_and_scratch(
+    deployment: Deployment, rented_deployment: Deployment
+) -> None:
+    for found in (deployment, rented_deployment):
+        (part,) = _parts(found, "application/node.eks.aws")
+        (config,) = [document for document in yaml.safe_load_all(part) if document]
+        assert (config["apiVersion"], config["kind"]) == ("node.eks.aws/v1alpha1", "NodeConfig")
+        assert config["spec"] == {"instance": {"localStorage": {"strategy": "RAID0"}}}
+
+
+def test_the_device_plugin_finds_the_logical_cores_in_a_file_and_claims_do_not(
+    deployment: Deployment, rented_deployment: Deployment, small_deployment: Deployment
+) -> None:
+    for found, size in ((rented_deployment, 1), (small_deployment, 2)):
+        (script,) = _parts(found, "text/x-shellscript")
+        assert f"echo NEURON_LOGICAL_NC_CONFIG={size} > /opt/aws/neuron/logical_nc_config" in script
+    assert _parts(deployment, "text/x-shellscript") == []
+
+
+def _parts(deployment: Deployment, kind: str) -> list[str]:
+    """As cloud-init and nodeadm would split the user data: by Python's own reader of MIME."""
+    message = message_from_bytes(base64.b64decode(_launch(deployment)["UserData"]), policy=policy.default)
+    assert message.is_multipart()
+    assert message.defects == []
+    contents = [part.get_content() for part in message.iter_parts() if part.get_content_type() == kind]
+    return [content if isinstance(content, str) else content.decode() for content in contents]
+
+
+def test_reserved_nodes_start_in_the_zone_of_their_reservation(
+    rented_deployment: Deployment, later_deployment: Deployment
+) -> None:
+    for deployment, zone in ((rented_deployment, "us-east-2b"), (later_deployment, "us-east-2c")):
+        (subnet,) = _group(deployment)["Subnets"]
+        network = deployment.templates["network"]
+        (export,) = [
+            output
+            for output in network["Outputs"].values()
+            if output["Export"]["Name"] == subnet["Fn::ImportValue"]
+        ]
+        placed = network["Resources"][export["Value"]["Ref"]]
+        assert placed["Properties"]["AvailabilityZone"] == zone
+
+
+def test_several_nodes_on_demand_stand_close_together(open_deployment: Deployment) -> None:
+    """One node, blocks and reservations do not: see the properties."""
+    placement = open_deployment.only("AWS::EC2::PlacementGroup")
+    assert placement.properties["Strategy"] == "cluster"
+    assert _launch(open_deployment)["Placement"] == {"GroupName": {"Ref": placement.logical_id}}
+
+
+def test_the_group_is_emptied_every_day_once_more_and_an_hour_before_its_block_ends(
+    deployment: Deployment, rented_deployment: Deployment, experiment: Experiment
+) -> None:
+    daily, again = _schedules(deployment)
+    assert (daily["ScheduleExpression"], daily["Name"]) == ("cron(0 22 * * ? *)", daily_schedule(experiment))
+    assert (again["ScheduleExpression"], again.get("Name")) == ("cron(30 22 * * ? *)", None)
+    expressions = {schedule["ScheduleExpression"] for schedule in _schedules(rented_deployment)}
+    assert expressions == {"cron(45 23 * * ? *)", "cron(15 0 * * ? *)", "at(2026-12-01T10:30:00)"}
+
+
+@pytest.mark.parametrize(
+    ("off_at", "minutes", "expected"),
+    [
+        ("00:00", 0, "cron(0 0 * * ? *)"),
+        ("09:05", 30, "cron(35 9 * * ? *)"),
+        ("23:30", 30, "cron(0 0 * * ? *)"),
+    ],
+)
+def test_a_daily_hour_may_run_over_midnight(off_at: str, minutes: int, expected: str) -> None:
+    assert daily_expression(off_at, later=timedelta(minutes=minutes)) == expected
+
+
+def test_a_block_that_ends_just_after_midnight_is_left_the_day_before() -> None:
+    assert block_expression("2026-12-01T00:30:00Z") == "at(2026-11-30T23:30:00)"
+
+
+def test_eks_accepts_what_the_schedules_say_about_the_group_that_is_deployed(deployment: Deployment) -> None:
+    eks = boto3.client("eks", region_name="us-east-2", aws_access_key_id="none", aws_secret_access_key="none")
+    group, cluster = _group(deployment), deployment.only("AWS::EKS::Cluster").properties
+    for schedule in _schedules(deployment):
+        assert schedule["Target"]["Arn"] == TARGET
+        said = _as_the_api_spells(json.loads(schedule["Target"]["Input"]))
+        assert said == {
+            "clusterName": cluster["Name"],
+            "nodegroupName": group["NodegroupName"],
+            "scalingConfig": {"minSize": 0, "desiredSize": 0},
+        }
+        with Stubber(eks) as stubber:  # checks the parameters against the model of the service
+            stubber.add_response("update_nodegroup_config", {"update": {}}, said)
+            eks.update_nodegroup_config(**said)
+
+
+def _as_the_api_spells(value: Any) -> Any:
+    """Universal targets capitalize each name of the API."""
+    if isinstance(value, dict):
+        assert all(key[0].isupper() for key in value)
+        return {key[0].lower() + key[1:]: _as_the_api_spells(inner) for key, inner in value.items()}
+    return value
+
+
+def test_the_schedules_may_change_this_group_and_keep_what_failed_and_nothing_else(
+    deployment: Deployment, rented_deployment: Deployment
+) -> None:
+    (role,) = [one for one in deployment.resources("AWS::IAM::Role", "nodes") if "RoleName" in one.properties]
+    (statements,) = [
+        policy.properties["PolicyDocument"]["Statement"]
+        for policy in deployment.resources("AWS::IAM::Policy", stack="nodes")
+        if {"Ref": role.logical_id} in policy.properties["Roles"]
+    ]
+    group = "nodegroup/qwen3-32b/qwen3-32b-trn2-a-on-demand-d2-28/*"
+    assert [(one["Action"], resolved(one["Resource"])) for one in statements] == [
+        ("eks:UpdateNodegroupConfig", f"arn:aws:eks:us-east-2:111122223333:{group}"),
+        ("sqs:SendMessage", f"<{deployment.only('AWS::SQS::Queue').logical_id}.Arn>"),
+    ]
+    queue = rented_deployment.only("AWS::SQS::Queue")
+    for schedule in _schedules(rented_deployment):
+        kept = schedule["Target"]["DeadLetterConfig"]["Arn"]
+        assert kept == {"Fn::GetAtt": [queue.logical_id, "Arn"]}
+
+
+def test_only_schedules_of_this_group_and_account_use_the_role(deployment: Deployment) -> None:
+    (trust,) = [
+        role.properties["AssumeRolePolicyDocument"]["Statement"][0]
+        for role in deployment.resources("AWS::IAM::Role", stack="nodes")
+        if role.properties.get("RoleName") == "qwen3-32b-us-east-2-trn2-off"
+    ]
+    assert trust["Principal"] == {"Service": "scheduler.amazonaws.com"}
+    assert resolved(trust["Condition"]) == {
+        "StringEquals": {
+            "aws:SourceAccount": "111122223333",
+            "aws:SourceArn": "arn:aws:scheduler:us-east-2:111122223333:schedule-group/qwen3-32b-off",
+        }
+    }
+    group = deployment.only("AWS::Scheduler::ScheduleGroup")
+    assert group.properties["Name"] == "qwen3-32b-off"
+    for schedule in deployment.resources("AWS::Scheduler::Schedule"):
+        assert schedule.properties["GroupName"] == "qwen3-32b-off"
+        assert group.logical_id in schedule.waits_for

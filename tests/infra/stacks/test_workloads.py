@@ -1,0 +1,222 @@
+"""What is applied to the cluster is what was reviewed, with images built from this repository."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdk8s_charts.manifests import PLACEHOLDERS, fill, names_in, tags_in_names, with_tags
+from cdk8s_charts.render import render
+from experiment import Experiment
+from infra.constructs.images import IMAGES, Image, images_in
+from tests.infra.templates import ACCOUNT, ROOT, Deployment, Resource, resolved
+
+MANIFEST = "Custom::AWSCDK-EKS-KubernetesResource"
+HELM = "Custom::AWSCDK-EKS-HelmChart"
+
+
+def _applied(deployment: Deployment) -> list[list[dict[str, Any]]]:
+    """The objects of every manifest resource, as the account would get them."""
+    return [json.loads(resolved(found.properties["Manifest"])) for found in deployment.resources(MANIFEST)]
+
+
+def _built_by_docker(deployment: Deployment) -> dict[str, str]:
+    """Where `cdk deploy` pushes the images, by placeholder, from the list of what it publishes."""
+    builds = {image.dockerfile: image.placeholder for image in IMAGES}
+    found = {}
+    for tag, asset in deployment.assets["workloads"]["dockerImages"].items():
+        (destination,) = asset["destinations"].values()
+        repository = destination["repositoryName"].replace("${AWS::AccountId}", ACCOUNT)
+        assert destination["imageTag"] == tag
+        address = f"{ACCOUNT}.dkr.ecr.us-east-2.amazonaws.com/{repository}:{tag}"
+        found[builds[asset["source"]["dockerFile"]]] = address
+    return found
+
+
+def _of_codebuild(deployment: Deployment) -> Iterator[tuple[str, Resource]]:
+    """The resources that build images, by placeholder."""
+    for found in deployment.resources("Custom::ContainerImage"):
+        for image in IMAGES:
+            if found.logical_id.startswith(f"Images{image.construct_id}"):
+                yield image.placeholder, found
+
+
+def _tags(deployment: Deployment) -> dict[str, str]:
+    return {name: found.properties["Tag"] for name, found in _of_codebuild(deployment)}
+
+
+def test_applied_objects_equal_the_rendered_ones_with_placeholders_filled(
+    deployment: Deployment, experiment: Experiment, open_deployment: Deployment, opened: Experiment
+) -> None:
+    built = {name: f"<{found.logical_id}.Uri>" for name, found in _of_codebuild(open_deployment)}
+    for found, example, values in (
+        (deployment, experiment, with_tags(_built_by_docker(deployment))),
+        (open_deployment, opened, built | tags_in_names(_tags(open_deployment))),
+    ):
+        files = render(example)
+        assert {image.placeholder for image in images_in(files)} <= values.keys()
+        filled = dict.fromkeys(PLACEHOLDERS, "") | values | {"AWS_ACCOUNT": ACCOUNT}
+        assert _applied(found) == [fill(file.objects, filled) for file in files]
+        assert names_in(_applied(found)) == set(), "no placeholder is left for the cluster"
+
+
+def test_an_image_built_the_other_way_gives_the_jobs_other_names(
+    deployment: Deployment, open_deployment: Deployment
+) -> None:
+    """Another repository holds it, and of an address only the tag is in a name."""
+    tags = {address.rpartition(":")[2] for address in _built_by_docker(deployment).values()}
+    assert tags
+    assert tags.isdisjoint(_tags(open_deployment).values())
+
+
+def test_manifests_come_one_after_another_behind_the_driver_and_the_autoscaler(
+    deployment: Deployment, rented_deployment: Deployment
+) -> None:
+    for earlier, later in pairwise([deployment.only(HELM), *deployment.resources(MANIFEST)]):
+        assert earlier.logical_id in later.waits_for
+    charts = {one.properties["Release"]: one for one in rented_deployment.resources(HELM)}
+    assert charts["neuron"].logical_id in charts["keda"].waits_for
+
+
+def test_roles_nodes_and_buckets_stand_before_the_first_pod(assembly: Path) -> None:
+    """A pod is given its role when it starts; and what goes first on the way down comes last on the way up."""
+    artifacts = json.loads((assembly / "manifest.json").read_text(encoding="utf-8"))["artifacts"]
+    before = {"storage", "identity", "nodes", "cluster", "network"}
+    assert before <= set(artifacts["workloads"]["dependencies"])
+    assert "cluster" in artifacts["nodes"]["dependencies"], "add-ons come before the Trn2 nodes"
+
+
+def test_nothing_is_applied_before_the_provider_may_enter_the_cluster(deployment: Deployment) -> None:
+    entry = deployment.only("AWS::EKS::AccessEntry", stack="workloads")
+    for found in (deployment.only(HELM), *deployment.resources(MANIFEST)):
+        assert entry.logical_id in found.waits_for
+    (policy,) = entry.properties["AccessPolicies"]
+    assert policy["AccessScope"] == {"Type": "cluster"}
+    assert resolved(policy["PolicyArn"]).endswith("/AmazonEKSClusterAdminPolicy")
+    provider = entry.properties["PrincipalArn"]["Fn::GetAtt"][0]
+    lambdas = deployment.resources("AWS::Lambda::Function", stack="workloads")
+    assert [f for f in lambdas if f.properties["Role"] == {"Fn::GetAtt": [provider, "Arn"]}]
+
+
+def test_the_provider_reaches_a_private_endpoint(deployment: Deployment) -> None:
+    for function in deployment.resources("AWS::Lambda::Function", stack="workloads"):
+        inside = function.properties["VpcConfig"]
+        assert len(inside["SubnetIds"]) == 3
+        # The endpoint lets members of the cluster's own group in.
+        assert ["ClusterSecurityGroupId" in str(group) for group in inside["SecurityGroupIds"]] == [True]
+
+
+def test_stacks_carry_the_name_of_the_experiment(deployment: Deployment, experiment: Experiment) -> None:
+    assert deployment.stack_names == {part: f"{experiment.name}-{part}" for part in deployment.templates}
+
+
+def test_an_image_is_built_only_for_an_experiment_that_runs_it(experiment: Experiment) -> None:
+    assert {name for name in PLACEHOLDERS if name.endswith("_IMAGE")} <= {one.placeholder for one in IMAGES}
+    other = experiment.benchmark.model_copy(update={"lm_eval": None})
+    for one, wanted in (
+        (experiment, {"BENCHMARK_IMAGE", "LMEVAL_IMAGE"}),
+        (replace(experiment, benchmark=other), {"BENCHMARK_IMAGE"}),
+    ):
+        assert {image.placeholder for image in images_in(render(one))} == wanted
+
+
+@pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.construct_id)
+def test_what_an_image_installs_is_pinned_with_hashes_and_what_it_copies_is_in_its_context(
+    image: Image,
+) -> None:
+    text = (ROOT / image.dockerfile).read_text(encoding="utf-8")
+    (base,) = re.findall(r"^FROM (\S+)$", text, re.MULTILINE)
+    assert re.fullmatch(r"public\.ecr\.aws/docker/library/python:\d+\.\d+\.\d+-slim-bookworm", base)
+    assert len(re.findall(r"pip install", text)) == 1
+    assert "--require-hashes" in text
+    requirements = (ROOT / image.dockerfile).with_name("requirements.txt").read_text(encoding="utf-8")
+    pinned = re.findall(r"^[a-z0-9][\w.-]*==[^\n]*\\\n +--hash=sha256:", requirements, re.MULTILINE)
+    assert len(pinned) == len(re.findall(r"^[a-z0-9]", requirements, re.MULTILINE)) > 0
+    copied = [
+        source
+        for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE)
+        for source in line.split()[:-1]
+        if not source.startswith("--")
+    ]
+    assert copied
+    for source in copied:
+        assert (ROOT / source).exists(), source
+        assert any(Path(source).is_relative_to(kept) for kept in image.sources), source
+
+
+def test_only_what_is_copied_reaches_the_builder_for_the_system_nodes(
+    deployment: Deployment, assembly: Path
+) -> None:
+    images = {image.dockerfile: image for image in IMAGES}
+    assets = deployment.assets["workloads"]["dockerImages"].values()
+    assert assets
+    for asset in assets:
+        source = asset["source"]
+        assert source["platform"] == "linux/amd64"
+        image = images[source["dockerFile"]]
+        folder = assembly / source["directory"]
+        files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+        kept = (image.dockerfile, *image.sources, ".dockerignore")
+        assert Path(image.dockerfile) in files
+        assert [file for file in files if not any(file.is_relative_to(one) for one in kept)] == []
+        assert all(any(file.is_relative_to(one) for file in files) for one in image.sources)
+        assert not [file for file in files if "__pycache__" in file.parts]
+
+
+def test_codebuild_builds_each_image_from_its_sources_and_tags_it_with_their_hash(
+    open_deployment: Deployment,
+) -> None:
+    images = open_deployment.resources("Custom::ContainerImage")
+    assert images
+    assets = open_deployment.assets["workloads"]
+    for found in images:
+        assert found.properties["Tag"] in assets["files"]
+        assert str(resolved(found.properties["Uri"])).endswith(f":{found.properties['Tag']}")
+        assert found.properties["ServiceTimeout"] == "3600"
+    assert not assets.get("dockerImages")
+
+
+def test_a_failed_build_pushes_nothing_and_the_end_of_each_is_told_to_who_started_it(
+    open_deployment: Deployment,
+) -> None:
+    projects = open_deployment.resources("AWS::CodeBuild::Project")
+    for project in projects:
+        phases = json.loads(project.properties["Source"]["BuildSpec"])["phases"]
+        succeeded, push = phases["post_build"]["commands"]
+        assert succeeded == 'test "$CODEBUILD_BUILD_SUCCEEDING" = 1'
+        assert push.startswith("docker push")
+    rules = open_deployment.resources("AWS::Events::Rule")
+    assert len(rules) == len(projects)
+    for rule in rules:
+        pattern = rule.properties["EventPattern"]
+        assert pattern["source"] == ["aws.codebuild"]
+        assert {"SUCCEEDED", "FAILED"} <= set(pattern["detail"]["build-status"])
+
+
+def test_versions_of_one_image_never_push_out_another_that_is_in_use(open_deployment: Deployment) -> None:
+    """Each image has a repository of its own, which keeps the newest: no other image's versions are counted there."""
+    repositories = open_deployment.resources("AWS::ECR::Repository")
+    for one in repositories:
+        (rule,) = json.loads(one.properties["LifecyclePolicy"]["LifecyclePolicyText"])["rules"]
+        selection = rule["selection"]
+        assert (selection["tagStatus"], selection["countType"]) == ("any", "imageCountMoreThan")
+        assert selection["countNumber"] > 1
+    images = open_deployment.resources("Custom::ContainerImage")
+    used = [one.properties["Repository"]["Ref"] for one in images]
+    assert len(images) > 1
+    assert sorted(used) == sorted(one.logical_id for one in repositories), "one repository an image"
+
+
+def test_a_build_pushes_to_the_repository_of_its_own_image_only(open_deployment: Deployment) -> None:
+    repositories = {one.logical_id for one in open_deployment.resources("AWS::ECR::Repository")}
+    for policy in open_deployment.resources("AWS::IAM::Policy"):
+        actions = json.dumps(policy.properties)
+        if "ecr:PutImage" in actions:
+            assert len([name for name in repositories if f'"{name}"' in actions]) == 1
