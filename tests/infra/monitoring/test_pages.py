@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,28 +13,36 @@ from benchmark.metrics import BY_NAME, COMPARED, PUBLISHED, TOKENS_PER_STEP, TPO
 from experiment import Experiment, Prompt, load
 from experiment.cost import arm_usd_per_hour
 from experiment.finding import Misuse
+from experiment.model import Serve
 from infra.monitoring.alarms import alarms
 from infra.monitoring.container_insights import INSIGHTS_METRICS, NAMESPACE
-from infra.monitoring.pages import dashboard_pages
+from infra.monitoring.pages import dashboard_pages, service_page
 from tests.conftest import ROOT
-from tests.infra.cloudwatch_rules import expanded, violations
+from tests.infra.monitoring.cloudwatch_rules import expanded, violations
 from tests.infra.templates import Deployment, resolved
 
 PUBLISHED_NAMES = {metric.cloudwatch_name: metric for metric in PUBLISHED}
 INSIGHTS_NAMES = {metric.name: metric for metric in INSIGHTS_METRICS}
-RATIOS = (*COMPARED, TOKENS_PER_STEP)
+SERVE = Serve(
+    arm="qwen-sd-vllm",
+    replicas=1,
+    max_replicas=2,
+    certificate_arn="arn:aws:acm:us-east-2:123456789012:certificate/a",
+    client_cidrs=("10.20.0.0/16",),
+)
+Shown = dict[str, Any]
 
 
-def bodies(experiment: Experiment) -> list[dict[str, Any]]:
+def bodies(experiment: Experiment) -> list[Shown]:
     return [json.loads(page.body) for page in dashboard_pages(experiment)]
 
 
-def graphs(experiment: Experiment) -> list[dict[str, Any]]:
+def graphs(experiment: Experiment) -> list[Shown]:
     widgets = [widget for body in bodies(experiment) for widget in body["widgets"]]
     return [widget["properties"] for widget in widgets if widget["type"] == "metric"]
 
 
-def metric_lines(experiment: Experiment) -> Iterator[tuple[list[str], dict[str, Any]]]:
+def metric_lines(experiment: Experiment) -> Iterator[tuple[list[str], Shown]]:
     for graph in graphs(experiment):
         for *names, rendering in expanded(graph["metrics"]):
             if names:
@@ -45,33 +54,35 @@ def words(experiment: Experiment) -> str:
     return " ".join(one["properties"]["markdown"] for one in widgets if one["type"] == "text")
 
 
-def sweep(experiment: Experiment, arms: int) -> Experiment:
+def sweep(experiment: Experiment, arms: int, *, concurrency: tuple[int, ...] = (4,)) -> Experiment:
     more = (replace(experiment.arms[1], name=f"qwen-sd-k{number}") for number in range(1, arms))
-    return replace(experiment, arms=(experiment.baseline, *more))
+    settings = experiment.benchmark.model_copy(update={"concurrency": concurrency})
+    return replace(experiment, arms=(experiment.baseline, *more), benchmark=settings)
 
 
 def with_device_plugin(experiment: Experiment) -> Experiment:
-    arms = tuple(
-        replace(arm, serving=arm.serving.model_copy(update={"allocation": "device-plugin"}))
-        for arm in experiment.arms
-    )
-    return replace(experiment, arms=arms)
+    plugin = experiment.baseline.serving.model_copy(update={"allocation": "device-plugin"})
+    return replace(experiment, arms=tuple(replace(arm, serving=plugin) for arm in experiment.arms))
 
 
-def test_the_deployed_bodies_are_the_generated_ones(deployment: Deployment, experiment: Experiment) -> None:
-    account = "111122223333"
-    arns = [f"arn:aws:cloudwatch:us-east-2:{account}:alarm:{one.name}" for one in alarms(experiment)]
-    expected = {page.name: page.body for page in dashboard_pages(experiment, alarm_arns=arns)}
-    found = [one.properties for one in deployment.resources("AWS::CloudWatch::Dashboard")]
-    assert {one["DashboardName"]: resolved(one["DashboardBody"]) for one in found} == expected
-    assert expected.keys() == {"qwen3-32b-us-east-2"}
+def test_the_deployed_bodies_are_the_generated_ones(
+    deployment: Deployment, experiment: Experiment, rented_deployment: Deployment, rented: Experiment
+) -> None:
+    prefix = "arn:aws:cloudwatch:us-east-2:111122223333:alarm"
+    for deployed, example in ((deployment, experiment), (rented_deployment, rented)):
+        arns = [f"{prefix}:{one.name}" for one in alarms(example)]
+        pages = [*dashboard_pages(example, alarm_arns=arns), service_page(example)]
+        found = [one.properties for one in deployed.resources("AWS::CloudWatch::Dashboard")]
+        assert {one["DashboardName"]: resolved(one["DashboardBody"]) for one in found} == {
+            page.name: page.body for page in pages if page is not None
+        }
+    assert {one["DashboardName"] for one in found} == {"rented-us-east-2", "rented-us-east-2-service"}
 
 
 @pytest.mark.parametrize("arms", [2, 3, 16])
 @pytest.mark.parametrize("concurrency", [(4,), (1, 4, 16)])
 def test_cloudwatch_takes_every_page(experiment: Experiment, arms: int, concurrency: tuple[int, ...]) -> None:
-    settings = experiment.benchmark.model_copy(update={"concurrency": concurrency})
-    for body in bodies(replace(sweep(experiment, arms), benchmark=settings)):
+    for body in bodies(sweep(experiment, arms, concurrency=concurrency)):
         assert violations(body) == []
 
 
@@ -83,7 +94,9 @@ def test_cloudwatch_takes_the_dashboards_of_every_experiment(path: Path) -> None
     assert shown == {arm.name for arm in example.served_arms}
 
 
-def test_a_sweep_of_16_arms_takes_several_pages_and_loses_no_arm(experiment: Experiment) -> None:
+def test_a_sweep_of_16_arms_takes_several_pages_that_say_which_they_are_and_loses_no_arm(
+    experiment: Experiment,
+) -> None:
     large = sweep(experiment, 16)
     pages = dashboard_pages(large)
     assert [page.name for page in pages] == ["qwen3-32b-us-east-2", "qwen3-32b-us-east-2-2"]
@@ -93,11 +106,8 @@ def test_a_sweep_of_16_arms_takes_several_pages_and_loses_no_arm(experiment: Exp
         if names[1] == TPOT.cloudwatch_name
     }
     assert shown == {(arm.name, class_name) for arm in large.arms for class_name in large.classes}
-
-
-def test_pages_say_which_they_are(experiment: Experiment) -> None:
     assert words(experiment).startswith("# qwen3-32b\n")
-    assert words(sweep(experiment, 16)).startswith("# qwen3-32b (1 of 2)\n")
+    assert words(large).startswith("# qwen3-32b (1 of 2)\n")
 
 
 def test_every_line_names_a_metric_that_somebody_publishes(experiment: Experiment) -> None:
@@ -110,34 +120,35 @@ def test_every_line_names_a_metric_that_somebody_publishes(experiment: Experimen
             continue
         assert namespace == "SpeculativeDecoding/qwen3-32b"
         assert keys == PUBLISHED_NAMES[name].dimensions
-        assert values["Experiment"] == "qwen3-32b"
+        assert (values["Experiment"], values["Concurrency"]) == ("qwen3-32b", "4")
         assert values["Arm"] in {arm.name for arm in experiment.arms}
         assert values["Class"] in experiment.classes
-        assert values["Concurrency"] == "4"
 
 
-def test_every_published_metric_is_shown(experiment: Experiment) -> None:
+def test_every_published_metric_is_shown_at_every_concurrency(
+    experiment: Experiment, opened: Experiment
+) -> None:
     shown = {names[1] for names, rendering in metric_lines(experiment) if rendering.get("visible", True)}
     assert PUBLISHED_NAMES.keys() <= shown
+    lines = [names for names, _ in metric_lines(opened) if "Concurrency" in names]
+    assert {names[names.index("Concurrency") + 1] for names in lines} == {"1", "4"}
 
 
-@pytest.mark.parametrize("metric", RATIOS, ids=lambda metric: metric.name)
-@pytest.mark.parametrize("statistic", ["p50", "p90", "p99"])
+@pytest.mark.parametrize("metric", [*COMPARED, TOKENS_PER_STEP], ids=lambda metric: metric.name)
 def test_a_compared_metric_has_all_arms_per_class_and_their_ratio(
-    experiment: Experiment, metric: Any, statistic: str
+    experiment: Experiment, metric: Any
 ) -> None:
-    mine = [
-        one for one in graphs(experiment) if one["title"].startswith(f"{metric.cloudwatch_name} {statistic}")
-    ]
-    values, ratio = mine
-    assert values["stat"] == ratio["stat"] == statistic
-    assert [line[-1]["label"] for line in values["metrics"]] == [
-        f"{name} {arm.name}" for name in experiment.classes for arm in experiment.arms
-    ]
-    assert "times better than qwen-vllm" in ratio["title"]
-    assert [line[0]["label"] for line in ratio["metrics"] if len(line) == 1] == [
-        f"{name} qwen-sd-vllm" for name in experiment.classes
-    ]
+    for statistic in ("p50", "p90", "p99"):
+        beginning = f"{metric.cloudwatch_name} {statistic}"
+        values, ratio = (one for one in graphs(experiment) if one["title"].startswith(beginning))
+        assert values["stat"] == ratio["stat"] == statistic
+        assert [line[-1]["label"] for line in values["metrics"]] == [
+            f"{name} {arm.name}" for name in experiment.classes for arm in experiment.arms
+        ]
+        assert "times better than qwen-vllm" in ratio["title"]
+        assert [line[0]["label"] for line in ratio["metrics"] if len(line) == 1] == [
+            f"{name} qwen-sd-vllm" for name in experiment.classes
+        ]
 
 
 @pytest.mark.parametrize(
@@ -156,14 +167,11 @@ def test_a_ratio_above_one_means_that_the_treatment_is_better(
 
 def test_the_cost_of_an_arm_is_its_price_over_its_throughput(experiment: Experiment) -> None:
     graph = next(g for g in graphs(experiment) if g["title"].startswith("USD per million"))
-    shown = graph["metrics"][0][0]
     source = next(line for line in expanded(graph["metrics"]) if line[-1]["id"] == "c0a0")
-    assert source[1] == "OutputTokensPerSecond"
-    assert graph["stat"] == "Average"
-    dollars, throughput = shown["expression"].split("/", 1)
-    assert float(dollars) == pytest.approx(
-        arm_usd_per_hour(experiment, experiment.baseline) / 3600 * 1e6, rel=1e-5
-    )
+    assert (source[1], graph["stat"]) == ("OutputTokensPerSecond", "Average")
+    dollars, throughput = graph["metrics"][0][0]["expression"].split("/", 1)
+    price = arm_usd_per_hour(experiment, experiment.baseline)
+    assert float(dollars) == pytest.approx(price / 3600 * 1e6, rel=1e-5)
     assert throughput == "(4*c0a0)"
 
 
@@ -172,25 +180,17 @@ def test_errors_are_shown_as_a_share_and_as_a_count(experiment: Experiment) -> N
     assert [graph["stat"] for graph in found] == ["Average", "Sum"]
 
 
-def test_with_resource_claims_neuron_metrics_are_by_node_only_and_the_dashboard_says_so(
+def test_neuron_metrics_are_by_node_only_but_with_the_device_plugin_and_the_dashboard_says_so(
     experiment: Experiment,
 ) -> None:
     names = {names[1] for names, _ in metric_lines(experiment)}
     assert "node_neuroncore_utilization" in names
     assert not [name for name in names if name.startswith("pod_")]
     assert "by node only" in words(experiment)
-
-
-def test_with_the_device_plugin_each_arm_has_its_neuroncores(experiment: Experiment) -> None:
     changed = with_device_plugin(experiment)
     pods = [names for names, _ in metric_lines(changed) if names[1] == "pod_neuroncore_utilization"]
     assert [names[-1] for names in pods] == [arm.name for arm in experiment.arms]
     assert "by node only" not in words(changed)
-
-
-def test_each_concurrency_has_graphs_of_its_own(opened: Experiment) -> None:
-    lines = [names for names, _ in metric_lines(opened) if "Concurrency" in names]
-    assert {names[names.index("Concurrency") + 1] for names in lines} == {"1", "4"}
 
 
 def test_no_graph_has_more_lines_than_can_be_told_apart(experiment: Experiment) -> None:
@@ -206,8 +206,7 @@ def test_the_dashboard_says_that_numbers_can_be_emulated(experiment: Experiment)
 def test_so_large_a_sweep_that_not_all_fits_keeps_the_comparison_and_says_what_it_lacks(
     experiment: Experiment,
 ) -> None:
-    settings = experiment.benchmark.model_copy(update={"concurrency": (1, 4, 16)})
-    large = replace(sweep(experiment, 16), benchmark=settings)
+    large = sweep(experiment, 16, concurrency=(1, 4, 16))
     statistics = {graph["stat"] for graph in graphs(large) if graph["title"].startswith(TPOT.cloudwatch_name)}
     assert "p50" in statistics
     assert len(statistics) < 3
@@ -215,16 +214,83 @@ def test_so_large_a_sweep_that_not_all_fits_keeps_the_comparison_and_says_what_i
     assert "leave no room" not in words(experiment)
 
 
-def test_more_than_a_template_takes_is_refused_in_one_line(experiment: Experiment) -> None:
+def test_more_than_cloudwatch_or_a_template_takes_is_refused_in_one_line(experiment: Experiment) -> None:
     many = tuple(Prompt(id=f"p{n}", class_name=f"class-{n}", text="x") for n in range(400))
-    with pytest.raises(Misuse, match=r"^dashboard: .* use fewer arms, prompt classes") as refusal:
-        dashboard_pages(replace(experiment, prompts=many))
-    assert "\n" not in str(refusal.value)
+    for example, line in (
+        (replace(experiment, prompts=many), r"^dashboard: .* use fewer arms, prompt classes"),
+        (sweep(experiment, 300), r"^dashboard: \d+ metrics in one graph.*use fewer arms$"),
+    ):
+        with pytest.raises(Misuse, match=line) as refusal:
+            dashboard_pages(example)
+        assert "\n" not in str(refusal.value)
 
 
-def test_more_arms_than_a_graph_takes_are_refused_in_one_line(experiment: Experiment) -> None:
-    with pytest.raises(Misuse, match=r"^dashboard: \d+ metrics in one graph.*use fewer arms$"):
-        dashboard_pages(sweep(experiment, 300))
+def service_widgets(experiment: Experiment, serve: Serve = SERVE) -> list[Shown]:
+    page = service_page(replace(experiment, serve=serve))
+    assert page is not None
+    found: list[Shown] = json.loads(page.body)["widgets"]
+    return found
+
+
+def titled(experiment: Experiment, beginning: str) -> Shown:
+    found = (one["properties"] for one in service_widgets(experiment))
+    return next(one for one in found if one.get("title", "").startswith(beginning))
+
+
+@pytest.mark.parametrize("serve", [SERVE, Serve(arm="qwen-vllm", replicas=2, max_replicas=2)])
+def test_cloudwatch_takes_the_services_page_which_is_there_once_something_is_promoted(
+    experiment: Experiment, serve: Serve
+) -> None:
+    assert violations({"widgets": service_widgets(experiment, serve)}) == []
+    assert service_page(experiment) is None
+
+
+def test_the_services_cost_is_the_arms_share_of_its_node_for_each_replica(experiment: Experiment) -> None:
+    shown, source = expanded(titled(experiment, "USD an hour")["metrics"])
+    price = arm_usd_per_hour(experiment, experiment.arms[1])
+    assert shown[-1]["expression"] == f"{price:.6g}*replicas"
+    assert source[1] == "service_number_of_running_pods"
+    assert source[source.index("Service") + 1] == "qwen3-32b-service"
+    assert source[-1]["id"] == "replicas"
+
+
+@pytest.mark.parametrize(
+    ("line", "counts"),
+    [
+        (
+            "Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 1.0 tokens/s, "
+            "Running: 4 reqs, Waiting: 11 reqs, GPU KV cache usage: 0.1%",
+            ("4", "11"),
+        ),
+        (
+            "throughput: 1.0 tokens/s, Running: 2 reqs, Swapped: 0 reqs, Pending: 7 reqs, GPU KV",
+            ("2", "7"),
+        ),
+    ],
+)
+def test_the_log_query_reads_the_lines_of_both_engines_in_pods_of_the_arm(
+    experiment: Experiment, line: str, counts: tuple[str, str]
+) -> None:
+    query = titled(experiment, "Requests in one replica")["query"]
+    assert query.startswith("SOURCE '/aws/containerinsights/qwen3-32b/application'")
+    pattern = query.split(" | parse log /")[1].split("/ | filter")[0].replace("(?<", "(?P<")
+    match = re.search(pattern, line)
+    assert match is not None
+    assert match.group("running", "waiting") == counts
+    (pods,) = re.findall(r"pod_name like /(.+?)/", query)
+    assert re.search(pods, "qwen-sd-vllm-5d9c7b6f4-x2x9z")
+    assert not re.search(pods, "qwen-sd-vllm-k3-5d9c7b6f4-x2x9z")
+
+
+@pytest.mark.parametrize(("certificate", "searches"), [(SERVE.certificate_arn, 4), (None, 0)])
+def test_the_load_balancer_is_shown_where_there_is_one(
+    experiment: Experiment, certificate: str | None, searches: int
+) -> None:
+    shown = service_widgets(experiment, SERVE.model_copy(update={"certificate_arn": certificate}))
+    assert json.dumps(shown).count("SEARCH(") == searches
+
+
+GRAPH = {"type": "metric", "x": 0, "y": 0, "width": 12, "height": 6}
 
 
 @pytest.mark.parametrize(
@@ -241,13 +307,8 @@ def test_more_arms_than_a_graph_takes_are_refused_in_one_line(experiment: Experi
     ],
 )
 def test_the_rules_find_what_is_wrong(field: str, value: Any, complaint: str) -> None:
-    widget = {"type": "metric", "x": 0, "y": 0, "width": 12, "height": 6}
-    widget["properties"] = {"metrics": [["ns", "n"]], "region": "us-east-2"}
+    widget = {**GRAPH, "properties": {"metrics": [["ns", "n"]], "region": "us-east-2"}}
     assert violations({"widgets": [widget]}) == []
     found = violations({"widgets": [{**widget, field: value}]})
     assert any(complaint in one for one in found), found
-
-
-def test_the_rules_find_widgets_that_overlap() -> None:
-    widget = {"type": "text", "x": 0, "y": 0, "width": 12, "height": 6, "properties": {"markdown": "x"}}
     assert violations({"widgets": [widget, {**widget, "x": 11}]}) == ["widgets[1] lies over widgets[0]"]

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from experiment import load
+from experiment.finding import Misuse
+from infra import ROOT
+from infra.pipeline.pipeline_app import FILE
+from infra.pipeline.pipeline_file import PipelineConfiguration, read_pipeline, refuse_unknown_roles
+
+Reading = Callable[[str], PipelineConfiguration]
+
+
+@pytest.fixture
+def reading(manifests: Path, tmp_path: Path) -> Reading:
+    """The committed file with these values in YAML put into it, read."""
+    data = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+
+    def read(changed: str) -> PipelineConfiguration:
+        path = tmp_path / "pipeline.yaml"
+        path.write_text(yaml.safe_dump(_merged(data, yaml.safe_load(changed))), encoding="utf-8")
+        return read_pipeline(path, manifests=manifests)
+
+    return read
+
+
+def _merged(data: Any, changed: Any) -> Any:
+    if not isinstance(data, dict) or not isinstance(changed, dict):
+        return changed
+    return data | {key: _merged(data.get(key), value) for key, value in changed.items()}
+
+
+def test_the_committed_file_is_read(reading: Reading) -> None:
+    found = reading("{}")
+    assert (found.dev.account, found.prod.account) == ("222233334444", "444455556666")
+    assert found.dev.experiment.cluster.nodes == 0
+    assert (found.benchmark, found.baseline_run) == (False, None)
+
+
+DELIVERY = "arn:aws:iam::222233334444:role/qwen3-32b-us-east-2-delivery"
+SAME = yaml.safe_load(FILE.read_text(encoding="utf-8"))["connection"]
+WRONG = [
+    ("account: 111122223333", "account = 111122223333: is not twelve digits in quotes"),
+    ("connection: arn:aws:iam::1:x", "connection = .* is not the ARN of a connection"),
+    (
+        f"pull_request_connection: {SAME}",
+        "pull_request_connection = 'arn:.*': is the pipeline's own connection, and what a pull request runs can read",
+    ),
+    ("pull_request_connection:", "pull_request_connection = None: is not the ARN of a second connection"),
+    ("repository: name", "repository = 'name': is not owner/name"),
+    ("branch:", "branch = None: is not a branch"),
+    ("colour: red", "'colour' is not a key; use name, account"),
+    ("stages:", "stages = None: has no keys and values"),
+    ("stages: {prod: }", "stages.prod = None: has no keys and values"),
+    ("stages: {test: {}}", "'test' is not a key; use dev, prod"),
+    ("stages: {dev: {experiment: /etc/x}}", "is no path in this repository"),
+    ("stages: {dev: {experiment: experiments/lab-tiny.yaml}}", "runs in the lab only; name one for AWS"),
+    (
+        "stages: {prod: {admins: }}",
+        "stages.prod: admins is empty, and nobody could use kubectl on its cluster; write it",
+    ),
+    (
+        'stages: {dev: {alarm_email: ""}}',
+        "stages.dev: alarm_email is empty, and its alarms would reach nobody; write it",
+    ),
+    ("stages: {dev: {admins: [me]}}", r"stages.dev: admins\[0\] = 'me': is not the ARN"),
+    (f"stages: {{dev: {{admins: ['{DELIVERY}']}}}}", "pipeline_role = .*-delivery': is among the admins too"),
+    (
+        'stages: {dev: {account: "444455556666"}}',
+        "are both qwen3-32b in account 444455556666, so each would overwrite the other's stacks; use two accounts",
+    ),
+    ("region: eu-west-1", "is in us-east-2, the pipeline in eu-west-1; use one region"),
+    (
+        "compile_hours: 36",
+        "compile_hours = 36: is not a whole number from 1 to 35 .CodeBuild ends a build after 36 hours",
+    ),
+    ("compile_hours: true", "compile_hours = True"),
+    ("benchmark: a/../b", "benchmark = 'a/../b': is neither true, false nor the id of a run"),
+]
+
+
+@pytest.mark.parametrize(("changed", "line"), WRONG)
+def test_a_wrong_file_is_refused_in_one_line(reading: Reading, changed: str, line: str) -> None:
+    with pytest.raises(Misuse, match=line) as caught:
+        reading(changed)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: path.stem)
+def test_cloudformation_may_make_the_roles_of_every_experiment_that_is_here(file: Path) -> None:
+    experiment = load(file)
+    if not experiment.lab_only:
+        refuse_unknown_roles(experiment, file.name)
+
+
+def test_an_experiment_whose_roles_nobody_allowed_is_refused_in_one_line(
+    variation: Callable[[Callable[[dict[str, Any]], object]], Path],
+) -> None:
+    mine = load(variation(lambda data: data.update(name="mistral-7b")))
+    line = r"add role/mistral-\* and instance-profile/mistral-\* to its Roles"
+    with pytest.raises(Misuse, match=line) as caught:
+        refuse_unknown_roles(mine, "pipeline.yaml: stages.dev")
+    assert "\n" not in str(caught.value)
+
+
+def test_stale_manifests_are_refused_with_what_fixes_them(tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match="python -m cdk8s_charts"):
+        read_pipeline(FILE, manifests=tmp_path)
+
+
+def test_a_file_that_is_missing_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match="cannot be read"):
+        read_pipeline(tmp_path / "none.yaml")
+
+
+def test_a_wrong_file_ends_the_app_with_one_line_before_jsii_starts(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("name: 1\n", encoding="utf-8")
+    code = (
+        "import sys; from pathlib import Path; import infra.pipeline.pipeline_app as app; "
+        f"app.build_pipeline.__kwdefaults__['file'] = Path({str(tmp_path / 'broken.yaml')!r}); import pipeline"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "JSII_NODE": str(ROOT / "no-such-node"), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert ended.stderr.startswith("broken.yaml: name = 1: is not")
