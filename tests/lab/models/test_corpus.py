@@ -9,8 +9,6 @@ import re
 from itertools import islice, pairwise
 from random import Random
 
-import pytest
-
 from lab.models.corpus import CLASSES, Document, document, documents
 
 SAMPLES = 40
@@ -21,9 +19,10 @@ def _documents(class_name: str) -> list[Document]:
     return [document(class_name, random) for _ in range(SAMPLES)]
 
 
-def test_a_seed_gives_the_same_corpus_again() -> None:
+def test_a_seed_gives_the_same_corpus_again_and_answers_are_long_enough_to_time() -> None:
     assert list(islice(documents(7), 24)) == list(islice(documents(7), 24))
     assert list(islice(documents(7), 24)) != list(islice(documents(8), 24))
+    assert all(len(one.answer) > 100 for name in CLASSES for one in _documents(name))
 
 
 def test_repeats_repeat_the_line_as_often_as_asked() -> None:
@@ -72,8 +71,3 @@ def test_free_text_uses_no_word_of_weight_twice() -> None:
     for one in _documents("open-ended"):
         words = [word for word in re.findall(r"[a-z]+", one.answer.lower()) if len(word) > 3]
         assert len(set(words)) > 0.9 * len(words)
-
-
-@pytest.mark.parametrize("class_name", CLASSES)
-def test_answers_are_long_enough_to_time(class_name: str) -> None:
-    assert all(len(one.answer) > 100 for one in _documents(class_name))
