@@ -8,28 +8,27 @@ from pathlib import Path
 import pytest
 
 from experiment.finding import Misuse
-from lab.aws.assembly import read_assembly
+from lab.aws.assembly import Assembly, read_assembly
 from tests.lab.aws.assemblies import NETWORK, REGION, WORKLOADS, write_assembly, write_three_stacks
 
 ACCOUNT = "123456789012"
 
 
-def test_stacks_come_after_what_they_depend_on(tmp_path: Path) -> None:
-    assembly = read_assembly(write_three_stacks(tmp_path), account=ACCOUNT, region=REGION)
-    assert [stack.name for stack in assembly.stacks] == ["network", "cluster", "workloads"]
+def _read(folder: Path) -> Assembly:
+    return read_assembly(folder, account=ACCOUNT, region=REGION)
 
 
-def test_templates_are_passed_on_byte_for_byte(tmp_path: Path) -> None:
-    assembly = read_assembly(write_three_stacks(tmp_path), account=ACCOUNT, region=REGION)
-    for stack in assembly.stacks:
+def test_stacks_come_after_what_they_depend_on_byte_for_byte(tmp_path: Path) -> None:
+    stacks = _read(write_three_stacks(tmp_path)).stacks
+    assert [stack.name for stack in stacks] == ["network", "cluster", "workloads"]
+    for stack in stacks:
         assert stack.body == (tmp_path / f"{stack.name}.template.json").read_text(encoding="utf-8")
 
 
 def test_lambda_code_is_found_where_the_templates_name_it(tmp_path: Path) -> None:
-    assembly = read_assembly(write_assembly(tmp_path, {"w": (WORKLOADS, ())}), account=ACCOUNT, region=REGION)
-    assert assembly.code_assets(account=ACCOUNT, region=REGION) == (
-        ("cdk-hnb659fds-assets-123456789012-us-east-2", "0123.zip"),
-    )
+    assembly = _read(write_assembly(tmp_path, {"w": (WORKLOADS, ())}))
+    code = ("cdk-hnb659fds-assets-123456789012-us-east-2", "0123.zip")
+    assert assembly.code_assets(account=ACCOUNT, region=REGION) == (code,)
     assert assembly.bootstrap == {"/cdk-bootstrap/hnb659fds/version": 6}
 
 
@@ -41,14 +40,9 @@ def test_container_images_and_stages_are_named(tmp_path: Path) -> None:
         "assembly-Prod": {"type": "cdk:cloud-assembly", "properties": {"directoryName": "assembly-Prod"}},
     }
     folder = write_assembly(tmp_path, {"n": (NETWORK, ())}, more=more)
-    assembly = read_assembly(folder, account=ACCOUNT, region=REGION)
+    assembly = _read(folder)
     assert assembly.images == ("container-assets:c0ffee",)
     assert assembly.stages == ("assembly-Prod",)
-
-
-def test_a_stack_made_for_this_account_and_region_is_read(tmp_path: Path) -> None:
-    write_assembly(tmp_path, {"n": (NETWORK, ())}, environment=f"aws://{ACCOUNT}/{REGION}")
-    assert len(read_assembly(tmp_path, account=ACCOUNT, region=REGION).stacks) == 1
 
 
 @pytest.mark.parametrize(
@@ -60,9 +54,11 @@ def test_a_stack_made_for_this_account_and_region_is_read(tmp_path: Path) -> Non
     ],
 )
 def test_a_stack_made_for_elsewhere_is_refused(tmp_path: Path, environment: str, complaint: str) -> None:
+    write_assembly(tmp_path, {"n": (NETWORK, ())}, environment=f"aws://{ACCOUNT}/{REGION}")
+    assert len(_read(tmp_path).stacks) == 1
     write_assembly(tmp_path, {"n": (NETWORK, ())}, environment=environment)
     with pytest.raises(Misuse, match=complaint):
-        read_assembly(tmp_path, account=ACCOUNT, region=REGION)
+        _read(tmp_path)
 
 
 def test_weak_references_between_stacks_are_refused_with_the_setting_that_helps(tmp_path: Path) -> None:
@@ -72,13 +68,13 @@ def test_weak_references_between_stacks_are_refused_with_the_setting_that_helps(
     with pytest.raises(
         Misuse, match=r"weak\.template\.json: Fn::GetStackOutput .*defaultCrossStackReferences"
     ):
-        read_assembly(tmp_path, account=ACCOUNT, region=REGION)
+        _read(tmp_path)
 
 
 def test_stacks_that_wait_for_each_other_are_refused(tmp_path: Path) -> None:
     write_assembly(tmp_path, {"a": (NETWORK, ("b",)), "b": (NETWORK, ("a",))})
     with pytest.raises(Misuse, match="stacks wait for each other"):
-        read_assembly(tmp_path, account=ACCOUNT, region=REGION)
+        _read(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -94,5 +90,5 @@ def test_a_folder_that_is_no_assembly_is_refused(tmp_path: Path, content: str | 
     if content is not None:
         (tmp_path / "manifest.json").write_text(content, encoding="utf-8")
     with pytest.raises(Misuse, match=complaint) as caught:
-        read_assembly(tmp_path, account=ACCOUNT, region=REGION)
+        _read(tmp_path)
     assert "\n" not in str(caught.value)
