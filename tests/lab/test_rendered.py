@@ -77,16 +77,13 @@ def test_a_service_that_leads_nowhere_is_refused(files: tuple[ManifestFile, ...]
         containers(edited)
 
 
-def test_the_plan_is_the_one_that_the_pod_mounts(tiny: Experiment, files: tuple[ManifestFile, ...]) -> None:
-    plan = mounted_plan(files)
-    assert [arm.name for arm in plan.arms] == [arm.name for arm in tiny.arms]
-    assert [prompt.id for prompt in plan.prompts] == [prompt.id for prompt in tiny.prompts]
-
-
-def test_rendering_anew_gives_what_is_committed(
+def test_rendering_anew_gives_what_is_committed_and_the_plan_that_the_pod_mounts(
     tiny: Experiment, files: tuple[ManifestFile, ...], tmp_path: Path
 ) -> None:
     assert rendered(TINY, tiny, tmp_path) == files
+    plan = mounted_plan(files)
+    assert [arm.name for arm in plan.arms] == [arm.name for arm in tiny.arms]
+    assert [prompt.id for prompt in plan.prompts] == [prompt.id for prompt in tiny.prompts]
 
 
 def test_an_experiment_that_cannot_be_rendered_is_one_line(tiny: Experiment, tmp_path: Path) -> None:

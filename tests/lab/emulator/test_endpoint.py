@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import wraps
+from inspect import Signature, signature
 from typing import Any
 
 import aiohttp
@@ -19,6 +21,7 @@ from lab.emulator.texts import PromptClasses
 from tests.lab.emulator.arms import BASELINE, MODEL, REPETITION, SPECULATIVE
 
 Json = dict[str, Any]
+Test = Callable[..., Any]
 USAGE = {"include_usage": True, "continuous_usage_stats": True}
 CLASSES = PromptClasses(entries=((REPETITION, "repetition"),), seed=1)
 
@@ -36,17 +39,23 @@ async def _endpoint(argv: Sequence[str], time_scale: float) -> AsyncIterator[aio
         await runner.cleanup()
 
 
-def _serving(
-    use: Callable[[aiohttp.ClientSession], Awaitable[None]],
-    argv: Sequence[str] = SPECULATIVE,
-    *,
-    time_scale: float = 0.01,
-) -> None:
-    async def serve() -> None:
-        async with _endpoint(argv, time_scale) as session:
-            await asyncio.wait_for(use(session), timeout=120)
+def served(argv: Sequence[str] = SPECULATIVE, *, time_scale: float = 0.01) -> Callable[[Test], Test]:
+    """Makes a test of a coroutine whose first argument is a session with a server of `argv`."""
 
-    asyncio.run(serve())
+    def decorate(use: Test) -> Test:
+        @wraps(use)
+        def test(**given: Any) -> None:
+            async def serve() -> None:
+                async with _endpoint(argv, time_scale) as session:
+                    await asyncio.wait_for(use(session, **given), timeout=120)
+
+            asyncio.run(serve())
+
+        _, *others = signature(use).parameters.values()
+        vars(test)["__signature__"] = Signature(others)
+        return test
+
+    return decorate
 
 
 def _chat(**changes: object) -> Json:
@@ -76,39 +85,39 @@ async def _post(session: aiohttp.ClientSession, path: str, body: object) -> tupl
         return response.status, await response.json()
 
 
-def test_a_chat_stream_opens_with_the_role_counts_every_chunk_and_ends_with_usage() -> None:
-    async def use(session: aiohttp.ClientSession) -> None:
-        role, *chunks, last = await _events(session, "/v1/chat/completions", _chat(stream_options=USAGE))
-        assert role["choices"][0]["delta"] == {"role": "assistant", "content": ""}
-        assert role["usage"]["completion_tokens"] == 0
-        counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
-        steps = [after - before for before, after in zip([0, *counts], counts, strict=False)]
-        assert steps[0] == 1
-        assert all(1 <= step <= 7 for step in steps)
-        assert max(steps) > 1
-        assert sum(steps) == 64
-        reasons = [chunk["choices"][0]["finish_reason"] for chunk in chunks]
-        assert reasons == [None] * (len(chunks) - 1) + ["length"]
-        assert last["choices"] == []
-        prompt = last["usage"]["prompt_tokens"]
-        assert last["usage"] == {
-            "prompt_tokens": prompt,
-            "completion_tokens": 64,
-            "total_tokens": prompt + 64,
-        }
-        assert {event["object"] for event in (role, *chunks, last)} == {"chat.completion.chunk"}
-        assert len({event["id"] for event in (role, *chunks, last)}) == 1
+@served()
+async def test_a_chat_stream_opens_with_the_role_counts_every_chunk_and_ends_with_usage(
+    session: aiohttp.ClientSession,
+) -> None:
+    role, *chunks, last = await _events(session, "/v1/chat/completions", _chat(stream_options=USAGE))
+    assert role["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert role["usage"]["completion_tokens"] == 0
+    counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+    steps = [after - before for before, after in zip([0, *counts], counts, strict=False)]
+    assert steps[0] == 1
+    assert all(1 <= step <= 7 for step in steps)
+    assert max(steps) > 1
+    assert sum(steps) == 64
+    reasons = [chunk["choices"][0]["finish_reason"] for chunk in chunks]
+    assert reasons == [None] * (len(chunks) - 1) + ["length"]
+    assert last["choices"] == []
+    prompt = last["usage"]["prompt_tokens"]
+    assert last["usage"] == {
+        "prompt_tokens": prompt,
+        "completion_tokens": 64,
+        "total_tokens": prompt + 64,
+    }
+    assert {event["object"] for event in (role, *chunks, last)} == {"chat.completion.chunk"}
+    assert len({event["id"] for event in (role, *chunks, last)}) == 1
 
-    _serving(use)
 
-
-def test_a_completion_stream_of_the_baseline_has_one_token_a_chunk() -> None:
-    async def use(session: aiohttp.ClientSession) -> None:
-        *chunks, _ = await _events(session, "/v1/completions", _completion(stream_options=USAGE))
-        assert [chunk["usage"]["completion_tokens"] for chunk in chunks] == list(range(1, 65))
-        assert chunks[0]["object"] == "text_completion"
-
-    _serving(use, BASELINE)
+@served(BASELINE)
+async def test_a_completion_stream_of_the_baseline_has_one_token_a_chunk(
+    session: aiohttp.ClientSession,
+) -> None:
+    *chunks, _ = await _events(session, "/v1/completions", _completion(stream_options=USAGE))
+    assert [chunk["usage"]["completion_tokens"] for chunk in chunks] == list(range(1, 65))
+    assert chunks[0]["object"] == "text_completion"
 
 
 @pytest.mark.parametrize(
@@ -121,13 +130,13 @@ def test_a_completion_stream_of_the_baseline_has_one_token_a_chunk() -> None:
     ],
     ids=["unasked", "at the end", "the one needs the other, as in vLLM", "both"],
 )
-def test_usage_is_sent_only_as_far_as_asked_for(options: Json, on_each: bool, at_the_end: bool) -> None:
-    async def use(session: aiohttp.ClientSession) -> None:
-        events = await _events(session, "/v1/completions", _completion(stream_options=options))
-        assert ["usage" in event for event in events[:-1]] == [on_each] * (len(events) - 1)
-        assert ("usage" in events[-1] and not events[-1]["choices"]) == at_the_end
-
-    _serving(use)
+@served()
+async def test_usage_is_sent_only_as_far_as_asked_for(
+    session: aiohttp.ClientSession, options: Json, on_each: bool, at_the_end: bool
+) -> None:
+    events = await _events(session, "/v1/completions", _completion(stream_options=options))
+    assert ["usage" in event for event in events[:-1]] == [on_each] * (len(events) - 1)
+    assert ("usage" in events[-1] and not events[-1]["choices"]) == at_the_end
 
 
 def test_both_arms_answer_a_prompt_with_the_same_text_streamed_or_whole() -> None:
@@ -145,46 +154,40 @@ def test_both_arms_answer_a_prompt_with_the_same_text_streamed_or_whole() -> Non
         _, whole = await _post(session, "/v1/completions", _completion())
         texts.append(whole["choices"][0]["text"])
 
-    _serving(use, BASELINE)
-    _serving(use, SPECULATIVE)
+    for argv in (BASELINE, SPECULATIVE):
+        served(argv)(use)()
     assert len(texts) == 6
     assert len(set(texts)) == 1
 
 
-def test_a_rerun_repeats_the_chunks() -> None:
-    async def use(session: aiohttp.ClientSession) -> None:
-        first, again, reseeded = [
-            [event["choices"] for event in await _events(session, "/v1/completions", _completion(**seed))]
-            for seed in ({}, {"seed": 1}, {"seed": 2})
-        ]
-        assert first == again, "without a seed of its own a request takes the plan's, here 1"
-        assert first != reseeded
-
-    _serving(use)
+@served()
+async def test_a_rerun_repeats_the_chunks(session: aiohttp.ClientSession) -> None:
+    first, again, reseeded = [
+        [event["choices"] for event in await _events(session, "/v1/completions", _completion(**seed))]
+        for seed in ({}, {"seed": 1}, {"seed": 2})
+    ]
+    assert first == again, "without a seed of its own a request takes the plan's, here 1"
+    assert first != reseeded
 
 
-def test_a_request_may_stop_early_or_fill_the_context() -> None:
-    async def use(session: aiohttp.ClientSession) -> None:
-        _, stopped = await _post(session, "/v1/completions", _completion(stop="comes"))
-        choice = stopped["choices"][0]
-        assert (choice["text"], choice["finish_reason"]) == ("the tide ", "stop")
-        _, short = await _post(session, "/v1/completions", {"prompt": "x"})
-        assert short["usage"]["completion_tokens"] == 16
-        _, long = await _post(session, "/v1/chat/completions", _chat(max_tokens=None, ignore_eos=True))
-        assert long["usage"]["total_tokens"] == 1024
-
-    _serving(use, time_scale=0.0001)
+@served(time_scale=0.0001)
+async def test_a_request_may_stop_early_or_fill_the_context(session: aiohttp.ClientSession) -> None:
+    _, stopped = await _post(session, "/v1/completions", _completion(stop="comes"))
+    choice = stopped["choices"][0]
+    assert (choice["text"], choice["finish_reason"]) == ("the tide ", "stop")
+    _, short = await _post(session, "/v1/completions", {"prompt": "x"})
+    assert short["usage"]["completion_tokens"] == 16
+    _, long = await _post(session, "/v1/chat/completions", _chat(max_tokens=None, ignore_eos=True))
+    assert long["usage"]["total_tokens"] == 1024
 
 
-def test_an_unknown_model_is_vllms_404() -> None:
-    async def use(session: aiohttp.ClientSession) -> None:
-        for path, body in (("chat/completions", _chat()), ("completions", _completion())):
-            status, error = await _post(session, f"/v1/{path}", {**body, "model": "gpt-2"})
-            assert status == error["code"] == 404
-            assert (error["object"], error["type"]) == ("error", "NotFoundError")
-            assert "`gpt-2`" in error["message"]
-
-    _serving(use)
+@served()
+async def test_an_unknown_model_is_vllms_404(session: aiohttp.ClientSession) -> None:
+    for path, body in (("chat/completions", _chat()), ("completions", _completion())):
+        status, error = await _post(session, f"/v1/{path}", {**body, "model": "gpt-2"})
+        assert status == error["code"] == 404
+        assert (error["object"], error["type"]) == ("error", "NotFoundError")
+        assert "`gpt-2`" in error["message"]
 
 
 @pytest.mark.parametrize(
@@ -205,44 +208,42 @@ def test_an_unknown_model_is_vllms_404() -> None:
         ("chat/completions", [], "body: list"),
     ],
 )
-def test_a_wrong_request_is_vllms_400(path: str, body: object, part: str) -> None:
-    async def use(session: aiohttp.ClientSession) -> None:
-        status, error = await _post(session, f"/v1/{path}", body)
-        assert status == error["code"] == 400
-        assert (error["object"], error["type"]) == ("error", "BadRequestError")
-        assert part in error["message"]
-
-    _serving(use)
-
-
-def test_a_body_that_is_no_json_and_an_unknown_route_are_answered_marked() -> None:
-    async def use(session: aiohttp.ClientSession) -> None:
-        async with session.post("/v1/completions", data=b"{") as response:
-            assert response.status == 400
-            assert (await response.json())["type"] == "BadRequestError"
-        for path, status in (("/v1/embeddings", 404), ("/v1/completions", 405)):
-            async with session.get(path) as response:
-                assert response.status == status
-                assert response.headers["X-Emulated"] == "trn2"
-                assert "detail" in await response.json()
-
-    _serving(use)
+@served()
+async def test_a_wrong_request_is_vllms_400(
+    session: aiohttp.ClientSession, path: str, body: object, part: str
+) -> None:
+    status, error = await _post(session, f"/v1/{path}", body)
+    assert status == error["code"] == 400
+    assert (error["object"], error["type"]) == ("error", "BadRequestError")
+    assert part in error["message"]
 
 
-def test_models_health_and_version_say_what_is_serving() -> None:
-    async def use(session: aiohttp.ClientSession) -> None:
-        async with session.get("/v1/models") as response:
-            card = (await response.json())["data"][0]
-        assert (card["id"], card["owned_by"], card["max_model_len"]) == (MODEL, "emulator", 1024)
-        assert card["metadata"]["time_scale"] == 0.01, "a scaled clock is never hidden"
-        assert card["metadata"]["speculative_tokens"] == 7
-        async with session.get("/health") as response:
-            assert (response.status, await response.read()) == (200, b"")
+@served()
+async def test_a_body_that_is_no_json_and_an_unknown_route_are_answered_marked(
+    session: aiohttp.ClientSession,
+) -> None:
+    async with session.post("/v1/completions", data=b"{") as response:
+        assert response.status == 400
+        assert (await response.json())["type"] == "BadRequestError"
+    for path, status in (("/v1/embeddings", 404), ("/v1/completions", 405)):
+        async with session.get(path) as response:
+            assert response.status == status
             assert response.headers["X-Emulated"] == "trn2"
-        async with session.get("/version") as response:
-            assert (await response.json())["version"] == "0.9.1+emulated"
+            assert "detail" in await response.json()
 
-    _serving(use)
+
+@served()
+async def test_models_health_and_version_say_what_is_serving(session: aiohttp.ClientSession) -> None:
+    async with session.get("/v1/models") as response:
+        card = (await response.json())["data"][0]
+    assert (card["id"], card["owned_by"], card["max_model_len"]) == (MODEL, "emulator", 1024)
+    assert card["metadata"]["time_scale"] == 0.01, "a scaled clock is never hidden"
+    assert card["metadata"]["speculative_tokens"] == 7
+    async with session.get("/health") as response:
+        assert (response.status, await response.read()) == (200, b"")
+        assert response.headers["X-Emulated"] == "trn2"
+    async with session.get("/version") as response:
+        assert (await response.json())["version"] == "0.9.1+emulated"
 
 
 async def _samples(session: aiohttp.ClientSession) -> dict[str, float]:
@@ -252,35 +253,35 @@ async def _samples(session: aiohttp.ClientSession) -> dict[str, float]:
     return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
 
-def test_metrics_count_what_was_served_a_step_each_as_in_the_engine_of_vllm_0_9_1() -> None:
-    async def use(session: aiohttp.ClientSession) -> None:
-        events = await _events(session, "/v1/completions", _completion())
-        samples = await _samples(session)
-        chunks = sum(bool(event["choices"] and event["choices"][0]["text"]) for event in events)
-        assert samples["vllm:generation_tokens_total"] == chunks < 64
-        assert samples["vllm:prompt_tokens_total"] == 18
-        assert samples["vllm:time_to_first_token_seconds_count"] == 1
-        assert samples["vllm:num_requests_running"] == 0
+@served()
+async def test_metrics_count_what_was_served_a_step_each_as_in_the_engine_of_vllm_0_9_1(
+    session: aiohttp.ClientSession,
+) -> None:
+    events = await _events(session, "/v1/completions", _completion())
+    samples = await _samples(session)
+    chunks = sum(bool(event["choices"] and event["choices"][0]["text"]) for event in events)
+    assert samples["vllm:generation_tokens_total"] == chunks < 64
+    assert samples["vllm:prompt_tokens_total"] == 18
+    assert samples["vllm:time_to_first_token_seconds_count"] == 1
+    assert samples["vllm:num_requests_running"] == 0
 
-    _serving(use)
 
-
-def test_a_fifth_request_waits_until_a_slot_is_free_and_a_disconnect_frees_one() -> None:
-    async def use(session: aiohttp.ClientSession) -> None:
-        body = {**_completion(max_tokens=900), "ignore_eos": True, "stream": True}
-        streams = [await session.post("/v1/completions", json=body) for _ in range(5)]
-        for stream in streams[:4]:
-            await stream.content.readany()
-        samples = await _samples(session)
-        assert samples["vllm:num_requests_running"] == 4
-        assert samples["vllm:num_requests_waiting"] == 1
-        assert samples["vllm:gpu_cache_usage_perc"] > 0
-        streams[0].close()
-        await streams[4].content.readany()
-        samples = await _samples(session)
-        assert samples["vllm:num_requests_running"] == 4
-        assert samples["vllm:num_requests_waiting"] == 0
-        for stream in streams[1:]:
-            stream.close()
-
-    _serving(use, BASELINE, time_scale=1.0)
+@served(BASELINE, time_scale=1.0)
+async def test_a_fifth_request_waits_until_a_slot_is_free_and_a_disconnect_frees_one(
+    session: aiohttp.ClientSession,
+) -> None:
+    body = {**_completion(max_tokens=900), "ignore_eos": True, "stream": True}
+    streams = [await session.post("/v1/completions", json=body) for _ in range(5)]
+    for stream in streams[:4]:
+        await stream.content.readany()
+    samples = await _samples(session)
+    assert samples["vllm:num_requests_running"] == 4
+    assert samples["vllm:num_requests_waiting"] == 1
+    assert samples["vllm:gpu_cache_usage_perc"] > 0
+    streams[0].close()
+    await streams[4].content.readany()
+    samples = await _samples(session)
+    assert samples["vllm:num_requests_running"] == 4
+    assert samples["vllm:num_requests_waiting"] == 0
+    for stream in streams[1:]:
+        stream.close()
