@@ -3,108 +3,95 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from botocore.parsers import ResponseParserError
 
 from operations import teardown
-from operations import teardown as billing
 from operations.cloud import cloudformation
-from operations.cloud.aws import Aws, AwsError
+from operations.cloud.aws import Aws, AwsError, translate
+from operations.cloud.cloudformation import Stack
 from operations.preflight.account import what_was_left
-from tests.operations.clients import shared_client
 from tests.operations.clock import FakeClock
 from tests.operations.conftest import Say
 from tests.operations.world import World
 
+TAGS = [{"Key": "experiment", "Value": "qwen3-32b"}]
 
-class Deletions:
-    """CloudFormation in moto, but for stacks whose deletion is refused, or fails."""
 
-    def __init__(self, world: World, parts: tuple[str, ...]) -> None:
-        self.cloudformation = world.client("cloudformation")
-        template = json.dumps({"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}})
-        for part in parts:
-            tags = [{"Key": "experiment", "Value": "qwen3-32b"}]
-            self.cloudformation.create_stack(StackName=f"qwen3-32b-{part}", TemplateBody=template, Tags=tags)
-
-    def left(self) -> list[str]:
-        return [stack["StackName"] for stack in self.cloudformation.describe_stacks()["Stacks"]]
+def deploy(world: World, *parts: str) -> Callable[[], list[str]]:
+    """Stacks with one topic in each; returns what tells which are left."""
+    client = world.client("cloudformation")
+    template = json.dumps({"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}})
+    for part in parts:
+        client.create_stack(StackName=f"qwen3-32b-{part}", TemplateBody=template, Tags=TAGS)
+    return lambda: [stack["StackName"] for stack in client.describe_stacks()["Stacks"]]
 
 
 def test_teardown_asks_for_the_name_and_then_deletes_everything(world: World, say: Say) -> None:
-    deletions = Deletions(world, ("network", "cluster", "workloads", "pipeline"))
+    left = deploy(world, "network", "cluster", "workloads", "pipeline")
     say("scale", "1")
     code, _, err = say("teardown")
-    assert (code, len(deletions.left()), world.nodes) == (2, 4, 1)
+    assert (code, len(left()), world.nodes) == (2, 4, 1)
     assert "nobody confirmed, nothing was deleted; run it with --confirm qwen3-32b" in err
     code, out, _ = say("teardown", "--dry-run")
     assert code == 0
     assert "qwen3-32b-pipeline, qwen3-32b-workloads, qwen3-32b-cluster, qwen3-32b-network" in out
     code, out, _ = say("teardown", "--confirm", "qwen3-32b")
-    assert (code, deletions.left(), world.nodes) == (0, [], 0)
+    assert (code, left(), world.nodes) == (0, [], 0)
     assert "4 of 4 stacks deleted" in out
     assert say("teardown", "--confirm", "qwen3-32b")[0] == 0  # again, on nothing
 
 
-def test_teardown_goes_on_past_a_refused_and_a_failed_stack(
-    world: World, aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deletions = Deletions(world, ("network", "cluster", "workloads"))
-    real = cloudformation.one
-
-    def failing(name: str, account: Aws) -> cloudformation.Stack:
-        if name.endswith("cluster"):
-            return cloudformation.Stack(name=name, status="DELETE_FAILED", reason="ENI in use")
-        if name.endswith("workloads"):
-            return cloudformation.Stack(name=name, status="UPDATE_IN_PROGRESS")
-        return real(name, account)
-
-    monkeypatch.setattr(cloudformation, "one", failing)
-    monkeypatch.setattr(cloudformation, "failures", lambda _name, _aws: ["Group: ENI in use"])
-    kept = dict(teardown.take_down(world.experiment, aws, FakeClock()))
-    assert "is UPDATE_IN_PROGRESS; wait for that to end" in kept["qwen3-32b-workloads"]
-    assert (
-        "not deleted: Group: ENI in use; remove what it names, then run scripts/teardown again"
-        in kept["qwen3-32b-cluster"]
-    )
-    assert "qwen3-32b-network" not in deletions.left()
-
-
 def test_a_stage_of_the_pipeline_is_taken_down_in_an_order_that_works(world: World, aws: Aws) -> None:
     """The delivery's policies hang on the role of the stack beside it, and the cluster lets that role in."""
-    Deletions(world, ("delivery", "delivery-role", "cluster", "nodes", "workloads", "network"))
-    names = [
-        stack.name.removeprefix("qwen3-32b-")
-        for stack in reversed(cloudformation.deployed(world.experiment, aws))
-    ]
+    deploy(world, "delivery", "delivery-role", "cluster", "nodes", "workloads", "network")
+    there = reversed(cloudformation.deployed(world.experiment, aws))
+    names = [stack.name.removeprefix("qwen3-32b-") for stack in there]
     assert names == ["delivery", "workloads", "nodes", "cluster", "delivery-role", "network"]
 
 
-def test_teardown_goes_on_with_what_failed_last_time(
-    world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("before", "answers", "why"),
+    [
+        ("CREATE_COMPLETE", ["UPDATE_IN_PROGRESS"], "is UPDATE_IN_PROGRESS; wait for that to end"),
+        (
+            "CREATE_COMPLETE",
+            ["DELETE_FAILED"],
+            "not deleted: Group: ENI in use; remove what it names, then run",
+        ),
+        ("CREATE_COMPLETE", ["DELETE_IN_PROGRESS"] * 999, "still DELETE_IN_PROGRESS after 60 minutes"),
+        # CloudFormation may still name the old failure when it is asked at once.
+        ("DELETE_FAILED", ["DELETE_FAILED", "DELETE_IN_PROGRESS", "absent"], None),
+        ("REVIEW_IN_PROGRESS", ["REVIEW_IN_PROGRESS", "absent"], None),
+    ],
+)
+def test_teardown_waits_for_each_stack_and_goes_on_past_one_that_stays(
+    world: World,
+    aws: Aws,
+    monkeypatch: pytest.MonkeyPatch,
+    before: str,
+    answers: list[str],
+    why: str | None,
 ) -> None:
-    """CloudFormation may still name the old failure when it is asked at once."""
-    failed = cloudformation.Stack(name="qwen3-32b-cluster", status="DELETE_FAILED")
-    answers = iter(["DELETE_FAILED", "DELETE_IN_PROGRESS", "absent"])
-    monkeypatch.setattr(cloudformation, "deployed", lambda *_: (failed,))
-    monkeypatch.setattr(
-        cloudformation, "one", lambda name, _aws: cloudformation.Stack(name=name, status=next(answers))
-    )
-    Deletions(world, ("cluster",))
-    assert teardown.take_down(world.experiment, aws, FakeClock()) == []
+    left, told = deploy(world, "network", "cluster"), iter(answers)
+    real, deployed = cloudformation.one, cloudformation.deployed(world.experiment, aws)
+    there = tuple(replace(one, status=before) if one.name.endswith("cluster") else one for one in deployed)
 
+    def one(name: str, account: Aws) -> Stack:
+        return Stack(name=name, status=next(told)) if name.endswith("cluster") else real(name, account)
 
-def test_teardown_removes_a_deployment_that_never_began(
-    world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers = iter(["REVIEW_IN_PROGRESS", "absent"])
-    Deletions(world, ("cluster",))
-    monkeypatch.setattr(
-        cloudformation, "one", lambda name, _aws: cloudformation.Stack(name=name, status=next(answers))
-    )
-    assert teardown.take_down(world.experiment, aws, FakeClock()) == []
+    monkeypatch.setattr(cloudformation, "one", one)
+    monkeypatch.setattr(cloudformation, "deployed", lambda *_: there)
+    monkeypatch.setattr(cloudformation, "failures", lambda _name, _aws: ["Group: ENI in use"])
+    kept = dict(teardown.take_down(world.experiment, aws, FakeClock()))
+    assert kept.keys() == ({"qwen3-32b-cluster"} if why else set())
+    assert not why or why in kept["qwen3-32b-cluster"]
+    assert "qwen3-32b-network" not in left()
 
 
 @pytest.mark.parametrize(
@@ -123,41 +110,32 @@ def test_teardown_removes_a_deployment_that_never_began(
     ],
 )
 def test_a_stack_that_may_not_be_deleted_keeps_no_other(
-    world: World, monkeypatch: pytest.MonkeyPatch, code: str, message: str, says: str
+    world: World, aws: Aws, code: str, message: str, says: str
 ) -> None:
-    from botocore.exceptions import ClientError
+    left, calls = deploy(world, "network", "cluster"), aws.client("cloudformation")
+    delete = calls.delete_stack
 
-    deletions = Deletions(world, ("network", "cluster"))
-    real = world.client("cloudformation")
+    def refusing(StackName: str) -> Any:
+        if StackName.endswith("network"):
+            error = ClientError({"Error": {"Code": code, "Message": message}}, "DeleteStack")
+            raise translate(error, action="cloudformation:DeleteStack", region="us-east-2")
+        return delete(StackName=StackName)
 
-    class Refusing:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(real, name)
-
-        def delete_stack(self, StackName: str) -> Any:
-            if StackName.endswith("network"):
-                raise ClientError({"Error": {"Code": code, "Message": message}}, "DeleteStack")
-            return real.delete_stack(StackName=StackName)
-
-    refusing = Aws(
-        "us-east-2", make_client=lambda name: Refusing() if name == "cloudformation" else shared_client(name)
-    )
-    kept = dict(teardown.take_down(world.experiment, refusing, FakeClock()))
+    calls.__dict__["delete_stack"] = refusing
+    kept = dict(teardown.take_down(world.experiment, aws, FakeClock()))
     assert says in kept["qwen3-32b-network"]
-    assert deletions.left() == ["qwen3-32b-network"]
+    assert left() == ["qwen3-32b-network"]
 
 
 def test_what_was_deleted_is_told_even_when_the_bill_cannot_be_read(
     world: World, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Deletions(world, ("network",))
+    deploy(world, "network")
 
     def refused(*_: object) -> dict[str, str]:
-        raise AwsError(
-            "tag:GetResources in us-east-2: not allowed; let whoever runs this do tag:GetResources"
-        )
+        raise AwsError("tag:GetResources: not allowed; let whoever runs this do tag:GetResources")
 
-    monkeypatch.setattr(billing, "tagged", refused)
+    monkeypatch.setattr(teardown, "tagged", refused)
     code, out, err = say("teardown", "--confirm", "qwen3-32b")
     assert code == 3
     assert "1 of 1 stacks deleted" in out
@@ -165,27 +143,17 @@ def test_what_was_deleted_is_told_even_when_the_bill_cannot_be_read(
     assert "let whoever runs this do tag:GetResources" in err
 
 
-def test_teardown_does_not_wait_for_ever(world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    Deletions(world, ("network",))
-    monkeypatch.setattr(
-        cloudformation, "one", lambda name, _aws: cloudformation.Stack(name=name, status="DELETE_IN_PROGRESS")
-    )
-    kept = dict(teardown.take_down(world.experiment, aws, FakeClock()))
-    assert "still DELETE_IN_PROGRESS after 60 minutes" in kept["qwen3-32b-network"]
-
-
 def test_what_still_bills_is_found_by_its_tag(world: World, aws: Aws) -> None:
     name = "qwen3-32b-results-123456789012-us-east-2"
-    tags = {"TagSet": [{"Key": "experiment", "Value": "qwen3-32b"}]}
-    world.client("s3").put_bucket_tagging(Bucket=name, Tagging=tags)
-    assert [*billing.tagged(world.experiment, aws)] == [f"arn:aws:s3:::{name}"]
-    assert billing.bills("arn:aws:ec2:us-east-2:1:natgateway/nat-1") == "by the hour, and traffic"
+    world.client("s3").put_bucket_tagging(Bucket=name, Tagging={"TagSet": TAGS})
+    assert [*teardown.tagged(world.experiment, aws)] == [f"arn:aws:s3:::{name}"]
+    assert teardown.bills("arn:aws:ec2:us-east-2:1:natgateway/nat-1") == "by the hour, and traffic"
     ec2 = world.client("ec2")
     volume = ec2.create_volume(AvailabilityZone="us-east-2a", Size=1)["VolumeId"]
     ec2.create_tags(Resources=[volume], Tags=[{"Key": "kubernetes.io/cluster/qwen3-32b", "Value": "owned"}])
-    found = {arn.rpartition("/")[2]: what for arn, what in billing.tagged(world.experiment, aws).items()}
+    found = {arn.rpartition("/")[2]: what for arn, what in teardown.tagged(world.experiment, aws).items()}
     assert found[volume] == "by size", "made by a controller of the cluster, unknown to every stack"
-    assert billing.bills("arn:aws:iam::1:role/x") == ""
+    assert teardown.bills("arn:aws:iam::1:role/x") == ""
 
 
 CLUSTER_LOGS = "/aws/eks/qwen3-32b/cluster"
@@ -222,7 +190,7 @@ class Redeployed:
             self.s3.delete_bucket(Bucket=name)  # the world's own; here the stack makes them
         real = cloudformation.one
 
-        def flushing(name: str, aws: Aws) -> cloudformation.Stack:
+        def flushing(name: str, aws: Aws) -> Stack:
             now = real(name, aws)
             if name.endswith("cluster") and now.status in ("absent", "DELETE_COMPLETE"):
                 self.flush()
@@ -235,12 +203,8 @@ class Redeployed:
         there = [one["StackName"] for one in self.cloudformation.describe_stacks()["Stacks"]]
         for part, resources in TEMPLATES.items():
             if f"qwen3-32b-{part}" not in there:
-                tags = [{"Key": "experiment", "Value": "qwen3-32b"}]
-                self.cloudformation.create_stack(
-                    StackName=f"qwen3-32b-{part}",
-                    TemplateBody=json.dumps({"Resources": resources}),
-                    Tags=tags,
-                )
+                body = json.dumps({"Resources": resources})
+                self.cloudformation.create_stack(StackName=f"qwen3-32b-{part}", TemplateBody=body, Tags=TAGS)
 
     def flush(self) -> None:
         for name in (CLUSTER_LOGS, AGENT_LOGS):
@@ -308,7 +272,7 @@ def test_a_deployment_over_leftovers_fails_and_preflight_names_them_with_what_re
 def test_a_first_deployment_of_the_buckets_that_failed_is_taken_down_with_the_rest(
     redeployed: Redeployed, world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failed = cloudformation.Stack(name="qwen3-32b-storage", status="ROLLBACK_COMPLETE")
+    failed = Stack(name="qwen3-32b-storage", status="ROLLBACK_COMPLETE")
     monkeypatch.setattr(cloudformation, "deployed", lambda *_: (failed,))
     assert teardown.take_down(world.experiment, aws, FakeClock()) == []
     left = [one["StackName"] for one in redeployed.cloudformation.describe_stacks()["Stacks"]]
@@ -318,7 +282,7 @@ def test_a_first_deployment_of_the_buckets_that_failed_is_taken_down_with_the_re
 def test_log_groups_of_a_cluster_that_stands_stay(
     redeployed: Redeployed, world: World, aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    busy = cloudformation.Stack(name="qwen3-32b-cluster", status="UPDATE_IN_PROGRESS")
+    busy = Stack(name="qwen3-32b-cluster", status="UPDATE_IN_PROGRESS")
     monkeypatch.setattr(cloudformation, "one", lambda _name, _aws: busy)
     monkeypatch.setattr(teardown, "_delete", lambda *_: "is UPDATE_IN_PROGRESS")
     assert teardown.take_down(world.experiment, aws, FakeClock()) != []

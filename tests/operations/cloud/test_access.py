@@ -87,30 +87,26 @@ def test_an_endpoint_where_nobody_answers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("said", "kind", "says"),
     [
-        "Unable to connect to the server: dial tcp 10.0.0.1:443: i/o timeout",
-        "Unable to connect to the server: dial tcp: lookup abc.eks.amazonaws.com: no such host",
-        'Get "https://x/api": net/http: TLS handshake timeout',
+        ("Unable to connect to the server: dial tcp 10.0.0.1:443: i/o timeout", Outside, "cannot be reached"),
+        (
+            "Unable to connect: dial tcp: lookup abc.eks.amazonaws.com: no such host",
+            Outside,
+            "cannot be reached",
+        ),
+        ('Get "https://x/api": net/http: TLS handshake timeout', Outside, "endpoint cannot be reached"),
+        (
+            "no AWS credentials\nUnable to connect: getting credentials: exec: executable python failed",
+            Outside,
+            "no AWS credentials; correct the AWS credentials",
+        ),
+        ("error: unknown flag", Refusal, "kubectl get: error: unknown flag"),
     ],
 )
-def test_every_way_of_not_reaching_it_is_the_same_line(said: str) -> None:
-    assert "the cluster's endpoint cannot be reached" in str(
-        explain(said, doing="kubectl get", experiment_name="qwen3-32b")
-    )
-
-
-def test_credentials_that_fail_are_told_as_such() -> None:
-    said = "no AWS credentials\nUnable to connect to the server: getting credentials: exec: executable python failed"
-    error = explain(said, doing="kubectl get pods", experiment_name="qwen3-32b")
-    assert "no AWS credentials; correct the AWS credentials" in str(error)
-    assert error.exit_code == 3
-
-
-def test_anything_else_is_passed_on() -> None:
-    error = explain("error: unknown flag", doing="kubectl get", experiment_name="qwen3-32b")
-    assert type(error) is Refusal
-    assert str(error) == "kubectl get: error: unknown flag"
+def test_what_kubectl_complains_about_is_one_line(said: str, kind: type[Refusal], says: str) -> None:
+    error = explain(said, doing="kubectl get", experiment_name="qwen3-32b")
+    assert (type(error), says in str(error), "\n" in str(error)) == (kind, True, False)
 
 
 def test_the_bundled_kubectl_is_of_the_clusters_version() -> None:
@@ -239,36 +235,28 @@ def test_a_session_is_opened_through_the_way_in_and_ended(
     account.stubs["ssm"].assert_no_pending_responses()
 
 
-def test_a_session_that_does_not_open_is_one_line_and_ended(
-    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, credentials: None
+@pytest.mark.parametrize(
+    ("plugin", "online", "says"),
+    [
+        (REFUSES, True, r"did not open .TargetNotConnected: i-1 is not connected"),
+        (OPENS, False, r"qwen3-32b-way-in .* does not answer to Systems Manager"),
+        (None, True, "session-manager-plugin is not installed; install it"),
+    ],
+)
+def test_a_way_in_that_is_closed_is_one_line(
+    plugin: str | None,
+    online: bool,
+    says: str,
+    experiment: Experiment,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    credentials: None,
 ) -> None:
-    _plugin(tmp_path, REFUSES, monkeypatch)
-    account = Account(online=True)
-    with (
-        pytest.raises(Outside, match=r"did not open .TargetNotConnected: i-1 is not connected"),
-        access.into(experiment, account.aws(), host=HOST),
-    ):
-        pass
-    account.stubs["ssm"].assert_no_pending_responses()
-
-
-def test_without_an_instance_that_answers_there_is_no_way_in(
-    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, credentials: None
-) -> None:
-    _plugin(tmp_path, OPENS, monkeypatch)
-    with (
-        pytest.raises(Outside, match=r"qwen3-32b-way-in .* does not answer to Systems Manager"),
-        access.into(experiment, Account(online=False).aws(), host=HOST),
-    ):
-        pass
-
-
-def test_without_the_plugin_the_line_says_what_to_install(
-    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, credentials: None
-) -> None:
+    account = Account(online=online)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with (
-        pytest.raises(Outside, match="session-manager-plugin is not installed; install it"),
-        access.into(experiment, Aws("us-east-2"), host=HOST),
-    ):
+    if plugin is not None:
+        _plugin(tmp_path, plugin, monkeypatch)
+    with pytest.raises(Outside, match=says), access.into(experiment, account.aws(), host=HOST):
         pass
+    if plugin is REFUSES:
+        account.stubs["ssm"].assert_no_pending_responses()  # the session is ended
