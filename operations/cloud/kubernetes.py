@@ -53,11 +53,10 @@ class Kubernetes:
 
     def get(self, kind: str, name: str) -> dict[str, Any] | None:
         """An object, or nothing when there is none of this name."""
-        try:
+        with suppress(NotFoundError):
             found: dict[str, Any] = self._json(["get", kind, name])
-        except NotFoundError:
-            return None
-        return found
+            return found
+        return None
 
     def list(
         self, kind: str, *, labels: Mapping[str, str] | None = None, everywhere: bool = False
@@ -263,9 +262,8 @@ def _trouble(pod: Object) -> str | None:
     name = pod["metadata"]["name"]
     if (unscheduled := condition(pod, "PodScheduled", "False")) is not None:
         return _unscheduled(name, " ".join(unscheduled.get("message", "no reason given").split()))
-    return next(
-        (told for container in container_statuses(pod) if (told := _container(name, container))), None
-    )
+    told = (_container(name, container) for container in container_statuses(pod))
+    return next((one for one in told if one), None)
 
 
 def _unscheduled(name: str, why: str) -> str:
@@ -292,9 +290,8 @@ def _container(pod: str, status: Object) -> str | None:
         return None
     killed = ended.get("reason") == "OOMKilled"
     cause = "ran out of memory" if killed else f"ended with exit {ended['exitCode']}"
-    return (
-        f"pod {pod}, container {status['name']}, {cause}; read scripts/kubectl logs {pod} -c {status['name']}"
-    )
+    name = status["name"]
+    return f"pod {pod}, container {name}, {cause}; read scripts/kubectl logs {pod} -c {name}"
 
 
 def job_state(job: Object | None) -> str:

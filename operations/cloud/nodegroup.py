@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from operations.cloud.aws import Aws
 
 
+_ABSENT = "ResourceNotFoundException"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Group:
     """The node group as EKS describes it."""
@@ -81,19 +84,15 @@ def read(experiment: Experiment, aws: Aws) -> Group:
 
 
 def _described(experiment: Experiment, aws: Aws, name: str) -> dict[str, Any] | None:
-    found = aws.client("eks").find(
-        "describe_nodegroup",
-        "ResourceNotFoundException",
-        clusterName=cluster_name(experiment),
-        nodegroupName=name,
-    )
+    asked = {"clusterName": cluster_name(experiment), "nodegroupName": name}
+    found = aws.client("eks").find("describe_nodegroup", _ABSENT, **asked)
     return found["nodegroup"] if found else None
 
 
 def _standing(experiment: Experiment, aws: Aws) -> dict[str, Any] | None:
     """A Trn2 group of this cluster by whatever zone and purchase; while one replaces another, that which has nodes."""
     eks, cluster = aws.client("eks"), cluster_name(experiment)
-    if eks.find("describe_cluster", "ResourceNotFoundException", name=cluster) is None:
+    if eks.find("describe_cluster", _ABSENT, name=cluster) is None:
         return None
     names = [
         name
@@ -108,11 +107,10 @@ def refuse_another(experiment: Experiment, group: Group) -> None:
     """`Refusal` where the group is not the one that the file describes: it may go down, not up."""
     wanted = neuron_nodegroup(experiment)
     if group.name != wanted:
-        raise Refusal(
-            f"node group {group.name}: stands, and the experiment now describes {wanted}; deploy that "
-            f"({deploy_command(experiment.name)}), "
-            "or take the change of cluster.capacity and cluster.availability_zones back"
-        )
+        why = f"stands, and the experiment now describes {wanted}"
+        back = "take the change of cluster.capacity and cluster.availability_zones back"
+        remedy = f"deploy that ({deploy_command(experiment.name)}), or {back}"
+        raise Refusal(Finding(f"node group {group.name}", None, why, remedy))
 
 
 def set_size(experiment: Experiment, aws: Aws, *, nodes: int, group: Group) -> None:
@@ -128,9 +126,8 @@ def set_size(experiment: Experiment, aws: Aws, *, nodes: int, group: Group) -> N
         )
     except AwsError as error:
         if error.code == "ResourceInUseException":
-            raise BusyError(
-                f"node group {group.name}: EKS is changing it ({group.status}); wait a minute, then run this again"
-            ) from None
+            why, remedy = f"EKS is changing it ({group.status})", "wait a minute, then run this again"
+            raise BusyError(Finding(f"node group {group.name}", None, why, remedy)) from None
         raise
 
 
@@ -176,23 +173,21 @@ def schedule_off(experiment: Experiment, aws: Aws, *, now: datetime, hours: floa
     return at
 
 
-_NO_NODES = "so nothing would set the nodes back to 0 and none are started"
+def _endless(where: str, why: str, remedy: str) -> Refusal:
+    why = f"{why}, so nothing would set the nodes back to 0 and none are started"
+    return Refusal(Finding(where, None, why, remedy))
 
 
 def _daily_target(experiment: Experiment, aws: Aws) -> dict[str, Any]:
     """What the deployed daily schedule tells EKS, with which role, and where a failure goes."""
     name = daily_schedule(experiment)
-    found = _schedule(experiment, aws, name)
+    found, where = _schedule(experiment, aws, name), f"schedule {name}"
+    deploy = f"deploy the nodes stack ({deploy_command(experiment.name)}), then run this again"
     if found is None:
-        raise Refusal(
-            f"schedule {name}: does not exist, {_NO_NODES}; deploy the nodes stack "
-            f"({deploy_command(experiment.name)}), then run this again"
-        )
+        raise _endless(where, "does not exist", deploy)
     if found["State"] != "ENABLED":
-        raise Refusal(
-            f"schedule {name}: is {found['State']}, {_NO_NODES}; enable it in the console of EventBridge Scheduler, then "
-            "run this again"
-        )
+        enable = "enable it in the console of EventBridge Scheduler, then run this again"
+        raise _endless(where, f"is {found['State']}", enable)
     target: dict[str, Any] = found["Target"]
     try:
         told = json.loads(target["Input"])
@@ -200,36 +195,27 @@ def _daily_target(experiment: Experiment, aws: Aws) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RecursionError):
         about = "none", "none"
     if about != (neuron_nodegroup(experiment), cluster_name(experiment)):
-        raise Refusal(
-            f"schedule {name}: is about node group {about[0]} of {about[1]}, {_NO_NODES}; deploy the nodes stack "
-            f"({deploy_command(experiment.name)}), then run this again"
-        )
+        raise _endless(where, f"is about node group {about[0]} of {about[1]}", deploy)
     return target
 
 
 def _prove_allowed(experiment: Experiment, role_arn: str, group: Group, aws: Aws) -> None:
     """`Refusal` unless IAM says that the schedules' role may change the group, boundaries included."""
-    action, role = "eks:UpdateNodegroupConfig", role_arn.rpartition("/")[2]
-    answer = aws.client("iam").find(
-        "simulate_principal_policy",
-        "NoSuchEntity",
-        "NoSuchEntityException",
-        PolicySourceArn=role_arn,
-        ActionNames=[action],
-        ResourceArns=[group.arn],
-    )
+    action, where = "eks:UpdateNodegroupConfig", f"role {role_arn.rpartition('/')[2]}"
+    asked = {"PolicySourceArn": role_arn, "ActionNames": [action], "ResourceArns": [group.arn]}
+    codes = ("NoSuchEntity", "NoSuchEntityException")
+    answer = aws.client("iam").find("simulate_principal_policy", *codes, **asked)
     if answer is None:
-        raise Refusal(
-            f"role {role}: does not exist, {_NO_NODES}; delete the nodes stack and deploy it again (aws cloudformation "
-            f"delete-stack --stack-name {stack_name(experiment, 'nodes')} --region {aws.region}, then "
-            f"{deploy_command(experiment.name)})"
+        delete = f"aws cloudformation delete-stack --stack-name {stack_name(experiment, 'nodes')} --region {aws.region}"
+        again = (
+            f"delete the nodes stack and deploy it again ({delete}, then {deploy_command(experiment.name)})"
         )
+        raise _endless(where, "does not exist", again)
     (result,) = answer["EvaluationResults"]
     if result["EvalDecision"] != "allowed":
-        raise Refusal(
-            f"role {role}: may not do {action} on {group.name} (IAM says {result['EvalDecision']}), {_NO_NODES}; give it "
-            "back what the nodes stack gave it, or change what denies it, then run this again"
-        )
+        why = f"may not do {action} on {group.name} (IAM says {result['EvalDecision']})"
+        give = "give it back what the nodes stack gave it, or change what denies it, then run this again"
+        raise _endless(where, why, give)
 
 
 def scheduled_off(experiment: Experiment, aws: Aws) -> str | None:
@@ -255,20 +241,15 @@ def replaced_role(experiment: Experiment, aws: Aws) -> Finding | None:
 
 
 def _schedule(experiment: Experiment, aws: Aws, name: str) -> dict[str, Any] | None:
-    found: dict[str, Any] | None = aws.client("scheduler").find(
-        "get_schedule", "ResourceNotFoundException", Name=name, GroupName=schedule_group(experiment)
-    )
+    asked = {"Name": name, "GroupName": schedule_group(experiment)}
+    found: dict[str, Any] | None = aws.client("scheduler").find("get_schedule", _ABSENT, **asked)
     return found
 
 
 def forget_schedule(experiment: Experiment, aws: Aws) -> None:
     """Remove the one-time schedule, if there is one."""
-    aws.client("scheduler").find(
-        "delete_schedule",
-        "ResourceNotFoundException",
-        Name=schedule_name(experiment),
-        GroupName=schedule_group(experiment),
-    )
+    asked = {"Name": schedule_name(experiment), "GroupName": schedule_group(experiment)}
+    aws.client("scheduler").find("delete_schedule", _ABSENT, **asked)
 
 
 def schedule_name(experiment: Experiment) -> str:
