@@ -89,13 +89,9 @@ class World:
         """What the workloads stack does, at first and again: nothing that stands is deleted."""
         files = manifests(self.experiment)
         for item in self.filled(files):
-            kind = {
-                "Job": "jobs",
-                "CronJob": "cronjobs",
-                "Deployment": "deployments",
-                "ConfigMap": "configmaps",
-            }[item["kind"]]
-            self.api.put(kind, item["metadata"]["name"], item, namespace=self.experiment.name)
+            self.api.put(
+                f"{item['kind'].lower()}s", item["metadata"]["name"], item, namespace=self.experiment.name
+            )
         return files
 
     def filled(self, files: tuple[ManifestFile, ...]) -> list[dict[str, Any]]:
@@ -230,8 +226,7 @@ class World:
         name = job["metadata"]["name"]
         if job["spec"].get("suspend") or job.get("status", {}).get("conditions"):
             return
-        if _starts(name, self.unplaced) is not None:
-            self._pod(name, condition=_starts(name, self.unplaced))
+        if self._unscheduled(name):
             return
         if not name.startswith(("arguments-", "fetch-")) and not self.nodes:
             return
@@ -242,11 +237,11 @@ class World:
         words = _starts(name, self.failing)
         if words is not None:
             code = next((code for prefix, code in self.exits.items() if name.startswith(prefix)), 1)
-            self._pod(name, containers=[{"name": "only", "state": {"terminated": {"exitCode": code}}}])
+            ended = {"name": "only", "state": {"terminated": {"exitCode": code}}}
+            self._pod(name, containerStatuses=[ended])
             self.api.logs[f"{name}-pod"] = words
-            job["status"] = {
-                "conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]
-            }
+            failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
+            job["status"] = {"conditions": [failed]}
             return
         self._finish(name)
         self.api.objects.pop(("pods", self.experiment.name, f"{name}-pod"), None)
@@ -287,9 +282,8 @@ class World:
             assert arm in standing
             answer = {"filter": "flexible-extract", "doc_hash": "q1", "exact_match": 1.0}
             self.store("results", f"runs/lmeval-{name}/{arm}/m/samples_gsm8k_2026-04-01.jsonl", answer)
-        self.store(
-            "results", f"runs/lmeval-{name}/questions.json", {"dataset": "gsm8k", "revision": "0" * 40}
-        )
+        questions = {"dataset": "gsm8k", "revision": "0" * 40}
+        self.store("results", f"runs/lmeval-{name}/questions.json", questions)
 
     def _move_deployment(self, deployment: dict[str, Any]) -> None:
         name = deployment["metadata"]["name"]
@@ -300,27 +294,23 @@ class World:
         wanted = deployment["spec"]["replicas"]
         if wanted and name in self.dying and loading:
             killed = {"name": "vllm", "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
-            self._pod(name, containers=[killed])
+            self._pod(name, containerStatuses=[killed])
             deployment["status"] = {"readyReplicas": 0}
             return
-        if wanted and (why := _starts(name, self.unplaced)) is not None:
-            self._pod(name, condition=why)
+        if wanted and self._unscheduled(name):
             return
         deployment["status"] = {"readyReplicas": wanted if self.nodes else 0}
 
-    def _pod(
-        self, owner: str, *, condition: str | None = None, containers: list[dict[str, Any]] | None = None
-    ) -> None:
-        conditions = [{"type": "PodScheduled", "status": "False", "message": condition}] if condition else []
-        self.api.put(
-            "pods",
-            f"{owner}-pod",
-            {
-                "metadata": {"labels": {NAME: owner, "job-name": owner}},
-                "status": {"conditions": conditions, "containerStatuses": containers or []},
-            },
-            namespace=self.experiment.name,
-        )
+    def _unscheduled(self, owner: str) -> bool:
+        """Whether its pod cannot be placed."""
+        if (why := _starts(owner, self.unplaced)) is None:
+            return False
+        self._pod(owner, conditions=[{"type": "PodScheduled", "status": "False", "message": why}])
+        return True
+
+    def _pod(self, owner: str, **status: list[dict[str, Any]]) -> None:
+        body = {"metadata": {"labels": {NAME: owner, "job-name": owner}}, "status": status}
+        self.api.put("pods", f"{owner}-pod", body, namespace=self.experiment.name)
 
     def pod_of_job(self, job: dict[str, Any], state: dict[str, Any]) -> None:
         """A pod that the Job controller made, whose one container is in this state."""
