@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from experiment.arms import Weights
     from operations.running.context import Context
 
+READ = "read its log (scripts/kubectl logs), then run this again"
 EARLIER_S = 4 * 3600
 """As long as compiling is waited for."""
 _OF_THE_CLUSTER = (
@@ -157,7 +158,7 @@ def wait_for(
     name: str,
     *,
     patience_s: float,
-    remedy: str,
+    remedy: str = READ,
     still: Callable[[], object] = lambda: None,
 ) -> None:
     """Until a Job is complete. `still` raises `StepError` for what makes it useless to go on.

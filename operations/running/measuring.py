@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,13 +99,14 @@ def _load(context: Context, number: int, arms: Sequence[Arm]) -> None:
     job = job_control.from_cron_job(context, BENCHMARK_NAME, name)
     round_plan.provide(context, job, arms)
     job_control.release(context, job)
-    job_control.wait_for(
-        context,
-        name,
-        patience_s=BENCHMARK_S,
-        remedy="read its log (scripts/kubectl logs); what is recorded is kept, run this again to go on",
-        still=lambda: _refuse_dead(context, name, arms),
-    )
+    remedy = "read its log (scripts/kubectl logs); what is recorded is kept, run this again to go on"
+    _under_load(context, name, arms, remedy=remedy)
+
+
+def _under_load(context: Context, name: str, arms: Sequence[Arm], *, remedy: str) -> None:
+    """Until a Job that loads these arms is complete. `StepError` where one dies."""
+    still = partial(_refuse_dead, context, name, arms)
+    job_control.wait_for(context, name, patience_s=BENCHMARK_S, remedy=remedy, still=still)
 
 
 def _refuse_dead(context: Context, name: str, arms: Sequence[Arm]) -> None:
@@ -125,13 +127,7 @@ def run_batches(context: Context) -> None:
     lower_arms(context)
     names = [job_control.release(context, job) for job in job_control.take_up(context, "batch")]
     for name in names:
-        job_control.wait_for(
-            context,
-            name,
-            patience_s=BENCHMARK_S,
-            remedy="read its log (scripts/kubectl logs), then run this again",
-            still=context.need_nodes,
-        )
+        job_control.wait_for(context, name, patience_s=BENCHMARK_S, still=context.need_nodes)
 
 
 def check_quality(context: Context, number: int, arms: Sequence[Arm]) -> None:
@@ -140,13 +136,7 @@ def check_quality(context: Context, number: int, arms: Sequence[Arm]) -> None:
     job = job_control.from_cron_job(context, LMEVAL_NAME, name)
     restrict(context.experiment, job["spec"]["template"]["spec"], arms)
     job_control.release(context, job)
-    job_control.wait_for(
-        context,
-        name,
-        patience_s=BENCHMARK_S,
-        remedy="read its log (scripts/kubectl logs), then run this again",
-        still=lambda: _refuse_dead(context, name, arms),
-    )
+    _under_load(context, name, arms, remedy=job_control.READ)
     prefix = f"{RESULTS_PREFIX}lmeval-{name}/"
     context.save(results={**context.state.results, f"{_QUALITY}{number}": prefix})
 
