@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from operations.cloud.aws import translate
+from operations.cloud.clock import stamp
 
 PREFIX = "k8s-aws-v1."
 _HEADER = "x-k8s-aws-id"
@@ -24,36 +25,27 @@ _VALID = timedelta(minutes=14)
 
 def credential(cluster: str, region: str, *, now: datetime) -> dict[str, Any]:
     """An ExecCredential (https://kubernetes.io/docs/reference/config-api/client-authentication.v1/)."""
-    expires = (now + _VALID).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "client.authentication.k8s.io/v1",
         "kind": "ExecCredential",
         "spec": {},
-        "status": {"expirationTimestamp": expires, "token": token(cluster, region)},
+        "status": {"expirationTimestamp": stamp(now + _VALID), "token": token(cluster, region)},
     }
 
 
 def token(cluster: str, region: str) -> str:
     """The token itself, from the credentials of the environment."""
     import boto3
+    from botocore.signers import RequestSigner
 
-    client = boto3.Session().client("sts", region_name=region)
-    client.meta.events.register("provide-client-params.sts.GetCallerIdentity", _keep_name)
-    client.meta.events.register("before-sign.sts.GetCallerIdentity", _sign_name)
-    url = client.generate_presigned_url(
-        "get_caller_identity", Params={_HEADER: cluster}, ExpiresIn=_SIGNED_FOR_S, HttpMethod="GET"
-    )
-    return PREFIX + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
-
-
-def _keep_name(params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
-    context[_HEADER] = params.pop(_HEADER, None)
-
-
-def _sign_name(request: Any, **_: Any) -> None:
-    name = request.context.get(_HEADER)
-    if name is not None:
-        request.headers[_HEADER] = name
+    session = boto3.Session()
+    sts = session.client("sts", region_name=region).meta
+    keys = session.get_credentials()
+    signer = RequestSigner(sts.service_model.service_id, region, "sts", "v4", keys, sts.events)
+    url = f"{sts.endpoint_url}/?Action=GetCallerIdentity&Version=2011-06-15"
+    asked = {"method": "GET", "url": url, "headers": {_HEADER: cluster}, "body": {}, "context": {}}
+    signed = signer.generate_presigned_url(asked, "", expires_in=_SIGNED_FOR_S, region_name=region)
+    return PREFIX + base64.urlsafe_b64encode(signed.encode()).decode().rstrip("=")
 
 
 def main(arguments: list[str]) -> int:
