@@ -146,12 +146,13 @@ def as_lines(all_of_them: tuple[Expected, ...]) -> Iterator[str]:
     """For a person, at most 100 columns; arms of which the same is expected share a line."""
     if not all_of_them:
         return
-    yield "  expected of decoding, from published results (python -m experiment published)"
+    yield "  expected of decoding from published results (python -m experiment published):"
+    yield "    milliseconds a token, tokens a step at which drafting breaks even, dollars per million tokens"
     arms: dict[tuple[str, ...], list[str]] = {}
     for one in all_of_them:
         arms.setdefault(_row(one), []).append(one.arm.name)
     rows = [
-        ("plain ms", "x bound", "break-even tok/step", "ceiling", "$/M", "$/M at it", "arms"),
+        ("plain ms", "bound", "break-even", "ceiling", "$/M", "$/M at it", "arms"),
         *(
             (*row, f"{first}{f' and {len(others)} more' if others else ''}")
             for row, (first, *others) in arms.items()
@@ -169,7 +170,7 @@ def _row(one: Expected) -> tuple[str, ...]:
         return (f">= {plain.bound_s * 1000:.1f}", "-", "-" if step is None else "not known", "-", "-", "-")
     found = [
         _range(plain.likely_s * 1000, plain.low_s * 1000, plain.high_s * 1000),
-        f"{one.multiple_of_bound:.1f}",
+        f"{one.multiple_of_bound:.1f}x",
     ]
     dollars = f"{one.usd_per_million(plain.likely_s):.2f}"
     if step is None:
@@ -177,7 +178,7 @@ def _row(one: Expected) -> tuple[str, ...]:
     tpot = one.drafted_tpot_s(step.most_tokens)
     if step.likely is None or step.high is None or tpot is None:
         return (*found, "not known", "-", dollars, "-")
-    ceiling = f"{step.most_tokens / step.likely:.1f}x"
+    ceiling = f"{step.most_tokens / step.likely:.1f}x, {tpot[1] * 1000:.1f} ms"
     return (
         *found,
         _range(step.likely, step.low, step.high),

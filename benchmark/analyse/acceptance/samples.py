@@ -58,9 +58,9 @@ class Subject:
 
     @property
     def timed(self) -> int | None:
-        """The one window whose step was timed; None where several were."""
-        (timed,) = {one.times.timed for one in self.samples} if self.samples else {None}
-        return timed
+        """The one window whose step was timed; None where several were, for any prompt."""
+        timed = {one.times.timed for one in self.samples}
+        return timed.pop() if len(timed) == 1 else None
 
     def with_fixed_part(self, share: float) -> Subject:
         """See `StepTimes.with_fixed_part`."""
