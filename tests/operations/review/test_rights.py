@@ -61,16 +61,24 @@ def test_ways_through_the_network_and_the_endpoint_are_grants() -> None:
     }
 
 
-def test_rights_inside_the_cluster_and_on_the_node_are_grants() -> None:
-    role = {"kind": "Role", "metadata": {"name": "r", "namespace": "n"}, "rules": [{"verbs": ["get"]}]}
-    pod = {
-        "kind": "Pod",
-        "metadata": {"name": "p", "namespace": "n"},
-        "spec": {"containers": [{"name": "c", "securityContext": {"privileged": True}}]},
+def granted(item: dict[str, Any]) -> set[str]:
+    """Of one object in namespace n, without the account that every pod has."""
+    item["metadata"]["namespace"] = "n"
+    subject = f"n: {item['kind']} {item['metadata']['name']} "
+    found = {grant.removeprefix(subject) for grant in object_grants({key(item): item})}
+    return found - {"run as service account default"}
+
+
+def test_every_rule_in_the_cluster_is_a_right_of_its_own() -> None:
+    role = {"kind": "Role", "metadata": {"name": "r"}, "rules": [{"verbs": ["get"]}]}
+    assert granted(role) == {'{"verbs": ["get"]}'}
+    rules = [{"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}, {"ports": [{"port": 53}]}]
+    spec = {"podSelector": {}, "policyTypes": ["Egress"], "egress": rules}
+    assert granted({"kind": "NetworkPolicy", "metadata": {"name": "w"}, "spec": spec}) == {
+        "governs Egress of pods {}",
+        'lets egress through: {"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}',
+        'lets egress through: {"ports": [{"port": 53}]}',
     }
-    found = object_grants({key(item): item for item in (role, pod)})
-    assert 'n: Role r {"verbs": ["get"]}' in found
-    assert "n: Pod p are privileged (container c)" in found
 
 
 HARDENED = {
@@ -82,63 +90,38 @@ HARDENED = {
 }
 
 
-def rights(security: dict[str, Any], **spec: Any) -> set[str]:
-    """Of a hardened pod with such a container, without the account that every pod has."""
-    pod = {
-        "kind": "Pod",
-        "metadata": {"name": "p", "namespace": "n"},
-        "spec": {
-            "automountServiceAccountToken": False,
-            "containers": [{"name": "c", "securityContext": security}],
-            **spec,
-        },
-    }
-    return {grant.removeprefix("n: Pod p ") for grant in object_grants({key(pod): pod})} - {
-        "run as service account default"
-    }
-
-
-def test_a_hardened_pod_has_no_rights_to_speak_of() -> None:
-    assert rights(HARDENED) == set()
+def pod(security: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    containers = [{"name": "c", "securityContext": security}]
+    hardened = {"automountServiceAccountToken": False, "containers": containers}
+    return {"kind": "Pod", "metadata": {"name": "p"}, "spec": {**hardened, **spec}}
 
 
 @pytest.mark.parametrize(
-    ("change", "right"),
+    ("change", "rights"),
     [
-        ({"privileged": True}, "are privileged (container c)"),
-        ({"allowPrivilegeEscalation": None}, "may gain privileges (container c)"),
-        ({"capabilities": {}}, "keep the container runtime's capabilities (container c)"),
-        (
-            {"capabilities": {"drop": ["ALL"], "add": ["SYS_ADMIN"]}},
-            "have capability SYS_ADMIN (container c)",
-        ),
-        ({"runAsNonRoot": False}, "may run as root (container c)"),
-        ({"readOnlyRootFilesystem": False}, "may write their root file system (container c)"),
-        ({"seccompProfile": {"type": "Unconfined"}}, "have no seccomp profile (container c)"),
+        ({}, set()),
+        ({"privileged": True}, {"are privileged"}),
+        ({"allowPrivilegeEscalation": None}, {"may gain privileges"}),
+        ({"capabilities": {}}, {"keep the container runtime's capabilities"}),
+        ({"capabilities": {"drop": ["ALL"], "add": ["SYS_ADMIN"]}}, {"have capability SYS_ADMIN"}),
+        ({"runAsNonRoot": False}, {"may run as root"}),
+        ({"readOnlyRootFilesystem": False}, {"may write their root file system"}),
+        ({"seccompProfile": {"type": "Unconfined"}}, {"have no seccomp profile"}),
     ],
 )
-def test_a_restriction_that_is_lost_is_a_right(change: dict[str, Any], right: str) -> None:
-    assert rights({**HARDENED, **change}) == {right}
+def test_a_restriction_that_is_lost_is_a_right(change: dict[str, Any], rights: set[str]) -> None:
+    assert granted(pod({**HARDENED, **change})) == {f"{right} (container c)" for right in rights}
 
 
 def test_what_a_pod_may_do_to_its_node_is_a_right() -> None:
     volumes = [{"name": "dev", "hostPath": {"path": "/dev"}}]
-    assert rights(HARDENED, hostNetwork=True, volumes=volumes, automountServiceAccountToken=True) == {
+    item = pod(HARDENED, hostNetwork=True, volumes=volumes, automountServiceAccountToken=True)
+    told = {
         "stand in the network of their node",
         "mount /dev of their node",
         "hold a token of the API server",
     }
-
-
-def test_every_rule_of_a_network_policy_is_a_right_of_its_own() -> None:
-    rules = [{"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}, {"ports": [{"port": 53}]}]
-    policy = {
-        "kind": "NetworkPolicy",
-        "metadata": {"name": "w", "namespace": "n"},
-        "spec": {"podSelector": {}, "policyTypes": ["Egress"], "egress": rules},
-    }
-    assert object_grants({key(policy): policy}) == {
-        "n: NetworkPolicy w governs Egress of pods {}",
-        'n: NetworkPolicy w lets egress through: {"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}',
-        'n: NetworkPolicy w lets egress through: {"ports": [{"port": 53}]}',
-    }
+    assert granted(item) == told
+    body = {"metadata": {"name": "p"}, "kind": "Job", "spec": {"template": {"spec": item["spec"]}}}
+    assert granted(body) == told
+    assert granted({**body, "kind": "CronJob", "spec": {"jobTemplate": {"spec": body["spec"]}}}) == told
