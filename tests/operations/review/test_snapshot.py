@@ -36,6 +36,8 @@ CODE = (
 )
 FILE = "experiments/qwen3-32b.yaml"
 LAB = "experiments/lab-tiny.yaml"
+K = ("num_speculative_tokens: 7", "num_speculative_tokens: 5")
+TYPO = ("instance: trn2.48xlarge", "instance: trn2.48xlarg")
 Base = Callable[[Callable[[], object]], str]
 
 
@@ -85,22 +87,25 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def changed(repository: Path) -> Iterator[Path]:
-    """The repository after k became 5 in the file; nothing rendered yet, all undone afterwards."""
-    path = repository / FILE
-    text = path.read_text(encoding="utf-8")
-    edited = text.replace("num_speculative_tokens: 7", "num_speculative_tokens: 5")
-    assert edited != text
-    path.write_text(edited, encoding="utf-8")
-    yield repository
+def edited(repository: Path) -> Iterator[Callable[[str, str, str], Path]]:
+    """Puts a text in the place of another in a file of the repository; nothing is rendered, all is undone afterwards."""
+
+    def edit(file: str, old: str, new: str) -> Path:
+        text = (repository / file).read_text(encoding="utf-8")
+        assert old in text
+        (repository / file).write_text(text.replace(old, new), encoding="utf-8")
+        return repository
+
+    yield edit
     git(repository, "checkout", "--quiet", ".")
     git(repository, "clean", "--quiet", "--force", "-d", "manifests")
 
 
 @pytest.mark.slow
-def test_a_change_of_k_is_told_from_yaml_to_template(changed: Path) -> None:
-    rendered(changed)
-    ended = review(changed, "HEAD")
+def test_a_change_of_k_is_told_from_yaml_to_template(edited: Callable[[str, str, str], Path]) -> None:
+    tree = edited(FILE, *K)
+    rendered(tree)
+    ended = review(tree, "HEAD")
     assert ended.returncode == 1, ended.stderr
     assert "| `qwen-sd-vllm` | k 7 -> 5 | **yes**" in ended.stdout
     assert "| `qwen-vllm` | nothing | no | no |" in ended.stdout
@@ -171,57 +176,39 @@ def test_a_base_that_cannot_describe_itself_is_no_finding_but_exit_2(repository:
         assert ended.stderr.splitlines()[1].startswith(f"review: {named}: {why}")
 
 
-def test_a_stale_render_of_the_lab_is_told_too(repository: Path) -> None:
-    path = repository / LAB
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace("max_num_seqs: 4", "max_num_seqs: 2"), encoding="utf-8")
-    try:
-        ended = review(repository, "HEAD", "--without-templates")
-    finally:
-        path.write_text(text, encoding="utf-8")
-    assert ended.returncode == 2
-    assert "review: this tree: manifests/lab-tiny: rendered from another state" in ended.stderr
+STALE = r"rendered from another state of .*; run \.venv/bin/python -m cdk8s_charts .*"
 
 
-TEMPLATES = pytest.mark.parametrize(
-    "templates", [["--without-templates"], pytest.param([], marks=pytest.mark.slow)], ids=["without", "with"]
+@pytest.mark.parametrize("templates", [["--without-templates"], pytest.param([], marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("file", "edit", "problem"),
+    [
+        (FILE, K, f"manifests/qwen3-32b: {STALE}"),
+        (LAB, ("max_num_seqs: 4", "max_num_seqs: 2"), f"manifests/lab-tiny: {STALE}"),
+        (FILE, TYPO, r"experiments/qwen3-32b\.yaml:\d+: .*'trn2\.48xlarg'.*"),
+    ],
+    ids=["not rendered again", "nor the lab", "mistyped instance"],
 )
-
-
-@TEMPLATES
-def test_manifests_that_were_not_rendered_again_stop_the_review(changed: Path, templates: list[str]) -> None:
+def test_a_side_that_cannot_be_read_stops_the_review(
+    edited: Callable[[str, str, str], Path],
+    file: str,
+    edit: tuple[str, str],
+    problem: str,
+    templates: list[str],
+) -> None:
     """Without templates of one side, all its buckets, networks and keys looked gone."""
-    ended = review(changed, "HEAD", *templates)
+    ended = review(edited(file, *edit), "HEAD", *templates)
     assert (ended.returncode, ended.stdout) == (2, ""), ended.stderr
-    _, problem, last = ended.stderr.splitlines()
-    assert problem.startswith(
-        "review: this tree: manifests/qwen3-32b: rendered from another state of qwen3-32b"
-    )
-    assert "run .venv/bin/python -m cdk8s_charts" in problem
+    _, told, last = ended.stderr.splitlines()
+    assert re.fullmatch(f"review: this tree: {problem}", told)
     assert last.startswith("review: nothing was compared, because this tree could not be read in full: fix")
-
-
-@TEMPLATES
-def test_a_mistyped_instance_stops_the_review_with_its_line(repository: Path, templates: list[str]) -> None:
-    path = repository / FILE
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace("instance: trn2.48xlarge", "instance: trn2.48xlarg"), encoding="utf-8")
-    try:
-        ended = review(repository, "HEAD", *templates)
-    finally:
-        path.write_text(text, encoding="utf-8")
-    assert (ended.returncode, ended.stdout) == (2, ""), ended.stderr
-    assert re.search(
-        r"^review: this tree: experiments/qwen3-32b.yaml:\d+: .*'trn2.48xlarg'", ended.stderr, re.M
-    )
-    assert "nothing was compared, because this tree could not be read" in ended.stderr
 
 
 def test_a_base_that_its_own_code_refuses_is_named_and_nothing_looks_new(
     repository: Path, base: Base
 ) -> None:
     path = repository / FILE
-    text = path.read_text(encoding="utf-8").replace("instance: trn2.48xlarge", "instance: trn2.48xlarg")
+    text = path.read_text(encoding="utf-8").replace(*TYPO)
     named = base(lambda: path.write_text(text, encoding="utf-8"))
     ended = review(repository, named, "--without-templates", "--json")
     assert (ended.returncode, ended.stdout) == (2, "")
