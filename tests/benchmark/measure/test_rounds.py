@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -62,6 +63,13 @@ def test_rounds_are_begun_until_the_time_is_over_and_then_never_again(
     endpoint.seen.clear()
     carried_out("--duration 1.5s")
     assert endpoint.seen == []
+    journal_of = out / "requests.jsonl"
+    opening, lost, *rest = journal_of.read_text().splitlines(keepends=True)
+    journal_of.write_text(opening + "".join(rest))
+    carried_out("--duration 1.5s")
+    assert [seen.arm for seen in endpoint.seen] == [json.loads(lost)["arm"]], (
+        "a round that was begun is ended"
+    )
 
 
 def test_arrivals_at_a_rate_do_not_wait_for_answers(carried_out: CarriedOut, endpoint: Endpoint) -> None:
