@@ -328,17 +328,13 @@ def _results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
     if not seen:
         yield _checked("proof-ran", arm, f"pod {name} printed no result", read)
     elif silent:
-        found = f"pod {name} ended before {', '.join(silent)}{_end(pod)}"
+        states = [container.get("state", {}).get("terminated") for container in container_statuses(pod)]
+        ends = [
+            f" (exit code {one['exitCode']}, {one.get('reason', 'no reason given')})" for one in states if one
+        ]
+        found = f"pod {name} ended before {', '.join(silent)}{''.join(ends[:1])}"
         remedy = f"{read}; the runtime most often ends a process whose driver does not fit"
         yield _checked("proof-ran", arm, found, remedy)
-
-
-def _end(pod: Object) -> str:
-    """How the container of the proof ended, where the kubelet says it."""
-    for container in container_statuses(pod):
-        if ended := container.get("state", {}).get("terminated"):
-            return f" (exit code {ended.get('exitCode')}, {ended.get('reason', 'no reason given')})"
-    return ""
 
 
 def _never_started(pod: Object) -> tuple[str, str] | None:

@@ -138,7 +138,9 @@ def into(experiment: Experiment, aws: Aws, *, host: str) -> Iterator[str]:
             f"cluster {cluster_name(experiment)}: its endpoint is private and {PLUGIN} is not installed; install it "
             "(docs.aws.amazon.com/systems-manager, Session Manager plugin), or put your network into cluster.admin_cidrs"
         )
-    port = _free_port()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     request = {
         "Target": _node(experiment, aws),
         "DocumentName": DOCUMENT,
@@ -235,13 +237,6 @@ def _node(experiment: Experiment, aws: Aws) -> str:
             "your network into cluster.admin_cidrs and deploy"
         )
     return min(online)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def kubectl() -> Path:

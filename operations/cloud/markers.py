@@ -100,8 +100,11 @@ def free(experiment: Experiment, aws: Aws) -> list[str]:
     name = bucket(experiment, "artifacts", aws.account)
     freed = []
     for prefix in sorted(_wanted(experiment)):
-        keys = _keys(aws, name, prefix)
-        if not keys or _is_free(aws, name, f"{prefix}{COMPLETE}"):
+        if not (keys := _keys(aws, name, prefix)):
+            continue
+        asked = {"Bucket": name, "Key": f"{prefix}{COMPLETE}"}
+        found = aws.client("s3").find("get_object_tagging", "NoSuchKey", **asked)
+        if found is not None and STALE_TAG not in {(tag["Key"], tag["Value"]) for tag in found["TagSet"]}:
             continue
         for key in sorted(keys, key=lambda key: key == f"{prefix}{COMPLETE}"):
             aws.client("s3").delete_object_tagging(Bucket=name, Key=key)
@@ -114,16 +117,8 @@ def _wanted(experiment: Experiment) -> set[str]:
 
 
 def _keys(aws: Aws, name: str, prefix: str) -> list[str]:
-    return [
-        entry["Key"]
-        for entry in aws.client("s3").every("list_objects_v2", "Contents", Bucket=name, Prefix=prefix)
-    ]
-
-
-def _is_free(aws: Aws, name: str, marker: str) -> bool:
-    """Whether there is a marker, and without the tag."""
-    found = aws.client("s3").find("get_object_tagging", "NoSuchKey", Bucket=name, Key=marker)
-    return found is not None and STALE_TAG not in {(tag["Key"], tag["Value"]) for tag in found["TagSet"]}
+    listed = aws.client("s3").every("list_objects_v2", "Contents", Bucket=name, Prefix=prefix)
+    return [entry["Key"] for entry in listed]
 
 
 def log_groups(experiment: Experiment, aws: Aws) -> list[str]:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from experiment import Experiment
     from operations.cloud.aws import Aws
     from operations.running.state import Held
-    from operations.running.steps import Answer
 
 
 _FINDING = 10
@@ -95,7 +94,11 @@ def execute(options: argparse.Namespace) -> int:
             report=_report,
         )
         answer = carry_out(context, keep_nodes=options.keep_nodes)
-    print(as_json(vars(answer)) if options.json else _answer_text(answer, context.out))
+    text = (
+        f"run {answer.id}: {context.out}, {answer.state}\n"
+        f"this answer took {answer.node_hours:.2f} Trn2 node hours, ${answer.usd:.2f} at list price; 0 nodes are left"
+    )
+    print(as_json(vars(answer)) if options.json else text)
     return 0
 
 
@@ -173,13 +176,6 @@ def _plan_text(plan: dict[str, Any]) -> str:
         + "".join(f"    {title}\n" for title in plan["steps"])
         + f"predicted: {plan['predicted_trn2_hours']:.1f} Trn2 hours, ${plan['predicted_usd']:.2f} for the answer at list "
         f"price; at most ${plan['most_usd']:.2f}, because nodes are set to 0 after {plan['hours']:g} hours"
-    )
-
-
-def _answer_text(answer: Answer, out: Path) -> str:
-    return (
-        f"run {answer.id}: {out}, {answer.state}\n"
-        f"this answer took {answer.node_hours:.2f} Trn2 node hours, ${answer.usd:.2f} at list price; 0 nodes are left"
     )
 
 

@@ -218,15 +218,12 @@ def refuse_if_driven(state: RunState, *, now: datetime, take_over: bool) -> None
         return
     silent = now - moment(state.renewed)
     if silent < LEASE:
+        seconds = int(silent.total_seconds())
+        ago = f"{seconds} s ago" if seconds >= 0 else f"{-seconds} s in the future by this machine's clock"
         raise Refusal(
-            f"run {state.id}: {state.owner} drives it (last heard {_ago(silent)}, at {state.step}); wait for it, or add "
-            "--take-over when you know that process is gone"
+            f"run {state.id}: {state.owner} drives it (last heard {ago}, at {state.step}); wait for it, or add --take-over "
+            "when you know that process is gone"
         )
-
-
-def _ago(silent: timedelta) -> str:
-    seconds = int(silent.total_seconds())
-    return f"{seconds} s ago" if seconds >= 0 else f"{-seconds} s in the future by this machine's clock"
 
 
 def myself() -> str:

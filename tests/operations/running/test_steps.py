@@ -1,0 +1,189 @@
+"""Single steps: what the images say of their arguments, the rounds of a sweep, and what a run brings home beside its records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark.analyse.beside import beside
+from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
+from cdk8s_charts.manifests import read
+from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S
+from experiment import Experiment, load
+from experiment.naming import artifact_path
+from experiment.placement import batches, place, rounds
+from operations.cloud.aws import Aws, AwsError
+from operations.options import experiment_of
+from operations.running import job_control
+from operations.running.context import StepError
+from operations.running.measuring import restrict
+from operations.running.steps import carry_out, remaining, steps
+from store.artifact import DIFFERENCES
+from tests.conftest import ROOT
+from tests.operations.driver import Driver, driver_of
+
+EXPERIMENTS = [
+    path for path in sorted((ROOT / "experiments").glob("*.yaml")) if not path.name.startswith("lab-")
+]
+REFUSAL = {"arm": "qwen-sd-vllm", "key": "--override-neuron-config", "why": "not KEY=VALUE"}
+
+
+def three_windows(data: dict[str, Any]) -> None:
+    """Three treatments of one node that holds two arms: two rounds more."""
+    data["arms"][1]["speculation"]["num_speculative_tokens"] = [3, 5, 7]
+
+
+@pytest.fixture
+def swept(aws: Aws, variation: Callable[..., Path], tmp_path: Path) -> Driver:
+    return driver_of(load(variation(three_windows)), aws, tmp_path)
+
+
+def _says(driver: Driver, *lines: dict[str, str], code: int) -> None:
+    """What the images answer, and with which exit code."""
+    noise = "INFO 11-22 platform: no Neuron device"
+    driver.world.failing = {"arguments-": "\n".join([noise, *map(json.dumps, lines)])}
+    driver.world.exits = {"arguments-": code}
+
+
+def test_a_refused_argument_is_one_line_with_arm_key_and_reason_and_no_node_starts(driver: Driver) -> None:
+    _says(driver, REFUSAL, {**REFUSAL, "arm": "qwen-vllm"}, code=REFUSED)
+    nodes: set[int] = set()
+    driver.world.on_tick.append(lambda: nodes.add(driver.world.nodes))
+    line = driver.line()
+    assert "arm qwen-sd-vllm: " in line
+    more = "refuses --override-neuron-config: not KEY=VALUE (1 more: scripts/kubectl logs job/arguments-"
+    assert (more in line, "\n" in line, nodes) == (True, False, {0})
+    driver.world.failing = {}
+    driver.run()
+    said = "\n".join(driver.said)
+    assert said.index("takes the arguments of its arms") < said.index("fetch weights")
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "says"),
+    [
+        ({"part": "config", "why": "no NeuronConfig"}, CANNOT_SAY, "asked here (config: no NeuronConfig)"),
+        (REFUSAL, 137, "cannot be asked here"),  # what looks like a refusal, of a program that broke
+    ],
+)
+def test_an_image_that_cannot_be_asked_is_a_warning(
+    line: dict[str, str], code: int, says: str, driver: Driver
+) -> None:
+    _says(driver, line, code=code)
+    driver.run()
+    (warning,) = (line for line in driver.said if "warning" in line)
+    assert says in warning
+
+
+def test_an_image_that_is_never_pulled_costs_patience_and_nothing_else(driver: Driver) -> None:
+    driver.world.unplaced = {"arguments-": "0/2 nodes are available: 2 Insufficient ephemeral-storage"}
+    begun = driver.clock.now()
+    driver.run()
+    assert any("warning" in line and "Insufficient ephemeral-storage" in line for line in driver.said)
+    assert (driver.clock.now() - begun).total_seconds() > ARGUMENTS_DEADLINE_S
+
+
+def test_without_verify_no_image_is_asked(driver: Driver) -> None:
+    _says(driver, REFUSAL, code=REFUSED)
+    context = driver.context()
+    context.verify = None
+    carry_out(context, keep_nodes=False)
+    assert any("no image is asked" in line for line in driver.said)
+
+
+def test_arms_that_fit_at_once_are_one_round_and_every_later_one_has_the_baseline_in_it(
+    experiment: Experiment, variation: Callable[..., Path]
+) -> None:
+    assert rounds(experiment) == (experiment.served_arms,)
+    swept = load(variation(three_windows))
+    assert batches(swept) == rounds(swept)
+    assert [where.batch for where in place(swept) if where.arm == "qwen-vllm"] == [0, 1, 2]
+    found = [[arm.name for arm in arms] for arms in rounds(swept)]
+    assert len(found) == 3
+    assert all(names[0] == "qwen-vllm" for names in found)
+    assert sorted({name for names in found for name in names}) == sorted(arm.name for arm in swept.arms)
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_every_model_and_every_arm_has_its_job_in_the_reviewed_manifests(path: Path) -> None:
+    experiment = experiment_of(path, verb="run")
+    found = [item for file in read(experiment, ROOT / "manifests") for item in file.objects]
+    for weights in experiment.weights:
+        assert job_control.fetching(found, weights)["spec"]["suspend"]
+    compiling = [job_control.compiling(found, arm) for arm in experiment.served_arms]
+    assert len({job["metadata"]["name"] for job in compiling}) == len({json.dumps(job) for job in compiling})
+    assert len(job_control.of_step(found, "batch")) == len(experiment.batch_arms)
+    asking = job_control.of_step(found, "arguments")
+    assert len(asking) == len({arm.runtime.name for arm in experiment.served_arms})
+
+
+def test_every_arm_of_a_sweep_is_asked_once_and_compared_with_the_baseline(swept: Driver) -> None:
+    swept.run()
+    asked = [key.split("/")[2] for key in swept.world.stored("results") if "samples" in key]
+    assert sorted(asked) == sorted(arm.name for arm in swept.world.experiment.arms)
+    for number, treatment in enumerate(swept.world.experiment.arms[1:], start=1):
+        found = beside(
+            swept.out / f"round-{number}", arms=["qwen-vllm", treatment.name], baseline="qwen-vllm"
+        )
+        assert [one["treatment"] for one in found["quality"]["comparisons"]] == [treatment.name]
+        assert found["quality"]["questions"]["revision"] == "0" * 40
+        assert found["engines"][treatment.name]["undeclared"] == [
+            {"path": "neuron_config.async_mode", "baseline": False, "this": True}
+        ]
+
+
+def test_answers_follow_the_benchmark_of_their_round(swept: Driver) -> None:
+    names = [step.name for step in steps(swept.world.experiment)]
+    for number in (1, 2, 3):
+        where = names.index(f"benchmark-{number}")
+        assert names[where - 1 : where + 2] == [f"arms-{number}", f"benchmark-{number}", f"quality-{number}"]
+    done = tuple(names[: names.index("quality-2")])
+    left = [step.name for step in remaining(steps(swept.world.experiment), done)]
+    assert left[:3] == ["nodes", "arms-2", "quality-2"]
+
+
+def test_without_questions_nobody_is_asked(experiment: Experiment) -> None:
+    silent = replace(experiment, benchmark=experiment.benchmark.model_copy(update={"lm_eval": None}))
+    assert not [step for step in steps(silent) if step.name.startswith("quality")]
+
+
+def test_a_check_that_does_not_know_an_arm_is_one_line(experiment: Experiment) -> None:
+    pod = {"initContainers": [{"name": "check-qwen-vllm"}]}
+    with pytest.raises(StepError, match=r"has no container check-qwen-sd-vllm; run make manifests"):
+        restrict(experiment, pod, experiment.arms)
+
+
+def test_a_comparison_with_another_baseline_is_made_anew_and_a_fitting_one_kept(swept: Driver) -> None:
+    swept.run()
+    treated = swept.world.experiment.arms[1]
+    key = f"{artifact_path(treated)}/{DIFFERENCES}"
+    stored = json.loads(swept.world.stored("artifacts")[key])
+    assert stored["baseline"].endswith(f"/{artifact_path(swept.world.experiment.baseline)}")
+    for change, kept in (({"baseline": "s3://x/other"}, False), ({"differences": []}, True)):
+        found = {**stored, **change}
+        swept.world.store("artifacts", key, found)
+        swept.clock.time += timedelta(days=1)
+        swept.run()
+        again = json.loads(swept.world.stored("artifacts")[key])
+        assert (again == found) is kept
+        assert again["baseline"] == stored["baseline"]
+
+
+def test_a_comparison_that_may_not_be_written_does_not_end_the_run(swept: Driver) -> None:
+    put = swept.aws.client("s3").put_object
+
+    def refused(**parameters: object) -> object:
+        if str(parameters["Key"]).endswith(DIFFERENCES):
+            raise AwsError("s3:PutObject: not yours", "AccessDenied")
+        return put(**parameters)
+
+    swept.aws.client("s3").__dict__["put_object"] = refused
+    swept.run()
+    assert any("its engine is not compared with the baseline's" in line for line in swept.said)
+    assert not list(swept.out.rglob("engines/*"))
