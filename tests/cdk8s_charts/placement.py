@@ -28,11 +28,7 @@ RESIDENTS: dict[str, tuple[float, int, str]] = {
     "eks-node-monitoring-agent": (0.01, 30, ""),  # values.yaml of chart 1.7.0
     "eks-pod-identity-agent": (0, 0, ""),  # its chart sets no requests
     "neuron-monitor": (0.256, 128, "neuron"),  # chart amazon-cloudwatch-observability
-    "neuron-dra-driver or device-plugin": (
-        0.1,
-        256,
-        "neuron",
-    ),  # neuron-helm-charts README; the plugin: estimate
+    "neuron-dra-driver, device-plugin": (0.1, 256, "neuron"),  # neuron-helm-charts README; plugin: estimate
     "coredns": (0.1, 70, "system"),  # EKS add-on, one of two replicas a node
     "CloudWatch operator": (0.1, 64, "system"),  # this and the next three: estimates, counted on every node
     "metrics-server": (0.1, 200, "system"),
@@ -85,14 +81,6 @@ class Cluster:
 
     def schedule(self, pod: Pod, *, spread: bool = False) -> Place:
         """Put one pod on the first node that takes it; with `spread`, emptier nodes come first. Raises `Unplaceable`."""
-        affinity = [rules for rules in (pod.spec.get("affinity") or {}).values() if "required" in str(rules)]
-        held = [
-            one
-            for one in pod.spec.get("topologySpreadConstraints") or ()
-            if one["whenUnsatisfiable"] == "DoNotSchedule"
-        ]
-        if affinity or held:
-            raise Unplaceable(f"{pod}: {affinity or held} is not modelled here")
         why = []
         for node in sorted(self.nodes, key=lambda one: len(self._taken(one.name)) if spread else 0):
             try:

@@ -125,12 +125,6 @@ def test_what_a_prompt_says_is_never_taken_for_a_placeholder(reference: Experime
     assert said in config["data"]["plan.json"]
 
 
-@pytest.mark.parametrize("name", ["namespace", "z"])
-def test_arms_may_be_named_like_anything(reference: Experiment, name: str) -> None:
-    arms = (reference.arms[0], replace(reference.arms[1], name=name))
-    assert f"30-{name}.yaml" in {file.name for file in render(replace(reference, arms=arms))}
-
-
 def test_images_are_pinned_by_full_tag(case: Case) -> None:
     images = {container["image"] for pod in pods_of(case[1]) for container in pod.containers}
     for image in images - {"${BENCHMARK_IMAGE}", "${LMEVAL_IMAGE}"}:

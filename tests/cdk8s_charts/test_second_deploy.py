@@ -15,7 +15,7 @@ from experiment.checks.names import MAX_ARM_NAME
 from experiment.finding import Misuse
 from tests.cdk8s_charts.conftest import objects_in
 from tests.cdk8s_charts.immutable import REFUSED, changed_in_place
-from tests.cdk8s_charts.objects import EXPERIMENTS, Object, named, objects_of, pod_spec, the
+from tests.cdk8s_charts.objects import EXPERIMENTS, named, objects_of, pod_spec, the
 from tests.cdk8s_charts.statements import deployed
 from tests.cdk8s_charts.variations import with_benchmark, with_serving
 from tests.conftest import REFERENCE, ROOT
@@ -66,18 +66,12 @@ def test_a_change_that_the_api_server_refuses_is_found(what: str) -> None:
     assert [field for _, field in changed_in_place(before, after)] == [path]
 
 
-ACCEPTED: dict[str, Callable[[list[Object]], object]] = {
-    "the image of a Deployment": lambda o: pod_spec(the(o, "Deployment"))["containers"][0].update(image="x"),
-    "the retries of a Job": lambda o: the(o, "Job", "compile-")["spec"].update(backoffLimit=9),
-    "the image of a CronJob": lambda o: pod_spec(the(o, "CronJob"))["containers"][0].update(image="x"),
-    "another name": lambda o: the(o, "ResourceClaimTemplate")["metadata"].update(name="new"),
-}
-
-
-@pytest.mark.parametrize("what", ACCEPTED)
-def test_a_change_that_it_accepts_is_not(what: str) -> None:
+def test_a_change_that_it_accepts_is_not() -> None:
     before, after = objects_of(REFERENCE), objects_of(REFERENCE)
-    ACCEPTED[what](after)
+    for kind in ("Deployment", "CronJob"):
+        pod_spec(the(after, kind))["containers"][0].update(image="x")
+    the(after, "Job", "compile-")["spec"].update(backoffLimit=9)
+    the(after, "ResourceClaimTemplate")["metadata"].update(name="new")
     assert changed_in_place(before, after) == []
 
 

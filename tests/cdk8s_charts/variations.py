@@ -17,14 +17,3 @@ def with_serving(experiment: Experiment, **settings: Any) -> Experiment:
 def with_benchmark(experiment: Experiment, **settings: Any) -> Experiment:
     """Another benchmark."""
     return replace(experiment, benchmark=experiment.benchmark.model_copy(update=settings))
-
-
-def with_arms(experiment: Experiment, count: int) -> Experiment:
-    """So many arms, each with a window of its own."""
-    plain, treated = experiment.arms
-    assert treated.speculation is not None
-    arms = [plain]
-    for number in range(1, count):
-        speculation = replace(treated.speculation, num_speculative_tokens=number + 1)
-        arms.append(replace(treated, name=f"{treated.name}-k{number + 1}", speculation=speculation))
-    return replace(experiment, arms=tuple(arms))
