@@ -1,4 +1,8 @@
-"""Are two arms the same but for the treatment? The question that decides whether a comparison is one."""
+"""Are two arms the same but for the treatment? The question that decides whether a comparison is one.
+
+Deployments are compared as they are rendered, argv with them: that is what reaches the servers, and a review compares
+states of which each made it with code of its own.
+"""
 
 from __future__ import annotations
 

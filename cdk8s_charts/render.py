@@ -68,9 +68,8 @@ def _placed(chart: cdk8s.Chart, objects: Objects) -> Objects:
 
 def _marked(objects: Objects) -> Objects:
     """The same objects, each of which says that it is never applied."""
-    marked = []
-    for item in objects:
-        metadata = item["metadata"]
-        annotations = {**metadata.get("annotations", {}), LAB_ONLY: LAB_ONLY_TEXT}
-        marked.append({**item, "metadata": {**metadata, "annotations": annotations}})
-    return marked
+    mark = {LAB_ONLY: LAB_ONLY_TEXT}
+    return [
+        {**item, "metadata": {**(of := item["metadata"]), "annotations": of.get("annotations", {}) | mark}}
+        for item in objects
+    ]

@@ -30,11 +30,6 @@ MEASURING = "measuring"
 _VALUES = {SERVING: 10_000, JOBS: 1_000, MEASURING: 1_000}
 
 
-def priority_classes(experiment: Experiment) -> list[dict[str, Any]]:
-    """Every class. They cannot be changed, so their names carry a hash of their content."""
-    return [_priority_class(experiment, purpose) for purpose in _VALUES]
-
-
 def priority_name(experiment: Experiment, purpose: str) -> str:
     """What pods of `SERVING`, `JOBS` or `MEASURING` name."""
     return str(_priority_class(experiment, purpose)["metadata"]["name"])
@@ -52,6 +47,7 @@ def one_run_at_a_time(experiment: Experiment) -> dict[str, Any]:
 
 
 def _priority_class(experiment: Experiment, purpose: str) -> dict[str, Any]:
+    """It cannot be changed, so its name carries a hash of its content."""
     content: dict[str, Any] = {
         "value": _VALUES[purpose],
         "globalDefault": False,
@@ -86,7 +82,7 @@ def namespace_objects(experiment: Experiment) -> list[dict[str, Any]]:
             )
             for account in ACCOUNTS
         ),
-        *priority_classes(experiment),
+        *(_priority_class(experiment, purpose) for purpose in _VALUES),
         one_run_at_a_time(experiment),
         *watching(experiment),
     ]

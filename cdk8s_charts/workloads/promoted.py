@@ -64,7 +64,17 @@ def load_balancer(experiment: Experiment, serve: Serve, certificate_arn: str) ->
     }
     name, marks = promoted_load_balancer(experiment.name), labels(experiment, serve.arm, "server")
     manifest = kubernetes_object("v1", "Service", name, within=experiment, labels=marks, spec=spec)
-    manifest["metadata"]["annotations"] = _annotations(experiment, certificate_arn)
+    given = {
+        "type": "nlb",
+        "internal": "true",
+        "ssl-cert": certificate_arn,
+        "ssl-ports": str(TLS_PORT),
+        "ssl-negotiation-policy": TLS_POLICY,
+        "backend-protocol": "tcp",
+        "cross-zone-load-balancing-enabled": "true",  # nodes may all stand in the zone of a capacity block
+        "additional-resource-tags": f"experiment={experiment.name}",
+    }
+    manifest["metadata"]["annotations"] = {ANNOTATION + key: value for key, value in given.items()}
     return manifest
 
 
@@ -105,17 +115,3 @@ def scaled_object(experiment: Experiment, serve: Serve) -> dict[str, Any]:
     return kubernetes_object(
         "keda.sh/v1alpha1", "ScaledObject", name, within=experiment, labels=marks, spec=spec
     )
-
-
-def _annotations(experiment: Experiment, certificate_arn: str) -> dict[str, str]:
-    given = {
-        "type": "nlb",
-        "internal": "true",
-        "ssl-cert": certificate_arn,
-        "ssl-ports": str(TLS_PORT),
-        "ssl-negotiation-policy": TLS_POLICY,
-        "backend-protocol": "tcp",
-        "cross-zone-load-balancing-enabled": "true",  # nodes may all stand in the zone of a capacity block
-        "additional-resource-tags": f"experiment={experiment.name}",
-    }
-    return {ANNOTATION + name: value for name, value in given.items()}
