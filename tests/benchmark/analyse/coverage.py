@@ -36,12 +36,8 @@ falls short of its promise, and a reader should see by how much."""
 def main() -> int:
     """Print the figures; 1 when a limit is passed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument(
-        "--runs",
-        type=int,
-        default=2000,
-        help="simulated runs of each kind; limits mean something from 1000 on (default 2000)",
-    )
+    about = "simulated runs of each kind; limits mean something from 1000 on (default 2000)"
+    parser.add_argument("--runs", type=int, default=2000, help=about)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     print(f"simulated, {options.runs} runs of each kind, seed {options.seed}")
@@ -54,10 +50,8 @@ def main() -> int:
 
 
 def _intervals(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
-    yield (
-        f"{'noise':12} prompts requests  coverage  A/A different  A/A p < 0.05  A/A any of {CLASSES} classes, Holm",
-        True,
-    )
+    any_class = f"A/A any of {CLASSES} classes, Holm"
+    yield f"{'noise':12} prompts requests  coverage  A/A different  A/A p < 0.05  {any_class}", True
     for (name, noise), prompts in product(NOISES.items(), PROMPTS):
         for requests in (prompts * 2, prompts + prompts // 2):
             dice = random.Random(f"{seed}/{name}/{requests}")
@@ -93,10 +87,8 @@ def _alarms(cell: Measurement, dice: random.Random, runs: int) -> tuple[float, f
 
 
 def _forecasts(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
-    yield (
-        f"\nadvise, {runs} runs of 32 requests of 256 tokens, k = 7; mean error, 95 % of runs within, coverage",
-        True,
-    )
+    what = f"advise, {runs} runs of 32 requests of 256 tokens, k = 7"
+    yield f"\n{what}; mean error, 95 % of runs within, coverage", True
     for unused, name in ((0, "k + 1 a step"), (1, "k a step")):
         engine = Process(conditional=DECAY, k=7, unused=unused)
         truth = {k: engine.measured_speed_up(k) for k in range(1, 8)}

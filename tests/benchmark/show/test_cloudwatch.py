@@ -78,16 +78,6 @@ def test_what_is_published_can_be_read_back_and_says_its_price(
     assert statistics(moto_url, NAMESPACE, "Errors", "spec")["SampleCount"] == 4
 
 
-def test_a_cloudwatch_that_is_not_there_is_one_line_and_nothing_is_noted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], no_waiting: None
-) -> None:
-    folder = store(raw_run(answered()), tmp_path)
-    code = main(["publish", str(folder), "--namespace", "N", "--endpoint-url", "http://127.0.0.1:9"])
-    error = capsys.readouterr().err
-    assert (code, error.count("\n")) == (3, 1)
-    assert not (folder / "published.jsonl").exists()
-
-
 class FakeCloudWatch:
     """Takes calls, but refuses those whose number is among `refused`."""
 
@@ -145,15 +135,19 @@ def test_calls_stay_within_cloudwatchs_limits() -> None:
         assert all(len(datum["Values"]) == len(datum["Counts"]) <= MAX_VALUES for datum in data)
 
 
-def test_each_metric_has_the_registrys_unit_and_dimensions_and_nothing_else() -> None:
-    raw = raw_run(answered())
+@pytest.mark.parametrize("rate", [None, 2.5])
+def test_each_metric_has_the_registrys_unit_and_dimensions_and_nothing_else(rate: float | None) -> None:
+    plan = {"rate": [rate]} if rate else {}
+    raw = raw_run(answered(rate_per_s=rate, concurrency=None if rate else 2), **plan)
     (parcel,) = parcels(raw.plan, raw.requests)
     registry = {m.cloudwatch_name: m for m in METRICS}
     assert {datum["MetricName"] for datum in parcel.data} == {m.cloudwatch_name for m in PUBLISHED}
     for datum in parcel.data:
         metric = registry[datum["MetricName"]]
         assert datum["Unit"] == metric.cloudwatch_unit
-        assert tuple(dimension["Name"] for dimension in datum["Dimensions"]) == metric.dimensions
+        dimensions = {one["Name"]: one["Value"] for one in datum["Dimensions"]}
+        assert tuple(dimensions) == metric.dimensions
+        assert list(dimensions.values()) == ["qwen3-32b", "steady", "chat", "2.5/s" if rate else "2"]
         assert datum["Timestamp"] == datetime.fromtimestamp(WALL // 60 * 60, UTC)
 
 
@@ -211,38 +205,35 @@ def front(target: str, *refusals: int) -> Iterator[Front]:
         server.shutdown()
 
 
-def test_a_call_that_is_throttled_is_repeated_and_said_to_be(
-    moto_url: str, tmp_path: Path, no_waiting: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = store(raw_run(answered()), tmp_path)
-    with front(moto_url, 429, 503) as server:
-        assert main(["publish", str(folder), "--namespace", "Throttled", "--endpoint-url", server.url]) == 0
-        assert server.calls == 3
-    error = capsys.readouterr().err
-    assert "taken at attempt 3" in error
-    assert "2 attempts had to be repeated; one that timed out may have been counted twice" in error
-    assert statistics(moto_url, "Throttled", "Errors", "steady")["SampleCount"] == 1
-
-
-@pytest.mark.parametrize(("status", "attempts"), [(429, 5), (500, 5), (503, 5), (403, 1)])
-def test_a_cloudwatch_that_keeps_failing_is_one_line_after_five_attempts_and_a_refusal_after_one(
+@pytest.mark.parametrize(
+    ("refusals", "attempts", "code"),
+    [([429, 503], 3, 0), ([429] * 9, 5, 3), ([500] * 9, 5, 3), ([403] * 9, 1, 3)],
+    ids=["throttled twice", "throttled", "failing", "refused"],
+)
+def test_a_call_is_repeated_five_times_at_most_and_a_refusal_not_at_all(
     moto_url: str,
     tmp_path: Path,
     no_waiting: None,
     capsys: pytest.CaptureFixture[str],
-    status: int,
+    refusals: list[int],
     attempts: int,
+    code: int,
 ) -> None:
     folder = store(raw_run(answered()), tmp_path)
-    before = (folder / "requests.jsonl").read_bytes()
-    with front(moto_url, *[status] * 9) as server:
-        assert main(["publish", str(folder), "--namespace", "N", "--endpoint-url", server.url]) == 3
+    before, namespace = (folder / "requests.jsonl").read_bytes(), f"Repeated/{refusals[0]}/{code}"
+    with front(moto_url, *refusals) as server:
+        assert main(["publish", str(folder), "--namespace", namespace, "--endpoint-url", server.url]) == code
         assert server.calls == attempts
     error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "0 calls before it were taken" in error
     assert (folder / "requests.jsonl").read_bytes() == before
-    assert not (folder / "published.jsonl").exists()
+    assert (folder / "published.jsonl").exists() == (code == 0)
+    if code:
+        assert error.count("\n") == 1
+        assert "0 calls before it were taken" in error
+    else:
+        assert "taken at attempt 3" in error
+        assert "2 attempts had to be repeated; one that timed out may have been counted twice" in error
+        assert statistics(moto_url, namespace, "Errors", "steady")["SampleCount"] == 1
 
 
 @contextmanager
@@ -265,14 +256,6 @@ def test_a_ledger_that_cannot_be_written_is_one_line_that_says_what_it_means(
     error = capsys.readouterr().err
     assert error.splitlines()[-1].endswith("publishing again counts it twice")
     assert "Traceback" not in error
-
-
-def test_an_open_loop_cell_is_published_under_its_rate() -> None:
-    record = answered(concurrency=None, rate_per_s=2.5)
-    raw = raw_run(record, rate=[2.5])
-    (parcel,) = parcels(raw.plan, raw.requests)
-    dimensions = {one["Name"]: one["Value"] for one in parcel.data[0]["Dimensions"]}
-    assert dimensions == {"Experiment": "qwen3-32b", "Arm": "steady", "Class": "chat", "Concurrency": "2.5/s"}
 
 
 def test_an_emulated_run_is_kept_out_of_the_real_cloudwatch(

@@ -73,46 +73,36 @@ class Process:
     def run(self, **plan_changes: Any) -> RawRun:
         """A run of both arms."""
         dice = random.Random(self.seed)
-        records = [
-            record
-            for pair in range(self.requests)
-            for record in (self._plain(dice, pair), self._spec(dice, pair))
-        ]
+        arms = ("steady", "spec")
+        records = [self._answer(arm, dice, pair) for pair in range(self.requests) for arm in arms]
         if self.narrow_k:
             narrow = replace(self, k=self.narrow_k)
-            records += [narrow._spec(dice, pair, "narrow") for pair in range(self.requests)]
+            records += [narrow._answer("narrow", dice, pair) for pair in range(self.requests)]
         ids = [{"id": f"chat-{i}", "class": "chat", "prompt": f"p{i}"} for i in range(self.prompts)]
         plan = {"prompts": ids, "arms": self.arms(), "requests": self.requests, "max_tokens": self.tokens}
         return raw_run(*records, **(plan | plan_changes))
 
     def arms(self) -> list[dict[str, Any]]:
-        spec: dict[str, Any] = {"speculative_tokens": self.k, "max_tokens_per_step": self.ceiling}
+        windows = {"steady": None, "spec": self.k, "narrow": self.narrow_k}
         arms: list[dict[str, Any]] = [
-            {"name": "steady", "url": "http://a/v1"},
-            {"name": "spec", "url": "http://b/v1", **spec},
+            {"name": name, "url": f"http://{name}/v1"}
+            | ({"speculative_tokens": k, "max_tokens_per_step": k + 1 - self.unused} if k else {})
+            for name, k in windows.items()
+            if k or name == "steady"
         ]
-        if not self.narrow_k:
-            return arms
-        spec = {"speculative_tokens": self.narrow_k, "max_tokens_per_step": self.narrow_k + 1 - self.unused}
-        return [*arms, {"name": "narrow", "url": "http://c/v1", **spec}]
+        return arms
 
-    def _plain(self, dice: random.Random, pair: int) -> RequestRecord:
-        return self._record("steady", dice, pair, [1] * (self.tokens - 1), PLAIN_S)
-
-    def _spec(self, dice: random.Random, pair: int, arm: str = "spec") -> RequestRecord:
-        return self._record(arm, dice, pair, self.steps(dice), self.step_s(self.k))
-
-    def _record(
-        self, arm: str, dice: random.Random, pair: int, steps: Sequence[int], step_s: float
-    ) -> RequestRecord:
+    def _answer(self, arm: str, dice: random.Random, pair: int) -> RequestRecord:
+        plain = arm == "steady"
+        steps = [1] * (self.tokens - 1) if plain else self.steps(dice)
+        step_s = PLAIN_S if plain else self.step_s(self.k)
         times = accumulate((step_s * dice.lognormvariate(0, self.spread) for _ in steps), initial=0.1)
-        prompt = f"chat-{pair % self.prompts}"
         return answered(
             arm,
             pair,
             chunk_s=tuple(times),
             chunk_tokens=(1, *steps),
-            prompt_id=prompt,
+            prompt_id=f"chat-{pair % self.prompts}",
             finish_reason="length",
         )
 
