@@ -12,9 +12,7 @@ import yaml
 from tests.infra.templates import Deployment, Resource, resolved
 
 TABLE = """
-reference | cluster | AWS::EKS::Cluster | ResourcesVpcConfig.EndpointPrivateAccess | true
 reference | cluster | AWS::EKS::Cluster | ResourcesVpcConfig.EndpointPublicAccess | false
-opened | cluster | AWS::EKS::Cluster | ResourcesVpcConfig.EndpointPrivateAccess | true
 opened | cluster | AWS::EKS::Cluster | ResourcesVpcConfig.EndpointPublicAccess | true
 opened | cluster | AWS::EKS::Cluster | ResourcesVpcConfig.PublicAccessCidrs | [203.0.113.7/32]
 reference | cluster | AWS::EKS::Cluster | Version | "1.35"
@@ -52,6 +50,8 @@ rented | nodes | AWS::EKS::Nodegroup | NodegroupName | rented-trn2-b-capacity-bl
 reference | nodes | AWS::EKS::Nodegroup | AmiType | AL2023_x86_64_NEURON
 reference | nodes | AWS::EKS::Nodegroup | ReleaseVersion | 1.35.6-20260625
 reference | nodes | AWS::EKS::Nodegroup | InstanceTypes | null
+reference | * | AWS::EKS::Nodegroup | Version | "1.35"
+later | * | AWS::EKS::Nodegroup | Version | "1.36"
 reference | nodes | AWS::EKS::Nodegroup | NodeRepairConfig | {Enabled: true}
 reference | nodes | AWS::EKS::Nodegroup | UpdateConfig | {MaxUnavailable: 1, UpdateStrategy: MINIMAL}
 reference | nodes | AWS::EKS::Nodegroup | Labels | {speculation.trn2/role: neuron}
@@ -116,8 +116,6 @@ rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: keda} | Version | 2.
 rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: keda} | Values.watchNamespace | rented
 rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: keda} | Values.permissions.operator.restrict.secret | true
 rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: keda} | Values.operator.nodeSelector | {speculation.trn2/role: system}
-rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: keda} | Values.metricsServer.nodeSelector | {speculation.trn2/role: system}
-rented | workloads | Custom::AWSCDK-EKS-HelmChart {Release: keda} | Values.webhooks.nodeSelector | {speculation.trn2/role: system}
 opened | workloads | AWS::ECR::Repository | ImageTagMutability | IMMUTABLE
 opened | workloads | AWS::ECR::Repository | EmptyOnDelete | true
 opened | workloads | AWS::ECR::Repository | ImageScanningConfiguration | {ScanOnPush: true}

@@ -15,8 +15,8 @@ from experiment.catalogue.instances import ZONES
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.names import MAX_EXPERIMENT_NAME
 from experiment.model import Capacity
-from experiment.naming import neuron_nodegroup
-from lab.aws.moto_server import client, rehearsal_server
+from experiment.naming import dashboard_name, neuron_nodegroup, off_role_name, service_dashboard_name
+from infra.pipeline.pipeline_file import delivery_role_name, read_pipeline
 from tests.infra.conftest import ADMIN, SECOND_ADMIN
 from tests.infra.templates import REGION, ROOT, Deployment, Resource, resolved
 
@@ -107,18 +107,6 @@ def test_whoever_administers_keeps_the_entry_when_others_come(
     )
     assert second.keys() == {SECOND_ADMIN, ADMIN}
     assert first[ADMIN] == second[ADMIN]
-
-
-def test_nodes_follow_the_cluster_to_the_next_version(
-    deployment: Deployment, later_deployment: Deployment
-) -> None:
-    """By the release alone EKS refuses: https://github.com/eksctl-io/eksctl/issues/7976."""
-    for found, version in ((deployment, "1.35"), (later_deployment, "1.36")):
-        groups = found.resources("AWS::EKS::Nodegroup")
-        assert len(groups) == 2
-        for group in groups:
-            assert group.properties["Version"] == version
-            assert group.properties["ReleaseVersion"].startswith(f"{version}.")
 
 
 def test_each_purchase_is_a_group_of_its_own(experiment: Experiment) -> None:
@@ -243,38 +231,59 @@ def test_what_uses_a_renamed_role_follows_it_in_the_same_update(deployment: Depl
     assert {one.stack for one in policies} == {role.stack}, "another stack's policy would keep the old role"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with rehearsal_server() as endpoint:
-        yield endpoint
+ACCOUNT_WIDE = {
+    "AWS::CloudWatch::Dashboard": "DashboardName",
+    "AWS::IAM::Group": "GroupName",
+    "AWS::IAM::InstanceProfile": "InstanceProfileName",
+    "AWS::IAM::ManagedPolicy": "ManagedPolicyName",
+    "AWS::IAM::Role": "RoleName",
+    "AWS::IAM::User": "UserName",
+    "AWS::S3::Bucket": "BucketName",
+}
+"""Types whose ARN has no region (https://docs.aws.amazon.com/service-authorization/latest/reference/reference.html), and
+the property with which a template would choose the name."""
+LONGEST_ROLE = 64
+"""https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html"""
+LONGEST_DASHBOARD = 255
 
 
-def _without_policies(resources: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Moto takes another deletion policy for another resource; CloudFormation does not."""
-    left_out = ("DeletionPolicy", "UpdateReplacePolicy")
-    return {
-        name: {key: value for key, value in one.items() if key not in left_out}
-        for name, one in resources.items()
-    }
-
-
-def test_after_an_upgrade_the_account_has_the_new_dashboard_alone_and_the_same_buckets(
-    server: str, deployed: Deployment, deployment: Deployment
+@pytest.mark.parametrize("which", ["deployment", "open_deployment", "rented_deployment"])
+def test_every_chosen_name_that_is_account_wide_carries_the_region(
+    request: pytest.FixtureRequest, which: str
 ) -> None:
-    cloudformation, cloudwatch, s3 = (
-        client(service, endpoint=server, region=REGION) for service in ("cloudformation", "cloudwatch", "s3")
+    found = [
+        str(resolved(one.properties[ACCOUNT_WIDE[one.type]]))
+        for one in request.getfixturevalue(which).resources()
+        if one.type in ACCOUNT_WIDE and ACCOUNT_WIDE[one.type] in one.properties
+    ]
+    assert len(found) >= 5
+    assert [name for name in found if REGION not in name] == []
+
+
+def _there(experiment: Experiment, *, name: str, region: str) -> Experiment:
+    return replace(experiment, name=name, cluster=experiment.cluster.model_copy(update={"region": region}))
+
+
+@pytest.mark.parametrize("region", ["us-east-2", "ap-southeast-2", "ap-northeast-3"])
+def test_the_longest_experiment_still_has_names(experiment: Experiment, region: str) -> None:
+    longest = _there(experiment, name="x" * MAX_EXPERIMENT_NAME, region=region)
+    pipeline = replace(read_pipeline(ROOT / "pipeline.yaml"), name="p" * 31, region=region)
+    stage = replace(pipeline.prod, experiment=longest)
+    roles = (
+        off_role_name(longest),
+        delivery_role_name(longest),
+        stage.starter_role,
+        pipeline.caller_role(stage),
     )
+    assert all(len(name) <= LONGEST_ROLE for name in roles)
+    assert all(region in name for name in roles)
+    for name in (f"{dashboard_name(longest)}-99", service_dashboard_name(longest)):
+        assert len(name) <= LONGEST_DASHBOARD
 
-    def apply(found: Deployment, call: Any) -> tuple[list[str], list[str]]:
-        for stack in ("observability", "storage"):
-            body = json.dumps({"Resources": _without_policies(found.templates[stack]["Resources"])})
-            call(StackName=f"qwen3-32b-{stack}", TemplateBody=body, Capabilities=["CAPABILITY_IAM"])
-        dashboards = cloudwatch.list_dashboards()["DashboardEntries"]
-        buckets = s3.list_buckets()["Buckets"]
-        return [one["DashboardName"] for one in dashboards], sorted(one["Name"] for one in buckets)
 
-    before = apply(deployed, cloudformation.create_stack)
-    after = apply(deployment, cloudformation.update_stack)
-    assert (before[0], after[0]) == (["qwen3-32b"], ["qwen3-32b-us-east-2"])
-    assert before[1] == after[1]
-    assert len(after[1]) == 4
+def test_one_experiment_in_two_regions_shares_no_account_wide_name(experiment: Experiment) -> None:
+    here, there = (
+        _there(experiment, name=experiment.name, region=region) for region in ("us-east-2", "ap-southeast-4")
+    )
+    for name in (off_role_name, dashboard_name, service_dashboard_name):
+        assert name(here) != name(there)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
-BODY_FIELDS = {"start", "end", "periodOverride", "variables", "widgets"}
-WIDGET_FIELDS = {"type", "x", "y", "width", "height", "properties"}
 PROPERTIES: dict[str, tuple[set[str], set[str]]] = {
     "text": ({"markdown"}, {"background"}),
     "alarm": ({"alarms"}, {"sortBy", "states", "title", "accountId"}),
@@ -29,23 +28,17 @@ PROPERTIES: dict[str, tuple[set[str], set[str]]] = {
 RENDERING = {
     "accountId", "color", "expression", "id", "label", "period", "region", "stat", "visible", "yAxis",
 }  # fmt: skip
-VIEWS = {"timeSeries", "singleValue", "gauge", "bar", "pie", "table"}
-_NAME = re.compile(r"[a-z][A-Za-z0-9_]*")
+_ID = re.compile(r"[a-z][A-Za-z0-9_]{0,254}")
 _STATISTIC = re.compile(r"SampleCount|Average|Sum|Minimum|Maximum|p\d{1,2}(\.\d+)?|p100")
 
 
 def violations(body: dict[str, Any]) -> list[str]:
     """Everything in `body` that CloudWatch would refuse, or draw otherwise than it says."""
-    widgets = body.get("widgets", [])
-    found = [f"body: unknown field {name}" for name in body.keys() - BODY_FIELDS]
-    if "widgets" not in body or len(widgets) > 500:
-        found.append(f"body: {len(widgets)} widgets, 0 to 500 are allowed")
-    total = 0
-    for number, widget in enumerate(widgets):
-        total += len(widget["properties"].get("metrics", ()))
-        found += [f"widgets[{number}]: {one}" for one in _widget(widget)]
-    if total > 2500:
-        found.append(f"body: {total} metrics, 2500 are allowed")
+    widgets = body["widgets"]
+    total = sum(len(widget["properties"].get("metrics", ())) for widget in widgets)
+    found = [f"{len(widgets)} widgets, 500 are allowed"] if len(widgets) > 500 else []
+    found += [f"{total} metrics, 2500 are allowed"] if total > 2500 else []
+    found += [f"widgets[{number}]: {one}" for number, widget in enumerate(widgets) for one in _widget(widget)]
     return found + list(_overlaps(widgets))
 
 
@@ -66,9 +59,7 @@ def expanded(metrics: Sequence[Sequence[Any]]) -> list[list[Any]]:
 
 
 def _widget(widget: dict[str, Any]) -> Iterator[str]:
-    if widget.keys() != WIDGET_FIELDS:
-        yield f"fields {sorted(widget)}"
-    if not (0 <= widget["x"] <= 23 and 1 <= widget["width"] <= 24 and widget["x"] + widget["width"] <= 24):
+    if widget["x"] < 0 or widget["width"] < 1 or widget["x"] + widget["width"] > 24:
         yield f"x {widget['x']} and width {widget['width']} leave the 24 columns"
     if not (widget["y"] >= 0 and 1 <= widget["height"] <= 1000):
         yield f"height {widget['height']}, 1 to 1000 are allowed"
@@ -81,58 +72,40 @@ def _widget(widget: dict[str, Any]) -> Iterator[str]:
     yield from (f"unknown property {name}" for name in properties.keys() - required - optional)
     if widget["type"] == "alarm" and not 1 <= len(properties["alarms"]) <= 100:
         yield f"{len(properties['alarms'])} alarms, 1 to 100 are allowed"
-    if widget["type"] == "log" and not properties.get("query", "").startswith("SOURCE '"):
+    if widget["type"] == "log" and not properties["query"].startswith("SOURCE '"):
         yield "a query without SOURCE"
     if widget["type"] == "metric":
         yield from _graph(properties)
 
 
 def _graph(properties: dict[str, Any]) -> Iterator[str]:
-    metrics = properties["metrics"]
-    if not 1 <= len(metrics) <= 500:
-        yield f"{len(metrics)} metrics, 1 to 500 are allowed"
-    if properties.get("view", "timeSeries") not in VIEWS:
-        yield f"view {properties['view']}"
+    lines = expanded(properties["metrics"])
+    if not 1 <= len(lines) <= 500:
+        yield f"{len(lines)} metrics, 1 to 500 are allowed"
     if not _STATISTIC.fullmatch(properties.get("stat", "Average")):
         yield f"stat {properties['stat']}"
-    period = properties.get("period", 60)
-    if period not in (1, 5, 10, 30) and period % 60:
-        yield f"period {period}"
-    ids: list[str] = []
-    for line in expanded(metrics):
-        yield from _line(line)
-        if "id" in line[-1]:
-            ids.append(line[-1]["id"])
-    yield from (f"id {name} twice" for name in set(ids) if ids.count(name) > 1)
-    known = set(ids)
-    for line in expanded(metrics):
-        used = set(re.findall(r"\b[a-z]\w*", line[-1].get("expression", "")))
-        yield from (f"expression uses {name}, which no line has" for name in used - known)
-
-
-def _line(line: list[Any]) -> Iterator[str]:
-    *names, rendering = line
-    yield from (f"unknown rendering {name}" for name in rendering.keys() - RENDERING)
-    if "id" in rendering and not (_NAME.fullmatch(rendering["id"]) and len(rendering["id"]) <= 255):
-        yield f"id {rendering['id']}"
-    if "expression" in rendering:
-        if names:
-            yield "an expression beside a metric"
-        if len(rendering["expression"]) > 1024:
+    if properties.get("period", 60) % 60:
+        yield f"period {properties['period']}"
+    ids = [line[-1]["id"] for line in lines if "id" in line[-1]]
+    yield from (f"id {name}" for name in ids if ids.count(name) > 1 or not _ID.fullmatch(name))
+    for *names, rendering in lines:
+        yield from (f"unknown rendering {name}" for name in rendering.keys() - RENDERING)
+        expression = rendering.get("expression", "")
+        used = set(re.findall(r"\b[a-z]\w*", expression))
+        yield from (f"expression uses {name}, which no line has" for name in used - {*ids})
+        if len(expression) > 1024:
             yield "an expression of more than 1024 characters"
-        return
-    if len(names) < 2 or len(names) % 2 or not all(isinstance(one, str) and one for one in names):
-        yield f"metric {names}: namespace, name, then names and values of dimensions in turn"
-    if len(names) > 2 + 2 * 30:
-        yield "more than 30 dimensions"
+        whole = len(names) >= 2 and not len(names) % 2 and all(isinstance(one, str) for one in names)
+        if bool(expression) == bool(names) or (names and not whole):
+            yield f"metric {names}: namespace, name, then names and values of dimensions in turn"
 
 
 def _overlaps(widgets: list[dict[str, Any]]) -> Iterator[str]:
     taken: dict[tuple[int, int], int] = {}
     for number, widget in enumerate(widgets):
-        for column in range(widget["x"], widget["x"] + widget["width"]):
-            for row in range(widget["y"], widget["y"] + widget["height"]):
-                if (column, row) in taken:
-                    yield f"widgets[{number}] lies over widgets[{taken[column, row]}]"
-                    return
-                taken[column, row] = number
+        columns = range(widget["x"], widget["x"] + widget["width"])
+        for cell in product(columns, range(widget["y"], widget["y"] + widget["height"])):
+            if cell in taken:
+                yield f"widgets[{number}] lies over widgets[{taken[cell]}]"
+                return
+            taken[cell] = number

@@ -41,64 +41,60 @@ def made_role(action: str, resource: str, **context: str | None) -> bool:
     return allows(Request(action, resource, known), EVERYTHING, boundary=statements("Boundary"))
 
 
-@pytest.mark.parametrize(
-    ("action", "resource", "context"),
-    [
-        ("iam:CreateRole", OWN, {"iam__PermissionsBoundary": None}),
-        ("iam:CreateRole", OWN, {"iam__PermissionsBoundary": "arn:aws:iam::aws:policy/AdministratorAccess"}),
-        ("iam:CreateRole", ADMIN, {"iam__PermissionsBoundary": BOUNDARY_ARN}),
-        ("iam:PutRolePolicy", OWN, {"iam__PermissionsBoundary": None}),
-        ("iam:AttachRolePolicy", ADMIN, {"iam__PermissionsBoundary": BOUNDARY_ARN}),
-        ("iam:UpdateAssumeRolePolicy", ADMIN, {}),
-        ("iam:UpdateAssumeRolePolicy", BOOTSTRAP, {}),
-        ("iam:PutRolePolicy", BOOTSTRAP, {"iam__PermissionsBoundary": BOUNDARY_ARN}),
-        ("iam:PassRole", ADMIN, {}),
-        ("iam:PassRole", BOOTSTRAP, {}),
-        ("iam:PassRole", OWN, {"iam__PassedToService": "sagemaker.amazonaws.com"}),
-        ("iam:DeleteRolePermissionsBoundary", OWN, {}),
-        ("iam:PutRolePermissionsBoundary", OWN, {"iam__PermissionsBoundary": BOUNDARY_ARN}),
-        ("iam:CreatePolicyVersion", BOUNDARY_ARN, {}),
-        ("iam:SetDefaultPolicyVersion", f"arn:aws:iam::{ACCOUNT}:policy/speculation-execution", {}),
-        ("iam:CreateUser", f"arn:aws:iam::{ACCOUNT}:user/x", {}),
-        ("iam:CreateAccessKey", f"arn:aws:iam::{ACCOUNT}:user/x", {}),
-        ("iam:CreateOpenIDConnectProvider", f"arn:aws:iam::{ACCOUNT}:oidc-provider/x", {}),
-        ("sts:AssumeRole", ADMIN, {}),
-        ("organizations:LeaveOrganization", "*", {}),
-        ("account:CloseAccount", "*", {}),
-        ("cloudtrail:StopLogging", "*", {}),
-        ("sqs:DeleteQueue", f"arn:aws:sqs:us-east-2:{ACCOUNT}:orders", {}),
-        ("ssm:SendCommand", "*", {}),
-        ("ssm:StartSession", "*", {}),
-    ],
+PLACES = {
+    "OWN": OWN,
+    "OWN_PROFILE": OWN.replace("role/", "instance-profile/"),
+    "ADMIN": ADMIN,
+    "BOOTSTRAP": BOOTSTRAP,
+    "BOUNDARY": BOUNDARY_ARN,
+    "EXECUTION": f"arn:aws:iam::{ACCOUNT}:policy/speculation-execution",
+    "BALANCERS": BALANCERS_ROLE,
+    "SPOT": f"{SERVICE_ROLES}/spot.amazonaws.com/AWSServiceRoleForEC2Spot",
+    "USER": f"arn:aws:iam::{ACCOUNT}:user/x",
+    "PROVIDER": f"arn:aws:iam::{ACCOUNT}:oidc-provider/x",
+    "QUEUE": f"arn:aws:sqs:us-east-2:{ACCOUNT}:orders",
+    "*": "*",
+}
+NONE: dict[str, str | None] = {"iam__PermissionsBoundary": None}
+ADMINISTRATOR: dict[str, str | None] = {
+    "iam__PermissionsBoundary": "arn:aws:iam::aws:policy/AdministratorAccess"
+}
+BOUND: dict[str, str | None] = {"iam__PermissionsBoundary": BOUNDARY_ARN}
+CLOUDFORMATION_CANNOT: list[tuple[str, dict[str, str | None]]] = [
+    ("iam:CreateRole OWN, iam:PutRolePolicy OWN", NONE),
+    ("iam:CreateRole OWN", ADMINISTRATOR),
+    ("iam:CreateRole ADMIN, iam:AttachRolePolicy ADMIN, iam:PutRolePolicy BOOTSTRAP", BOUND),
+    ("iam:PutRolePermissionsBoundary OWN", BOUND),
+    ("iam:PassRole OWN", {"iam__PassedToService": "sagemaker.amazonaws.com"}),
+    ("iam:UpdateAssumeRolePolicy ADMIN, iam:UpdateAssumeRolePolicy BOOTSTRAP, sts:AssumeRole ADMIN", {}),
+    ("iam:PassRole ADMIN, iam:PassRole BOOTSTRAP, iam:DeleteRolePermissionsBoundary OWN", {}),
+    ("iam:CreatePolicyVersion BOUNDARY, iam:SetDefaultPolicyVersion EXECUTION", {}),
+    ("iam:CreateUser USER, iam:CreateAccessKey USER, iam:CreateOpenIDConnectProvider PROVIDER", {}),
+    ("organizations:LeaveOrganization *, account:CloseAccount *, cloudtrail:StopLogging *", {}),
+    ("sqs:DeleteQueue QUEUE, ssm:SendCommand *, ssm:StartSession *", {}),
+]
+A_ROLE_CANNOT = (
+    "iam:CreateRole OWN, iam:PutRolePolicy OWN, iam:UpdateAssumeRolePolicy OWN, iam:UpdateAssumeRolePolicy ADMIN",
+    "iam:CreateUser USER, iam:CreateAccessKey USER, iam:CreatePolicyVersion BOUNDARY, iam:PassRole ADMIN",
+    "iam:CreateServiceLinkedRole SPOT, iam:DeleteServiceLinkedRole BALANCERS, iam:DeleteRolePermissionsBoundary OWN",
+    "sqs:SendMessage QUEUE, sts:AssumeRole ADMIN, codeconnections:CreateConnection *",
+    "codeconnections:DeleteConnection *, organizations:LeaveOrganization *, cloudtrail:StopLogging *",
 )
-def test_cloudformation_cannot(action: str, resource: str, context: dict[str, str | None]) -> None:
-    assert not deployer(action, resource, **context)
 
 
-@pytest.mark.parametrize(
-    ("action", "resource"),
-    [
-        ("iam:CreateRole", OWN),
-        ("iam:PutRolePolicy", OWN),
-        ("iam:UpdateAssumeRolePolicy", OWN),
-        ("iam:UpdateAssumeRolePolicy", ADMIN),
-        ("iam:CreateUser", f"arn:aws:iam::{ACCOUNT}:user/x"),
-        ("iam:CreateAccessKey", f"arn:aws:iam::{ACCOUNT}:user/x"),
-        ("iam:CreatePolicyVersion", BOUNDARY_ARN),
-        ("iam:CreateServiceLinkedRole", f"{SERVICE_ROLES}/spot.amazonaws.com/AWSServiceRoleForEC2Spot"),
-        ("iam:DeleteServiceLinkedRole", BALANCERS_ROLE),
-        ("iam:DeleteRolePermissionsBoundary", OWN),
-        ("iam:PassRole", ADMIN),
-        ("sqs:SendMessage", f"arn:aws:sqs:us-east-2:{ACCOUNT}:orders"),
-        ("sts:AssumeRole", ADMIN),
-        ("codeconnections:CreateConnection", "*"),
-        ("codeconnections:DeleteConnection", "*"),
-        ("organizations:LeaveOrganization", "*"),
-        ("cloudtrail:StopLogging", "*"),
-    ],
-)
-def test_a_role_made_with_every_right_still_cannot(action: str, resource: str) -> None:
-    assert not made_role(action, resource, iam__PermissionsBoundary=BOUNDARY_ARN)
+def asked(wanted: str) -> list[tuple[str, str]]:
+    pairs = (one.split() for one in wanted.split(", "))
+    return [(action, PLACES[place]) for action, place in pairs]
+
+
+@pytest.mark.parametrize(("wanted", "context"), CLOUDFORMATION_CANNOT)
+def test_cloudformation_cannot(wanted: str, context: dict[str, str | None]) -> None:
+    assert [action for action, place in asked(wanted) if deployer(action, place, **context)] == []
+
+
+@pytest.mark.parametrize("wanted", A_ROLE_CANNOT)
+def test_a_role_made_with_every_right_still_cannot(wanted: str) -> None:
+    assert [action for action, place in asked(wanted) if made_role(action, place, **BOUND)] == []
 
 
 def test_the_evaluation_is_of_the_boundary_and_not_of_nothing() -> None:
@@ -207,9 +203,7 @@ def test_cloudformation_can_make_every_resource_that_the_stacks_have(
     queues = [name for type_, name in made if type_ == "AWS::SQS::Queue"]
     assert queues
     for type_ in types:
-        resources = [
-            OWN.replace("role/", "instance-profile/") if type_ == "AWS::IAM::InstanceProfile" else OWN
-        ]
+        resources = [PLACES["OWN_PROFILE"] if type_ == "AWS::IAM::InstanceProfile" else OWN]
         if type_.startswith("AWS::SQS::"):  # which CloudFormation names after stack and construct
             resources = [f"arn:aws:sqs:us-east-2:{ACCOUNT}:qwen3-32b-nodes-{one}-1A2B3C" for one in queues]
             assert all(made_role("sqs:SendMessage", one) for one in resources)

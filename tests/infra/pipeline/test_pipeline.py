@@ -41,29 +41,33 @@ def commands(project: dict[str, Any], phase: str = "build") -> list[str]:
     return found
 
 
-def test_the_type_is_v2_and_executions_wait_for_each_other(pipeline: Template) -> None:
+def test_the_source_is_the_connection_and_executions_wait_for_each_other(
+    pipeline: Template, configuration: PipelineConfiguration
+) -> None:
     (properties,) = of_type(pipeline, "AWS::CodePipeline::Pipeline").values()
     assert (properties["PipelineType"], properties["ExecutionMode"]) == ("V2", "QUEUED")
-
-
-def test_the_source_is_the_connection(pipeline: Template, configuration: PipelineConfiguration) -> None:
-    (properties,) = of_type(pipeline, "AWS::CodePipeline::Pipeline").values()
     (source,) = properties["Stages"][0]["Actions"]
     assert source["ActionTypeId"]["Provider"] == "CodeStarSourceConnection"
-    assert source["Configuration"]["ConnectionArn"] == configuration.connection
-    assert source["Configuration"]["FullRepositoryId"] == configuration.repository
-    assert source["Configuration"]["BranchName"] == configuration.branch
+    named = source["Configuration"]
+    assert (named["ConnectionArn"], named["FullRepositoryId"], named["BranchName"]) == (
+        configuration.connection,
+        configuration.repository,
+        configuration.branch,
+    )
 
 
-def test_checks_go_before_synthesis_and_that_before_anything_is_deployed(pipeline: Template) -> None:
+def test_each_stage_runs_its_actions_in_order(pipeline: Template) -> None:
     order = actions(pipeline)
     assert list(order) == ["Source", "Build", "UpdatePipeline", "Assets", "dev", "prod"]
     assert order["Build"] == ["Checks", "Synth"]
     assert commands(project(pipeline, "Checks")) == ["./scripts/test"]
-
-
-def test_the_check_is_the_test_command_of_the_readme() -> None:
-    assert "./scripts/test " in (ROOT / "README.md").read_text(encoding="utf-8")
+    dev, prod = order["dev"], order["prod"]
+    assert dev[-1] == "DevSmoke", "everything is deployed, then tried"
+    assert "ApproveTrn2Nodes" not in dev
+    assert "qwen3-32b-workloads.Deploy" in dev
+    assert prod[0] == "ApproveTrn2Nodes", "nothing happens before the approval"
+    assert prod[-3:] == ["ProdCompile", "ProdSmoke", "ProdBenchmark"]
+    assert prod.index("qwen3-32b-nodes.Deploy") < prod.index("ProdCompile")
 
 
 @pytest.fixture(scope="session")
@@ -102,48 +106,40 @@ def test_what_deploys_and_publishes_is_installed_from_a_lock_file_with_a_hash_fo
     ] == []
 
 
-def test_the_pipeline_is_changed_by_the_command_line_of_the_lock_file(pipeline: Template) -> None:
+def test_deploying_and_publishing_run_what_was_installed(pipeline: Template, synthesized: Path) -> None:
     assert commands(project(pipeline, "SelfMutation")) == [
         "cli/node_modules/.bin/cdk -a . deploy pipeline --require-approval=never --verbose"
     ]
-
-
-def build_specs(pipeline: Template, stages: Stages) -> list[dict[str, Any]]:
-    """Of every build, in the pipeline and in its stages."""
-    templates = [pipeline, stages["dev"]["delivery"], stages["prod"]["delivery"]]
-    found = [
-        one["Source"]["BuildSpec"]
-        for template in templates
-        for one in of_type(template, "AWS::CodeBuild::Project").values()
-    ]
-    assert len(found) > 8
-    return [json.loads(text) for text in found]
-
-
-def test_no_build_installs_what_nobody_pinned(pipeline: Template, stages: Stages) -> None:
-    for spec in build_specs(pipeline, stages):
-        for line in spec["phases"]["install"].get("commands", ()):
-            assert "npm install" not in line
-            assert "latest" not in line
-
-
-def test_every_build_names_its_runtimes(pipeline: Template, stages: Stages) -> None:
-    for spec in build_specs(pipeline, stages):
-        assert spec["phases"]["install"]["runtime-versions"] == {"python": "3.11", "nodejs": "22"}
-
-
-def test_assets_are_published_in_one_build_by_the_library(pipeline: Template) -> None:
-    assert actions(pipeline)["Assets"] == ["FileAssets"]
+    assert actions(pipeline)["Assets"] == ["FileAssets"], "one build publishes all"
     found = project(pipeline, "Assets")
     assert commands(found) == ["node publish/publish_assets.js ."]
     assert not found["Environment"].get("PrivilegedMode")
+    program = str(synthesized / "publish/publish_assets.js")
+    subprocess.run([str(ROOT / "node_modules/.bin/node"), "--check", program], check=True, timeout=60)
 
 
-def test_the_publishing_program_reaches_its_build_and_is_javascript(synthesized: Path) -> None:
-    node = ROOT / "node_modules/.bin/node"
-    subprocess.run(
-        [str(node), "--check", str(synthesized / "publish/publish_assets.js")], check=True, timeout=60
-    )
+def test_every_build_names_its_runtimes_installs_what_is_pinned_and_calls_what_is_there(
+    pipeline: Template, stages: Stages
+) -> None:
+    templates = [pipeline, stages["dev"]["delivery"], stages["prod"]["delivery"]]
+    builds = [one for each in templates for one in of_type(each, "AWS::CodeBuild::Project").values()]
+    assert len(builds) > 8
+    lines = []
+    for build in builds:
+        phases = json.loads(build["Source"]["BuildSpec"])["phases"]
+        assert phases["install"]["runtime-versions"] == {"python": "3.11", "nodejs": "22"}
+        assert not [
+            line
+            for line in phases["install"].get("commands", ())
+            if "npm install" in line or "latest" in line
+        ]
+        lines += [line for phase in phases.values() for line in phase.get("commands", ())]
+    for line in lines:
+        subprocess.run(["sh", "-n", "-c", line], check=True)
+    words = {word.removeprefix("./") for line in lines for word in line.split()}
+    scripts = {word for word in words if "scripts/" in word and "*" not in word}
+    assert {"scripts/test", "scripts/review", "scripts/deliver", "scripts/run", "scripts/setup"} <= scripts
+    assert all((ROOT / script).stat().st_mode & 0o100 for script in scripts)
 
 
 def test_what_git_has_as_a_program_is_made_one_again_after_the_archive_lost_it(
@@ -167,27 +163,6 @@ def test_what_git_has_as_a_program_is_made_one_again_after_the_archive_lost_it(
             (tmp_path / program).chmod(0o644)
     for one in of_type(stages["prod"]["delivery"], "AWS::CodeBuild::Project").values():
         assert commands(one, "install")[0] == "chmod +x scripts/*"
-
-
-def test_every_line_of_every_build_is_shell(pipeline: Template, stages: Stages) -> None:
-    for spec in build_specs(pipeline, stages):
-        for phase in spec["phases"].values():
-            for line in phase.get("commands", ()):
-                subprocess.run(["sh", "-n", "-c", line], check=True)
-
-
-def test_in_dev_everything_is_deployed_then_tried(pipeline: Template) -> None:
-    dev = actions(pipeline)["dev"]
-    assert dev[-1] == "DevSmoke"
-    assert "ApproveTrn2Nodes" not in dev
-    assert "qwen3-32b-workloads.Deploy" in dev
-
-
-def test_in_prod_nothing_happens_before_the_approval(pipeline: Template) -> None:
-    prod = actions(pipeline)["prod"]
-    assert prod[0] == "ApproveTrn2Nodes"
-    assert prod[-3:] == ["ProdCompile", "ProdSmoke", "ProdBenchmark"]
-    assert prod.index("qwen3-32b-nodes.Deploy") < prod.index("ProdCompile")
 
 
 def test_compiling_may_take_hours_in_both_accounts(pipeline: Template, stages: Stages) -> None:
@@ -278,20 +253,3 @@ def test_a_pull_request_waits_for_an_administrator_then_it_is_tested_and_reviewe
         "ApproverRoles": ["GITHUB_ADMIN"],
     }
     assert not found["Environment"].get("PrivilegedMode")
-
-
-def test_every_script_that_a_build_calls_is_there(pipeline: Template, stages: Stages) -> None:
-    lines = [
-        line
-        for spec in build_specs(pipeline, stages)
-        for phase in spec["phases"].values()
-        for line in phase.get("commands", ())
-    ]
-    scripts = {
-        word.removeprefix("./")
-        for line in lines
-        for word in line.split()
-        if "scripts/" in word and "*" not in word
-    }
-    assert {"scripts/test", "scripts/review", "scripts/deliver", "scripts/run", "scripts/setup"} <= scripts
-    assert all((ROOT / script).stat().st_mode & 0o100 for script in scripts)
