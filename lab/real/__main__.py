@@ -16,16 +16,14 @@ from lab.real import installation, lab_results
 from lab.real.installation import install
 from lab.real.trial import Wishes, execute
 
-SHORT_REQUESTS = 8
-
 
 def main(argv: list[str] | None = None) -> int:
     """Exit 0 when every claim is met, 1 when one is not or a step failed, 2 for a wrong experiment or usage, 3 when
     this machine or the package index cannot do it, 130 when interrupted."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    options = _parser().parse_args(argv)
+    wishes = _parser().parse_args(argv, Wishes())
     try:
-        return _do(options)
+        return _do(wishes)
     except KeyboardInterrupt:
         print("lab: interrupted, servers are stopped", file=sys.stderr)
         return 130
@@ -40,14 +38,17 @@ def main(argv: list[str] | None = None) -> int:
         return 3
 
 
-def _do(options: argparse.Namespace) -> int:
-    if options.install_only:
-        path = install(options.home, machine=installation.look(options.home), python=options.python, say=_say)
-        print(path)
+def _do(wishes: Wishes) -> int:
+    if wishes.install_only:
+        print(install(wishes.home, machine=installation.look(wishes.home), python=wishes.python, say=_say))
         return 0
-    found = lab_results.load(options.from_) if options.from_ else execute(_wishes(options), say=_say)
-    if options.markdown:
-        lab_results.write(found, options.markdown)
+    if wishes.from_:
+        found = lab_results.load(wishes.from_)
+    else:
+        wishes.out.mkdir(parents=True, exist_ok=True)
+        found = execute(wishes, say=_say)
+    if wishes.markdown:
+        lab_results.write(found, wishes.markdown)
     print(f"\n{found.label}")
     for claim in found.claims:
         print(f"{'met    ' if claim.met else 'NOT MET'} {claim.text}\n        {claim.found}")
@@ -56,34 +57,20 @@ def _do(options: argparse.Namespace) -> int:
     return 1 if missed else 0
 
 
-def _wishes(options: argparse.Namespace) -> Wishes:
-    return Wishes(
-        experiment=options.experiment,
-        out=_folder(options.out),
-        home=options.home,
-        python=options.python,
-        engine=tuple(shlex.split(options.engine_command or "")),
-        options=tuple(shlex.split(options.engine_options or "")),
-        weights=dict(options.weights),
-        arms=tuple(options.arms.split(",")) if options.arms else (),
-        short=options.short,
-        requests=options.requests or (SHORT_REQUESTS if options.short else None),
-        at_once=options.at_once,
-        record=options.record,
-    )
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scripts/lab", description=__doc__)
     default = ROOT / "experiments" / "lab-tiny.yaml"
     parser.add_argument("--experiment", type=Path, default=default, help="default: experiments/lab-tiny.yaml")
-    parser.add_argument("--out", type=Path, help="results (default: results/lab-<time>)")
+    now = datetime.now(UTC).strftime("lab-%Y%m%dT%H%M%SZ")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "results" / now, help="results (default: results/lab-<time>)"
+    )
     parser.add_argument(
         "--short",
         action="store_true",
         help="baseline and one speculating arm, few requests; judges nothing that a busy machine decides",
     )
-    parser.add_argument("--arms", metavar="A,B", help="only these arms, and the baseline")
+    parser.add_argument("--arms", type=_listed, metavar="A,B", help="only these arms, and the baseline")
     parser.add_argument(
         "--requests", type=_positive, metavar="N", help="per arm and class (default: the file's)"
     )
@@ -100,9 +87,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     engine.add_argument("--python", metavar="PATH", help="the Python 3.11 that the engine is installed with")
     engine.add_argument("--install-only", action="store_true", help="install the engine, print its command")
-    engine.add_argument("--engine-command", metavar="CMD", help="your own vLLM instead, for example 'vllm'")
     engine.add_argument(
-        "--engine-options", metavar="OPTIONS", help="added to its command line, where the last one counts"
+        "--engine-command",
+        dest="engine",
+        type=shlex.split,
+        metavar="CMD",
+        help="your own vLLM instead, for example 'vllm'",
+    )
+    engine.add_argument(
+        "--engine-options",
+        dest="options",
+        type=shlex.split,
+        default=(),
+        metavar="OPTIONS",
+        help="added to its command line, where the last one counts",
     )
     engine.add_argument(
         "--weights",
@@ -118,10 +116,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _folder(given: Path | None) -> Path:
-    folder = given or ROOT / "results" / datetime.now(UTC).strftime("lab-%Y%m%dT%H%M%SZ")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def _listed(text: str) -> list[str]:
+    return text.split(",") if text else []
 
 
 def _named(text: str) -> tuple[str, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,32 +24,35 @@ from lab.real.servers import Engine, mounted_folders, running
 from lab.rendered import containers, mounted_plan, rendered, write_plan
 
 STEPS = 6
+SHORT_REQUESTS = 8
 
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wishes:
+class Wishes(Namespace):
     """What the command line asks for."""
 
     experiment: Path
     out: Path
     home: Path
-    python: str | None = None
-    engine: tuple[str, ...] = ()
-    """The user's own vLLM; empty: the lab's."""
-    options: tuple[str, ...] = ()
+    python: str | None
+    engine: list[str] | None
+    """The user's own vLLM instead of the lab's."""
+    options: Sequence[str]
     """Further options of it; the last one given counts."""
-    weights: Mapping[str, str] = field(default_factory=dict)
-    """Folders, or names on a hub, instead of the lab's models."""
-    arms: tuple[str, ...] = ()
-    """Only these; empty: all."""
-    short: bool = False
-    requests: int | None = None
-    at_once: int = 2
+    weights: Sequence[tuple[str, str]]
+    """By name of a model, folders, or names on a hub, instead of the lab's."""
+    arms: list[str] | None
+    """Only these, and the baseline."""
+    short: bool
+    requests: int | None
+    at_once: int
     """Servers that start at a time."""
-    record: Path | None = None
+    record: Path | None
     """Where to write down what the baseline and the main arm send."""
+    install_only: bool
+    markdown: Path | None
+    from_: Path | None
 
 
 def execute(wishes: Wishes, *, say: Say) -> Results:
@@ -65,14 +68,15 @@ def execute(wishes: Wishes, *, say: Say) -> Results:
     step(1, f"checking {wishes.experiment.name}, the models and this machine")
     experiment = load(wishes.experiment)
     _refuse_cluster(experiment, wishes.experiment)
-    sweep = sweep_of(experiment, wishes.arms, short=wishes.short)
-    names = _arms(experiment, sweep, wishes)
-    folders = mounted_folders(experiment, wishes.weights)
+    given, chosen = dict(wishes.weights), wishes.arms or []
+    sweep = sweep_of(experiment, chosen, short=wishes.short)
+    names = _arms(experiment, sweep, chosen, short=wishes.short)
+    folders = mounted_folders(experiment, given)
     shipped.check()
     machine = installation.look(wishes.home)
     installation.refuse_run(machine, servers=len(names))
     step(2, "the engine")
-    command = wishes.engine or (str(install(wishes.home, machine=machine, python=wishes.python, say=say)),)
+    command = wishes.engine or [str(install(wishes.home, machine=machine, python=wishes.python, say=say))]
     engine = Engine(command=command, folders=folders, options=wishes.options)
     step(3, "rendering the manifests, where arms and plan are read from")
     files = rendered(wishes.experiment, experiment, wishes.out / "manifests")
@@ -88,10 +92,16 @@ def execute(wishes: Wishes, *, say: Say) -> Results:
             asked = list(bodies(plan))
             two = {name: urls[name] for name in (sweep.baseline, sweep.main)}
             record(two, [asked[0], asked[-1]], wishes.record)
-        load_arms(path, urls, out=wishes.out, less={"requests": wishes.requests})
+        load_arms(
+            path,
+            urls,
+            out=wishes.out,
+            less={"requests": wishes.requests or (SHORT_REQUESTS if wishes.short else None)},
+        )
     step(6, "judging")
-    about = described(machine, _version(command), label_of(experiment, wishes.weights))
-    results = _judged(experiment, sweep, names, agreements, wishes, about)
+    about = described(machine, _version(command), label_of(experiment, given))
+    scope = _scope(experiment, given, short=wishes.short)
+    results = _judged(experiment, sweep, names, agreements, about, out=wishes.out, scope=scope)
     save(results, wishes.out)
     return results
 
@@ -127,14 +137,14 @@ def sweep_of(experiment: Experiment, chosen: Sequence[str] = (), *, short: bool 
     return Sweep(baseline=sweep.baseline, arms={main: sweep.main})
 
 
-def _arms(experiment: Experiment, sweep: Sweep, wishes: Wishes) -> list[str]:
+def _arms(experiment: Experiment, sweep: Sweep, chosen: Sequence[str], *, short: bool) -> list[str]:
     """The names of the arms to start, in the order of the file, the baseline first."""
     names = [arm.name for arm in experiment.arms]
-    if unknown := [name for name in wishes.arms if name not in names]:
+    if unknown := [name for name in chosen if name not in names]:
         raise Refusal(f"--arms: {unknown[0]!r} is no arm of {experiment.name}; those are {', '.join(names)}")
-    if wishes.short:
+    if short:
         return [sweep.baseline, sweep.main]
-    return [name for name in names if not wishes.arms or name in wishes.arms or name == sweep.baseline]
+    return [name for name in names if not chosen or name in chosen or name == sweep.baseline]
 
 
 def _agreements(experiment: Experiment, plan: Plan, urls: Mapping[str, str]) -> list[Agreement]:
@@ -151,13 +161,15 @@ def _judged(
     sweep: Sweep,
     names: Sequence[str],
     agreements: Sequence[Agreement],
-    wishes: Wishes,
     machine: Mapping[str, Any],
+    *,
+    out: Path,
+    scope: Scope,
 ) -> Results:
-    summary = labelled(wishes.out, machine)
+    summary = labelled(out, machine)
     advice = None
     if len(sweep.arms) > 1:
-        words = ["advise", str(wishes.out), "--json", "--timed-with", sweep.narrowest]
+        words = ["advise", str(out), "--json", "--timed-with", sweep.narrowest]
         advice = json.loads(benchmark(words, shown=False))
     speculating = [arm.name for arm in experiment.arms if arm.speculation and arm.name in names]
     return Results(
@@ -166,16 +178,16 @@ def _judged(
         sweep=sweep,
         others=tuple(name for name in speculating if name not in sweep.arms.values()),
         agreements=tuple(agreements),
-        claims=tuple(judge(summary, sweep, agreements, advice, scope=_scope(experiment, wishes))),
+        claims=tuple(judge(summary, sweep, agreements, advice, scope=scope)),
         machine=machine,
     )
 
 
-def _scope(experiment: Experiment, wishes: Wishes) -> Scope:
+def _scope(experiment: Experiment, given: Mapping[str, str], *, short: bool) -> Scope:
     """Only the whole run on the lab's own models must show everything."""
-    if not own_models(experiment, wishes.weights):
+    if not own_models(experiment, given):
         return "machinery"
-    return "short" if wishes.short else "whole"
+    return "short" if short else "whole"
 
 
 def _version(engine: Sequence[str]) -> str:
