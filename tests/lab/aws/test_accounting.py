@@ -31,19 +31,15 @@ def test_every_resource_gets_an_outcome() -> None:
     }
 
 
-def test_a_missing_resource_fails_whether_modelled_or_not() -> None:
-    with pytest.raises(Refusal, match=r"stack storage: .*Bucket \(AWS::S3::Bucket\), Policy") as caught:
-        account_for("storage", TEMPLATE, listed={"Metadata": ""}, false_conditions=())
-    assert caught.value.exit_code == 1
-
-
-def test_a_resource_that_nobody_asked_for_fails() -> None:
-    listed = {"Bucket": "b", "Policy": "p", "Metadata": "m", "Ghost": "g"}
-    with pytest.raises(Refusal, match="there without being asked for: Ghost"):
-        account_for("storage", TEMPLATE, listed=listed, false_conditions=())
-
-
-def test_a_resource_whose_condition_is_false_must_not_be_there() -> None:
-    listed = {"Bucket": "b", "Policy": "p", "Metadata": "m"}
-    with pytest.raises(Refusal, match="there without being asked for: Metadata"):
-        account_for("storage", TEMPLATE, listed=listed, false_conditions={"Known"})
+@pytest.mark.parametrize(
+    ("listed", "absent", "said"),
+    [
+        ("Metadata", set(), r"not explained: Bucket \(AWS::S3::Bucket\), Policy \(.*; there .* for: none"),
+        ("Bucket Policy Metadata Ghost", set(), "not explained: none; there without being asked for: Ghost"),
+        ("Bucket Policy Metadata", {"Known"}, "there without being asked for: Metadata"),
+    ],
+    ids=["missing", "never asked for", "its condition is false"],
+)
+def test_what_is_missing_or_there_for_no_reason_fails(listed: str, absent: set[str], said: str) -> None:
+    with pytest.raises(Refusal, match=f"stack storage: .*{said}"):
+        account_for("storage", TEMPLATE, listed=dict.fromkeys(listed.split(), "x"), false_conditions=absent)

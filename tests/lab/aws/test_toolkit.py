@@ -24,7 +24,6 @@ from lab.aws.moto_server import DEFAULT_ACCOUNT, client, rehearsal_server
 from lab.aws.toolkit import (
     BOOTSTRAP_STACK,
     EXECUTION_ROLE,
-    Policies,
     bootstrap_and_deploy,
     check_roles,
     deploy_policies,
@@ -124,14 +123,27 @@ def test_a_wrong_experiment_is_refused_before_anything_starts(
 
 
 @pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with rehearsal_server() as address:
-        yield address
+def asked() -> Iterator[Callable[[str, dict[str, Any]], int]]:
+    """How many roles were asked, of these in a stack of that name."""
+    with rehearsal_server() as endpoint:
+        cloudformation, iam = (
+            client(name, endpoint=endpoint, region=REGION) for name in ("cloudformation", "iam")
+        )
+        policies = deploy_policies(cloudformation)
+        assert policies.flags[1::2] == (EXECUTION, "speculation-boundary")
+        for arn in (EXECUTION, BOUNDARY):
+            assert iam.get_policy(PolicyArn=arn)["Policy"]["Arn"] == arn
+        numbers = count()
 
+        def ask(stack: str, roles: dict[str, Any]) -> int:
+            template = {"Resources": roles}
+            name = f"roles-{next(numbers)}"
+            made = StackTemplate(name=name, body=json.dumps(template), template=template, tags={})
+            create(made, cloudformation)
+            resources = account_of(made, cloudformation, account=DEFAULT_ACCOUNT, region=REGION)
+            return check_roles([replace(one, stack=stack) for one in resources], policies, iam)
 
-@pytest.fixture(scope="module")
-def policies(endpoint: str) -> Policies:
-    return deploy_policies(client("cloudformation", endpoint=endpoint, region=REGION))
+        yield ask
 
 
 def carrying(policies: list[str], boundary: str = "") -> dict[str, Any]:
@@ -140,70 +152,39 @@ def carrying(policies: list[str], boundary: str = "") -> dict[str, Any]:
     return {**body, "Properties": properties | ({"PermissionsBoundary": boundary} if boundary else {})}
 
 
-@pytest.fixture(scope="module")
-def asked(endpoint: str, policies: Policies) -> Callable[[str, dict[str, Any]], int]:
-    """How many roles were asked, of these in a stack of that name."""
-    cloudformation, iam = (
-        client(name, endpoint=endpoint, region=REGION) for name in ("cloudformation", "iam")
-    )
-    numbers = count()
-
-    def ask(stack: str, roles: dict[str, Any]) -> int:
-        template = {"Resources": roles}
-        made = StackTemplate(
-            name=f"roles-{next(numbers)}", body=json.dumps(template), template=template, tags={}
-        )
-        create(made, cloudformation)
-        resources = account_of(made, cloudformation, account=DEFAULT_ACCOUNT, region=REGION)
-        return check_roles([replace(one, stack=stack) for one in resources], policies, iam)
-
-    return ask
-
-
-def test_the_flags_name_the_committed_policies(endpoint: str, policies: Policies) -> None:
-    assert policies.flags == (
-        "--cloudformation-execution-policies",
-        EXECUTION,
-        "--custom-permissions-boundary",
-        "speculation-boundary",
-    )
-    iam = client("iam", endpoint=endpoint, region=REGION)
-    for arn in (EXECUTION, BOUNDARY):
-        assert iam.get_policy(PolicyArn=arn)["Policy"]["Arn"] == arn
-    assert policies.boundary_arn == BOUNDARY
-
-
-def test_a_bootstrap_held_to_the_policies_passes(asked: Callable[[str, dict[str, Any]], int]) -> None:
+def test_a_bootstrap_and_stacks_held_to_the_committed_policies_pass(
+    asked: Callable[[str, dict[str, Any]], int],
+) -> None:
     roles = {EXECUTION_ROLE: carrying([EXECUTION], BOUNDARY), "LookupRole": carrying([READING])}
     assert asked(BOOTSTRAP_STACK, roles) == 2
+    assert asked("qwen3-32b-nodes", {"Node": carrying([READING], BOUNDARY)}) == 1
 
 
 @pytest.mark.parametrize(
-    ("logical_id", "policies_of_role", "boundary", "message"),
+    ("stack", "name", "policies", "boundary", "said"),
     [
-        (EXECUTION_ROLE, [ADMINISTRATOR], BOUNDARY, "policies: .*AdministratorAccess, not .*execution"),
-        (EXECUTION_ROLE, [EXECUTION, ADMINISTRATOR], BOUNDARY, "policies: .*AdministratorAccess"),
-        (EXECUTION_ROLE, [], BOUNDARY, "policies: none, not .*speculation-execution"),
-        (EXECUTION_ROLE, [EXECUTION], "", "permissions boundary: none, not .*speculation-boundary"),
-        (EXECUTION_ROLE, [EXECUTION], EXECUTION, "permissions boundary: .*execution, not .*boundary"),
-        ("LookupRole", [ADMINISTRATOR], "", "beyond AWS.s for reading: .*AdministratorAccess, not none"),
+        (
+            BOOTSTRAP_STACK,
+            EXECUTION_ROLE,
+            [EXECUTION, ADMINISTRATOR],
+            BOUNDARY,
+            "policies: .*AdministratorAccess",
+        ),
+        (BOOTSTRAP_STACK, EXECUTION_ROLE, [], BOUNDARY, "policies: none, not .*speculation-execution"),
+        (BOOTSTRAP_STACK, EXECUTION_ROLE, [EXECUTION], "", "permissions boundary: none, not .*boundary"),
+        (BOOTSTRAP_STACK, EXECUTION_ROLE, [EXECUTION], EXECUTION, "permissions boundary: .*execution, not"),
+        (BOOTSTRAP_STACK, "LookupRole", [ADMINISTRATOR], "", "for reading: .*AdministratorAccess, not none"),
+        ("other", "Node", [READING], "", r"^stack other: role .*: permissions boundary: none"),
     ],
 )
-def test_a_bootstrap_that_could_do_more_is_refused(
+def test_a_role_that_could_do_more_is_refused_in_one_line(
     asked: Callable[[str, dict[str, Any]], int],
-    logical_id: str,
-    policies_of_role: list[str],
+    stack: str,
+    name: str,
+    policies: list[str],
     boundary: str,
-    message: str,
+    said: str,
 ) -> None:
-    with pytest.raises(Refusal, match=message) as caught:
-        asked(BOOTSTRAP_STACK, {logical_id: carrying(policies_of_role, boundary)})
+    with pytest.raises(Refusal, match=said) as caught:
+        asked(stack, {name: carrying(policies, boundary)})
     assert "\n" not in str(caught.value)
-
-
-def test_roles_of_the_stacks_are_inside_the_boundary_whatever_they_may_do(
-    asked: Callable[[str, dict[str, Any]], int],
-) -> None:
-    assert asked("qwen3-32b-nodes", {"Node": carrying([READING], BOUNDARY)}) == 1
-    with pytest.raises(Refusal, match=r"stack other: role .*: permissions boundary: none"):
-        asked("other", {"Node": carrying([READING])})

@@ -84,19 +84,11 @@ def test_an_answer_ends_by_itself_beyond_its_natural_length_unless_told_not_to(p
     assert (len(answer.pieces), answer.finish_reason) == (natural, "stop")
     forced = write_answer("p", prompt_class, max_tokens=natural + 1, ignore_eos=True)
     assert (len(forced.pieces), forced.finish_reason) == (natural + 1, "length")
+    assert forced.pieces[:natural] == answer.pieces, "more tokens continue the same text"
 
 
-@pytest.mark.parametrize("prompt_class", CLASSES)
-def test_more_tokens_continue_the_same_text(prompt_class: str) -> None:
-    short = write_answer("p", prompt_class, max_tokens=20)
-    assert write_answer("p", prompt_class, max_tokens=40).pieces[:20] == short.pieces
-
-
-def test_open_ended_answers_differ_from_prompt_to_prompt() -> None:
+def test_a_text_follows_from_its_prompt() -> None:
     assert write_answer("p", "open-ended", max_tokens=20) != write_answer("q", "open-ended", max_tokens=20)
-
-
-def test_a_repetition_repeats_the_line_after_the_colon() -> None:
     pieces = write_answer("[00ff00] Repeat exactly twice: to be", "repetition", max_tokens=4).pieces
     assert "".join(pieces) == "to be\nto be"
 
