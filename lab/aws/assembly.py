@@ -123,10 +123,9 @@ def _check_environment(stack: str, environment: str, *, account: str, region: st
         raise Misuse(
             f"stack {stack}: environment {environment!r} is not aws://ACCOUNT/REGION; synthesize again"
         )
-    if match[1] not in (account, "unknown-account"):
-        raise Misuse(f"stack {stack}: made for account {match[1]}, not {account}; rehearse it in {match[1]}")
-    if match[2] not in (region, "unknown-region"):
-        raise Misuse(f"stack {stack}: made for region {match[2]}, not {region}; rehearse it in {match[2]}")
+    for what, made, wanted in (("account", match[1], account), ("region", match[2], region)):
+        if made not in (wanted, f"unknown-{what}"):
+            raise Misuse(f"stack {stack}: made for {what} {made}, not {wanted}; rehearse it in {made}")
 
 
 def _images(folder: Path, artifacts: Mapping[str, Any]) -> Iterator[str]:

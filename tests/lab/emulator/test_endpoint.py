@@ -21,6 +21,7 @@ from lab.emulator.texts import PromptClasses
 from tests.lab.emulator.arms import BASELINE, MODEL, REPETITION, SPECULATIVE
 
 Json = dict[str, Any]
+Session = aiohttp.ClientSession
 Test = Callable[..., Any]
 USAGE = {"include_usage": True, "continuous_usage_stats": True}
 CLASSES = PromptClasses(entries=((REPETITION, "repetition"),), seed=1)
@@ -67,7 +68,7 @@ def _completion(**changes: object) -> Json:
     return {"model": MODEL, "prompt": f"[7f3a2c] {REPETITION}", "max_tokens": 64, **changes}
 
 
-async def _events(session: aiohttp.ClientSession, path: str, body: Json) -> list[Json]:
+async def _events(session: Session, path: str, body: Json) -> list[Json]:
     """The events of a stream, which must end with [DONE]."""
     async with session.post(path, json={**body, "stream": True}) as response:
         assert response.status == 200
@@ -79,7 +80,7 @@ async def _events(session: aiohttp.ClientSession, path: str, body: Json) -> list
     return [json.loads(line) for line in lines]
 
 
-async def _post(session: aiohttp.ClientSession, path: str, body: object) -> tuple[int, Json]:
+async def _post(session: Session, path: str, body: object) -> tuple[int, Json]:
     async with session.post(path, json=body) as response:
         assert response.headers["X-Emulated"] == "trn2"
         return response.status, await response.json()
@@ -87,7 +88,7 @@ async def _post(session: aiohttp.ClientSession, path: str, body: object) -> tupl
 
 @served()
 async def test_a_chat_stream_opens_with_the_role_counts_every_chunk_and_ends_with_usage(
-    session: aiohttp.ClientSession,
+    session: Session,
 ) -> None:
     role, *chunks, last = await _events(session, "/v1/chat/completions", _chat(stream_options=USAGE))
     assert role["choices"][0]["delta"] == {"role": "assistant", "content": ""}
@@ -112,9 +113,7 @@ async def test_a_chat_stream_opens_with_the_role_counts_every_chunk_and_ends_wit
 
 
 @served(BASELINE)
-async def test_a_completion_stream_of_the_baseline_has_one_token_a_chunk(
-    session: aiohttp.ClientSession,
-) -> None:
+async def test_a_completion_stream_of_the_baseline_has_one_token_a_chunk(session: Session) -> None:
     *chunks, _ = await _events(session, "/v1/completions", _completion(stream_options=USAGE))
     assert [chunk["usage"]["completion_tokens"] for chunk in chunks] == list(range(1, 65))
     assert chunks[0]["object"] == "text_completion"
@@ -132,7 +131,7 @@ async def test_a_completion_stream_of_the_baseline_has_one_token_a_chunk(
 )
 @served()
 async def test_usage_is_sent_only_as_far_as_asked_for(
-    session: aiohttp.ClientSession, options: Json, on_each: bool, at_the_end: bool
+    session: Session, options: Json, on_each: bool, at_the_end: bool
 ) -> None:
     events = await _events(session, "/v1/completions", _completion(stream_options=options))
     assert ["usage" in event for event in events[:-1]] == [on_each] * (len(events) - 1)
@@ -142,7 +141,7 @@ async def test_usage_is_sent_only_as_far_as_asked_for(
 def test_both_arms_answer_a_prompt_with_the_same_text_streamed_or_whole() -> None:
     texts: list[str] = []
 
-    async def use(session: aiohttp.ClientSession) -> None:
+    async def use(session: Session) -> None:
         events = await _events(session, "/v1/chat/completions", _chat())
         texts.append("".join(event["choices"][0]["delta"]["content"] for event in events))
         ignored = {"chat_template_kwargs": {"enable_thinking": False}, "top_k": 5, "no_such_field": [1]}
@@ -161,7 +160,7 @@ def test_both_arms_answer_a_prompt_with_the_same_text_streamed_or_whole() -> Non
 
 
 @served()
-async def test_a_rerun_repeats_the_chunks(session: aiohttp.ClientSession) -> None:
+async def test_a_rerun_repeats_the_chunks(session: Session) -> None:
     first, again, reseeded = [
         [event["choices"] for event in await _events(session, "/v1/completions", _completion(**seed))]
         for seed in ({}, {"seed": 1}, {"seed": 2})
@@ -171,7 +170,7 @@ async def test_a_rerun_repeats_the_chunks(session: aiohttp.ClientSession) -> Non
 
 
 @served(time_scale=0.0001)
-async def test_a_request_may_stop_early_or_fill_the_context(session: aiohttp.ClientSession) -> None:
+async def test_a_request_may_stop_early_or_fill_the_context(session: Session) -> None:
     _, stopped = await _post(session, "/v1/completions", _completion(stop="comes"))
     choice = stopped["choices"][0]
     assert (choice["text"], choice["finish_reason"]) == ("the tide ", "stop")
@@ -182,7 +181,7 @@ async def test_a_request_may_stop_early_or_fill_the_context(session: aiohttp.Cli
 
 
 @served()
-async def test_an_unknown_model_is_vllms_404(session: aiohttp.ClientSession) -> None:
+async def test_an_unknown_model_is_vllms_404(session: Session) -> None:
     for path, body in (("chat/completions", _chat()), ("completions", _completion())):
         status, error = await _post(session, f"/v1/{path}", {**body, "model": "gpt-2"})
         assert status == error["code"] == 404
@@ -209,9 +208,7 @@ async def test_an_unknown_model_is_vllms_404(session: aiohttp.ClientSession) -> 
     ],
 )
 @served()
-async def test_a_wrong_request_is_vllms_400(
-    session: aiohttp.ClientSession, path: str, body: object, part: str
-) -> None:
+async def test_a_wrong_request_is_vllms_400(session: Session, path: str, body: object, part: str) -> None:
     status, error = await _post(session, f"/v1/{path}", body)
     assert status == error["code"] == 400
     assert (error["object"], error["type"]) == ("error", "BadRequestError")
@@ -219,9 +216,7 @@ async def test_a_wrong_request_is_vllms_400(
 
 
 @served()
-async def test_a_body_that_is_no_json_and_an_unknown_route_are_answered_marked(
-    session: aiohttp.ClientSession,
-) -> None:
+async def test_a_body_that_is_no_json_and_an_unknown_route_are_answered_marked(session: Session) -> None:
     async with session.post("/v1/completions", data=b"{") as response:
         assert response.status == 400
         assert (await response.json())["type"] == "BadRequestError"
@@ -233,7 +228,7 @@ async def test_a_body_that_is_no_json_and_an_unknown_route_are_answered_marked(
 
 
 @served()
-async def test_models_health_and_version_say_what_is_serving(session: aiohttp.ClientSession) -> None:
+async def test_models_health_and_version_say_what_is_serving(session: Session) -> None:
     async with session.get("/v1/models") as response:
         card = (await response.json())["data"][0]
     assert (card["id"], card["owned_by"], card["max_model_len"]) == (MODEL, "emulator", 1024)
@@ -246,7 +241,7 @@ async def test_models_health_and_version_say_what_is_serving(session: aiohttp.Cl
         assert (await response.json())["version"] == "0.9.1+emulated"
 
 
-async def _samples(session: aiohttp.ClientSession) -> dict[str, float]:
+async def _samples(session: Session) -> dict[str, float]:
     async with session.get("/metrics") as response:
         assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         lines = [line for line in (await response.text()).splitlines() if not line.startswith("#")]
@@ -255,7 +250,7 @@ async def _samples(session: aiohttp.ClientSession) -> dict[str, float]:
 
 @served()
 async def test_metrics_count_what_was_served_a_step_each_as_in_the_engine_of_vllm_0_9_1(
-    session: aiohttp.ClientSession,
+    session: Session,
 ) -> None:
     events = await _events(session, "/v1/completions", _completion())
     samples = await _samples(session)
@@ -268,7 +263,7 @@ async def test_metrics_count_what_was_served_a_step_each_as_in_the_engine_of_vll
 
 @served(BASELINE, time_scale=1.0)
 async def test_a_fifth_request_waits_until_a_slot_is_free_and_a_disconnect_frees_one(
-    session: aiohttp.ClientSession,
+    session: Session,
 ) -> None:
     body = {**_completion(max_tokens=900), "ignore_eos": True, "stream": True}
     streams = [await session.post("/v1/completions", json=body) for _ in range(5)]

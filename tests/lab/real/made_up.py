@@ -36,27 +36,19 @@ PLAN = {
 
 def summary(**changes: Any) -> dict[str, Any]:
     """A summary in which every claim is met, but for `changes` of its cells (by name of the key)."""
-    cells = []
-    comparisons = []
+    cells, comparisons = [], []
     for name, ratio in SPEED_UP.items():
-        cells.append(_cell("tiny", name, None) | {"acceptance_length": None})
+        cell = {"class": name, "n": 60, "errors": 0, "tpot_s": {"mean": 0.02}}
+        cells.append({**cell, "arm": "tiny", "acceptance_length": None, "output_equality": None})
+        told = {"acceptance_length": TOKENS_PER_STEP[name], "output_equality": {"n_pairs": 60, "equal": 60}}
+        interval = {"ratio": ratio, "ci_low": ratio - 0.1, "ci_high": ratio + 0.1, "n_pairs": 60}
         for arm in SWEEP.arms.values():
-            cells.append(_cell(arm, name, {"n_pairs": 60, "equal": 60}) | changes)
-            comparisons.append(
-                {
-                    "class": name,
-                    "treatment": arm,
-                    "metric": "tpot_s",
-                    "ratio": ratio,
-                    "ci_low": ratio - 0.1,
-                    "ci_high": ratio + 0.1,
-                    "n_pairs": 60,
-                }
-            )
+            cells.append({**cell, "arm": arm, **told, **changes})
+            comparisons.append({"class": name, "treatment": arm, "metric": "tpot_s", **interval})
     arms = [{"name": "tiny"}, *({"name": name} for name in SWEEP.arms.values())]
     run = {"arms": arms, "complete": True, "started": "2026-11-21T10:00:00Z", "requests_per_cell": 60}
     return {
-        "run": run | {"max_tokens": 96, "temperature": 0.0},
+        "run": {**run, "max_tokens": 96, "temperature": 0.0},
         "cells": cells,
         "comparisons": comparisons,
     }
@@ -64,16 +56,8 @@ def summary(**changes: Any) -> dict[str, Any]:
 
 def advice(*, off_by: float = 1.0) -> dict[str, Any]:
     """What is advised from the widest window: the measured values, times `off_by`."""
-    return {
-        "cells": [
-            {
-                "class": name,
-                "arm": SWEEP.widest,
-                "by_k": [{"k": k, "speed_up": ratio * off_by} for k in range(1, 16)],
-            }
-            for name, ratio in SPEED_UP.items()
-        ]
-    }
+    by_k = {n: [{"k": k, "speed_up": r * off_by} for k in range(1, 16)] for n, r in SPEED_UP.items()}
+    return {"cells": [{"class": name, "arm": SWEEP.widest, "by_k": rows} for name, rows in by_k.items()]}
 
 
 def results() -> Results:
@@ -87,15 +71,3 @@ def results() -> Results:
         claims=tuple(judge(summary(), SWEEP, AGREEMENTS, advice(), scope="whole")),
         machine={"label": TINY, "cpu": "A CPU", "cores": 2, "engine": "vLLM 0.32.0", "python": "3.11"},
     )
-
-
-def _cell(arm: str, class_: str, equality: dict[str, int] | None) -> dict[str, Any]:
-    return {
-        "arm": arm,
-        "class": class_,
-        "n": 60,
-        "errors": 0,
-        "tpot_s": {"mean": 0.02},
-        "acceptance_length": TOKENS_PER_STEP[class_],
-        "output_equality": equality,
-    }
