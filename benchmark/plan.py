@@ -228,9 +228,7 @@ class Plan(_Part):
     max_tokens: Tokens
     temperature: Annotated[float, _number(100)] = 0.0
     extra_body: Annotated[
-        Mapping[str, Any],
-        _held_to(_shallow),
-        _must_be(f"a JSON object, nested at most {_MOST_DEPTH} deep"),
+        Mapping[str, Any], _held_to(_shallow), _must_be(f"a JSON object, nested at most {_MOST_DEPTH} deep")
     ] = Field(default_factory=dict)
     """Merged into each request body as it is."""
     rate: Annotated[tuple[Annotated[float, _PER_S], ...], _levels(_PER_S)] = ()

@@ -11,16 +11,7 @@ import pytest
 
 import benchmark
 from benchmark.__main__ import parser
-from benchmark.metrics import (
-    BY_NAME,
-    COMPARED,
-    COST,
-    DIMENSIONS,
-    GOODPUT,
-    METRICS,
-    PUBLISHED,
-    RUN_ACTIVE,
-)
+from benchmark.metrics import BY_NAME, COMPARED, COST, DIMENSIONS, GOODPUT, METRICS, PUBLISHED, RUN_ACTIVE
 
 PACKAGE = Path(benchmark.__file__).parent
 README = (PACKAGE / "README.md").read_text()
