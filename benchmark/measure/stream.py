@@ -68,17 +68,28 @@ class SseParser:
             if piece.endswith((b"\n", b"\r")):
                 line = bytes(self._line).rstrip(b"\r\n")
                 self._line.clear()
-                self._take_line(line, events)
+                if self._at_start:
+                    self._at_start = False
+                    line = line.removeprefix(_BYTE_ORDER_MARK)
+                field, _, value = line.partition(b":")
+                if not line:
+                    events += self.close()
+                elif field == b"data":
+                    self._data.append(value.removeprefix(b" "))
+                    self._held += len(line)
         return events
 
     def close(self) -> list[str]:
-        """The event that the end of the stream completes: servers forget the blank line after the last one.
+        """The event that a blank line completes, and the end of the stream: servers forget the last blank line.
 
         A line that was cut short is dropped.
         """
-        events: list[str] = []
-        self._dispatch(events)
-        return events
+        if not self._data:
+            return []
+        event = b"\n".join(self._data).decode("utf-8", errors="replace")
+        self._data.clear()
+        self._held = 0
+        return [event]
 
     def _whole(self, packet: bytes) -> list[str] | None:
         """The events of a packet of whole one-line events with nothing else in it, as nearly all are; or None.
@@ -92,24 +103,6 @@ class SseParser:
             return None
         self._at_start = self._after_cr = False
         return [piece.decode("utf-8", errors="replace") for piece in pieces]
-
-    def _take_line(self, line: bytes, events: list[str]) -> None:
-        if self._at_start:
-            self._at_start = False
-            line = line.removeprefix(_BYTE_ORDER_MARK)
-        if not line:
-            self._dispatch(events)
-            return
-        field, _, value = line.partition(b":")
-        if field == b"data":
-            self._data.append(value.removeprefix(b" "))
-            self._held += len(line)
-
-    def _dispatch(self, events: list[str]) -> None:
-        if self._data:
-            events.append(b"\n".join(self._data).decode("utf-8", errors="replace"))
-            self._data.clear()
-            self._held = 0
 
 
 @dataclass(frozen=True, kw_only=True)
