@@ -363,6 +363,7 @@ def test_an_arm_that_dies_under_load_stops_the_run_and_loses_no_artifact(driver:
     driver.world.dying = {"qwen-sd-vllm"}
     line = driver.line()
     assert "arm qwen-sd-vllm died under load: pod qwen-sd-vllm-pod, container vllm, ran out of memory" in line
+    assert "stopped at benchmark-1" in driver.said[-1]
     assert len(driver.artifacts()) == 2
     assert driver.world.nodes == 0
     driver.world.dying = set()
