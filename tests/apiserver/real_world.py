@@ -7,9 +7,6 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from moto.core.models import DEFAULT_ACCOUNT_ID
-from moto.eks.models import eks_backends
-
 from cdk8s_charts.manifests import ManifestFile
 from experiment.compilation import artifact_key
 from experiment.naming import artifact_path, weights_path
@@ -41,9 +38,6 @@ class RealWorld(World):
         """What `cdk deploy` leaves: the reviewed files, applied one after the other."""
         self._buckets()
         self._cluster()
-        described = eks_backends[DEFAULT_ACCOUNT_ID][self.region].clusters[self.experiment.name]
-        described.endpoint = self.plane.endpoint
-        described.certificate_authority = {"data": self.plane.authority}
         self._fuse()
         make_namespace(self.plane.kubectl, [item for file in self.files for item in file.objects])
         for file in self.files:

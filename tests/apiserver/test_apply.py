@@ -113,37 +113,6 @@ def test_another_image_applies_over_the_first_although_jobs_were_released(
     assert stands == wanted
 
 
-def _with_window(experiment: Experiment, tokens: int) -> Experiment:
-    plain, treated = experiment.arms
-    assert treated.speculation is not None
-    speculation = replace(treated.speculation, num_speculative_tokens=tokens)
-    return replace(experiment, arms=(plain, replace(treated, speculation=speculation)))
-
-
-def test_what_version_2_changes_is_what_the_cluster_then_has(
-    control_plane: ControlPlane, erased: Remember, reference: Experiment
-) -> None:
-    kubectl, where = control_plane.kubectl, ["-n", "second-version"]
-    before = _rendered(reference, "second-version")
-    after = _rendered(
-        with_serving(_with_window(reference, 5), devices=4, tensor_parallel=16), "second-version"
-    )
-    erased([*before, *(item for item in after if item["kind"] != "Namespace")])
-    make_namespace(kubectl, before)
-    for objects in (before, after):
-        assert _errors(kubectl.feed(objects, "apply")) == []
-    wanted, stands = the(after, "Deployment", "qwen-sd"), kubectl.get("deployment", "qwen-sd-vllm", *where)
-    server, standing = (item["spec"]["template"]["spec"]["containers"][0] for item in (wanted, stands))
-    assert standing["command"] == server["command"]
-    assert '"speculation_length": 5' in " ".join(standing["command"])
-    assert standing["resources"]["limits"].keys() == server["resources"]["limits"].keys()
-    assert standing["resources"]["limits"]["cpu"] == server["resources"]["limits"]["cpu"]
-    claims = {item["metadata"]["name"] for item in kubectl.items("resourceclaimtemplates", "second-version")}
-    assert {
-        the(objects, "ResourceClaimTemplate")["metadata"]["name"] for objects in (before, after)
-    } == claims
-
-
 @pytest.mark.parametrize("what", sorted(set(REFUSED) - {"the image of a Job"}))
 def test_the_server_refuses_what_the_comparison_of_renders_finds(
     control_plane: ControlPlane, first: Objects, what: str

@@ -58,19 +58,3 @@ def scaled_object(
 
 def test_keda_takes_the_rendered_object(kubectl: Kubectl, scaled_object: dict[str, Any]) -> None:
     assert kubectl.apply([scaled_object], dry_run=True) == []
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {"minReplicaCount": 3},
-        {"maxReplicas": 2},
-        {"fallback": {"failureThreshold": 4, "replicas": 1, "behavior": "stay"}},
-        {"advanced": {"horizontalPodAutoscalerConfig": {"behavior": {"scaleDown": {"after": 1}}}}},
-    ],
-)
-def test_and_none_that_is_wrong(
-    kubectl: Kubectl, scaled_object: dict[str, Any], damage: dict[str, Any]
-) -> None:
-    scaled_object["spec"].update(damage)
-    assert kubectl.apply([scaled_object], dry_run=True) != []

@@ -197,8 +197,10 @@ def volumes_fit_what_their_pod_may_use(_: Experiment, objects: list[Object]) -> 
 
 def pods_give_up_what_they_do_not_need(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
     """Devices come through claims, and nothing here talks to the API server."""
-    spared = experiment.baseline.serving.pod_security == IMAGE_DEFAULTS
+    level = experiment.baseline.serving.pod_security
     for pod in pods_of(objects):
+        if level == "restricted" and pod.spec["securityContext"].get("runAsNonRoot") is not True:
+            yield f"{pod}: no user of its own"
         if pod.spec.get("automountServiceAccountToken") is not False:
             yield f"{pod}: a token for the API server"
         if (pod.spec.get("securityContext") or {}).get("seccompProfile") != {"type": "RuntimeDefault"}:
@@ -208,7 +210,9 @@ def pods_give_up_what_they_do_not_need(experiment: Experiment, objects: list[Obj
             yield f"{pod}: the host's network, processes or files"
         for container in pod.containers:
             context = container.get("securityContext") or {}
-            keeps = spared and ("claims" in container["resources"] or EXTENDED_RESOURCE in str(container))
+            keeps = level == IMAGE_DEFAULTS and (
+                "claims" in container["resources"] or EXTENDED_RESOURCE in str(container)
+            )
             if context.get("privileged") or (context.get("capabilities") or {}).get("add"):
                 yield f"{pod}: {container['name']} has privileges"
             given_up = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}

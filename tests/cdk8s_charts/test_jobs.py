@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cdk8s_charts.workloads.artifact_jobs import compiling_job, fetching_job
+from cdk8s_charts.workloads.artifact_jobs import fetching_job
 from experiment import Experiment
 from experiment.compilation import artifact_key
 from experiment.naming import STEP
 from store.__main__ import parser
 from tests.cdk8s_charts.conftest import Case
 from tests.cdk8s_charts.objects import Pod, named, pods_of
-from tests.cdk8s_charts.variations import with_serving
 
 OF_DEVICES = ("Job", "ResourceClaimTemplate", "PersistentVolume", "PersistentVolumeClaim")
 
@@ -42,14 +41,6 @@ def test_without_devices_nothing_is_claimed_fetched_compiled_or_mounted(case: Ca
     assert names == ["restore", "keep", "follow", "run", "publish"]
 
 
-def test_fetching_needs_no_trn2_node(reference: Experiment) -> None:
-    for weights in reference.weights:
-        pod = Pod(fetching_job(reference, weights)).spec
-        assert pod["nodeSelector"] == {"speculation.trn2/role": "system"}
-        assert "resourceClaims" not in pod
-        assert pod["serviceAccountName"] == "fetch"
-
-
 def test_a_token_is_a_file_from_the_named_secret_and_stands_in_no_command(reference: Experiment) -> None:
     gated = replace(reference, token_secret="hf-token")
     pod = Pod(fetching_job(gated, gated.weights[0]))
@@ -58,35 +49,6 @@ def test_a_token_is_a_file_from_the_named_secret_and_stands_in_no_command(refere
     assert container["args"][-2:] == ["--token-file", "/token/token"]
     assert "token" not in str(container.get("env"))
     assert "token" not in Pod(fetching_job(reference, reference.weights[0])).volumes
-
-
-def test_a_compilation_holds_what_its_arm_holds(reference: Experiment) -> None:
-    for setting in ("dra", "device-plugin"):
-        experiment = with_serving(reference, allocation=setting)
-        for arm in experiment.arms:
-            pod = Pod(compiling_job(experiment, arm))
-            compiler = pod.container("compile")
-            if setting == "dra":
-                template = pod.spec["resourceClaims"][0]["resourceClaimTemplateName"]
-                assert template.startswith("trn2-8-lnc2-")
-                assert compiler["resources"]["claims"] == [{"name": "neurons", "request": "neurons"}]
-            else:
-                assert compiler["resources"]["limits"]["aws.amazon.com/neuron"] == "8"
-                assert pod.spec["schedulerName"] == "my-scheduler"
-            others = [entry for entry in pod.containers if entry is not compiler]
-            assert not any("claims" in e["resources"] or "aws.amazon.com/neuron" in str(e) for e in others)
-
-
-def test_compiling_looks_first_then_compiles_then_stores_and_compares_with_the_baselines(
-    reference: Experiment,
-) -> None:
-    baseline, treatment = (Pod(compiling_job(reference, arm)) for arm in reference.arms)
-    names = [container["name"] for container in treatment.containers]
-    assert names == ["look", "weights-0", "weights-1", "compile", "push"]
-    assert treatment.spec["serviceAccountName"] == "compile"
-    assert "--baseline" not in baseline.container("push")["args"]
-    told = treatment.container("push")["args"]
-    assert told[told.index("--baseline") + 1].endswith(f"/{artifact_key(reference.baseline)}")
 
 
 def test_the_store_understands_every_command_that_pods_give_it(case: Case) -> None:

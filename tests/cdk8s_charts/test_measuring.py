@@ -17,9 +17,9 @@ from experiment import Experiment
 from experiment.model import LmEval
 from images.lmeval import questions
 from tests.cdk8s_charts.conftest import Case, objects_in
-from tests.cdk8s_charts.objects import Pod, named, objects_of, pods_of, the
+from tests.cdk8s_charts.objects import Pod, named, pods_of, the
 from tests.cdk8s_charts.variations import with_benchmark, with_serving
-from tests.conftest import REFERENCE, ROOT
+from tests.conftest import ROOT
 
 
 def _quality(experiment: Experiment) -> Pod:
@@ -35,17 +35,6 @@ def test_the_api_server_lets_one_pod_measure_at_a_time(case: Case) -> None:
     assert name in named(case[1], "PriorityClass")
     counted = {pod.name for pod in pods_of(case[1]) if pod.spec["priorityClassName"] == name}
     assert counted == {"qwen-llmperf", "qwen-lmeval"} & named(case[1], "CronJob").keys()
-
-
-def test_a_lost_pods_run_goes_on_in_the_next() -> None:
-    pod = Pod(named(objects_of(REFERENCE), "CronJob")["qwen-llmperf"])
-    restore, keep = pod.container("restore"), pod.container("keep")
-    assert restore["args"][1] == keep["args"][keep["args"].index("--to") + 1]
-    assert restore["args"][1].endswith("/runs/unfinished/$(JOB_UID)")
-    assert keep["restartPolicy"] == "Always"
-    for entry in (restore, keep):
-        path = entry["env"][0]["valueFrom"]["fieldRef"]["fieldPath"]
-        assert path == "metadata.labels['batch.kubernetes.io/controller-uid']"
 
 
 def test_a_plan_that_is_too_large_comes_from_s3_by_its_hash(reference: Experiment) -> None:
@@ -89,11 +78,6 @@ def test_quality_is_asked_of_every_arm_alike(reference: Experiment, endpoint: st
         assert words[words.index("--limit") + 1] == "50"
     one, two = ([word.replace(name, "ARM") for word in words] for name, words in told.items())
     assert one == two
-
-
-def test_every_arm_that_is_loaded_is_asked_in_whatever_batch_it_stands(case: Case) -> None:
-    checks = [entry["name"] for entry in _quality(case[0]).spec["initContainers"]]
-    assert checks == [f"check-{arm.name}" for arm in case[0].served_arms]
 
 
 def test_worked_examples_are_given_where_they_fit(reference: Experiment) -> None:

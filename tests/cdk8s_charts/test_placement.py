@@ -15,7 +15,7 @@ from experiment.placement import compilations_at_once, place
 from infra.settings import SYSTEM_VOLUME_GIB
 from tests.cdk8s_charts.conftest import Case
 from tests.cdk8s_charts.generated import WANTED, generated
-from tests.cdk8s_charts.objects import Object, Pod, experiment_at, objects_of, pod_spec, pods_of, the, words
+from tests.cdk8s_charts.objects import Object, Pod, experiment_at, objects_of, pods_of, the, words
 from tests.cdk8s_charts.placement import Cluster, Unplaceable, allocatable, nodes, stand
 from tests.conftest import REFERENCE
 
@@ -71,39 +71,6 @@ def test_the_reference_arms_stand_on_the_halves_of_one_node() -> None:
     assert arms["qwen-vllm"].devices == tuple(f"neuron-device-{number}" for number in range(8))
     assert arms["qwen-sd-vllm"].devices == tuple(f"neuron-device-{number}" for number in range(8, 16))
     assert alone["CronJob/qwen-llmperf"].node.startswith("system-")
-
-
-def _resources(objects: list[Object], amounts: dict[str, str]) -> None:
-    server = pod_spec(the(objects, "Deployment", "qwen-sd-vllm"))["containers"][0]
-    for part in ("requests", "limits"):
-        server["resources"][part] |= amounts
-
-
-def _count(objects: list[Object], count: int) -> None:
-    devices = the(objects, "ResourceClaimTemplate")["spec"]["spec"]["devices"]
-    devices["requests"][0]["exactly"]["count"] = count
-
-
-UNPLACEABLE: dict[str, Edit] = {
-    "cpu: 110": lambda o: _resources(o, {"cpu": "110"}),
-    "ephemeral-storage": lambda o: _resources(o, {"ephemeral-storage": "9000Gi"}),
-    "9 devices are not a connected group": lambda o: _count(o, 9),
-    "no group of 16 devices is free": lambda o: _count(o, 16),
-    "is not rendered": lambda o: o.remove(the(o, "ResourceClaimTemplate")),
-    "labels": lambda o: pod_spec(the(o, "Deployment"))["nodeSelector"].update(nodegroup="x"),
-    "taints": lambda o: pod_spec(the(o, "Deployment")).pop("tolerations"),
-    "memory": lambda o: the(o, "PersistentVolume")["spec"]["csi"]["volumeAttributes"].update(
-        mountpointContainerResourcesRequestsMemory="1100Gi"
-    ),
-}
-
-
-@pytest.mark.parametrize("says", UNPLACEABLE)
-def test_a_pod_that_would_wait_for_ever_is_seen(says: str) -> None:
-    objects = objects_of(REFERENCE)
-    UNPLACEABLE[says](objects)
-    with pytest.raises(Unplaceable, match=says):
-        stand(experiment_at(REFERENCE), objects)
 
 
 def test_pods_of_one_account_share_a_mount() -> None:

@@ -16,7 +16,7 @@ import pytest
 from cdk8s_charts.render import render
 from cdk8s_charts.vllm_command import serve_environment
 from cdk8s_charts.workloads import serving
-from cdk8s_charts.workloads.serving import deployment, disruption_budget
+from cdk8s_charts.workloads.serving import deployment
 from experiment import Experiment
 from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.model import Serve
@@ -177,19 +177,6 @@ def test_an_arm_has_half_an_hour_to_load_and_its_rollout_waits_longer(reference:
     budget_s = startup["failureThreshold"] * startup["periodSeconds"]
     assert budget_s >= 1800, "no load time of this pair is published: a shorter one has to be measured first"
     assert budget_s < arm["spec"]["progressDeadlineSeconds"]
-
-
-def test_a_node_update_is_never_blocked(reference: Experiment) -> None:
-    spec = disruption_budget(reference, reference.arms[0])["spec"]
-    assert (spec["maxUnavailable"], spec["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
-
-
-def test_restricted_names_a_user_for_every_container(reference: Experiment) -> None:
-    restricted = with_serving(reference, pod_security="restricted")
-    context = Pod(deployment(restricted, restricted.arms[1])).spec["securityContext"]
-    assert context["runAsNonRoot"] is True
-    assert context["runAsUser"] == context["fsGroup"] == 65532
-    assert "runAsUser" not in Pod(deployment(reference, reference.arms[1])).spec["securityContext"]
 
 
 def test_at_the_images_defaults_only_containers_that_hold_devices_keep_capabilities(
