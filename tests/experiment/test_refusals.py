@@ -97,7 +97,6 @@ both ways of holding devices | {serving.allocation: device-plugin} | {serving.al
 a security level that is none | {serving.pod_security: restricted} | {serving.pod_security: privileged} | serving.pod_security | 'image-defaults', 'baseline' or 'restricted'
 a date without quotes | BLOCK | {cluster.capacity.ends_at: 20261205} | cluster.capacity.ends_at | put it in quotes
 unknown key | | {serving.max_num_seq: 4} | serving.max_num_seq | did you mean `max_num_seqs`?
-unknown key at the top | | {targets: {}} | targets | did you mean `target`?
 another client | | {benchmark.harness: llmperf} | benchmark.harness | no longer builds or runs; remove the key
 our client by its former name | | {benchmark.harness: native} | benchmark.harness | remove the key
 settings of another client | | {benchmark.llmperf: {text: classes}} | benchmark.llmperf | remove the key
@@ -130,7 +129,6 @@ empty prompt | | {prompts.classes.code.1: ' '} | prompts.classes.code[1] | is em
 a prompt never asked | | {benchmark.requests: 7} | benchmark.requests | use 8 or more
 a level twice | | {benchmark.concurrency: [4, 4]} | benchmark.concurrency | names a level twice
 negative seed | | {benchmark.seed: -1} | benchmark.seed | greater than or equal to 0
-a truth value as version | | {version: true} | version | reads version 1
 a window nobody published | | {S.num_speculative_tokens: 33} | S.num_speculative_tokens | takes 32 at most
 a section that is no mapping | | {target: Qwen/Qwen3-32B} | target | must be a mapping
 reserved namespace | | {name: kube-system} | name | is reserved
@@ -144,42 +142,25 @@ one zone twice | | {cluster.availability_zones: [us-east-2a, us-east-2a]} | clus
 prefix past 32 | | {cluster.admin_cidrs: [8.8.8.8/33]} | cluster.admin_cidrs[0] | is no IPv4 network
 host bits | | {cluster.admin_cidrs: [8.8.8.8/24]} | cluster.admin_cidrs[0] | write it as 8.8.8.0/24
 IPv6 | | {cluster.admin_cidrs: ['2a00:1450::/32']} | cluster.admin_cidrs[0] | is IPv6
-everybody on IPv6 | | {cluster.admin_cidrs: ['::/0']} | cluster.admin_cidrs[0] | is IPv6
 everybody | | {cluster.admin_cidrs: [0.0.0.0/0]} | cluster.admin_cidrs[0] | to everybody
 everybody by mask | | {cluster.admin_cidrs: [0.0.0.0/0.0.0.0]} | cluster.admin_cidrs[0] | to everybody
 more than a /8 in pieces | | {cluster.admin_cidrs: [8.0.0.0/8, 9.9.9.0/24]} | cluster.admin_cidrs | more than a /8
-twice | | {cluster.admin_cidrs: [8.8.8.8/32, 8.8.8.8/32]} | cluster.admin_cidrs[1] | overlaps 8.8.8.8/32
 one inside another | | {cluster.admin_cidrs: [8.8.8.0/24, 8.8.8.8/32]} | cluster.admin_cidrs[1] | overlaps 8.8.8.0/24
 private | | {cluster.admin_cidrs: [10.20.0.0/16]} | cluster.admin_cidrs[0] | which EKS refuses at a public endpoint
 of carriers | | {cluster.admin_cidrs: [100.64.0.0/16]} | cluster.admin_cidrs[0] | which EKS refuses
-of documentation | | {cluster.admin_cidrs: [203.0.113.7/32]} | cluster.admin_cidrs[0] | (203.0.113.0/24), which EKS refuses
-private inside | | {cluster.admin_cidrs: [172.0.0.0/8]} | cluster.admin_cidrs[0] | (172.16.0.0/12), which EKS refuses
 no list | | {cluster.admin_cidrs: 8.8.8.8/32} | cluster.admin_cidrs | must be a list; write [8.8.8.8/32]
 null | | {cluster.admin_cidrs: null} | cluster.admin_cidrs | must be a list; write [] for none
 a number | | {cluster.admin_cidrs: [8]} | cluster.admin_cidrs[0] | put it in quotes
 local zone | | {cluster.availability_zones: [us-east-2-chi-1a, us-east-2a]} | cluster.availability_zones[0] | is no zone of us-east-2; use one of us-east-2a, us-east-2b
-id of a zone | | {cluster.availability_zones: [us-east-2a, use2-az2]} | cluster.availability_zones[1] | is no zone of us-east-2
 no zones | | {cluster.availability_zones: []} | cluster.availability_zones | at least 2 items, not 0
-patch release | | {cluster.kubernetes: 1.35.2} | cluster.kubernetes | is no Kubernetes version
-leading zero | | {cluster.kubernetes: '01.35'} | cluster.kubernetes | is no Kubernetes version
-digits of another script | | {cluster.kubernetes: 1.３５} | cluster.kubernetes | is no Kubernetes
 a day that February lacks | BLOCK | {cluster.capacity.ends_at: '2026-02-30T11:30:00Z'} | cluster.capacity.ends_at | is no instant in UTC
-a 25th hour | BLOCK | {cluster.capacity.ends_at: '2026-12-05T24:30:00Z'} | cluster.capacity.ends_at | is no instant in UTC
-block that is a purchase | BLOCK | {cluster.capacity.reservation_id: cbr-0123456789abcdef0} | cluster.capacity.reservation_id | as in cr-0123456789abcdef0
-spot | | {cluster.capacity: {kind: spot}} | cluster.capacity.kind | 'capacity-block'
-negative gateways | | {cluster.network: {nat_gateways: -1}} | cluster.network.nat_gateways | greater than or equal to 1
-nine gateways | | {cluster.network: {nat_gateways: 9}} | cluster.network.nat_gateways | less than or equal to 3
 sweep: one bad window | | {S.num_speculative_tokens: [3, 1, 7]} | S.num_speculative_tokens[1] | needs 2 at least
-sweep: a word among windows | | {S.num_speculative_tokens: [3, seven]} | S.num_speculative_tokens[1] | valid integer
 sweep: a window twice | | {S.num_speculative_tokens: [3, 7, 3]} | S.num_speculative_tokens[2] | stands twice in this sweep
 sweep: a draft twice | | {S.draft: [{model: Qwen/Qwen3-0.6B}, {model: Qwen/Qwen3-0.6B}]} | S.draft[1] | stands twice in this sweep
 sweep: one unknown draft | | {S.draft: [{model: Qwen/Qwen3-0.6B}, {model: Qwen/Qwen3-1.8B}], S.num_speculative_tokens: [3, 7]} | S.draft[1].model | did you mean Qwen/Qwen3-1.7B?
 sweep: a misspelt key of one draft | | {S.draft: [{model: Qwen/Qwen3-0.6B}, {model: Qwen/Qwen3-1.7B, modle: Qwen/Qwen3-1.7B}]} | S.draft[1].modle | did you mean `model`?
 sweep: no window | | {S.num_speculative_tokens: []} | S.num_speculative_tokens | at least 1 item
-mode vanilla | | {S.mode: vanilla} | S.mode | use mode `fused`
 mode eagle | | {S.mode: eagle} | S.mode | use mode `fused`
-mode eagle3 | | {S.mode: eagle3} | S.mode | use mode `fused`
-mode dflash | | {S.mode: dflash} | S.mode | use mode `fused`
 mode medusa | | {S.mode: medusa} | S.mode | use mode `fused`
 missing section | | {-target} | target | is required
 arm equal to the baseline | | {-arms.1.speculation} | arms[1] | equal to the baseline
@@ -188,6 +169,11 @@ too few prompts | | {-prompts.classes.code.7} | prompts.classes.code | 7 distinc
 class that is no name | | {prompts.classes.déjà vu: [a, b, c, d, e, f, g, h]} | prompts.classes.déjà vu | printable ASCII
 arm's name too long for its Jobs | | {arms.1.name: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa} | arms[1].name | use 54 at most
 more arms than anybody reads | | {S.draft: [{model: Qwen/Qwen3-0.6B}, {model: Qwen/Qwen3-1.7B}, {model: Qwen/Qwen3-4B}, {model: Qwen/Qwen3-8B}, {model: Qwen/Qwen3-14B}], S.num_speculative_tokens: [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32]} | arms | make 156 arms; sweep less: 128 arms at most
+patch release | | {cluster.kubernetes: 1.35.2} | cluster.kubernetes | is no Kubernetes version
+leading zero | | {cluster.kubernetes: '01.35'} | cluster.kubernetes | is no Kubernetes version
+digits of another script | | {cluster.kubernetes: 1.３５} | cluster.kubernetes | is no Kubernetes
+a 25th hour | BLOCK | {cluster.capacity.ends_at: '2026-12-05T24:30:00Z'} | cluster.capacity.ends_at | is no instant in UTC
+sweep: a word among windows | | {S.num_speculative_tokens: [3, seven]} | S.num_speculative_tokens[1] | valid integer
 """
 """Name | what passes, beyond the reference | the mistake in it | where it is said | words of the line. Edits as in
 `combined`; S is the speculation of the second arm."""

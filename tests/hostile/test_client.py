@@ -26,10 +26,10 @@ MOST_MIB = 160
 """What a process may hold at its worst, of the 512 MiB of the pod."""
 ABSURD: dict[str, Any] = {
     "negative": -1,
+    "NaN": float("nan"),
     "10^400": 10**400,
     "a float": 2.0,
     "1e400": float("inf"),
-    "NaN": float("nan"),
     "true": True,
     "an object": {"n": 2},
 }
@@ -121,23 +121,14 @@ def test_a_count_that_is_null_or_absent_is_unknown(said: dict[str, Any]) -> None
 MALFORMED: dict[str, Any] = {
     "an array": [],
     "null": None,
-    "a number": 10**400,
-    "a string": "text",
     "not JSON": b"{",
-    "half a document": b'{"choices": [{"index": 0, "delta": {"content": "a',
     "a number of 5,000 digits": b"1" * 5000,
     "nested deeply": b'{"choices":' + b"[" * 100_000,
-    "objects nested deeply": b'{"a":' * 100_000,
     "choices that are null": {"choices": None},
-    "choices that are an object": {"choices": {"0": {}}},
     "choices that are numbers": {"choices": [1]},
-    "choices that are null each": {"choices": [None]},
     "a negative index": {"choices": [{"index": -1, "delta": {"content": "a"}}]},
-    "another index": {"choices": [{"index": 1, "delta": {"content": "a"}}]},
     "an index of 10^400": {"choices": [{"index": 10**400, "delta": {"content": "a"}}]},
-    "an index that is text": {"choices": [{"index": "first", "delta": {"content": "a"}}]},
     "a thousand choices": {"choices": [{"index": 0, "delta": {"content": "a"}}] * 1000},
-    "a bare NaN": b'{"choices": [], "created": NaN}',
 }
 
 
@@ -150,11 +141,7 @@ ODD: dict[str, tuple[Any, ...]] = {
     "invalid UTF-8": (b'{"choices":[{"index":0,"delta":{"content":"\xff\xfe"}}]}',),
     "half a surrogate": (b'{"choices":[{"index":0,"delta":{"content":"\\ud800"}}]}',),
     "an escape": (chunk("\x1b[2J\x07"),),
-    "a zero byte": (chunk("\0"),),
-    "duplicate keys": (b'{"choices":[],"choices":[{"index":0,"delta":{"content":"a","content":"b"}}]}',),
-    "a delta that is null": ({"choices": [{"index": 0, "delta": None}]}, chunk()),
     "content that is a list": ({"choices": [{"index": 0, "delta": {"content": [1]}}]}, chunk()),
-    "a reason that is an object": ({"choices": [{"index": 0, "finish_reason": {"a": [1]}}]}, chunk()),
     "a reason of a megabyte": ({"choices": [{"index": 0, "finish_reason": "x" * 1_000_000}]}, chunk()),
     "statistics that are nested": (chunk(), statistics(more={"a": [[[1]]]}, much="x" * 1000)),
 }
@@ -180,23 +167,14 @@ WHOLE: dict[str, tuple[str, Answer]] = {
     "a page called a stream": ("html_page", raw(answered(PAGE, "Content-Type: text/event-stream"))),
     "a page without a type": ("html_page", raw(answered(PAGE))),
     "JSON": ("malformed", raw(answered(b"{}", "Content-Type: application/json"))),
-    "a picture": ("malformed", raw(answered(b"\x89PNG", "Content-Type: image/png"))),
-    "a type that is none": ("no_done", raw(answered(b"x", "Content-Type: ;;;/\x1b[31m"))),
     "nothing": ("no_done", raw(answered(b"", "Content-Type: text/event-stream"))),
     "no content": ("http_204", raw(answered(b"", status="204 No Content"))),
     "a redirect": ("http_307", raw(answered(b"", "Location: http://127.0.0.1:9/", status="307 Redirect"))),
-    "a redirect to itself": ("http_302", raw(answered(b"", "Location: #", status="302 Found"))),
     "escapes in an error": ("http_500", raw(answered(b"\x1b]0;owned\x07\x9b2J", status="500 \x1b[31mNo"))),
     "a pause that is no number": ("http_429", raw(answered(b"", "Retry-After: 10e99", status="429 Slow"))),
-    "a pause of another script": ("http_429", raw(answered(b"", "Retry-After: ²", status="429 Slow"))),
     "a status of 5 digits": ("malformed", raw(answered(b"", status="20000 OK"))),
     "a long header": ("malformed", raw(answered(b"", f"X: {'x' * 100_000}"))),
-    "many headers": ("malformed", raw(answered(b"", *(f"X-{i}: {'x' * 60}" for i in range(100_000))))),
     "a length that is no number": ("malformed", raw(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n")),
-    "two lengths": (
-        "malformed",
-        raw(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef"),
-    ),
     "less than its length": (
         "reset",
         raw(
@@ -212,12 +190,9 @@ WHOLE: dict[str, tuple[str, Answer]] = {
         ),
     ),
     "gzip": ("malformed", raw(answered(gzip.compress(DONE), "Content-Encoding: gzip"))),
-    "deflate": ("malformed", raw(answered(zlib.compress(DONE), "Content-Encoding: deflate"))),
     "brotli": ("malformed", raw(answered(b"\x1b\x0d\x00", "Content-Encoding: br"))),
-    "an encoding that is none": ("malformed", raw(answered(DONE, "Content-Encoding: \x07rot13"))),
     "not HTTP": ("malformed", raw(b"\x16\x03\x01\x02\x00")),
     "no answer": ("reset", raw()),
-    "half a header": ("reset", raw(b"HTTP/1.1 200 OK\r\nContent-Ty")),
 }
 
 
@@ -256,16 +231,12 @@ MIB = 1 << 20
 ENDLESS: dict[str, Answer] = {
     "a line": once_before(b"data: ", endless(b"x" * MIB)),
     "a line of JSON": once_before(b'data: {"choices":[', endless(b"[]," * 300_000)),
-    "a field": endless(b"x" * MIB),
     "lines of one event": endless(b"data: x\n" * 100_000),
-    "empty lines of one event": endless(b"data\n" * 100_000),
     "comments": endless(b": ping\n\n" * 100_000),
     "blank lines": endless(b"\n" * MIB),
     "chunks of text": endless(event(chunk()) * 10_000),
     "chunks without text": endless(event({"choices": [{}]}) * 10_000),
-    "events without choices": endless(event({}) * 10_000),
     "usage": endless(event({"usage": {"completion_tokens": 1, "x": [0] * 1000}}) * 1000),
-    "large chunks": endless(event(chunk("x" * MIB))),
     "a megabyte of lists": endless(event({"choices": [], "x": [[]] * 300_000})),
 }
 
@@ -357,8 +328,6 @@ COUNTERS = {
     "NaN": "nan",
     "infinity": "+Inf",
     "negative": "-1",
-    "1e400": "1e400",
-    "1e308": "1e308",
     "text": "many",
     "5,000 digits": "1" * 5000,
 }
