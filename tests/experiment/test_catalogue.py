@@ -176,7 +176,7 @@ def test_every_version_that_an_experiment_may_name_has_images_newest_first() -> 
         ("2.22", "2.28", "2.9.1.0", False),
         ("2.27", None, "2.31.7.0", True),
         ("2.27", None, "2.26.10.0", False),
-        ("2.27.4", None, "2.27.4.0", True),
+        ("2.27.4", None, "2.27.4", True),
     ],
 )
 def test_a_driver_is_judged_by_both_bounds(

@@ -174,6 +174,7 @@ leading zero | | {cluster.kubernetes: '01.35'} | cluster.kubernetes | is no Kube
 digits of another script | | {cluster.kubernetes: 1.３５} | cluster.kubernetes | is no Kubernetes
 a 25th hour | BLOCK | {cluster.capacity.ends_at: '2026-12-05T24:30:00Z'} | cluster.capacity.ends_at | is no instant in UTC
 sweep: a word among windows | | {S.num_speculative_tokens: [3, seven]} | S.num_speculative_tokens[1] | valid integer
+answers too long for most prompts of one class | | {prompts: {classes: {a: [b, c, d, e, f, g, h, i]}}, benchmark.max_tokens: 2000} | benchmark.max_tokens | 8 of 8 prompts do not fit
 """
 """Name | what passes, beyond the reference | the mistake in it | where it is said | words of the line. Edits as in
 `combined`; S is the speculation of the second arm."""
