@@ -120,7 +120,9 @@ def _stop_after_parsing(said: list[str]) -> Iterator[None]:
     """The real parser reads the real words; then the program ends before it does anything."""
     real = argparse.ArgumentParser.parse_args
 
-    def parse(self: argparse.ArgumentParser, args: Sequence[str] | None = None) -> argparse.Namespace:
+    def parse(
+        self: argparse.ArgumentParser, args: Sequence[str] | None = None, _namespace: object = None
+    ) -> argparse.Namespace:
         real(self, args)
         raise Parsed
 
