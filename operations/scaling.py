@@ -6,20 +6,17 @@ import argparse
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from experiment import Experiment
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.finding import Outside, Refusal
 from experiment.naming import neuron_nodegroup
 from operations.cloud import nodegroup
-from operations.cloud.aws import AwsError, aws_of
+from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.clock import TooLateError, stamp, within
 from operations.options import add_experiment, as_json, experiment_of, whole
 from operations.options import hours as hours_option
-
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from operations.cloud.aws import Aws
 
 HELP = "set the number of Trn2 nodes; above 0 with a time after which they go away by themselves"
 DEFAULT_HOURS = 3.0

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from experiment import Experiment
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.finding import Finding, Refusal, State
 from experiment.naming import notices_topic
 from operations.cloud import cloudformation, kubernetes, markers, nodegroup
 from operations.cloud.access import cluster_of
-from operations.cloud.aws import AwsError, aws_of
+from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.cloudformation import deploy_command
 from operations.console import table
 from operations.options import add_experiment, as_json, experiment_of
 from operations.running.state import RunStore
-
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from operations.cloud.aws import Aws
-
 
 HELP = "what an experiment has on AWS and in its cluster, and what of it bills; changes nothing"
 

@@ -5,21 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from experiment import Experiment
 from experiment.finding import Misuse, Refusal
 from experiment.naming import cluster_name, stack_name
 from operations.cloud import cloudformation, markers, nodegroup
-from operations.cloud.aws import NOT_ALLOWED, AwsError, aws_of
+from operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
 from operations.cloud.clock import Clock, SystemClock
-from operations.cloud.cloudformation import TAG
+from operations.cloud.cloudformation import TAG, Stack
 from operations.console import table
 from operations.options import add_experiment, as_json, experiment_of
-
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from operations.cloud.aws import Aws
-    from operations.cloud.cloudformation import Stack
 
 HELP = "take an experiment down (Trn2 nodes, workloads, cluster ...; the buckets stay), then list what still bills; can be run again"
 POLL_S = 15

@@ -10,21 +10,23 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cdk8s_charts import on_node
 from cdk8s_charts.pods import sizes
 from cdk8s_charts.pods.devices import DRIVER, EXTENDED_RESOURCE, group_attribute
 from cdk8s_charts.workloads.proofs import CONTAINER, SECONDS, proof_name
+from experiment import Arm, Experiment
 from experiment.catalogue.node_images import OLDEST_FOR_CLAIMS
 from experiment.finding import Finding, Refusal, State
 from experiment.naming import NAME, NEURON_TAINT_KEY
 from experiment.placement import batches, nodes_needed
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import aws_of
-from operations.cloud.clock import SystemClock
+from operations.cloud.clock import Clock, SystemClock
 from operations.cloud.cloudformation import deploy_command
 from operations.cloud.kubernetes import (
+    Kubernetes,
     Object,
     condition,
     container_statuses,
@@ -36,11 +38,6 @@ from operations.cloud.kubernetes import (
 )
 from operations.console import table
 from operations.options import add_experiment, as_json, experiment_of
-
-if TYPE_CHECKING:
-    from experiment import Arm, Experiment
-    from operations.cloud.clock import Clock
-    from operations.cloud.kubernetes import Kubernetes
 
 HELP = "check on running Trn2 nodes everything that could not be tried without AWS; about two minutes"
 POLL_S = 5

@@ -26,19 +26,16 @@ from contextlib import contextmanager, nullcontext, suppress
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+from experiment import Experiment
 from experiment.finding import Misuse, Outside, Refusal
 from experiment.naming import cluster_name, namespace, way_in_name
-from operations.cloud.aws import aws_of
+from operations.cloud.aws import Aws, aws_of
 from operations.cloud.cloudformation import ROOT, not_deployed
 from operations.cloud.kubernetes import Kubernetes
 from operations.options import add_experiment, experiment_of
-
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from operations.cloud.aws import Aws
 
 HELP = "kubectl on the experiment's cluster and namespace; needs neither kubectl nor the AWS CLI installed"
 PLUGIN = "session-manager-plugin"

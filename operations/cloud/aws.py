@@ -5,21 +5,18 @@ Codes: https://docs.aws.amazon.com/STS/latest/APIReference/CommonErrors.html and
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from botocore import exceptions as faults
 
+from experiment import Experiment
 from experiment.finding import Finding, Outside, Refusal, shortened
 from operations.cloud.answers import NotAnAnswerError, checked, refuse_foreign
-
-if TYPE_CHECKING:
-    import argparse
-
-    from experiment import Experiment
 
 NOT_ALLOWED = re.compile(r"AccessDenied(Exception)?|(Client\.)?UnauthorizedOperation|Forbidden|403")
 _EXPIRED = re.compile(r"ExpiredToken(Exception)?|RequestExpired|TokenRefreshRequired")

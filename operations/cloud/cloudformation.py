@@ -8,18 +8,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
-from experiment import InvalidExperiment, load
+from experiment import Experiment, InvalidExperiment, load
 from experiment.catalogue.instances import ZONES
 from experiment.finding import Finding, Refusal
 from experiment.naming import stack_name
 from operations.cloud.aws import Aws, AwsError
-
-if TYPE_CHECKING:
-    from experiment import Experiment
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "experiments"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from experiment import Arm, Experiment
+from experiment.arms import Weights
 from experiment.compilation import artifact_key
 from experiment.finding import Refusal
 from experiment.naming import (
@@ -17,13 +19,8 @@ from experiment.naming import (
     control_plane_log_group,
     weights_path,
 )
-from operations.cloud.aws import AwsError
+from operations.cloud.aws import Aws, AwsError
 from operations.cloud.cloudformation import deploy_command
-
-if TYPE_CHECKING:
-    from experiment import Arm, Experiment
-    from experiment.arms import Weights
-    from operations.cloud.aws import Aws
 
 _NOT_THERE = ("404", "NoSuchBucket", "NotFound")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmark.metrics import RUN_ACTIVE
+from experiment import Experiment
 from experiment.finding import Finding, Misuse, Refusal
 from experiment.naming import (
     cluster_name,
@@ -18,14 +19,9 @@ from experiment.naming import (
     schedule_group,
     stack_name,
 )
-from operations.cloud.aws import AwsError
+from operations.cloud.aws import Aws, AwsError
 from operations.cloud.clock import stamp
 from operations.cloud.cloudformation import deploy_command, not_deployed
-
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from operations.cloud.aws import Aws
-
 
 _ABSENT = "ResourceNotFoundException"
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from experiment import Experiment
 from experiment.catalogue.node_images import images_of
 from experiment.cost import SYSTEM_NODES
 from experiment.finding import Finding, finding, fine
 from experiment.naming import stack_name
 from infra.pins import ADDON_VERSIONS
 from operations.cloud import cloudformation, markers
-
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from operations.cloud.aws import Aws
+from operations.cloud.aws import Aws
 
 TRN_QUOTA = "L-2C3B7624"
 """`Running On-Demand Trn instances`, in vCPUs: the code that `aws service-quotas list-service-quotas --service-code ec2`

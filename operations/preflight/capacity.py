@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from experiment import Experiment
 from experiment.finding import Finding, finding, fine
 from infra.settings import BEFORE_BLOCK_ENDS
+from operations.cloud.aws import Aws
 from operations.cloud.clock import moment, stamp
-
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from operations.cloud.aws import Aws
 
 
 def offered(experiment: Experiment, aws: Aws) -> Finding:

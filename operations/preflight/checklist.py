@@ -8,17 +8,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
+from experiment import Experiment
 from experiment.finding import Finding, Refusal, State
-from operations.cloud.aws import aws_of
+from operations.cloud.aws import Aws, aws_of
 from operations.console import table
 from operations.options import add_experiment, as_json, experiment_of
 from operations.preflight import account, capacity, reach
-
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from operations.cloud.aws import Aws
 
 HELP = (
     "is everything there that an experiment needs? each finding with its remedy; changes nothing. Exit 1 with a finding, "

@@ -11,16 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from ipaddress import ip_address, ip_network
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 from urllib.parse import urlencode
 
+from experiment import Experiment
 from experiment.finding import Finding, Outside, finding, fine
 from infra.pins import NEURON_CHART
 from operations.cloud.access import PLUGIN
 from operations.cloud.clock import TooLateError, within
-
-if TYPE_CHECKING:
-    from experiment import Experiment
 
 TIMEOUT_S = 20
 _PATIENCE_S = 60

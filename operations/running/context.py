@@ -6,24 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cdk8s_charts.manifests import ManifestFile
+from experiment import Experiment
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.finding import Finding, Refusal
 from experiment.naming import bucket
 from infra.settings import BEFORE_BLOCK_ENDS
 from operations.cloud import nodegroup
-from operations.cloud.clock import moment, stamp
+from operations.cloud.aws import Aws
+from operations.cloud.clock import Clock, moment, stamp
 from operations.cloud.cloudformation import deploy_command
-
-if TYPE_CHECKING:
-    from cdk8s_charts.manifests import ManifestFile
-    from experiment import Experiment
-    from operations.cloud.aws import Aws
-    from operations.cloud.clock import Clock
-    from operations.cloud.kubernetes import Kubernetes
-    from operations.running.state import Held, RunState, RunStore
-
+from operations.cloud.kubernetes import Kubernetes
+from operations.running.state import Held, RunState, RunStore
 
 POLL_S = 15
 _RENEW_EVERY = timedelta(minutes=1)

@@ -6,9 +6,11 @@ import copy
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cdk8s_charts.manifests import fill, with_tags
+from experiment import Arm
+from experiment.arms import Weights
 from experiment.compilation import artifact_key
 from experiment.finding import Refusal
 from experiment.naming import BENCHMARK_NAME, STEP, weights_path
@@ -24,12 +26,7 @@ from operations.cloud.kubernetes import (
     tools_image,
     trouble,
 )
-from operations.running.context import StepError
-
-if TYPE_CHECKING:
-    from experiment import Arm
-    from experiment.arms import Weights
-    from operations.running.context import Context
+from operations.running.context import Context, StepError
 
 READ = "read its log (scripts/kubectl logs), then run this again"
 EARLIER_S = 4 * 3600

@@ -8,29 +8,24 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cdk8s_charts.manifests import read
+from experiment import Experiment
 from experiment.cost import per_hour, run_price
 from experiment.finding import Finding, Misuse, Outside
 from experiment.placement import nodes_needed
 from operations import pricing
 from operations.cloud import markers
 from operations.cloud.access import cluster_of
-from operations.cloud.aws import AwsError, aws_of
+from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.clock import SystemClock
 from operations.options import ROOT, add_account, as_json, experiment_of
 from operations.options import hours as hours_option
 from operations.running.context import Context
-from operations.running.state import RunStore, claimed, unfinished
+from operations.running.state import Held, RunStore, claimed, unfinished
 from operations.running.steps import carry_out, remaining, steps
 from operations.verification import verify
-
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from operations.cloud.aws import Aws
-    from operations.running.state import Held
-
 
 _FINDING = 10
 _REPORT = (

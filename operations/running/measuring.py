@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmark.analyse.beside import ANSWERS, ENGINES
 from benchmark.analyse.expectation import FILE_NAME as EXPECTED_FILE
+from experiment import Arm, Experiment
 from experiment.expected import file_text
 from experiment.finding import Refusal
 from experiment.naming import BENCHMARK_NAME, LMEVAL_CHECK, LMEVAL_NAME, RESULTS_PREFIX
@@ -16,12 +17,8 @@ from experiment.placement import rounds
 from operations.cloud.cloudformation import deploy_command
 from operations.cloud.kubernetes import replicas, trouble
 from operations.running import job_control, preparing, round_plan
-from operations.running.context import StepError
+from operations.running.context import Context, StepError
 from store.bucket import Incomplete, inside
-
-if TYPE_CHECKING:
-    from experiment import Arm, Experiment
-    from operations.running.context import Context
 
 LOAD_S = 3600
 BENCHMARK_S = 12 * 3600

@@ -6,25 +6,22 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
 from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S
+from experiment import Arm, Experiment
 from experiment.compilation import artifact_key, declared_keys
 from experiment.finding import Refusal, State
 from experiment.naming import artifact_path, weights_path
 from experiment.placement import compilations_at_once, nodes_needed
 from operations.cloud import markers, nodegroup
+from operations.cloud.aws import Aws
 from operations.cloud.clock import moment, stamp
 from operations.cloud.kubernetes import NEURON, Object, exit_codes, is_ready, json_lines, pods_of
 from operations.running import job_control
-from operations.running.context import StepError
+from operations.running.context import Context, StepError
 from store.artifact import CONFIGURATION, DIFFERENCES, comparison
-
-if TYPE_CHECKING:
-    from experiment import Arm, Experiment
-    from operations.cloud.aws import Aws
-    from operations.running.context import Context
 
 ANSWER_S = ARGUMENTS_DEADLINE_S + 300
 FETCH_S = 3 * 3600

@@ -6,18 +6,15 @@ import hashlib
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmark.plan import from_dict
+from experiment import Arm
 from experiment.naming import BENCHMARK_NAME, PLAN_FILE
 from operations.cloud.cloudformation import deploy_command
 from operations.cloud.kubernetes import ConflictError
-from operations.running.context import StepError
+from operations.running.context import Context, StepError
 from operations.running.job_control import containers
-
-if TYPE_CHECKING:
-    from experiment import Arm
-    from operations.running.context import Context
 
 VOLUME = "plan"
 """Of the CronJob: a ConfigMap, or an empty folder that an init container of the same name fills from S3."""

@@ -13,20 +13,17 @@ import re
 import socket
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from experiment import Experiment
 from experiment.arms import digest
 from experiment.finding import Refusal
 from experiment.naming import ACTIVE_RUN, RESULTS_PREFIX, bucket
-from operations.cloud.aws import AwsError
+from operations.cloud.aws import Aws, AwsError
 from operations.cloud.clock import moment, stamp
 from operations.cloud.markers import missing_bucket, stored
-
-if TYPE_CHECKING:
-    from experiment import Experiment
-    from operations.cloud.aws import Aws
 
 MOST_BYTES = 2**23
 LEASE = timedelta(minutes=10)

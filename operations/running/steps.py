@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
+from experiment import Arm, Experiment
 from experiment.placement import rounds
 from operations.cloud import nodegroup
 from operations.cloud.clock import stamp
 from operations.console import refusal_of
 from operations.running import measuring, preparing
-from operations.running.context import POLL_S
+from operations.running.context import POLL_S, Context
 from operations.running.state import NotOursError
-
-if TYPE_CHECKING:
-    from experiment import Arm, Experiment
-    from operations.running.context import Context
 
 _BUSY_S = 600
 _TRIES = 4
