@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 
 import pytest
 
@@ -20,40 +19,25 @@ TEXTS = {
     "turns the direction": "\u202egnp.exe",
     "another kind of line end": "a\u2028status: fine",
     "half a character": "\ud800",
+    "forges lines": "a\nstatus: fine\n\x1b[31mstatus: all is well",
 }
 
 
-def _clean(text: str) -> bool:
-    return all(line.isprintable() for line in text.split("\n"))
-
-
+@pytest.mark.parametrize("error", [Outside, ValueError])
 @pytest.mark.parametrize("what", TEXTS)
-def test_what_a_verb_prints_moves_nothing(
-    what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_what_a_verb_prints_moves_nothing_and_its_error_is_one_line(
+    what: str,
+    error: type[Exception],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def said(_: argparse.Namespace) -> int:
         print(table(("stack", "why"), [("qwen3-32b", TEXTS[what]), (TEXTS[what], "fine")]))
         print(f"progress {TEXTS[what]}")
-        raise Outside(f"AWS said {TEXTS[what]}")
+        raise error(f"AWS said {TEXTS[what]}")
 
     monkeypatch.setattr(VERBS["status"], "execute", said)
     assert operations.main(["status"]) == 3
     out, err = capsys.readouterr()
-    assert _clean(out)
-    assert _clean(err)
+    assert all(line.isprintable() for line in (out + err).split("\n"))
     assert len(err.splitlines()) == 1
-
-
-@pytest.mark.parametrize("make", [lambda text: Outside(f"pod {text}"), lambda text: ValueError(text)])
-def test_an_error_is_one_line_whatever_stands_in_it(
-    make: Callable[[str], Exception], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def failed(_: argparse.Namespace) -> int:
-        raise make("a\nstatus: fine\n\x1b[31mstatus: all is well")
-
-    monkeypatch.setattr(VERBS["status"], "execute", failed)
-    assert operations.main(["status"]) == 3
-    err = capsys.readouterr().err
-    assert _clean(err)
-    assert len(err.splitlines()) == 1
-    assert "\\x1b[31m" in err or "\x1b" not in err

@@ -1,14 +1,18 @@
-"""Experiment files that nobody would write on purpose: each is refused in short, clean lines, and soon."""
+"""Experiments, deployment.yaml and pipeline.yaml as nobody would write them: refused in short, clean lines, and soon."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from experiment import InvalidExperiment, load
+from experiment import load
+from experiment.finding import Misuse
+from infra.deployment_file import read_deployment
+from infra.pipeline.pipeline_file import read_pipeline
 
 REFERENCE = Path("experiments/qwen3-32b.yaml").read_text(encoding="utf-8")
 DRAFT = "Qwen/Qwen3-1.7B"
@@ -19,32 +23,43 @@ def _instead_of_draft(text: str) -> bytes:
     return REFERENCE.replace(DRAFT, text).encode()
 
 
-FILES: dict[str, bytes] = {
-    "a MiB of comment": b"#" * (2**20 - 1),
+READERS: dict[str, Callable[[Path], object]] = {
+    "experiment": load,
+    "deployment": read_deployment,
+    "pipeline": read_pipeline,
+}
+OF_ANY_KIND: dict[str, bytes] = {
+    "not UTF-8": b"admins: \xff\xfe\n",
+    "an ESC byte": b"admins: \x1b[31m\n",
+    "an alias that contains itself": b"admins: &a [*a]\n",
+    "a MiB and more": b"#" * (2**20 + 1),
+    "keys that clear the screen": b'version: 1\n"\\e[2J\\r\\nforged: fine": 1\n',
     "a NUL": b"name: \x00\n",
     "two documents": b"name: a\n---\nname: b\n",
     "an open quote": b'name: "open\n',
-    "an open quote of a MiB": b'"' + b"\\n" * 500_000,
     "a merge of itself": b"a: &a\n  <<: *a\n",
     "a merge of a number": b"<<: 5\n",
     "nested mappings": b"{a: " * 500 + b"}" * 500,
-    "few aliases that mean much": b"a: &a ["
-    + b"1," * 5000
-    + b"]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\nd: [*c,*c,*c,*c]\n",
     "a Python object": b"name: !!python/object/apply:os.system [id]\n",
     "an empty int": b"version: !!int ''\n",
     "a tagged mapping": b"!!map\nversion: 1\n",
+    "a key of many digits": b"? 0x" + b"F" * 5_000 + b"\n: 1\n",
+    "a list as a key": b"? [a, b]\n: 1\n",
+}
+FILES: dict[str, bytes] = {
+    "a MiB of comment": b"#" * (2**20 - 1),
+    "an open quote of a MiB": b'"' + b"\\n" * 500_000,
+    "few aliases that mean much": b"a: &a ["
+    + b"1," * 5000
+    + b"]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\nd: [*c,*c,*c,*c]\n",
     "hexadecimal of 900,000 digits": b"version: 0x" + b"F" * 900_000,
     "octal of 100,000 digits": b"version: 0" + b"7" * 100_000,
     "sexagesimal of 300,000 places": b"version: 1" + b":59" * 300_000,
-    "a key of many digits": b"? 0x" + b"F" * 5_000 + b"\n: 1\n",
-    "a list as a key": b"? [a, b]\n: 1\n",
     "90,000 unknown keys": b"\n".join(b"k%d: 1" % number for number in range(90_000)),
     "5,000 unknown keys": REFERENCE.encode() + b"\n".join(b"k%d: 1" % number for number in range(5_000)),
     "400,000 items": b"arms: [" + b"1," * 400_000 + b"]",
     "a key of 100,000 letters": b"? " + b"k" * 100_000 + b"\n: 1\n",
     "a key with dots": b"version: 1\n" + b"a." * 5_000 + b": 1\n",
-    "keys that clear the screen": b'version: 1\n"\\e[2J\\r\\nforged: fine": 1\n',
     "keys that turn the direction": "version: 1\n\u202eenif: 1\n".encode(),
     "a class that forges a line": (HEAD + 'prompts:\n  classes: {"a\\nforged: fine": [b]}\n').encode(),
     "6,000 classes": (
@@ -60,16 +75,26 @@ FILES: dict[str, bytes] = {
 }
 
 
-def _clean(path: Path) -> None:
+def _clean(path: Path, read: Callable[[Path], object] = load) -> None:
     began = time.process_time()
-    with pytest.raises(InvalidExperiment) as refused:
-        load(path)
+    with pytest.raises(Misuse) as refused:
+        read(path)
     # The bound is far above what any of them takes (0.3 s), and far below what the worst took before (17 s).
     assert time.process_time() - began < 5
-    assert 1 <= len(refused.value.lines) <= 101
+    assert 1 <= len(refused.value.lines) <= (101 if read is load else 1)
     for line in refused.value.lines:
         assert len(line) < 2000
         assert line.isprintable()
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("case", OF_ANY_KIND)
+def test_a_file_that_nobody_would_write_is_refused_in_clean_lines(
+    case: str, reader: str, tmp_path: Path
+) -> None:
+    file = tmp_path / f"{reader}.yaml"
+    file.write_bytes(OF_ANY_KIND[case])
+    _clean(file, READERS[reader])
 
 
 @pytest.mark.parametrize("case", FILES)
@@ -84,9 +109,10 @@ def test_what_is_not_a_file_is_refused(path: str) -> None:
     _clean(Path(path))
 
 
-def test_a_pipe_that_nobody_writes_to_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reader", READERS)
+def test_a_pipe_that_nobody_writes_to_is_refused(reader: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    _clean(tmp_path / "pipe")
+    _clean(tmp_path / "pipe", READERS[reader])
 
 
 def test_a_file_name_that_forges_a_line_is_escaped(tmp_path: Path) -> None:
