@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import wraps
@@ -14,6 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from experiment.catalogue.runtimes import NXDI_VLLM_0_9_1
 from lab.emulator.__main__ import SHUTDOWN_S
 from lab.emulator.endpoint import Endpoint
 from lab.emulator.served_arm import parse_argv
@@ -244,8 +246,14 @@ async def test_models_health_and_version_say_what_is_serving(session: Session) -
 async def _samples(session: Session) -> dict[str, float]:
     async with session.get("/metrics") as response:
         assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-        lines = [line for line in (await response.text()).splitlines() if not line.startswith("#")]
-    return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines}
+        page = await response.text()
+    assert tuple(re.findall(r"^# TYPE (\S+)", page, re.MULTILINE)) == NXDI_VLLM_0_9_1.metrics
+    lines = [line for line in page.splitlines() if not line.startswith("#")]
+    assert all(f'model_name="{MODEL}"' in line for line in lines)
+    return {
+        re.sub(r'model_name="[^"]*",?', "", line.rpartition(" ")[0]): float(line.rpartition(" ")[2])
+        for line in lines
+    }
 
 
 @served()
@@ -255,10 +263,16 @@ async def test_metrics_count_what_was_served_a_step_each_as_in_the_engine_of_vll
     events = await _events(session, "/v1/completions", _completion())
     samples = await _samples(session)
     chunks = sum(bool(event["choices"] and event["choices"][0]["text"]) for event in events)
-    assert samples["vllm:generation_tokens_total"] == chunks < 64
-    assert samples["vllm:prompt_tokens_total"] == 18
-    assert samples["vllm:time_to_first_token_seconds_count"] == 1
-    assert samples["vllm:num_requests_running"] == 0
+    assert samples["vllm:generation_tokens_total{}"] == chunks < 64
+    assert samples["vllm:prompt_tokens_total{}"] == 18
+    assert samples["vllm:num_requests_running{}"] == samples["vllm:num_preemptions_total{}"] == 0
+    assert samples['vllm:request_success_total{finished_reason="length"}'] == 1
+    assert samples['vllm:request_success_total{finished_reason="stop"}'] == 0
+    histogram = "vllm:time_per_output_token_seconds"
+    buckets = [number for name, number in samples.items() if name.startswith(f"{histogram}_bucket")]
+    assert buckets == sorted(buckets)
+    assert buckets[-1] == samples[f"{histogram}_count{{}}"] == chunks - 1
+    assert samples["vllm:time_to_first_token_seconds_count{}"] == 1
 
 
 @served(BASELINE, time_scale=1.0)
@@ -270,13 +284,13 @@ async def test_a_fifth_request_waits_until_a_slot_is_free_and_a_disconnect_frees
     for stream in streams[:4]:
         await stream.content.readany()
     samples = await _samples(session)
-    assert samples["vllm:num_requests_running"] == 4
-    assert samples["vllm:num_requests_waiting"] == 1
-    assert samples["vllm:gpu_cache_usage_perc"] > 0
+    assert samples["vllm:num_requests_running{}"] == 4
+    assert samples["vllm:num_requests_waiting{}"] == 1
+    assert samples["vllm:gpu_cache_usage_perc{}"] > 0
     streams[0].close()
     await streams[4].content.readany()
     samples = await _samples(session)
-    assert samples["vllm:num_requests_running"] == 4
-    assert samples["vllm:num_requests_waiting"] == 0
+    assert samples["vllm:num_requests_running{}"] == 4
+    assert samples["vllm:num_requests_waiting{}"] == 0
     for stream in streams[1:]:
         stream.close()
