@@ -1,45 +1,120 @@
-"""Imports go one way; a room may only know the rooms below it."""
+"""The rooms: imports go down, nowhere in a circle, and a name tells which module is meant.
+
+4  operations   app.py   pipeline.py
+3  infra   lab   maintenance
+2  cdk8s_charts
+1  experiment   benchmark   store
+"""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
 
-MAY_IMPORT = {
-    "experiment": set[str](),
-    "benchmark": set[str](),
-    "store": set[str](),
-    "cdk8s_charts": {"experiment", "benchmark"},
-    "infra": {"cdk8s_charts", "experiment", "benchmark"},
-    "operations": {"infra", "cdk8s_charts", "experiment", "benchmark", "store"},
-    "lab": {"infra", "cdk8s_charts", "experiment", "benchmark"},
-    "maintenance": {"cdk8s_charts", "experiment", "benchmark"},
+MAY_IMPORT: Mapping[str, set[str]] = {
+    "experiment": set(),
+    "benchmark": set(),
+    "store": set(),
+    "cdk8s_charts": {"experiment", "benchmark.plan"},
+    "infra": {"experiment", "benchmark.metrics", "cdk8s_charts.manifests"},
+    "lab": {"experiment", "benchmark", "cdk8s_charts"},
+    "maintenance": {"experiment", "benchmark", "cdk8s_charts"},
+    "operations": {"experiment", "benchmark", "store", "cdk8s_charts", "infra"},
+    "app": {"infra", "experiment"},
+    "pipeline": {"infra", "experiment"},
 }
+"""What a room may import of other rooms: a whole room, or one module of it."""
+
 FORBIDDEN = {
     "experiment": {"boto3", "jsii", "aws_cdk", "cdk8s", "aiohttp", "time", "datetime", "random"},
     "benchmark": {"jsii", "aws_cdk", "cdk8s"},
     "store": {"jsii", "aws_cdk", "cdk8s", "pydantic"},
 }
+MOST_LINES = 450
 
 
-@pytest.mark.parametrize("package", MAY_IMPORT)
-def test_no_import_goes_upward(package: str) -> None:
-    others = MAY_IMPORT.keys() - MAY_IMPORT[package] - {package}
-    for path in (ROOT / package).rglob("*.py"):
-        wrong = _imported(path.read_text(encoding="utf-8")) & (
-            others | FORBIDDEN.get(package, set()) | {"tests"}
-        )
-        assert not wrong, f"{path.relative_to(ROOT)} imports {wrong}"
+def _modules() -> dict[str, Path]:
+    files = [ROOT / "app.py", ROOT / "pipeline.py"]
+    for room in MAY_IMPORT:
+        files += sorted((ROOT / room).rglob("*.py"))
+    return {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p for p in files}
 
 
-def _imported(source: str) -> set[str]:
-    names = set()
-    for node in ast.walk(ast.parse(source)):
+MODULES = _modules()
+
+
+def _imported(name: str) -> Iterator[str]:
+    """Every module that it imports, also inside functions and for types: of ours as far as it is a module."""
+    for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module.split(".")[0])
-    return names
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in MODULES else node.module
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_no_import_goes_upward(room: str) -> None:
+    allowed = MAY_IMPORT[room] | {room}
+    for name in MODULES:
+        if name.split(".")[0] != room:
+            continue
+        for other in _imported(name):
+            top = other.split(".")[0]
+            assert top not in FORBIDDEN.get(room, set()) | {"tests"}, f"{name} imports {other}"
+            assert top not in MAY_IMPORT or top in allowed or other in allowed, f"{name} imports {other}"
+
+
+def test_no_circle_at_any_level() -> None:
+    """Of the modules and folders that lie side by side, none needs one that needs it."""
+    levels: dict[str, dict[str, set[str]]] = {}
+    for name in MODULES:
+        for other in _imported(name):
+            if other not in MODULES or other == name:
+                continue
+            here, there = _with_face(name), _with_face(other)
+            depth = next(i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b)
+            levels.setdefault(".".join(here[:depth]), {}).setdefault(here[depth], set()).add(there[depth])
+    for level, graph in levels.items():
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            pytest.fail(f"in {level or 'the tree'}: {' <- '.join(error.args[1])}")
+
+
+def _with_face(name: str) -> list[str]:
+    """A package's own `__init__` lies beside the modules in it."""
+    return [*name.split("."), *(["__init__"] if MODULES[name].name == "__init__.py" else [])]
+
+
+def test_a_name_means_one_module() -> None:
+    seen: dict[str, str] = {}
+    for name, path in MODULES.items():
+        if path.stem in ("__init__", "__main__"):
+            continue
+        assert path.stem not in seen, f"{name} and {seen[path.stem]} have one name"
+        seen[path.stem] = name
+
+
+def test_no_module_is_too_long_for_one_reading() -> None:
+    for path in [*MODULES.values(), *(ROOT / "tests").rglob("*.py")]:
+        lines = path.read_text(encoding="utf-8").count("\n")
+        assert lines <= MOST_LINES, f"{path.relative_to(ROOT)}: {lines} lines"
+
+
+def test_tests_lie_as_the_rooms_do() -> None:
+    """A folder of tests has the name of a room or of one of its folders; the others are lanes of their own."""
+    lanes = {"apiserver", "data", "docs", "hostile"}
+    folders = {p.relative_to(ROOT / "tests").as_posix() for p in (ROOT / "tests").rglob("*") if p.is_dir()}
+    for folder in folders:
+        top = folder.split("/")[0]
+        if "__pycache__" in folder or top in lanes or folder.endswith("/data") or "/data/" in folder:
+            continue
+        assert (ROOT / folder).is_dir(), f"tests/{folder}: there is no {folder}"
