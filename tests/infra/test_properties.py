@@ -15,7 +15,6 @@ TABLE = """
 reference | cluster | AWS::EKS::Cluster | ResourcesVpcConfig.EndpointPublicAccess | false
 opened | cluster | AWS::EKS::Cluster | ResourcesVpcConfig.EndpointPublicAccess | true
 opened | cluster | AWS::EKS::Cluster | ResourcesVpcConfig.PublicAccessCidrs | [203.0.113.7/32]
-reference | cluster | AWS::EKS::Cluster | Version | "1.35"
 opened | cluster | AWS::EKS::Cluster | Version | "1.36"
 reference | cluster | AWS::EKS::Cluster | UpgradePolicy | {SupportType: STANDARD}
 reference | cluster | AWS::EKS::Cluster | AccessConfig | {AuthenticationMode: API, BootstrapClusterCreatorAdminPermissions: false}
@@ -25,7 +24,6 @@ reference | cluster | AWS::EKS::Cluster | EncryptionConfig.0.Resources | [secret
 reference | cluster | AWS::KMS::Key | EnableKeyRotation | true
 reference | storage | AWS::KMS::Key | EnableKeyRotation | true
 reference | * | AWS::Logs::LogGroup | RetentionInDays | 90
-reference | * | AWS::EKS::Addon {AddonName: eks-node-monitoring-agent} | # | 1
 reference | * | AWS::EKS::Addon {AddonName: vpc-cni} | ConfigurationValues | {enableNetworkPolicy: "true"}
 reference | * | AWS::EKS::Addon {AddonName: vpc-cni} | PodIdentityAssociations.0.ServiceAccount | aws-node
 reference | * | AWS::EKS::Addon {AddonName: aws-mountpoint-s3-csi-driver} | ConfigurationValues | {node: {tolerateAllTaints: true}}
@@ -39,7 +37,6 @@ reference | cluster | AWS::EKS::Nodegroup | Taints | null
 reference | cluster | AWS::EKS::Nodegroup | ReleaseVersion | 1.35.6-20260714
 opened | cluster | AWS::EKS::Nodegroup | ReleaseVersion | 1.36.2-20260714
 reference | cluster | AWS::AutoScaling::AutoScalingGroup | AutoScalingGroupName | qwen3-32b-way-in
-reference | cluster | AWS::AutoScaling::AutoScalingGroup | MinSize | "0"
 reference | cluster | AWS::AutoScaling::AutoScalingGroup | DesiredCapacity | "1"
 reference | cluster | AWS::AutoScaling::AutoScalingGroup | MaxSize | "1"
 opened | * | AWS::AutoScaling::AutoScalingGroup | # | 0
@@ -57,13 +54,12 @@ reference | nodes | AWS::EKS::Nodegroup | UpdateConfig | {MaxUnavailable: 1, Upd
 reference | nodes | AWS::EKS::Nodegroup | Labels | {speculation.trn2/role: neuron}
 reference | nodes | AWS::EKS::Nodegroup | Taints | [{Key: aws.amazon.com/neuron, Value: "true", Effect: NO_SCHEDULE}]
 reference | nodes | AWS::EKS::Nodegroup | CapacityType | ON_DEMAND
-rented | nodes | AWS::EKS::Nodegroup | CapacityType | CAPACITY_BLOCK
 later | nodes | AWS::EKS::Nodegroup | CapacityType | ON_DEMAND
-reference | nodes | AWS::EC2::LaunchTemplate | LaunchTemplateData.InstanceType | trn2.48xlarge
+rented | nodes | AWS::EKS::Nodegroup | CapacityType | CAPACITY_BLOCK
 reference | nodes | AWS::EC2::LaunchTemplate | LaunchTemplateData.SecurityGroupIds | null
+reference | nodes | AWS::EC2::LaunchTemplate | LaunchTemplateData.InstanceType | trn2.48xlarge
 reference | nodes | AWS::EC2::LaunchTemplate | LaunchTemplateData.InstanceMarketOptions | null
 rented | nodes | AWS::EC2::LaunchTemplate | LaunchTemplateData.InstanceMarketOptions | {MarketType: capacity-block}
-later | nodes | AWS::EC2::LaunchTemplate | LaunchTemplateData.InstanceMarketOptions | null
 reference | nodes | AWS::EC2::LaunchTemplate | LaunchTemplateData.CapacityReservationSpecification | null
 rented | nodes | AWS::EC2::LaunchTemplate | LaunchTemplateData.CapacityReservationSpecification.CapacityReservationTarget | {CapacityReservationId: cr-0123456789abcdef0}
 later | nodes | AWS::EC2::LaunchTemplate | LaunchTemplateData.CapacityReservationSpecification.CapacityReservationTarget | {CapacityReservationId: cr-0123456789abcdef0}
@@ -81,8 +77,6 @@ rented | * | AWS::SQS::Queue | MessageRetentionPeriod | 1209600
 reference | network | AWS::EC2::NatGateway | # | 1
 opened | network | AWS::EC2::NatGateway | # | 2
 reference | network | AWS::EC2::Subnet | MapPublicIpOnLaunch | false
-reference | network | AWS::EC2::VPC | EnableDnsHostnames | true
-reference | network | AWS::EC2::VPC | EnableDnsSupport | true
 reference | network | AWS::EC2::FlowLog | TrafficType | ALL
 opened | network | AWS::EC2::VPCEndpoint {VpcEndpointType: Interface} | PrivateDnsEnabled | true
 reference | * | AWS::S3::Bucket | # | 4
@@ -92,7 +86,6 @@ reference | network | AWS::EC2::VPCEndpoint | VpcEndpointType | Gateway
 reference | network | AWS::EC2::VPCEndpoint | ServiceName | com.amazonaws.us-east-2.s3
 small | network | AWS::EC2::Subnet | # | 6
 small | network | AWS::EC2::Subnet {AvailabilityZone: ap-southeast-4a} | # | 2
-small | network | AWS::EC2::Subnet {AvailabilityZone: ap-southeast-4c} | # | 2
 small | workloads | Custom::AWSCDK-EKS-HelmChart | Values | {devicePlugin: {enabled: true}, scheduler: {enabled: true}, draDriver: {enabled: false}, npd: {enabled: false}}
 reference | storage | AWS::S3::Bucket {VersioningConfiguration: {Status: Enabled}} | # | 3
 reference | storage | AWS::S3::Bucket | @UpdateReplacePolicy | Retain
@@ -103,8 +96,6 @@ reference | identity | AWS::IAM::Role | AssumeRolePolicyDocument.Statement.0.Pri
 reference | identity | AWS::IAM::Role | AssumeRolePolicyDocument.Statement.0.Action | [sts:AssumeRole, sts:TagSession]
 reference | workloads | Custom::AWSCDK-EKS-KubernetesResource | Overwrite | true
 reference | workloads | Custom::AWSCDK-EKS-KubernetesResource | PruneLabel | null
-reference | workloads | Custom::AWSCDK-EKS-HelmChart | # | 1
-rented | workloads | Custom::AWSCDK-EKS-HelmChart | # | 2
 reference | workloads | Custom::AWSCDK-EKS-HelmChart | Repository | oci://public.ecr.aws/neuron/neuron-helm-chart
 reference | workloads | Custom::AWSCDK-EKS-HelmChart | Version | 1.10.0
 reference | workloads | Custom::AWSCDK-EKS-HelmChart {Release: neuron} | Values | {devicePlugin: {enabled: false}, scheduler: {enabled: false}, draDriver: {enabled: true}, npd: {enabled: false}}

@@ -117,22 +117,6 @@ def test_every_finding_is_acknowledged_once_with_a_reason_and_every_acknowledgem
     assert [entry for entry in ACKNOWLEDGED if entry not in used or len(entry.reason) <= 10] == []
 
 
-@pytest.mark.parametrize(
-    ("rule", "path", "what", "covered"),
-    [
-        ("IAM4", "cluster/Cluster/Role/Resource", "Policy::arn:x/AmazonEKSClusterPolicy", True),
-        ("IAM4", "staging/cluster/Cluster/Role/Resource", "Policy::arn:x/AmazonEKSClusterPolicy", True),
-        ("IAM4", "cluster/Cluster/Role/Resource", "Policy::arn:x/AdministratorAccess", False),
-        ("IAM4", "cluster/ClusterTwo/Role/Resource", "Policy::arn:x/AmazonEKSClusterPolicy", False),
-        ("IAM5", "cluster/Cluster/Role/Resource", "Policy::arn:x/AmazonEKSClusterPolicy", False),
-    ],
-)
-def test_an_acknowledgement_is_for_one_rule_at_one_place(
-    rule: str, path: str, what: str, covered: bool
-) -> None:
-    assert any(entry.covers(Finding(rule, what, path)) for entry in ACKNOWLEDGED) is covered
-
-
 @pytest.mark.slow
 def test_cfn_lint_finds_nothing_for_the_region_and_each_warning_that_is_left_occurs(
     templates: list[Path],

@@ -57,21 +57,23 @@ def replaced(deployment: Deployment, later_deployment: Deployment) -> list[tuple
     return made_again(deployment, later_deployment)
 
 
-def test_zones_purchase_and_version_change_and_only_the_trn2_group_is_made_anew(
-    replaced: list[tuple[Resource, Resource]],
+def test_zones_purchase_and_version_change_only_the_trn2_group_and_an_upgrade_what_was_renamed(
+    replaced: list[tuple[Resource, Resource]], upgraded: list[tuple[Resource, Resource]]
 ) -> None:
     assert [(before.stack, before.type) for before, _ in replaced] == [("nodes", "AWS::EKS::Nodegroup")]
+    assert {(before.stack, before.type) for before, _ in upgraded} >= {
+        ("nodes", "AWS::IAM::Role"),
+        ("observability", "AWS::CloudWatch::Dashboard"),
+    }
 
 
-def test_what_is_made_anew_has_another_name(replaced: list[tuple[Resource, Resource]]) -> None:
+def test_what_is_made_again_has_another_name(
+    replaced: list[tuple[Resource, Resource]], upgraded: list[tuple[Resource, Resource]]
+) -> None:
     """The new one comes before the old one goes, and of one name there cannot be two."""
-    for before, after in replaced:
-        names = [
-            path for path in _fixed(before.type) if path[-1].endswith("Name") and path != ["ClusterName"]
-        ]
-        given = [path for path in names if _at(before.properties, path) is not None]
-        assert given
-        assert all(_at(before.properties, path) != _at(after.properties, path) for path in given)
+    for before, after in (*replaced, *upgraded):
+        old, new = _names(before), _names(after)
+        assert all(old[path] != new.get(path) for path in old), (before.stack, before.logical_id)
 
 
 def test_no_subnet_moves_and_none_is_lost(deployment: Deployment, later_deployment: Deployment) -> None:
@@ -175,17 +177,6 @@ def test_no_logical_id_becomes_another_type(deployed: Deployment, deployment: De
     """CloudFormation refuses that."""
     for before, after in _pairs(deployed, deployment):
         assert before.type == after.type, (before.stack, before.logical_id)
-
-
-def test_what_is_made_again_has_another_name(upgraded: list[tuple[Resource, Resource]]) -> None:
-    """Of one name there cannot be two at a time."""
-    assert {(before.stack, before.type) for before, _ in upgraded} >= {
-        ("nodes", "AWS::IAM::Role"),
-        ("observability", "AWS::CloudWatch::Dashboard"),
-    }
-    for before, after in upgraded:
-        old, new = _names(before), _names(after)
-        assert not old or all(old[path] != new.get(path) for path in old), (before.stack, before.logical_id)
 
 
 def test_a_resource_that_moves_to_another_logical_id_has_another_name(

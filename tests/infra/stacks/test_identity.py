@@ -10,7 +10,6 @@ import pytest
 
 from cdk8s_charts.render import render
 from experiment import Experiment
-from experiment.naming import ACTIVE_RUN
 from tests.infra.templates import Deployment, as_list, resolved
 
 
@@ -123,12 +122,3 @@ def test_every_rendered_service_account_has_a_role_of_its_own(
     assert rendered <= accounts
     assert accounts == {(experiment.name, name) for name in ("serving", "fetch", "compile", "benchmark")}
     assert len({str(a.properties["RoleArn"]) for a in associations}) == len(associations)
-
-
-def test_no_pod_may_write_the_state_of_a_run(deployment: Deployment) -> None:
-    """It is a run's lock, and the machine of who runs it reads names of files from it."""
-    for association in deployment.resources("AWS::EKS::PodIdentityAssociation"):
-        for action, resource in _rights(deployment, association.properties["ServiceAccount"]):
-            if action.startswith(("s3:Put", "s3:Delete")) and resource.startswith("results"):
-                assert not fnmatch(f"results/{ACTIVE_RUN}", resource), (action, resource)
-                assert fnmatch("results/runs/x", resource)
