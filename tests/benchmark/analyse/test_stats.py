@@ -8,12 +8,9 @@ import pytest
 from benchmark.analyse.comparison import compare
 from benchmark.analyse.stats import (
     clustered_mean,
-    distribution,
     holm,
-    percentile,
     t_quantile,
     two_sided_tail,
-    weighted_mean,
 )
 from tests.benchmark.analyse.noise import ARMS, Measurement, Noise, heavy, log_normal, stalls
 
@@ -26,19 +23,6 @@ def test_t_quantiles_are_those_of_the_tables(degrees: int, two_sided_95: float, 
     assert t_quantile(0.975, degrees) == pytest.approx(two_sided_95, abs=6e-4)
     assert t_quantile(0.995, degrees) == pytest.approx(two_sided_99, abs=6e-4)
     assert t_quantile(0.025, degrees) == pytest.approx(-two_sided_95, abs=6e-4)
-
-
-def test_percentiles_lie_linearly_between_neighbours() -> None:
-    values = [1.0, 2.0, 3.0, 4.0]
-    assert [percentile(values, p) for p in (0, 25, 50, 90, 100)] == pytest.approx([1, 1.75, 2.5, 3.7, 4])
-    assert percentile([7.0], 99) == 7.0
-
-
-def test_no_values_have_no_distribution() -> None:
-    assert distribution([]) is None
-    found = distribution([3.0, 1.0, 2.0])
-    assert found is not None
-    assert (found["n"], found["mean"], found["p50"]) == (3, 2.0, 2.0)
 
 
 def test_clusters_of_one_give_the_textbook_t_interval() -> None:
@@ -55,11 +39,6 @@ def test_repeating_a_prompt_does_not_narrow_the_interval() -> None:
     often = clustered_mean({"a": [1.0] * 50, "b": [2.0] * 50, "c": [4.0] * 50})
     assert (often.low, often.high) == pytest.approx((once.low, once.high))
     assert (once.n, often.n, often.clusters) == (3, 150, 3)
-
-
-def test_one_cluster_has_no_interval() -> None:
-    found = clustered_mean({"a": [1.0, 2.0]})
-    assert (found.mean, found.low, found.high) == (1.5, None, None)
 
 
 def test_p_values_agree_with_the_interval_and_with_scipy() -> None:
@@ -93,13 +72,6 @@ def test_holms_correction_is_the_one_of_his_paper() -> None:
     assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
     assert holm([None, 0.02, None]) == [None, 0.02, None]
     assert holm([]) == []
-
-
-def test_a_value_counts_as_its_weight_does() -> None:
-    found = weighted_mean([(1.0, 1.0), (4.0, 2.0)], n=3)
-    assert (found.mean, found.n, found.clusters) == (3.0, 3, 2)
-    same = clustered_mean({"a": [1.0], "b": [4.0, 4.0]})
-    assert (found.low, found.high) == pytest.approx((same.low, same.high))
 
 
 RUNS = 300

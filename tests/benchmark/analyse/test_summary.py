@@ -15,7 +15,7 @@ from benchmark.measure.records import RequestRecord
 from benchmark.metrics import BY_NAME
 from benchmark.show.terminal import render
 from tests.benchmark.conftest import plan_content
-from tests.benchmark.records import answered, block, emulated, failed, raw_run
+from tests.benchmark.records import answered, block, failed, raw_run
 
 
 def slow(pair: int, **changes: Any) -> RequestRecord:
@@ -54,12 +54,6 @@ def test_failed_requests_are_counted_not_averaged() -> None:
     assert (found["n"], found["errors"], found["error_rate"]) == (2, 2, 0.5)
     assert found["error_names"] == {"timeout": 1, "http_500": 1}
     assert found["ttft_s"]["mean"] == pytest.approx(0.1)
-
-
-def test_warm_up_is_in_no_number() -> None:
-    warm = replace(slow(0), phase="warmup", pair_id="warmup/1/0000", ttft_s=9.0)
-    found = cell(summarise(raw_run(warm, slow(1))), "steady")
-    assert (found["n"], found["ttft_s"]["mean"]) == (1, pytest.approx(0.1))
 
 
 def test_a_pair_with_a_failure_is_left_out_and_said_so() -> None:
@@ -132,11 +126,6 @@ def test_the_summary_is_plain_json_without_nan() -> None:
     assert set(cell(summary, "steady")["tpot_s"]) == {"n", "mean", "p50", "p90", "p95", "p99"}
 
 
-def test_a_mixture_of_token_sources_is_spelled_out() -> None:
-    summary = summarise(raw_run(slow(0), slow(1, token_source="final-usage")))
-    assert summary["run"]["token_source"] == "mixed: final-usage 1, usage-per-chunk 1"
-
-
 def test_the_table_fits_100_columns_whatever_the_names() -> None:
     arms = [{"name": name, "url": "http://h/v1", "max_tokens_per_step": 4} for name in ("steady", "s" * 60)]
     prompts = [{"id": f"chat-{i}", "class": "c" * 50, "prompt": "p"} for i in range(6)]
@@ -145,14 +134,6 @@ def test_the_table_fits_100_columns_whatever_the_names() -> None:
     text = render(summarise(raw_run(*records, failed(pair=7), arms=arms, prompts=prompts)))
     assert max(map(len, text.splitlines())) <= 100
     assert "faster" in text
-
-
-def test_the_table_says_where_its_numbers_come_from() -> None:
-    raw = raw_run(*map(slow, range(6)), *map(fast, range(6)))
-    text = render(summarise(raw))
-    assert "MEASURED, INCOMPLETE (12 of 24)" in text
-    assert "Student t on per-prompt mean log ratios" in text
-    assert "EMULATED" in render(summarise(emulated(raw)))
 
 
 def test_the_headline_is_corrected_for_the_number_of_classes() -> None:

@@ -11,10 +11,8 @@ from benchmark.analyse.values import (
     request_values,
     server_counts,
     tokens_per_chunk,
-    total,
 )
 from benchmark.measure.records import COUNTED_ACCEPTED, COUNTED_DRAFTS, COUNTED_PER_POSITION
-from benchmark.metrics import PUBLISHED
 from tests.benchmark.analyse.acceptance.process import Process
 from tests.benchmark.records import answered, counted, failed
 
@@ -27,11 +25,6 @@ def test_time_per_token_is_per_token_and_not_per_chunk() -> None:
     assert gaps(spec) == pytest.approx([0.045] * 3)
     assert values["output_tokens_per_s"] == pytest.approx(13 / 0.235)
     assert values["llmperf_inter_token_latency_s"] == pytest.approx(0.235 / 5)
-
-
-def test_tokens_of_the_first_chunk_are_no_decode_tokens() -> None:
-    bundled = answered(chunk_s=(0.1, 0.2), chunk_tokens=(5, 5))
-    assert request_values(bundled, 7)["tpot_s"] == pytest.approx(0.1 / 5)
 
 
 def test_a_total_gives_means_with_one_token_taken_for_the_first_chunk() -> None:
@@ -51,11 +44,6 @@ def test_what_is_not_known_is_absent_and_never_zero() -> None:
     assert request_values(failed(), 1) == {}
     assert "tpot_s" not in request_values(answered(chunk_s=(0.1,)), 1)
     assert "tpot_s" not in request_values(answered(chunk_s=(0.1, 0.1)), 1)
-
-
-def test_every_value_of_a_request_is_a_published_metric() -> None:
-    names = {metric.name for metric in PUBLISHED}
-    assert set(request_values(answered(), 1)) <= names
 
 
 def test_the_servers_count_of_steps_goes_before_chunks() -> None:
@@ -134,8 +122,3 @@ def test_counters_of_a_restarted_server_are_not_used() -> None:
     )
     assert counter_deltas([counted({COUNTED_DRAFTS: 1, COUNTED_ACCEPTED: 1}, None)]) is None
     assert counter_deltas([]) is None
-
-
-def test_sums_of_counts_are_counts() -> None:
-    parts = [of_steps([[1, 2, 3, 3, 1]], ceiling=3), of_steps([[2, 2, 2]], ceiling=3)]
-    assert total(parts) == of_steps([[1, 2, 3, 3, 1], [2, 2, 2]], ceiling=3)

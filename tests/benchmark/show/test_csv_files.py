@@ -46,16 +46,6 @@ def test_a_row_for_each_request_and_empty_fields_for_what_is_not_known(tmp_path:
     assert (found[2]["ttft_s"], found[2]["e2e_s"], found[2]["error"]) == ("", "", "timeout")
 
 
-def test_cells_and_comparisons_are_the_summarys(tmp_path: Path) -> None:
-    raw = raw_run(*(answered(arm, i) for i in range(6) for arm in ("steady", "spec")))
-    write(raw, tmp_path)
-    summary = summarise(raw)
-    cells, comparisons = rows(tmp_path, "cells.csv"), rows(tmp_path, "comparisons.csv")
-    assert [(row["arm"], row["class"]) for row in cells] == [(c["arm"], c["class"]) for c in summary["cells"]]
-    assert float(cells[0]["tpot_s_p50"]) == summary["cells"][0]["tpot_s"]["p50"]
-    assert [row["verdict"] for row in comparisons] == [c["verdict"] for c in summary["comparisons"]]
-
-
 def test_what_a_spreadsheet_would_calculate_is_text(tmp_path: Path) -> None:
     write(raw_run(answered(finish_reason="=1+1")), tmp_path)
     assert rows(tmp_path, "requests.csv")[0]["finish_reason"] == "'=1+1"

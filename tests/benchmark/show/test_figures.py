@@ -8,38 +8,12 @@ import pytest
 
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
-from benchmark.show import spread
 from benchmark.show.canvas import looks, panel
 from benchmark.show.page import predictions
 from benchmark.show.page import render as page
 from benchmark.show.speed_up import TITLES, speed_up
 from benchmark.show.terminal import render
 from tests.benchmark.show.runs import PLAIN, run_of
-
-
-def test_many_points_become_spans_that_keep_the_middle() -> None:
-    points = [(float(second), 1.0 + second % 3) for second in range(6000)]
-    spans = spread.spans(points)
-    assert len(spans) == spread.SPANS
-    assert {span.middle for span in spans} == {2.0}
-    assert [span.at_s for span in spans] == sorted(span.at_s for span in spans)
-
-
-def test_points_at_one_moment_are_one_span() -> None:
-    assert len(spread.spans([(5.0, 1.0)] * 300)) == 1
-
-
-@pytest.mark.parametrize("count", [1, 7, 200, 5000])
-def test_shares_end_at_all_with_the_largest_value(count: int) -> None:
-    xs, ys = spread.shares([float(value) for value in range(count)])
-    assert len(xs) == len(ys) <= 200
-    assert (xs[-1], ys[-1]) == (float(count - 1), 1.0)
-    assert ys == sorted(ys)
-
-
-@pytest.mark.parametrize(("span_s", "unit"), [(60, "s"), (600, "min"), (36000, "h")])
-def test_the_time_axis_has_a_fitting_unit(span_s: float, unit: str) -> None:
-    assert spread.time_unit(span_s)[0] == unit
 
 
 def test_arms_differ_in_shape_as_well_as_in_colour() -> None:

@@ -87,12 +87,6 @@ def test_the_summary_leaves_failures_out_of_its_statistics(tmp_path: Path) -> No
     assert summary["results_mean_output_throughput_token_per_s"] == pytest.approx(8 / 0.19)
 
 
-def test_nothing_answered_is_a_summary_of_nulls(tmp_path: Path) -> None:
-    summary = written(raw_run(failed("spec")), tmp_path, "summary")
-    assert (summary["results_ttft_s_mean"], summary["results_error_rate"]) == (None, 1.0)
-    assert summary["results_num_completed_requests_per_min"] is None
-
-
 def test_file_names_are_llmperfs(tmp_path: Path) -> None:
     paths = llmperf_files.write(raw_run(chunky(), model="Qwen/Qwen3-32B", max_tokens=600), tmp_path)
     names = ["Qwen-Qwen3-32B_9_600_individual_responses.json", "Qwen-Qwen3-32B_9_600_summary.json"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -76,25 +75,3 @@ def test_a_full_disk_is_one_line_and_keeps_the_data(
     assert (folder / "requests.jsonl").read_bytes() == before
     assert not (folder / name).exists()
     assert list(folder.rglob("*.part")) == []
-
-
-def test_an_unwritable_place_is_one_line_and_keeps_the_data(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "llmperf").write_text("a file where a folder belongs")
-    assert main(["report", str(folder)]) == 3
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "the raw file is kept" in error
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_write_permission_is_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder.chmod(0o555)
-    try:
-        assert main(["report", str(folder)]) == 3
-    finally:
-        folder.chmod(0o755)
-    assert "Permission denied" in capsys.readouterr().err

@@ -7,7 +7,6 @@ import pytest
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.show.terminal import WIDTH, render
-from benchmark.show.wording import money, planned_text
 from tests.benchmark.show.runs import run_of
 from tests.benchmark.show.test_page import CASES
 
@@ -38,26 +37,9 @@ def test_a_verdict_that_stands_for_all_classes_has_a_star(runs: dict[str, RawRun
     assert "Holm" in text
 
 
-def test_a_rate_is_named_as_one(runs: dict[str, RawRun]) -> None:
-    assert "\n2.5 requests/s\n" in render(summarise(runs["rate"]))
-
-
 def test_what_went_wrong_in_a_cell_is_one_line_of_it(runs: dict[str, RawRun]) -> None:
     text = " ".join(render(summarise(runs["nothing answered"])).split())
     assert (
         "! json, qwen-sd-vllm, 4 at a time: failed: http_500 3, timeout 3, reset 2; error rates differ"
         in text
     )
-
-
-@pytest.mark.parametrize(
-    ("usd", "text"),
-    [(35.7608, "$35.76"), (1234.5, "$1,234.50"), (0.01, "$0.01"), (0.00002, "$2e-05"), (0, "$0.00")],
-)
-def test_money(usd: float, text: str) -> None:
-    assert money(usd) == text
-
-
-def test_rounds_are_counted_in_what_was_planned() -> None:
-    assert planned_text({"requests_per_cell": 8, "rounds": 3}) == "8 in each of 3 rounds"
-    assert planned_text({"requests_per_cell": 8, "rounds": 0}) == "8"

@@ -6,47 +6,15 @@ import random
 import pytest
 
 from benchmark.analyse.acceptance.windows import Sample, StepTimes, mixture, predict, recommended, step_times
-from benchmark.analyse.stats import Estimate, clustered_mean
-from tests.benchmark.analyse.acceptance.process import Process
+from benchmark.analyse.stats import clustered_mean
 
 TIMES = StepTimes(plain_s=0.045, verify_s=0.045, draft_s=0.0068)
-
-
-def test_one_window_leaves_the_verification_at_a_plain_step() -> None:
-    found = step_times({0: 0.045, 7: 0.094})
-    assert (found.plain_s, found.verify_s, found.draft_s) == pytest.approx((0.045, 0.045, 0.007))
-    assert [found.step_s(k) for k in (0, 1, 7)] == pytest.approx([0.045, 0.052, 0.094])
-
-
-def test_two_windows_separate_verification_and_drafts() -> None:
-    found = step_times({0: 0.045, 3: 0.070, 7: 0.090})
-    assert (found.plain_s, found.verify_s, found.draft_s) == pytest.approx((0.045, 0.055, 0.005))
 
 
 def test_step_times_that_leave_a_step_no_time_are_refused() -> None:
     sample = Sample(survival=(0.5,), times=step_times({0: 0.045, 3: 0.001, 7: 0.09}))
     with pytest.raises(ValueError, match="for k = 1"):
         predict([sample], 1, unused=0)
-
-
-@pytest.mark.parametrize(("unused", "tokens"), [(0, [1.8, 2.3, 2.5]), (1, [1.0, 1.8, 2.3])])
-def test_tokens_per_step_are_one_and_the_survivals_that_count(unused: int, tokens: list[float]) -> None:
-    sample = Sample(survival=(0.8, 0.5, 0.2), times=TIMES)
-    found = [predict([sample], k, unused=unused).tokens_per_step.mean for k in (1, 2, 3)]
-    assert found == pytest.approx(tokens)
-
-
-def test_what_an_answers_end_cuts_off_is_counted() -> None:
-    engine = Process(conditional=(0.95,) * 7, k=7, tokens=65)
-    sample = Sample(survival=engine.survival(7), times=TIMES, tokens=64)
-    found = math.exp(predict([sample], 7, unused=0).log_speed_up.mean)
-    assert found == pytest.approx(engine.measured_speed_up(7), rel=0.01)
-    assert engine.speed_up(7) > 1.03 * found
-
-
-def test_one_sample_has_no_interval() -> None:
-    window = predict([Sample(survival=(0.5,), times=TIMES)], 1, unused=0)
-    assert (window.log_speed_up.low, window.tokens_per_step.high) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -60,13 +28,6 @@ def test_one_sample_has_no_interval() -> None:
 )
 def test_the_smallest_window_within_one_percent_is_recommended(speed_ups: dict[int, float], k: int) -> None:
     assert recommended(speed_ups) == k
-
-
-def test_traffic_is_as_fast_as_its_times_add_up_to() -> None:
-    sure = Estimate(mean=math.log(3.0), error=0.0, degrees=7, n=8, clusters=8)
-    none = Estimate(mean=0.0, error=0.0, degrees=7, n=8, clusters=8)
-    found = mixture([(0.5, 0.04, sure), (0.5, 0.04, none)])
-    assert math.exp(found.mean) == pytest.approx(2 / (1 / 3 + 1))
 
 
 def test_the_mixtures_interval_contains_the_truth_as_often_as_it_says() -> None:
