@@ -9,6 +9,7 @@ from benchmark.analyse.comparison import compare
 from benchmark.analyse.stats import (
     clustered_mean,
     holm,
+    percentile,
     t_quantile,
     two_sided_tail,
 )
@@ -23,6 +24,12 @@ def test_t_quantiles_are_those_of_the_tables(degrees: int, two_sided_95: float, 
     assert t_quantile(0.975, degrees) == pytest.approx(two_sided_95, abs=6e-4)
     assert t_quantile(0.995, degrees) == pytest.approx(two_sided_99, abs=6e-4)
     assert t_quantile(0.025, degrees) == pytest.approx(-two_sided_95, abs=6e-4)
+
+
+def test_percentiles_lie_linearly_between_neighbours() -> None:
+    values = [1.0, 2.0, 3.0, 4.0]
+    assert [percentile(values, p) for p in (0, 25, 50, 90, 100)] == pytest.approx([1, 1.75, 2.5, 3.7, 4])
+    assert percentile([7.0], 99) == 7.0
 
 
 def test_clusters_of_one_give_the_textbook_t_interval() -> None:

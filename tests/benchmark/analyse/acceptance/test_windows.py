@@ -7,6 +7,7 @@ import pytest
 
 from benchmark.analyse.acceptance.windows import Sample, StepTimes, mixture, predict, recommended, step_times
 from benchmark.analyse.stats import clustered_mean
+from tests.benchmark.analyse.acceptance.process import Process
 
 TIMES = StepTimes(plain_s=0.045, verify_s=0.045, draft_s=0.0068)
 
@@ -15,6 +16,14 @@ def test_step_times_that_leave_a_step_no_time_are_refused() -> None:
     sample = Sample(survival=(0.5,), times=step_times({0: 0.045, 3: 0.001, 7: 0.09}))
     with pytest.raises(ValueError, match="for k = 1"):
         predict([sample], 1, unused=0)
+
+
+def test_what_an_answers_end_cuts_off_is_counted() -> None:
+    engine = Process(conditional=(0.95,) * 7, k=7, tokens=65)
+    sample = Sample(survival=engine.survival(7), times=TIMES, tokens=64)
+    found = math.exp(predict([sample], 7, unused=0).log_speed_up.mean)
+    assert found == pytest.approx(engine.measured_speed_up(7), rel=0.01)
+    assert engine.speed_up(7) > 1.03 * found
 
 
 @pytest.mark.parametrize(
