@@ -32,14 +32,16 @@ def load(path: Path) -> Experiment:
     problems = [*doubled, *reading.problems]
     if reading.file is not None:
         written = reading.file
-        prompts = read_prompts(written.prompts, endpoint=written.benchmark.endpoint, folder=path.parent)
+        prompts, unread = read_prompts(
+            written.prompts, endpoint=written.benchmark.endpoint, folder=path.parent
+        )
         file, repeated = expand(written)
-        judged = [*repeated, *checks.problems(file, prompts.prompts), *prompts.problems]
+        judged = [*repeated, *checks.problems(file, prompts), *unread]
         # The arms of a sweep share what they were written with, and what is wrong with it is said once.
         distinct = {(problem.where, problem.why, repr(problem.value)): problem for problem in judged}
         problems += filter(reading.judges, distinct.values())
         if not problems:
-            return _resolved(file, prompts.prompts)
+            return _resolved(file, prompts)
     raise InvalidExperiment(str(path), problems, lines)
 
 

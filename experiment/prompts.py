@@ -45,34 +45,21 @@ class Prompt:
         return sum(len(content.encode()) for content in contents)
 
 
-@dataclass(frozen=True)
-class PromptReading:
-    """What could be read, and what could not."""
-
-    prompts: tuple[Prompt, ...]
-    problems: tuple[Finding, ...]
+Read = tuple[tuple[Prompt, ...], tuple[Finding, ...]]
+"""What could be read, and what could not."""
 
 
-def read_prompts(section: PromptsSection, *, endpoint: str, folder: Path) -> PromptReading:
+def read_prompts(section: PromptsSection, *, endpoint: str, folder: Path) -> Read:
     """Prompts of the section; a file's path is relative to the experiment file's folder."""
     if (section.classes is None) == (section.file is None):
-        problem = Finding(
-            "prompts", None, "needs either `classes` or `file`, and only one", "keep one of them"
-        )
-        return PromptReading((), (problem,))
+        why = "needs either `classes` or `file`, and only one"
+        return (), (Finding("prompts", None, why, "keep one of them"),)
     if section.file is not None:
         return _from_file(section.file, endpoint, folder)
     return _inline(section.classes or {}, endpoint)
 
 
-def _inline(classes: dict[str, list[str]], endpoint: str) -> PromptReading:
-    prompts = [
-        Prompt(id=f"{name}-{number}", class_name=name, text=text)
-        if endpoint == "completions"
-        else Prompt(id=f"{name}-{number}", class_name=name, messages=(("user", text),))
-        for name, texts in classes.items()
-        for number, text in enumerate(texts, start=1)
-    ]
+def _inline(classes: dict[str, list[str]], endpoint: str) -> Read:
     problems = [
         Finding(
             f"prompts.classes.{name}[{number}]", text, "the prompt is empty", "write a prompt or remove it"
@@ -81,46 +68,48 @@ def _inline(classes: dict[str, list[str]], endpoint: str) -> PromptReading:
         for number, text in enumerate(texts)
         if not text.strip()
     ]
+    remedy = "use printable ASCII, 100 characters at most"
     problems += [
-        Finding(
-            f"prompts.classes.{name}",
-            name,
-            "is no name of a class",
-            "use printable ASCII, 100 characters at most",
-        )
+        Finding(f"prompts.classes.{name}", name, "is no name of a class", remedy)
         for name in classes
         if not NAME.fullmatch(name)
     ]
+    prompts = tuple(
+        Prompt(id=f"{name}-{number}", class_name=name, **_asked(text, endpoint))
+        for name, texts in classes.items()
+        for number, text in enumerate(texts, start=1)
+    )
     counts = {name: len(set(texts)) for name, texts in classes.items()}
-    return PromptReading(tuple(prompts), (*problems, *_too_few(counts, "prompts.classes.{}")))
+    return prompts, (*problems, *_too_few(counts, "prompts.classes.{}"))
 
 
-def _from_file(name: str, endpoint: str, folder: Path) -> PromptReading:
+def _asked(text: str, endpoint: str) -> dict[str, Any]:
+    """A text as the endpoint takes it: for chat, it is what the user says."""
+    return {"messages": (("user", text),)} if endpoint == "chat" else {"text": text}
+
+
+def _from_file(name: str, endpoint: str, folder: Path) -> Read:
     try:
         lines = whole_text(folder / name, most_bytes=LARGEST_BYTES).split("\n")
     except UnreadableFile as error:
         remedy = "give a file of JSON lines in UTF-8, relative to the experiment file"
-        return PromptReading((), (Finding("prompts.file", name, str(error), remedy),))
-    prompts: list[Prompt] = []
-    problems: list[Finding] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        result = _line(line, f"line {number} of {name}", endpoint)
-        if isinstance(result, Prompt):
-            prompts.append(result)
-        else:
-            problems.append(result)
-    every_line_read = not problems
+        return (), (Finding("prompts.file", name, str(error), remedy),)
+    results = [
+        _line(line, f"line {number} of {name}", endpoint)
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
+    prompts = tuple(one for one in results if isinstance(one, Prompt))
+    problems = [one for one in results if isinstance(one, Finding)]
+    distinct = {(prompt.class_name, prompt.text, prompt.messages) for prompt in prompts}
+    counts = Counter(class_name for class_name, *_ in distinct)
+    few = () if problems else _too_few(dict(sorted(counts.items())), "prompts.file")
     problems += [
         Finding("prompts.file", name, f"id {id_!r} stands {count} times", "make ids distinct")
         for id_, count in Counter(prompt.id for prompt in prompts).items()
         if count > 1
     ]
-    distinct = {(prompt.class_name, prompt.text, prompt.messages) for prompt in prompts}
-    counts = Counter(class_name for class_name, *_ in distinct)
-    few = _too_few(dict(sorted(counts.items())), "prompts.file") if every_line_read else ()
-    return PromptReading(tuple(prompts), (*_first(problems, name), *few))
+    return prompts, (*_first(problems, name), *few)
 
 
 def _first(problems: list[Finding], name: str) -> list[Finding]:
@@ -168,21 +157,13 @@ def _line(line: str, where: str, endpoint: str) -> Prompt | Finding:
 
 
 def _prompt(entry: dict[str, Any], endpoint: str) -> Prompt | None:
-    """A prompt as the experiment's endpoint takes it: for chat, a plain text is what the user says."""
-    common: dict[str, Any] = {
-        "id": entry["id"],
-        "class_name": entry["class"],
-        "max_tokens": entry.get("max_tokens"),
-    }
+    """A prompt as the experiment's endpoint takes it; nothing where it is empty or malformed."""
+    common = {"id": entry["id"], "class_name": entry["class"], "max_tokens": entry.get("max_tokens")}
     if "messages" in entry:
         messages = _messages(entry["messages"])
         return Prompt(**common, messages=messages) if messages and endpoint == "chat" else None
     text = entry["prompt"]
-    if not isinstance(text, str) or not text.strip():
-        return None
-    if endpoint == "chat":
-        return Prompt(**common, messages=(("user", text),))
-    return Prompt(**common, text=text)
+    return Prompt(**common, **_asked(text, endpoint)) if isinstance(text, str) and text.strip() else None
 
 
 def _messages(raw: Any) -> tuple[tuple[str, str], ...] | None:
@@ -203,11 +184,7 @@ def _too_few(counts: dict[str, int], path: str) -> Iterable[Finding]:
     if not counts:
         yield Finding(path.removesuffix(".{}"), None, "there is no prompt", "add a class with prompts")
     for name, count in counts.items():
-        if count < MIN_PROMPTS_PER_CLASS:
-            yield Finding(
-                path.format(name),
-                None,
-                f"class {name!r} has {count} distinct prompts, and an interval over "
-                f"fewer than {MIN_PROMPTS_PER_CLASS} says nothing",
-                f"add {MIN_PROMPTS_PER_CLASS - count} more",
-            )
+        if (missing := MIN_PROMPTS_PER_CLASS - count) > 0:
+            fewer = f"an interval over fewer than {MIN_PROMPTS_PER_CLASS} says nothing"
+            why = f"class {name!r} has {count} distinct prompts, and {fewer}"
+            yield Finding(path.format(name), None, why, f"add {missing} more")
