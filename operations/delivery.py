@@ -90,17 +90,8 @@ class Starter:
     """The stage's CodeBuild, seen through the role that may start its projects: the pipeline lives in another account,
     outside the VPC."""
 
-    def __init__(
-        self,
-        aws: Aws,
-        *,
-        role: str,
-        clock: Clock,
-        say: Callable[[str], None],
-        assumed: Callable[[dict[str, str], str], Aws] | None = None,
-    ) -> None:
+    def __init__(self, aws: Aws, *, role: str, clock: Clock, say: Callable[[str], None]) -> None:
         self._aws, self._role, self._clock, self._say = aws, role, clock, say
-        self._assumed = assumed or _with
         self._stage: tuple[datetime, Aws] | None = None
 
     def run(self, project: str, *, minutes: int) -> str:
@@ -149,26 +140,8 @@ class Starter:
         if self._stage is None or now - self._stage[0] >= RENEW:
             sts = self._aws.client("sts")
             answer = sts.assume_role(RoleArn=self._role, RoleSessionName="speculation-delivery")
-            self._stage = (now, self._assumed(answer["Credentials"], self._aws.region))
+            self._stage = (now, Aws(self._aws.region, keys=answer["Credentials"]))
         return self._stage[1].client("codebuild")
-
-
-def _with(credentials: dict[str, str], region: str) -> Aws:
-    def make(service: str) -> Any:
-        import boto3
-        from botocore.config import Config
-
-        retries: Any = {"mode": "adaptive", "total_max_attempts": 8}
-        return boto3.client(
-            service,
-            region_name=region,
-            aws_access_key_id=credentials["AccessKeyId"],
-            aws_secret_access_key=credentials["SecretAccessKey"],
-            aws_session_token=credentials["SessionToken"],
-            config=Config(retries=retries, connect_timeout=10, read_timeout=60),
-        )
-
-    return Aws(region, make_client=make)
 
 
 def _why(build: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
@@ -137,13 +137,20 @@ class Aws:
     """What a verb asks AWS with.
 
     `account` is the id that the caller expects; credentials of another one are refused before anything else is asked.
+    `keys` are temporary credentials as STS gives them, in the place of the caller's own.
     `make_client` gives a boto3 client for a service's name; the tests hand in their own.
     """
 
     def __init__(
-        self, region: str, *, account: str | None = None, make_client: Callable[[str], Any] | None = None
+        self,
+        region: str,
+        *,
+        account: str | None = None,
+        keys: Mapping[str, str] | None = None,
+        make_client: Callable[[str], Any] | None = None,
     ) -> None:
         self.region = region
+        self._keys = keys or {}
         self._expected = account
         self._make = make_client or self._boto_client
         self._clients: dict[str, Calls] = {}
@@ -184,7 +191,12 @@ class Aws:
         from botocore.config import Config
 
         config = Config(**self._limits, user_agent_appid="trn2-speculation")
-        return boto3.Session().client(service, region_name=self.region, config=config)
+        session = boto3.Session(
+            aws_access_key_id=self._keys.get("AccessKeyId"),
+            aws_secret_access_key=self._keys.get("SecretAccessKey"),
+            aws_session_token=self._keys.get("SessionToken"),
+        )
+        return session.client(service, region_name=self.region, config=config)
 
 
 def aws_of(experiment: Experiment, options: argparse.Namespace) -> Aws:

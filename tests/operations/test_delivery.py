@@ -218,41 +218,34 @@ KEYS = {"AccessKeyId": "ASIAIOSFODNN7EXAMPLE", "SecretAccessKey": "made-up", "Se
 
 
 class Stage:
-    """STS and CodeBuild, answering as told."""
+    """STS and CodeBuild, answering as told; CodeBuild to the keys that STS gave."""
 
-    def __init__(self) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         made = {name: stubbed(name) for name in ("sts", "codebuild")}
-        self.clients = {name: client for name, (client, _) in made.items()}
         self.stubs = {name: stub for name, (_, stub) in made.items()}
         self.said: list[str] = []
-        self.clock = FakeClock()
-        self.assumptions = 0
+
+        def client(aws: Aws, service: str) -> Any:
+            assert service == "sts" or aws._keys["SessionToken"] == KEYS["SessionToken"]
+            return made[service][0]
+
+        monkeypatch.setattr(Aws, "_boto_client", client)
 
     def admit(self, times: int = 1) -> None:
         credentials = {**KEYS, "Expiration": datetime(2026, 4, 1, 1, tzinfo=UTC)}
+        asked = {"RoleArn": ROLE, "RoleSessionName": "speculation-delivery"}
         for _ in range(times):
-            self.stubs["sts"].add_response(
-                "assume_role",
-                {"Credentials": credentials},
-                {"RoleArn": ROLE, "RoleSessionName": "speculation-delivery"},
-            )
+            self.stubs["sts"].add_response("assume_role", {"Credentials": credentials}, asked)
 
-    def start(self, **build: Any) -> None:
-        self.stubs["codebuild"].add_response(
-            "start_build", {"build": _build(**build)}, {"projectName": "compile"}
-        )
-
-    def look(self, **build: Any) -> None:
-        self.stubs["codebuild"].add_response("batch_get_builds", {"builds": [_build(**build)]}, {"ids": [ID]})
+    def begin(self, *looks: dict[str, Any]) -> None:
+        """A build is started and looked at so often."""
+        codebuild = self.stubs["codebuild"]
+        codebuild.add_response("start_build", {"build": _build()}, {"projectName": "compile"})
+        for build in looks:
+            codebuild.add_response("batch_get_builds", {"builds": [_build(**build)]}, {"ids": [ID]})
 
     def run(self, minutes: int = 60) -> str:
-        def assumed(credentials: dict[str, str], region: str) -> Aws:
-            self.assumptions += 1
-            assert credentials["SessionToken"] == KEYS["SessionToken"]
-            return Aws(region, make_client=self.clients.__getitem__)
-
-        aws = Aws(REGION, make_client=self.clients.__getitem__)
-        starter = Starter(aws, role=ROLE, clock=self.clock, say=self.said.append, assumed=assumed)
+        starter = Starter(Aws(REGION), role=ROLE, clock=FakeClock(), say=self.said.append)
         return starter.run("compile", minutes=minutes)
 
     def done(self) -> None:
@@ -270,44 +263,34 @@ def _build(**build: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+    return Stage(monkeypatch)
 
 
 def test_a_build_that_succeeds_is_waited_for(stage: Stage) -> None:
     stage.admit()
-    stage.start()
-    stage.look(currentPhase="BUILD")
-    stage.look(currentPhase="BUILD")
-    stage.look(currentPhase="COMPLETED", buildStatus="SUCCEEDED")
+    building = {"currentPhase": "BUILD"}
+    stage.begin(building, building, {"currentPhase": "COMPLETED", "buildStatus": "SUCCEEDED"})
     assert stage.run() == ID
-    assert stage.said == [
-        f"{ID}: started; log https://console.example/log",
-        f"{ID}: BUILD",
-        f"{ID}: COMPLETED",
-    ]
+    log = "started; log https://console.example/log"
+    assert stage.said == [f"{ID}: {line}" for line in (log, "BUILD", "COMPLETED")]
     stage.done()
 
 
 def test_the_role_is_assumed_again_before_its_hour_is_over(stage: Stage) -> None:
     stage.admit(times=3)
-    stage.start()
-    for _ in range(2 * 100):  # half-minutes
-        stage.look()
-    stage.look(buildStatus="SUCCEEDED")
+    stage.begin(*({},) * 2 * 100, {"buildStatus": "SUCCEEDED"})  # half-minutes
     stage.run(minutes=480)
-    assert stage.assumptions == 3
     stage.done()
 
 
 def test_a_build_that_fails_gives_its_phase_and_its_log_in_one_line(stage: Stage) -> None:
     stage.admit()
-    stage.start()
     phases = [
         {"phaseType": "INSTALL", "phaseStatus": "SUCCEEDED"},
         {"phaseType": "BUILD", "phaseStatus": "FAILED", "contexts": [{"message": "exit status 1"}]},
     ]
-    stage.look(buildStatus="FAILED", phases=phases)
+    stage.begin({"buildStatus": "FAILED", "phases": phases})
     with pytest.raises(Refusal, match=r"FAILED \(BUILD: exit status 1\); read https://console") as caught:
         stage.run()
     assert "\n" not in str(caught.value)
@@ -315,9 +298,7 @@ def test_a_build_that_fails_gives_its_phase_and_its_log_in_one_line(stage: Stage
 
 def test_waiting_ends_and_says_what_goes_on(stage: Stage) -> None:
     stage.admit()
-    stage.start()
-    for _ in range(4):
-        stage.look(currentPhase="BUILD")
+    stage.begin(*({"currentPhase": "BUILD"},) * 4)
     with pytest.raises(Refusal, match="still BUILD after 2 minutes; it goes on in its account"):
         stage.run(minutes=2)
 
