@@ -197,6 +197,10 @@ def test_jobs_of_an_earlier_image_do_not_count_as_those_of_this_one(
     of_the_image = [job for job in jobs if "${BENCHMARK_IMAGE_TAG}" in job["metadata"]["name"]]
     assert len(lines) == len(of_the_image) > 0
     assert all(line.startswith("Job ") and "is not in the cluster" in line for line in lines)
+    pod["containers"][0]["name"] = "other"
+    assert any(
+        "has no image, reviewed was ${BENCHMARK_IMAGE}; deploy" in line for line in found(files, standing)
+    )
 
 
 def test_replicas_that_do_not_answer_and_jobs_that_failed_are_named(

@@ -139,6 +139,13 @@ def test_image(base: State, reference: Experiment) -> None:
     assert marks(experiment, "compiles") == marks(experiment, "restarts_for") == {PLAIN, SPEC}
 
 
+def test_replicas_come_and_go(base: State, head: State) -> None:
+    deployments(head, SPEC)[0]["spec"]["replicas"] = 1
+    experiment = only(base, head)
+    assert told(experiment)[SPEC] == ["replicas 0 -> 1"]
+    assert marks(experiment, "restarts_for") == {SPEC}
+
+
 def test_limits(base: State, head: State) -> None:
     for deployment in deployments(head):
         vllm(deployment)["resources"]["limits"]["cpu"] = "64"
@@ -252,10 +259,10 @@ def test_experiments_that_come_and_that_go_on_billing(base: State, edited: Edite
     came = only(base, both)
     assert came.name == "qwen3-32b-two"
     assert marks(came, "compiles") == {PLAIN, SPEC}, "into its own bucket"
-    gone = only(both, other)
-    assert gone.name == "qwen3-32b", "what it loses is not told of one whose name begins alike"
+    gone = only(both, base)
+    assert gone.name == "qwen3-32b-two", "what it loses is not told of one whose name begins alike"
     assert "in us-east-2 stay and bill until someone tears them down" in notes(gone)[0]
-    assert "scripts/teardown --name qwen3-32b --region us-east-2" in notes(gone)[0]
+    assert "scripts/teardown --name qwen3-32b-two --region us-east-2" in notes(gone)[0]
 
 
 def test_another_region_leaves_stacks_that_bill_and_that_is_said(base: State, head: State) -> None:
@@ -409,6 +416,10 @@ def test_what_only_one_states_code_tells_is_no_change_of_the_experiment(base: St
     (described,) = base["experiments"].values()
     described["arms"][SPEC]["facts"]["speculation.draft.model.layers"] = 28
     assert compare(base, head).experiments == ()
+    del facts(head)["benchmark.slo"]
+    facts(head)["benchmark.slo.ttft_s"] = 0.5
+    (text,) = notes(only(base, head))
+    assert text.endswith("benchmark.slo.ttft_s none -> 0.5"), "but what comes inside of something optional is"
 
 
 def test_diffs_too_long_for_a_comment_are_named_instead(base: State, head: State) -> None:

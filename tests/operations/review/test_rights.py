@@ -40,9 +40,14 @@ def test_trust_managed_policies_and_boundary_of_a_role_are_grants() -> None:
 
 
 def test_not_action_and_condition_are_shown() -> None:
-    statement = {"Effect": "Deny", "NotAction": "a:*", "Resource": "*", "Condition": {"Bool": {"k": "true"}}}
+    statement = {
+        "Effect": "Deny",
+        "NotAction": "a:*",
+        "NotResource": "s",
+        "Condition": {"Bool": {"k": "true"}},
+    }
     assert grants("AWS::S3::BucketPolicy", PolicyDocument={"Statement": [statement]}) == {
-        'X: Deny everything but a:* on * when {"Bool": {"k": "true"}}'
+        'X: Deny everything but a:* on everything but s when {"Bool": {"k": "true"}}'
     }
 
 
