@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 from benchmark.analyse.beside import beside
 from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
 from cdk8s_charts.manifests import read
+from cdk8s_charts.workloads.benchmark_pod import LARGEST_CONFIG_MAP, plan_object
 from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S
 from experiment import Experiment, load
 from experiment.naming import artifact_path
@@ -23,6 +25,7 @@ from operations.options import experiment_of
 from operations.running import job_control
 from operations.running.context import StepError
 from operations.running.measuring import restrict
+from operations.running.round_plan import provide
 from operations.running.steps import carry_out, remaining, steps
 from store.artifact import DIFFERENCES
 from tests.conftest import ROOT
@@ -108,6 +111,23 @@ def test_arms_that_fit_at_once_are_one_round_and_every_later_one_has_the_baselin
     assert len(found) == 3
     assert all(names[0] == "qwen-vllm" for names in found)
     assert sorted({name for names in found for name in names}) == sorted(arm.name for arm in swept.arms)
+
+
+def test_a_large_plan_of_a_later_round_is_stored_with_its_arms_alone(
+    aws: Aws, variation: Callable[..., Path], tmp_path: Path
+) -> None:
+    swept = load(variation(three_windows))
+    long = replace(swept.prompts[0], messages=(("user", "x" * LARGEST_CONFIG_MAP),))
+    driver = driver_of(replace(swept, prompts=(long, *swept.prompts[1:])), aws, tmp_path)
+    context, arms = driver.context(), rounds(driver.world.experiment)[1]
+    store, (key, _) = f"s3://{context.bucket('results')}/", plan_object(context.experiment) or ("", b"")
+    fetching = {"name": "plan", "args": ["get", f"{store}{key}", "--sha256", "0a", "--to", "/plan"]}
+    pod = {"initContainers": [fetching], "containers": []}
+    provide(context, {"spec": {"template": {"spec": pod}}}, arms)
+    _, address, _, digest, *_ = fetching["args"]
+    stored = driver.world.stored("results")[str(address).removeprefix(store)]
+    assert hashlib.sha256(stored).hexdigest() == digest
+    assert [arm["name"] for arm in json.loads(stored)["arms"]] == [arm.name for arm in arms]
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
