@@ -5,9 +5,11 @@ Structure only; what the values mean together is judged in `checks`, and what ne
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -80,6 +82,12 @@ class Listed:
         return core_schema.no_info_after_validator_function(tuple, listed, serialization=written)
 
 
+def _finite(value: JsonValue) -> JsonValue:
+    """JSON has no infinity and nothing that is not a number, though YAML has."""
+    json.dumps(value, allow_nan=False)
+    return value
+
+
 class Section(BaseModel):
     """A mapping that knows its keys and does not guess types (`"4"` is not 4)."""
 
@@ -141,7 +149,7 @@ class ArmSection(Section):
     runtime: str | None = None
     """Another than the experiment's: then part of the declared treatment."""
     speculation: SpeculationSection | None = None
-    engine: dict[str, JsonValue] = {}
+    engine: dict[str, Annotated[JsonValue, AfterValidator(_finite)]] = {}
     """Keys of the runtime's Neuron configuration that this arm sets otherwise: part of the declared treatment."""
 
 

@@ -156,4 +156,6 @@ def _beyond(arm: Arm) -> str:
             found.append(draft)
         if arm.speculation.num_speculative_tokens != WINDOW:
             found.append(f"k = {arm.speculation.num_speculative_tokens}")
+    if arm.engine:
+        found.append(f"an engine of its own ({', '.join(arm.engine)})")
     return ", ".join(found)
