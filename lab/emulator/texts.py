@@ -23,6 +23,17 @@ from benchmark.plan import load
 from experiment.finding import Misuse
 from lab.emulator.timings import CONDITIONAL_ACCEPTANCE, UNKNOWN_CLASS
 
+NATURAL_LENGTH_TOKENS: Mapping[str, int] = MappingProxyType(
+    {"repetition": 600, "numeric": 600, "json": 600, "code": 600, "open-ended": 700}
+)
+"""Where an answer ends by itself if the request allows more (made up: no shorter than the plans' usual limit)."""
+
+_PIECE = re.compile(r"\s*\S{1,6}")
+_WORDS = """
+    a river of small hours and the people who keep it moving toward some open sea while nobody asks why
+    light falls on one side of every stone or how long the patient work of weather takes
+""".split()  # noqa: SIM905  # a list literal of forty words reads worse
+
 
 @dataclass(frozen=True)
 class PromptClasses:
@@ -70,18 +81,6 @@ def message_text(message: Mapping[str, Any]) -> str:
     parts = content if isinstance(content, Sequence) else ()
     texts = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") == "text"]
     return "\n".join(text for text in texts if isinstance(text, str))
-
-
-NATURAL_LENGTH_TOKENS: Mapping[str, int] = MappingProxyType(
-    {"repetition": 600, "numeric": 600, "json": 600, "code": 600, "open-ended": 700}
-)
-"""Where an answer ends by itself if the request allows more (made up: no shorter than the plans' usual limit)."""
-
-_PIECE = re.compile(r"\s*\S{1,6}")
-_WORDS = """
-    a river of small hours and the people who keep it moving toward some open sea while nobody asks why
-    light falls on one side of every stone or how long the patient work of weather takes
-""".split()  # noqa: SIM905  # a list literal of forty words reads worse
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,29 @@ if TYPE_CHECKING:
     from experiment import Arm, Experiment
 
 
+UNKNOWN_CLASS = "open-ended"
+"""For a prompt that no plan names and a class without a row in the table: the class that promises least."""
+
+CONDITIONAL_ACCEPTANCE: Mapping[str, tuple[float, ...]] = MappingProxyType(
+    {
+        "repetition": (0.985, 0.980, 0.975, 0.970, 0.965, 0.960),
+        "numeric": (0.970, 0.960, 0.950, 0.940, 0.930, 0.920),
+        "json": (0.955, 0.945, 0.930, 0.915, 0.900, 0.885),
+        "code": (0.905, 0.890, 0.870, 0.850, 0.830, 0.810),
+        "open-ended": (0.560, 0.530, 0.500, 0.470, 0.440, 0.410),
+    }
+)
+"""Probability that the draft at position 1, 2, ... is accepted when all before it were (fitted, see above)."""
+
+DECAY_BEYOND_TABLE = 0.05
+"""Each position beyond the table is accepted this much less often than the one before it (guess)."""
+
+WEAK_DRAFT_MARK = "0.6b"
+WEAK_DRAFT_FACTOR = 0.4
+"""The blog: the 0.6B draft accepted about 60 % less (quoted). Read as 60 % fewer accepted drafts a step, whatever k,
+which is the same as scaling the first position alone: every later one counts only where the first was accepted."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class StepCosts:
     """Seconds that the device is busy, the same for 1 sequence in the batch and for `max_num_seqs` (assumed: reading the
@@ -63,29 +86,6 @@ class StepCosts:
     def scaled(self, time_scale: float) -> StepCosts:
         """The same machine with time running slower (above 1) or faster (below 1)."""
         return StepCosts(**{field.name: getattr(self, field.name) * time_scale for field in fields(self)})
-
-
-UNKNOWN_CLASS = "open-ended"
-"""For a prompt that no plan names and a class without a row in the table: the class that promises least."""
-
-CONDITIONAL_ACCEPTANCE: Mapping[str, tuple[float, ...]] = MappingProxyType(
-    {
-        "repetition": (0.985, 0.980, 0.975, 0.970, 0.965, 0.960),
-        "numeric": (0.970, 0.960, 0.950, 0.940, 0.930, 0.920),
-        "json": (0.955, 0.945, 0.930, 0.915, 0.900, 0.885),
-        "code": (0.905, 0.890, 0.870, 0.850, 0.830, 0.810),
-        "open-ended": (0.560, 0.530, 0.500, 0.470, 0.440, 0.410),
-    }
-)
-"""Probability that the draft at position 1, 2, ... is accepted when all before it were (fitted, see above)."""
-
-DECAY_BEYOND_TABLE = 0.05
-"""Each position beyond the table is accepted this much less often than the one before it (guess)."""
-
-WEAK_DRAFT_MARK = "0.6b"
-WEAK_DRAFT_FACTOR = 0.4
-"""The blog: the 0.6B draft accepted about 60 % less (quoted). Read as 60 % fewer accepted drafts a step, whatever k,
-which is the same as scaling the first position alone: every later one counts only where the first was accepted."""
 
 
 def conditional_acceptance(prompt_class: str, draft: str, speculative_tokens: int) -> tuple[float, ...]:

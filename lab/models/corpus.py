@@ -1,7 +1,6 @@
-"""The words of the corpus: enough that a guess among them is seldom right, few enough to be a token each.
-
-The text that the models are trained on, made by rules from a seed: five structured classes whose answer follows
-from the prompt alone, and free text in which nothing follows.
+"""The text that the models are trained on, made by rules from a seed: five structured classes whose answer follows from the
+prompt alone, and free text in which nothing follows. Of words there are enough that a guess among them is seldom right,
+and few enough to be a token each.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""The sizes of the three models, and how long each is trained.
-
-`python -m lab.models.shipped FOLDER`: the hashes of the checkpoints in it; the lab starts no server before they fit.
+"""The three models that ship: their sizes, how long each is trained, and the hashes of their files; the lab starts no server
+before they fit. `python -m lab.models.shipped FOLDER` writes the hashes anew.
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
-"""Muon for the matrices inside the layers, Adam for the rest: half the steps that Adam alone takes here.
+"""`python -m lab.models.training`: make the three models anew. Needs the engine's environment, not the project's.
 
-Muon steps along the momentum with all its singular values set to about one, found by Newton-Schulz iterations
-(https://kellerjordan.github.io/posts/muon/). Here in float32, which a CPU multiplies faster than bfloat16.
-
-The tokenizer that all three models share: byte-level BPE in which every digit is a token of its own.
-
-`python -m lab.models.training`: make the three models anew. Needs the engine's environment, not the project's.
-
-Same seeds and versions give the same text and the same order of it, and with one thread the same weights; sums of
-floats over another number of threads may differ in the last bit, and so may the weights.
+All share one tokenizer, byte-level BPE in which every digit is a token of its own. Same seeds and versions give the same
+text and the same order of it, and with one thread the same weights; sums of floats over another number of threads may
+differ in the last bit, and so may the weights.
 """
 
 from __future__ import annotations
@@ -37,10 +31,29 @@ MOMENTUM = 0.95
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the quintic polynomial; as published."""
 ITERATIONS = 5
+USER, ASSISTANT, END, PAD = "<|user|>", "<|assistant|>", "<|end|>", "<|pad|>"
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+_PIECES = r"\d| ?[A-Za-z]+| ?[^\sA-Za-z\d]+|\s+"
+"""A digit; a word or a run of signs, each with the space before it; white space."""
+ROWS, LENGTH = 12, 192
+"""Documents and tokens of a batch; longer documents are cut, as the benchmark's answers are."""
+IGNORED = -100
+WARM_STEPS = 50
+ADAM_SHARE = 0.15
+HELD_OUT_SEED = 1_000_003
+EVALUATED_EVERY = 100
 
 
 class MuonAndAdam:
-    """Both optimizers behind one rate; Adam's is `adam_share` of Muon's."""
+    """Muon for the matrices inside the layers, Adam for the rest: half the steps that Adam alone takes here. Both behind one
+    rate; Adam's is `adam_share` of Muon's.
+
+    Muon steps along the momentum with all its singular values set to about one, found by Newton-Schulz iterations
+    (https://kellerjordan.github.io/posts/muon/). Here in float32, which a CPU multiplies faster than bfloat16.
+    """
 
     def __init__(self, model: nn.Module, *, adam_share: float) -> None:
         inner = {
@@ -78,15 +91,6 @@ def orthogonal(matrix: Tensor) -> Tensor:
     return x.T if tall else x
 
 
-USER, ASSISTANT, END, PAD = "<|user|>", "<|assistant|>", "<|end|>", "<|pad|>"
-CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
-)
-_PIECES = r"\d| ?[A-Za-z]+| ?[^\sA-Za-z\d]+|\s+"
-"""A digit; a word or a run of signs, each with the space before it; white space."""
-
-
 def train_vocabulary(texts: Iterable[str], *, size: int) -> Tokenizer:
     """A tokenizer of `size` tokens, learned from `texts`."""
     tokenizer = Tokenizer(models.BPE())
@@ -119,15 +123,6 @@ def save_vocabulary(tokenizer: Tokenizer, folder: Path, *, context: int) -> None
     )
     wrapped.chat_template = CHAT_TEMPLATE
     wrapped.save_pretrained(folder)
-
-
-ROWS, LENGTH = 12, 192
-"""Documents and tokens of a batch; longer documents are cut, as the benchmark's answers are."""
-IGNORED = -100
-WARM_STEPS = 50
-ADAM_SHARE = 0.15
-HELD_OUT_SEED = 1_000_003
-EVALUATED_EVERY = 100
 
 
 def main(argv: list[str] | None = None) -> int:
