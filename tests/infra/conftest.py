@@ -7,13 +7,12 @@ are cfn-lint over the same templates, and CloudFormation's validation with a syn
 from __future__ import annotations
 
 import gc
-import os
 import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 gc.set_threshold(100_000, 50, 50)
 """A synth makes many objects that all stay: looking for garbage among them took a sixth of these tests' time."""
-os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "1")
-os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
 
 ROOT = Path(__file__).resolve().parents[2]
 ADMIN = "arn:aws:iam::111122223333:role/platform/admin"
@@ -158,34 +155,21 @@ def _add_what_is_changed(scope: Construct, experiment: Experiment) -> None:
     NodesStack(scope, experiment=experiment, cluster=cluster.cluster, vpc=network.vpc)
 
 
-@pytest.fixture(scope="session")
-def deployment(_synthesized: Path) -> Deployment:
-    """What the reference experiment deploys."""
-    return Deployment.read(_synthesized)
+def _deployed(stage: str = "") -> Any:
+    @pytest.fixture(scope="session")
+    def read(_synthesized: Path) -> Deployment:
+        return Deployment.read(_synthesized / f"assembly-{stage}" if stage else _synthesized, prefix=stage)
+
+    return read
 
 
-@pytest.fixture(scope="session")
-def open_deployment(_synthesized: Path) -> Deployment:
-    """What the open variant deploys."""
-    return Deployment.read(_synthesized / "assembly-opened", prefix="opened")
-
-
-@pytest.fixture(scope="session")
-def rented_deployment(_synthesized: Path) -> Deployment:
-    """What the rented variant deploys."""
-    return Deployment.read(_synthesized / "assembly-rented", prefix="rented")
-
-
-@pytest.fixture(scope="session")
-def later_deployment(_synthesized: Path) -> Deployment:
-    """What the reference deploys once it was changed: network, storage, cluster and nodes."""
-    return Deployment.read(_synthesized / "assembly-later", prefix="later")
-
-
-@pytest.fixture(scope="session")
-def small_deployment(_synthesized: Path) -> Deployment:
-    """What the Medusa experiment deploys."""
-    return Deployment.read(_synthesized / "assembly-small", prefix="small")
+deployment = _deployed()
+"""What the reference experiment deploys."""
+open_deployment, rented_deployment, small_deployment = (
+    _deployed(stage) for stage in ("opened", "rented", "small")
+)
+later_deployment = _deployed("later")
+"""What the reference deploys once it was changed: network, storage, cluster and nodes."""
 
 
 @pytest.fixture(scope="session")

@@ -106,7 +106,12 @@ def test_a_sweep_of_16_arms_takes_several_pages_that_say_which_they_are_and_lose
         if names[1] == TPOT.cloudwatch_name
     }
     assert shown == {(arm.name, class_name) for arm in large.arms for class_name in large.classes}
+    for graph in graphs(large):
+        shown_lines = [line for line in graph["metrics"] if line[-1].get("visible", True)]
+        assert len(shown_lines) <= 24, "more cannot be told apart"
     assert words(experiment).startswith("# qwen3-32b\n")
+    assert "*measured*" in words(experiment)
+    assert "*emulated*" in words(experiment)
     assert words(large).startswith("# qwen3-32b (1 of 2)\n")
 
 
@@ -191,16 +196,6 @@ def test_neuron_metrics_are_by_node_only_but_with_the_device_plugin_and_the_dash
     pods = [names for names, _ in metric_lines(changed) if names[1] == "pod_neuroncore_utilization"]
     assert [names[-1] for names in pods] == [arm.name for arm in experiment.arms]
     assert "by node only" not in words(changed)
-
-
-def test_no_graph_has_more_lines_than_can_be_told_apart(experiment: Experiment) -> None:
-    for graph in graphs(sweep(experiment, 16)):
-        assert len([line for line in graph["metrics"] if line[-1].get("visible", True)]) <= 24
-
-
-def test_the_dashboard_says_that_numbers_can_be_emulated(experiment: Experiment) -> None:
-    assert "*measured*" in words(experiment)
-    assert "*emulated*" in words(experiment)
 
 
 def test_so_large_a_sweep_that_not_all_fits_keeps_the_comparison_and_says_what_it_lacks(

@@ -63,28 +63,19 @@ def forbidden(line: str) -> Request:
 
 
 def policies(*templates: Template) -> Rights:
-    """Statements of every role, by logical id or, where policies name it so, by its name."""
+    """Statements of every role, by logical id or, where it has one, by its name."""
     found: Rights = {}
     for template in templates:
-        for logical_id, role in of_type(template, "AWS::IAM::Role").items():
-            name = resolved(role.get("RoleName", f"<{logical_id}>"))
-            found.setdefault(name, [])
-            assert not role.get("ManagedPolicyArns"), (
-                f"{logical_id}: a managed policy is not looked into here"
-            )
-            for policy in role.get("Policies", ()):
-                found[name] += as_list(policy["PolicyDocument"]["Statement"])
-        names = {
-            f"<{key}>": resolved(one["RoleName"])
-            for key, one in of_type(template, "AWS::IAM::Role").items()
-            if "RoleName" in one
-        }
+        roles = of_type(template, "AWS::IAM::Role")
+        names = {f"<{key}>": resolved(role.get("RoleName", f"<{key}>")) for key, role in roles.items()}
+        for key, role in roles.items():
+            assert not role.get("ManagedPolicyArns"), f"{key}: a managed policy is not looked into here"
+            documents = [policy["PolicyDocument"] for policy in role.get("Policies", ())]
+            found[names[f"<{key}>"]] = [one for each in documents for one in as_list(each["Statement"])]
         for policy in of_type(template, "AWS::IAM::Policy").values():
-            for role in policy["Roles"]:
-                key = resolved(role)
-                found.setdefault(names.get(key, key), []).extend(
-                    as_list(policy["PolicyDocument"]["Statement"])
-                )
+            for holder in map(resolved, policy["Roles"]):
+                statements = found.setdefault(names.get(holder, holder), [])
+                statements += as_list(policy["PolicyDocument"]["Statement"])
     return found
 
 
