@@ -7,6 +7,7 @@ import pytest
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.show.terminal import WIDTH, render
+from tests.benchmark.records import emulated
 from tests.benchmark.show.runs import run_of
 from tests.benchmark.show.test_page import CASES
 
@@ -29,6 +30,12 @@ def test_prices_are_left_out_where_the_plan_has_none() -> None:
     plain = {"name": "a", "url": "http://a/v1"}
     text = render(summarise(run_of((plain, {**plain, "name": "b", "url": "http://b/v1"}), ("json",))))
     assert "$/M tokens" not in text
+
+
+def test_the_title_says_what_the_numbers_are_and_whether_all_are_there(runs: dict[str, RawRun]) -> None:
+    measured, made_up = (render(summarise(raw)) for raw in (runs["rate"], emulated(runs["nothing asked"])))
+    assert measured.splitlines()[0].endswith(", MEASURED")
+    assert ", EMULATED, INCOMPLETE (0 of 24)" in made_up.splitlines()[0]
 
 
 def test_a_verdict_that_stands_for_all_classes_has_a_star(runs: dict[str, RawRun]) -> None:
