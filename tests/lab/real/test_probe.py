@@ -89,8 +89,9 @@ def test_both_witnesses_agree_although_an_answer_may_end_within_a_step(serve: An
     assert found.difference == pytest.approx(0)
 
 
-def test_merged_chunks_are_asked_again(serve: Any) -> None:
-    server = serve(Server((1, 2, 1, 4, 4), merging=2))
+@pytest.mark.parametrize("steps", [(1, 2, 1, 4, 4), (1, 2, 1, 1, 2)], ids=["too long", "plausible"])
+def test_merged_chunks_are_asked_again(steps: tuple[int, ...], serve: Any) -> None:
+    server = serve(Server(steps, merging=2))
     assert _found(max_tokens=10).difference == pytest.approx(0)
     assert server.merging == 0
 

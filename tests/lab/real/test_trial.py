@@ -19,6 +19,7 @@ import pytest
 
 from experiment import Experiment, load
 from experiment.finding import Refusal
+from lab import programs
 from lab.programs import load_arms
 from lab.real import installation
 from lab.real.__main__ import main
@@ -34,6 +35,14 @@ PATIENCE_S = 300
 def test_a_failed_benchmark_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(Refusal, match="python -m benchmark run ended with exit 2; its message is above"):
         load_arms(tmp_path / "absent.json", {"tiny": "http://127.0.0.1:1/v1"}, out=tmp_path, less={})
+
+
+def test_what_shortens_the_plan_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(programs, "benchmark", asked.append)
+    load_arms(Path("p"), {"a": "u"}, out=Path("o"), less={"requests": 8, "warmup": 0, "max-tokens": None})
+    words = "run --plan p --out o --arm a=u --requests 8 --warmup 0"
+    assert [" ".join(one) for one in asked] == [words]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
