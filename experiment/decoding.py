@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil, floor
 
@@ -36,11 +36,19 @@ BEYOND: dict[Handicap, str] = {
 
 _NOISE, _ROUNDS = 0.03, 100
 """Share of a time up to which two errors are alike, about what published figures are rounded to; the most rounds until nothing moves."""
-_HEADS: dict[str, tuple[int, dict[int, tuple[int, ...]]]] = {
-    "eagle3": (3, {1: (1, 2), 2: (1, 2)}),
-    "dflash": (15, {1: (1,), 4: (4,)}),
+_HEADS: dict[str, tuple[int, int, dict[int, tuple[int, ...]], str]] = {
+    "eagle3": (1, 3, {1: (1, 2), 2: (1, 2)}, ""),
+    "dflash": (
+        9,
+        15,
+        {1: (1,), 4: (4,)},
+        "over plain steps that sample on the host, which hide a part of a block's cost",
+    ),
 }
-"""Modes of which only ratios are known: the largest k, and by requests at once the concurrencies whose rows hold for them."""
+"""Modes of which only ratios are known: smallest and largest k, by requests at once the published loads that are taken together, a
+caution. EAGLE3's loads of 1 and 2 are one range, because each of them has one configuration or two."""
+_MOST_FUSED_WINDOW = 15
+"""The largest window that was tried (AWS Machine Learning Blog, 2026-04-15)."""
 _MOST_FUSED_AT_ONCE = 4
 
 
@@ -101,7 +109,7 @@ class DraftedStep:
     """A step with drafts over a plain one; also the tokens a step at which drafting breaks even."""
 
     likely: float | None
-    """`None` where nothing is published."""
+    """`None` where nothing is published; the middle of the range where only ratios are."""
     low: float
     high: float | None
     most_tokens: int
@@ -170,15 +178,15 @@ class Forecaster:
 
     def plain(self, configuration: Configuration, handicap: Handicap | None = None) -> PlainStep:
         """A range inside what is published, a bound outside."""
-        beyond = handicap or _beyond(configuration)
-        if beyond is not None:
+        beyond = [handicap] if handicap else list(_beyond(configuration))
+        if beyond:
             return PlainStep(
                 bound_s=configuration.bound_s,
                 likely_s=None,
                 low_s=configuration.bound_s,
                 high_s=None,
-                why=f"{BEYOND[beyond]}: {_measured_beyond(beyond)}",
-                rows=tuple(row.row for row in PLAIN if row.handicap == beyond),
+                why="; ".join(f"{BEYOND[one]}: {self._measured_beyond(one)}" for one in beyond),
+                rows=tuple(row.row for row in PLAIN if row.handicap in beyond),
             )
         likely = self.fit.step_s(configuration)
         return PlainStep(
@@ -188,6 +196,16 @@ class Forecaster:
             high_s=likely * self.high,
             rows=self.rows,
         )
+
+    def _measured_beyond(self, handicap: Handicap) -> str:
+        """What was published there, against what the formula of the others gives."""
+        rows = [row for row in PLAIN if row.handicap == handicap]
+        excess = sorted((row.tpot_s - self.fit.step_s(of_row(row))) * 1000 for row in rows)
+        times = sorted(row.tpot_s / self.fit.step_s(of_row(row)) for row in rows)
+        span = f"{times[0]:.1f}" if len(rows) == 1 else f"{times[0]:.1f} to {times[-1]:.1f}"
+        ms = f"{excess[0]:+.0f}" if len(rows) == 1 else f"{excess[0]:+.0f} to {excess[-1]:+.0f}"
+        named = ", ".join(dict.fromkeys(f"{row.model.name} at TP {row.tensor_parallel}" for row in rows))
+        return f"{named} took {span} times the formula ({ms} ms), which is all that can be said"
 
     def drafted(
         self,
@@ -203,30 +221,26 @@ class Forecaster:
         k = num_speculative_tokens
         if mode == "fused":
             return self._fused(target, draft, k, at_once, handicap)
-        most, groups = _HEADS.get(mode, (0, {}))
+        unknown = DraftedStep(likely=None, low=1.0, high=None, most_tokens=k + 1)
+        plain = self.plain(target, handicap)
+        if plain.likely_s is None:
+            return replace(unknown, why=plain.why, rows=plain.rows)
+        least, most, groups, caution = _HEADS.get(mode, (1, 0, {}, ""))
         rows = [r for r in DRAFTED if r.mode == mode and r.concurrency in groups.get(at_once, ())]
-        if not rows or k > most:
-            known = sorted({r.concurrency for r in DRAFTED if r.mode == mode})
+        if not rows or not least <= k <= most:
+            loads = " or ".join(map(str, groups))
             where = (
-                f"for k up to {most} and {' or '.join(map(str, known))} requests at once"
-                if known
-                else "at all"
+                f"for k from {least} to {most} and {loads} requests at once only" if groups else "not at all"
             )
-            return DraftedStep(
-                likely=None,
-                low=1.0,
-                high=None,
-                most_tokens=k + 1,
-                why=f"mode {mode} is not published {where}"
-                if not known
-                else f"mode {mode} is published {where} only",
-            )
+            return replace(unknown, why=f"mode {mode} is published {where}")
         ratios = sorted(row.most_step_ratio for row in rows)
+        low, high = floor(ratios[0] * 10) / 10, ceil(ratios[-1] * 10) / 10
         return DraftedStep(
-            likely=ratios[len(ratios) // 2],
-            low=floor(ratios[0] * 10) / 10,
-            high=ceil(ratios[-1] * 10) / 10,
+            likely=(low + high) / 2,
+            low=low,
+            high=high,
             most_tokens=k + 1,
+            why=f"mode {mode}: the middle of a range {caution}".rstrip() if caution else "",
             rows=tuple(row.row for row in rows),
         )
 
@@ -240,8 +254,8 @@ class Forecaster:
         plain, alone = self.plain(target, handicap), self.plain(pass_of, handicap)
         if plain.likely_s is None or alone.likely_s is None or alone.high_s is None:
             return DraftedStep(likely=None, low=1.0, high=None, most_tokens=k, why=plain.why, rows=plain.rows)
-        if at_once > _MOST_FUSED_AT_ONCE:
-            why = f"mode fused is published for up to {_MOST_FUSED_AT_ONCE} requests at once only"
+        if at_once > _MOST_FUSED_AT_ONCE or k > _MOST_FUSED_WINDOW:
+            why = f"mode fused is published for k up to {_MOST_FUSED_WINDOW} and up to {_MOST_FUSED_AT_ONCE} requests at once only"
             return DraftedStep(likely=None, low=1.0, high=None, most_tokens=k, why=why)
         return DraftedStep(
             likely=1 + k * alone.likely_s / plain.likely_s,
@@ -267,13 +281,8 @@ def published_forecaster() -> Forecaster:
     return forecaster()
 
 
-def _beyond(configuration: Configuration) -> Handicap | None:
+def _beyond(configuration: Configuration) -> Iterator[Handicap]:
     if configuration.batch > LARGEST_BATCH:
-        return "large batch"
-    return "long context" if configuration.compiled_tokens > LONGEST_CONTEXT else None
-
-
-def _measured_beyond(handicap: Handicap) -> str:
-    times = sorted(row.tpot_s / of_row(row).bound_s for row in PLAIN if row.handicap == handicap)
-    span = f"{times[0]:.1f}" if len(times) == 1 else f"{times[0]:.1f} to {times[-1]:.1f}"
-    return f"published there is {span} times the bound, which is all that can be said"
+        yield "large batch"
+    if configuration.compiled_tokens > LONGEST_CONTEXT:
+        yield "long context"

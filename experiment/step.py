@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from experiment.catalogue.models import MODELS, Shape
 from experiment.catalogue.published import NOT_DENSE, PLAIN
 from experiment.decoding import BEYOND, Configuration, DraftedStep, PlainStep, published_forecaster
 from experiment.finding import Misuse
+from experiment.parsing import UnreadableFile, whole_text
 
 _KEYS = {
     "vocabulary": "vocab_size",
@@ -21,7 +23,13 @@ _KEYS = {
     "kv_heads": "num_key_value_heads",
     "intermediate": "intermediate_size",
 }
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+_EXPERTS = re.compile("expert|moe", re.IGNORECASE)
+_OTHER = re.compile(
+    "mamba|ssm|linear_|hybrid|kv_lora|full_attention_interval|layers_block_type|quantization", re.IGNORECASE
+)
+"""Keys of configurations whose steps read something else than every weight and a whole cache, in bfloat16."""
+_MOST = {"tensor_parallel": 64, "batch": 4096, "tokens": 1_000_000, "window": 1000, "at_once": 4096}
+"""Of each option; tensor parallelism as far as rows were published."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -48,13 +56,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def answer(options: argparse.Namespace) -> str:
     """What is expected, as text or JSON. Raises Misuse for what cannot be asked."""
-    for name in ("tensor_parallel", "batch", "tokens", "window", "at_once"):
-        if getattr(options, name) < 1:
-            raise Misuse(f"--{name.replace('_', '-')}: {getattr(options, name)} is not above 0")
+    for name in _MOST:
+        if not 1 <= getattr(options, name) <= _MOST[name]:
+            raise Misuse(f"--{name.replace('_', '-')}: must be a whole number from 1 to {_MOST[name]:,}")
+    if options.mode and options.at_once > options.batch:
+        raise Misuse(
+            f"--at-once {options.at_once}: a step of --batch {options.batch} takes no more than that"
+        )
     if options.mode == "fused" and options.draft is None:
         raise Misuse("--mode fused: needs --draft, whose passes are part of a step")
     own = Configuration(
-        shape=shape_of(options.model),
+        shape=shape_of(options.model, "--model"),
         chips=options.tensor_parallel * options.logical_nc_config / 8,
         batch=options.batch,
         compiled_tokens=options.tokens,
@@ -65,7 +77,7 @@ def answer(options: argparse.Namespace) -> str:
         drafted = by.drafted(
             own,
             mode=options.mode,
-            draft=shape_of(options.draft or options.model),
+            draft=shape_of(options.draft, "--draft") if options.draft else own.shape,
             num_speculative_tokens=options.window,
             at_once=options.at_once,
             handicap=options.handicap,
@@ -95,42 +107,52 @@ def _drafted(step: DraftedStep) -> str:
     )
 
 
-def shape_of(name: str) -> Shape:
+def shape_of(name: str, option: str) -> Shape:
     """By name or by file. Raises Misuse for a model that is not known, not dense or not described."""
     if name in MODELS:
         return MODELS[name].shape
     for row in PLAIN:
         if row.model.name == name:
             return row.model.shape
-    path = Path(name)
-    if not path.is_file():
-        raise Misuse(f"--model {name}: is neither a model that is known nor a file; give its config.json")
+    for other in NOT_DENSE:
+        if name == other.model:
+            raise Misuse(
+                f"{option} {name}: nothing is forecast for models with {_KINDS[other.kind]}; published: {other.figures}"
+            )
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        config = content.get("text_config") or content
-        return _read(config, name)
-    except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
+        text = whole_text(Path(name), most_bytes=2**20)
+    except UnreadableFile as error:
+        raise Misuse(
+            f"{option} {name[:80]}: is not a model that is known, and as a file it {error}; give its config.json"
+        ) from None
+    try:
+        content = json.loads(text)
+        return _read(content.get("text_config") or content, name)
+    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError) as error:
         raise Misuse(f"{name}: is not the configuration of a model ({error})") from None
 
 
+_KINDS = {"experts": "experts", "hybrid": "layers without attention"}
+
+
 def _read(config: Mapping[str, Any], name: str) -> Shape:
-    kinds = {str(kind) for kind in config.get("layer_types") or ()}
-    kind = (
-        "experts"
-        if any(config.get(key) for key in _EXPERTS)
-        else "hybrid"
-        if kinds - {"full_attention"}
-        else None
-    )
-    if kind is not None:
-        known = "; ".join(f"{other.model}: {other.figures}" for other in NOT_DENSE if other.kind == kind)
-        what = "experts" if kind == "experts" else f"layers of kind {', '.join(sorted(kinds))}"
-        raise Misuse(f"{name}: has {what}, of which nothing is forecast; published: {known}")
+    kinds = sorted({str(kind) for kind in config.get("layer_types") or ()} - {"full_attention"})
+    experts = [key for key, value in config.items() if value and _EXPERTS.search(key)]
+    other = [key for key, value in config.items() if value and _OTHER.search(key)]
+    if experts or other or kinds:
+        why = (experts or other or [f"layer_types {', '.join(kinds)}"])[0]
+        known = next(one for one in NOT_DENSE if one.kind == ("experts" if experts else "hybrid"))
+        raise Misuse(
+            f"{name}: has {why}, and nothing is forecast for models that are not dense, with attention over the whole context, in "
+            f"bfloat16; published for {known.model}: {known.figures}"
+        )
     if absent := [key for key in _KEYS.values() if key not in config and key != _KEYS["kv_heads"]]:
         raise Misuse(f"{name}: is not the configuration of a dense decoder; {', '.join(absent)} is not in it")
-    fields = {ours: int(config[theirs]) for ours, theirs in _KEYS.items() if theirs in config}
-    fields.setdefault("kv_heads", fields["query_heads"])
-    head_dim = config.get("head_dim") or fields["hidden"] // fields["query_heads"]
-    if min(*fields.values(), head_dim) < 1:
-        raise Misuse(f"{name}: has a size that is not above 0")
-    return Shape(head_dim=int(head_dim), **fields)
+    sizes = {ours: config[theirs] for ours, theirs in _KEYS.items() if config.get(theirs) is not None}
+    sizes.setdefault("kv_heads", sizes["query_heads"])
+    for key, value in (*sizes.items(), ("head_dim", config.get("head_dim") or 1)):
+        if type(value) is not int or not 1 <= value <= 10_000_000:
+            raise Misuse(
+                f"{name}: {_KEYS.get(key, key)} is {str(value)[:40]}; it must be a whole number above 0"
+            )
+    return Shape(head_dim=config.get("head_dim") or sizes["hidden"] // sizes["query_heads"], **sizes)

@@ -68,7 +68,7 @@ def execute(options: argparse.Namespace) -> int:
     experiment = experiment_of(options.experiment, verb="forecast")
     arm = _arm(experiment, options.arm)
     own = expected_of(experiment, arm)
-    steps = measured(options.step_times) if options.step_times else published(own)
+    steps = measured(options.step_times, arm.num_speculative_tokens) if options.step_times else published(own)
     try:
         advice = of_run(options.run) if options.run else of_file(options.acceptance)
         predictions = predict(experiment, arm, steps=steps, advice=advice, mix=options.mix)
@@ -136,10 +136,26 @@ class Steps:
     origin: str
 
 
-def measured(points: Mapping[int, float]) -> Steps:
-    """From somebody's own seconds of a step by window, 0 among them; no bounds are put around them."""
+def measured(points: Mapping[int, float], k: int) -> Steps:
+    """From somebody's own seconds of a step by window, 0 among them.
+
+    Bounds are put around them where one window other than the arm's was timed: what drafting costs at all is then not known. Raises
+    Misuse for a drafted step that is shorter than the plain one, which no engine has.
+    """
     times = step_times(points)
-    return Steps(likely=times, slow=times, fast=times, origin="step times as given")
+    if shorter := [window for window, seconds in points.items() if window and seconds < points[0]]:
+        raise Misuse(
+            f"--step-times {shorter[0]}={points[shorter[0]]:g}: is shorter than the plain step of {points[0]:g} s; "
+            "a step that drafts verifies as well"
+        )
+    fixed = times if times.timed in (None, k) else times.with_fixed_part(1.0)
+    slow, fast = sorted((times, fixed), key=lambda one: one.step_s(k), reverse=True)
+    origin = (
+        "step times as given"
+        if fixed is times
+        else f"step times as given; only k = {times.timed} was timed, so a range"
+    )
+    return Steps(likely=times, slow=slow, fast=fast, origin=origin)
 
 
 def published(one: Expected) -> Steps:

@@ -52,7 +52,25 @@ def test_no_row_is_dropped() -> None:
         DRAFTED_ROWS,
         4,
     )
-    assert len({row.row for row in PLAIN} | {row.row for row in DRAFTED}) == PLAIN_ROWS + DRAFTED_ROWS
+    by_letter = [
+        f"P{n}{k}-{length}" for n in (11, 12, 13, 14) for k in ("", "k") for length in ("short", "long")
+    ]
+    by_letter += [f"P16-{tokens}" for tokens in (2048, 4096, 8192, 16384, 32768)] + ["P17-1024", "P17-4096"]
+    assert {row.row for row in PLAIN} == {*by_letter, *(f"P{n}" for n in (*range(1, 11), 15, 18, 19))}
+    drafted = [
+        "S1",
+        "S2",
+        "S3",
+        "S4",
+        *(f"S5-{n}" for n in range(1, 7)),
+        "S6",
+        "S6-4",
+        "S7",
+        "S7-4",
+        "S8",
+        "S9",
+    ]
+    assert [row.row for row in DRAFTED] == drafted
 
 
 def test_nine_tenths_of_the_rows_lie_in_the_range_that_the_other_models_give(
@@ -84,7 +102,7 @@ def test_beyond_it_there_is_a_bound_and_no_value(row: Plain) -> None:
     assert step.likely_s is None
     assert step.high_s is None
     assert step.low_s == step.bound_s <= row.tpot_s
-    assert "times the bound" in step.why
+    assert "times the formula" in step.why
     assert row.row in step.rows
 
 
@@ -145,6 +163,23 @@ def test_nothing_is_extrapolated_over_concurrency_window_or_mode(mode: str, k: i
     assert step.likely is None
     assert step.high is None
     assert f"mode {mode} is" in step.why
+
+
+@pytest.mark.parametrize(("mode", "k", "at_once"), [("eagle3", 3, 1), ("dflash", 9, 1), ("fused", 7, 4)])
+def test_where_a_plain_step_is_not_forecast_a_drafted_one_is_not_either(
+    mode: str, k: int, at_once: int
+) -> None:
+    step = published_forecaster().drafted(
+        _qwen(batch=16), mode=mode, draft=MODELS["Qwen/Qwen3-1.7B"], num_speculative_tokens=k, at_once=at_once
+    )
+    assert (step.likely, step.high) == (None, None)
+    assert "times the formula" in step.why
+
+
+def test_every_limit_that_is_passed_is_named() -> None:
+    step = published_forecaster().plain(_qwen(batch=8, compiled_tokens=32_768))
+    assert "more than 4 sequences" in step.why
+    assert "more than 12,800 tokens" in step.why
 
 
 def test_a_fused_step_at_more_requests_than_published_is_not_forecast() -> None:

@@ -36,7 +36,7 @@ def _predict(
     experiment: Experiment, folder: Path, shares: dict[str, list[float]], **points: Any
 ) -> tuple[Prediction, ...]:
     arm = experiment.arms[1]
-    steps = measured({0: 0.045, 7: 0.09}) if points.get("own") else published(expected_of(experiment, arm))
+    steps = measured({0: 0.045, 7: 0.09}, 7) if points.get("own") else published(expected_of(experiment, arm))
     return predict(experiment, arm, steps=steps, advice=of_file(_file(folder, shares)), mix=None)
 
 
@@ -67,6 +67,19 @@ def test_step_times_of_ones_own_leave_no_bounds_and_give_the_plain_arithmetic(
     assert one.usd_per_million == pytest.approx(one.baseline_usd_per_million / one.speed_up)
 
 
+def test_one_timed_window_beside_the_arms_own_leaves_a_range() -> None:
+    steps = measured({0: 0.0126, 3: 0.02}, 7)
+    assert steps.fast.step_s(7) == pytest.approx(0.02)
+    assert steps.slow.step_s(7) == pytest.approx(0.0126 + 7 / 3 * 0.0074)
+    same = measured({0: 0.0126, 7: 0.02}, 7)
+    assert same.slow.step_s(7) == same.fast.step_s(7)
+
+
+def test_a_drafted_step_shorter_than_the_plain_one_is_refused() -> None:
+    with pytest.raises(Misuse, match=r"--step-times 7=1e-06: is shorter than the plain step of 0.01 s"):
+        measured({0: 0.01, 7: 1e-6}, 7)
+
+
 def test_a_mixture_lies_between_its_classes(reference: Experiment, tmp_path: Path) -> None:
     best, worst, both = _predict(reference, tmp_path, {"a": ALL, "b": NONE})
     assert both.class_name == "all classes"
@@ -82,7 +95,7 @@ def test_acceptance_that_ends_before_the_window_is_refused(reference: Experiment
 def test_no_step_times_are_guessed_beyond_what_is_published(reference: Experiment) -> None:
     arm = reference.arms[1]
     other = replace(arm, serving=arm.serving.model_copy(update={"max_num_seqs": 8}))
-    with pytest.raises(Misuse, match=r"more than 4 sequences .* times the bound.*; give --step-times"):
+    with pytest.raises(Misuse, match=r"more than 4 sequences .* times the formula.*; give --step-times"):
         published(expected_of(reference, other))
 
 

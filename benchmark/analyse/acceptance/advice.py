@@ -13,7 +13,7 @@ rate: each position's own share of accepted drafts goes in (`benchmark.analyse.a
   best_k, recommended_k, not_told_apart, text}]
 
 `recommended_k` 0 is "do not speculate". One timed window fixes one point of the line through step times and not where it begins: the
-windows that are best for some beginning are `not_told_apart`, and then `recommended_k` is only the first assumption's.
+windows from the smallest to the largest that is best for some beginning are `not_told_apart`, and then `recommended_k` is only the first assumption's.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from benchmark.plan import Plan
 
 _MOST_WINDOWS = 1001
 """Each is a sum over its positions."""
-_FIXED_PARTS = (0.25, 0.5, 0.75, 1.0)
-"""Shares of what drafting adds that may be spent whatever the window, where one window was timed; 0 is the first assumption."""
+_ASSUMPTIONS, _FEWER, _MANY = 20, 4, 64
+"""Steps in which the share of what drafting adds that is spent whatever the window goes from 0 to 1; fewer above so many windows."""
 _Row = tuple[Subject, Sequence[Window], Sequence[Sequence[Window]]]
 """With the windows as the first assumption has them, and as the others have them; none where two windows were timed."""
 _ELSEWHERE = "as given, of another machine"
@@ -120,9 +120,7 @@ def _advice(subjects: Sequence[Subject], wishes: Wishes, basis: str, times: str)
         (
             subject,
             _windows(subject, wishes.k_max),
-            [_windows(subject.with_fixed_part(part), wishes.k_max) for part in _FIXED_PARTS]
-            if subject.timed is not None
-            else [],
+            _under_other_assumptions(subject, wishes) if subject.timed is not None else [],
         )
         for subject in subjects
     ]
@@ -134,6 +132,11 @@ def _advice(subjects: Sequence[Subject], wishes: Wishes, basis: str, times: str)
         "cells": [_cell(*row) for row in rows],
         "mixes": _mixes(rows, wishes.mix),
     }
+
+
+def _under_other_assumptions(subject: Subject, wishes: Wishes) -> list[list[Window]]:
+    steps = _ASSUMPTIONS if (wishes.k_max or subject.largest_k) <= _MANY else _FEWER
+    return [_windows(subject.with_fixed_part(part / steps), wishes.k_max) for part in range(1, steps + 1)]
 
 
 def _windows(subject: Subject, k_max: int | None) -> list[Window]:
@@ -224,9 +227,9 @@ def _mix(members: Sequence[_Row], mix: Mapping[str, float] | None) -> dict[str, 
         {k: math.exp(gain.mean) for k, gain in mixed(windows).items()}
         for windows in zip(*(others for *_, others in members), strict=False)
     ]
-    timed = {subject.timed for subject, *_ in members}
+    timed = max((subject.timed for subject, *_ in members if subject.timed is not None), default=None)
     where = {name: value for name, value in members[0][0].where.items() if name != "class"}
-    chosen = _choice(by_k, others, timed.pop() if len(timed) == 1 else None)
+    chosen = _choice(by_k, others, timed)
     return {**where, "weights": dict(zip(classes, weights, strict=True)), "by_k": by_k, **chosen}
 
 
@@ -246,19 +249,24 @@ def _choice(
     rows = {row["k"]: row for row in by_k}
     best = max(by_k, key=lambda row: float(row["speed_up"]))
     chosen = recommended({k: row["speed_up"] for k, row in rows.items()})
-    alike = sorted({chosen, *(recommended(speed_ups) for speed_ups in others)})
-    said = {"best_k": best["k"], "recommended_k": chosen, "not_told_apart": alike if len(alike) > 1 else []}
-    if len(alike) > 1:
+    found = {chosen, *(recommended(speed_ups) for speed_ups in others)}
+    # Between two that are best for some assumption lie those that are nearly so, and perhaps best for one that was not tried.
+    alike = (
+        [k for k in (0, *rows) if k in found or 0 < min(found - {0}, default=0) <= k <= max(found)]
+        if len(found) > 1
+        else []
+    )
+    said = {"best_k": best["k"], "recommended_k": chosen, "not_told_apart": alike}
+    if alike:
         second = next((k for k in alike if k and k != timed), 1)
-        names = " and ".join("plain decoding" if k == 0 else f"k = {k}" for k in (alike[0], alike[-1]))
-        gains = ", ".join(
-            f"k = {k}: {'' if k == timed else 'up to '}{_gain(rows[k])} times plain decoding"
-            for k in alike
-            if k in rows
-        )
+        names = "plain decoding and " if 0 in alike else ""
+        drafting = [k for k in alike if k]
+        spans = {k: sorted([rows[k]["speed_up"], *(one[k] for one in others)]) for k in drafting}
+        gains = ", ".join(f"k = {k}: {_span(spans[k][0], spans[k][-1])}" for k in drafting)
         text = (
-            f"the windows between {names} cannot be told apart: only k = {timed} was timed, so what drafting costs at all is "
-            f"not known apart from what each draft costs; time a second window, for example k = {second} (--timed-with); {gains}"
+            f"{names}k = {drafting[0]} to {drafting[-1]} cannot be told apart: only the step of k = {timed} is known, so what drafting "
+            f"costs at all is not known apart from what each draft costs; time a second window, for example k = {second} "
+            f"(--timed-with); times plain decoding, {gains}"
         )
         return {**said, "text": text}
     if not chosen:
@@ -271,6 +279,10 @@ def _choice(
         if row["ci_low"] is not None and row["ci_low"] <= 1:
             text += "; the interval does not exclude that it gains nothing"
     return {**said, "text": text}
+
+
+def _span(low: float, high: float) -> str:
+    return f"{low:.2f}" if high - low < 0.005 else f"{low:.2f} to {high:.2f}"
 
 
 def _gain(row: Mapping[str, Any]) -> str:

@@ -58,9 +58,8 @@ class Subject:
 
     @property
     def timed(self) -> int | None:
-        """The one window whose step was timed; None where several were, for any prompt."""
-        timed = {one.times.timed for one in self.samples}
-        return timed.pop() if len(timed) == 1 else None
+        """The window that stands alone in the step times of some prompt; None where every prompt has a second one."""
+        return max((one.times.timed for one in self.samples if one.times.timed is not None), default=None)
 
     def with_fixed_part(self, share: float) -> Subject:
         """See `StepTimes.with_fixed_part`."""

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 
 from benchmark.analyse.stats import Estimate, weighted_mean
 
+_LEAST_VERIFICATION = 0.9
+"""In plain steps."""
 TIE = 0.01
 """A smaller window within 1 % of the best one is preferred: it wastes less when the prompts change."""
 
@@ -33,11 +35,12 @@ class StepTimes:
     draft_s: float
     """One draft and all that it adds: its pass, and its share of a longer verification."""
     timed: int | None = None
-    """The window whose step was timed, where it was one alone: what drafting costs at all is then assumed to be nothing."""
+    """The one window whose step is known, where no second one tells what drafting costs at all: that is then assumed to be nothing."""
 
     def with_fixed_part(self, share: float) -> StepTimes:
         """The same step at the one timed window, with this share of all that drafting adds there spent whatever the window."""
-        assert self.timed is not None
+        if self.timed is None:
+            return self
         fixed_s = share * self.timed * self.draft_s
         return StepTimes(
             plain_s=self.plain_s,
@@ -55,7 +58,8 @@ def step_times(points: Mapping[int, float]) -> StepTimes:
     """The line through step times by window, 0 among them.
 
     One window besides 0: a verification is taken to cost what a plain step does, so that `draft_s` lumps all
-    that is beyond. Several: least squares over them, and the plain step stands for itself.
+    that is beyond. Several: least squares over them, and the plain step stands for itself; where that line has a draft cost nothing, or
+    begins well below a plain step, it is noise, and the largest window counts alone.
     """
     plain_s = points[0]
     windows = {k: seconds for k, seconds in points.items() if k}
@@ -67,7 +71,11 @@ def step_times(points: Mapping[int, float]) -> StepTimes:
     slope = math.fsum((k - mean_k) * (s - mean_s) for k, s in windows.items()) / math.fsum(
         (k - mean_k) ** 2 for k in windows
     )
-    return StepTimes(plain_s=plain_s, verify_s=mean_s - slope * mean_k, draft_s=slope)
+    verify_s = mean_s - slope * mean_k
+    if slope < 0 or verify_s < _LEAST_VERIFICATION * plain_s:
+        # No step verifies faster than it decodes: the noise is larger than what lies between the windows.
+        return step_times({0: plain_s, max(windows): windows[max(windows)]})
+    return StepTimes(plain_s=plain_s, verify_s=verify_s, draft_s=slope)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.analyse.acceptance.advice import advise, forecast
-from benchmark.analyse.acceptance.samples import Wishes
-from benchmark.analyse.acceptance.windows import step_times
+from benchmark.analyse.acceptance.advice import _advice, advise, forecast
+from benchmark.analyse.acceptance.samples import Subject, Wishes
+from benchmark.analyse.acceptance.windows import Sample, step_times
 from benchmark.analyse.acceptance.yields import survivals
 from benchmark.analyse.summary import summarise
 from benchmark.errors import ResultsError
@@ -72,11 +72,46 @@ def test_one_timed_window_recommends_none_alone_that_it_cannot_tell_apart() -> N
         found = cell(run)
         assert best in found["not_told_apart"] or best == found["recommended_k"]
         assert len(found["not_told_apart"]) > 1
-        assert "only k = 7 was timed" in found["text"]
+        assert "only the step of k = 7 is known" in found["text"]
         assert "time a second window, for example k = " in found["text"]
         told = cell(run, timed_with="narrow")
         assert told["not_told_apart"] == []
         assert "--timed-with" not in told["text"]
+
+
+def _advised(shares: list[float], *points: dict[int, float]) -> dict[str, Any]:
+    """One prompt for each of `points`, all with the same survival."""
+    samples = [Sample(survival=shares, times=step_times(one), tokens=200) for one in points]
+    where = {"class": "a", "concurrency": 1, "rate_per_s": None, "arm": "spec"}
+    subject = Subject(
+        where=where, samples=samples, unused=0, largest_k=len(shares), source="test", per_position=shares
+    )
+    found: dict[str, Any] = _advice([subject], Wishes(), "a test", "as given")["cells"][0]
+    return found
+
+
+FALLING = [0.8, 0.6, 0.4, 0.25, 0.15, 0.1, 0.06]
+
+
+def test_one_prompt_with_a_second_window_does_not_make_the_others_known() -> None:
+    once, twice = {0: 10.0, 7: 20.0}, {0: 10.0, 3: 19.9, 7: 20.0}
+    alone = _advised(FALLING, *[once] * 8)["not_told_apart"]
+    assert alone[-1] == 7
+    assert _advised(FALLING, *[once] * 7, twice)["not_told_apart"][-1] == 7
+    assert _advised(FALLING, *[twice] * 8)["not_told_apart"] == []
+
+
+def test_what_lies_between_windows_that_cannot_be_told_apart_is_named_too() -> None:
+    """vllm#20780, EAGLE-3: the step of k = 3 alone is known, and k = 4 was published as the fastest."""
+    found = _advised([0.79, 0.57, 0.43, 0.29, 0.24, 0.14, 0.08], {0: 7.07, 3: 11.4})
+    assert {3, 4, 5} <= set(found["not_told_apart"])
+    assert "k = 4: " in found["text"]
+
+
+def test_two_windows_whose_line_is_noise_count_as_one() -> None:
+    found = _advised(FALLING, {0: 0.010, 6: 0.019, 7: 0.022})
+    assert found["verify_s"] == pytest.approx(0.010)
+    assert found["not_told_apart"][-1] == 7
 
 
 def test_a_window_that_is_best_however_drafting_costs_is_recommended_alone() -> None:

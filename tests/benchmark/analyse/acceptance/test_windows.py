@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from benchmark.analyse.acceptance.windows import Sample, StepTimes, mixture, predict, recommended, step_times
+from benchmark.analyse.acceptance.windows import Sample, StepTimes, mixture, predict, recommended
 from benchmark.analyse.stats import clustered_mean
 from tests.benchmark.analyse.acceptance.process import Process
 
@@ -13,7 +13,7 @@ TIMES = StepTimes(plain_s=0.045, verify_s=0.045, draft_s=0.0068)
 
 
 def test_step_times_that_leave_a_step_no_time_are_refused() -> None:
-    sample = Sample(survival=(0.5,), times=step_times({0: 0.045, 3: 0.001, 7: 0.09}))
+    sample = Sample(survival=(0.5,), times=StepTimes(plain_s=0.045, verify_s=-0.1, draft_s=0.01))
     with pytest.raises(ValueError, match="for k = 1"):
         predict([sample], 1, unused=0)
 
