@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from experiment import checks
 from experiment.arms import Arm, ArmServing, Experiment, Speculation, Weights
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.runtimes import RUNTIMES
-from experiment.finding import InvalidExperiment, Misuse
+from experiment.compilation import compile_config
+from experiment.finding import Finding, InvalidExperiment, Misuse
 from experiment.parsing import parse, read
 from experiment.prompts import Prompt, read_prompts
 from experiment.sweeps import expand
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from experiment.model import ExpandedFile, ModelReference, SingleArm
@@ -41,8 +44,19 @@ def load(path: Path) -> Experiment:
         distinct = {(problem.where, problem.why, repr(problem.value)): problem for problem in judged}
         problems += filter(reading.judges, distinct.values())
         if not problems:
-            return _resolved(file, prompts)
+            experiment = _resolved(file, prompts)
+            problems = list(_without_effect(file, experiment))
+            if not problems:
+                return experiment
     raise InvalidExperiment(str(path), problems, lines)
+
+
+def _without_effect(file: ExpandedFile, experiment: Experiment) -> Iterator[Finding]:
+    """An engine that is told what it has already would be rented and compared as if it were another."""
+    for written, arm in zip(file.arms, experiment.arms, strict=True):
+        if written.engine and compile_config(arm) == compile_config(replace(arm, engine={})):
+            why = "changes nothing: the arm has these values without it"
+            yield Finding(f"{written.at}.engine", written.engine, why, "remove it, or set another value")
 
 
 def _resolved(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Experiment:

@@ -66,6 +66,7 @@ engine key that does not exist | | {arms.1.engine: {fused_qkvs: true}} | arms[1]
 engine key of another runtime | NATIVE | {arms.1.engine: {fused_qkv: true}} | arms[1].engine.fused_qkv | is not a key of the Neuron configuration of runtime native-vllm-0.29
 engine key that serving decides | | {arms.1.engine: {tp_degree: 8}} | arms[1].engine.tp_degree | is decided by serving.tensor_parallel
 engine key that the treatment decides | | {arms.1.engine: {speculation_length: 3}} | arms[1].engine.speculation_length | is decided by arms[].speculation
+engine that changes nothing | | {arms.1.engine: {fused_qkv: false}} | arms[1].engine | changes nothing: the arm has these values without it
 engine value that JSON lacks | | {arms.1.engine: {lm_head_pad: .nan}} | arms[1].engine.lm_head_pad | not JSON compliant
 engine key where there is no Neuron | LAB | {arms.1.engine: {fused_qkv: true}} | arms[1].engine.fused_qkv | has no Neuron configuration
 runtime of one arm unknown | {arms.1.runtime: nxdi-vllm-0.9.1} | {arms.1.runtime: nxdi-vllm-9.9} | arms[1].runtime | did you mean nxdi-vllm-0.9.1?
