@@ -29,6 +29,12 @@ def main(argv: list[str] | None = None) -> int:
     except Misuse as error:
         print(error, file=sys.stderr)
         return 2
+    except OSError as error:
+        print(
+            f"--out {arguments.out}: cannot be written ({error.strerror}); give another folder",
+            file=sys.stderr,
+        )
+        return 2
 
 
 def _render(arguments: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ import kubernetes_validate
 import pytest
 
 from benchmark.plan import from_dict
+from cdk8s_charts.__main__ import main
 from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, names_in, read, stale, texts, write
 from cdk8s_charts.render import render
 from cdk8s_charts.workloads.benchmark_pod import plan, plan_text
@@ -34,6 +35,15 @@ Files = tuple[ManifestFile, ...]
 def test_committed_manifests_equal_a_fresh_render(path: Path) -> None:
     experiment = experiment_at(path)
     assert stale(texts(experiment, render(experiment), ROOT / "manifests")) == [], "run: make manifests"
+
+
+def test_a_place_where_nothing_can_be_written_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main([str(ROOT / "experiments/lab-tiny.yaml"), "--out", str(tmp_path / "file")]) == 2
+    error = capsys.readouterr().err
+    assert error == f"--out {tmp_path / 'file'}: cannot be written (Not a directory); give another folder\n"
 
 
 def test_rendering_is_the_same_in_another_process_under_another_hash_seed(tmp_path: Path) -> None:
