@@ -117,9 +117,10 @@ class DraftedStep:
     why: str = ""
     rows: tuple[str, ...] = ()
 
-    def ceiling(self, ratio: float) -> float:
-        """Speed-up when every draft is accepted."""
-        return self.most_tokens / ratio
+    @property
+    def ceiling(self) -> float | None:
+        """Likely speed-up when every draft is accepted."""
+        return self.most_tokens / self.likely if self.likely else None
 
 
 def of_row(row: Plain) -> Configuration:

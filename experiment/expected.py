@@ -132,7 +132,7 @@ def as_json(one: Expected) -> dict[str, Any]:
             "step_over_plain_high": step.high,
             "break_even_tokens_per_step": step.likely,
             "most_tokens_per_step": step.most_tokens,
-            "speed_up_ceiling": step.most_tokens / step.likely if step.likely else None,
+            "speed_up_ceiling": step.ceiling,
             "tpot_at_ceiling_s": (one.drafted_tpot_s(step.most_tokens) or (None, None))[1],
             "why_unknown": step.why,
         },
@@ -178,7 +178,7 @@ def _row(one: Expected) -> tuple[str, ...]:
     tpot = one.drafted_tpot_s(step.most_tokens)
     if step.likely is None or step.high is None or tpot is None:
         return (*found, "not known", "-", dollars, "-")
-    ceiling = f"{step.most_tokens / step.likely:.1f}x, {tpot[1] * 1000:.1f} ms"
+    ceiling = f"{step.ceiling:.1f}x, {tpot[1] * 1000:.1f} ms"
     return (
         *found,
         _range(step.likely, step.low, step.high),

@@ -103,7 +103,7 @@ def _drafted(step: DraftedStep) -> str:
         return f"PREDICTED: nothing is known of the drafted step: {step.why}"
     return (
         f"PREDICTED: a drafted step takes {step.likely:.2f} plain ones ({step.low:.2f} to {step.high:.2f}), so as many tokens a "
-        f"step break even; at most {step.most_tokens} come out of one, a speed-up of {step.most_tokens / step.likely:.2f}"
+        f"step break even; at most {step.most_tokens} come out of one, a speed-up of {step.ceiling:.2f}"
     )
 
 

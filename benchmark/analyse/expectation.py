@@ -3,7 +3,7 @@
     {"schema": 1, "arms": [{"arm": ..., "plain_tpot_s": ..., "plain_tpot_low_s": ..., "plain_tpot_high_s": ...,
       "drafted": {"step_over_plain": ..., "step_over_plain_low": ..., "step_over_plain_high": ...} | null}], "quoted": [{"text": ..., "source": ...}]}
 
-Whoever knows the models writes it; this package only compares. A null value is nothing that could be expected.
+A program that knows the models writes it; this package only compares. A null value: nothing could be expected.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Drafted:
 
     row: str
     base: str
-    """Its plain row; empty where the model is none that the table of plain rows holds."""
+    """Its plain row; empty where the table of plain rows does not hold the model."""
     mode: Literal["fused", "eagle3", "dflash"]
     draft: str
     num_speculative_tokens: int

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Tests of what is measured and judged about the tools."""
