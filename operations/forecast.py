@@ -311,7 +311,7 @@ def _text(
             f"{one.baseline_usd_per_million:>8.2f}  {one.verdict}"
         )
     yield ""
-    yield "Range: the prompts' interval, where known, at the slowest and the fastest step that is possible."
+    yield "Range: the prompts' interval, where known, at the slowest and the fastest drafted step of its range."
     yield "$/M: decoding alone at list prices, dated in `experiment check`; prompts and idle time come on top."
     whole = predictions[-1]
     millions = whole.repaid_after_million_tokens(rental.usd)
