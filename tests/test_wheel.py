@@ -1,0 +1,166 @@
+"""`pip install .`: what the wheel holds and needs, and that it measures in an environment that has nothing else.
+
+What installs from PyPI takes most of a minute and runs with PYPI=1, as `.ci/run` does.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from benchmark.measure.known_server import MODEL, served
+from experiment.finding import printable
+from tests.conftest import REFERENCE, ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+ROOMS = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+NEEDED = PROJECT["project"]["dependencies"]
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+pypi = pytest.mark.skipif(os.environ.get("PYPI") != "1", reason="installs from PyPI, a minute: PYPI=1")
+
+
+def test_the_wheel_asks_for_the_versions_that_the_tests_ran_with() -> None:
+    tested = re.findall(r"^([\w.\-\[\]]+==\S+)", (ROOT / "requirements.in").read_text(encoding="utf-8"), re.M)
+    assert set(NEEDED) | {one for extra in EXTRAS.values() for one in extra} <= set(tested)
+
+
+def test_the_wheel_needs_what_the_benchmark_and_the_checks_import_and_nothing_else() -> None:
+    found = {name for room in ("benchmark", "experiment") for name in _imported(ROOT / room)}
+    outside = found - set(ROOMS) - set(sys.stdlib_module_names) - {"pydantic_core", "botocore"}
+    distributions = packages_distributions()
+    named = {distributions[name][0].lower() for name in outside} | {"click"}  # the command line's own
+    assert named == {one.partition("==")[0].lower() for one in [*NEEDED, *EXTRAS["aws"]]}
+
+
+def _imported(folder: Path) -> Iterator[str]:
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                yield node.module.partition(".")[0]
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with pip alone; the path of its programs."""
+    folder = tmp_path_factory.mktemp("empty")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    return folder / "bin"
+
+
+@pytest.fixture(scope="module")
+def installed(empty: Path) -> Path:
+    """The same after `pip install .`, typed twice."""
+    for _ in range(2):
+        subprocess.run([empty / "pip", "install", "--quiet", ROOT], check=True, cwd=empty, timeout=300)
+    return empty
+
+
+def _run(program: Path, *words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """As a person's shell does it in a folder that has nothing of the repository."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    command = [str(word) for word in (program, *words)]
+    return subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+@pypi
+def test_the_wheel_holds_every_committed_file_of_its_rooms_and_no_other(empty: Path, tmp_path: Path) -> None:
+    subprocess.run(
+        [empty / "pip", "wheel", "--quiet", "--no-deps", "-w", tmp_path, ROOT], check=True, timeout=120
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *ROOMS],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert held == {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
+
+
+@pypi
+def test_an_experiment_is_checked(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "prompts").symlink_to(REFERENCE.parent / "prompts")
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(REFERENCE.read_text(encoding="utf-8"), encoding="utf-8")
+    done = _run(installed / "trnspec", "check", "mine.yaml", "--json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["name"] == "qwen3-32b"
+    mine.write_text("name: [", encoding="utf-8")
+    done = _run(installed / "trnspec", "check", "mine.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("mine.yaml")
+
+
+@pypi
+def test_two_endpoints_are_measured_and_reported_with_a_page(installed: Path, tmp_path: Path) -> None:
+    prompts = [{"id": f"p{n}", "class": "any", "prompt": f"Count to {n}."} for n in range(8)]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, prompts)), encoding="utf-8")
+    with served(first_ms=20, step_ms=5) as server:
+        done = _run(
+            *(installed / "trnspec", "benchmark", "run", "--prompts", "mine.jsonl", "--out", "mine"),
+            *("--model", MODEL, "--max-tokens", 16, "--requests", 8),
+            *("--arm", f"plain={server.url('steady')}", "--arm", f"drafted={server.url('bursts')}"),
+            cwd=tmp_path,
+        )
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "mine" / "report.html").unlink()
+    done = _run(installed / "trnspec", "benchmark", "report", "mine", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "mine" / "report.html").read_text(encoding="utf-8")
+    assert "<svg" in page
+    assert "font-family" in page, "the style sheet is missing"
+
+
+@pypi
+@pytest.mark.parametrize("verb", ["demo", "deploy", "status", "preflight", "render", "review", "lab"])
+def test_a_verb_that_needs_more_says_so_in_one_line(verb: str, installed: Path, tmp_path: Path) -> None:
+    done = _run(installed / "trnspec", verb, *(["main"] if verb == "review" else []), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert re.fullmatch(rf"trnspec {verb}: needs \S+, .* \./trnspec {verb}\b.*", line), printable(line)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pypi
+def test_help_lists_the_verbs_and_tells_which_version_is_installed(installed: Path, tmp_path: Path) -> None:
+    assert "check" in _run(installed / "trnspec", "--help", cwd=tmp_path).stdout
+    shown = _run(installed / "pip", "show", "trn2-speculative-decoding", cwd=tmp_path).stdout
+    assert f"Version: {PROJECT['project']['version']}\n" in shown
+
+
+@pypi
+def test_it_installs_from_a_source_distribution(installed: Path, tmp_path: Path) -> None:
+    (builder,) = PROJECT["build-system"]["requires"]
+    pip = installed / "pip"
+    tools = tmp_path / "tools"
+    subprocess.run([pip, "install", "--quiet", "--target", tools, builder], check=True, timeout=120)
+    environment = {**os.environ, "PYTHONPATH": str(tools)}
+    subprocess.run(
+        [installed / "python", "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path],
+        cwd=ROOT,
+        env=environment,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    (source,) = tmp_path.glob("*.tar.gz")
+    subprocess.run([pip, "uninstall", "--quiet", "--yes", "trn2-speculative-decoding"], check=True)
+    subprocess.run([pip, "install", "--quiet", source], check=True, timeout=120)
+    assert _run(installed / "trnspec", "check", REFERENCE, cwd=tmp_path).returncode == 0
