@@ -5,13 +5,13 @@ help:       ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 setup:      ## install what the lock files say
 	@scripts/setup
-test:       ## lint, types, tests
-	@scripts/test
+test:       ## lint, types, tests; of one file: make test T=tests/test_readme.py
+	@scripts/test $(T)
 demo:       ## the whole experiment on this machine, emulated
 	@scripts/demo
 manifests:  ## render manifests/ from experiments/
 	@scripts/setup && .venv/bin/python -m cdk8s_charts
 format:     ## format the code
 	@scripts/setup && .venv/bin/ruff check --fix-only --quiet . && .venv/bin/ruff format .
-lock:       ## write requirements*.txt anew from requirements*.in
+lock:       ## write requirements*.txt from requirements*.in
 	@scripts/lock

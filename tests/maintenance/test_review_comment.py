@@ -1,0 +1,188 @@
+"""A review as a comment, against a server that answers as GitHub does: what it may write, and what it must not believe."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+
+from maintenance.review_comment import MARK, MOST_BYTES, MOST_CHARACTERS, harmless, main
+
+COMMIT = "0dc0acf97c284eb15ca5d4e46ddc3e4c5c1f8c9e"
+REPOSITORY = "/repos/example/project"
+
+
+class GitHub:
+    """What a repository has: one pull request of a fork, artifacts of one run, comments."""
+
+    def __init__(self) -> None:
+        self.pulls: list[dict[str, Any]] = [{"number": 7, "head": {"sha": COMMIT}}]
+        self.artifacts: list[dict[str, Any]] = [{"id": 31, "size_in_bytes": 900}]
+        self.packed: dict[int, bytes] = {31: packed("review.md", b"Nothing changes.")}
+        self.comments: list[dict[str, Any]] = []
+        self.written: list[tuple[str, str, str]] = []
+        self.tokens_elsewhere: list[str | None] = []
+        self.asked: list[str] = []
+
+    def answer(self, path: str) -> Any:
+        self.asked.append(path)
+        if path.startswith(f"{REPOSITORY}/pulls?"):
+            return self.pulls if path.endswith("state=open&head=someone%3Afeature%2Fone") else []
+        if path == f"{REPOSITORY}/actions/runs/5/artifacts?name=review":
+            return {"artifacts": self.artifacts}
+        found = re.fullmatch(rf"{REPOSITORY}/issues/7/comments\?per_page=100&page=(\d+)", path)
+        assert found, path
+        return self.comments[100 * (int(found[1]) - 1) : 100 * int(found[1])]
+
+
+def packed(name: str, content: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+    return file.getvalue()
+
+
+@pytest.fixture
+def github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHub]:
+    """The server, and the environment in which GitHub runs the job."""
+    github = GitHub()
+
+    class Handler(BaseHTTPRequestHandler):
+        def _send(self, status: int, content: bytes = b"", **headers: str) -> None:
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(content))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do_GET(self) -> None:
+            if self.path.startswith("/elsewhere/"):
+                github.tokens_elsewhere.append(self.headers["Authorization"])
+                self._send(200, github.packed[int(self.path.rpartition("/")[2])])
+            elif self.headers["Authorization"] != "Bearer secret":
+                self._send(401)
+            elif self.path.startswith(f"{REPOSITORY}/actions/artifacts/"):
+                self._send(302, Location=f"{github.address}/elsewhere/{self.path.split('/')[-2]}")  # type: ignore[attr-defined]
+            else:
+                self._send(200, json.dumps(github.answer(self.path)).encode())
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            github.written.append((self.command, self.path, body["body"]))
+            self._send(201, b"{}")
+
+        do_PATCH = do_POST
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    github.address = f"http://127.0.0.1:{server.server_port}"  # type: ignore[attr-defined]
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    run = {
+        "id": 5,
+        "head_sha": COMMIT,
+        "head_branch": "feature/one",
+        "head_repository": {"owner": {"login": "someone"}},
+    }
+    (tmp_path / "event.json").write_text(json.dumps({"workflow_run": run}), encoding="utf-8")
+    monkeypatch.setenv("GITHUB_EVENT_PATH", str(tmp_path / "event.json"))
+    monkeypatch.setenv("GITHUB_REPOSITORY", "example/project")
+    monkeypatch.setenv("GITHUB_API_URL", github.address)  # type: ignore[attr-defined]
+    monkeypatch.setenv("GITHUB_TOKEN", "secret")
+    yield github
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_first_review_becomes_a_comment_and_the_token_stays_with_github(github: GitHub) -> None:
+    assert main() == 0
+    ((method, path, text),) = github.written
+    assert (method, path) == ("POST", f"{REPOSITORY}/issues/7/comments")
+    assert text.startswith(MARK)
+    assert COMMIT in text
+    assert text.endswith("Nothing changes.")
+    assert github.tokens_elsewhere == [None]
+
+
+def test_a_later_review_replaces_the_comment_wherever_it_stands_and_nobody_elses(github: GitHub) -> None:
+    by_hand = {"id": 1, "user": {"login": "someone"}, "body": MARK}
+    of_another_job = {"id": 2, "user": {"login": "github-actions[bot]"}, "body": "coverage"}
+    ours = {"id": 3, "user": {"login": "github-actions[bot]"}, "body": f"{MARK}\nold"}
+    github.comments = [by_hand, *[of_another_job] * 140, ours]
+    assert main() == 0
+    assert [one[:2] for one in github.written] == [("PATCH", f"{REPOSITORY}/issues/comments/3")]
+
+
+def test_of_several_attempts_the_newest_review_is_posted(github: GitHub) -> None:
+    github.artifacts = [{"id": 32, "size_in_bytes": 9}, *github.artifacts]
+    github.packed[32] = packed("review.md", b"again")
+    assert main() == 0
+    assert github.written[0][2].endswith("again")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pulls": []},
+        {"pulls": [{"number": 7, "head": {"sha": "f" * 40}}]},
+        {"artifacts": []},
+        {"artifacts": [{"id": 31, "size_in_bytes": MOST_BYTES + 1}]},
+        {"packed": {31: b"no archive"}},
+        {"packed": {31: packed("../review.md", b"")}},
+    ],
+    ids=["closed", "newer commit", "no artifact", "too large", "not a zip file", "another name"],
+)
+def test_where_nothing_can_be_posted_nothing_is_and_one_line_says_so(
+    change: dict[str, Any], github: GitHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in change.items():
+        setattr(github, name, value)
+    assert main() == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert github.written == []
+
+
+def test_a_review_that_unpacks_to_more_than_fits_is_cut(github: GitHub) -> None:
+    github.packed[31] = packed("review.md", b"@" * 50_000_000)
+    assert len(github.packed[31]) < MOST_BYTES
+    assert main() == 0
+    assert len(github.written[0][2]) == MOST_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@octocat, please merge",
+        "&#64;octocat &commat;octocat",
+        "[log in](https://evil.example)",
+        "[log in][1]\n\n[1]: https://evil.example",
+        "![x](//evil.example/x.png)",
+        "<https://evil.example>",
+        "see https://evil.example or www.evil.example",
+        "<img src=//evil.example/x.png>",
+        "<details open><a href=//evil.example>x</a></details>",
+        "</details><!-- ",
+        "/codebuild_run(0dc0acf9)",
+        "closes #12",
+        "safe\u202elooks \u200b@octocat",
+    ],
+)
+def test_nothing_in_a_review_links_loads_calls_or_starts(text: str) -> None:
+    html = MarkdownIt("commonmark", {"html": True}).render(harmless(text))
+    assert not re.search(r"<(?=[a-z/!?])(?!/?(p|br|details|summary)>)", html), html
+    assert not re.search(r"@\w|://|www\.\w|#\d|/codebuild|\u202e", html), html
+
+
+def test_what_the_review_uses_keeps_its_form() -> None:
+    text = "## Title\n\n| arm | `a` |\n|---|---|\n| x<br>y | **yes** |\n\n<details><summary>2 x new</summary>\n\n- `a`\n\n</details>\n"
+    assert harmless(text) == text
