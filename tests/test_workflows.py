@@ -47,7 +47,7 @@ def test_the_security_linter_finds_nothing_and_sees_what_it_should(tmp_path: Pat
 
 def _found(paths: list[Path]) -> list[str]:
     command = [
-        BIN / "zizmor",
+        str(BIN / "zizmor"),
         "--offline",
         "--no-config",
         "--persona",
