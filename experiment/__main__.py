@@ -1,5 +1,5 @@
 """`python -m experiment check FILE`: what an experiment file resolves to, or everything that is wrong with it; `published`: what
-others have measured on Trainium2; `step`: what that lets expect of one engine."""
+others have measured on Trainium2; `step`: what that lets expect of one engine; `prompts`: a file of prompts as JSON lines."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import argparse
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from experiment import InvalidExperiment, ledger, load, step
 from experiment.description import as_json, as_text
 from experiment.finding import Misuse
+from experiment.prompt_files import read_file
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,7 +29,13 @@ def main(argv: list[str] | None = None) -> int:
     published.add_argument("--json", action="store_true", help="the same for a machine")
     one_step = verbs.add_parser("step", help="what published results let expect of one engine")
     step.configure(one_step)
+    prompts = verbs.add_parser(
+        "prompts", help="a file of prompts in any known format as JSON lines of our own"
+    )
+    prompts.add_argument("file", type=Path)
     arguments = parser.parse_args(argv)
+    if arguments.verb == "prompts":
+        return _prompts(arguments.file)
     if arguments.verb == "step":
         try:
             return _print(step.answer(arguments))
@@ -49,6 +57,17 @@ def main(argv: list[str] | None = None) -> int:
             print(f"{count} problem{'s' if count > 1 else ''}, nothing was written", file=sys.stderr)
         return 2
     return _print(json.dumps(as_json(experiment), indent=2) if arguments.json else as_text(experiment))
+
+
+def _prompts(path: Path) -> int:
+    """The lines on standard output, what they are on standard error."""
+    file = read_file(path, name=path.name)
+    if file.problems:
+        problems = (replace(one, where=str(one.value), value=None) for one in file.problems)
+        print("\n".join(one.line() for one in problems), file=sys.stderr)
+        return 2
+    print(f"{path.name}: {len(file.lines)} prompts, {file.format}", file=sys.stderr)
+    return _print("\n".join(json.dumps(line.content) for line in file.lines))
 
 
 def _print(text: str) -> int:

@@ -119,6 +119,8 @@ class Experiment:
     token_secret: str | None = None
     """Secret whose key `token` opens gated models."""
     serve: Serve | None = None
+    prompt_format: str = ""
+    """How the file of prompts is written; empty where they stand in the experiment's own."""
 
     @property
     def instance(self) -> Instance:
@@ -186,6 +188,7 @@ def digest(experiment: Experiment) -> str:
     """SHA-256, hexadecimal, of all that the experiment resolves to, catalogue facts included: files that mean the same have
     the same one."""
     plain = _plain(experiment)
+    del plain["prompt_format"]
     for arm in plain["arms"]:
         if not arm["engine"]:
             del arm["engine"]  # the fingerprint of what declares nothing stays what it was before arms could

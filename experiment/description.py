@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
         },
         "off_at_utc": experiment.cluster.off_at_utc,
         "prompts": {name: _prompts_of(experiment, name) for name in experiment.classes},
+        "prompt_format": experiment.prompt_format or None,
         "unknown_until_run": list(_unknowns(experiment)),
         "usd_per_hour": {
             "arms_up": round(cost.per_hour(cost.running(experiment)), 2),
@@ -98,10 +100,17 @@ def _prompts_of(experiment: Experiment, class_name: str) -> int:
     return sum(prompt.class_name == class_name for prompt in experiment.prompts)
 
 
+def _prompts(experiment: Experiment) -> list[str]:
+    classes = ", ".join(f"{name} {_prompts_of(experiment, name)}" for name in experiment.classes)
+    if experiment.prompt_format:
+        known = f"{len(experiment.classes)} class{'es' if len(experiment.classes) > 1 else ''}"
+        classes = f"{len(experiment.prompts)} of {known}, {experiment.prompt_format}: {classes}"
+    return textwrap.wrap(f"prompts     {classes}", 98, initial_indent="  ", subsequent_indent=" " * 14)
+
+
 def as_text(experiment: Experiment) -> str:
     """The same as lines."""
     settings = experiment.benchmark
-    classes = ", ".join(f"{name} {_prompts_of(experiment, name)}" for name in experiment.classes)
     return "\n".join(
         [
             *_heading(experiment),
@@ -109,7 +118,7 @@ def as_text(experiment: Experiment) -> str:
             *(line for number in range(len(batches(experiment))) for line in _batch(experiment, number)),
             "",
             *_declared(experiment),
-            f"  prompts     {classes}",
+            *_prompts(experiment),
             f"  benchmark   {settings.endpoint}, temperature {settings.temperature:g}, {settings.max_tokens} tokens, "
             f"concurrency {', '.join(map(str, settings.concurrency))}, {settings.requests} requests a cell",
             *(

@@ -35,7 +35,7 @@ def load(path: Path) -> Experiment:
     problems = [*doubled, *reading.problems]
     if reading.file is not None:
         written = reading.file
-        prompts, unread = read_prompts(
+        prompts, unread, prompt_format = read_prompts(
             written.prompts, endpoint=written.benchmark.endpoint, folder=path.parent
         )
         file, repeated = expand(written)
@@ -44,7 +44,7 @@ def load(path: Path) -> Experiment:
         distinct = {(problem.where, problem.why, repr(problem.value)): problem for problem in judged}
         problems += filter(reading.judges, distinct.values())
         if not problems:
-            experiment = _resolved(file, prompts)
+            experiment = _resolved(file, prompts, prompt_format)
             problems = list(_without_effect(file, experiment))
             if not problems:
                 return experiment
@@ -59,13 +59,14 @@ def _without_effect(file: ExpandedFile, experiment: Experiment) -> Iterator[Find
             yield Finding(f"{written.at}.engine", written.engine, why, "remove it, or set another value")
 
 
-def _resolved(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Experiment:
+def _resolved(file: ExpandedFile, prompts: tuple[Prompt, ...], prompt_format: str) -> Experiment:
     """Every name looked up, which a file without problems allows."""
     return Experiment(
         name=file.name,
         description=file.description,
         arms=tuple(_arm(file, arm) for arm in file.arms),
         prompts=prompts,
+        prompt_format=prompt_format,
         benchmark=file.benchmark,
         cluster=file.cluster,
         token_secret=file.weights.token_secret,

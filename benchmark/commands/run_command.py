@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from benchmark.commands import option_types
 from benchmark.commands.option_types import add, arm, overridden, positive, seconds, whole
 from benchmark.errors import ErrorRateExceeded, PlanError
-from benchmark.file_access import json_of, text_of
+from benchmark.file_access import json_of
 
 if TYPE_CHECKING:
     from benchmark.measure.loader import Loader
@@ -21,8 +23,6 @@ _DEFAULTS = {"concurrency": [4], "requests": 32, "warmup": 4, "seed": 1}
 """Of a run without a plan."""
 _SAME = "model baseline classes concurrency rate requests rounds warmup max_tokens seed simultaneous ignore_eos extra_body slo"
 """Options that change what the plan calls the same, or choose from it."""
-_KEYS = ("id", "class", "prompt", "messages", "max_tokens")
-"""What a line of prompts is read for; people's files have more."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set."
     )
     prompts = (
-        "prompts alone, a JSON object a line: id, class, prompt or messages, max_tokens if it has its own"
+        "prompts alone: JSON lines (prompt, messages or text), Spec-Bench, MT-Bench, ShareGPT or OpenAI batch"
     )
     tolerated = (
         "stop with exit 1 once more than this share of an arm's requests has failed (default 1: never)"
@@ -151,29 +151,15 @@ def _plan_of_prompts(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _prompts(path: Path) -> list[dict[str, Any]]:
-    """The lines of the file at `path` as a plan has them, yet unchecked. Raises PlanError."""
-    try:
-        lines = text_of(path).split("\n")
-    except OSError as error:
-        raise PlanError(
-            f"{path}: cannot be read ({error.strerror}); name an existing file of prompts"
-        ) from error
-    except ValueError as error:
-        raise PlanError(f"{path}: cannot be read ({error}); save fewer prompts as UTF-8") from error
-    found = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            content = json_of(line)
-        except ValueError as error:
-            raise PlanError(
-                f"{path}:{number}: not JSON ({error}); a prompt is one JSON object a line"
-            ) from error
-        if not isinstance(content, dict):
-            what = f"{line[:60]!r} is not a JSON object"
-            raise PlanError(f"{path}:{number}: {what}; a prompt is one JSON object a line")
-        found.append({key: value for key, value in content.items() if key in _KEYS})
-    if not found:
-        raise PlanError(f"{path}: holds no prompt; a prompt is one JSON object a line")
-    return found
+    """The prompts of the file at `path` as a plan has them. An experiment reads the same files, and one reader is enough for
+    both: a process, because rooms of one floor do not import each other. Raises PlanError."""
+    project = str(Path(__file__).resolve().parents[2])
+    command = [sys.executable, "-m", "experiment", "prompts", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": project})
+    if done.returncode == 1 and "No module named" in done.stderr:
+        why = "is read by `experiment`, which is not installed beside `benchmark`"
+        raise PlanError(f"--prompts: {path} {why}; install both, or give a --plan")
+    if done.returncode:
+        raise PlanError("; ".join(done.stderr.splitlines()))
+    print(done.stderr, end="", file=sys.stderr)
+    return [json_of(line) for line in done.stdout.splitlines()]

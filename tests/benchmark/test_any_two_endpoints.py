@@ -6,6 +6,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,10 +76,11 @@ def test_what_a_plan_would_say_must_be_said(
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ('{"id": "a"\n', "prompts.jsonl:1: not JSON"),
-        ('\n["a"]\n', "prompts.jsonl:2: '[\"a\"]' is not a JSON object"),
+        ('{"id": "a"\n', "line 1 of prompts.jsonl: is not JSON"),
+        ("\n7\n", "line 2 of prompts.jsonl: is not a JSON object: 7"),
         ("\n\n", "holds no prompt"),
-        ('{"id": "a", "class": "x"}\n', "exactly one of `prompt` and `messages`"),
+        ('{"id": "a", "class": "x"}\n', "needs either `prompt` or `messages`"),
+        ('{"prompt": "a", "max_tokens": 0}\n{"turns": []}\n', "above 0; line 2 of prompts.jsonl: "),
     ],
 )
 def test_a_file_of_prompts_that_cannot_work_is_refused_in_one_line(
@@ -86,6 +90,33 @@ def test_a_file_of_prompts_that_cannot_work_is_refused_in_one_line(
     assert run() == 2
     (error,) = capsys.readouterr().err.splitlines()
     assert told in error
+
+
+def test_prompts_are_read_in_the_formats_that_an_experiment_reads(
+    run: Run, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turns = (
+        {"question_id": number, "category": "math", "turns": [f"{number}?", "Why?"]} for number in (81, 82)
+    )
+    prompts.write_text("\n".join(map(json.dumps, turns)))
+    assert run() == 0
+    assert "prompts.jsonl: 2 prompts, Spec-Bench format, first turns only" in capsys.readouterr().err
+    first, _ = journal.read(tmp_path / "mine").plan.prompts
+    assert (first.id, first.class_, first.prompt) == ("81", "math", None)
+    assert first.messages == ({"role": "user", "content": "81?"},)
+
+
+def test_a_benchmark_without_the_reader_of_prompts_says_what_is_missing(
+    prompts: Path, tmp_path: Path
+) -> None:
+    alone = tmp_path / "alone"
+    shutil.copytree(ROOT / "benchmark", alone / "benchmark", ignore=shutil.ignore_patterns("__pycache__"))
+    words = f"run --arm a=http://127.0.0.1:1/v1 --model M --max-tokens 9 --prompts {prompts} --out {tmp_path / 'out'}"
+    command = [sys.executable, "-m", "benchmark", *words.split()]
+    done = subprocess.run(command, cwd=alone, capture_output=True, text=True)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "is read by `experiment`, which is not installed" in line
 
 
 @pytest.mark.parametrize(

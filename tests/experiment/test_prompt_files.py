@@ -1,19 +1,23 @@
-"""`prompts: file:`: the user's own prompts as JSON lines."""
+"""`prompts: file:`: the user's own prompts, in the formats in which people have them."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from experiment import InvalidExperiment, load
+from experiment.__main__ import main
+from experiment.arms import digest
+from experiment.description import as_json, as_text
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+Variation = Callable[[Callable[[dict[str, Any]], object]], Path]
 
-    Variation = Callable[[Callable[[dict[str, Any]], object]], Path]
+_CONVERSATION = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
 
 
 def _with_file(variation: Variation, lines: list[str]) -> Path:
@@ -28,8 +32,7 @@ def _line(number: int, **fields: Any) -> str:
 
 def test_prompts_and_messages_are_read_with_their_own_limits(variation: Variation) -> None:
     lines = [_line(number) for number in range(7)]
-    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
-    lines.append(json.dumps({"id": "chat", "class": "mine", "messages": messages, "max_tokens": 50}))
+    lines.append(json.dumps({"id": "chat", "class": "mine", "messages": _CONVERSATION, "max_tokens": 50}))
     prompts = load(_with_file(variation, lines)).prompts
     assert [prompt.messages for prompt in prompts[:2]] == [
         (("user", "Question 0?"),),
@@ -45,8 +48,12 @@ def test_prompts_and_messages_are_read_with_their_own_limits(variation: Variatio
         ("{", "line 9 of mine.jsonl.*is not JSON"),
         ("[1]", "is not a JSON object"),
         (_line(9, max_token=9), "has the key 'max_token'; did you mean `max_tokens`"),
-        (json.dumps({"id": 1, "class": "mine", "prompt": "x"}), "`id` is 1; give printable ASCII"),
-        (json.dumps({"id": "x", "prompt": "x"}), "`class` is missing"),
+        (json.dumps({"id": 1.5, "class": "mine", "prompt": "x"}), "`id` is 1.5; give printable ASCII"),
+        (json.dumps({"id": "x", "class": None, "prompt": "x"}), "`class` is None"),
+        (
+            json.dumps({"id": "x", "class": "other", "prompt": "x"}),
+            "add 7 more, or put its prompts into another",
+        ),
         (
             json.dumps({"id": "x", "class": "mine"}),
             "needs either `prompt` or `messages` and has only `class`, `id`",
@@ -74,7 +81,7 @@ def test_a_wrong_line_is_refused_with_its_number(variation: Variation, line: str
 def test_every_wrong_line_is_reported_and_nothing_that_follows_from_it(variation: Variation) -> None:
     good = [_line(number) for number in range(7)]
     broken = [
-        json.dumps({"id": "b1", "class": "mine", "text": "x"}),
+        json.dumps({"id": "b1", "class": "mine", "question": "x"}),
         _line(8, max_tokens="9"),
         _line(9, max_tokens="9"),
     ]
@@ -96,9 +103,7 @@ def test_the_endpoint_of_the_experiment_decides_how_a_prompt_is_asked(variation:
     path.write_text(path.read_text().replace("endpoint: chat", "endpoint: completions"))
     assert load(path).prompts[0].text == "Question 0?"
     (path.parent / "mine.jsonl").write_text(
-        "\n".join(
-            [*lines, json.dumps({"id": "m", "class": "mine", "messages": [{"role": "user", "content": "x"}]})]
-        )
+        "\n".join([*lines, json.dumps({"id": "m", "class": "mine", "messages": _CONVERSATION})])
     )
     with pytest.raises(InvalidExperiment, match=r"line 9 of mine.jsonl.*for endpoint completions"):
         load(path)
@@ -120,3 +125,175 @@ def test_a_byte_order_mark_and_a_line_separator_inside_a_text_are_fine(variation
     path = _with_file(variation, lines)
     (path.parent / "mine.jsonl").write_text("\ufeff" + "\n".join(lines), encoding="utf-8")
     assert len(load(path).prompts) == 8
+
+
+def _mt_bench(number: int) -> dict[str, Any]:
+    turns = [f"Question {number}?", "And why?"]
+    return {"question_id": 81 + number, "category": ["writing", "math"][number % 2], "turns": turns}
+
+
+def _shared(number: int) -> dict[str, Any]:
+    said = [("system", "Be brief."), ("human", f"Question {number}?"), ("gpt", "Yes."), ("human", "Why?")]
+    return {"id": f"s{number}_0", "conversations": [{"from": who, "value": what} for who, what in said]}
+
+
+def _batch(number: int) -> dict[str, Any]:
+    body = {"model": "m", "messages": [{"role": "user", "content": f"Question {number}?"}], "max_tokens": 50}
+    return {"custom_id": f"request-{number}", "method": "POST", "url": "/v1/chat/completions", "body": body}
+
+
+def _text(number: int) -> dict[str, Any]:
+    return {"text": f"Question {number}?"}
+
+
+FORMATS: dict[str, tuple[Callable[[int], dict[str, Any]], str, str, str]] = {
+    "Spec-Bench": (_mt_bench, "84", "math", "Spec-Bench format, first turns only"),
+    "ShareGPT": (_shared, "s3_0", "mine", "ShareGPT format, first turns only"),
+    "OpenAI batch": (_batch, "request-3", "mine", "OpenAI batch format"),
+    "text": (_text, "mine-4", "mine", "JSON lines"),
+}
+"""An entry; what the fourth is called, its class; and what `check` says."""
+
+
+@pytest.mark.parametrize("as_list", [False, True], ids=["lines", "list"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_format_is_recognised_from_its_content(variation: Variation, name: str, as_list: bool) -> None:
+    entry, id_, class_, said = FORMATS[name]
+    entries = [entry(number) for number in range(16)]
+    lines = [json.dumps(entries, indent=1)] if as_list else [f"{json.dumps(one)}\r" for one in entries]
+    experiment = load(_with_file(variation, lines))
+    assert len(experiment.prompts) == 16
+    fourth = experiment.prompts[3]
+    assert (fourth.id, fourth.class_name, fourth.messages) == (id_, class_, (("user", "Question 3?"),))
+    assert fourth.max_tokens == (50 if name == "OpenAI batch" else None)
+    text = " ".join(as_text(experiment).split())
+    assert f"prompts 16 of {len(experiment.classes)} class" in text
+    assert said in text
+    assert as_json(experiment)["prompt_format"] == said
+
+
+def test_the_first_turn_goes_to_the_completions_endpoint_as_text(variation: Variation) -> None:
+    path = _with_file(variation, [json.dumps(_mt_bench(number)) for number in range(16)])
+    path.write_text(path.read_text().replace("endpoint: chat", "endpoint: completions"))
+    assert load(path).prompts[0].text == "Question 0?"
+
+
+def test_what_a_file_of_prompts_is_called_does_not_change_the_experiment(variation: Variation) -> None:
+    lines = [_line(number) for number in range(8)]
+    experiment = load(_with_file(variation, lines))
+    assert digest(experiment) == digest(replace(experiment, prompt_format=""))
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (_shared(9), "line 17 of mine.jsonl.*is ShareGPT format.*began as Spec-Bench"),
+        (_text(9), "is JSON lines, and the file began as Spec-Bench"),
+        ({"turns": []}, r"`turns` has no first turn of the user: \[\]"),
+        ({"turns": [7]}, "`turns` has no first turn"),
+        ({"turns": "Question?"}, "`turns` has no first turn"),
+        (_mt_bench(9) | {"question_id": None}, "`question_id` is None"),
+        (_mt_bench(9) | {"category": ["a"]}, r"`category` is \['a'\]"),
+        (_mt_bench(9), "id '90' stands 2 times"),
+        ({"question_id": 7}, "has only `question_id`; give one of them, or a known format"),
+        ({}, "and has no key"),
+    ],
+)
+def test_an_entry_that_cannot_be_asked_is_refused_with_its_number(
+    variation: Variation, entry: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidExperiment, match=words):
+        load(_with_file(variation, [json.dumps(one) for one in [*map(_mt_bench, range(16)), entry]]))
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (
+            {"id": "x", "conversations": [{"from": "gpt", "value": "Yes."}]},
+            "`conversations` has no first turn",
+        ),
+        ({"id": "x", "conversations": {"from": "human"}}, "`conversations` has no first turn"),
+        ({"custom_id": "x", "body": "Question?"}, "is OpenAI batch format"),
+        (7, "entry 9 of mine.jsonl.*is not a JSON object: 7"),
+    ],
+)
+def test_an_entry_of_a_list_is_refused_with_its_number(variation: Variation, entry: Any, words: str) -> None:
+    with pytest.raises(InvalidExperiment, match=words):
+        load(_with_file(variation, [json.dumps([*map(_shared, range(8)), entry])]))
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ([], r"`body` is \[\]"),
+        ({"input": "x"}, "needs either `prompt` or `messages` and has neither"),
+        ({"prompt": ["x"]}, "`prompt` is empty or malformed"),
+        ({"prompt": "x", "max_tokens": 1.5}, "`max_tokens` is 1.5"),
+        ({"prompt": "x", "max_completion_token": 5}, "did you mean `max_completion_tokens`"),
+    ],
+)
+def test_a_request_of_a_batch_that_cannot_be_asked_is_refused(
+    variation: Variation, body: Any, words: str
+) -> None:
+    entries = [*map(_batch, range(8)), {"custom_id": "x", "body": body}]
+    with pytest.raises(InvalidExperiment, match=f"line 9 of mine.jsonl.*{words}"):
+        load(_with_file(variation, [json.dumps(one) for one in entries]))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "holds no prompt"),
+        (b"[]", "holds no prompt"),
+        (b"[{]", "begins as a JSON list and is not JSON"),
+        (b"[" * 100_000, "begins as a JSON list and is not JSON"),
+        (json.dumps(_text(1)).encode("utf-16"), "is not UTF-8"),
+    ],
+)
+def test_a_file_without_prompts_is_refused_as_a_whole(
+    variation: Variation, content: bytes, words: str
+) -> None:
+    path = _with_file(variation, [])
+    (path.parent / "mine.jsonl").write_bytes(content)
+    with pytest.raises(InvalidExperiment, match=words) as caught:
+        load(path)
+    assert len(caught.value.findings) == 1
+
+
+def test_a_file_of_a_gigabyte_is_refused_without_being_read(variation: Variation) -> None:
+    path = _with_file(variation, [])
+    with (path.parent / "mine.jsonl").open("wb") as file:
+        file.truncate(2**30)
+    with pytest.raises(InvalidExperiment, match="is larger than 16 MiB; give JSON lines or a JSON list"):
+        load(path)
+
+
+def test_a_name_of_a_file_that_no_class_can_have_is_not_one(variation: Variation) -> None:
+    path = variation(lambda data: data.update(prompts={"file": "d\u00e9j\u00e0.jsonl"}))
+    (path.parent / "d\u00e9j\u00e0.jsonl").write_text("\n".join(json.dumps(_text(n)) for n in range(8)))
+    assert load(path).classes == ("all",)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_lines_that_were_printed_are_read_as_the_same_prompts(
+    variation: Variation, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    path = _with_file(variation, [json.dumps(FORMATS[name][0](number)) for number in range(16)])
+    mine, prompts = path.parent / "mine.jsonl", load(path).prompts
+    assert main(["prompts", str(mine)]) == 0
+    mine.write_text(capsys.readouterr().out)
+    assert load(path).prompts == prompts
+
+
+def test_what_cannot_be_printed_as_lines_is_refused_in_lines_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.jsonl").write_text('{"turns": ["a"]}\n{"turns": []}\n{"text": "b"}\n')
+    assert main(["prompts", str(tmp_path / "mine.jsonl")]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert [line.partition(":")[0] for line in err.splitlines()] == [
+        "line 2 of mine.jsonl",
+        "line 3 of mine.jsonl",
+    ]
