@@ -1,4 +1,4 @@
-.PHONY: help setup test demo manifests format lock
+.PHONY: help setup test demo manifests docs format lock
 .DEFAULT_GOAL := help
 
 help:       ## this list
@@ -11,6 +11,8 @@ demo:       ## the whole experiment on this machine, emulated
 	@scripts/demo
 manifests:  ## render manifests/ from experiments/
 	@scripts/setup && .venv/bin/python -m cdk8s_charts
+docs:       ## write the schema of experiment files and the generated parts of docs/
+	@scripts/setup && .venv/bin/python -m maintenance.experiment_pages
 format:     ## format the code
 	@scripts/setup && .venv/bin/ruff check --fix-only --quiet . && .venv/bin/ruff format .
 lock:       ## write requirements*.txt from requirements*.in

@@ -98,7 +98,9 @@ class ModelReference(Section):
     """A model and, where it is known, the commit to take it from."""
 
     model: str
+    """Its repository on Hugging Face, as owner/name."""
     revision: Annotated[str, Field(pattern=_COMMIT)] | None = None
+    """A commit; without one the newest is taken when the weights are fetched, and recorded."""
 
     @property
     def described(self) -> Model | None:
@@ -129,9 +131,13 @@ class SpeculationSection(Section):
     """How an arm speculates; a list is a sweep, each combination an arm of its own."""
 
     mode: str
+    """What drafts, and how; which runtime can do it for which model is in docs/speculation.md."""
     draft: OneOrSeveral[DraftReference]
+    """The model that proposes tokens."""
     num_speculative_tokens: OneOrSeveral[int]
+    """Tokens that are drafted in one step (the window, k)."""
     draft_max_model_len: Positive | None = None
+    """The draft's own context, in tokens; the target's without it."""
 
 
 class Treatment(SpeculationSection):
@@ -146,11 +152,13 @@ class ArmSection(Section):
     """One vLLM service, or one for each combination of its lists. Without `speculation` it decodes plainly."""
 
     name: str
+    """Lower-case letters, digits and hyphens; a sweep adds its values."""
     runtime: str | None = None
-    """Another than the experiment's: then part of the declared treatment."""
+    """A runtime other than the experiment's; it is then part of what is compared."""
     speculation: SpeculationSection | None = None
+    """The first arm, the baseline, has none."""
     engine: dict[str, Annotated[JsonValue, AfterValidator(_finite)]] = {}
-    """Keys of the runtime's Neuron configuration that this arm sets otherwise: part of the declared treatment."""
+    """Keys of the runtime's Neuron configuration that this arm alone sets; they are part of what is compared."""
 
 
 class SingleArm(ArmSection):
@@ -184,6 +192,7 @@ class Serving(Section):
     tensor_parallel: Positive | None = None
     """Logical NeuronCores over which a model is sharded; all of the arm's devices without it."""
     max_num_seqs: Positive = 4
+    """Requests that are decoded together in one batch."""
     max_model_len: Positive = 1024
     """Prompt and output together, in tokens."""
     allocation: Literal["dra", "device-plugin"] = "dra"
@@ -191,9 +200,9 @@ class Serving(Section):
     artifact_source: Literal["mount", "scratch"] = "mount"
     """Read artifacts from the bucket's mount, or copy them to local NVMe first."""
     pod_security: Literal["image-defaults", "baseline", "restricted"] = "baseline"
-    """What containers that hold devices give up: nothing but privilege, all capabilities as well, the image's user too."""
+    """What containers that hold devices give up: privilege only, all capabilities as well, or the image's user too."""
     api_key_secret: SecretName | None = None
-    """Kubernetes Secret whose key `api-key` every request must carry; `None`: open inside the cluster."""
+    """Kubernetes Secret whose key `api-key` every request must carry; without one, any pod of the cluster may ask."""
 
     def degree_on(self, instance: Instance) -> int:
         """The declared degree of tensor parallelism, or every logical core of the arm's devices."""
@@ -202,41 +211,56 @@ class Serving(Section):
 
 
 class PromptsSection(Section):
-    """Either classes with their prompts, or a file of JSON lines."""
+    """What is asked: either classes with their prompts, or a file. Each class needs 8 distinct prompts."""
 
     classes: dict[str, list[str]] | None = None
+    """Prompts by class: texts that resemble each other in how well they can be drafted."""
     file: str | None = None
+    """JSON lines (`prompt`, `messages` or `text`, and `class`), MT-Bench, Spec-Bench, ShareGPT or OpenAI batch; the path is
+    relative to this file."""
 
 
 class Objectives(Section):
     """Service-level objectives, seconds per request; goodput is the share that meets all of them."""
 
     ttft_s: Seconds | None = None
+    """Time to the first token."""
     tpot_s: Seconds | None = None
+    """Time per output token after the first."""
     e2e_s: Seconds | None = None
+    """Time to the end of the answer."""
 
 
 class LmEval(Section):
-    """lm-eval's gsm8k against every arm: quality must not change."""
+    """gsm8k of lm-eval, asked of every arm: speculation must not change what is answered."""
 
     limit: Annotated[int, Field(ge=1, le=1319)] = 200
     """Questions asked; gsm8k's test set has 1319."""
 
 
 class Benchmark(Section):
-    """How the arms are loaded; the plan of the benchmark pod is made from it."""
+    """How the arms are asked; the plan of the benchmark pod is made from it."""
 
     endpoint: Literal["chat", "completions"] = "chat"
+    """With the model's chat template, or plain text."""
     thinking: bool = False
+    """Whether the model reasons before it answers, where its chat template has a switch for that."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
+    """0 where a runtime speculates greedily only."""
     max_tokens: Positive = 600
+    """Tokens of an answer at most; a line of a prompts file may have its own."""
     concurrency: Annotated[tuple[Positive, ...], Listed(1)] = (4,)
+    """Requests in flight; each value is measured by itself."""
     requests: Positive = 32
-    """Measured requests in a cell (arm x class x concurrency)."""
+    """Measured requests in a cell (arm x class x concurrency); at least the prompts of the largest class."""
     warmup: Annotated[int, Field(ge=0, le=1000)] = 4
+    """Requests to each arm before anything is measured."""
     seed: NotNegative = 1
+    """Decides the order of the arms and what is put before each prompt."""
     slo: Objectives | None = None
+    """Objectives that goodput is counted against."""
     lm_eval: LmEval | None = None
+    """Asks each arm questions with known answers."""
 
     @property
     def objectives(self) -> dict[str, float]:
@@ -248,9 +272,11 @@ class Capacity(Section):
     """How Trn2 nodes are bought."""
 
     kind: Literal["on-demand", "capacity-block", "reservation"] = "on-demand"
+    """The two others are bought before, and need their id and zone."""
     reservation_id: Annotated[str, Field(pattern=_RESERVATION)] | None = None
+    """The id that EC2 gave it."""
     availability_zone: str | None = None
-    """The reservation's; `None` on demand."""
+    """The zone of the reservation; leave it out on demand."""
     ends_at: str | None = None
     """End of a capacity block, ISO 8601 in UTC."""
 
@@ -259,26 +285,34 @@ class Network(Section):
     """Ways out of the private subnets."""
 
     nat_gateways: Annotated[int, Field(ge=1, le=3)] = 1
+    """One, or one for each zone."""
     interface_endpoints: bool = False
+    """Whether calls to AWS stay in the network, through endpoints that bill by the hour."""
 
 
 class Cluster(Section):
     """Where it runs."""
 
     kubernetes: str = "1.35"
+    """Version of EKS, in quotes."""
     region: str = "us-east-2"
+    """AWS region."""
     availability_zones: Annotated[tuple[str, ...], Listed(2)] = ("us-east-2a", "us-east-2b")
     """Where nodes may stand. The network has subnets in every zone of the region."""
     admin_cidrs: Annotated[tuple[str, ...], Listed()] = ()
+    """Public networks that may reach the cluster's endpoint; without any it is private."""
     instance: str = "trn2.48xlarge"
+    """Instance type of the Trn2 nodes."""
     nodes: Annotated[int, Field(ge=0, le=16)] = 0
     """Trn2 nodes to start at deploy time; 0 bills nothing."""
     max_nodes: Annotated[int, Field(ge=1, le=16)] = 1
     """Trn2 nodes at most; arms beyond what fits wait for a later batch."""
     capacity: Capacity = Capacity()
+    """How Trn2 nodes are bought."""
     network: Network = Network()
+    """Ways out of the private subnets."""
     off_at_utc: Annotated[str, Field(pattern=_HOUR)] = "22:00"
-    """Every day at this hour the Trn2 group is set to 0."""
+    """Every day at this time (UTC) the Trn2 nodes are turned off."""
 
     @property
     def trn2_zone(self) -> str:
@@ -294,16 +328,17 @@ class Serve(Section):
     """The arm that was chosen to stay up after the comparison, and who may call it."""
 
     arm: str
+    """Its name."""
     replicas: Annotated[int, Field(ge=1, le=256)] = 1
-    """At least so many."""
+    """Replicas at least."""
     max_replicas: Annotated[int, Field(ge=1, le=256), BeforeValidator(_as_replicas)] = Field(
         default=None, validate_default=True
     )
-    """At most so many; as many as `replicas` where it is left out. Above, replicas are added while requests wait."""
+    """Replicas at most, added while requests wait; as many as `replicas` without it."""
     waiting_per_replica: Positive = 4
     """Waiting requests of a replica on average, above which another is added."""
     certificate_arn: str | None = None
-    """Certificate in ACM; with one there is an internal load balancer that ends TLS, else only the cluster calls it."""
+    """Certificate in ACM for an internal load balancer with TLS; without one only pods of the cluster can call."""
     client_cidrs: Annotated[tuple[str, ...], Listed()] = ()
     """Networks that may call the load balancer."""
 
@@ -314,20 +349,32 @@ class Serve(Section):
 
 
 class ExperimentFile(Section):
-    """The whole file, version 1, as written."""
+    """An experiment: which ways of decoding a model are compared, on which prompts and where."""
 
     version: Annotated[int, Field(ge=1, le=1)]
+    """Version of the form of this file: 1."""
     name: str
+    """Names of stacks, buckets and the namespace begin with it."""
     description: str = ""
+    """One sentence, for people."""
     target: ModelReference
+    """The model that is served."""
     weights: WeightsSection = WeightsSection()
+    """How weights are fetched."""
     runtime: str = "nxdi-vllm-0.9.1"
+    """Image, options and abilities of the servers, from the catalogue."""
     arms: Annotated[tuple[ArmSection, ...], Listed()]
+    """What is compared; the first is the baseline, which decodes plainly."""
     serving: Serving = Serving()
+    """What all arms share."""
     prompts: PromptsSection
+    """What is asked."""
     benchmark: Benchmark = Benchmark()
+    """How it is asked."""
     cluster: Cluster = Cluster()
+    """Where it runs."""
     serve: Serve | None = None
+    """The arm that stays up after the comparison, if one does."""
 
 
 class ExpandedFile(ExperimentFile):

@@ -1,0 +1,168 @@
+"""What is made from the model of an experiment file and from the experiments: `python -m maintenance.experiment_pages` writes
+the JSON Schema that editors read, the reference of the keys and the gallery."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema
+
+from experiment import load, model
+from experiment.catalogue.instances import INSTANCES
+from experiment.catalogue.models import MODELS
+from experiment.catalogue.runtimes import MODES, RUNTIMES
+from experiment.description import as_json
+
+ROOT = Path(__file__).resolve().parent.parent
+SCHEMA = ROOT / "experiments" / "experiment.schema.json"
+_CHOICES = {
+    "ExperimentFile.runtime": RUNTIMES,
+    "ArmSection.runtime": RUNTIMES,
+    "SpeculationSection.mode": MODES,
+    "Cluster.instance": INSTANCES,
+}
+"""Names of which a file can have no other, though the model leaves it to the checks to say so."""
+_EXAMPLES = ("ModelReference.model", "DraftReference.head_for")
+
+
+class _Untitled(GenerateJsonSchema):
+    """Without titles, which repeat the names of the keys."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema of an experiment file, with what the model's source says about each key."""
+    whole = model.ExperimentFile.model_json_schema(schema_generator=_Untitled)
+    told = _told()
+    for name, section in {**whole["$defs"], "ExperimentFile": whole}.items():
+        for key, content in section.get("properties", {}).items():
+            classes = [one.__name__ for one in getattr(model, name).__mro__]
+            (place, *_) = [found for one in classes if (found := f"{one}.{key}") in told]
+            content["description"] = told[place]
+            text = content.get("anyOf", [content])[0]
+            if place in _CHOICES:
+                text["enum"] = list(_CHOICES[place])
+            elif place in _EXAMPLES:
+                text["examples"] = [one.name for one in MODELS.values() if not one.lab_only]
+    return {"$schema": GenerateJsonSchema.schema_dialect, **whole}
+
+
+def _told() -> dict[str, str]:
+    """By class and field, the text that stands under it in the source."""
+    return {
+        f"{section.name}.{field.target.id}": " ".join(said.value.value.split())
+        for section in ast.parse(inspect.getsource(model)).body
+        if isinstance(section, ast.ClassDef)
+        for field, said in pairwise(section.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(said, ast.Expr)
+        and isinstance(said.value, ast.Constant)
+        and isinstance(said.value.value, str)
+    }
+
+
+def reference() -> Iterator[str]:
+    """The keys of a file, a table for each section."""
+    whole = schema()
+    for path, section in _sections(whole, whole["$defs"], ""):
+        said = section["description"].split("\n\n")[0].replace("\n", " ")
+        yield from (f"## {f'`{path}`' if path else 'The file'}", "", said, "")
+        yield from ("| key | takes | default | |", "|---|---|---|---|")
+        for key, content in section["properties"].items():
+            written = content.get("default")
+            default = "required" if key in section.get("required", ()) else ""
+            if written is not None and not isinstance(written, dict):
+                default = f"`{json.dumps(written)}`"
+            yield f"| `{key}` | {_takes(content)} | {default} | {content['description']} |"
+        yield ""
+
+
+def _sections(section: Any, known: Any, path: str) -> Iterator[tuple[str, Any]]:
+    yield path, section
+    for key, content in section["properties"].items():
+        if match := re.search(r'"#/\$defs/(\w+)"', json.dumps(content)):
+            listed = "[]" if content.get("type") == "array" else ""
+            if "properties" in known[match[1]]:
+                inner = f"{path}.{key}{listed}" if path else f"{key}{listed}"
+                yield from _sections(known[match[1]], known, inner)
+
+
+def _takes(content: Any) -> str:
+    """What may stand at a key, in words."""
+    if "enum" in content:
+        return ", ".join(f"`{one}`" for one in content["enum"])
+    if several := content.get("oneOf"):
+        return f"{_takes(several[0])}, or a list of them"
+    if either := content.get("anyOf"):
+        return _takes(either[0])
+    if "pattern" in content:
+        return model.FORMS[content["pattern"]]
+    if content.get("type") in ("integer", "number"):
+        kind = "whole number" if content["type"] == "integer" else "number"
+        if "minimum" in content:
+            return f"{kind} from {content['minimum']} to {content['maximum']}"
+        return f"{kind} above 0" if "exclusiveMinimum" in content else kind
+    if content.get("type") == "array":
+        return f"list: {_takes(content['items'])}"
+    return {"string": "text", "boolean": "true or false", "object": "keys and values"}.get(
+        content.get("type", ""), "a section, below"
+    )
+
+
+def gallery() -> Iterator[str]:
+    """The experiments of the repository, each with what it asks, where it stands and what it costs."""
+    yield "| experiment | asks | arms | stands on | $ an hour, arms up | $ for a first run |"
+    yield "|---|---|---|---|---|---|"
+    for path in sorted((ROOT / "experiments").glob("*.yaml")):
+        experiment = load(path)
+        found, serving = as_json(experiment), experiment.baseline.serving
+        where, hour, first = "this machine", "0", "0"
+        if experiment.instance.neuron:
+            where = f"{found['nodes']} x {experiment.instance.name}, chips an arm: {serving.devices}"
+            hour, first = f"{found['usd_per_hour']['arms_up']:.2f}", f"{found['first_run']['usd']:.0f}"
+        link = f"[{path.name}](../experiments/{path.name})"
+        yield f"| {link} | {question(path)} | {len(experiment.arms)} | {where} | {hour} | {first} |"
+
+
+def question(path: Path) -> str:
+    """What the first comment of an experiment asks, under the line that names the schema."""
+    comment = re.match(r"# yaml-language-server: .*\n# ([^?]*\?)", path.read_text(encoding="utf-8"))
+    if comment is None:
+        raise ValueError(f"{path}: the second line must be a comment that asks a question")
+    return comment[1].replace("\n# ", " ")
+
+
+def _in_block(name: str, lines: Callable[[], Iterator[str]]) -> Callable[[str], str]:
+    """The text of a guide with a fresh block between its two marks."""
+    marks = re.compile(rf"(<!-- {name}: begin -->\n).*(<!-- {name}: end -->)", re.DOTALL)
+    return lambda text: marks.sub(lambda match: match[1] + "\n".join(lines()) + "\n" + match[2], text)
+
+
+WRITTEN: dict[Path, Callable[[str], str]] = {
+    SCHEMA: lambda _: json.dumps(schema(), indent=1) + "\n",
+    ROOT / "docs" / "experiment-file.md": _in_block("reference", reference),
+    ROOT / "docs" / "gallery.md": _in_block("gallery", gallery),
+}
+"""Each file's text, made from what it is now."""
+
+
+def main() -> None:
+    """Write what has changed."""
+    for path, fresh in WRITTEN.items():
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        if (after := fresh(before)) != before:
+            path.write_text(after, encoding="utf-8")
+            print(path.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
