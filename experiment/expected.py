@@ -117,6 +117,9 @@ def as_json(one: Expected) -> dict[str, Any]:
     plain, step = one.plain, one.drafted
     return {
         "arm": one.arm.name,
+        "speculation": None
+        if (speculation := one.arm.speculation) is None
+        else {"mode": speculation.mode, "draft": speculation.draft.model.name},
         "at_once": one.at_once,
         "plain_tpot_s": plain.likely_s,
         "plain_tpot_low_s": plain.low_s,

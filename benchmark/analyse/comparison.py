@@ -19,6 +19,15 @@ from benchmark.metrics import COMPARED
 from benchmark.plan import Arm
 
 Verdict = Literal["faster", "slower", "equivalent", "not shown", "too few", "not judged"]
+VERDICT_WORDS: Mapping[str, str] = {
+    "faster": "faster",
+    "slower": "slower",
+    "equivalent": "no difference",
+    "not shown": "no clear difference",
+    "too few": "too few prompts",
+    "not judged": "not judged",
+}
+"""What people read where a summary has its code."""
 
 MIN_PROMPTS = 6
 """Below this a t interval over prompts says more about luck than about the arms."""
@@ -54,14 +63,20 @@ def result(log_ratios: LogRatios, *, judged: bool) -> dict[str, Any]:
 
     Not `judged`, there is neither ratio nor verdict: what an emulator made up about an arm says nothing.
     """
-    estimate = clustered_mean(log_ratios) if log_ratios and judged else None
+    if not judged:
+        return {**said(None), "verdict": "not judged"}
+    return said(clustered_mean(log_ratios) if log_ratios else None)
+
+
+def said(estimate: Estimate | None) -> dict[str, Any]:
+    """A log ratio with its interval, mapped back to a ratio."""
     return {
         "ratio": math.exp(estimate.mean) if estimate else None,
         "ci_low": mapped_back(estimate.low) if estimate else None,
         "ci_high": mapped_back(estimate.high) if estimate else None,
         "n_pairs": estimate.n if estimate else 0,
         "n_prompts": estimate.clusters if estimate else 0,
-        "verdict": verdict(estimate) if judged else "not judged",
+        "verdict": verdict(estimate),
         "p_value": estimate.p_value if estimate else None,
         "p_holm": None,
         "verdict_holm": None,

@@ -29,8 +29,14 @@ class _Drafted(BaseModel):
     step_over_plain_high: _Value
 
 
+class _Speculation(BaseModel):
+    mode: str
+    draft: str
+
+
 class _Arm(BaseModel):
     arm: str
+    speculation: _Speculation | None = None
     plain_tpot_s: _Value
     plain_tpot_low_s: _Value
     plain_tpot_high_s: _Value
@@ -48,13 +54,13 @@ class _File(BaseModel):
 
 
 def against_published(folder: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """`expectations` and `quoted` of a summary. Times are geometric means over the classes of the largest load.
+    """`expectations`, `quoted` and `drafts` of a summary. Times are geometric means over the classes of the largest load.
 
     Raises ResultsError for a file of another form.
     """
     path = folder / FILE_NAME
     if not path.is_file():
-        return {"expectations": [], "quoted": []}
+        return {"expectations": [], "quoted": [], "drafts": {}}
     try:
         said = _File.model_validate_json(text_of(path))
     except (ValueError, ValidationError) as error:
@@ -63,6 +69,7 @@ def against_published(folder: Path, summary: Mapping[str, Any]) -> dict[str, Any
     return {
         "expectations": [entry for arm in said.arms for entry in _of_arm(arm, summary)],
         "quoted": [one.model_dump() for one in said.quoted],
+        "drafts": {arm.arm: arm.speculation.model_dump() for arm in said.arms if arm.speculation},
     }
 
 

@@ -24,6 +24,8 @@ class Estimate:
     """Degrees of freedom of `error`."""
     n: int
     clusters: int
+    together: int = 1
+    """Intervals that hold at once, by Bonferroni's inequality: the best of so many is not flattered by having been chosen."""
 
     @property
     def low(self) -> float | None:
@@ -50,11 +52,10 @@ class Estimate:
         """
         if self.error is None:
             return None
-        level = t_quantile((1 + CONFIDENCE) / 2, self.degrees)
-        return (level + t_quantile(POWER, self.degrees)) * self.error
+        return self._half(self.error) + t_quantile(POWER, self.degrees) * self.error
 
     def _half(self, error: float) -> float:
-        return t_quantile((1 + CONFIDENCE) / 2, self.degrees) * error
+        return t_quantile(1 - (1 - CONFIDENCE) / 2 / self.together, self.degrees) * error
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
@@ -96,6 +97,18 @@ def weighted_mean(units: Sequence[tuple[float, float]], *, n: int) -> Estimate:
         return Estimate(mean=mean, error=None, n=n, clusters=count)
     variance = math.fsum((w * (value - mean) / weight) ** 2 for value, w in units) * count / (count - 1)
     return Estimate(mean=mean, error=math.sqrt(variance), degrees=count - 1, n=n, clusters=count)
+
+
+def summed(mean: float, parts: Sequence[Estimate]) -> Estimate:
+    """`mean` with the error of a sum of independent `parts`; degrees of freedom by Welch and Satterthwaite
+    (Satterthwaite 1946, Biometrics Bulletin 2). With a part whose error is not known there is none."""
+    n, clusters = sum(part.n for part in parts), sum(part.clusters for part in parts)
+    if any(part.error is None for part in parts):
+        return Estimate(mean=mean, error=None, n=n, clusters=clusters)
+    variances = [((part.error or 0.0) ** 2, part.degrees) for part in parts]
+    variance = math.fsum(v for v, _ in variances)
+    degrees = variance**2 / math.fsum(v**2 / d for v, d in variances) if variance else 1.0
+    return Estimate(mean=mean, error=math.sqrt(variance), degrees=degrees, n=n, clusters=clusters)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

@@ -29,13 +29,21 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   classes whose acceptance an emulated arm made up
 - `explanations`: [{class, concurrency, rate_per_s, baseline, treatment, tokens_per_step, step_time_ratio,
   break_even_tokens_per_step, predicted_speed_up, measured_speed_up, text}]
+- `mix`: [{concurrency, rate_per_s, baseline, treatment, ratio, ci_low, ci_high, together (intervals that hold at once),
+  verdict, detectable_ratio, classes: [{class, n_prompts, share (0: too few prompts, not in the mix), baseline_tpot_s,
+  treatment_tpot_s (geometric means over pairs)}]}], all classes with equal shares of the output tokens
+  (`benchmark/analyse/mix.py`)
+- `best`, of several treatments: [{class (null: the mix), concurrency, rate_per_s, arm, over: [{arm, ratio (above 1: `best`
+  is faster), ci_low, ci_high, together, verdict}]}]
 
 Of what lies beside the records (`benchmark/analyse/beside.py`), the verb `report` adds:
 
 - `engines`: {arm: {compared, baseline_key, declared (values that differ because the arm speculates),
   undeclared: [{path, baseline, this}]}}; an arm without a comparison is not in it
 - `expectations`: [{arm, what: "plain_tpot_s" | "step_over_plain", measured, expected, low, high, text}], empty where nothing
-  was expected (`benchmark/analyse/expectation.py`); `quoted`: [{text, source}], published results of the same target
+  was expected (`benchmark/analyse/expectation.py`); `quoted`: [{text, source}], published results of the same target;
+  `drafts`: {arm: {mode, draft}}, as the experiment has them
+- `decision`: what all of it says to do (`benchmark/analyse/decision.py`)
 - `quality`: {task, questions: {dataset, revision, sha256} | null, scores: [{arm, filter, n, correct}],
   comparisons: [{filter, baseline, treatment, n, difference, ci_low, ci_high, gained, lost, p_value}]} | null
 """
@@ -54,6 +62,7 @@ from benchmark.analyse.acceptance.yields import acceptance, known_at
 from benchmark.analyse.cells import Cells, Place, cost, goodput, sort_out, throughput, token_source
 from benchmark.analyse.comparison import METHOD, adjust, compare, error_rates, error_warning, output_equality
 from benchmark.analyse.explanation import crossovers, explain, is_aa, warnings
+from benchmark.analyse.mix import mixes
 from benchmark.analyse.stats import distribution
 from benchmark.analyse.values import (
     Records,
@@ -98,6 +107,7 @@ def summarise(raw: RawRun) -> dict[str, Any]:
         "cells": list(described.values()),
         "comparisons": comparisons,
         "explanations": list(_explanations(cells, described, comparisons)),
+        **mixes(cells),
     }
 
 

@@ -54,6 +54,7 @@ def execute_report(options: argparse.Namespace) -> int:
 def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
     """Make the summary of `folder`, whose journal is `raw` where it was read already, and store it there."""
     from benchmark.analyse.beside import beside
+    from benchmark.analyse.decision import decide
     from benchmark.analyse.expectation import against_published
     from benchmark.analyse.summary import summarise, write
     from benchmark.measure import journal
@@ -62,6 +63,7 @@ def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
     arms = [arm["name"] for arm in summary["run"]["arms"]]
     summary |= beside(folder, arms=arms, baseline=summary["run"]["baseline"])
     summary |= against_published(folder, summary)
+    summary["decision"] = decide(summary).as_json()
     write(summary, folder)
     return summary
 

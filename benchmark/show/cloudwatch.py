@@ -24,6 +24,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from benchmark.analyse.decision import money
 from benchmark.analyse.values import Records, gaps, request_values
 from benchmark.errors import PublishError, ResultsError, StorageError
 from benchmark.file_access import json_of
@@ -32,7 +33,7 @@ from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord, RunRecord
 from benchmark.metrics import ERRORS, INTER_CHUNK_LATENCY, PUBLISHED, RUN_ACTIVE, Metric
 from benchmark.plan import Plan
-from benchmark.show.wording import CUSTOM_METRIC_MONTH_USD, PRICES_SOURCE, PUT_METRIC_DATA_USD, money
+from benchmark.show.wording import CUSTOM_METRIC_MONTH_USD, PRICES_SOURCE, PUT_METRIC_DATA_USD
 
 LEDGER = "published.jsonl"
 MAX_VALUES = 150

@@ -17,6 +17,7 @@ from typing import Any
 from benchmark.analyse.acceptance.advice import advise
 from benchmark.analyse.cells import Place, sort_out
 from benchmark.analyse.comparison import first_difference, pairs_of
+from benchmark.analyse.decision import decide
 from benchmark.errors import ResultsError
 from benchmark.file_access import write_whole
 from benchmark.measure.journal import RawRun
@@ -95,7 +96,7 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "run": run,
         "sentence": sentence(run),
-        "lines": tables.answer_lines(summary),
+        "lines": [decide(summary).sentence],
         "headlines": tables.headline_tables(summary),
         "cells": tables.cell_tables(summary),
         "errors": tables.error_table(summary, _messages(raw)),

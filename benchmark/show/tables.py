@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmark.analyse.cells import Place
+from benchmark.analyse.decision import money
 from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT
 from benchmark.plan import Load
-from benchmark.show.wording import UNKNOWN, money, number, plain, ratio_text, tokens_per_step, verdict_text
+from benchmark.show.wording import UNKNOWN, number, plain, ratio_text, tokens_per_step, verdict_text
 
 Row = tuple[str, ...]
 
@@ -51,23 +52,6 @@ class Table:
 
     def unless_empty(self) -> Table | None:
         return self if self.rows else None
-
-
-def answer_lines(summary: Mapping[str, Any]) -> list[str]:
-    """The result in sentences: one for each treatment and load."""
-    groups: dict[tuple[str, Load], list[Mapping[str, Any]]] = {}
-    for one in summary["comparisons"]:
-        if one["metric"] == TPOT.name:
-            groups.setdefault((one["treatment"], Place.of(one).load), []).append(one)
-    lines = []
-    for (treatment, load), found in groups.items():
-        verdicts: dict[str, list[str]] = {}
-        for one in found:
-            gain = "" if one["ratio"] is None else f" ({one['ratio']:.2f}×)"
-            verdicts.setdefault(one["verdict"], []).append(f"{one['class']}{gain}")
-        said = "; ".join(f"{verdict} for {', '.join(classes)}" for verdict, classes in verdicts.items())
-        lines.append(f"{treatment} against {found[0]['baseline']}, {load.in_words}: {said}.")
-    return lines
 
 
 def headline_tables(summary: Mapping[str, Any]) -> list[Table]:

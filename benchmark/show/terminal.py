@@ -58,12 +58,12 @@ def _title(run: Mapping[str, Any]) -> str:
 
 
 def _row(cell: Mapping[str, Any], summary: Mapping[str, Any]) -> tuple[str, ...]:
-    """The last field is, for example, `2.90 [2.70, 3.10] faster*`."""
+    """The last field is, for example, `2.90 [2.70, 3.10] faster`."""
     compared = headline(summary, cell)
     speed_up = "baseline"
     if compared:
         found = f"{ratio_text(compared)} {verdict_text(compared)}"
-        speed_up = compared["verdict"] if compared["ratio"] is None else found
+        speed_up = verdict_text(compared) if compared["ratio"] is None else found
     return (
         cell["class"],
         cell["arm"],
@@ -130,15 +130,13 @@ def _crossovers(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _notes(summary: Mapping[str, Any]) -> list[str]:
     run = summary["run"]
-    holm = any(verdict_text(one).endswith("*") for one in summary["comparisons"])
-    star = " *: also after Holm's correction over the classes." if holm else ""
     notes = [
         f"{sentence(run)} Run {run['id']}, {run['started']} to {run['finished']}.",
         f"n: answered requests of {planned_text(run)} planned per cell, warm-up excluded; times are "
         f"medians, tok/step is over all steps; token counts from {run['token_source']}.",
         "Speed-up: ratio of geometric means over pairs of the same prompt, above 1 is better. "
-        f"{run['interval']}; verdicts from {MIN_PROMPTS} prompts on; equivalent: the interval lies inside "
-        f"{EQUIVALENT[0]} to {EQUIVALENT[1]}.{star}",
+        f"{run['interval']}; verdicts from {MIN_PROMPTS} prompts on, after Holm's correction; no difference: the interval lies inside "
+        f"{EQUIVALENT[0]} to {EQUIVALENT[1]}.",
     ]
     if summary["explanations"]:
         notes.append(_WHY)

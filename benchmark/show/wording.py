@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from benchmark.analyse.acceptance.yields import MADE_UP
 from benchmark.analyse.cells import Place
+from benchmark.analyse.comparison import VERDICT_WORDS
 from benchmark.metrics import COMPARED
 
 UNKNOWN = "-"
@@ -50,15 +51,8 @@ def ratio_text(comparison: Mapping[str, Any]) -> str:
 
 
 def verdict_text(comparison: Mapping[str, Any]) -> str:
-    """The verdict; a `*` where Holm's correction over the classes upholds it."""
-    verdict: str = comparison["verdict"]
-    upheld = verdict in ("faster", "slower") and comparison["verdict_holm"] == verdict
-    return f"{verdict}*" if upheld else verdict
-
-
-def money(usd: float) -> str:
-    """Dollars, with cents or, below a tenth of a dollar, with three significant digits."""
-    return f"${usd:,.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.3g}"
+    """The verdict in words; of the headline metric the one that stands after Holm's correction."""
+    return VERDICT_WORDS[comparison["verdict_holm"] or comparison["verdict"]]
 
 
 PUT_METRIC_DATA_USD, CUSTOM_METRIC_MONTH_USD = 0.01, 0.30

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from benchmark.analyse.stats import Estimate, weighted_mean
+from benchmark.analyse.stats import Estimate, summed, weighted_mean
 
 _LEAST_VERIFICATION = 0.9
 """In plain steps."""
@@ -146,14 +146,8 @@ def mixture(parts: Sequence[tuple[float, float, Estimate]]) -> Estimate:
     after = [share * plain_s / math.exp(gain.mean) for share, plain_s, gain in parts]
     total_s = math.fsum(after)
     mean = math.log(before / total_s)
-    n = sum(gain.n for _, _, gain in parts)
-    errors = [(part_s / total_s, gain) for part_s, (_, _, gain) in zip(after, parts, strict=True) if part_s]
-    if any(gain.error is None for _, gain in errors):
-        return Estimate(mean=mean, error=None, n=n, clusters=n)
-    variances = [((weight * (gain.error or 0.0)) ** 2, gain.degrees) for weight, gain in errors]
-    variance = math.fsum(v for v, _ in variances)
-    degrees = variance**2 / math.fsum(v**2 / d for v, d in variances) if variance else 1.0
-    return Estimate(mean=mean, error=math.sqrt(variance), degrees=degrees, n=n, clusters=n)
+    shares = [(part_s / total_s, gain) for part_s, (_, _, gain) in zip(after, parts, strict=True) if part_s]
+    return summed(mean, [replace(gain, error=gain.error and share * gain.error) for share, gain in shares])
 
 
 def _speed_up(sample: Sample, k: int, unused: int) -> float:

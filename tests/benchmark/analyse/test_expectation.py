@@ -57,9 +57,10 @@ def test_what_cannot_be_expected_or_was_not_measured_is_left_out(tmp_path: Path)
     assert against_published(tmp_path, _summary(0.045, ratio=None)) == {
         "expectations": [],
         "quoted": [{"text": "as published", "source": "a blog"}],
+        "drafts": {},
     }
     (tmp_path / FILE_NAME).unlink()
-    assert against_published(tmp_path, _summary(0.045)) == {"expectations": [], "quoted": []}
+    assert against_published(tmp_path, _summary(0.045)) == {"expectations": [], "quoted": [], "drafts": {}}
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"arms": [{"arm": "a", "plain_tpot_s": -1}]}'])

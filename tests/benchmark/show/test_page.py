@@ -164,7 +164,7 @@ def test_the_page_says_how_to_run_it_again(pages: dict[str, str], runs: dict[str
 def test_errors_stand_by_their_names_with_an_example(pages: dict[str, str]) -> None:
     shown = text_of(pages["nothing answered"])
     assert "http_500" in shown
-    assert "too few for json" in shown
+    assert "6 are needed" in shown
     assert "No measured request failed." in text_of(pages["one arm"])
 
 

@@ -1,0 +1,394 @@
+"""What a run says to do, as data and in words: the question, one sentence, and the numbers that it rests on.
+
+All of it comes from the summary; pages and terminals render it and decide nothing. Time per output token decides; dollars,
+failures and answers may speak against it. The verdict of a class is the one that stands after Holm's correction
+over all classes and treatments of a load. The mix's interval, and what tells the best treatment from the others,
+hold for all treatments together (`benchmark.analyse.mix`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from benchmark.analyse.cells import Place
+from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
+from benchmark.metrics import TPOT
+from benchmark.plan import Load
+
+Advice = Literal["use", "route", "keep", "choose", "wait", "unclear", "none"]
+"""The treatment; the treatment for some classes; the baseline; time speaks for one and dollars for the other; the treatment,
+once its failures or worse answers are explained; too little is known; nothing is compared."""
+MORE_ERRORS = 0.01
+"""A share of failed requests beyond the baseline's that speaks against a treatment."""
+_MOST_NAMES, _MOST_PROMPTS = 6, 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain:
+    """A treatment against the baseline, in one class or (None) over the mix.
+
+    `family` is the arm's name without its window (0: plain decoding), which a line over windows joins. Times are geometric
+    means over the pairs, so that before over after is the ratio. Dollars are per million output tokens, prompts and
+    waiting included. `prompts_to_tell` a class would show this difference, or one of 5 %, four times out of
+    five; None where something is shown.
+    """
+
+    class_: str | None
+    arm: str
+    family: str
+    window: int
+    verdict: str
+    ratio: float | None
+    low: float | None
+    high: float | None
+    tpot_before_s: float | None
+    tpot_after_s: float | None
+    usd_before: float | None
+    usd_after: float | None
+    tokens_per_step: float | None
+    step_cost: float | None
+    prompts: int
+    prompts_to_tell: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Winner:
+    """The best of several treatments, in one class or (None) over the mix; `alike` are those it is not told apart from."""
+
+    class_: str | None
+    arm: str
+    second: str
+    ratio: float
+    low: float | None
+    high: float | None
+    alike: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtLoad:
+    """What to do under one load."""
+
+    load: Load
+    mix: Gain | None
+    """The best treatment over all classes; None where nothing can be compared."""
+    by_class: tuple[Gain, ...]
+    """The best treatment of each class."""
+    by_arm: tuple[Gain, ...]
+    """Every treatment over the mix, the best first."""
+    by_window: tuple[Gain, ...]
+    """Every treatment in every class, by family, class and window."""
+    winners: tuple[Winner, ...]
+    """Of several treatments: the mix's, then each class's that has one."""
+    advice: Advice = "none"
+    sentence: str = ""
+    """Without a full stop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """The answer of a run."""
+
+    question: str
+    sentence: str
+    origin: str
+    """`measured` or `emulated`."""
+    here: int
+    """Which of `loads` the sentence is about: where tokens are cheapest, or the largest where prices are not known."""
+    loads: tuple[AtLoad, ...]
+
+    @property
+    def at(self) -> AtLoad:
+        return self.loads[self.here]
+
+    def as_json(self) -> dict[str, Any]:
+        """As summary.json has it."""
+        return asdict(self, dict_factory=lambda items: {key.rstrip("_"): value for key, value in items})
+
+
+def decide(summary: Mapping[str, Any]) -> Decision:
+    """The decision of a summary."""
+    run = summary["run"]
+    loads = tuple(
+        _at(summary, load) for load in dict.fromkeys(Place.of(one).load for one in summary["cells"])
+    )
+    here = min(range(len(loads)), key=lambda index: (*_dearness(loads[index].mix), -index))
+    told = loads[here].sentence
+    if len(loads) > 1:
+        others = [
+            f"at {one.load.in_words} " + (f"{one.mix.arm} is {_times(one.mix)}" if one.mix else "no verdict")
+            for one in loads
+            if one is not loads[here]
+        ]
+        told = f"at {loads[here].load.in_words}, {'; '.join([told, *others])}"
+    done = f"incomplete ({run['requests_recorded']} of {run['requests_planned']} requests)"
+    labels = ["emulated"] * (run["provenance"] == "emulated") + [done] * (not run["complete"])
+    told = ": ".join(filter(None, (", ".join(labels), told)))
+    return Decision(
+        question=question(summary),
+        sentence=f"{told[:1].upper()}{told[1:]}.",
+        origin=run["provenance"],
+        here=here,
+        loads=loads,
+    )
+
+
+def _dearness(mix: Gain | None) -> tuple[bool, float]:
+    known = [usd for usd in (mix.usd_before, mix.usd_after) if usd is not None] if mix else []
+    return mix is None, min(known, default=math.inf)
+
+
+def question(summary: Mapping[str, Any]) -> str:
+    """What the run asks, from its arms and what is known of their drafts."""
+    run = summary["run"]
+    treatments = [arm for arm in run["arms"] if arm["name"] != run["baseline"]]
+    model = _short(run["model"])
+    if run["aa"] or not treatments:
+        return f"How much do measurements of {model} vary?" if run["aa"] else f"How fast is {model}?"
+    drafting = all(arm["speculative_tokens"] for arm in treatments)
+    if len(treatments) > 1:
+        return (
+            f"Which way of drafting pays for {model}?" if drafting else f"Which arm is fastest for {model}?"
+        )
+    (arm,) = treatments
+    if not drafting:
+        return f"Is {arm['name']} faster than {run['baseline']} for {model}?"
+    known = summary.get("drafts", {}).get(arm["name"])
+    what = f"with {_short(known['draft'])}" if known else f"{arm['speculative_tokens']} tokens a step"
+    return f"Does drafting {what} pay for {model}?"
+
+
+def _short(model: str) -> str:
+    """Without its owner."""
+    return model.rstrip("/").rpartition("/")[2]
+
+
+def _at(summary: Mapping[str, Any], load: Load) -> AtLoad:
+    rows = [
+        one for one in summary["comparisons"] if one["metric"] == TPOT.name and Place.of(one).load == load
+    ]
+    mixes, best = ([one for one in summary.get(key, ()) if _load(one) == load] for key in ("mix", "best"))
+    gains = [_of_class(summary, one, mixes) for one in rows]
+    winners = {one["class"]: _winner(one) for one in best}
+    classes = list(dict.fromkeys(gain.class_ for gain in gains))
+
+    def rank(gain: Gain) -> tuple[bool, float]:
+        won = winners.get(gain.class_)
+        return won is None or gain.arm != won.arm, -(gain.ratio or 0)
+
+    by_arm = tuple(sorted((_of_mix(summary, one, gains) for one in mixes), key=rank))
+    at = AtLoad(
+        load=load,
+        mix=next((gain for gain in by_arm if gain.ratio), None),
+        by_class=tuple(min((g for g in gains if g.class_ == class_), key=rank) for class_ in classes),
+        by_arm=by_arm,
+        by_window=tuple(sorted(gains, key=lambda g: (g.family, classes.index(g.class_), g.window))),
+        winners=tuple(winners.values()),
+    )
+    advice, sentence = _advice(summary, at)
+    return replace(at, advice=advice, sentence=sentence)
+
+
+def _load(found: Mapping[str, Any]) -> Load:
+    return Load(concurrency=found["concurrency"], rate_per_s=found["rate_per_s"])
+
+
+def _of_class(summary: Mapping[str, Any], one: Mapping[str, Any], mixes: Sequence[Mapping[str, Any]]) -> Gain:
+    place, arm = Place.of(one), one["treatment"]
+    cost = {cell["arm"]: cell["cost"] or {} for cell in summary["cells"] if Place.of(cell) == place}
+    usd = [cost[name].get("usd_per_million_output_tokens") for name in (one["baseline"], arm)]
+    found = [
+        c for mix in mixes if mix["treatment"] == arm for c in mix["classes"] if c["class"] == place.class_
+    ]
+    why = [w for w in summary["explanations"] if (Place.of(w), w["treatment"]) == (place, arm)]
+    return _gain(summary, one, place.class_, found[0] if found else {}, usd, why[0] if why else {})
+
+
+def _of_mix(summary: Mapping[str, Any], one: Mapping[str, Any], gains: Sequence[Gain]) -> Gain:
+    """Dollars are the mean of the classes', as their shares of the tokens are equal."""
+    inside = [c["class"] for c in one["classes"] if c["share"]]
+    of_classes = [gain for gain in gains if gain.arm == one["treatment"] and gain.class_ in inside]
+    usd = [_mean(of_classes, side) for side in ("usd_before", "usd_after")]
+    fewest = min((gain.prompts for gain in of_classes), default=0)
+    return _gain(summary, one, None, {**one, "n_prompts": fewest}, usd, {})
+
+
+def _gain(
+    summary: Mapping[str, Any],
+    one: Mapping[str, Any],
+    class_: str | None,
+    times: Mapping[str, Any],
+    usd: Sequence[float | None],
+    why: Mapping[str, Any],
+) -> Gain:
+    arm, code = one["treatment"], one["verdict_holm"] or one["verdict"]
+    window = next(
+        planned["speculative_tokens"] for planned in summary["run"]["arms"] if planned["name"] == arm
+    )
+    prompts = times.get("n_prompts", one["n_prompts"])
+    to_tell = MIN_PROMPTS if code == "too few" else None
+    if (
+        code == "not shown" and one["detectable_ratio"]
+    ):  # the interval shrinks with the root of the number of prompts
+        wanted = max(abs(math.log(one["ratio"])), math.log(EQUIVALENT[1]))
+        to_tell = math.ceil(prompts * max(1.0, math.log(one["detectable_ratio"]) / wanted) ** 2)
+    return Gain(
+        class_=class_,
+        arm=arm,
+        family=arm.removesuffix(f"-k{window}"),
+        window=window,
+        verdict=VERDICT_WORDS[code],
+        ratio=one["ratio"],
+        low=one["ci_low"],
+        high=one["ci_high"],
+        tpot_before_s=times.get("baseline_tpot_s"),
+        tpot_after_s=times.get("treatment_tpot_s"),
+        usd_before=usd[0],
+        usd_after=usd[1],
+        tokens_per_step=why.get("tokens_per_step"),
+        step_cost=why.get("step_time_ratio"),
+        prompts=prompts,
+        prompts_to_tell=to_tell,
+    )
+
+
+def _winner(one: Mapping[str, Any]) -> Winner:
+    second, *_ = one["over"]
+    return Winner(
+        class_=one["class"],
+        arm=one["arm"],
+        second=second["treatment"],
+        ratio=1 / second["ratio"],
+        low=second["ci_high"] and 1 / second["ci_high"],
+        high=second["ci_low"] and 1 / second["ci_low"],
+        alike=tuple(other["treatment"] for other in one["over"] if other["verdict"] != "slower"),
+    )
+
+
+def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
+    """What to do, and the sentence that says so."""
+    run, mix = summary["run"], at.mix
+    base = run["baseline"]
+    if run["aa"]:
+        noise = f": {_times(mix)}{_interval(mix)} is noise" if mix else ""
+        return "none", f"nothing is recommended, because arms share an address (A/A){noise}"
+    if len(run["arms"]) == 1:
+        return "none", f"nothing is compared, because {base} is the only arm"
+    if mix is None:
+        most = max((gain.prompts for gain in at.by_window), default=0)
+        made_up = all(gain.verdict == VERDICT_WORDS["not judged"] for gain in at.by_window)
+        few = f"both arms answered {most} prompts a class at most, {MIN_PROMPTS} are needed"
+        return "unclear", f"no verdict: {'an emulator made up what drafts are accepted' if made_up else few}"
+    own = [gain for gain in at.by_window if gain.arm == mix.arm]
+    faster, rest = (
+        [gain for gain in own if (gain.verdict == "faster") is wanted] for wanted in (True, False)
+    )
+    also = [g for g in at.by_class if g.verdict == "faster" and g.class_ in {gain.class_ for gain in rest}]
+    who, told = named(mix, _of_many(at)), _over_mix(mix, own)
+    detail = "; ".join(
+        [*([parts(own)] if len(own) > 1 else []), *(f"{named(g)} is {parts([g])}" for g in also)]
+    )
+    detail = detail and f"; {detail}"
+    gain_usd = mix.usd_before / mix.usd_after if mix.usd_before and mix.usd_after else 1.0
+    pays, price = mix.verdict == "faster", "dearer" if gain_usd < EQUIVALENT[0] else "cheaper"
+    if (pays or faster) and (troubles := list(_troubles(summary, at.load, mix.arm))):
+        return "wait", f"do not use {who} yet: it is {told}, but {' and '.join(troubles)}{detail}"
+    if (pays and gain_usd < EQUIVALENT[0]) or (not pays and not faster and gain_usd > EQUIVALENT[1]):
+        return "choose", f"choose by what counts: {who} is {told}, so {price}{detail}"
+    if pays and not any(gain.verdict == "slower" for gain in rest):
+        return "use", f"use {who}: {told}{detail}"
+    if faster:
+        return (
+            "route",
+            f"route {_names(faster)} to {who} and keep {base} for the rest{detail}; used for everything it is {told}",
+        )
+    if mix.verdict == VERDICT_WORDS["not shown"]:
+        number = (
+            f"about {mix.prompts_to_tell:,}" if (mix.prompts_to_tell or 0) <= _MOST_PROMPTS else "over 1,000"
+        )
+        enough = f"; {number} prompts a class would tell, {mix.prompts} were asked"
+        return "unclear", f"keep {base} for now, nothing is clear: {who} is {told}{detail}{enough}"
+    return "keep", f"keep {base}: {who} is {told}{detail}"
+
+
+def _troubles(summary: Mapping[str, Any], load: Load, arm: str) -> Iterator[str]:
+    """What speaks against a treatment that is faster."""
+    base, counts = summary["run"]["baseline"], {}
+    for name in (base, arm):
+        own = [cell for cell in summary["cells"] if cell["arm"] == name and Place.of(cell).load == load]
+        failed = sum(cell["errors"] for cell in own)
+        counts[name] = failed, failed + sum(cell["n"] for cell in own)
+    (before, asked_before), (after, asked) = counts[base], counts[arm]
+    if after / max(asked, 1) > before / max(asked_before, 1) + MORE_ERRORS:
+        yield f"{after} of {asked} of its requests failed ({base}: {before} of {asked_before})"
+    quality = (summary.get("quality") or {"comparisons": ()})["comparisons"]
+    if worse := [one for one in quality if one["treatment"] == arm and one["n"] and one["ci_high"] < 0]:
+        yield f"its answers to gsm8k are worse by {max(-one['difference'] * 100 for one in worse):.1f} points"
+
+
+def _of_many(at: AtLoad) -> str:
+    """What the best of a sweep stands beside."""
+    if not (won := next((one for one in at.winners if one.class_ is None), None)):
+        return ""
+    second = f"{won.ratio:.2f} times as fast as {won.second}"
+    return f"best of {len(at.by_arm)}, {f'not told apart from {_listed(won.alike)}' if won.alike else second}"
+
+
+def _over_mix(mix: Gain, own: Sequence[Gain]) -> str:
+    """`2.06 times faster over all classes in equal shares [1.98, 2.15], $58.80 -> $33.10 per million output tokens`."""
+    inside = [gain.class_ for gain in own if gain.prompts >= MIN_PROMPTS]
+    some = f"over {'all' if len(inside) == len(own) else len(inside)} classes in equal shares"
+    scope = f"for {inside[0]}" if len(inside) == 1 else some
+    usd = mix.usd_before, mix.usd_after
+    cost = f", {money(usd[0])} -> {money(usd[1])} per million output tokens" if usd[0] and usd[1] else ""
+    return f"{_times(mix)} {scope}{_interval(mix)}{cost}"
+
+
+def parts(gains: Sequence[Gain]) -> str:
+    """Classes by verdict: `2.35 to 2.94 times faster for json and code; no clear difference for open-ended`."""
+    found: dict[str, list[Gain]] = {}
+    for gain in sorted(gains, key=lambda gain: -(gain.ratio or 0)):
+        found.setdefault(gain.verdict, []).append(gain)
+    return "; ".join(f"{_speed(verdict, of_it)} for {_names(of_it)}" for verdict, of_it in found.items())
+
+
+def _speed(verdict: str, gains: Sequence[Gain]) -> str:
+    ends = dict.fromkeys(f"{gain.ratio:.2f}" for gain in (gains[-1], gains[0]) if gain.ratio)
+    words = {"faster": "times faster", "slower": "times as fast"}
+    return f"{' to '.join(ends)} {words[verdict]}" if verdict in words else verdict
+
+
+def _times(gain: Gain) -> str:
+    return f"{gain.ratio:.2f} times {'faster' if gain.verdict == 'faster' else 'as fast'}"
+
+
+def _interval(gain: Gain) -> str:
+    return "" if gain.low is None or gain.high is None else f" [{gain.low:.2f}, {gain.high:.2f}]"
+
+
+def _mean(gains: Sequence[Gain], what: str) -> float | None:
+    values = [getattr(gain, what) for gain in gains]
+    return math.fsum(values) / len(values) if values and None not in values else None
+
+
+def _names(gains: Sequence[Gain]) -> str:
+    return _listed([gain.class_ or "the mix" for gain in gains])
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) > _MOST_NAMES:
+        names = [*names[: _MOST_NAMES - 1], f"{len(names) - _MOST_NAMES + 1} more"]
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def named(gain: Gain, more: str = "") -> str:
+    """An arm with its window, and with what else stands in the brackets."""
+    inside = "; ".join(filter(None, (f"window {gain.window}" if gain.window else "", more)))
+    return f"{gain.arm} ({inside})" if inside else gain.arm
+
+
+def money(usd: float) -> str:
+    """Dollars, with cents or, below a tenth of a dollar, with three significant digits."""
+    return f"${usd:,.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.3g}"

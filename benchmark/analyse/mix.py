@@ -1,0 +1,115 @@
+"""All classes together: how much faster each treatment is over their mix, and which treatment is best.
+
+The mix has an equal share of the output tokens from every class. Its speed-up is the ratio of the times that these
+tokens take, baseline over treatment, each class with the geometric mean time per token over the pairs of both arms:
+
+    S = sum(w_c * B_c) / sum(w_c * T_c)        w_c: equal shares; B_c, T_c: exp of the mean log times of class c
+
+Classes are strata with fixed weights, so only prompts within a class make S uncertain (Cochran, Sampling Techniques,
+3rd ed., section 5.4). log S is linearised, as a combined ratio estimate is (section 6.11): prompt j of class c moves it by
+u_c * log b_cj - v_c * log t_cj, where u_c and v_c are the class's shares of the two sums. The pairs stay pairs, and
+the variances of the strata add up, with Welch and Satterthwaite's degrees of freedom.
+
+The best of several treatments looks better than it is, because it was chosen for that. So the intervals of m treatments
+over the baseline hold together (Bonferroni, 1 - 0.05 / m each), and the best is told apart from another treatment where
+the interval of that pair excludes 1 at 1 - 0.05 / (m - 1): whichever treatment is truly the best, at most m - 1 others
+can be taken for it (comparison with the best: Hsu, Multiple Comparisons, 1996, chapter 4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from benchmark.analyse.cells import Cells, Place
+from benchmark.analyse.comparison import MIN_PROMPTS, said
+from benchmark.analyse.stats import clustered_mean, summed
+from benchmark.analyse.values import request_values
+from benchmark.metrics import TPOT
+from benchmark.plan import Arm, Load
+
+_Times = Mapping[str, Mapping[str, tuple[str, float]]]
+"""By class and pair: the prompt, and the logarithm of the time per token."""
+
+
+def mixes(cells: Cells) -> dict[str, Any]:
+    """`mix`: each treatment against the baseline, by load; `best`: of several, the best by load and class (null: of the mix)."""
+    found: dict[str, Any] = {"mix": [], "best": []}
+    arms, base = [arm.name for arm in cells.treatments], cells.plan.baseline
+    for load in cells.plan.loads:
+        where = {"concurrency": load.concurrency, "rate_per_s": load.rate_per_s}
+        times = {arm.name: _times(cells, arm, load) for arm in cells.plan.arms}
+        found["mix"] += [{**where, **_over(times, base, arm, together=len(arms))} for arm in arms]
+        for class_ in (None, *cells.plan.classes) if len(arms) > 1 else ():
+            of_class = {
+                arm: {c: t for c, t in own.items() if class_ in (None, c)} for arm, own in times.items()
+            }
+            best, *others = _ranked(of_class, base, arms) or [""]
+            if others:
+                rows = [_over(of_class, best, arm, together=len(arms) - 1) for arm in others]
+                found["best"].append({"class": class_, **where, "arm": best, "over": rows})
+    return found
+
+
+def _times(cells: Cells, arm: Arm, load: Load) -> _Times:
+    """Of the answered requests, without classes whose acceptance was made up."""
+    found: dict[str, dict[str, tuple[str, float]]] = {}
+    for class_ in cells.plan.classes:
+        for record in (
+            cells.answered(arm, Place(class_, load)) if (arm.name, class_) not in cells.made_up else ()
+        ):
+            if value := request_values(record, arm.max_tokens_per_step).get(TPOT.name):
+                found.setdefault(class_, {})[record.pair_id] = (record.prompt_id, math.log(value))
+    return found
+
+
+def _ranked(times: Mapping[str, _Times], base: str, arms: list[str]) -> list[str]:
+    """The fastest first, of those that most classes are known of."""
+    known = {arm: _over(times, base, arm, together=1) for arm in arms}
+    classes = {arm: sum(one["share"] > 0 for one in found["classes"]) for arm, found in known.items()}
+    able = [arm for arm in arms if classes[arm] and classes[arm] == max(classes.values())]
+    return sorted(able, key=lambda arm: -known[arm]["ratio"])
+
+
+def _over(times: Mapping[str, _Times], base: str, arm: str, *, together: int) -> dict[str, Any]:
+    """`arm` against `base`; classes with fewer than MIN_PROMPTS prompts have no share."""
+    pairs: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for class_, before in times[base].items():
+        after = times[arm].get(class_, {})
+        for pair, (prompt, log_s) in before.items():
+            if pair in after:
+                pairs.setdefault(class_, {}).setdefault(prompt, []).append((log_s, after[pair][1]))
+    means = {class_: [_mean_s(prompts, side) for side in (0, 1)] for class_, prompts in pairs.items()}
+    inside = [class_ for class_, prompts in pairs.items() if len(prompts) >= MIN_PROMPTS]
+    total_s = [math.fsum(means[class_][side] for class_ in inside) for side in (0, 1)]
+    parts = []
+    for class_ in inside:
+        u, v = (mean / total for mean, total in zip(means[class_], total_s, strict=True))
+        moved = {p: [u * before - v * after for before, after in logs] for p, logs in pairs[class_].items()}
+        parts.append(clustered_mean(moved))
+    estimate = summed(math.log(total_s[0] / total_s[1]), parts) if inside else None
+    names = ("baseline_tpot_s", "treatment_tpot_s")
+    return {
+        "baseline": base,
+        "treatment": arm,
+        **said(estimate and replace(estimate, together=together)),
+        "together": together,
+        **{name: total / len(inside) if inside else None for name, total in zip(names, total_s, strict=True)},
+        "classes": [
+            {
+                "class": class_,
+                "n_prompts": len(pairs[class_]),
+                "share": (class_ in inside) / max(len(inside), 1),
+            }
+            | dict(zip(names, of_class, strict=True))
+            for class_, of_class in means.items()
+        ],
+    }
+
+
+def _mean_s(prompts: Mapping[str, list[tuple[float, float]]], side: int) -> float:
+    """Geometric mean of one arm's times per token."""
+    logs = [pair[side] for of_prompt in prompts.values() for pair in of_prompt]
+    return math.exp(math.fsum(logs) / len(logs))
