@@ -33,6 +33,17 @@ class Weights:
     model: Model
     revision: str | None
     """Commit on Hugging Face; `None` until the weights are fetched, when it is resolved and recorded."""
+    shape_of: str | None = None
+    """Where its shape was declared to be found: a model of the catalogue, or a `config.json`; `None` in the catalogue."""
+    address: str | None = None
+    """Folder in S3 that it is taken from; `None` for Hugging Face."""
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """What the file says of it, which nobody has verified before it is fetched."""
+        shape = f"{self.model.name}: shape of {self.shape_of}, as declared; compared with its config.json when fetched"
+        found = {shape: self.shape_of, f"{self.model.name}: weights of {self.address}": self.address}
+        return tuple(text for text, declared in found.items() if declared)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,14 +195,15 @@ class Experiment:
         return tuple(dict.fromkeys(prompt.class_name for prompt in self.prompts))
 
 
+_LATER = ("engine", "shape_of", "address")
+"""Fields that came later: where they declare nothing, the fingerprint stays what it was before."""
+
+
 def digest(experiment: Experiment) -> str:
     """SHA-256, hexadecimal, of all that the experiment resolves to, catalogue facts included: files that mean the same have
     the same one."""
     plain = _plain(experiment)
     del plain["prompt_format"]
-    for arm in plain["arms"]:
-        if not arm["engine"]:
-            del arm["engine"]  # the fingerprint of what declares nothing stays what it was before arms could
     plain["cluster"]["instance"] = _plain(experiment.instance)
     plain["benchmark"]["slo"] = list(experiment.benchmark.objectives.items())
     canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
@@ -200,7 +212,8 @@ def digest(experiment: Experiment) -> str:
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        found = {field.name: getattr(value, field.name) for field in fields(value)}
+        return {name: _plain(inner) for name, inner in found.items() if inner or name not in _LATER}
     if isinstance(value, BaseModel):
         value = dict(value)
     if isinstance(value, Mapping):

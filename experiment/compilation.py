@@ -193,4 +193,5 @@ def artifact_inputs(arm: Arm) -> dict[str, Any]:
 
 
 def _weights(weights: Weights) -> dict[str, Any]:
-    return {"model": weights.model.name, "revision": weights.revision}
+    found = {"model": weights.model.name, "revision": weights.revision}
+    return found | ({"address": weights.address} if weights.address else {})

@@ -67,6 +67,7 @@ def _arm(arm: Arm, where: Place) -> dict[str, Any]:
     return {
         "name": arm.name,
         "target": arm.target.model.name,
+        "declared": [text for weights in arm.weights for text in weights.declared],
         "draft": arm.speculation.draft.model.name if arm.speculation else None,
         "mode": arm.speculation.mode if arm.speculation else None,
         "num_speculative_tokens": arm.num_speculative_tokens,
@@ -166,6 +167,7 @@ def _heading(experiment: Experiment) -> list[str]:
         f"{experiment.name}: {len(experiment.arms)} arms in {count} batch{'es' if count > 1 else ''} on {where}",
         "",
         f"  target      {experiment.baseline.target.model.name}",
+        *(f"              {text}" for weights in experiment.weights for text in weights.declared),
         *(line for name in runtimes for line in _runtime(experiment, name)),
     ]
     if experiment.node_image is None:

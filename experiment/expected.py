@@ -96,7 +96,7 @@ def _handicap(arm: Arm) -> Handicap | None:
 
 def file_text(experiment: Experiment) -> str:
     """`expected.json`, which a report reads beside the records of a run."""
-    target = experiment.baseline.target.model.name
+    target = experiment.baseline.target.shape_of or experiment.baseline.target.model.name
     plain = {row.row: row for row in PLAIN if row.model.name == target}
     quoted = [
         {

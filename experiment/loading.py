@@ -11,6 +11,7 @@ from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.compilation import compile_config
 from experiment.finding import Finding, InvalidExperiment, Misuse
+from experiment.model_config import with_own_models
 from experiment.parsing import parse, read
 from experiment.prompts import Prompt, read_prompts
 from experiment.sweeps import expand
@@ -38,8 +39,9 @@ def load(path: Path) -> Experiment:
         prompts, unread, prompt_format = read_prompts(
             written.prompts, endpoint=written.benchmark.endpoint, folder=path.parent
         )
-        file, repeated = expand(written)
-        judged = [*repeated, *checks.problems(file, prompts), *unread]
+        expanded, repeated = expand(written)
+        file, unusable = with_own_models(expanded, path.parent)
+        judged = [*repeated, *unusable, *checks.problems(file, prompts), *unread]
         # The arms of a sweep share what they were written with, and what is wrong with it is said once.
         distinct = {(problem.where, problem.why, repr(problem.value)): problem for problem in judged}
         problems += filter(reading.judges, distinct.values())
@@ -78,18 +80,23 @@ def _arm(file: ExpandedFile, arm: SingleArm) -> Arm:
     instance, treatment = INSTANCES[file.cluster.instance], arm.speculation
     return Arm(
         name=arm.name,
-        target=_weights(file.target),
+        target=_weights(file, file.target),
         runtime=RUNTIMES[arm.runtime],
         instance=instance,
         serving=ArmServing(**{**dict(file.serving), "tensor_parallel": file.serving.degree_on(instance)}),
-        speculation=Speculation(**{**dict(treatment), "draft": _weights(treatment.draft)})
+        speculation=Speculation(**{**dict(treatment), "draft": _weights(file, treatment.draft)})
         if treatment
         else None,
         engine=arm.engine,
     )
 
 
-def _weights(reference: ModelReference) -> Weights:
-    model = reference.described
+def _weights(file: ExpandedFile, reference: ModelReference) -> Weights:
+    model = file.described(reference)
     assert model is not None, "checked before"
-    return Weights(model=model, revision=reference.revision)
+    return Weights(
+        model=model,
+        revision=reference.revision,
+        shape_of=reference.like or reference.config,
+        address=reference.weights and reference.weights.rstrip("/"),
+    )

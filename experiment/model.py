@@ -6,6 +6,7 @@ Structure only; what the values mean together is judged in `checks`, and what ne
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
@@ -22,11 +23,12 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from experiment.catalogue.models import MODELS, head
+from experiment.catalogue.models import MODELS, Model, head
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from experiment.catalogue.instances import Instance
-    from experiment.catalogue.models import Model
 
 
 MOST = 1_000_000
@@ -35,11 +37,13 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[int, Field(ge=0, le=MOST)]
 _SECRET = r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$"
 _COMMIT = r"^[0-9a-f]{40}$"
+_FOLDER = r"^s3://[a-z0-9][-.a-z0-9]{1,61}[a-z0-9](/[-._=A-Za-z0-9]+)+/?$"
 _RESERVATION = r"^cr-[0-9a-f]{8,32}$"
 _HOUR = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
 FORMS = {
     _SECRET: "a Secret's name: lower-case letters, digits, hyphens and dots",
     _COMMIT: "the 40 hex digits of a commit",
+    _FOLDER: "a folder of a bucket, as in s3://my-bucket/models/mine",
     _RESERVATION: "the id that EC2 gave the reservation or block, as in cr-0123456789abcdef0",
     _HOUR: 'hour and minute in UTC, as in "22:00"',
 }
@@ -101,11 +105,12 @@ class ModelReference(Section):
     """Its repository on Hugging Face, as owner/name."""
     revision: Annotated[str, Field(pattern=_COMMIT)] | None = None
     """A commit; without one the newest is taken when the weights are fetched, and recorded."""
-
-    @property
-    def described(self) -> Model | None:
-        """The catalogue's entry; `None` where it has none."""
-        return MODELS.get(self.model)
+    like: str | None = None
+    """Of a model that the catalogue does not list: the model of the catalogue that has its shape, as of a fine-tune."""
+    config: str | None = None
+    """The same by its `config.json`; the path is relative to the experiment file's folder."""
+    weights: Annotated[str, Field(pattern=_FOLDER)] | None = None
+    """Folder in S3 to take it from, instead of Hugging Face; changed weights need another one."""
 
 
 class DraftReference(ModelReference):
@@ -118,13 +123,6 @@ class DraftReference(ModelReference):
     """The catalogue's target that the head was trained for."""
     head_layers: Annotated[int, Field(ge=1, le=16)] = 1
     """Decoder layers (Medusa: heads) inside it."""
-
-    @property
-    def described(self) -> Model | None:
-        """A head stands for itself, in the shape of the target that it was trained for."""
-        if self.head_for is None:
-            return super().described
-        return head(self.model, target=self.head_for, layers=self.head_layers)
 
 
 class SpeculationSection(Section):
@@ -381,6 +379,23 @@ class ExpandedFile(ExperimentFile):
     """The same with every sweep expanded: what checks judge and `resolve` reads."""
 
     arms: tuple[SingleArm, ...]
+    models: Mapping[str, Model] = MODELS
+    """The catalogue, and what the file describes beside it."""
+
+    @property
+    def references(self) -> Iterator[tuple[str, ModelReference]]:
+        """Every model that the file names, with its place."""
+        yield "target", self.target
+        for arm in self.arms:
+            if arm.speculation is not None:
+                yield arm.draft_at, arm.speculation.draft
+
+    def described(self, reference: ModelReference) -> Model | None:
+        """What is known of it. A head stands for itself, in the shape of the target that it was trained for."""
+        if isinstance(reference, DraftReference) and reference.head_for is not None:
+            target = self.models.get(reference.head_for)
+            return head(reference.model, target=target, layers=reference.head_layers) if target else None
+        return self.models.get(reference.model)
 
 
 def known_keys(path: tuple[int | str, ...]) -> list[str]:

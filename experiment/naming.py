@@ -77,8 +77,9 @@ def metrics_namespace(experiment: Experiment) -> str:
 
 
 def weights_path(weights: Weights) -> str:
-    """Folder of a model's files inside the bucket of checkpoints."""
-    return f"{weights.model.name}/{weights.revision or UNPINNED}"
+    """Folder of a model's files inside the bucket of checkpoints; one each for weights of another bucket or folder."""
+    of_folder = f"-{hashlib.sha256(weights.address.encode()).hexdigest()[:8]}" if weights.address else ""
+    return f"{weights.model.name}/{weights.revision or UNPINNED}{of_folder}"
 
 
 def artifact_path(arm: Arm) -> str:

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from experiment.catalogue.models import MODELS, Shape
 from experiment.catalogue.published import NOT_DENSE, PLAIN
 from experiment.decoding import BEYOND, Configuration, DraftedStep, PlainStep, published_forecaster
 from experiment.finding import Misuse
-from experiment.parsing import UnreadableFile, whole_text
+from experiment.model_config import read_config
+from experiment.model_config import shape_of as shape_of_config
+from experiment.parsing import UnreadableFile
 
-_KEYS = {
-    "vocabulary": "vocab_size",
-    "layers": "num_hidden_layers",
-    "hidden": "hidden_size",
-    "query_heads": "num_attention_heads",
-    "kv_heads": "num_key_value_heads",
-    "intermediate": "intermediate_size",
-}
-_EXPERTS = re.compile("expert|moe", re.IGNORECASE)
-_OTHER = re.compile(
-    "mamba|ssm|linear_|hybrid|kv_lora|full_attention_interval|layers_block_type|quantization", re.IGNORECASE
-)
-"""Keys of configurations whose steps read something else than every weight and a whole cache, in bfloat16."""
 _MOST = {"tensor_parallel": 64, "batch": 4096, "tokens": 1_000_000, "window": 1000, "at_once": 4096}
 """Of each option; tensor parallelism as far as rows were published."""
 
@@ -120,39 +106,10 @@ def shape_of(name: str, option: str) -> Shape:
                 f"{option} {name}: nothing is forecast for models with {_KINDS[other.kind]}; published: {other.figures}"
             )
     try:
-        text = whole_text(Path(name), most_bytes=2**20)
+        return shape_of_config(read_config(Path(name)))
     except UnreadableFile as error:
-        raise Misuse(
-            f"{option} {name[:80]}: is not a model that is known, and as a file it {error}; give its config.json"
-        ) from None
-    try:
-        content = json.loads(text)
-        return _read(content.get("text_config") or content, name)
-    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError) as error:
-        raise Misuse(f"{name}: is not the configuration of a model ({error})") from None
+        known = f"{option} {name[:80]}: is not a model that is known"
+        raise Misuse(f"{known}, and as a file it {error}; give its config.json") from None
 
 
 _KINDS = {"experts": "experts", "hybrid": "layers without attention"}
-
-
-def _read(config: Mapping[str, Any], name: str) -> Shape:
-    kinds = sorted({str(kind) for kind in config.get("layer_types") or ()} - {"full_attention"})
-    experts = [key for key, value in config.items() if value and _EXPERTS.search(key)]
-    other = [key for key, value in config.items() if value and _OTHER.search(key)]
-    if experts or other or kinds:
-        why = (experts or other or [f"layer_types {', '.join(kinds)}"])[0]
-        known = next(one for one in NOT_DENSE if one.kind == ("experts" if experts else "hybrid"))
-        raise Misuse(
-            f"{name}: has {why}, and nothing is forecast for models that are not dense, with attention over the whole context, in "
-            f"bfloat16; published for {known.model}: {known.figures}"
-        )
-    if absent := [key for key in _KEYS.values() if key not in config and key != _KEYS["kv_heads"]]:
-        raise Misuse(f"{name}: is not the configuration of a dense decoder; {', '.join(absent)} is not in it")
-    sizes = {ours: config[theirs] for ours, theirs in _KEYS.items() if config.get(theirs) is not None}
-    sizes.setdefault("kv_heads", sizes["query_heads"])
-    for key, value in (*sizes.items(), ("head_dim", config.get("head_dim") or 1)):
-        if type(value) is not int or not 1 <= value <= 10_000_000:
-            raise Misuse(
-                f"{name}: {_KEYS.get(key, key)} is {str(value)[:40]}; it must be a whole number above 0"
-            )
-    return Shape(head_dim=config.get("head_dim") or sizes["hidden"] // sizes["query_heads"], **sizes)

@@ -7,6 +7,7 @@ it stopped.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -82,9 +83,11 @@ def parser() -> argparse.ArgumentParser:
         "configuration, 3 Hugging Face, S3 or the disk failed, 130 interrupted.",
     )
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
-    fetch = _verb(verbs, "fetch", "weights from Hugging Face into S3, marker last", _fetch)
+    fetch = _verb(verbs, "fetch", "weights from Hugging Face or a folder in S3 into S3, marker last", _fetch)
     fetch.add_argument("--model", required=True, metavar="ORG/NAME")
     fetch.add_argument("--revision", metavar="COMMIT", help="default: the newest, resolved and recorded")
+    fetch.add_argument("--from", dest="folder", metavar="S3", help="take it from s3://bucket/folder/ instead")
+    fetch.add_argument("--expect", type=json.loads, metavar="JSON", help="what its config.json says")
     fetch.add_argument(
         "--to", required=True, metavar="S3", help="s3://bucket/folder/ of this model and revision"
     )
@@ -152,15 +155,16 @@ def _source(options: argparse.Namespace) -> Source:
 
 
 def _fetch(options: argparse.Namespace) -> int:
-    from store.fetch import (  # huggingface_hub takes a second to import, and only this verb needs it
-        Hub,
-        fetch,
-    )
+    # huggingface_hub takes a second to import, and only this verb needs it
+    from store.fetch import Folder, Hub, fetch
 
     revision = fetch(
         options.model,
         options.revision,
-        hub=Hub(endpoint=options.hub, token=_token(options.token_file)),
+        hub=Folder(_bucket(options, options.folder))
+        if options.folder
+        else Hub(endpoint=options.hub, token=_token(options.token_file)),
+        expected=options.expect,
         target=_bucket(options, options.to),
         scratch=options.scratch,
         report=_report,

@@ -148,10 +148,14 @@ class BucketFolder:
 
     def sizes(self) -> dict[str, int]:
         """Bytes of every object by name."""
+        return {name: size for name, (size, _) in self.content().items()}
+
+    def content(self) -> dict[str, tuple[int, str]]:
+        """Bytes and ETag of every object by name."""
         pages = self._client.get_paginator("list_objects_v2")
         with self._as_unreachable():
             return {
-                entry["Key"].removeprefix(self._prefix): entry["Size"]
+                entry["Key"].removeprefix(self._prefix): (entry["Size"], entry["ETag"].strip('"'))
                 for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix)
                 for entry in (page.get("Contents", []) if page["KeyCount"] else [])
                 if not entry["Key"].endswith("/")  # a folder, as the console of S3 makes one

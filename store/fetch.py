@@ -1,13 +1,15 @@
-"""Weights from Hugging Face into S3: file by file, so that a small disk is enough, the marker last."""
+"""Weights from Hugging Face, or from a folder in S3, into S3: file by file, so that a small disk is enough, the marker last."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import HfApi, hf_hub_download
 from huggingface_hub.errors import (
@@ -37,12 +39,12 @@ SAFE = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken", 
 """What a server reads, and under which terms. Weights of other formats are second copies where these exist."""
 PICKLED = ("*.bin", "*.pt", "*.pth")
 """Taken only from a repository without safetensors (heads of Medusa, for one)."""
-_ASIDE = ("original/*", "onnx/*", "openvino/*", "*.onnx_data*")
+_ASIDE = ("checkpoint-*/*", "original/*", "onnx/*", "openvino/*", "*.onnx_data*")
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A model at a commit, forty hexadecimal digits."""
+    """A model at a commit, forty hexadecimal digits; of a folder in S3 a hash of what is in it."""
 
     model: str
     revision: str
@@ -105,6 +107,33 @@ class Hub:
             raise Unreachable(f"{model}: {one_line(error)}; repeat to go on from here") from error
 
 
+class Folder:
+    """A folder in S3 as a source of weights."""
+
+    def __init__(self, folder: BucketFolder) -> None:
+        self._folder = folder
+
+    def commit(self, model: str, revision: str | None) -> Commit:
+        """What stands in it now; S3 has no commit, so sizes and ETags stand for one, whatever was asked for."""
+        content = sorted(self._folder.content().items())
+        files = wanted([StoredFile(name, size, "") for name, (size, _) in content])
+        if not files:
+            raise StoreError(f"{self._folder.address}: holds no weights; check its name")
+        for file in files:
+            inside(Path("/"), file.path, self._folder.address)
+        digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        return Commit(model, f"etags-{digest}", tuple(files))
+
+    def download(self, commit: Commit, file: StoredFile, folder: Path) -> Path:
+        """One file into `folder`. Raises `Incomplete` where the folder in S3 has changed since."""
+        self._folder.download(file.path, folder / file.path)
+        if self.commit(commit.model, None) != commit:
+            raise Incomplete(
+                f"{self._folder.address}: was changed while it was read; repeat once it is at rest"
+            )
+        return folder / file.path
+
+
 def wanted(files: list[StoredFile]) -> list[StoredFile]:
     """The files that a server reads, in the order of their names."""
     safe = any(_matches(file.path, ("*.safetensors",)) for file in files)
@@ -125,14 +154,16 @@ def fetch(
     model: str,
     revision: str | None,
     *,
-    hub: Hub,
+    hub: Hub | Folder,
     target: BucketFolder,
     scratch: Path,
     report: Callable[[str], None],
+    expected: Mapping[str, Any] | None = None,
 ) -> str:
     """Fill `target` with the model and mark it complete; returns the commit.
 
-    Raises Incomplete for a folder that holds another commit than the one that is asked for.
+    Raises Incomplete for a folder that holds another commit than the one that is asked for, StoreError before anything is
+    stored where the model's `config.json` does not say what is expected.
     """
     marker = target.text(MARKER)
     if marker is not None:
@@ -145,6 +176,8 @@ def fetch(
         )
     if not commit.files:
         raise StoreError(f"{model}: holds no weights at {commit.revision}; check the name")
+    if expected:
+        _judge(commit, hub, scratch, expected)
     target.put_text(REVISION, commit.revision + "\n")
     stored = []
     for file in commit.files:
@@ -156,8 +189,33 @@ def fetch(
     return commit.revision
 
 
+def _judge(commit: Commit, hub: Hub | Folder, scratch: Path, expected: Mapping[str, Any]) -> None:
+    """Hold the model's `config.json` against what the experiment declares."""
+    for file in commit.files:
+        if file.path == "config.json":
+            local = hub.download(commit, file, scratch)
+            break
+    else:
+        raise StoreError(f"{commit.model}: has no config.json, so its shape cannot be compared; add it")
+    try:
+        written = dict(json.loads(local.read_bytes()))
+    except (ValueError, TypeError, RecursionError):
+        written = {}
+    finally:
+        local.unlink()
+    unwritten = {"head_dim": expected.get("head_dim"), "tie_word_embeddings": False}
+    found = {"num_key_value_heads": written.get("num_attention_heads"), **unwritten, **written}
+    if other := [
+        f"{key} {found.get(key)}, not {expected[key]}" for key in expected if found.get(key) != expected[key]
+    ]:
+        raise StoreError(
+            f"{commit.model}: its config.json has {one_line(ValueError('; '.join(other)))}; correct `like` or `config`, or the "
+            "model's name"
+        )
+
+
 def _one(
-    commit: Commit, file: StoredFile, hub: Hub, target: BucketFolder, scratch: Path
+    commit: Commit, file: StoredFile, hub: Hub | Folder, target: BucketFolder, scratch: Path
 ) -> tuple[StoredFile, str]:
     """The file as it is stored, and what was done for it."""
     if file.sha256 and target.has(file):

@@ -20,6 +20,7 @@ from cdk8s_charts.vllm_command import (
 )
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
 from experiment.compilation import artifact_inputs, artifact_key, declared_keys
+from experiment.model_config import wanted_config
 from experiment.naming import (
     ACCOUNT_PLACEHOLDER,
     BATCH,
@@ -116,8 +117,12 @@ def fetching_job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
     model = weights.model
     arguments = ["fetch", "--model", model.name, "--to", checkpoint_address(experiment, weights)]
     arguments += ["--scratch", SCRATCH_MOUNT, "--region", experiment.cluster.region]
-    if weights.revision:
+    if weights.address:
+        arguments += ["--from", weights.address]
+    elif weights.revision:
         arguments += ["--revision", weights.revision]
+    if weights.address or weights.shape_of:
+        arguments += ["--expect", json.dumps(wanted_config(model), sort_keys=True)]
     if experiment.token_secret:
         arguments += ["--token-file", "/token/token"]
     fetch = pod.tool("fetch", arguments)

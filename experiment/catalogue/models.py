@@ -183,11 +183,9 @@ _ALL = (
 )
 
 MODELS = {model.name: model for model in _ALL}
+FETCHED = {name: model for name, model in MODELS.items() if not model.lab_only}
 
 
-def head(name: str, *, target: str, layers: int) -> Model | None:
+def head(name: str, *, target: Model, layers: int) -> Model:
     """A head trained for `target`: with its width, vocabulary and tokenizer, and as many layers as the head declares."""
-    known = MODELS.get(target)
-    if known is None:
-        return None
-    return replace(known, name=name, layers=layers, tied_embeddings=False, gated=False, head_for=target)
+    return replace(target, name=name, layers=layers, tied_embeddings=False, gated=False, head_for=target.name)

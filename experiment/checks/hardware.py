@@ -54,7 +54,11 @@ def cores(file: ExpandedFile) -> Iterator[Finding]:
 
 def memory(file: ExpandedFile) -> Iterator[Finding]:
     """Weights of target and largest draft, and their KV caches, must fit the high-bandwidth memory of the claim."""
-    instance, target, serving = INSTANCES.get(file.cluster.instance), file.target.described, file.serving
+    instance, target, serving = (
+        INSTANCES.get(file.cluster.instance),
+        file.described(file.target),
+        file.serving,
+    )
     if instance is None or target is None or not instance.neuron:
         return
     draft = _largest_draft(file)
@@ -86,7 +90,7 @@ def context_length(file: ExpandedFile) -> Iterator[Finding]:
             limit = f"up to {runtime.longest_context} tokens of context only"
             why = f"runtime {runtime.name} reads a prompt in one piece {limit}"
             yield Finding(path, length, why, f"use {runtime.longest_context} or less", rests_on=(runtime_at,))
-    models = [model for model in (file.target.described, _largest_draft(file)) if model is not None]
+    models = [model for model in (file.described(file.target), _largest_draft(file)) if model is not None]
     shortest = min(models, key=lambda model: model.max_positions, default=None)
     if shortest is not None and length > shortest.max_positions:
         why = f"{shortest.name} knows {shortest.max_positions} positions"
@@ -101,7 +105,7 @@ def _largest_draft(file: ExpandedFile) -> Model | None:
 
 def runtime_fits(file: ExpandedFile) -> Iterator[Finding]:
     """Every image must know the instance type and the model's class; what is the lab's stays in the lab."""
-    target, instance = file.target.described, file.cluster.instance
+    target, instance = file.described(file.target), file.cluster.instance
     for path, runtime in known_runtimes(file).items():
         if instance in INSTANCES and instance not in runtime.instances:
             lab = "serves in the lab only" if runtime.lab_only else "needs Trainium2"

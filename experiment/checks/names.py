@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from experiment.catalogue.instances import INSTANCES
-from experiment.catalogue.models import MODELS
+from experiment.catalogue.models import FETCHED, MODELS
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
 from experiment.finding import Finding
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 """RFC 1035 label, what Kubernetes asks of a Service's name."""
+_OWN_MODEL = (
+    " Of a fine-tune write `like: {}` beside it, of another model `config:` with the path of its config.json: "
+    "docs/adding-a-model.md"
+)
 REPOSITORY = re.compile(r"[A-Za-z0-9][-.\w]{0,95}/[A-Za-z0-9][-.\w]{0,95}", re.ASCII)
 MAX_EXPERIMENT_NAME = 25
 """Names made from it stay within what AWS and Kubernetes take; in some regions less, see `longest_name`."""
@@ -30,35 +34,50 @@ MAX_ARM_NAME = 54
 
 def catalogue_names(file: ExpandedFile) -> Iterator[Finding]:
     """Models, runtime and instance type must be in the catalogue."""
-    yield from _known("target.model", file.target.model, MODELS, "model")
     yield from _known("runtime", file.runtime, RUNTIMES, "runtime")
     yield from _known("cluster.instance", file.cluster.instance, INSTANCES, "instance type")
     for arm in file.arms:
         if arm.runtime_at != "runtime":
             yield from _known(arm.runtime_at, arm.runtime, RUNTIMES, "runtime")
-        if arm.speculation is not None:
-            draft, path = arm.speculation.draft, arm.draft_at
-            if draft.head_for is None:
-                yield from _known(f"{path}.model", draft.model, MODELS, "model")
-            else:
-                yield from _known(f"{path}.head_for", draft.head_for, MODELS, "model")
+    for path, one in file.references:
+        shapes = {"like": one.like, "config": one.config, "head_for": getattr(one, "head_for", None)}
+        first, *more = [key for key, value in shapes.items() if value is not None] or ["model"]
+        if more:
+            why = f"has its shape already from `{first}`"
+            yield Finding(f"{path}.{more[0]}", shapes[more[0]], why, "keep one of them")
+        elif first == "like":
+            yield from _known(f"{path}.like", str(one.like), FETCHED, "model")
+        elif first == "head_for":
+            yield from _known(f"{path}.head_for", shapes[first] or "", file.models, "model")
+        elif first == "model":
+            yield from _known(f"{path}.model", one.model, file.models, "model", _OWN_MODEL)
 
 
-def _known(path: str, name: str, catalogue: Iterable[str], what: str) -> Iterator[Finding]:
+def _known(path: str, name: str, catalogue: Iterable[str], what: str, own: str = "") -> Iterator[Finding]:
     names = list(catalogue)
     if name not in names:
         close = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"
-        yield Finding(path, name, f"is no {what} of the catalogue", hint)
+        hint += own.format(close[0] if close else names[0])
+        yield Finding(path, name, f"is not in the catalogue of {what}s", hint)
 
 
 def repositories(file: ExpandedFile) -> Iterator[Finding]:
-    """A head may have any name, but it is fetched from Hugging Face like every other."""
-    for one in treated(file):
-        draft = one.treatment.draft
-        if draft.head_for is not None and not REPOSITORY.fullmatch(draft.model):
-            why = "is no repository of Hugging Face"
-            yield Finding(f"{one.arm.draft_at}.model", draft.model, why, "write it as owner/name")
+    """A model that is not in the catalogue may have any name, but it is fetched by it and served under it."""
+    for path, one in file.references:
+        if one.model not in MODELS and file.described(one) and not REPOSITORY.fullmatch(one.model):
+            why = "is not the name of a repository"
+            yield Finding(f"{path}.model", one.model, why, "write it as owner/name")
+
+
+def commits(file: ExpandedFile) -> Iterator[Finding]:
+    """A bucket has no commits; what was in it is recorded when it is fetched."""
+    for path, one in file.references:
+        if one.weights is not None and one.revision is not None:
+            why = "is a commit of Hugging Face, and these weights come from a bucket"
+            yield Finding(
+                f"{path}.revision", one.revision, why, "remove it; give changed weights another folder"
+            )
 
 
 def dns_labels(file: ExpandedFile) -> Iterator[Finding]:
@@ -113,8 +132,9 @@ def tokens(file: ExpandedFile) -> Iterator[Finding]:
     """Hugging Face hands gated models to accepted users only."""
     if file.weights.token_secret is not None:
         return
+    bucket = {f"{path}.model" for path, one in file.references if one.weights is not None}
     for path, model in _models(file):
-        if model.gated:
+        if model.gated and path not in bucket:
             why = "is gated on Hugging Face, and there is no `weights.token_secret`"
             remedy = "accept its licence, put a token into a Secret (key `token`) and name that Secret there"
             yield Finding(path, model.name, why, remedy, rests_on=("weights",))
@@ -123,7 +143,7 @@ def tokens(file: ExpandedFile) -> Iterator[Finding]:
 
 def _models(file: ExpandedFile) -> Iterator[tuple[str, Model]]:
     """Path and model of the target and of every draft that it could have; another will be exchanged anyway."""
-    target = file.target.described
+    target = file.described(file.target)
     if target is not None:
         yield "target.model", target
     for one in treated(file):
@@ -131,4 +151,4 @@ def _models(file: ExpandedFile) -> Iterator[tuple[str, Model]]:
             yield f"{one.arm.draft_at}.model", one.draft
 
 
-RULES = (catalogue_names, repositories, dns_labels, distinct_arms, own_namespace, tokens)
+RULES = (catalogue_names, repositories, commits, dns_labels, distinct_arms, own_namespace, tokens)

@@ -51,7 +51,8 @@ def treated(file: ExpandedFile) -> Iterator[Treated]:
         if (treatment := arm.speculation) is not None:
             runtime = RUNTIMES.get(arm.runtime)
             mode = runtime.modes.get(treatment.mode) if runtime else None
-            yield Treated(arm, treatment, runtime, mode, file.target.described, treatment.draft.described)
+            target, draft = file.described(file.target), file.described(treatment.draft)
+            yield Treated(arm, treatment, runtime, mode, target, draft)
 
 
 def known_runtimes(file: ExpandedFile) -> dict[str, Runtime]:
@@ -118,7 +119,11 @@ def head_or_model(file: ExpandedFile) -> Iterator[Finding]:
             why = f"mode {name} drafts with a model of its own"
             remedy = "remove `head_for`, or use the mode that the head was trained for"
             yield Finding(f"{path}.head_for", draft.head_for, why, remedy, rests_on=related)
-        elif one.mode.head and draft.head_for in MODELS and draft.head_for != wanted:
+        elif (
+            one.mode.head
+            and draft.head_for in file.models
+            and draft.head_for not in (wanted, file.target.like)
+        ):
             why = (
                 f"a head reads the hidden states of the model it was trained for, and the target is {wanted}"
             )

@@ -104,7 +104,7 @@ def sampling(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
 
 def thinking(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
     """Reasoning is a switch of the chat template."""
-    path, target = "benchmark.thinking", file.target.described
+    path, target = "benchmark.thinking", file.described(file.target)
     if not file.benchmark.thinking:
         return
     if file.benchmark.endpoint != "chat":

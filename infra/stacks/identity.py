@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import aws_cdk as cdk
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct
@@ -40,7 +41,7 @@ class IdentityStack(ExperimentStack):
             # Mountpoint, or the pod's own copy to local disks, reads weights and artifacts; it can write neither.
             (SERVING_ACCOUNT, [*_read(weights), *_read(artifacts), _use_key(key, "kms:Decrypt")]),
             # Put weights where they belong, see what is there already; nothing can be deleted.
-            (FETCH_ACCOUNT, [*_read(weights), _write(weights), _upload_with(key)]),
+            (FETCH_ACCOUNT, [*_read(weights), _write(weights), _upload_with(key), *_read_own(experiment)]),
             (COMPILE_ACCOUNT, [*_read(weights), *_read(artifacts), _write(artifacts), _upload_with(key)]),
             (BENCHMARK_ACCOUNT, [*_measure(results, experiment), _upload_with(key)]),
         ):
@@ -79,6 +80,20 @@ def _measure(results: str, experiment: Experiment) -> Statements:
         ),
         _write(results, RESULTS_PREFIX),
     ]
+
+
+def _read_own(experiment: Experiment) -> Statements:
+    """Weights that the experiment takes from other buckets: those folders and no others."""
+    found = []
+    for address in sorted({weights.address for weights in experiment.weights if weights.address}):
+        bucket, _, folder = address.removeprefix("s3://").partition("/")
+        arn = f"arn:{cdk.Aws.PARTITION}:s3:::{bucket}"
+        listed = {"StringLike": {"s3:prefix": [f"{folder}/*"]}}
+        found += [
+            iam.PolicyStatement(actions=["s3:ListBucket"], resources=[arn], conditions=listed),
+            iam.PolicyStatement(actions=["s3:GetObject"], resources=[f"{arn}/{folder}/*"]),
+        ]
+    return found
 
 
 def _read(bucket: str) -> Statements:

@@ -125,7 +125,10 @@ def arm_facts(arm: Any) -> dict[str, Any]:
     """What the file says of an arm; of the catalogue only names and the image, since the rest follows from them."""
 
     def weights(one: Any) -> dict[str, Any]:
-        return {"model": {"name": one.model.name}, "revision": one.revision}
+        declared = {"like": one.shape_of, "weights": one.address}
+        return {"model": {"name": one.model.name}, "revision": one.revision} | {
+            k: v for k, v in declared.items() if v
+        }
 
     speculation = arm.speculation and {
         "mode": arm.speculation.mode,

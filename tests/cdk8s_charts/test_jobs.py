@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
+from cdk8s_charts.parity import options
+from cdk8s_charts.render import render
 from cdk8s_charts.workloads.artifact_jobs import fetching_job
 from experiment import Experiment
 from experiment.compilation import artifact_key
-from experiment.naming import STEP
+from experiment.naming import ARTIFACT_KEY, STEP
 from store.__main__ import parser
-from tests.cdk8s_charts.conftest import Case
-from tests.cdk8s_charts.objects import Pod, named, pods_of
+from tests.cdk8s_charts.conftest import Case, objects_in
+from tests.cdk8s_charts.objects import Object, Pod, named, pods_of
 
 OF_DEVICES = ("Job", "ResourceClaimTemplate", "PersistentVolume", "PersistentVolumeClaim")
 
@@ -49,6 +52,37 @@ def test_a_token_is_a_file_from_the_named_secret_and_stands_in_no_command(refere
     assert container["args"][-2:] == ["--token-file", "/token/token"]
     assert "token" not in str(container.get("env"))
     assert "token" not in Pod(fetching_job(reference, reference.weights[0])).volumes
+
+
+def test_a_model_of_ones_own_is_fetched_compared_served_and_measured_under_its_name(
+    reference: Experiment,
+) -> None:
+    base = reference.baseline.target
+    mine = replace(base, model=replace(base.model, name="my-org/mine"), shape_of=base.model.name)
+    arms = tuple(replace(arm, target=mine) for arm in reference.arms)
+    objects = objects_in(render(replace(reference, arms=arms)))
+    text = "\n".join(json.dumps(item) for item in objects)
+    assert base.model.name not in text
+    servers = [Pod(item) for item in named(objects, "Deployment").values()]
+    for server in servers:
+        told = options(server.containers[-1]["command"])
+        assert told["--served-model-name"] == "my-org/mine"
+        assert "my-org/mine/unpinned" in json.dumps(server.spec)
+    before = objects_in(render(reference))
+    assert not _artifacts(before) & _artifacts(objects)
+    (fetch,) = [job for job in named(objects, "Job").values() if '"my-org/mine"' in json.dumps(job)]
+    (container,) = Pod(fetch).containers
+    command = parser().parse_args(container["args"])
+    assert (command.expect["hidden_size"], command.expect["num_hidden_layers"]) == (5120, 64)
+    elsewhere = replace(mine, address="s3://my-models/mine")
+    (container,) = Pod(fetching_job(reference, elsewhere)).containers
+    assert parser().parse_args(container["args"]).folder == "s3://my-models/mine"
+    assert "--expect" not in Pod(fetching_job(reference, base)).containers[0]["args"]
+
+
+def _artifacts(objects: list[Object]) -> set[str]:
+    pods = (item["spec"]["template"]["metadata"] for item in named(objects, "Deployment").values())
+    return {pod["annotations"][ARTIFACT_KEY] for pod in pods}
 
 
 def test_the_store_understands_every_command_that_pods_give_it(case: Case) -> None:

@@ -76,7 +76,18 @@ a head where a model is needed | EAGLE | {S.mode: fused} | S.draft.head_for | dr
 a head for another target | EAGLE | {S.draft.head_for: Qwen/Qwen3-32B} | S.draft.head_for | reads the hidden states
 a head for nobody | EAGLE | {S.draft.head_for: Qwen/Qwen3-33B} | S.draft.head_for | did you mean Qwen/Qwen3-32B?
 a head that cannot be fetched | EAGLE | {S.draft.model: my head} | S.draft.model | write it as owner/name
-unknown draft | | {S.draft.model: Qwen/Qwen3-1.8B} | S.draft.model | did you mean Qwen/Qwen3-1.7B?
+unknown draft | | {S.draft.model: Qwen/Qwen3-1.8B} | S.draft.model | did you mean Qwen/Qwen3-1.7B? Of a fine-tune write `like: Qwen/Qwen3-1.7B` beside it
+unknown target | {target: {model: my-org/mine, like: Qwen/Qwen3-32B}} | {-target.like} | target.model | `config:` with the path of its config.json: docs/adding-a-model.md
+a fine-tune of nobody | {target: {model: my-org/mine, like: Qwen/Qwen3-32B}} | {target.like: Qwen/Qwen3-33B} | target.like | did you mean Qwen/Qwen3-32B?
+a fine-tune of the lab's model | {target: {model: my-org/mine, like: Qwen/Qwen3-32B}} | {target.like: lab/target} | target.like | is not in the catalogue of models
+a fine-tune that cannot be fetched | {target: {model: my-org/mine, like: Qwen/Qwen3-32B}} | {target.model: mine} | target.model | write it as owner/name
+a shape twice | {target: {model: my-org/mine, like: Qwen/Qwen3-32B}} | {target.config: mine.json} | target.config | has its shape already from `like`; keep one of them
+a shape beside a head's | NATIVE | {S.draft.like: Qwen/Qwen3-0.6B} | S.draft.head_for | has its shape already from `like`
+no configuration there | {target: {model: my-org/mine, like: Qwen/Qwen3-32B}} | {-target.like, target.config: nowhere.json} | target.config | cannot be read: No such file or directory
+a model of the catalogue in another shape | | {target.like: Qwen/Qwen3-14B} | target.model | is described with another shape, in the catalogue
+a commit of a bucket | {target.weights: 's3://my-bucket/mine'} | {target.revision: 0123456789abcdef0123456789abcdef01234567} | target.revision | give changed weights another folder
+a bucket without a folder | {target.weights: 's3://my-bucket/mine'} | {target.weights: 's3://my-bucket/'} | target.weights | has another form; write a folder of a bucket, as in s3://my-bucket/models/mine
+every bucket at once | {target.weights: 's3://my-bucket/mine'} | {target.weights: 's3://my-bucket/*'} | target.weights | has another form
 Medusa in batches | MEDUSA | {serving.max_num_seqs: 4} | serving.max_num_seqs | one request at a time
 more tokens than Medusa heads | MEDUSA | {arms.2.speculation.num_speculative_tokens: 5} | arms[2].speculation.num_speculative_tokens | the draft declares 4
 nothing to compare but a batch Job | MEDUSA | {-arms.1} | S.mode | nothing is left to compare
@@ -107,7 +118,7 @@ unquoted version | | {cluster.kubernetes: 1.35} | cluster.kubernetes | put it in
 version of the file | | {version: 2} | version | reads version 1
 unknown model | | {target.model: Qwen/Qwen3-33B} | target.model | did you mean Qwen/Qwen3-32B?
 unknown runtime | | {runtime: nxdi-vllm-0.9.2} | runtime | did you mean nxdi-vllm-0.9.1?
-unknown instance | | {cluster.instance: p5.48xlarge} | cluster.instance | is no instance type of the catalogue
+unknown instance | | {cluster.instance: p5.48xlarge} | cluster.instance | is not in the catalogue of instance types
 tokenizer family | | {S.draft.model: meta-llama/Llama-3.2-1B-Instruct} | S.draft.model | its tokenizer (llama3, vocabulary 128256) differs from the target's (qwen3, 151936)
 draft as large as target | | {S.draft.model: Qwen/Qwen3-32B} | S.draft.model | not smaller than the target
 tensor parallelism | | {serving.tensor_parallel: 64} | serving.tensor_parallel | 8 devices x 8 cores / logical_nc_config 2 are 32 logical cores; use 32

@@ -60,7 +60,8 @@ def opened(experiment: Experiment) -> Experiment:
 
 @pytest.fixture(scope="session")
 def rented(experiment: Experiment) -> Experiment:
-    """The same on a capacity block in the second zone, devices by the device plugin, an arm promoted that scales."""
+    """The same on a capacity block in the second zone, devices by the device plugin, weights from another
+    bucket, an arm promoted that scales."""
     cluster = experiment.cluster.model_copy(
         update={
             "off_at_utc": "23:45",
@@ -75,7 +76,8 @@ def rented(experiment: Experiment) -> Experiment:
     serving = experiment.baseline.serving.model_copy(
         update={"allocation": "device-plugin", "logical_nc_config": 1}
     )
-    arms = tuple(replace(arm, serving=serving) for arm in experiment.arms)
+    target = replace(experiment.baseline.target, address="s3://my-models/runs/mine")
+    arms = tuple(replace(arm, serving=serving, target=target) for arm in experiment.arms)
     serve = Serve(arm="qwen-sd-vllm", replicas=1, max_replicas=2)
     return replace(experiment, name="rented", cluster=cluster, arms=arms, serve=serve)
 

@@ -13,7 +13,7 @@ import pytest
 from store import MARKER
 from store.__main__ import main
 from store.bucket import BucketFolder, Incomplete, StoredFile, StoreError, Unreachable
-from store.fetch import Hub, fetch, wanted
+from store.fetch import Folder, Hub, fetch, wanted
 from store.pull import check
 from tests.store.conftest import REGION, Interrupted
 from tests.store.hub import COMMIT, LATER, TOKEN, StandInHub
@@ -115,6 +115,120 @@ def test_an_unknown_revision_and_an_unknown_model_are_one_line(
         run(folder(), "nonsense")
     with pytest.raises(StoreError, match="org/other: no such model"):
         Hub(endpoint=hub.url).commit("org/other", None)
+
+
+@pytest.fixture
+def run_from(folder: Any, tmp_path: Path) -> Callable[..., str]:
+    def start(source: BucketFolder, target: BucketFolder, **more: Any) -> str:
+        scratch, quiet = tmp_path / "scratch", lambda line: None
+        return fetch(
+            "org/mine", None, hub=Folder(source), target=target, scratch=scratch, report=quiet, **more
+        )
+
+    return start
+
+
+def _filled(source: BucketFolder, hub: StandInHub) -> BucketFolder:
+    for name, content in hub.files.items():
+        source.put_text(name, content.decode())
+    return source
+
+
+def test_a_folder_in_s3_is_copied_as_a_model_is_and_a_hash_stands_for_its_commit(
+    folder: Any, run_from: Any, hub: StandInHub, tmp_path: Path
+) -> None:
+    source, target, other = _filled(folder(), hub), folder(), folder()
+    source.put_text("checkpoint-500/model.safetensors", "an earlier state")
+    commit = run_from(source, target)
+    assert commit.startswith("etags-")
+    assert {file.path for file in check(target, key=None)} == set(SERVED)
+    assert json.loads(target.text(MARKER))["revision"] == commit
+    assert target.text(LARGE[0]) == hub.files[LARGE[0]].decode()
+    assert not [path for path in (tmp_path / "scratch").rglob("*") if path.is_file()]
+    with pytest.raises(Unreachable):
+        run_from(source, Interrupted(other, 2))
+    source.put_text(LARGE[1], "trained further")
+    with pytest.raises(Incomplete, match=f"begun with commit {commit}, asked for etags-"):
+        run_from(source, other)
+    assert run_from(source, folder()) != commit
+
+
+def test_a_folder_that_changes_while_it_is_read_is_not_mixed(
+    folder: Any, run_from: Any, hub: StandInHub
+) -> None:
+    source, target = _filled(folder(), hub), folder()
+
+    class Restless(BucketFolder):
+        def __init__(self) -> None:
+            self.__dict__.update(source.__dict__)
+
+        def download(self, name: str, target: Path) -> None:
+            super().download(name, target)
+            self.put_text(name, "trained further")
+
+    with pytest.raises(Incomplete, match="was changed while it was read"):
+        run_from(Restless(), target)
+    assert target.text(MARKER) is None
+
+
+def test_a_folder_without_weights_is_refused(folder: Any, run_from: Any) -> None:
+    source = folder()
+    with pytest.raises(StoreError, match=f"{source.address}: holds no weights; check its name"):
+        run_from(source, folder())
+
+
+EXPECTED = {"hidden_size": 5120, "num_key_value_heads": 8, "head_dim": 128, "quantization_config": None}
+CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
+    "another width": ({"hidden_size": 4096}, "hidden_size 4096, not 5120"),
+    "two sizes": (
+        {"hidden_size": 1, "head_dim": 2},
+        "hidden_size 1, not 5120; head_dim 2, not 128; correct `like`",
+    ),
+    "quantized": ({"quantization_config": {"bits": 4}}, r"quantization_config {'bits': 4}, not None"),
+    "every head of its own": ({"num_key_value_heads": None}, "num_key_value_heads None, not 8"),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_model_of_another_shape_than_declared_is_refused_before_anything_is_stored(
+    folder: Any, run_from: Any, name: str
+) -> None:
+    changes, words = CONFIGS[name]
+    source, target = folder(), folder()
+    source.put_text("model.safetensors", "weights")
+    with pytest.raises(StoreError, match=r"has no config.json"):
+        run_from(source, target, expected=EXPECTED)
+    right = {"hidden_size": 5120, "num_attention_heads": 64, "num_key_value_heads": 8}
+    source.put_text("config.json", json.dumps(right | changes))
+    with pytest.raises(StoreError, match=words) as caught:
+        run_from(source, target, expected=EXPECTED)
+    assert "\n" not in str(caught.value)
+    assert target.sizes() == {}
+    source.put_text("config.json", json.dumps(right))
+    run_from(source, target, expected=EXPECTED)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "7", "{", "null"])
+def test_a_broken_configuration_is_one_line(folder: Any, run_from: Any, text: str) -> None:
+    source = folder()
+    source.put_text("model.safetensors", "weights")
+    source.put_text("config.json", text)
+    with pytest.raises(StoreError, match=r"its config.json has hidden_size None, not 5120"):
+        run_from(source, folder(), expected=EXPECTED)
+
+
+def test_the_command_fetches_from_a_folder_and_compares(
+    folder: Any, hub: StandInHub, moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = _filled(folder(), hub)
+    command = ["fetch", "--model", "org/mine", "--to", folder().address, "--scratch", str(tmp_path / "s")]
+    command += ["--from", source.address, "--endpoint-url", moto_url, "--region", REGION]
+    assert main([*command, "--expect", '{"hidden_size": 5120}']) == 2
+    assert "org/mine: its config.json has hidden_size None, not 5120" in capsys.readouterr().err
+    assert main(command) == 0
+    assert capsys.readouterr().out.startswith("org/mine: complete at etags-")
+    with pytest.raises(SystemExit, match="2"):
+        main([*command, "--expect", "{"])
 
 
 def test_pickled_weights_are_taken_only_where_nothing_safer_is() -> None:

@@ -71,6 +71,23 @@ def test_pods_of_a_service_account_have_these_rights_and_nothing_more(
     }
 
 
+def test_weights_of_another_bucket_are_read_by_their_fetch_from_their_folder_only(
+    deployment: Deployment, rented_deployment: Deployment
+) -> None:
+    for account in RIGHTS:
+        more = _rights(rented_deployment, account) - _rights(deployment, account)
+        assert {right for right in more if "my-models" in right[1]} == (
+            {
+                ("s3:ListBucket", "arn:aws:s3:::my-models"),
+                ("s3:GetObject", "arn:aws:s3:::my-models/runs/mine/*"),
+            }
+            if account == "fetch"
+            else set()
+        )
+    (listing,) = [one for one in _statements(rented_deployment, "fetch") if "Condition" in one]
+    assert listing["Condition"] == {"StringLike": {"s3:prefix": ["runs/mine/*"]}}
+
+
 def test_the_benchmark_lists_plans_and_runs_and_publishes_in_the_namespace_of_its_experiment_only(
     deployment: Deployment,
 ) -> None:

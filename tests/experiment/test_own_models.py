@@ -1,0 +1,164 @@
+"""Models that the catalogue does not list: by the model whose shape they have, or by their `config.json`."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from experiment import Experiment, InvalidExperiment, expected, load
+from experiment.arms import digest
+from experiment.catalogue.models import MODELS
+from experiment.compilation import artifact_key
+from experiment.description import as_json, as_text
+from experiment.model_config import model_of, wanted_config
+from experiment.naming import weights_path
+from tests.conftest import ROOT
+from tests.experiment.edits import NATIVE, SPECULATION, Edit, both, put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Variation = Callable[[Edit], Path]
+
+BASE = "Qwen/Qwen3-32B"
+MINE = {"model": "my-org/mine", "like": BASE}
+DRAFT = f"{SPECULATION}.draft"
+CONFIG: dict[str, Any] = {
+    **wanted_config(MODELS[BASE]),
+    "model_type": "qwen3",
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "max_position_embeddings": 40_960,
+    "torch_dtype": "bfloat16",
+    "rope_theta": 1_000_000,
+    "transformers_version": "4.51.0",
+}
+"""As on the model's page; `quantization_config` is absent there, which is the same as null."""
+
+
+def test_a_fine_tune_has_the_shape_of_its_base_and_its_own_name(
+    variation: Variation, reference: Experiment
+) -> None:
+    mine = load(variation(put("target", MINE)))
+    target, base = mine.baseline.target, reference.baseline.target
+    assert target.model == replace(base.model, name="my-org/mine")
+    assert weights_path(target) == "my-org/mine/unpinned"
+    assert artifact_key(mine.baseline) != artifact_key(reference.baseline)
+    assert digest(mine) != digest(reference)
+    forecasts = [expected.as_json(expected.expected_of(one, one.baseline)) for one in (mine, reference)]
+    assert forecasts[0] == forecasts[1]
+    assert (
+        json.loads(expected.file_text(mine))["quoted"] == json.loads(expected.file_text(reference))["quoted"]
+    )
+
+
+def test_check_says_what_is_declared(variation: Variation, reference: Experiment) -> None:
+    mine = load(variation(put("target", MINE | {"weights": "s3://my-bucket/models/mine/"})))
+    text = as_text(mine)
+    assert "my-org/mine: shape of Qwen/Qwen3-32B, as declared; compared with its config.json" in text
+    assert "my-org/mine: weights of s3://my-bucket/models/mine\n" in text
+    assert len(as_json(mine)["arms"][0]["declared"]) == 2
+    assert "declared" not in as_text(reference)
+
+
+def test_a_draft_is_described_like_a_target(variation: Variation, reference: Experiment) -> None:
+    mine = load(variation(put(DRAFT, {"model": "my-org/draft", "like": "Qwen/Qwen3-1.7B"})))
+    drafts = [one.arms[1].speculation.draft for one in (mine, reference)]  # type: ignore[union-attr]
+    assert drafts[0].model == replace(drafts[1].model, name="my-org/draft")
+    assert artifact_key(mine.arms[1]) != artifact_key(reference.arms[1])
+    assert artifact_key(mine.baseline) == artifact_key(reference.baseline)
+
+
+@pytest.mark.parametrize("head_for", ["my-org/mine", BASE])
+def test_a_head_of_a_fine_tune_is_trained_for_it_or_for_its_base(variation: Variation, head_for: str) -> None:
+    edit = both(NATIVE, put("target", MINE), put(f"{DRAFT}.head_for", head_for))
+    treated = load(variation(edit)).arms[1].speculation
+    assert treated is not None
+    assert treated.draft.model.hidden == MODELS[BASE].hidden
+
+
+def test_weights_of_another_folder_are_other_weights(variation: Variation) -> None:
+    folders = ("s3://my-bucket/run-1", "s3://my-bucket/run-2", "s3://my-bucket/run-2/")
+    arms = [load(variation(put("target", MINE | {"weights": folder}))).baseline for folder in folders]
+    assert len({artifact_key(arm) for arm in arms}) == len({weights_path(arm.target) for arm in arms}) == 2
+
+
+def test_a_gated_model_from_a_bucket_needs_no_token(variation: Variation) -> None:
+    llama = {"model": "meta-llama/Llama-3.3-70B-Instruct", "weights": "s3://my-bucket/llama"}
+    draft = {"model": "meta-llama/Llama-3.2-1B-Instruct", "weights": "s3://my-bucket/llama-1b"}
+    load(variation(both(put("target", llama), put(DRAFT, draft))))
+    with pytest.raises(InvalidExperiment, match=r"no `weights.token_secret`"):
+        load(variation(both(put("target", llama), put(DRAFT, {"model": draft["model"]}))))
+
+
+def test_a_configuration_gives_what_the_catalogue_has() -> None:
+    assert model_of(BASE, CONFIG) == MODELS[BASE]
+    llama = MODELS["meta-llama/Llama-3.3-70B-Instruct"]
+    written = {**wanted_config(llama), "model_type": "llama", "max_position_embeddings": 131_072}
+    del written["head_dim"]
+    assert model_of(llama.name, written) == replace(llama, gated=False)
+
+
+def test_a_vocabulary_of_its_own_is_a_tokenizer_of_its_own(variation: Variation, tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text(json.dumps(CONFIG | {"vocab_size": 152_064}), encoding="utf-8")
+    with pytest.raises(InvalidExperiment, match=r"its tokenizer \(qwen3, vocabulary 151936\) differs"):
+        load(variation(put("target", {"model": "my-org/mine", "config": "mine.json"})))
+
+
+def test_the_examples_of_the_guide_are_taken(variation: Variation, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "adding-a-model.md").read_text(encoding="utf-8")
+    examples = re.findall("```yaml\n(.*?)```", text, re.DOTALL)
+    assert len(examples) == 3
+    (tmp_path / "from-scratch-8b.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    for example in examples:
+        written = yaml.safe_load(example)["target"]
+        assert load(variation(put("target", written))).baseline.target.model.name == written["model"]
+
+
+BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "another family": ({"model_type": "mistral"}, "is of model_type mistral; known: qwen3, llama"),
+    "no family": ({"model_type": None}, "is of model_type None"),
+    "nothing of the shape": (
+        {"hidden_size": None, "vocab_size": None},
+        "vocab_size, hidden_size is not in it",
+    ),
+    "a size that is not one": ({"hidden_size": "5120"}, "hidden_size is 5120; it must be a whole number"),
+    "no length": ({"max_position_embeddings": None}, "max_position_embeddings is None"),
+    "experts": ({"num_experts": 128}, "has num_experts"),
+    "quantized": ({"quantization_config": {"quant_method": "fp8"}}, "has quantization_config"),
+    "another activation": ({"hidden_act": "gelu"}, "has hidden_act gelu; known: silu"),
+    "a class of its own": ({"architectures": ["MineForCausalLM"]}, "known: ['Qwen3ForCausalLM']"),
+    "code of its own": ({"auto_map": {}}, "has keys that are not known: auto_map; remove them where"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_configuration_that_is_not_understood_is_one_line(
+    variation: Variation, tmp_path: Path, name: str
+) -> None:
+    changes, words = BROKEN[name]
+    path = variation(put("target", {"model": "my-org/mine", "config": "mine.json"}))
+    (tmp_path / "mine.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    assert load(path).baseline.target.model == replace(MODELS[BASE], name="my-org/mine")
+    (tmp_path / "mine.json").write_text(json.dumps(CONFIG | changes), encoding="utf-8")
+    with pytest.raises(InvalidExperiment) as caught:
+        load(path)
+    (line,) = caught.value.lines
+    assert "target.config = 'mine.json': " in line
+    assert words in line
+
+
+@pytest.mark.parametrize("text", ["", "[]", "[1]", "3", "null", "{", '{"text_config": 7}', "[" * 9000])
+def test_a_file_that_is_not_a_configuration_is_one_line(
+    variation: Variation, tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "mine.json").write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidExperiment) as caught:
+        load(variation(put("target", {"model": "my-org/mine", "config": "mine.json"})))
+    assert [one.where for one in caught.value.findings] == ["target.config"]
