@@ -41,13 +41,14 @@ _LONGEST = 4000
 """Characters of an error; more would push what it is about off the screen."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m benchmark") -> int:
     """Carry out one verb; the exit code says how it ended (see --help)."""
-    options = parser().parse_args(arguments)
+    options = parser(prog).parse_args(arguments)
+    who = f"{prog.removeprefix('python -m ')} {options.verb}"
     try:
         code: int = options.execute(options)
     except BenchmarkError as error:
-        print(f"benchmark {options.verb}: {_on_one_line(str(error))}", file=sys.stderr)
+        print(f"{who}: {_on_one_line(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return 130
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         print(
-            f"benchmark {options.verb}: {_on_one_line(str(error))}; is there room, and may it be read and written?",
+            f"{who}: {_on_one_line(str(error))}; is there room, and may it be read and written?",
             file=sys.stderr,
         )
         return StorageError.exit_code
@@ -70,10 +71,10 @@ def _on_one_line(text: str) -> str:
     return shown if len(text) <= _LONGEST else f"{shown} ..."
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = "python -m benchmark") -> argparse.ArgumentParser:
     """The command line. `verb` in the result says which verb was given."""
     top = argparse.ArgumentParser(
-        prog="python -m benchmark",
+        prog=prog,
         description="Compare live OpenAI-compatible endpoints on the same prompts, request by request.",
         epilog="Exit codes: 0 fine, 1 a finding (a cell without any answer, --max-error-rate or a limit passed), 2 "
         "wrong usage, plan or folder, 3 an endpoint, the disk or CloudWatch failed, 130 interrupted (what is recorded "

@@ -16,9 +16,9 @@ from experiment.finding import Misuse
 from experiment.prompt_files import read_file
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, *, prog: str = "python -m experiment") -> int:
     """Exit 0 for a file that can work, 2 for one that cannot."""
-    parser = argparse.ArgumentParser(prog="python -m experiment", description=__doc__)
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     check = verbs.add_parser("check", help="resolve a file, or list its problems (exit 2)")
     check.add_argument("file", type=Path)

@@ -12,10 +12,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, *, prog: str = "python -m lab") -> int:
     """Exit 0 with a comparison, 1 when a step failed, 2 for a wrong experiment, 130 when interrupted."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    options = _parser().parse_args(argv)
+    options = _parser(prog).parse_args(argv)
     out: Path | None = options.out
     try:
         out = _folder(options.out)
@@ -52,10 +52,17 @@ def _demonstrate(options: argparse.Namespace, out: Path) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m lab", description=__doc__)
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     default = ROOT / "experiments" / "qwen3-32b.yaml"
-    parser.add_argument("--experiment", type=Path, default=default, help="default: the reference experiment")
+    parser.add_argument(
+        "experiment",
+        nargs="?",
+        type=Path,
+        default=argparse.SUPPRESS,
+        help="default: the reference experiment",
+    )
+    parser.add_argument("--experiment", type=Path, default=default, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help="results (default: results/demo-<time>)")
     group = parser.add_argument_group("shortened, because an emulated token takes as long as a real one")
     group.add_argument("--max-tokens", type=_positive, default=64, help="per answer (default 64)")

@@ -26,8 +26,8 @@ ROOT = Path(__file__).resolve().parent.parent
 _MOST_DIFFERENCES = 20
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(argv)
+def main(argv: Sequence[str] | None = None, *, prog: str = "python -m lab.rehearse") -> int:
+    options = _parser(prog).parse_args(argv)
     # moto cannot be imported with an unknown profile, and nothing here may use one.
     os.environ.pop("AWS_PROFILE", None)
 
@@ -101,13 +101,20 @@ def _as_data(rehearsal: Rehearsal, changed: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m lab.rehearse",
+        prog=prog,
         description="Bootstrap and deploy with the pinned CDK command line, against moto on loopback.",
     )
     default = ROOT / "experiments" / "qwen3-32b.yaml"
-    parser.add_argument("--experiment", type=Path, default=default, help="default: the reference experiment")
+    parser.add_argument(
+        "experiment",
+        nargs="?",
+        type=Path,
+        default=argparse.SUPPRESS,
+        help="default: the reference experiment",
+    )
+    parser.add_argument("--experiment", type=Path, default=default, help=argparse.SUPPRESS)
     parser.add_argument(
         "--manifests",
         type=Path,

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
+import click
+
 from experiment.finding import InvalidExperiment, Outside, Refusal, printable
 
 WIDTH = 100
@@ -25,13 +27,16 @@ def carried_out(name: str, act: Callable[[], int]) -> int:
     with escaped():
         try:
             return act()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, click.Abort):
             print(f"{name}: interrupted; it can be run again", file=sys.stderr)
             return 130
         except BrokenPipeError:
             # Whoever read the result has read enough; the interpreter must not complain once more as it ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
+        except click.UsageError as error:
+            print(f"{name}: {error.format_message()} (see ./{name} --help)", file=sys.stderr)
+            return error.exit_code
         except Exception as error:
             known = refusal_of(error)
             who = (

@@ -5,14 +5,49 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
+from glob import glob
 from pathlib import Path
 from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
 
 from experiment import Experiment, load
 from experiment.finding import Misuse
 
 ROOT = Path(__file__).resolve().parent.parent
-REFERENCE = ROOT / "experiments" / "qwen3-32b.yaml"
+FILES = ROOT / "experiments"
+REFERENCE = FILES / "qwen3-32b.yaml"
+GIVEN = "TRNSPEC_EXPERIMENT"
+"""Names another experiment than the reference, for every verb that is given none."""
+
+
+def _chosen(ctx: click.Context, _param: click.Parameter, given: str | tuple[str, ...] | None) -> Path:
+    """The file that was named, as the first of several words too."""
+    words = (given,) if isinstance(given, str) else given or ()
+    if len(words) > 1:
+        raise click.UsageError(f"Got unexpected extra argument ({words[1]})", ctx)
+    return Path(words[0] if words else os.environ.get(GIVEN) or REFERENCE)
+
+
+def yaml_files(incomplete: str) -> list[CompletionItem]:
+    """For the completion of a shell: folders, YAML files, and those that the checkout brings."""
+    here = {*glob(f"{incomplete}*.yaml"), *glob(f"{incomplete}*.yml")}
+    ours = {os.path.relpath(path) for path in FILES.glob("*.yaml")}
+    found = here | {path for path in ours if path.startswith(incomplete)}
+    return [CompletionItem(incomplete, type="dir"), *map(CompletionItem, sorted(found))]
+
+
+_ARGUMENT: dict[str, Any] = {
+    "metavar": "[EXPERIMENT]",
+    "callback": _chosen,
+    "shell_complete": lambda _ctx, _param, incomplete: yaml_files(incomplete),
+}
+experiment_argument = click.argument("path", required=False, **_ARGUMENT)
+experiment_before = click.argument("path", nargs=-1, **_ARGUMENT)
+"""The same where another argument stands behind it."""
+json_option = click.option("--json", "as_json", is_flag=True, help="The same for a machine.")
 
 
 def add_experiment(parser: argparse.ArgumentParser) -> None:

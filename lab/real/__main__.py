@@ -17,11 +17,11 @@ from lab.real.installation import install
 from lab.real.trial import Wishes, execute
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, *, prog: str = "scripts/lab") -> int:
     """Exit 0 when every claim is met, 1 when one is not or a step failed, 2 for a wrong experiment or usage, 3 when
     this machine or the package index cannot do it, 130 when interrupted."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    wishes = _parser().parse_args(argv, Wishes())
+    wishes = _parser(prog).parse_args(argv, Wishes())
     try:
         return _do(wishes)
     except KeyboardInterrupt:
@@ -57,10 +57,17 @@ def _do(wishes: Wishes) -> int:
     return 1 if missed else 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="scripts/lab", description=__doc__)
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     default = ROOT / "experiments" / "lab-tiny.yaml"
-    parser.add_argument("--experiment", type=Path, default=default, help="default: experiments/lab-tiny.yaml")
+    parser.add_argument(
+        "experiment",
+        nargs="?",
+        type=Path,
+        default=argparse.SUPPRESS,
+        help="default: experiments/lab-tiny.yaml",
+    )
+    parser.add_argument("--experiment", type=Path, default=default, help=argparse.SUPPRESS)
     now = datetime.now(UTC).strftime("lab-%Y%m%dT%H%M%SZ")
     parser.add_argument(
         "--out", type=Path, default=ROOT / "results" / now, help="results (default: results/lab-<time>)"

@@ -50,7 +50,7 @@ def _print(options: argparse.Namespace) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    found = argparse.ArgumentParser(prog="scripts/review", description=__doc__, epilog=EPILOG)
+    found = argparse.ArgumentParser(prog="trnspec review", description=__doc__, epilog=EPILOG)
     found.add_argument("base", metavar="BASE", help="commit, branch or tag to compare with, e.g. origin/main")
     found.add_argument(
         "--without-templates",

@@ -13,6 +13,10 @@ from contextlib import contextmanager
 from itertools import pairwise
 from unittest import mock
 
+import click
+
+from operations import handed_on
+from operations.__main__ import door
 from tests.conftest import ROOT
 
 CDK = {"bootstrap", "deploy", "destroy", "diff", "synth", "list"}
@@ -46,7 +50,9 @@ def judge(command: Sequence[str]) -> None:
     """Raises `Wrong` for a program that is not there, or a command line that it does not take."""
     program, *arguments = command
     name = program.removeprefix("./")
-    if name.startswith("scripts/"):
+    if name == "trnspec":
+        _judge_verb(arguments)
+    elif name.startswith("scripts/"):
         _judge_script(name, arguments)
     elif name in ("python", ".venv/bin/python") and arguments[:1] == ["-m"]:
         _judge_module(arguments[1], arguments[2:])
@@ -98,8 +104,33 @@ def _judge_script(name: str, arguments: Sequence[str]) -> None:
         _judge_module(*module)
 
 
+def _judge_verb(arguments: Sequence[str]) -> None:
+    """The options of a verb are read, and nothing else happens. A program of another room reads its own."""
+    verb, *words = arguments or ["--help"]
+    try:
+        command = door.get_command(click.Context(door, info_name="trnspec"), verb)
+        assert command is not None
+        if isinstance(command, handed_on._Program):
+            _judge_module(command.module, [*command.words, *words])
+        else:
+            with mock.patch.object(argparse.ArgumentParser, "error", _wrong):
+                command.make_context(f"trnspec {verb}", words)
+    except click.UsageError as error:
+        raise Wrong(f"trnspec {' '.join(arguments)}: {error.format_message()}") from None
+    except (click.exceptions.Exit, SystemExit) as end:
+        if getattr(end, "exit_code", getattr(end, "code", None)):
+            raise Wrong(f"trnspec {' '.join(arguments)}: takes no such words") from None
+
+
+def _wrong(_self: argparse.ArgumentParser, message: str) -> None:
+    raise Wrong(message)
+
+
 def _judge_module(module: str, arguments: Sequence[str]) -> None:
     if module == "pytest":
+        return
+    if module == "operations":
+        _judge_verb(arguments)
         return
     if module.partition(".")[0] not in {path.name for path in ROOT.iterdir()}:
         raise Wrong(f"python -m {module}: no such module")

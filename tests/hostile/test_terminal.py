@@ -8,7 +8,7 @@ import pytest
 
 from experiment.finding import Outside
 from operations import __main__ as operations
-from operations.__main__ import VERBS
+from operations import status
 from operations.console import table
 
 TEXTS = {
@@ -36,7 +36,7 @@ def test_what_a_verb_prints_moves_nothing_and_its_error_is_one_line(
         print(f"progress {TEXTS[what]}")
         raise error(f"AWS said {TEXTS[what]}")
 
-    monkeypatch.setattr(VERBS["status"], "execute", said)
+    monkeypatch.setattr(status, "execute", said)
     assert operations.main(["status"]) == 3
     out, err = capsys.readouterr()
     assert all(line.isprintable() for line in (out + err).split("\n"))

@@ -227,7 +227,7 @@ def test_what_cannot_be_promoted_is_a_line_for_each_reason_and_changes_nothing(
     assert (code, out) == (2, "")
     lines, reasons = err.splitlines(), why.splitlines()
     assert len(lines) == len(reasons)
-    assert all(line.startswith("promote: ") for line in lines)
+    assert all(line.startswith("trnspec promote: ") for line in lines)
     assert all(any(reason in line for line in lines) for reason in reasons)
     assert ".tmp" not in err
     assert file.read_text() == before

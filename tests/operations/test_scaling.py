@@ -68,7 +68,7 @@ def test_scale_beyond_what_the_experiment_allows_is_refused(world: World, say: S
     code, _, err = say("scale", "2")
     assert (code, world.nodes) == (2, 0)
     assert err == (
-        "scale: 2 nodes: qwen3-32b allows 1; raise cluster.max_nodes of the experiment and deploy, or ask for at most 1\n"
+        "trnspec scale: 2 nodes: qwen3-32b allows 1; raise cluster.max_nodes of the experiment and deploy, or ask for at most 1\n"
     )
 
 
@@ -87,7 +87,9 @@ def test_a_group_that_the_file_no_longer_describes_can_be_turned_off_and_not_on(
     for dry in ((), ("--dry-run",)):
         code, _, err = say("scale", "1", *dry)
         assert code == 1
-        assert err.startswith(f"scale: node group {standing}: stands, and the experiment now describes ")
+        assert err.startswith(
+            f"trnspec scale: node group {standing}: stands, and the experiment now describes "
+        )
         assert "take the change of cluster.capacity and cluster.availability_zones back" in err
     assert world.rentals() == []
     code, out, _ = say("scale", "0")
@@ -166,7 +168,7 @@ def test_scale_of_what_is_not_deployed_is_one_line(
     code, _, err = say("scale", "1")
     assert code == 1
     assert err.startswith(
-        "scale: node group qwen3-32b-trn2-a-on-demand-d2-28: none in account 123456789012, us-east-2; deploy it"
+        "trnspec scale: node group qwen3-32b-trn2-a-on-demand-d2-28: none in account 123456789012, us-east-2; deploy it"
     )
 
 

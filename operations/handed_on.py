@@ -1,0 +1,73 @@
+"""Verbs that another room carries out. Its program reads the command line itself and names what a person typed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+from operations.options import GIVEN, experiment_argument, json_option, yaml_files
+
+_ROOT = Path(__file__).resolve().parent.parent
+_START = "import sys; from {module} import main; sys.exit(main(prog={prog!r}))"
+
+
+class _Program(click.Command):
+    """All words go to the program, --help too."""
+
+    def __init__(
+        self, name: str, *, module: str, words: tuple[str, ...] = (), experiment: bool = False
+    ) -> None:
+        super().__init__(name, add_help_option=False)
+        self.module, self.words, self.experiment = module, words, experiment
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.args = [*self.words, *args]
+        if self.experiment and (given := os.environ.get(GIVEN)):
+            ctx.args = ["--experiment", given, *ctx.args]  # of two, the later one counts
+        return ctx.args
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        return yaml_files(incomplete)
+
+
+class _Process(_Program):
+    """In the place of this process, so that signals and exit codes are the program's own."""
+
+    def invoke(self, ctx: click.Context) -> None:
+        start = _START.format(module=self.module, prog=f"trnspec {self.name}")
+        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+        sys.stdout.flush()
+        os.execve(
+            sys.executable, [sys.executable, "-P", "-c", start, *ctx.args], {**os.environ, "PYTHONPATH": path}
+        )
+
+
+class _Here(_Program):
+    """In this process, since it starts and ends soon."""
+
+    def invoke(self, ctx: click.Context) -> int:
+        code: int = import_module(self.module).main(ctx.args, prog="trnspec")
+        return code
+
+
+demo = _Process("demo", module="lab.__main__", experiment=True)
+lab = _Process("lab", module="lab.real.__main__")
+rehearse = _Process("rehearse", module="lab.rehearse", experiment=True)
+benchmark = _Process("benchmark", module="benchmark.__main__")
+published = _Here("published", module="experiment.__main__", words=("published",))
+step = _Here("step", module="experiment.__main__", words=("step",))
+
+
+@click.command()
+@experiment_argument
+@json_option
+def check(path: Path, as_json: bool) -> int:
+    """Say what an experiment file resolves to, or everything that is wrong with it (exit 2)."""
+    from experiment.__main__ import main
+
+    return main(["check", str(path), *(["--json"] if as_json else [])], prog="trnspec")
