@@ -1,81 +1,108 @@
-"""Panels of figures as inline SVG that takes its colours and its font from the page around it.
+"""Drawings as inline SVG that take their colours and their font from the page around them.
 
-matplotlib draws with stand-in colours, which become CSS variables afterwards; so one drawing serves light
-and dark pages and print. Identifiers get a prefix, since all panels share one document.
+One drawing serves light and dark pages and print. Marks stay inside the plot area, and every text is outside it with a
+place of its own, so no label lies on a mark or on another label, whatever the values are.
 """
 
 from __future__ import annotations
 
-import io
-import re
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import cycle
-from typing import Any
+from statistics import fmean
 
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure as Drawing
-
-INK, MUTED, GRID, FAILED = "#010101", "#020202", "#030303", "#040404"
-_ARMS = (
-    ("#050001", "o", "●"),
-    ("#050002", "s", "■"),
-    ("#050003", "^", "▲"),
-    ("#050004", "D", "◆"),
-    ("#050005", "v", "▼"),
-    ("#050006", "P", "✚"),
+_COLOURS = 6
+"""Of treatments; the page's style has as many `--series-N`, and `--series-0` for the baseline."""
+_SHAPES = (
+    "M-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z",
+    "M-2.7-2.7h5.4v5.4h-5.4z",
+    "M0-3.7L3.5 2.6H-3.5z",
+    "M0-3.9L3.9 0L0 3.9L-3.9 0z",
+    "M0 3.7L3.5-2.6H-3.5z",
 )
-_VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", FAILED: "--failed"}
-_VARIABLES |= {colour: f"--arm-{index}" for index, (colour, _, _) in enumerate(_ARMS)}
-_MOST_TITLE = 44
-_WIDTH_IN = 3.5
-_RIGHT_IN, _BELOW_IN, _ABOVE_IN = 0.08, 0.38, 0.24
-_SETTINGS: Any = {
-    "svg.fonttype": "none",
-    "text.parse_math": False,
-    "font.family": ["DejaVu Sans"],
-    "font.size": 7.5,
-    "axes.titlesize": 8.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.linewidth": 0.6,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": MUTED,
-    "axes.titlecolor": INK,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.facecolor": "none",
-    "figure.facecolor": "none",
-    "grid.color": GRID,
-    "grid.linewidth": 0.5,
-    "text.color": INK,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 0,
-    "lines.linewidth": 1.3,
-}
+_CROSS = "M-3.5-3.5L3.5 3.5M-3.5 3.5L3.5-3.5"
+NARROW, WIDE = 340, 600
+"""Of a drawing: one of several in a row, or alone."""
+_TOP, _BELOW, _RIGHT = 20, 36, 16
+_HEIGHT = 0.36
+"""Of a plot area, as a share of the drawing's width, unless its labels need more."""
+_LONGEST_LABEL = 18
+_PER_CHAR, _PER_LINE = 6.4, 13.0
+"""Room for a character and for a line of text, generous for every font of the page."""
+_RATIOS = (1, 0.1, 0.2, 0.5, 2, 5, 10, 20, 50, 100, 3, 1.5, 0.7, 0.3, 0.8, 0.9, 1.1, 1.2, 4, 1.3)
+"""Ticks of a logarithmic axis by importance: where there is no room, the later ones are left out."""
+
+Points = Sequence[tuple[float, float]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Look:
-    """How an arm is drawn: by shape as well as by colour."""
+    """How a series is drawn: by shape as well as by colour."""
 
-    arm: str
-    colour: str
-    """A stand-in for the page's variable."""
-    marker: str
-    symbol: str
-    """The marker as a character, for legends."""
+    name: str
+    variable: str
+    """Of the page's style."""
+    shape: str
+    """A path around the point 0, 0."""
+
+
+def looks(names: Iterable[str]) -> dict[str, Look]:
+    """A look for each name, the baseline first; 30 treatments differ."""
+    others = zip(cycle(range(1, _COLOURS + 1)), cycle((*_SHAPES[1:], _SHAPES[0])), strict=False)
+    found: dict[str, Look] = {}
+    for name in names:
+        colour, shape = next(others) if found else (0, _SHAPES[0])
+        found[name] = Look(name, f"--series-{colour}", shape)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """From `low` to `high`, shared by all that is compared."""
+
+    low: float
+    high: float
+    title: str = ""
+    unit: str = ""
+    """After the number of each tick."""
+    log: bool = False
+    whole: bool = False
+    """Whether ticks are whole numbers only."""
+    most: int = 6
+    """Ticks."""
+
+    def at(self, value: float) -> float:
+        """Where `value` is, from 0 to 1; what is beyond an end is at that end."""
+        low, high = self.low, self.high
+        if self.log:
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        return min(1.0, max(0.0, (value - low) / (high - low)))
 
     @property
-    def variable(self) -> str:
-        return _VARIABLES[self.colour]
+    def ticks(self) -> list[tuple[float, str]]:
+        """Round values within the ends and their texts, not so many that the texts would meet."""
+        return [
+            (value, f"{value:,.10g}{self.unit}") for value in (self._ratios() if self.log else self._steps())
+        ]
+
+    def _ratios(self) -> list[float]:
+        found: list[float] = []
+        for tick in _RATIOS:
+            apart = all(abs(self.at(tick) - self.at(other)) >= 1 / self.most for other in found)
+            if self.low <= tick <= self.high and apart:
+                found.append(tick)
+        return sorted(found)
+
+    def _steps(self) -> list[float]:
+        least = (self.high - self.low) / self.most
+        power = 10.0 ** math.floor(math.log10(least))
+        step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= least * 0.999)
+        if self.whole:
+            step = float(max(1, math.ceil(step)))
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [round(index * step, 12) for index in range(first, last + 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,58 +122,134 @@ class Figure:
     title: str
     caption: str
     panels: tuple[Panel, ...]
-    arms: tuple[Look, ...]
+    looks: tuple[Look, ...]
     """In the legend."""
 
 
-def looks(arms: Iterable[str]) -> dict[str, Look]:
-    """A look for each arm, the baseline first."""
-    return {arm: Look(arm, *look) for arm, look in zip(arms, cycle(_ARMS), strict=False)}
-
-
-def figure(id_: str, title: str, caption: str, panels: Iterable[Panel], arms: Iterable[Look]) -> list[Figure]:
+def figure(
+    id_: str, title: str, caption: str, panels: Iterable[Panel], legend: Iterable[Look]
+) -> list[Figure]:
     """One figure; none where there is no panel."""
     drawn = tuple(panels)
-    found = Figure(id=id_, title=title, caption=caption, panels=drawn, arms=tuple(arms))
+    found = Figure(id=id_, title=title, caption=caption, panels=drawn, looks=tuple(legend))
     return [found] if drawn else []
 
 
-def panel(
-    id_: str,
-    title: str,
-    alt: str,
-    draw: Callable[[Axes], object],
-    *,
-    height_in: float = 2.1,
-    left_in: float = 0.5,
-) -> Panel:
-    """Let `draw` fill one pair of axes. `id_` must be unique on the page."""
-    with matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": id_}):
-        drawing = Drawing(figsize=(_WIDTH_IN, height_in))
-        FigureCanvasSVG(drawing)
-        # Fixed margins keep the axes of several panels in line.
-        width, height = _WIDTH_IN - left_in - _RIGHT_IN, height_in - _BELOW_IN - _ABOVE_IN
-        axes = drawing.add_axes(
-            (left_in / _WIDTH_IN, _BELOW_IN / height_in, width / _WIDTH_IN, height / height_in)
+class Plot:
+    """A plot area between two axes, which marks are added to."""
+
+    def __init__(
+        self, x: Axis, y: Axis, *, width: int = NARROW, labels: Sequence[tuple[Look, float]] = ()
+    ) -> None:
+        """`labels`: names of series to the right of the plot area, each at its value of `y`."""
+        self._x, self._y, self._whole = x, y, width
+        self._labels = [(shortened(look.name, _LONGEST_LABEL), look, value) for look, value in labels]
+        self._left = 9 + _PER_CHAR * max((len(text) for _, text in y.ticks), default=1)
+        beside = _PER_CHAR * max((len(name) for name, _, _ in self._labels), default=0)
+        self._width = width - self._left - max(_RIGHT, beside + 20)
+        self._height = max(_HEIGHT * width, 1.6 * _PER_LINE * len(self._labels))
+        self._parts: list[str] = []
+
+    def line(self, points: Points, look: Look, *, dashed: bool = False) -> None:
+        """Through `points`, as far as the axis goes."""
+        inside = [point for point in points if point[0] <= self._x.high]
+        path = "L".join(self._at(*point) for point in inside)
+        self._mark("line dashed" if dashed else "line", look, f'<path d="M{path}"/>' if inside else "")
+
+    def band(self, lows: Points, highs: Points, look: Look) -> None:
+        """The area between two lines."""
+        path = "L".join(self._at(*point) for point in (*lows, *reversed(highs)))
+        self._mark("band", look, f'<path d="M{path}z"/>')
+
+    def dots(self, points: Points, look: Look) -> None:
+        """A mark of the series' shape at each point."""
+        self._mark("dot", look, "".join(self._shape(point, look.shape) for point in points))
+
+    def crosses(self, xs: Iterable[float]) -> None:
+        """Failures, at the foot of the plot area."""
+        parts = "".join(self._shape((x, self._y.low), _CROSS) for x in xs)
+        self._parts += [f'<g class="mark cross">{parts}</g>'] if parts else []
+
+    def interval(self, x: float, low: float, high: float, look: Look) -> None:
+        """A vertical line."""
+        self._mark("line", look, f'<path d="M{self._at(x, low)}L{self._at(x, high)}"/>')
+
+    def bar(self, x: float, width: float, height: float, look: Look) -> None:
+        """Around `x`, from the foot to `height`."""
+        corners = (
+            (x - width / 2, self._y.low),
+            (x - width / 2, height),
+            (x + width / 2, height),
+            (x + width / 2, 0),
         )
-        axes.set_title(title if len(title) <= _MOST_TITLE else f"{title[: _MOST_TITLE - 1]}…")
-        draw(axes)
-        out = io.StringIO()
-        drawing.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    return Panel(title=title, alt=alt, svg=_inline(out.getvalue(), id_, title, alt))
+        self._mark("bar", look, f'<path d="M{"L".join(self._at(*corner) for corner in corners)}z"/>')
+
+    def level(self, y: float) -> None:
+        """A line across, for a value that others are read against."""
+        ends = self._at(self._x.low, y), self._at(self._x.high, y)
+        self._parts.insert(0, f'<path class="level" d="M{ends[0]}L{ends[1]}"/>')
+
+    def panel(self, id_: str, title: str, alt: str) -> Panel:
+        """The drawing. `id_` must be unique on the page."""
+        head = (
+            f'<svg viewBox="0 0 {self._whole} {_TOP + self._height + _BELOW:g}" role="img" aria-labelledby="{id_}-title {id_}-desc">'
+            f'<title id="{id_}-title">{escape(title)}</title><desc id="{id_}-desc">{escape(alt)}</desc>'
+        )
+        body = "\n".join((*self._axes(), *self._parts, *self._named()))
+        return Panel(title=title, alt=alt, svg=f"{head}\n{body}\n</svg>")
+
+    def _mark(self, kind: str, look: Look, content: str) -> None:
+        if content:
+            self._parts.append(f'<g class="mark {kind}" style="--c: var({look.variable})">{content}</g>')
+
+    def _shape(self, point: tuple[float, float], shape: str) -> str:
+        return f'<path transform="translate({self._at(*point)})" d="{shape}"/>'
+
+    def _at(self, x: float, y: float) -> str:
+        return f"{self._left + self._x.at(x) * self._width:.1f} {self._down(y):.1f}"
+
+    def _down(self, y: float) -> float:
+        return _TOP + (1 - self._y.at(y)) * self._height
+
+    def _axes(self) -> Iterable[str]:
+        right, foot = self._left + self._width, _TOP + self._height
+        yield f'<rect class="plot" x="{self._left:.1f}" y="{_TOP}" width="{self._width:.1f}" height="{self._height:g}"/>'
+        for value, text in self._y.ticks:
+            y = self._down(value)
+            yield f'<path class="grid" d="M{self._left:.1f} {y:.1f}H{right:.1f}"/>'
+            yield _text(self._left - 5, y + 3.7, text, "end")
+        for value, text in self._x.ticks:
+            x = self._left + self._x.at(value) * self._width
+            yield f'<path class="tick" d="M{x:.1f} {foot:g}v3"/>'
+            yield _text(x, foot + 14, text, "middle")
+        yield f'<path class="axis" d="M{self._left:.1f} {foot:g}H{right:.1f}"/>'
+        yield _text(right, foot + 29, self._x.title, "end")
+        yield _text(2, 9, self._y.title, "start")
+
+    def _named(self) -> Iterable[str]:
+        """The labels near their values, moved apart as far as they would meet."""
+        wanted = sorted((self._down(value), name, look) for name, look, value in self._labels)
+        right, groups = self._left + self._width, list[list[float]]()
+        for index, (y, _, _) in enumerate(wanted):
+            groups.append([y - index * _PER_LINE])
+            while len(groups) > 1 and fmean(groups[-2]) >= fmean(groups[-1]):
+                groups[-2:] = [groups[-2] + groups[-1]]
+        most = _TOP + self._height - _PER_LINE * (len(wanted) - 1)
+        begins = [min(max(fmean(group), float(_TOP)), most) for group in groups for _ in group]
+        for index, (begin, (y, name, look)) in enumerate(zip(begins, wanted, strict=True)):
+            beside = begin + index * _PER_LINE
+            path = f"M{right + 2:.1f} {y:.1f}L{right + 14:.1f} {beside:.1f}"
+            yield f'<path class="leader" style="--c: var({look.variable})" d="{path}"/>'
+            yield _text(right + 17, beside + 3.7, name, "start", "name")
 
 
-def _inline(svg: str, id_: str, title: str, alt: str) -> str:
-    """The `svg` element alone, with a name for who cannot see it, and without what a page must not repeat."""
-    body = svg[svg.index("<svg") :]
-    body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", body, flags=re.DOTALL)
-    box = re.search(r'viewBox="[^"]*"', body)
-    head = f'<svg {box[0] if box else ""} role="img" aria-labelledby="{id_}-title {id_}-desc">'
-    name = f'<title id="{id_}-title">{escape(title)}</title><desc id="{id_}-desc">{escape(alt)}</desc>'
-    body = re.sub(r"^<svg[^>]*>", lambda _: "", body)
-    body = re.sub(r'\bid="([^"]+)"', rf'id="{id_}-\1"', body)
-    body = re.sub(r'xlink:href="#([^"]+)"', rf'href="#{id_}-\1"', body)
-    body = re.sub(r"url\(#([^)]+)\)", rf"url(#{id_}-\1)", body)
-    for stand_in, variable in _VARIABLES.items():
-        body = body.replace(stand_in, f"var({variable})")
-    return head + name + re.sub(r"\n\s*", "\n", body).strip()
+def shortened(text: str, most: int) -> str:
+    """At most `most` characters of it."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _text(x: float, y: float, text: str, anchor: str, class_: str = "") -> str:
+    if not text:
+        return ""
+    class_ = f' class="{class_}"' if class_ else ""
+    return f'<text{class_} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'

@@ -1,6 +1,6 @@
 """`report.html`: the whole answer on one page that needs no network, on a screen and on paper.
 
-Needs Jinja2 and matplotlib. Prompts, answers and error messages were written by others: the template escapes
+Needs Jinja2. Prompts, answers and error messages were written by others: the template escapes
 all text, and the page's own policy forbids scripts and requests.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 from benchmark.analyse.acceptance.advice import advise
 from benchmark.analyse.cells import Place, sort_out
 from benchmark.analyse.comparison import first_difference, pairs_of
-from benchmark.analyse.decision import decide
+from benchmark.analyse.decision import AtLoad, Decision, decide
 from benchmark.errors import ResultsError
 from benchmark.file_access import write_whole
 from benchmark.measure.journal import RawRun
@@ -25,17 +25,30 @@ from benchmark.measure.records import RequestRecord
 from benchmark.metrics import METRICS
 from benchmark.plan import Prompt
 from benchmark.show import tables
-from benchmark.show.wording import origins, planned_text, remarks, sentence
+from benchmark.show.canvas import looks
+from benchmark.show.speed_up import (
+    ALL_CLASSES,
+    against_windows,
+    answer,
+    by_other_metrics,
+    ratio_axis,
+    treatments,
+    why,
+)
+from benchmark.show.spread import distributions, over_time, steps
+from benchmark.show.tables import Table
+from benchmark.show.wording import UNKNOWN, origins, planned_text, remarks, sentence
 
 FILE_NAME = "report.html"
 PLAN_FILE = "plan-as-run.json"
-NEEDS = {"matplotlib": "matplotlib", "jinja2": "Jinja2"}
+NEEDS = {"jinja2": "Jinja2"}
 """Modules that the page needs, and the packages that have them."""
-ALL_CLASSES = "all classes, equal shares"
 _TEMPLATES = Path(__file__).parent / "templates"
 _MOST_CHARS = 600
 """Of a text on the page; the journal has all of it."""
 _MESSAGE_CHARS = 160
+_MOST_ARMS = 6
+"""In figures."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,7 @@ def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["lean"] = lean
     style = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
     return environment.get_template("report.html").render(style=style, **_content(raw, summary))
 
@@ -87,44 +101,87 @@ def write(raw: RawRun, folder: Path) -> Path:
 
 
 def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
-    from benchmark.show.canvas import looks  # loads matplotlib, as the figures do
-    from benchmark.show.speed_up import speed_up, trade_off
-    from benchmark.show.spread import distributions, over_time
-
-    run, predicted, cells = summary["run"], predictions(raw), sort_out(raw)
-    arms = looks(arm["name"] for arm in run["arms"])
+    run, predicted, cells, decision = summary["run"], predictions(raw), sort_out(raw), decide(summary)
+    at, errors, shown = decision.at, tables.error_table(summary, _messages(raw)), _shown(summary, decision)
+    arms = {name: look for name, look in looks(arm["name"] for arm in run["arms"]).items() if name in shown}
+    gains = [gain for one in decision.loads for gain in (*one.by_class, *one.by_arm)]
+    axis = ratio_axis([(gain.ratio, gain.low, gain.high) for gain in gains])
+    pictures = [picture for one in decision.loads if (picture := answer(one, axis)) and one is not at]
+    failed = sum(cell["errors"] for cell in summary["cells"])
     return {
         "run": run,
+        "decision": decision,
         "sentence": sentence(run),
-        "lines": [decide(summary).sentence],
+        "answer": answer(at, axis),
+        "elsewhere": pictures,
+        "others": list(by_other_metrics(summary, at)),
+        "treatments": treatments(at, axis),
+        "why": why(at),
+        "unexplained": _unexplained(summary, at),
+        "costs": tables.cost_by_class(summary),
+        "cost": tables.cost_table(summary),
+        "windows": against_windows(decision.loads, predicted),
+        "shown": ", ".join(shown) if len(shown) < len(run["arms"]) else "",
         "headlines": tables.headline_tables(summary),
         "cells": tables.cell_tables(summary),
-        "errors": tables.error_table(summary, _messages(raw)),
+        "errors": errors,
+        "failed": f"{failed} requests" if failed else "none",
         "equality": tables.equality_table(summary),
         "engines": list(tables.engine_lines(summary)),
         "engine_table": tables.engine_table(summary),
         "quality": list(tables.quality_lines(summary)),
         "quality_table": tables.quality_table(summary),
-        "cost": tables.cost_table(summary),
         "crossover": run["crossover"],
-        "explanations": summary["explanations"],
         "expectations": summary.get("expectations", ()),
         "place": Place.of,
         "planned": planned_text(run),
         "predicted": predicted,
-        "remarks": list(remarks(summary)),
+        "notes": list(remarks(summary))[len(run["warnings"]) :],
         "samples": _samples(raw),
-        "origins": origins(summary, predicts=bool(predicted)),
+        "origins": list(origins(summary, predicts=bool(predicted))),
         "quoted": summary.get("quoted", ()),
-        "metrics": METRICS,
-        "facts": _facts(raw, summary),
+        "definitions": [(metric.name, metric.unit, metric.better, metric.formula) for metric in METRICS],
+        "facts": list(_facts(raw, summary).items()),
         "command": f"python -m benchmark run --plan {PLAN_FILE} --timeout {run['timeout_s']:g} --out results/again",
         "plan_file": PLAN_FILE,
-        "speed_up": speed_up(summary, arms),
         "over_time": over_time(cells, arms),
-        "spread": distributions(cells, arms, summary),
-        "trade_off": trade_off(summary, arms, predicted),
+        "spread": distributions(cells, arms),
+        "steps": steps(cells, arms, summary),
     }
+
+
+def _shown(summary: Mapping[str, Any], decision: Decision) -> list[str]:
+    """The arms in figures: of many, the baseline and those that the answer names."""
+    names = [arm["name"] for arm in summary["run"]["arms"]]
+    if len(names) <= _MOST_ARMS:
+        return names
+    best = {gain.arm for at in decision.loads for gain in (*at.by_class, at.mix) if gain}
+    return [name for name in names if name == summary["run"]["baseline"] or name in best]
+
+
+def _unexplained(summary: Mapping[str, Any], at: AtLoad) -> list[str]:
+    """Why steps are not known, where they are not."""
+    wanted = {(gain.class_, gain.arm) for gain in at.by_class if not gain.step_cost}
+    found = [one for one in summary["explanations"] if (one["class"], one["treatment"]) in wanted]
+    texts = dict.fromkeys(one["text"] for one in found if Place.of(one).load == at.load)
+    return [f"{text[:1].upper()}{text[1:]}." for text in texts]
+
+
+def lean(table: Table) -> tuple[Table, str]:
+    """A table without columns that repeat one value, and what those say; the first column stays."""
+    columns = list(zip(*table.rows, strict=True))
+    same = [i for i, column in enumerate(columns) if i and len(columns[i]) > 1 and len(set(column)) == 1]
+    kept = [i for i in range(len(table.headings)) if i not in same]
+    said = "; ".join(
+        f"{table.headings[i]} {columns[i][0]}" for i in same if columns[i][0] not in ("", UNKNOWN)
+    )
+    left = Table(
+        title=table.title,
+        headings=tuple(table.headings[i] for i in kept),
+        rows=[tuple(row[i] for i in kept) for row in table.rows],
+        names=len([i for i in kept if i < table.names]),
+    )
+    return left, said
 
 
 def predictions(raw: RawRun) -> list[dict[str, Any]]:

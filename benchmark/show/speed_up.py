@@ -1,24 +1,22 @@
-"""Speed-up with its interval, class by class: a forest plot for each compared metric.
+"""Speed-up: a row of a table for each class with its interval on one axis, and lines against the window.
 
-Speed-up against the number of speculative tokens, as one run at the largest k predicts it.
+The window is the number of speculative tokens: measured where arms of one family had several, else predicted from the one.
 """
 
 from __future__ import annotations
 
-import math
-import textwrap
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
-
 from benchmark.analyse.cells import Place
-from benchmark.analyse.comparison import EQUIVALENT
-from benchmark.metrics import COMPARED, TPOT
-from benchmark.show.canvas import INK, MUTED, Figure, Look, figure, panel
-from benchmark.show.wording import ratio_text, verdict_text
+from benchmark.analyse.comparison import EQUIVALENT, VERDICT_WORDS
+from benchmark.analyse.decision import AtLoad, Gain, money
+from benchmark.metrics import COMPARED
+from benchmark.plan import Load
+from benchmark.show.canvas import NARROW, WIDE, Axis, Figure, Look, Panel, Plot, Points, figure, looks
+from benchmark.show.tables import Row, Table
+from benchmark.show.wording import UNKNOWN, plain
 
 TITLES = {
     "tpot_s": "Time per output token",
@@ -26,184 +24,237 @@ TITLES = {
     "e2e_s": "End-to-end latency",
     "output_tokens_per_s": "Output tokens per second",
 }
-_TICKS = (0.1, 0.2, 0.5, 2, 5, 10, 20, 50, 100, 3, 1.5, 0.7, 0.3, 0.8, 0.9, 1.1, 1.2, 4, 1.3)
-"""By importance: where there is no room, the later ones are left out."""
-_MOST_TICKS = 6
+ALL_CLASSES = "all classes"
+_KINDS = {word: code.replace(" ", "-") for code, word in VERDICT_WORDS.items()}
+"""By verdict, its class in the page's style."""
+_NUMBERS = ("speed-up [95 %]", "ms per token", "$ per million tokens")
+_CAPTION = (
+    "Speed-up in time per output token, on one scale. Solid: measured, each mark with its 95 % interval. Dashed: "
+    "predicted from the acceptance at each position and the step times of the window that was run; its mark is measured."
+)
 
 
-def speed_up(summary: Mapping[str, Any], arms: Mapping[str, Look]) -> list[Figure]:
-    """One figure, with a panel for each metric and load; none where nothing could be compared."""
-    known = [found for found in summary["comparisons"] if found["ratio"] is not None]
-    loads = list(dict.fromkeys(Place.of(found).load for found in known))
-    panels = []
-    for number, load in enumerate(loads):
-        for metric in COMPARED:
-            found = [one for one in known if Place.of(one).load == load and one["metric"] == metric.name]
-            if found:
-                title = TITLES[metric.name]
-                rows = [
-                    f"{one['class']}, {one['treatment']} {ratio_text(one)} {verdict_text(one)}"
-                    for one in found
-                ]
-                panels.append(
-                    panel(
-                        f"s{number}-{metric.name.removesuffix('_s')}",
-                        f"{title}, {load.in_words}" if len(loads) > 1 else title,
-                        f"Speed-up over {found[0]['baseline']}: {'; '.join(rows)}.",
-                        partial(_draw_forest, found=found, arms=arms),
-                        height_in=0.7 + 0.36 * len(found),
-                        left_in=1.05,
+@dataclass(frozen=True)
+class Lane:
+    """The picture in a row: shapes in a box of 100 by 20, each with its class in the page's style."""
+
+    kind: str
+    shapes: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A table with a lane in each row, between words and numbers; all lanes have one axis."""
+
+    table: Table
+    lanes: tuple[Lane, ...]
+    ticks: tuple[tuple[float, str], ...]
+    """In percent of the axis."""
+    zone: tuple[float, float] | None = None
+    """A range that is shaded, begin and width."""
+    total: bool = False
+    """Whether the last row is about all others."""
+
+
+def ratio_axis(found: Sequence[tuple[float | None, float | None, float | None]]) -> Axis:
+    """Of ratios with their intervals: it holds 1, all ratios, and intervals as far as a factor of 20."""
+    known = [(ratio, low or ratio, high or ratio) for ratio, low, high in found if ratio]
+    lows = [max(low, ratio / 20) / 1.1 for ratio, low, _ in known]
+    highs = [min(high, ratio * 20) * 1.1 for ratio, _, high in known]
+    return Axis(low=min(0.8, *lows, 1), high=max(1.25, *highs, 1), unit="×", log=True)
+
+
+def answer(at: AtLoad, axis: Axis) -> Picture | None:
+    """Each class with its best treatment, then the best treatment over all classes; None where nothing is compared."""
+    gains = [*at.by_class, *([at.mix] if at.mix and len(at.by_class) > 1 else ())]
+    rows = [(gain.class_ or ALL_CLASSES, gain.arm, *_numbers(gain)) for gain in gains]
+    table = Table(
+        title=f"Speed-up by class, {at.load.in_words}", headings=("class", "arm", *_NUMBERS), rows=rows
+    )
+    return _on(axis, table, _lanes(gains, axis), total=len(gains) > len(at.by_class)) if rows else None
+
+
+def treatments(at: AtLoad, axis: Axis) -> Picture | None:
+    """Every treatment over all classes, the best first; None where there is but one."""
+    rows = [(gain.arm, *_numbers(gain)) for gain in at.by_arm]
+    table = Table(title=f"Arms over {ALL_CLASSES}", headings=("arm", *_NUMBERS), rows=rows, names=1)
+    return _on(axis, table, _lanes(at.by_arm, axis)) if len(rows) > 1 else None
+
+
+def _numbers(gain: Gain) -> Row:
+    """Verdict and speed-up, time and dollars."""
+    times, usd = (gain.tpot_before_s, gain.tpot_after_s), (gain.usd_before, gain.usd_after)
+    return (
+        verdict_and_ratio(gain.verdict, gain.ratio, gain.low, gain.high),
+        _change(f"{s * 1000:.1f}" for s in times if s is not None),
+        _change(money(dollars) for dollars in usd if dollars is not None),
+    )
+
+
+def _lanes(gains: Sequence[Gain], axis: Axis) -> list[Lane]:
+    return [_lane(axis, _KINDS[gain.verdict], gain.ratio, gain.low, gain.high) for gain in gains]
+
+
+def by_other_metrics(summary: Mapping[str, Any], at: AtLoad) -> Iterator[Picture]:
+    """The same arms and classes by the metrics that do not decide, all on one axis."""
+    wanted = {(gain.class_, gain.arm) for gain in at.by_class}
+    known = [
+        one
+        for one in summary["comparisons"]
+        if Place.of(one).load == at.load and (one["class"], one["treatment"]) in wanted and one["ratio"]
+    ]
+    axis = ratio_axis([(one["ratio"], one["ci_low"], one["ci_high"]) for one in known])
+    for metric in COMPARED[1:]:
+        rows, lanes = [], []
+        for one in known:
+            if one["metric"] == metric.name:
+                numbers = one["ratio"], one["ci_low"], one["ci_high"]
+                rows.append(
+                    (
+                        one["class"],
+                        one["treatment"],
+                        verdict_and_ratio(VERDICT_WORDS[one["verdict"]], *numbers),
                     )
                 )
-    caption = (
-        "Ratio of geometric means over pairs of requests with the same prompt, with its 95 % interval, on a "
-        f"logarithmic axis. Right of 1 the treatment is better. Shaded: {EQUIVALENT[0]} to {EQUIVALENT[1]}, no "
-        "difference that matters. A hollow mark: too few prompts for a verdict."
-    )
-    shown = [arms[name] for name in dict.fromkeys(found["treatment"] for found in known)]
-    return figure("speed-up-figure", "Speed-up by class", caption, panels, shown)
+                lanes.append(_lane(axis, one["verdict"].replace(" ", "-"), *numbers))
+        if rows:
+            yield _on(
+                axis,
+                Table(title=TITLES[metric.name], headings=("class", "arm", "speed-up [95 %]"), rows=rows),
+                lanes,
+            )
 
 
-def _draw_forest(axes: Axes, *, found: Sequence[Mapping[str, Any]], arms: Mapping[str, Look]) -> None:
-    """Rows from the top; a class is named at its first treatment."""
-    low, high = _range(found)
-    axes.set_xscale("log")
-    axes.set_xlim(low, high)
-    axes.axvspan(*EQUIVALENT, color=MUTED, alpha=0.18, linewidth=0)
-    axes.axvline(1, color=MUTED, linewidth=0.8)
-    heights = range(len(found), 0, -1)
-    for y, one in zip(heights, found, strict=True):
-        _draw_interval(axes, y, one, arms[one["treatment"]])
-    axes.set_ylim(0.5, len(found) + 0.8)
-    labels = [
-        "" if index and found[index - 1]["class"] == one["class"] else _in_two_lines(one["class"])
-        for index, one in enumerate(found)
-    ]
-    axes.set_yticks(list(heights), labels, color=INK)
-    axes.spines["left"].set_visible(False)
-    axes.grid(visible=False, axis="y")
-    axes.xaxis.set_major_locator(FixedLocator(_ticks(low, high)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}×")
-
-
-def _draw_interval(axes: Axes, y: float, one: Mapping[str, Any], look: Look) -> None:
-    """With its numbers above it."""
-    if one["ci_low"] is not None:
-        interval = [one["ci_low"], one["ci_high"]]
-        axes.plot(interval, [y, y], color=look.colour, linewidth=1.8, solid_capstyle="butt")
-    fill = "none" if one["verdict"] == "too few" else look.colour
-    axes.plot([one["ratio"]], [y], look.marker, color=look.colour, markersize=5, markerfacecolor=fill)
-    axes.text(
-        1.0,
-        y + 0.2,
-        ratio_text(one),
-        transform=axes.get_yaxis_transform(),
-        va="bottom",
-        ha="right",
-        color=MUTED,
-        fontsize=7,
-    )
-
-
-def _in_two_lines(class_: str) -> str:
-    return "\n".join(textwrap.wrap(class_, 17, max_lines=2, placeholder="…"))
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Round ratios within the limits, not so many that their labels would meet."""
-    room = math.log(high / low) / _MOST_TICKS
-    found: list[float] = []
-    for tick in (1, *_TICKS):
-        if low <= tick <= high and all(abs(math.log(tick / other)) >= room for other in found):
-            found.append(tick)
-    return sorted(found)
-
-
-def _range(found: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """Limits that hold 1, all ratios, and intervals as far as a factor of 20."""
-    lows = [max(one["ci_low"] or one["ratio"], one["ratio"] / 20) for one in found]
-    highs = [min(one["ci_high"] or one["ratio"], one["ratio"] * 20) for one in found]
-    return min(0.8, min(lows) / 1.1), max(1.25, max(highs) * 1.1)
-
-
-_TRADE_OFF_CAPTION = (
-    "Dashed, predicted: speed-up in time per token for each number of speculative tokens k, from this run's "
-    "acceptance by position and its step times, with its 95 % interval. Filled mark: what the run found at its "
-    "own k. Ring: the k to take, the smallest within 1 % of the best; no ring where plain decoding is as good."
-)
-Predicted = Sequence[Mapping[str, Any]]
-"""Cells and mixes of `benchmark.analyse.acceptance.advice`, each with its class."""
-
-
-def trade_off(summary: Mapping[str, Any], arms: Mapping[str, Look], predicted: Predicted) -> list[Figure]:
-    """A panel for each class and load; none without a prediction."""
-    drafted = {arm["name"]: arm["speculative_tokens"] for arm in summary["run"]["arms"]}
-    places = dict.fromkeys(map(Place.of, predicted))
-    top = max((row["ci_high"] or row["speed_up"] for one in predicted for row in one["by_k"]), default=1.0)
-    panels = []
-    for index, place in enumerate(places):
-        curves = [one for one in predicted if Place.of(one) == place]
-        measured = {
-            one["treatment"]: (drafted[one["treatment"]], one)
-            for one in summary["comparisons"]
-            if (Place.of(one), one["metric"]) == (place, TPOT.name) and one["ratio"]
-        }
-        where = str(place) if len({place.load for place in places}) > 1 else place.class_
-        draw = partial(_draw_windows, curves=curves, arms=arms, measured=measured, top=top)
-        panels.append(panel(f"a{index}", where, _windows_in_words(where, curves), draw))
-    shown = [arms[name] for name in dict.fromkeys(one["arm"] for one in predicted)]
-    title = "Predicted speed-up against the number of speculative tokens"
-    return figure("trade-off-figure", title, _TRADE_OFF_CAPTION, panels, shown)
-
-
-def _draw_windows(
-    axes: Axes,
-    *,
-    curves: Predicted,
-    arms: Mapping[str, Look],
-    measured: Mapping[str, tuple[int, Mapping[str, Any]]],
-    top: float,
-) -> None:
-    """`measured`: by treatment its k and its comparison by the headline metric."""
-    axes.axhline(1, color=MUTED, linewidth=0.8)
-    for curve in curves:
-        look, rows = arms[curve["arm"]], curve["by_k"]
-        known = [row for row in rows if row["ci_low"] is not None]
-        lows, highs = [row["ci_low"] for row in known], [row["ci_high"] for row in known]
-        axes.fill_between([r["k"] for r in known], lows, highs, color=look.colour, alpha=0.18, linewidth=0)
-        ks, gains = [row["k"] for row in rows], [row["speed_up"] for row in rows]
-        axes.plot(ks, gains, color=look.colour, linestyle=(0, (4, 2)))
-        best = [row for row in rows if row["k"] in (curve["not_told_apart"] or [curve["recommended_k"]])]
-        axes.plot(
-            [row["k"] for row in best],
-            [row["speed_up"] for row in best],
-            "o",
-            color=look.colour,
-            markerfacecolor="none",
-            markersize=10,
-            markeredgewidth=1.2,
+def why(at: AtLoad) -> Picture | None:
+    """Tokens that a step yields against what it costs; None where no arm drafts, or its steps are not known."""
+    known = [(gain, gain.tokens_per_step, gain.step_cost) for gain in at.by_class]
+    steps = [(gain, tokens, cost) for gain, tokens, cost in known if tokens and cost and gain.window]
+    axis = Axis(low=0, high=max((max(tokens, cost) for _, tokens, cost in steps), default=1) * 1.05)
+    lanes = []
+    for gain, tokens, cost in steps:
+        end, need = round(100 * axis.at(tokens), 2), round(100 * axis.at(cost), 2)
+        lanes.append(
+            Lane(_KINDS[gain.verdict], (("mark bar", f"M0 10H{end}"), ("mark need", f"M{need} 2v16")))
         )
-        if curve["arm"] in measured:
-            k, one = measured[curve["arm"]]
-            if one["ci_low"] is not None:
-                axes.plot([k, k], [one["ci_low"], one["ci_high"]], color=look.colour, linewidth=1.8)
-            axes.plot([k], [one["ratio"]], look.marker, color=look.colour, markersize=6)
-    axes.set_xlim(0, max(row["k"] for curve in curves for row in curve["by_k"]) + 0.5)
-    axes.set_ylim(0, max(top, 1.0) * 1.12)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}×")
-    axes.set_xlabel("speculative tokens, k")
+    rows = [
+        (
+            gain.class_ or "",
+            gain.arm,
+            f"{tokens:.2f}",
+            f"{cost:.2f}",
+            f"{tokens / cost:.2f}×",
+            plain(gain.ratio, ".2f", "×"),
+        )
+        for gain, tokens, cost in steps
+    ]
+    headings = (
+        "class",
+        "arm",
+        "tokens per step",
+        "cost of a step",
+        "speed-up to expect",
+        "measured",
+    )
+    return _on(axis, Table(title="Tokens per step", headings=headings, rows=rows), lanes) if rows else None
 
 
-def _windows_in_words(where: str, curves: Predicted) -> str:
-    parts = []
-    for curve in curves:
-        best = max(curve["by_k"], key=lambda row: float(row["speed_up"]))
-        k = curve["recommended_k"]
-        alike = curve["not_told_apart"]
-        advice = f"recommended k {k}" if k else "do not speculate"
-        if alike:
-            advice = f"k {alike[0]} to {alike[-1]} not told apart"
-        parts.append(f"{curve['arm']}, best {best['speed_up']:.2f} at k {best['k']}, {advice}")
-    return f"Predicted speed-up against k, {where}: {'; '.join(parts)}."
+def verdict_and_ratio(verdict: str, ratio: float | None, low: float | None, high: float | None) -> str:
+    """With the interval, where there is one."""
+    interval = "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
+    return verdict if ratio is None else f"{ratio:.2f}× {verdict}{interval}"
+
+
+def _change(texts: Iterator[str]) -> str:
+    return " → ".join(texts) or UNKNOWN
+
+
+def _lane(axis: Axis, kind: str, ratio: float | None, low: float | None, high: float | None) -> Lane:
+    """A line for the interval and a mark for the ratio, hollow where there are too few prompts for a verdict."""
+    if ratio is None:
+        return Lane(kind, ())
+    at, begin, end = (round(100 * axis.at(value or ratio), 2) for value in (ratio, low, high))
+    shapes = [("mark range", f"M{begin} 10H{end}"), ("mark point", f"M{at} 10h0")]
+    return Lane(kind, (*shapes, *([("mark hole", f"M{at} 10h0")] if kind == "too-few" else ())))
+
+
+def _on(axis: Axis, table: Table, lanes: Sequence[Lane], *, total: bool = False) -> Picture:
+    ticks = tuple((round(100 * axis.at(value), 2), text) for value, text in axis.ticks)
+    begin, end = (round(100 * axis.at(value), 2) for value in EQUIVALENT)
+    zone = (begin, round(end - begin, 2)) if axis.log else None
+    return Picture(table=table, lanes=tuple(lanes), ticks=ticks, zone=zone, total=total)
+
+
+@dataclass
+class _Line:
+    """One class in a panel."""
+
+    measured: dict[int, Gain] = field(default_factory=dict)
+    predicted: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def points(self) -> Points:
+        return [(k, gain.ratio) for k, gain in sorted(self.measured.items()) if gain.ratio]
+
+    @property
+    def told(self) -> Points:
+        """What the line says: measured if several windows were, else predicted."""
+        return self.points if len(self.points) > 1 or not self.predicted else [*self.predicted.items()]
+
+
+def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    """A panel for each family of arms and each load; none where only one window is known."""
+    gains = [
+        (gain, at.load) for at in loads for gain in (*at.by_window, *at.by_arm) if gain.window and gain.ratio
+    ]
+    families = {gain.arm: gain.family for gain, _ in gains}
+    found: dict[tuple[str, Load], dict[str, _Line]] = {}
+    for gain, load in gains:
+        of_class = found.setdefault((gain.family, load), {})
+        of_class.setdefault(gain.class_ or ALL_CLASSES, _Line()).measured[gain.window] = gain
+    for one in predicted:
+        family, place = families.get(one["arm"]), Place.of(one)
+        if family and list(families.values()).count(family) == 1:
+            line = found[family, place.load].setdefault(place.class_, _Line())
+            line.predicted = {row["k"]: row["speed_up"] for row in one["by_k"]}
+    drawn = {
+        where: of_class
+        for where, of_class in found.items()
+        if any(len(line.told) > 1 for line in of_class.values())
+    }
+    return figure("windows", "Speed-up against the window", _CAPTION, _panels(drawn), ())
+
+
+def _panels(drawn: Mapping[tuple[str, Load], Mapping[str, _Line]]) -> Iterator[Panel]:
+    lines = [line for of_class in drawn.values() for line in of_class.values()]
+    points = [point for line in lines for point in (*line.points, *line.predicted.items())]
+    x = Axis(
+        low=0,
+        high=max((k for k, _ in points), default=1) + 0.4,
+        title="speculative tokens",
+        whole=True,
+        most=8,
+    )
+    y = Axis(low=0, high=max((value for _, value in points), default=1) * 1.15, unit="×", most=5)
+    styles = looks(("", *dict.fromkeys(class_ for of_class in drawn.values() for class_ in of_class)))
+    several = len({load for _, load in drawn}) > 1
+    for index, ((family, load), of_class) in enumerate(drawn.items()):
+        title = f"{family}, {load.in_words}" if several else family
+        ends = [(styles[class_], line.told[-1][1]) for class_, line in of_class.items()]
+        plot = Plot(x, y, width=WIDE if len(drawn) == 1 else NARROW, labels=ends)
+        plot.level(1)
+        said = []
+        for class_, line in of_class.items():
+            _draw(plot, line, styles[class_])
+            k, best = max(line.told, key=lambda point: point[1])
+            kind = "measured" if line.told == line.points else "predicted"
+            said.append(f"{class_} {kind}, best {best:.2f} with {k:g} speculative tokens")
+        yield plot.panel(f"w{index}", title, f"Speed-up against the window, {title}: {'; '.join(said)}.")
+
+
+def _draw(plot: Plot, line: _Line, look: Look) -> None:
+    for k, gain in line.measured.items():
+        if gain.low is not None and gain.high is not None:
+            plot.interval(k, gain.low, gain.high, look)
+    plot.line([*line.predicted.items()], look, dashed=True)
+    plot.line(line.points if len(line.points) > 1 else [], look)
+    plot.dots(line.points, look)

@@ -7,25 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import itemgetter
 from typing import Any
-
-from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 
 from benchmark.analyse.cells import Cells, Place
 from benchmark.analyse.stats import percentile
 from benchmark.analyse.values import Records, gaps, request_values
 from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, TPOT, TTFT, Metric
 from benchmark.plan import Load, Plan
-from benchmark.show.canvas import FAILED, Figure, Look, Panel, figure, panel
+from benchmark.show.canvas import Axis, Figure, Look, Panel, Plot, Points, figure
 
 Members = Sequence[tuple[Look, Records]]
 """By arm, what was recorded at one place, in the order in which it was sent."""
-Points = Sequence[tuple[float, float]]
-"""Seconds since the beginning of the run, and a value."""
-
 MOST_POINTS = 240
 """Of one arm in one panel; beyond them the time axis is cut into spans."""
 SPANS = 60
@@ -46,7 +39,6 @@ _SPREAD = (
         "Distribution of the inter-chunk latency",
         "over chunks: the stutter that a reader sees",
     ),
-    (TTFT, "Distribution of the time to first token", "over requests"),
 )
 _END = 99
 """Percentile at which the axes of values end."""
@@ -75,12 +67,15 @@ def places(cells: Cells, arms: Mapping[str, Look]) -> Iterator[tuple[str, Place,
                 if (records := cells.requests.get((arm, place)))
             ]
             if members:
-                title = str(place) if len(cells.plan.loads) > 1 else class_
-                yield f"{number}-{index}", place, title, members
+                yield f"{number}-{index}", place, _title(place, cells.plan), members
+
+
+def _title(place: Place, plan: Plan) -> str:
+    return str(place) if len(plan.loads) > 1 else place.class_
 
 
 def points(plan: Plan, metric: Metric, records: Records, begin_unix_s: float) -> Points:
-    """Of each answer that has a value."""
+    """Seconds since the beginning of the run and the value, of each answer that has one."""
     found = []
     for record in records:
         value = request_values(record, plan.arm(record.arm).max_tokens_per_step).get(metric.name)
@@ -138,9 +133,16 @@ def over_time(cells: Cells, arms: Mapping[str, Look]) -> list[Figure]:
 
 def _time_panels(
     cells: Cells, arms: Mapping[str, Look], metric: Metric, title: str, unit: str, scale: float
-) -> list[Panel]:
-    """A panel for each place; those under one load have one scale."""
-    begin = min((r.started_unix_s for records in cells.requests.values() for r in records), default=0.0)
+) -> Iterator[Panel]:
+    """A panel for each place; all have one time axis, and those under one load one scale."""
+    started = [record.started_unix_s for records in cells.requests.values() for record in records]
+    begin = min(started, default=0.0)
+    time_name, per = time_unit(max(started, default=0.0) - begin)
+    x = Axis(
+        low=0,
+        high=(max(started, default=0.0) - begin) / per or 1,
+        title=f"{time_name} since the first request",
+    )
     drawn = [
         (id_, place, where, members, [points(cells.plan, metric, records, begin) for _, records in members])
         for id_, place, where, members in places(cells, arms)
@@ -148,24 +150,30 @@ def _time_panels(
     tops: dict[Load, float] = {}
     for _, place, _, _, lines in drawn:
         tops[place.load] = max(tops.get(place.load, 0.0), *map(_highest, lines))
-    found = []
     for id_, place, where, members, lines in drawn:
         if top := tops[place.load]:
-            said = []
-            for (look, _), line in zip(members, lines, strict=True):
-                ordered = sorted(value for _, value in line)
-                middle = f"median {percentile(ordered, 50) * scale:.3g} {unit}" if ordered else "no value"
-                said.append(f"{look.arm} {middle} of {len(ordered)} requests")
-            draw = partial(_draw_times, members=members, lines=lines, begin=begin, scale=scale)
-            found.append(
-                panel(
-                    f"t{id_}-{metric.name.removesuffix('_s')}",
-                    where,
-                    f"{title} over the run, {where}: {'; '.join(said)}.",
-                    partial(draw, unit=unit, top=top * scale),
-                )
-            )
-    return found
+            plot, said = Plot(x, Axis(low=0, high=top * scale * 1.08, title=unit, most=5)), []
+            for (look, records), line in zip(members, lines, strict=True):
+                scaled = [(at_s / per, value * scale) for at_s, value in line]
+                said.append(f"{look.name} {_draw_times(plot, look, scaled, x.high, unit)}")
+                plot.crosses((record.started_unix_s - begin) / per for record in records if record.error)
+            alt = f"{title} over the run, {where}: {'; '.join(said)}."
+            yield plot.panel(f"t{id_}-{metric.name.removesuffix('_s')}", where, alt)
+
+
+def _draw_times(plot: Plot, look: Look, line: Points, end: float, unit: str) -> str:
+    """One arm's values; returns in words what is drawn."""
+    if not line:
+        return "no value"
+    middle = percentile(sorted(value for _, value in line), 50)
+    if len(line) > MOST_POINTS:
+        parts = spans(line)
+        plot.band([(one.at_s, one.low) for one in parts], [(one.at_s, one.high) for one in parts], look)
+        plot.line([(one.at_s, one.middle) for one in parts], look)
+    else:
+        plot.dots(line, look)
+        plot.line([(0, middle), (end, middle)], look, dashed=True)
+    return f"median {middle:.3g} {unit} of {len(line)} requests"
 
 
 def _highest(line: Points) -> float:
@@ -175,119 +183,81 @@ def _highest(line: Points) -> float:
     return max((value for _, value in line), default=0.0)
 
 
-def _draw_times(
-    axes: Axes,
-    *,
-    members: Members,
-    lines: Sequence[Points],
-    begin: float,
-    unit: str,
-    scale: float,
-    top: float,
-) -> None:
-    records = [record for _, of_arm in members for record in of_arm]
-    time_name, per = time_unit(max(record.started_unix_s for record in records) - begin)
-    for (look, _), line in zip(members, lines, strict=True):
-        if len(line) > MOST_POINTS:
-            band = spans(line)
-            times = [span.at_s / per for span in band]
-            low, high = [span.low * scale for span in band], [span.high * scale for span in band]
-            axes.fill_between(times, low, high, color=look.colour, alpha=0.18, linewidth=0)
-            axes.plot(times, [span.middle * scale for span in band], color=look.colour)
-        elif line:
-            times, heights = [at_s / per for at_s, _ in line], [value * scale for _, value in line]
-            axes.plot(
-                times, heights, look.marker, color=look.colour, markersize=3.4, markeredgewidth=0, alpha=0.85
-            )
-            middle = percentile(sorted(heights), 50)
-            axes.axhline(middle, color=look.colour, linestyle=(0, (4, 3)), linewidth=0.9)
-    failed = [(record.started_unix_s - begin) / per for record in records if record.error]
-    if failed:
-        axes.plot(failed, [0] * len(failed), "x", color=FAILED, markersize=5, clip_on=False, zorder=5)
-    axes.set_ylim(0, top * 1.08)
-    axes.set_ylabel(unit)
-    axes.set_xlabel(f"since the first request, {time_name}")
-
-
-def distributions(cells: Cells, arms: Mapping[str, Look], summary: Mapping[str, Any]) -> list[Figure]:
-    """Cumulated shares of three metrics, and tokens per step where an arm speculates."""
+def distributions(cells: Cells, arms: Mapping[str, Look]) -> list[Figure]:
+    """Cumulated shares of two metrics; the panels of a figure have one axis."""
     found = []
     for metric, title, over in _SPREAD:
         caption = (
             f"Share of values, {over}, that are not above the one on the axis; the further left a curve, the "
-            f"better. An axis ends where the {_END}th percentile of the slowest arm does, rarer values lie beyond."
+            f"better. The axis ends where the {_END}th percentile of the slowest arm is, rarer values are beyond it."
         )
         name = metric.name.removesuffix("_s")
-        panels = []
+        drawn = []
         for id_, _, where, members in places(cells, arms):
             known = [(look, values(cells.plan, metric, records)) for look, records in members]
             if curves := [(look, ordered) for look, ordered in known if ordered]:
-                alt = _in_percentiles(metric, where, curves)
-                panels.append(panel(f"d{id_}-{name}", where, alt, partial(_draw_curves, curves=curves)))
+                drawn.append((f"d{id_}-{name}", where, curves))
+        ends = [percentile(ordered, _END) * 1000 for _, _, curves in drawn for _, ordered in curves]
+        x = Axis(low=0, high=max(ends, default=0) * 1.05 or 1, title="ms")
+        panels = [_curves(id_, where, metric, curves, x) for id_, where, curves in drawn]
         found += figure(f"spread-{name}", title, caption, panels, arms.values())
-    return found + _tokens(cells, arms, summary)
+    return found
 
 
-def _draw_curves(axes: Axes, *, curves: _Curves) -> None:
+def _curves(id_: str, where: str, metric: Metric, curves: _Curves, x: Axis) -> Panel:
+    plot = Plot(x, Axis(low=0, high=100, unit=" %", most=5))
     for look, ordered in curves:
         xs, ys = shares(ordered)
-        axes.step([xs[0], *xs], [0.0, *ys], where="post", color=look.colour)
-        shown = slice(None, None, max(1, len(xs) // 8))
-        axes.plot(xs[shown], ys[shown], look.marker, color=look.colour, markersize=3.2, markeredgewidth=0)
-    axes.set_xlim(0, max(percentile(ordered, _END) for _, ordered in curves) * 1.05 or 1.0)
-    axes.set_ylim(0, 1.02)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value * 1000:g}")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.set_xlabel("ms")
-
-
-def _in_percentiles(metric: Metric, where: str, curves: _Curves) -> str:
+        corners = [(xs[0], 0.0)]
+        for value, share in zip(xs, ys, strict=True):
+            corners += [(value, corners[-1][1]), (value, share * 100)]
+        inside = [(value * 1000, share) for value, share in corners if value * 1000 <= x.high]
+        plot.line([*inside, (x.high, inside[-1][1])] if inside else [], look)
+        every = max(1, len(xs) // 8)
+        plot.dots(
+            [(v * 1000, s * 100) for v, s in [*zip(xs, ys, strict=True)][::every] if v * 1000 <= x.high], look
+        )
     parts = [
-        f"{look.arm} median {percentile(ordered, 50) * 1000:.3g} ms, 95th percentile "
+        f"{look.name} median {percentile(ordered, 50) * 1000:.3g} ms, 95th percentile "
         f"{percentile(ordered, 95) * 1000:.3g} ms, n {len(ordered)}"
         for look, ordered in curves
     ]
-    return f"Cumulated distribution of {metric.name}, {where}: {'; '.join(parts)}."
+    return plot.panel(id_, where, f"Cumulated distribution of {metric.name}, {where}: {'; '.join(parts)}.")
 
 
-def _tokens(cells: Cells, arms: Mapping[str, Look], summary: Mapping[str, Any]) -> list[Figure]:
-    """Bars of how many tokens a step yielded, where a chunk stands for a step."""
-    plan = cells.plan
-    speculating = {arm.name: arm for arm in plan.arms if arm.speculative_tokens}
-    groups: dict[Place, list[tuple[Look, dict[int, float], int]]] = {}
+def steps(cells: Cells, arms: Mapping[str, Look], summary: Mapping[str, Any]) -> list[Figure]:
+    """Bars of how many tokens a step yielded, where a chunk stands for a step; all panels have the same axes."""
+    ceilings = {arm.name: arm.max_tokens_per_step for arm in cells.plan.arms if arm.speculative_tokens}
+    groups: dict[Place, list[tuple[Look, dict[int, float]]]] = {}
     for cell in summary["cells"]:
-        spread = cell["acceptance"]["distribution"]
-        if cell["arm"] in speculating and spread and not cell["acceptance"]["caution"]:
+        spread, look = cell["acceptance"]["distribution"], arms.get(cell["arm"])
+        if look and cell["arm"] in ceilings and spread and not cell["acceptance"]["caution"]:
             total = sum(spread.values())
-            bars = {int(tokens): times / total for tokens, times in spread.items()}
-            ceiling = speculating[cell["arm"]].max_tokens_per_step
-            groups.setdefault(Place.of(cell), []).append((arms[cell["arm"]], bars, ceiling))
+            bars = {int(tokens): 100 * times / total for tokens, times in spread.items()}
+            groups.setdefault(Place.of(cell), []).append((look, bars))
+    drawn = [(look, bars) for members in groups.values() for look, bars in members]
+    most = max((max(*bars, ceilings[look.name]) for look, bars in drawn), default=1)
+    x = Axis(low=0.4, high=most + 0.6, title="tokens of a step", whole=True, most=10)
+    y = Axis(
+        low=0, high=max((max(bars.values()) for _, bars in drawn), default=100) * 1.05, unit=" %", most=5
+    )
     panels = []
     for index, (place, members) in enumerate(groups.items()):
-        where = str(place) if len(plan.loads) > 1 else place.class_
+        where, plot, width = _title(place, cells.plan), Plot(x, y), 0.8 / len(members)
+        for number, (look, bars) in enumerate(members):
+            shift = (number - (len(members) - 1) / 2) * width
+            for tokens, share in bars.items():
+                plot.bar(tokens + shift, width * 0.95, share, look)
         means = "; ".join(
-            f"{look.arm} {sum(t * s for t, s in bars.items()):.2f}" for look, bars, _ in members
+            f"{look.name} {sum(t * s for t, s in bars.items()) / 100:.2f}" for look, bars in members
         )
         alt = (
             f"Share of decode steps by the tokens that they yielded, {where}. Mean tokens per step: {means}."
         )
-        panels.append(panel(f"k{index}", where, alt, partial(_draw_bars, members=members)))
+        panels.append(plot.panel(f"k{index}", where, alt))
     caption = (
         "Share of decode steps (chunks but the first of each answer) by the tokens that they yielded. Most of it "
         "to the right: the draft is nearly always right; at 1: its work is thrown away."
     )
-    return figure("steps", "Tokens per decode step", caption, panels, [arms[name] for name in speculating])
-
-
-def _draw_bars(axes: Axes, *, members: Sequence[tuple[Look, dict[int, float], int]]) -> None:
-    width = 0.8 / len(members)
-    for index, (look, bars, _) in enumerate(members):
-        shift = (index - (len(members) - 1) / 2) * width
-        axes.bar(
-            [tokens + shift for tokens in bars], list(bars.values()), width=width * 0.95, color=look.colour
-        )
-    most = max(max(*bars, ceiling) for _, bars, ceiling in members)
-    axes.set_xlim(0.4, most + 0.6)
-    axes.set_xlabel("tokens of a step")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    legend = dict.fromkeys(look for look, _ in drawn)
+    return figure("steps", "Tokens per decode step", caption, panels, legend)

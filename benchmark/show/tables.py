@@ -40,6 +40,12 @@ COST = (
     *("requests within the objectives", "of them per s"),
 )
 
+_BY_CLASS = (
+    ("Dollars per million output tokens", "cost", "usd_per_million_output_tokens"),
+    ("Requests within the objectives", "goodput", "share"),
+)
+"""Title, part of a cell and key."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
@@ -137,6 +143,33 @@ def cost_table(summary: Mapping[str, Any]) -> Table | None:
             kept = goodput or {"share": None, "per_s": None}
             rows.append((*_names(cell), *of_cost, plain(kept["share"], ".0%"), plain(kept["per_s"], ".2f")))
     return Table(title="Cost and goodput", headings=COST, rows=rows, names=3).unless_empty()
+
+
+def cost_by_class(summary: Mapping[str, Any]) -> list[Table]:
+    """By load, an arm a row and a class a column: dollars per million output tokens, and what kept the objectives."""
+    cells = {(Place.of(cell), cell["arm"]): cell for cell in summary["cells"]}
+    classes = list(dict.fromkeys(place.class_ for place, _ in cells))
+    tables = []
+    for load in dict.fromkeys(place.load for place, _ in cells):
+        for title, part, key in _BY_CLASS:
+            rows = []
+            for arm in dict.fromkeys(name for _, name in cells):
+                found = [cells.get((Place(class_, load), arm)) for class_ in classes]
+                values = [cell[part][key] if cell and cell[part] else None for cell in found]
+                texts = [
+                    plain(value, ".0%") if part == "goodput" else money_or_unknown(value) for value in values
+                ]
+                rows += [(arm, *texts)] if any(value is not None for value in values) else []
+            if rows:
+                table = Table(
+                    title=f"{title}, {load.in_words}", headings=("arm", *classes), rows=rows, names=1
+                )
+                tables.append(table)
+    return tables
+
+
+def money_or_unknown(usd: float | None) -> str:
+    return UNKNOWN if usd is None else money(usd)
 
 
 def _names(cell: Mapping[str, Any]) -> Row:

@@ -31,7 +31,7 @@ def imported(path: Path) -> set[str]:
 def test_the_package_travels_alone_with_three_libraries() -> None:
     allowed = {"benchmark", "aiohttp", "boto3", "botocore", "pydantic", *sys.stdlib_module_names}
     for path in PACKAGE.rglob("*.py"):
-        of_the_page = {"jinja2", "matplotlib"} if path.is_relative_to(PACKAGE / "show") else set()
+        of_the_page = {"jinja2"} if path.is_relative_to(PACKAGE / "show") else set()
         assert imported(path) <= allowed | of_the_page, path
 
 
@@ -49,7 +49,7 @@ MODULES = (
     [
         (
             f"import sys, {', '.join(f'benchmark.{one}' for one in MODULES)}",
-            "matplotlib jinja2 numpy scipy boto3",
+            "jinja2 numpy scipy boto3",
         ),
         (
             "import sys; from benchmark.__main__ import main\ntry: main(['--help'])\nexcept SystemExit: pass",

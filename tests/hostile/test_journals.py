@@ -70,8 +70,8 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run of six pairs, in which the treatment is 3.5 times as fast. The page is left out: it takes seconds."""
-    monkeypatch.setattr(page, "missing", lambda: ["matplotlib"])
+    """A run of six pairs, in which the treatment is 3.5 times as fast. The page is left out."""
+    monkeypatch.setattr(page, "missing", lambda: ["Jinja2"])
     steady = [answered("steady", pair) for pair in range(6)]
     return store(raw_run(*steady, *(answered("spec", pair, **SOUND) for pair in range(6))), tmp_path / "run")
 

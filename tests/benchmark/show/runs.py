@@ -40,7 +40,7 @@ def timed(
     right = ACCEPTED.get(class_, 0.6) * (0.7 if arm is SMALL else 1.0)
     drafted = arm.get("speculative_tokens", 0)
     slower = 1 + 0.02 * ((load["concurrency"] or 4) - 4)
-    step_s = (0.045 if not drafted else 0.094 if arm is FUSED else 0.085) * slower * noise.gauss(1, 0.02)
+    step_s = (0.094 if arm is FUSED else 0.045 + 0.0057 * drafted) * slower * noise.gauss(1, 0.02)
     tokens, times = [1], [0.12 * noise.gauss(1, 0.1)]
     while sum(tokens) < 60:
         accepted = next((i for i in range(drafted) if noise.random() > right), drafted)
@@ -84,6 +84,21 @@ def run_of(
         "rate": [load["rate_per_s"] for load in loads if load["rate_per_s"]],
     }
     return raw_run(*records, **(content | plan))
+
+
+def swept(windows: tuple[int, ...], classes: tuple[str, ...] = tuple(ACCEPTED)) -> RawRun:
+    """A run with an arm for each window of one draft."""
+    arms = [
+        {
+            **FUSED,
+            "name": f"qwen-sd-k{k}",
+            "url": f"http://k{k}/v1",
+            "speculative_tokens": k,
+            "max_tokens_per_step": k,
+        }
+        for k in windows
+    ]
+    return run_of((PLAIN, *arms), classes)
 
 
 def _records(

@@ -2,45 +2,153 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from dataclasses import replace
 
 import pytest
 
+from benchmark.analyse.decision import decide
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
-from benchmark.show.canvas import looks, panel
-from benchmark.show.page import predictions
+from benchmark.show.canvas import Axis, Plot, looks
+from benchmark.show.page import lean, predictions
 from benchmark.show.page import render as page
-from benchmark.show.speed_up import TITLES, speed_up
+from benchmark.show.speed_up import (
+    TITLES,
+    against_windows,
+    answer,
+    by_other_metrics,
+    ratio_axis,
+    treatments,
+    why,
+)
+from benchmark.show.tables import Table
 from benchmark.show.terminal import render
-from tests.benchmark.show.runs import PLAIN, run_of
+from tests.benchmark.show.runs import FUSED, PLAIN, SMALL, run_of, swept
 
 
 def test_arms_differ_in_shape_as_well_as_in_colour() -> None:
-    found = list(looks([f"arm-{i}" for i in range(6)]).values())
-    assert len({look.marker for look in found}) == len({look.variable for look in found}) == 6
-    assert len(looks([f"arm-{i}" for i in range(9)])) == 9
+    found = list(looks([f"arm-{i}" for i in range(31)]).values())
+    assert len({(look.shape, look.variable) for look in found}) == 31
+    for one, other in itertools.pairwise(found):
+        assert one.shape != other.shape
+        assert one.variable != other.variable
+
+
+def _text_places(svg: str) -> list[tuple[str, float, float]]:
+    found = re.findall(r'<text(?: class="name")? x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)<', svg)
+    return [(text, float(x), float(y)) for x, y, text in found]
+
+
+@pytest.mark.parametrize("values", [[1.0] * 12, [0.0] * 5, [3.0] * 5, [0.1, 2.9, 2.8, 2.95, 1.0]])
+def test_labels_of_lines_never_meet_and_keep_the_order_of_their_values(values: list[float]) -> None:
+    styles = looks(f"class {i}" for i in range(len(values)))
+    labels = list(zip(styles.values(), values, strict=True))
+    plot = Plot(Axis(low=0, high=8), Axis(low=0, high=3), labels=labels)
+    svg = plot.panel("p1", "A title", "What it shows.").svg
+    placed = [(y, text) for text, _, y in _text_places(svg) if text.startswith("class")]
+    assert all(below - above >= 12.9 for (above, _), (below, _) in itertools.pairwise(placed))
+    by_value = sorted(labels, key=lambda one: -one[1])
+    of_label = {look.name: value for look, value in by_value}
+    assert [of_label[text] for _, text in sorted(placed)] == [value for _, value in by_value]
+    bottom = re.search(r'class="plot"[^>]* y="(\d+)"[^>]* height="([\d.]+)"', svg)
+    assert bottom
+    assert max(placed)[0] <= float(bottom[1]) + float(bottom[2]) + 4
+
+
+@pytest.mark.parametrize("high", [0.003, 0.7, 1, 3.1, 42, 999, 123456])
+def test_an_axis_has_round_ticks_within_its_ends_that_fit_beside_each_other(high: float) -> None:
+    ticks = [value for value, _ in Axis(low=0, high=high).ticks]
+    assert 3 <= len(ticks) <= 7
+    assert ticks[0] == 0
+    assert ticks[-1] <= high
+    assert all(value == int(value) for value, _ in Axis(low=0, high=max(1, high), whole=True).ticks)
+
+
+def test_an_axis_of_ratios_holds_1_and_every_ratio() -> None:
+    axis = ratio_axis([(2.9, 2.5, 3.4), (0.7, 0.6, 0.8), (None, None, None), (1.1, None, None)])
+    assert axis.low < 0.6 < 3.4 < axis.high
+    assert "1×" in [text for _, text in axis.ticks]
+    places = [axis.at(value) for value, _ in axis.ticks]
+    assert all(other - one >= 1 / axis.most for one, other in itertools.pairwise(places))
+    assert ratio_axis([]).at(1) == pytest.approx(0.5)
 
 
 def test_a_drawing_is_the_same_each_time_and_names_its_parts_after_itself() -> None:
-    one, other = (panel("p1", "A title", "What it shows.", lambda axes: axes.plot([0, 1])) for _ in range(2))
+    one, other = (
+        Plot(Axis(low=0, high=1), Axis(low=0, high=1)).panel("p1", "A title", "Shown.") for _ in "ab"
+    )
     assert one == other
     assert 'id="p1-' in one.svg
     assert "http" not in one.svg
 
 
-def test_rows_of_the_forest_are_the_comparisons() -> None:
-    summary = summarise(run_of(classes=("json", "code")))
-    arms = looks(arm["name"] for arm in summary["run"]["arms"])
-    (figure,) = speed_up(summary, arms)
-    assert [found.title for found in figure.panels] == list(TITLES.values())
-    assert "json, qwen-sd-vllm" in figure.panels[0].alt
-    assert "faster" in figure.panels[0].alt
+def test_rows_of_the_answer_are_the_decision() -> None:
+    at = decide(summarise(run_of(classes=("json", "code")))).at
+    axis = ratio_axis([(gain.ratio, gain.low, gain.high) for gain in at.by_class])
+    found = answer(at, axis)
+    assert found
+    assert [row[0] for row in found.table.rows] == ["json", "code", "all classes"]
+    for gain, row, lane in zip((*at.by_class, at.mix), found.table.rows, found.lanes, strict=True):
+        assert gain
+        assert f"{gain.ratio:.2f}× {gain.verdict}" in row[2]
+        assert lane.kind == gain.verdict
+        at_percent = round(100 * axis.at(gain.ratio or 0), 2)
+        assert ("mark point", f"M{at_percent} 10h0") in lane.shapes
+    assert treatments(at, axis) is None
+
+
+def test_pictures_that_are_compared_have_one_axis() -> None:
+    summary = summarise(run_of((PLAIN, FUSED, SMALL), classes=("json", "open-ended")))
+    at = decide(summary).at
+    others = list(by_other_metrics(summary, at))
+    assert [one.table.title for one in others] == list(TITLES.values())[1:]
+    assert len({one.ticks for one in others}) == 1
+    content = page(run_of((PLAIN, FUSED, SMALL), classes=("json", "open-ended")), summary)
+    for id_ in ("spread-tpot", "steps", "windows", "time-tpot"):
+        figure = re.search(rf'<figure id="{id_}">.*?</figure>', content, re.DOTALL)
+        assert figure
+        drawings = re.findall(r"<svg viewBox.*?</svg>", figure[0], re.DOTALL)
+        drawings = [one for one in drawings if 'role="img"' in one]
+        assert len(drawings) == 2
+        assert len({tuple(re.findall(r">([\d.,]+[×%]?)</text>", one)) for one in drawings}) == 1, id_
+
+
+def test_why_is_tokens_against_the_cost_of_a_step_of_arms_that_draft() -> None:
+    found = why(decide(summarise(run_of(classes=("json", "open-ended")))).at)
+    assert found
+    for _, _, tokens, cost, expected, _ in found.table.rows:
+        assert float(expected.rstrip("×")) == pytest.approx(float(tokens) / float(cost), rel=0.01)
+    assert why(decide(summarise(run_of((PLAIN, {**PLAIN, "name": "other"})))).at) is None
+
+
+def test_a_sweep_has_a_measured_line_for_each_class_and_one_window_a_predicted_one() -> None:
+    raw = swept((2, 4, 7), ("json", "code"))
+    (figure,) = against_windows(decide(summarise(raw)).loads, predictions(raw))
+    (panel,) = figure.panels
+    assert panel.title == "qwen-sd"
+    for class_ in ("json", "code", "all classes"):
+        assert f"{class_} measured, best" in panel.alt
+    assert "predicted" not in panel.alt
+    raw = run_of(classes=("json", "code"))
+    (figure,) = against_windows(decide(summarise(raw)).loads, predictions(raw))
+    assert "json predicted, best" in figure.panels[0].alt
+    assert against_windows(decide(summarise(raw)).loads, []) == []
+
+
+def test_a_column_that_repeats_one_value_is_a_sentence() -> None:
+    table = Table(title="", headings=("a", "b", "c", "d"), rows=[("x", "1", "-", "8"), ("x", "2", "-", "8")])
+    left, said = lean(table)
+    assert left.headings == ("a", "b")
+    assert list(left.rows) == [("x", "1"), ("x", "2")]
+    assert said == "d 8"
+    assert lean(Table(title="", headings=("a", "b"), rows=[("x", "1")]))[1] == ""
 
 
 def test_the_prediction_covers_each_class_and_all_of_them_together() -> None:
     found = predictions(run_of(classes=("json", "open-ended")))
-    assert [one["class"] for one in found] == ["json", "open-ended", "all classes, equal shares"]
+    assert [one["class"] for one in found] == ["json", "open-ended", "all classes"]
     assert all([row["k"] for row in one["by_k"]] == list(range(1, 8)) for one in found)
     assert found[0]["by_k"][-1]["speed_up"] == pytest.approx(2.3, rel=0.2)
 

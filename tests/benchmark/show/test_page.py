@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -99,8 +100,8 @@ def test_names_of_classes_and_arms_are_text_in_figures_too() -> None:
     arm = {**PLAIN, "name": "a<i>"}
     raw = run_of((PLAIN, arm), (name,))
     content = page.render(raw, summarise(raw))
-    titles = list(Parts(content).texts("title"))
-    assert name in titles
+    assert name in text_of(content)
+    assert any(name in alt for alt in Parts(content).texts("desc"))
     assert "a<i>" in text_of(content)
     assert not {"b", "i"} & {tag for tag, _, _ in Parts(content).found}
 
@@ -108,7 +109,7 @@ def test_names_of_classes_and_arms_are_text_in_figures_too() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_each_figure_says_in_words_what_it_shows(pages: dict[str, str], case: str) -> None:
     parts = Parts(pages[case])
-    drawings = [given for tag, given, _ in parts.found if tag == "svg"]
+    drawings = [given for tag, given, _ in parts.found if tag == "svg" and "aria-hidden" not in given]
     by_id = {given["id"]: "".join(text) for _, given, text in parts.found if "id" in given}
     for given in drawings:
         assert given["role"] == "img"
@@ -118,37 +119,44 @@ def test_each_figure_says_in_words_what_it_shows(pages: dict[str, str], case: st
     assert bool(drawings) == (case != "nothing asked")
 
 
+def test_a_picture_in_a_row_stands_beside_its_numbers(pages: dict[str, str]) -> None:
+    for content in pages.values():
+        for row in re.findall(r"<tr role.*?</tr>", content, flags=re.DOTALL):
+            if 'class="mark' in row:
+                assert re.search(r"\d\.\d\d", re.sub(r"<svg.*?</svg>", "", row))
+
+
 def test_figures_take_their_colours_from_the_page(pages: dict[str, str]) -> None:
     for content in pages.values():
         drawn = "".join(re.findall(r"<svg.*?</svg>", content, flags=re.DOTALL))
-        colours = set(re.findall(r"(?:fill|stroke): *([^;\"]+)", drawn))
+        colours = set(re.findall(r"(?:fill|stroke|--c): *([^;\"]+)", drawn))
         assert all(colour.startswith(("var(--", "none")) for colour in colours), colours
         style = "".join(Parts(content).texts("style"))
-        for variable in set(re.findall(r"var\((--[^)]+)\)", content)):
+        for variable in set(re.findall(r"var\((--[^)]+)\)", content)) - {"--c"}:
             assert len(re.findall(rf"{variable}:", style)) == 2, variable
 
 
-def test_the_blogs_figures_the_forest_the_distributions_and_the_trade_off_are_there(
+def test_the_blogs_figures_the_distributions_and_the_choice_of_window_are_there(
     pages: dict[str, str],
 ) -> None:
     content = pages["three arms, failures"]
-    figures = "time-e2e time-tpot time-ttft speed-up-figure spread-tpot steps trade-off-figure"
+    figures = "time-e2e time-tpot time-ttft spread-tpot spread-inter_chunk_latency steps windows"
     for id_ in figures.split():
         assert f'<figure id="{id_}">' in content
 
 
 def test_sections_without_data_are_left_out(pages: dict[str, str]) -> None:
-    assert "trade-off-figure" not in pages["one arm"]
-    assert "speed-up-figure" not in pages["nothing answered"]
+    assert 'id="windows"' not in pages["one arm"]
+    assert 'id="why"' not in pages["one arm"]
+    assert 'id="cost"' not in pages["nothing asked"]
     assert "<figure" not in pages["nothing asked"]
     assert "One arm only" in pages["one arm"]
-    assert 'href="#trade-off"' not in pages["one arm"]
 
 
 def test_the_page_says_what_its_numbers_are(pages: dict[str, str], runs: dict[str, RawRun]) -> None:
     content = pages["three arms, failures"]
     for kind in ("measured", "computed", "predicted", "quoted"):
-        assert f'<span class="badge {kind}">{kind}</span>' in content
+        assert f'<th scope="row">{kind}</th>' in content
     raw = emulated(runs["nothing asked"])
     assert "EMULATED" in page.render(raw, summarise(raw))
 
@@ -176,3 +184,19 @@ def test_half_a_surrogate_pair_from_a_server_does_not_stop_the_report(tmp_path: 
     raw = raw_run(*(replace(answered(arm, 0), text="half \ud800 a pair") for arm in ("steady", "spec")))
     path = write_whole(tmp_path / "report.html", page.render(raw, summarise(raw)))
     assert "half ? a pair" in path.read_text(encoding="utf-8")
+
+
+def test_the_title_is_the_question_and_the_sentence_comes_first(pages: dict[str, str]) -> None:
+    for content in pages.values():
+        parts = Parts(content)
+        (question,) = parts.texts("h1")
+        assert question.endswith("?")
+        assert next(parts.texts("title")) == question
+        assert next(parts.texts("p")).endswith(".")
+
+
+def test_headings_are_in_order(pages: dict[str, str]) -> None:
+    for content in pages.values():
+        levels = [int(tag[1]) for tag, _, _ in Parts(content).found if re.fullmatch(r"h\d", tag)]
+        assert levels[0] == 1
+        assert all(below - above <= 1 for above, below in itertools.pairwise(levels)), levels

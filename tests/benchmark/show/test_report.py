@@ -26,8 +26,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def without_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in the pod, which has no package of the page; and quicker."""
-    monkeypatch.setattr(page, "find_spec", lambda name: None if name == "matplotlib" else object())
+    """As in the pod, which has no package of the page."""
+    monkeypatch.setattr(page, "find_spec", lambda name: None if name == "jinja2" else object())
 
 
 def test_everything_is_made_from_the_raw_file_and_said_and_a_second_time_the_same(
@@ -58,7 +58,7 @@ def test_without_the_pages_packages_one_line_says_so_and_the_rest_is_written(
 ) -> None:
     assert main(["report", str(folder)]) == 1
     line = capsys.readouterr().err.splitlines()[0]
-    assert line == "report.html: not written, matplotlib not installed; pip install matplotlib"
+    assert line == "report.html: not written, Jinja2 not installed; pip install Jinja2"
     assert {path.name for path in folder.iterdir()} == FILES - {"report.html"}
 
 
