@@ -50,6 +50,9 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m bench
     except BenchmarkError as error:
         print(f"{who}: {_on_one_line(str(error))}", file=sys.stderr)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        print(f"{who}: needs {error.name}; run: pip install {error.name}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 import click
 
-from experiment.finding import InvalidExperiment, Outside, Refusal, printable
+from experiment.finding import InvalidExperiment, Misuse, Outside, Refusal, printable
 
 WIDTH = 100
 _HERE = Path(__file__).resolve().parent.parent
@@ -37,6 +37,12 @@ def carried_out(name: str, act: Callable[[], int]) -> int:
         except click.UsageError as error:
             print(f"{name}: {error.format_message()} (see ./{name} --help)", file=sys.stderr)
             return error.exit_code
+        except ModuleNotFoundError as error:  # `pip install .` brings what the benchmark and `check` need
+            print(
+                f"{name}: needs {error.name}, which is not installed here; clone the repository and type ./{name} there",
+                file=sys.stderr,
+            )
+            return Misuse.exit_code
         except Exception as error:
             known = refusal_of(error)
             who = (

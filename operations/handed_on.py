@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -39,6 +40,7 @@ class _Process(_Program):
     """In the place of this process, so that signals and exit codes are the program's own."""
 
     def invoke(self, ctx: click.Context) -> None:
+        find_spec(self.module)  # raises ModuleNotFoundError where the room is not installed
         start = _START.format(module=self.module, prog=f"trnspec {self.name}")
         path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
         sys.stdout.flush()
