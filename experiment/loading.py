@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from experiment.model import ExpandedFile, ModelReference, SingleArm
+    from experiment.model import ExpandedFile, ExperimentFile, ModelReference, SingleArm
 
 
 def load(path: Path) -> Experiment:
@@ -39,18 +39,26 @@ def load(path: Path) -> Experiment:
         prompts, unread, prompt_format = read_prompts(
             written.prompts, endpoint=written.benchmark.endpoint, folder=path.parent
         )
-        expanded, repeated = expand(written)
-        file, unusable = with_own_models(expanded, path.parent)
-        judged = [*repeated, *unusable, *checks.problems(file, prompts), *unread]
-        # The arms of a sweep share what they were written with, and what is wrong with it is said once.
-        distinct = {(problem.where, problem.why, repr(problem.value)): problem for problem in judged}
-        problems += filter(reading.judges, distinct.values())
+        file, judged = judge(written, prompts, path.parent)
+        problems += filter(reading.judges, (*judged, *unread))
         if not problems:
             experiment = _resolved(file, prompts, prompt_format)
             problems = list(_without_effect(file, experiment))
             if not problems:
                 return experiment
     raise InvalidExperiment(str(path), problems, lines)
+
+
+def judge(
+    written: ExperimentFile, prompts: tuple[Prompt, ...], folder: Path
+) -> tuple[ExpandedFile, list[Finding]]:
+    """The file, whose paths are relative to `folder`, with sweeps expanded and its own models described; what is wrong."""
+    expanded, repeated = expand(written)
+    file, unusable = with_own_models(expanded, folder)
+    found = [*repeated, *unusable, *checks.problems(file, prompts)]
+    # The arms of a sweep share what they were written with, and what is wrong with it is said once.
+    distinct = {(problem.where, problem.why, repr(problem.value)): problem for problem in found}
+    return file, list(distinct.values())
 
 
 def _without_effect(file: ExpandedFile, experiment: Experiment) -> Iterator[Finding]:

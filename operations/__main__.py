@@ -29,6 +29,7 @@ class Verb(NamedTuple):
 
 HERE, ON_AWS, IN_A_CHANGE = "Here", "On AWS", "In a change"
 VERBS = {
+    "new": Verb("operations.creation", HERE, "an experiment for your model and your prompts"),
     "check": Verb("operations.handed_on:check", HERE, "what an experiment resolves to, or all its problems"),
     "demo": Verb("operations.handed_on:demo", HERE, "the whole experiment on this machine, emulated"),
     "lab": Verb("operations.handed_on:lab", HERE, "the same with a real engine on this machine's CPU"),

@@ -154,7 +154,7 @@ def _prompts(path: Path) -> list[dict[str, Any]]:
     """The prompts of the file at `path` as a plan has them. An experiment reads the same files, and one reader is enough for
     both: a process, because rooms of one floor do not import each other. Raises PlanError."""
     project = str(Path(__file__).resolve().parents[2])
-    command = [sys.executable, "-m", "experiment", "prompts", str(path)]
+    command = [sys.executable, "-P", "-m", "experiment", "prompts", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": project})
     if done.returncode == 1 and "No module named" in done.stderr:
         why = "is read by `experiment`, which is not installed beside `benchmark`"

@@ -1,4 +1,4 @@
-"""What is made from the model of an experiment file and from the experiments: `python -m maintenance.experiment_pages` writes
+"""What is made from the model of an experiment file and from the experiments: `python -m tests.docs.experiment_pages` writes
 the JSON Schema that editors read, the reference of the keys and the gallery."""
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import MODES, RUNTIMES
 from experiment.description import as_json
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = ROOT / "experiments" / "experiment.schema.json"
 _CHOICES = {
     "ExperimentFile.runtime": RUNTIMES,

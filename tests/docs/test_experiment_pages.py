@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from experiment.parsing import read
-from maintenance.experiment_pages import SCHEMA, WRITTEN, question, schema
 from tests.conftest import REFERENCE, ROOT
+from tests.docs.experiment_pages import SCHEMA, WRITTEN, question, schema
 from tests.experiment.edits import BALANCED, BLOCK, DFLASH, EAGLE, MEDUSA, SMALL, Edit, put, remove
 
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))

@@ -1,0 +1,84 @@
+"""`new`: an experiment file for a model and its prompts, right by every check."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from experiment.catalogue.published import TARGET
+from experiment.finding import Misuse
+from experiment.starter import compose
+from operations.console import table
+from operations.options import FILES, json_option
+from operations.options import as_json as json_text
+
+_FORMATS = "JSON lines, MT-Bench, Spec-Bench, ShareGPT or OpenAI batch"
+_FILE, _PROMPTS = click.Path(path_type=Path), click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--prompts", type=_PROMPTS, metavar="FILE", help=f"{_FORMATS}; by default prompts/general.jsonl."
+)
+@click.option("--model", default=TARGET, metavar="ID", help=f"What is served; by default {TARGET}.")
+@click.option("--like", metavar="ID", help="For a fine-tune: the model of the catalogue that has its shape.")
+@click.option("--draft", metavar="ID", help="What drafts; by default a small model of the same family.")
+@click.option("--out", type=_FILE, metavar="FILE", help="By default NAME.yaml in the nearest experiments/.")
+@json_option
+def command(
+    name: str,
+    prompts: Path | None,
+    model: str,
+    like: str | None,
+    draft: str | None,
+    out: Path | None,
+    as_json: bool,
+) -> int:
+    """Write an experiment called NAME that passes `check`, and say what was chosen.
+
+    It goes into the folder experiments/ here or above; where there is none, into this folder.
+    """
+    path = out or _experiments() / f"{name}.yaml"
+    folder = path.resolve().parent
+    if not folder.is_dir():
+        raise Misuse(f"{path}: there is no folder {folder}; make it, or choose another NAME or --out")
+    asked = prompts or _shared(folder, "prompts/general.jsonl")
+    if asked is None:
+        raise Misuse("--prompts: this folder has no prompts to begin with; give a file of yours")
+    starter = compose(name, model=model, like=like, draft=draft, prompts=asked.resolve(), folder=folder)
+    schema = _shared(folder, "experiment.schema.json")
+    first = f"# yaml-language-server: $schema={_from(folder, schema)}\n" if schema else ""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(first + starter.text)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise Misuse(f"{path}: cannot be written ({why}); choose another NAME, or --out") from None
+    following = [f"./trnspec {verb} {path}" for verb in ("check", "demo")]
+    if as_json:
+        print(json_text({"path": str(path), "chosen": starter.chosen, "next": following}))
+    else:
+        print(f"wrote {path}\n\n{table(('chosen', ''), [*starter.chosen.items()])}\n\nnext: {following[0]}")
+        print(f"then: {following[1]}")
+    return 0
+
+
+def _experiments() -> Path:
+    """The nearest folder of that name, or the current one."""
+    here = Path.cwd()
+    found = next((parent for parent in (here, *here.parents) if (parent / "experiments").is_dir()), None)
+    return Path(os.path.relpath(found / "experiments")) if found else Path()
+
+
+def _shared(folder: Path, name: str) -> Path | None:
+    """A file that experiments share: beside this one, or in the checkout."""
+    return next((path for path in (folder / name, FILES / name) if path.is_file()), None)
+
+
+def _from(folder: Path, path: Path) -> str:
+    """As an editor reads it: relative, and never without a folder."""
+    relative = os.path.relpath(path, folder)
+    return relative if relative.startswith("..") else f"./{relative}"
