@@ -12,7 +12,7 @@ demo:       ## the whole experiment on this machine, emulated
 manifests:  ## render manifests/ from experiments/
 	@scripts/setup && .venv/bin/python -m cdk8s_charts
 docs:       ## write the schema of experiment files and the generated parts of docs/
-	@scripts/setup && .venv/bin/python -m tests.docs.experiment_pages
+	@scripts/setup && .venv/bin/python -m tests.docs.experiment_pages && .venv/bin/python -m tests.docs.commands_page
 format:     ## format the code
 	@scripts/setup && .venv/bin/ruff check --fix-only --quiet . && .venv/bin/ruff format .
 lock:       ## write requirements*.txt from requirements*.in

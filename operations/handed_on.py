@@ -36,7 +36,7 @@ class _Program(click.Command):
         return yaml_files(incomplete)
 
 
-class _Process(_Program):
+class Process(_Program):
     """In the place of this process, so that signals and exit codes are the program's own."""
 
     def invoke(self, ctx: click.Context) -> None:
@@ -57,10 +57,10 @@ class _Here(_Program):
         return code
 
 
-demo = _Process("demo", module="lab.__main__", experiment=True)
-lab = _Process("lab", module="lab.real.__main__")
-rehearse = _Process("rehearse", module="lab.rehearse", experiment=True)
-benchmark = _Process("benchmark", module="benchmark.__main__")
+demo = Process("demo", module="lab.__main__", experiment=True)
+lab = Process("lab", module="lab.real.__main__")
+rehearse = Process("rehearse", module="lab.rehearse", experiment=True)
+benchmark = Process("benchmark", module="benchmark.__main__")
 published = _Here("published", module="experiment.__main__", words=("published",))
 step = _Here("step", module="experiment.__main__", words=("step",))
 
