@@ -67,7 +67,7 @@ def _prompts(path: Path) -> int:
         print("\n".join(one.line() for one in problems), file=sys.stderr)
         return 2
     print(f"{path.name}: {len(file.lines)} prompts, {file.format}", file=sys.stderr)
-    return _print("\n".join(json.dumps(line.content) for line in file.lines))
+    return _print("\n".join(json.dumps(content) for _, content in file.lines))
 
 
 def _print(text: str) -> int:

@@ -126,12 +126,11 @@ class DraftReference(ModelReference):
 
 
 class SpeculationSection(Section):
-    """How an arm speculates; a list is a sweep, each combination an arm of its own."""
+    """How an arm speculates; the first arm, the baseline, does not. A list is a sweep: each combination is an arm."""
 
     mode: str
     """What drafts, and how; which runtime can do it for which model is in docs/speculation.md."""
     draft: OneOrSeveral[DraftReference]
-    """The model that proposes tokens."""
     num_speculative_tokens: OneOrSeveral[int]
     """Tokens that are drafted in one step (the window, k)."""
     draft_max_model_len: Positive | None = None
@@ -154,7 +153,6 @@ class ArmSection(Section):
     runtime: str | None = None
     """A runtime other than the experiment's; it is then part of what is compared."""
     speculation: SpeculationSection | None = None
-    """The first arm, the baseline, has none."""
     engine: dict[str, Annotated[JsonValue, AfterValidator(_finite)]] = {}
     """Keys of the runtime's Neuron configuration that this arm alone sets; they are part of what is compared."""
 
@@ -256,9 +254,7 @@ class Benchmark(Section):
     seed: NotNegative = 1
     """Decides the order of the arms and what is put before each prompt."""
     slo: Objectives | None = None
-    """Objectives that goodput is counted against."""
     lm_eval: LmEval | None = None
-    """Asks each arm questions with known answers."""
 
     @property
     def objectives(self) -> dict[str, float]:
@@ -306,9 +302,7 @@ class Cluster(Section):
     max_nodes: Annotated[int, Field(ge=1, le=16)] = 1
     """Trn2 nodes at most; arms beyond what fits wait for a later batch."""
     capacity: Capacity = Capacity()
-    """How Trn2 nodes are bought."""
     network: Network = Network()
-    """Ways out of the private subnets."""
     off_at_utc: Annotated[str, Field(pattern=_HOUR)] = "22:00"
     """Every day at this time (UTC) the Trn2 nodes are turned off."""
 
@@ -358,21 +352,15 @@ class ExperimentFile(Section):
     target: ModelReference
     """The model that is served."""
     weights: WeightsSection = WeightsSection()
-    """How weights are fetched."""
     runtime: str = "nxdi-vllm-0.9.1"
     """Image, options and abilities of the servers, from the catalogue."""
     arms: Annotated[tuple[ArmSection, ...], Listed()]
     """What is compared; the first is the baseline, which decodes plainly."""
     serving: Serving = Serving()
-    """What all arms share."""
     prompts: PromptsSection
-    """What is asked."""
     benchmark: Benchmark = Benchmark()
-    """How it is asked."""
     cluster: Cluster = Cluster()
-    """Where it runs."""
     serve: Serve | None = None
-    """The arm that stays up after the comparison, if one does."""
 
 
 class ExpandedFile(ExperimentFile):

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 NAME = re.compile(r"[!-9;-~][ -~]{0,99}")
 """A class or an id: printable ASCII, because both become dimensions of CloudWatch metrics."""
 LARGEST_BYTES = 16 * 2**20
-_MOST_PROBLEMS = 20
+MOST_PROBLEMS = 20
+"""As many as a person reads; a file of another format is wrong in every line."""
 _OURS, _TURNS, _SHARED, _BATCH = (
     "JSON lines",
     "Spec-Bench format, first turns only",
@@ -41,20 +42,10 @@ _OURS, _TURNS, _SHARED, _BATCH = (
 _OWN_KEYS = ("prompt", "messages", "text")
 _FORMATS = {**dict.fromkeys(_OWN_KEYS, _OURS), "turns": _TURNS, "conversations": _SHARED, "body": _BATCH}
 """By the first of these keys that an entry has."""
-_IDS, _CLASSES, _LIMITS = (
-    ("id", "question_id", "custom_id"),
-    ("class", "category"),
-    ("max_tokens", "max_completion_tokens"),
-)
-
-
-@dataclass(frozen=True)
-class Line:
-    """An entry of a file: `id`, `class`, either `prompt` or `messages`, and `max_tokens` where it has its own."""
-
-    place: str
-    """`line 9 of mine.jsonl`."""
-    content: dict[str, Any]
+_IDS, _CLASSES = ("id", "question_id", "custom_id"), ("class", "category")
+_LIMITS = ("max_tokens", "max_completion_tokens")
+Line = tuple[str, dict[str, Any]]
+"""Where an entry stands (`line 9 of mine.jsonl`); its `id`, `class`, `prompt` or `messages`, and `max_tokens` if it has its own."""
 
 
 @dataclass(frozen=True)
@@ -84,28 +75,22 @@ def read_file(path: Path, *, name: str) -> PromptFile:
     for number, (place, text) in enumerate(entries, start=1):
         try:
             entry = _object(text)
-            formats.append(_format_of(entry))
-            if formats[-1] != formats[0]:
-                raise _Unusable(
-                    f"is {formats[-1]}, and the file began as {formats[0]}", "keep one format a file"
-                )
-            lines.append(Line(place, _line(entry, formats[0], unnamed, number)))
+            formats.append(found := _format_of(entry))
+            if found != formats[0]:
+                raise _Unusable(f"is {found}, and the file began as {formats[0]}", "keep one format a file")
+            class_ = _name(entry, _CLASSES, unnamed)
+            named = {"id": _name(entry, _IDS, f"{class_}-{number}"), "class": class_}
+            lines.append((place, named | _asked(entry, found)))
         except _Unusable as error:
             problems.append(Finding("prompts.file", place, *error.args))
-    problems += [
-        Finding("prompts.file", name, f"id {id_!r} stands {count} times", "make ids distinct")
-        for id_, count in Counter(line.content["id"] for line in lines).items()
-        if count > 1
-    ]
-    return PromptFile(formats[0] if formats else "", tuple(lines), tuple(first_of(problems, name)))
-
-
-def first_of(problems: list[Finding], name: str) -> list[Finding]:
-    """As many as a person reads; a file of another format is wrong in every line."""
-    if len(problems) <= _MOST_PROBLEMS:
-        return problems
-    more = f"{len(problems) - _MOST_PROBLEMS} more lines are wrong"
-    return [*problems[:_MOST_PROBLEMS], Finding("prompts.file", name, more, "fix these first")]
+        if len(problems) == MOST_PROBLEMS:
+            break
+    ids = Counter(content["id"] for _, content in lines)
+    for id_, count in ids.most_common(MOST_PROBLEMS):
+        if count > 1:
+            why = f"id {id_!r} stands {count} times"
+            problems.append(Finding("prompts.file", name, why, "make ids distinct"))
+    return PromptFile(formats[0] if formats else "", tuple(lines), tuple(problems))
 
 
 def _entries(text: str, name: str) -> list[tuple[str, str]]:
@@ -133,9 +118,7 @@ def _object(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _Unusable(f"is not JSON ({error})", "write one JSON object a line, or one JSON list") from None
     if not isinstance(entry, dict):
-        raise _Unusable(
-            f"is not a JSON object: {_short(entry)}", 'write {"id": ..., "class": ..., "prompt": ...}'
-        )
+        raise _Unusable(f"is not a JSON object: {_short(entry)}", 'write {"class": ..., "prompt": ...}')
     return entry
 
 
@@ -143,43 +126,13 @@ def _format_of(entry: dict[str, Any]) -> str:
     for key, name in _FORMATS.items():
         if key in entry:
             return name
-    keys = ", ".join(f"`{key}`" for key in sorted(entry))
-    why = (
-        f"needs either `prompt` or `messages` and has {f'only {shortened(keys, 200)}' if keys else 'no key'}"
-    )
+    keys = shortened(", ".join(f"`{key}`" for key in sorted(entry)), 200)
+    why = f"needs either `prompt` or `messages` and has {f'only {keys}' if keys else 'no key'}"
     raise _Unusable(why, f"give one of them, or a known format (one of the keys {', '.join(_FORMATS)})")
 
 
-def _line(entry: dict[str, Any], format_: str, unnamed: str, number: int) -> dict[str, Any]:
-    """An entry in the form of our own lines."""
-    class_ = _name(entry, _CLASSES, unnamed)
-    common = {"id": _name(entry, _IDS, f"{class_}-{number}"), "class": class_}
-    if format_ == _TURNS:
-        first = entry["turns"][:1] if isinstance(entry["turns"], list) else []
-        return common | _said("turns", entry["turns"], first)
-    if format_ == _SHARED:
-        turns = entry["conversations"] if isinstance(entry["conversations"], list) else []
-        said = [one.get("value") for one in turns if isinstance(one, dict) and one.get("from") == "human"]
-        return common | _said("conversations", entry["conversations"], said)
-    asked = entry["body"] if format_ == _BATCH else entry
-    if not isinstance(asked, dict):
-        raise _Unusable(f"`body` is {_short(asked)}", "give the body of a request, a JSON object")
-    own = [key for key in _OWN_KEYS if key in asked]
-    if len(own) != 1:
-        found = " and ".join(f"`{key}`" for key in own) or "neither"
-        raise _Unusable(f"needs either `prompt` or `messages` and has {found}", "give one of them")
-    for key in asked.keys() - set(_LIMITS):
-        if close := difflib.get_close_matches(key, _LIMITS, n=1, cutoff=0.8):
-            raise _Unusable(f"has the key {_short(key)}", f"did you mean `{close[0]}`?")
-    limit = next((asked[key] for key in _LIMITS if asked.get(key) is not None), None)
-    if limit is not None and (type(limit) is not int or limit < 1):
-        raise _Unusable(f"`max_tokens` is {_short(limit)}", "give a whole number above 0")
-    key = "messages" if own == ["messages"] else "prompt"
-    return common | {key: asked[own[0]]} | ({"max_tokens": limit} if limit else {})
-
-
 def _name(entry: dict[str, Any], keys: tuple[str, ...], otherwise: str) -> str:
-    """The first of `keys` in the entry; a number counts as text."""
+    """The first of `keys` in the entry; a whole number counts as text."""
     key = next((key for key in keys if key in entry), None)
     value = otherwise if key is None else str(entry[key]) if type(entry[key]) is int else entry[key]
     if not isinstance(value, str) or not NAME.fullmatch(value):
@@ -187,12 +140,34 @@ def _name(entry: dict[str, Any], keys: tuple[str, ...], otherwise: str) -> str:
     return value
 
 
-def _said(key: str, value: Any, turns: list[Any]) -> dict[str, Any]:
-    if not (turns and isinstance(turns[0], str) and turns[0].strip()):
-        raise _Unusable(
-            f"`{key}` has no first turn of the user: {_short(value)}", "give its text, or remove the entry"
-        )
-    return {"messages": [{"role": "user", "content": turns[0]}]}
+def _asked(entry: dict[str, Any], format_: str) -> dict[str, Any]:
+    """What an entry asks, with the keys of our own lines."""
+    if format_ in (_TURNS, _SHARED):
+        key = "turns" if format_ == _TURNS else "conversations"
+        turns = entry[key] if isinstance(entry[key], list) else []
+        if format_ == _SHARED:
+            turns = [
+                one.get("value") for one in turns if isinstance(one, dict) and one.get("from") == "human"
+            ]
+        if not (turns and isinstance(turns[0], str) and turns[0].strip()):
+            why = f"`{key}` has no first turn of the user: {_short(entry[key])}"
+            raise _Unusable(why, "give its text, or remove the entry")
+        return {"messages": [{"role": "user", "content": turns[0]}]}
+    body = entry["body"] if format_ == _BATCH else entry
+    if not isinstance(body, dict):
+        raise _Unusable(f"`body` is {_short(body)}", "give the body of a request, a JSON object")
+    own = [key for key in _OWN_KEYS if key in body]
+    if len(own) != 1:
+        found = " and ".join(f"`{key}`" for key in own) or "neither"
+        raise _Unusable(f"needs either `prompt` or `messages` and has {found}", "give one of them")
+    for key in body.keys() - set(_LIMITS):
+        if close := difflib.get_close_matches(key, _LIMITS, n=1, cutoff=0.8):
+            raise _Unusable(f"has the key {_short(key)}", f"did you mean `{close[0]}`?")
+    limit = next((body[key] for key in _LIMITS if body.get(key) is not None), None)
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise _Unusable(f"`max_tokens` is {_short(limit)}", "give a whole number above 0")
+    asked = {"messages" if own == ["messages"] else "prompt": body[own[0]]}
+    return asked if limit is None else asked | {"max_tokens": limit}
 
 
 def _short(value: Any) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from experiment.finding import Finding, shortened
-from experiment.prompt_files import NAME, first_of, read_file
+from experiment.prompt_files import MOST_PROBLEMS, NAME, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,19 +84,19 @@ def _from_file(name: str, endpoint: str, folder: Path) -> Read:
     file = read_file(folder / name, name=name)
     prompts: list[Prompt] = []
     problems = list(file.problems)
-    for line in file.lines:
+    for place, content in file.lines:
         try:
-            prompts.append(_prompt(line.content, endpoint))
+            prompts.append(_prompt(content, endpoint))
         except ValueError:
-            key = "prompt" if "prompt" in line.content else "messages"
-            value = shortened(repr(line.content[key]), 60)
+            key = "prompt" if "prompt" in content else "messages"
+            value = shortened(repr(content[key]), 60)
             why = f"`{key}` is empty or malformed for endpoint {endpoint}: {value}"
             remedy = '`messages` are [{"role": "user", "content": "..."}]; only one of the user alone goes with completions'
-            problems.append(Finding("prompts.file", line.place, why, remedy))
+            problems.append(Finding("prompts.file", place, why, remedy))
     distinct = {(prompt.class_name, prompt.text, prompt.messages) for prompt in prompts}
     counts = Counter(class_name for class_name, *_ in distinct)
     few = () if problems else _too_few(dict(sorted(counts.items())), "prompts.file")
-    return tuple(prompts), (*first_of(problems, name), *few), file.format
+    return tuple(prompts), (*problems[: 2 * MOST_PROBLEMS], *few), file.format
 
 
 def _prompt(content: dict[str, Any], endpoint: str) -> Prompt:

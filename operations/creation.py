@@ -48,21 +48,21 @@ def command(
     asked = prompts or _shared(folder, "prompts/general.jsonl")
     if asked is None:
         raise Misuse("--prompts: this folder has no prompts to begin with; give a file of yours")
-    starter = compose(name, model=model, like=like, draft=draft, prompts=asked.resolve(), folder=folder)
+    text, chosen = compose(name, model=model, like=like, draft=draft, prompts=asked.resolve(), folder=folder)
     schema = _shared(folder, "experiment.schema.json")
-    first = f"# yaml-language-server: $schema={_from(folder, schema)}\n" if schema else ""
+    first = f"# yaml-language-server: $schema=./{os.path.relpath(schema, folder)}\n" if schema else ""
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(first + starter.text)
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise Misuse(f"{path}: cannot be written ({why}); choose another NAME, or --out") from None
-    following = [f"./trnspec {verb} {path}" for verb in ("check", "demo")]
+            file.write(first + text)
+    except OSError as error:
+        raise Misuse(f"{path}: cannot be written ({error.strerror}); choose another NAME, or --out") from None
+    then = [f"./trnspec {verb} {path}" for verb in ("check", "demo")]
     if as_json:
-        print(json_text({"path": str(path), "chosen": starter.chosen, "next": following}))
+        print(json_text({"path": str(path), "chosen": chosen, "next": then}))
     else:
-        print(f"wrote {path}\n\n{table(('chosen', ''), [*starter.chosen.items()])}\n\nnext: {following[0]}")
-        print(f"then: {following[1]}")
+        print(
+            f"wrote {path}\n\n{table(('chosen', ''), [*chosen.items()])}\n\nnext: {then[0]}\nthen: {then[1]}"
+        )
     return 0
 
 
@@ -76,9 +76,3 @@ def _experiments() -> Path:
 def _shared(folder: Path, name: str) -> Path | None:
     """A file that experiments share: beside this one, or in the checkout."""
     return next((path for path in (folder / name, FILES / name) if path.is_file()), None)
-
-
-def _from(folder: Path, path: Path) -> str:
-    """As an editor reads it: relative, and never without a folder."""
-    relative = os.path.relpath(path, folder)
-    return relative if relative.startswith("..") else f"./{relative}"

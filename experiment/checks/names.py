@@ -34,11 +34,11 @@ MAX_ARM_NAME = 54
 
 def catalogue_names(file: ExpandedFile) -> Iterator[Finding]:
     """Models, runtime and instance type must be in the catalogue."""
-    yield from _known("runtime", file.runtime, RUNTIMES, "runtime")
-    yield from _known("cluster.instance", file.cluster.instance, INSTANCES, "instance type")
+    yield from known("runtime", file.runtime, RUNTIMES, "runtime")
+    yield from known("cluster.instance", file.cluster.instance, INSTANCES, "instance type")
     for arm in file.arms:
         if arm.runtime_at != "runtime":
-            yield from _known(arm.runtime_at, arm.runtime, RUNTIMES, "runtime")
+            yield from known(arm.runtime_at, arm.runtime, RUNTIMES, "runtime")
     for path, one in file.references:
         shapes = {"like": one.like, "config": one.config, "head_for": getattr(one, "head_for", None)}
         first, *more = [key for key, value in shapes.items() if value is not None] or ["model"]
@@ -46,14 +46,15 @@ def catalogue_names(file: ExpandedFile) -> Iterator[Finding]:
             why = f"has its shape already from `{first}`"
             yield Finding(f"{path}.{more[0]}", shapes[more[0]], why, "keep one of them")
         elif first == "like":
-            yield from _known(f"{path}.like", str(one.like), FETCHED, "model")
+            yield from known(f"{path}.like", str(one.like), FETCHED, "model")
         elif first == "head_for":
-            yield from _known(f"{path}.head_for", shapes[first] or "", file.models, "model")
+            yield from known(f"{path}.head_for", shapes[first] or "", file.models, "model")
         elif first == "model":
-            yield from _known(f"{path}.model", one.model, file.models, "model", _OWN_MODEL)
+            yield from known(f"{path}.model", one.model, file.models, "model", _OWN_MODEL)
 
 
-def _known(path: str, name: str, catalogue: Iterable[str], what: str, own: str = "") -> Iterator[Finding]:
+def known(path: str, name: str, catalogue: Iterable[str], what: str, own: str = "") -> Iterator[Finding]:
+    """A finding where the catalogue has no such name; `own` says what else there is, {} being the closest one."""
     names = list(catalogue)
     if name not in names:
         close = difflib.get_close_matches(name, names, n=1)

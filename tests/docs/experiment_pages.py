@@ -46,14 +46,22 @@ def schema() -> dict[str, Any]:
     for name, section in {**whole["$defs"], "ExperimentFile": whole}.items():
         for key, content in section.get("properties", {}).items():
             classes = [one.__name__ for one in getattr(model, name).__mro__]
-            (place, *_) = [found for one in classes if (found := f"{one}.{key}") in told]
-            content["description"] = told[place]
+            places = [place for one in classes if (place := f"{one}.{key}") in told]
+            place = places[0] if places else f"{name}.{key}"
+            content["description"] = told[place] if places else _first_words(whole["$defs"], content)
             text = content.get("anyOf", [content])[0]
             if place in _CHOICES:
                 text["enum"] = list(_CHOICES[place])
             elif place in _EXAMPLES:
                 text["examples"] = [one.name for one in MODELS.values() if not one.lab_only]
     return {"$schema": GenerateJsonSchema.schema_dialect, **whole}
+
+
+def _first_words(sections: Any, content: Any) -> str:
+    """What the section at a key is, by its class; a key without a text of its own must have one."""
+    (name,) = re.findall(r'"#/\$defs/(\w+)"', json.dumps(content))[:1]
+    said: str = sections[name]["description"].split("\n\n")[0]
+    return said.replace("\n", " ")
 
 
 def _told() -> dict[str, str]:

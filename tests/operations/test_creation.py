@@ -144,7 +144,7 @@ def test_a_machine_reads_the_path_and_what_was_chosen(
         ("mine --model Qwen/Qwen3-8B --draft Qwen/Qwen3-1.8B", "did you mean Qwen/Qwen3-1.7B?"),
         ("mine --model Qwen/Qwen3-8B --draft Qwen/Qwen3-14B", "not smaller than the target"),
         ("mine --draft meta-llama/Llama-3.2-1B-Instruct", "its tokenizer (llama3"),
-        ("mine --model Qwen/Qwen3-0.6B", "no smaller model of its family"),
+        ("mine --model Qwen/Qwen3-0.6B", "is the smallest of its family"),
     ],
 )
 def test_what_cannot_work_is_refused_in_one_line_and_nothing_is_written(
