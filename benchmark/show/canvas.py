@@ -33,6 +33,8 @@ _PER_CHAR, _PER_LINE = 6.4, 13.0
 """Room for a character and for a line of text, generous for every font of the page."""
 _RATIOS = (1, 0.1, 0.2, 0.5, 2, 5, 10, 20, 50, 100, 3, 1.5, 0.7, 0.3, 0.8, 0.9, 1.1, 1.2, 4, 1.3)
 """Ticks of a logarithmic axis by importance: where there is no room, the later ones are left out."""
+_EDGE = 0.04
+"""Of such an axis, without ticks, whose texts would stick out."""
 
 Points = Sequence[tuple[float, float]]
 
@@ -91,7 +93,7 @@ class Axis:
         found: list[float] = []
         for tick in _RATIOS:
             apart = all(abs(self.at(tick) - self.at(other)) >= 1 / self.most for other in found)
-            if self.low <= tick <= self.high and apart:
+            if _EDGE <= self.at(tick) <= 1 - _EDGE and apart:
                 found.append(tick)
         return sorted(found)
 

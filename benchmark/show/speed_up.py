@@ -61,17 +61,19 @@ def ratio_axis(found: Sequence[tuple[float | None, float | None, float | None]])
     known = [(ratio, low or ratio, high or ratio) for ratio, low, high in found if ratio]
     lows = [max(low, ratio / 20) / 1.1 for ratio, low, _ in known]
     highs = [min(high, ratio * 20) * 1.1 for ratio, _, high in known]
-    return Axis(low=min(0.8, *lows, 1), high=max(1.25, *highs, 1), unit="×", log=True)
+    return Axis(low=min([0.75, *lows]), high=max([1.3, *highs]), unit="×", log=True)
 
 
 def answer(at: AtLoad, axis: Axis) -> Picture | None:
-    """Each class with its best treatment, then the best treatment over all classes; None where nothing is compared."""
+    """Each class with its best treatment, then the best treatment over all classes; None where nothing could be compared."""
     gains = [*at.by_class, *([at.mix] if at.mix and len(at.by_class) > 1 else ())]
     rows = [(gain.class_ or ALL_CLASSES, gain.arm, *_numbers(gain)) for gain in gains]
     table = Table(
         title=f"Speed-up by class, {at.load.in_words}", headings=("class", "arm", *_NUMBERS), rows=rows
     )
-    return _on(axis, table, _lanes(gains, axis), total=len(gains) > len(at.by_class)) if rows else None
+    if not any(gain.ratio for gain in gains):
+        return None
+    return _on(axis, table, _lanes(gains, axis), total=len(gains) > len(at.by_class))
 
 
 def treatments(at: AtLoad, axis: Axis) -> Picture | None:

@@ -1,0 +1,80 @@
+"""A browser without a window, and the pages that it opens."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark.analyse.summary import summarise
+from benchmark.measure.journal import RawRun
+from benchmark.show.page import render
+from tests.benchmark.records import emulated, raw_run
+from tests.benchmark.show.runs import FUSED, PLAIN, SMALL, run_of, swept
+
+CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
+CLASSES = ("repetition", "numeric", "json", "code", "open-ended")
+LONG = "a-name-that-somebody-made-as-long-as-names-may-be"
+FLAGS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+
+
+def _incomplete(raw: RawRun) -> RawRun:
+    return replace(raw, requests=raw.requests[: len(raw.requests) * 4 // 5])
+
+
+def runs() -> dict[str, RawRun]:
+    """By what is odd about it."""
+    slo = {"tpot_s": 0.03}
+    loads: tuple[dict[str, Any], ...] = (
+        {"concurrency": 1, "rate_per_s": None},
+        {"concurrency": None, "rate_per_s": 2.5},
+    )
+    ends = ({"name": "a", "url": "http://a/v1"}, {"name": "b", "url": "http://b/v1"})
+    long_arms = ({**PLAIN, "name": LONG}, {**FUSED, "name": f"{LONG}-drafting"})
+    return {
+        "reference": emulated(run_of(classes=CLASSES)),
+        "sweep": swept((2, 3, 4, 5, 6, 7, 8), CLASSES),
+        "failures": _incomplete(run_of((PLAIN, FUSED, SMALL), CLASSES, fails=0.4, slo=slo)),
+        "two endpoints": run_of(ends, ("json", "code", "open-ended")),
+        "loads": run_of(classes=CLASSES, loads=loads),
+        "long names": run_of(long_arms, tuple(f"{LONG}-{i}" for i in range(8))),
+        "many requests": run_of(classes=("json",), requests=260),
+        "nothing asked": raw_run(),
+    }
+
+
+@pytest.fixture(scope="session")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The file of each page."""
+    folder, found = tmp_path_factory.mktemp("pages"), {}
+    for name, raw in runs().items():
+        found[name] = folder / f"{name.replace(' ', '-')}.html"
+        found[name].write_text(render(raw, summarise(raw)), encoding="utf-8")
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """chromium, driven by selenium; without it a skip, or a failure where TRNSPEC_BROWSER=required."""
+    if lacking := [path for path in (CHROMIUM, DRIVER) if not shutil.which(path)]:
+        message = f"{' and '.join(lacking)} not installed: apt-get install chromium chromium-driver"
+        if os.environ.get("TRNSPEC_BROWSER") == "required":
+            pytest.fail(f"TRNSPEC_BROWSER=required, but {message}")
+        pytest.skip(message)
+    webdriver = pytest.importorskip("selenium.webdriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    yield found
+    found.quit()
