@@ -144,7 +144,7 @@ class Plot:
         self, x: Axis, y: Axis, *, width: int = NARROW, labels: Sequence[tuple[Look, float]] = ()
     ) -> None:
         """`labels`: names of series to the right of the plot area, each at its value of `y`."""
-        self._x, self._y, self._whole = x, y, width
+        self.x, self.y, self._whole = x, y, width
         self._labels = [(shortened(look.name, _LONGEST_LABEL), look, value) for look, value in labels]
         self._left = 9 + _PER_CHAR * max((len(text) for _, text in y.ticks), default=1)
         beside = _PER_CHAR * max((len(name) for name, _, _ in self._labels), default=0)
@@ -154,14 +154,9 @@ class Plot:
 
     def line(self, points: Points, look: Look, *, dashed: bool = False) -> None:
         """Through `points`, as far as the axis goes."""
-        inside = [point for point in points if point[0] <= self._x.high]
+        inside = [point for point in points if point[0] <= self.x.high]
         path = "L".join(self._at(*point) for point in inside)
         self._mark("line dashed" if dashed else "line", look, f'<path d="M{path}"/>' if inside else "")
-
-    def band(self, lows: Points, highs: Points, look: Look) -> None:
-        """The area between two lines."""
-        path = "L".join(self._at(*point) for point in (*lows, *reversed(highs)))
-        self._mark("band", look, f'<path d="M{path}z"/>')
 
     def dots(self, points: Points, look: Look) -> None:
         """A mark of the series' shape at each point."""
@@ -169,27 +164,8 @@ class Plot:
 
     def crosses(self, xs: Iterable[float]) -> None:
         """Failures, at the foot of the plot area."""
-        parts = "".join(self._shape((x, self._y.low), _CROSS) for x in xs)
+        parts = "".join(self._shape((x, self.y.low), _CROSS) for x in xs)
         self._parts += [f'<g class="mark cross">{parts}</g>'] if parts else []
-
-    def interval(self, x: float, low: float, high: float, look: Look) -> None:
-        """A vertical line."""
-        self._mark("line", look, f'<path d="M{self._at(x, low)}L{self._at(x, high)}"/>')
-
-    def bar(self, x: float, width: float, height: float, look: Look) -> None:
-        """Around `x`, from the foot to `height`."""
-        corners = (
-            (x - width / 2, self._y.low),
-            (x - width / 2, height),
-            (x + width / 2, height),
-            (x + width / 2, 0),
-        )
-        self._mark("bar", look, f'<path d="M{"L".join(self._at(*corner) for corner in corners)}z"/>')
-
-    def level(self, y: float) -> None:
-        """A line across, for a value that others are read against."""
-        ends = self._at(self._x.low, y), self._at(self._x.high, y)
-        self._parts.insert(0, f'<path class="level" d="M{ends[0]}L{ends[1]}"/>')
 
     def panel(self, id_: str, title: str, alt: str) -> Panel:
         """The drawing. `id_` must be unique on the page."""
@@ -208,25 +184,25 @@ class Plot:
         return f'<path transform="translate({self._at(*point)})" d="{shape}"/>'
 
     def _at(self, x: float, y: float) -> str:
-        return f"{self._left + self._x.at(x) * self._width:.1f} {self._down(y):.1f}"
+        return f"{self._left + self.x.at(x) * self._width:.1f} {self._down(y):.1f}"
 
     def _down(self, y: float) -> float:
-        return _TOP + (1 - self._y.at(y)) * self._height
+        return _TOP + (1 - self.y.at(y)) * self._height
 
     def _axes(self) -> Iterable[str]:
         right, foot = self._left + self._width, _TOP + self._height
         yield f'<rect class="plot" x="{self._left:.1f}" y="{_TOP}" width="{self._width:.1f}" height="{self._height:g}"/>'
-        for value, text in self._y.ticks:
+        for value, text in self.y.ticks:
             y = self._down(value)
             yield f'<path class="grid" d="M{self._left:.1f} {y:.1f}H{right:.1f}"/>'
             yield _text(self._left - 5, y + 3.7, text, "end")
-        for value, text in self._x.ticks:
-            x = self._left + self._x.at(value) * self._width
+        for value, text in self.x.ticks:
+            x = self._left + self.x.at(value) * self._width
             yield f'<path class="tick" d="M{x:.1f} {foot:g}v3"/>'
             yield _text(x, foot + 14, text, "middle")
         yield f'<path class="axis" d="M{self._left:.1f} {foot:g}H{right:.1f}"/>'
-        yield _text(right, foot + 29, self._x.title, "end")
-        yield _text(2, 9, self._y.title, "start")
+        yield _text(right, foot + 29, self.x.title, "end")
+        yield _text(2, 9, self.y.title, "start")
 
     def _named(self) -> Iterable[str]:
         """The labels near their values, moved apart as far as they would meet."""

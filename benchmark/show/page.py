@@ -7,7 +7,7 @@ all text, and the page's own policy forbids scripts and requests.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import product
@@ -31,11 +31,12 @@ from benchmark.show.speed_up import (
     against_windows,
     answer,
     by_other_metrics,
+    forecast,
     ratio_axis,
     treatments,
     why,
 )
-from benchmark.show.spread import distributions, over_time, steps
+from benchmark.show.spread import distributions, over_time
 from benchmark.show.tables import Table
 from benchmark.show.wording import UNKNOWN, origins, planned_text, remarks, sentence
 
@@ -104,12 +105,15 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
     run, predicted, cells, decision = summary["run"], predictions(raw), sort_out(raw), decide(summary)
     at, errors, shown = decision.at, tables.error_table(summary, _messages(raw)), _shown(summary, decision)
     arms = {name: look for name, look in looks(arm["name"] for arm in run["arms"]).items() if name in shown}
+    expected = summary.get("expectations", ())
     gains = [gain for one in decision.loads for gain in (*one.by_class, *one.by_arm)]
     axis = ratio_axis([(gain.ratio, gain.low, gain.high) for gain in gains])
     pictures = [picture for one in decision.loads if (picture := answer(one, axis)) and one is not at]
     failed = sum(cell["errors"] for cell in summary["cells"])
     return {
         "run": run,
+        "summary": summary,
+        "tables": tables,
         "decision": decision,
         "sentence": sentence(run),
         "answer": answer(at, axis),
@@ -118,21 +122,15 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
         "treatments": treatments(at, axis),
         "why": why(at),
         "unexplained": _unexplained(summary, at),
-        "costs": tables.cost_by_class(summary),
-        "cost": tables.cost_table(summary),
         "windows": against_windows(decision.loads, predicted),
         "shown": ", ".join(shown) if len(shown) < len(run["arms"]) else "",
-        "headlines": tables.headline_tables(summary),
-        "cells": tables.cell_tables(summary),
         "errors": errors,
         "failed": f"{failed} requests" if failed else "none",
-        "equality": tables.equality_table(summary),
-        "engines": list(tables.engine_lines(summary)),
-        "engine_table": tables.engine_table(summary),
-        "quality": list(tables.quality_lines(summary)),
-        "quality_table": tables.quality_table(summary),
-        "crossover": run["crossover"],
-        "expectations": summary.get("expectations", ()),
+        "crossover": _together(
+            (one["text"], f"{one['class']} with {one['treatment']}") for one in run["crossover"]
+        ),
+        "surprises": [one["text"] for one in expected if not one["low"] <= one["measured"] <= one["high"]],
+        "forecast": forecast(expected),
         "place": Place.of,
         "planned": planned_text(run),
         "predicted": predicted,
@@ -146,7 +144,6 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
         "plan_file": PLAN_FILE,
         "over_time": over_time(cells, arms),
         "spread": distributions(cells, arms),
-        "steps": steps(cells, arms, summary),
     }
 
 
@@ -159,12 +156,21 @@ def _shown(summary: Mapping[str, Any], decision: Decision) -> list[str]:
     return [name for name in names if name == summary["run"]["baseline"] or name in best]
 
 
-def _unexplained(summary: Mapping[str, Any], at: AtLoad) -> list[str]:
+def _together(said: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """By text, of whom it is said."""
+    found: dict[str, list[str]] = {}
+    for text, whom in said:
+        found.setdefault(text, []).append(whom)
+    return found
+
+
+def _unexplained(summary: Mapping[str, Any], at: AtLoad) -> dict[str, list[str]]:
     """Why steps are not known, where they are not."""
     wanted = {(gain.class_, gain.arm) for gain in at.by_class if not gain.step_cost}
-    found = [one for one in summary["explanations"] if (one["class"], one["treatment"]) in wanted]
-    texts = dict.fromkeys(one["text"] for one in found if Place.of(one).load == at.load)
-    return [f"{text[:1].upper()}{text[1:]}." for text in texts]
+    found = [one for one in summary["explanations"] if Place.of(one).load == at.load]
+    return _together(
+        (one["text"], one["class"]) for one in found if (one["class"], one["treatment"]) in wanted
+    )
 
 
 def lean(table: Table) -> tuple[Table, str]:
@@ -282,7 +288,8 @@ def _facts(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _arm(arm: Mapping[str, Any]) -> str:
-    if not arm["speculative_tokens"]:
-        return f"{arm['name']}: plain decoding"
     drafted, most = arm["speculative_tokens"], arm["max_tokens_per_step"]
-    return f"{arm['name']}: {drafted} speculative tokens, at most {most} tokens a step"
+    decoding = f"{drafted} speculative tokens, at most {most} tokens a step" if drafted else "plain decoding"
+    return f"{arm['name']}: {decoding}" + (
+        f", ${arm['usd_per_hour']:g} an hour" if arm["usd_per_hour"] else ""
+    )

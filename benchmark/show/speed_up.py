@@ -25,6 +25,7 @@ TITLES = {
     "output_tokens_per_s": "Output tokens per second",
 }
 ALL_CLASSES = "all classes"
+_LEVEL = Look("", "--muted", "")
 _KINDS = {word: code.replace(" ", "-") for code, word in VERDICT_WORDS.items()}
 """By verdict, its class in the page's style."""
 _NUMBERS = ("speed-up [95 %]", "ms per token", "$ per million tokens")
@@ -59,8 +60,8 @@ class Picture:
 def ratio_axis(found: Sequence[tuple[float | None, float | None, float | None]]) -> Axis:
     """Of ratios with their intervals: it holds 1, all ratios, and intervals as far as a factor of 20."""
     known = [(ratio, low or ratio, high or ratio) for ratio, low, high in found if ratio]
-    lows = [max(low, ratio / 20) / 1.1 for ratio, low, _ in known]
-    highs = [min(high, ratio * 20) * 1.1 for ratio, _, high in known]
+    lows = [max(min(low, ratio), ratio / 20) / 1.1 for ratio, low, _ in known]
+    highs = [min(max(high, ratio), ratio * 20) * 1.1 for ratio, _, high in known]
     return Axis(low=min([0.75, *lows]), high=max([1.3, *highs]), unit="×", log=True)
 
 
@@ -160,6 +161,27 @@ def why(at: AtLoad) -> Picture | None:
     return _on(axis, Table(title="Tokens per step", headings=headings, rows=rows), lanes) if rows else None
 
 
+def forecast(expectations: Sequence[Mapping[str, Any]]) -> Picture | None:
+    """What was measured over what published results let expect, with the range of that; None without a forecast."""
+    ratios = [
+        tuple(one[key] / one["expected"] for key in ("measured", "low", "high")) for one in expectations
+    ]
+    axis = ratio_axis([(of, low, high) for of, low, high in ratios])
+    rows: list[Row] = []
+    lanes = []
+    for one, (of, low, high) in zip(expectations, ratios, strict=True):
+        kind = "slower" if of > high else "faster" if of < low else "equivalent"
+        what, scale = ("ms per token", 1000) if one["what"] == "plain_tpot_s" else ("cost of a step", 1)
+        values = [one[key] * scale for key in ("measured", "expected", "low", "high")]
+        measured, expected, least, most = (f"{value:.3g}" for value in values)
+        rows.append((one["arm"], what, measured, f"{expected} [{least}, {most}]"))
+        lanes.append(_lane(axis, kind, of, low, high))
+    table = Table(
+        title="Against the forecast", headings=("arm", "what", "measured", "forecast [range]"), rows=rows
+    )
+    return _on(axis, table, lanes, zone=False) if rows else None
+
+
 def verdict_and_ratio(verdict: str, ratio: float | None, low: float | None, high: float | None) -> str:
     """With the interval, where there is one."""
     interval = "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
@@ -179,11 +201,13 @@ def _lane(axis: Axis, kind: str, ratio: float | None, low: float | None, high: f
     return Lane(kind, (*shapes, *([("mark hole", f"M{at} 10h0")] if kind == "too-few" else ())))
 
 
-def _on(axis: Axis, table: Table, lanes: Sequence[Lane], *, total: bool = False) -> Picture:
+def _on(
+    axis: Axis, table: Table, lanes: Sequence[Lane], *, total: bool = False, zone: bool = True
+) -> Picture:
     ticks = tuple((round(100 * axis.at(value), 2), text) for value, text in axis.ticks)
     begin, end = (round(100 * axis.at(value), 2) for value in EQUIVALENT)
-    zone = (begin, round(end - begin, 2)) if axis.log else None
-    return Picture(table=table, lanes=tuple(lanes), ticks=ticks, zone=zone, total=total)
+    shaded = (begin, round(end - begin, 2)) if axis.log and zone else None
+    return Picture(table=table, lanes=tuple(lanes), ticks=ticks, zone=shaded, total=total)
 
 
 @dataclass
@@ -243,7 +267,7 @@ def _panels(drawn: Mapping[tuple[str, Load], Mapping[str, _Line]]) -> Iterator[P
         title = f"{family}, {load.in_words}" if several else family
         ends = [(styles[class_], line.told[-1][1]) for class_, line in of_class.items()]
         plot = Plot(x, y, width=WIDE if len(drawn) == 1 else NARROW, labels=ends)
-        plot.level(1)
+        plot.line([(x.low, 1), (x.high, 1)], _LEVEL)
         said = []
         for class_, line in of_class.items():
             _draw(plot, line, styles[class_])
@@ -256,7 +280,7 @@ def _panels(drawn: Mapping[tuple[str, Load], Mapping[str, _Line]]) -> Iterator[P
 def _draw(plot: Plot, line: _Line, look: Look) -> None:
     for k, gain in line.measured.items():
         if gain.low is not None and gain.high is not None:
-            plot.interval(k, gain.low, gain.high, look)
+            plot.line([(k, gain.low), (k, gain.high)], look)
     plot.line([*line.predicted.items()], look, dashed=True)
     plot.line(line.points if len(line.points) > 1 else [], look)
     plot.dots(line.points, look)

@@ -35,11 +35,6 @@ CELL_NUMBERS = (
 """Heading, metric, statistic, scale and digits."""
 FAILED = ("class", "arm", "load", "error", "for example", "requests")
 EQUALITY = ("class", "treatment", "load", "pairs with the same text", "median first difference, characters")
-COST = (
-    *("class", "arm", "load", "$ per million output tokens", "$ per hour", "output tokens/s of the arm"),
-    *("requests within the objectives", "of them per s"),
-)
-
 _BY_CLASS = (
     ("Dollars per million output tokens", "cost", "usd_per_million_output_tokens"),
     ("Requests within the objectives", "goodput", "share"),
@@ -125,24 +120,6 @@ def equality_table(summary: Mapping[str, Any]) -> Table | None:
             middle = str(partings[len(partings) // 2]) if partings else UNKNOWN
             rows.append((*_names(cell), f"{equality['equal']} of {equality['n_pairs']}", middle))
     return Table(title="Outputs", headings=EQUALITY, rows=rows, names=3).unless_empty()
-
-
-def cost_table(summary: Mapping[str, Any]) -> Table | None:
-    """Cost per token and goodput of each cell; None where the plan has neither prices nor objectives."""
-    rows = []
-    for cell in summary["cells"]:
-        cost, goodput = cell["cost"], cell["goodput"]
-        if cost or goodput:
-            of_cost = (UNKNOWN,) * 3
-            if cost:
-                of_cost = (
-                    money(cost["usd_per_million_output_tokens"]),
-                    money(cost["usd_per_hour"]),
-                    f"{cost['output_tokens_per_s_of_arm']:,.0f}",
-                )
-            kept = goodput or {"share": None, "per_s": None}
-            rows.append((*_names(cell), *of_cost, plain(kept["share"], ".0%"), plain(kept["per_s"], ".2f")))
-    return Table(title="Cost and goodput", headings=COST, rows=rows, names=3).unless_empty()
 
 
 def cost_by_class(summary: Mapping[str, Any]) -> list[Table]:

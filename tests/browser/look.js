@@ -34,7 +34,8 @@ const meet = (a, b, slack) =>
 const marks = [...document.querySelectorAll("path.mark, .mark path")].filter((one) => one.checkVisibility()).map((one) => {
   const { left, right, top, bottom } = one.getBoundingClientRect(), style = getComputedStyle(one);
   const half = style.stroke === "none" ? 0 : parseFloat(style.strokeWidth) / 2;
-  return { one, style, box: { left: left - half, right: right + half, top: top - half, bottom: bottom + half } };
+  const across = style.strokeLinecap === "butt" && top === bottom ? 0 : half; // a flat line ends where it ends
+  return { one, style, box: { left: left - across, right: right + across, top: top - half, bottom: bottom + half } };
 });
 for (const { node, box } of texts)
   for (const mark of marks) if (meet(box, mark.box, 1)) say("a label lies on a mark", node, mark.one);

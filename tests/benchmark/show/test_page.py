@@ -140,7 +140,7 @@ def test_the_blogs_figures_the_distributions_and_the_choice_of_window_are_there(
     pages: dict[str, str],
 ) -> None:
     content = pages["three arms, failures"]
-    figures = "time-e2e time-tpot time-ttft spread-tpot spread-inter_chunk_latency steps windows"
+    figures = "time-e2e time-tpot time-ttft spread-tpot spread-inter_chunk_latency windows"
     for id_ in figures.split():
         assert f'<figure id="{id_}">' in content
 
