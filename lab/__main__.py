@@ -1,31 +1,38 @@
-"""`python -m lab`: the whole experiment on this machine, with nothing but loopback; `scripts/demo` calls it."""
+"""The whole experiment on this machine, emulated: from the file over stacks and endpoints to the answer."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from lab.arguments import REFERENCE, ROOT, add_experiment, positive, refused, shown
+
+if TYPE_CHECKING:
+    from lab.demo import Demonstration
 
 
-def main(argv: list[str] | None = None, *, prog: str = "python -m lab") -> int:
-    """Exit 0 with a comparison, 1 when a step failed, 2 for a wrong experiment, 130 when interrupted."""
+def main(argv: list[str] | None = None) -> int:
+    """Exit 0 with an answer, 1 when a step failed, 2 for a wrong experiment, 130 when interrupted."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    options = _parser(prog).parse_args(argv)
-    out: Path | None = options.out
+    options = _parser().parse_args(argv)
+    out: Path = options.out
     try:
-        out = _folder(options.out)
+        out.mkdir(parents=True, exist_ok=True)
         return _demonstrate(options, out)
     except KeyboardInterrupt:
-        kept = f"; what was measured is in {out}" if out and (out / "requests.jsonl").exists() else ""
-        print(f"lab: interrupted, servers are stopped{kept}", file=sys.stderr)
+        kept = f"; what was measured is in {out}" if (out / "requests.jsonl").exists() else ""
+        print(f"demo: interrupted, servers are stopped{kept}", file=sys.stderr)
         return 130
     except OSError as error:
-        print(f"lab: {error.filename}: {error.strerror}; choose another --out", file=sys.stderr)
+        print(f"demo: {error.filename}: {error.strerror}; choose another --out", file=sys.stderr)
         return 3
 
 
@@ -33,70 +40,80 @@ def _demonstrate(options: argparse.Namespace, out: Path) -> int:
     # Nothing here may use a profile, and moto cannot be imported with an unknown one.
     os.environ.pop("AWS_PROFILE", None)
 
-    # Here, so that an interrupt while moto is imported ends in one line.
-    from experiment.finding import InvalidExperiment, Refusal
+    # Here, so that an interrupt during a long import ends in one line.
+    from experiment.finding import Refusal
     from lab.demo import demonstrate
+    from lab.stages import Stages
 
-    less = {name: getattr(options, name.replace("-", "_")) for name in ("max-tokens", "requests", "warmup")}
+    less, stages = {"max-tokens": options.max_tokens, "requests": options.requests}, Stages()
     try:
-        demonstrate(options.experiment, out=out, less=less)
-    except InvalidExperiment as error:
-        print(error, file=sys.stderr)
-        return 2
+        found = demonstrate(options.experiment, out=out, less=less, stages=stages)
     except Refusal as error:
-        print(f"lab: {error}", file=sys.stderr)
-        return 1
+        return refused(error, verb="demo", as_json=options.json)
     finally:
         if not any(out.iterdir()):
             out.rmdir()
+    answer = _as_data(found, options.experiment, out)
+    if options.json:
+        print(json.dumps(answer | {"stages": stages.finished}, indent=1))
+    else:
+        print("\n".join(_as_lines(found, answer, inventory=options.verbose)))
     return 0
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
-    default = ROOT / "experiments" / "qwen3-32b.yaml"
-    parser.add_argument(
-        "experiment",
-        nargs="?",
-        type=Path,
-        default=argparse.SUPPRESS,
-        help="default: the reference experiment",
+def _as_data(found: Demonstration, path: Path, out: Path) -> dict[str, Any]:
+    price, outcomes = found.price, (one.outcome.value for one in found.rehearsal.resources)
+    return {
+        "schema": 1,
+        "experiment": shown(path),
+        "provenance": found.summary["run"]["provenance"],
+        "rehearsal": {"stacks": list(found.rehearsal.stacks), "resources": Counter(outcomes)},
+        "on_aws": {"trn2_hours": round(price.hours, 2), "usd": round(price.usd, 2)},
+        "results": shown(out),
+        "report": f"{shown(out)}/report.html",
+        "next": _next(path),
+    }
+
+
+def _as_lines(found: Demonstration, answer: Mapping[str, Any], *, inventory: bool) -> Iterator[str]:
+    from benchmark.show.terminal import render
+    from lab.aws.printing import account_lines
+
+    if inventory:
+        yield from ("", *account_lines(found.rehearsal))
+    yield from ("", render(found.summary), "")
+    on_aws = "{trn2_hours:.1f} Trn2 hours, ${usd:.0f} at list prices, compiling included (predicted)".format(
+        **answer["on_aws"]
     )
-    parser.add_argument("--experiment", type=Path, default=default, help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, help="results (default: results/demo-<time>)")
+    yield f"On AWS     {on_aws}"
+    yield f"Report     {answer['report']}"
+    yield f"Next       {answer['next']}"
+
+
+def _next(path: Path) -> str:
+    """The command that takes a person one step further."""
+    if path.resolve() == REFERENCE:
+        return "./trnspec new mine --prompts FILE"
+    return f"./trnspec preflight {shown(path)}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="trnspec demo", description=__doc__)
+    add_experiment(parser, Path(os.environ.get("TRNSPEC_EXPERIMENT") or REFERENCE))
+    out = ROOT / "results" / datetime.now(UTC).strftime("demo-%Y%m%dT%H%M%SZ")
+    parser.add_argument(
+        "--out", type=Path, default=out, metavar="DIR", help="results (default: results/demo-<time>)"
+    )
+    parser.add_argument("--json", action="store_true", help="the answer for a machine")
+    parser.add_argument(
+        "--verbose", action="store_true", help="also what the rehearsal made, recorded and read back"
+    )
     group = parser.add_argument_group("shortened, because an emulated token takes as long as a real one")
-    group.add_argument("--max-tokens", type=_positive, default=64, help="per answer (default 64)")
-    group.add_argument("--requests", type=_positive, default=8, help="per arm and class (default 8)")
-    group.add_argument("--warmup", type=_whole, default=1, help="per arm (default 1)")
+    group.add_argument("--max-tokens", type=positive, default=40, metavar="N", help="per answer (default 40)")
+    group.add_argument(
+        "--requests", type=positive, default=8, metavar="N", help="per arm and class (default 8)"
+    )
     return parser
-
-
-def _folder(given: Path | None) -> Path:
-    """The folder that was named, or a new one that no other run has."""
-    if given is not None:
-        given.mkdir(parents=True, exist_ok=True)
-        return given
-    name = datetime.now(UTC).strftime("demo-%Y%m%dT%H%M%SZ")
-    for attempt in range(1, 100):
-        path = ROOT / "results" / (name if attempt == 1 else f"{name}-{attempt}")
-        try:
-            path.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        return path
-    raise FileExistsError(17, "every name is taken", name)
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    if _whole(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be at least 1")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 
+from benchmark.measure import journal
+from benchmark.plan import Plan
 from experiment.finding import Refusal
 
 ROOT = Path(__file__).resolve().parent.parent
+LOG = "benchmark.log"
+"""What the benchmark said while it ran, in the folder of the results."""
+_LOOK_S = 1.0
 
 
 def run_quietly(words: Sequence[str], *, what: str, settings: Mapping[str, str] | None = None) -> None:
@@ -27,38 +34,72 @@ def run_quietly(words: Sequence[str], *, what: str, settings: Mapping[str, str] 
         raise Refusal(f"{what} failed: {(done.stderr.strip().splitlines() or ['no output'])[-1]}")
 
 
-def load_arms(plan: Path, urls: Mapping[str, str], *, out: Path, less: Mapping[str, int | None]) -> None:
-    """`benchmark run` on the arms at `urls`, its options `less` shortening the plan. Raises `Refusal`."""
+def load_arms(
+    plan: Path,
+    urls: Mapping[str, str],
+    *,
+    out: Path,
+    less: Mapping[str, int | None],
+    reach: Callable[[int], None] = lambda _: None,
+) -> None:
+    """`benchmark run` on the arms at `urls`, its options `less` shortening the plan. `reach` is told how many requests have
+    ended. Raises `Refusal`."""
     words = ["run", "--plan", str(plan), "--out", str(out)]
     words += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
     words += [word for name, value in less.items() if value is not None for word in (f"--{name}", str(value))]
-    benchmark(words)
+    benchmark(words, log=out / LOG, meanwhile=lambda: reach(_ended(out)))
+
+
+def requests_of(plan: Plan, less: Mapping[str, int | None]) -> int:
+    """How many requests such a run of `plan` comes to, warm-up included."""
+    shorter = plan.model_copy(
+        update={name: less[name] for name in ("requests", "warmup") if less.get(name) is not None}
+    )
+    return shorter.rounds * shorter.requests_per_round + shorter.warmup * len(shorter.arms)
+
+
+def _ended(out: Path) -> int:
+    try:
+        with (out / journal.FILE_NAME).open("rb") as lines:
+            return sum(line.startswith(b'{"kind":"request"') for line in lines)
+    except OSError:
+        return 0
 
 
 def benchmark(
-    words: Sequence[str], *, shown: bool = True, environment: Mapping[str, str] | None = None
+    words: Sequence[str],
+    *,
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> str:
-    """`python -m benchmark`; its result is shown, or returned. Raises `Refusal`.
+    """What `python -m benchmark` prints; its messages go to the end of `log`. Raises `Refusal` with the last of them.
 
     It runs under the guard of the servers, so that it too ends with the lab, however that ends.
     """
-    sys.stdout.flush()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "lab.real.guard", sys.executable, "-m", "benchmark", *words],
-        cwd=ROOT,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=None if shown else subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        said = process.stdout.read() if process.stdout else ""
-        code = process.wait()
-    finally:
-        if process.stdin:
-            process.stdin.close()
-        process.wait()
-    if code:
-        raise Refusal(f"python -m benchmark {words[0]} ended with exit {code}; its message is above")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryFile("w+") as result, log.open("a", encoding="utf-8") as messages:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lab.real.guard", sys.executable, "-m", "benchmark", *words],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=result,
+            stderr=messages,
+            start_new_session=True,
+        )
+        try:
+            while process.poll() is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=_LOOK_S)
+                meanwhile()
+        finally:
+            if process.stdin:
+                process.stdin.close()
+            process.wait()
+        result.seek(0)
+        said = result.read()
+    if process.returncode:
+        last = (log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no message"])[-1]
+        raise Refusal(f"benchmark {words[0]} ended with exit {process.returncode}: {last}; see {log}")
     return said

@@ -1,7 +1,7 @@
-"""`python -m lab.rehearse`: `cdk bootstrap` and `cdk deploy` of an experiment against a local stand-in for AWS.
+"""`cdk bootstrap` and `cdk deploy` of an experiment against a local stand-in for AWS.
 
 A rehearsal, not a deployment: it shows that the pinned command line takes the app from here, that every template is
-accepted, in which order, and that what reaches the cluster is what was reviewed. `scripts/rehearse` calls it.
+accepted, in which order, and that what reaches the cluster is what was reviewed.
 
 Exit code 0 when every resource is accounted for and what was applied is what was reviewed, 1 when a stack failed or
 something differs, 2 for a wrong experiment, 3 when the loopback server does not work.
@@ -19,10 +19,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lab.arguments import REFERENCE, ROOT, add_experiment, refused
+
 if TYPE_CHECKING:
     from lab.aws.rehearsal import Rehearsal
 
-ROOT = Path(__file__).resolve().parent.parent
 _MOST_DIFFERENCES = 20
 
 
@@ -33,20 +34,15 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "python -m lab.rehear
 
     from cdk8s_charts.manifests import read
     from experiment import load
-    from experiment.finding import Misuse, Refusal
+    from experiment.finding import Refusal
     from lab.aws.rehearsal import not_as_reviewed
 
     try:
         experiment = load(options.experiment)
         reviewed = [one for file in read(experiment, options.manifests) for one in file.objects]
-    except Misuse as error:
-        print(error, file=sys.stderr)
-        return 2
-    try:
         rehearsal = _rehearse(options, region=experiment.cluster.region)
     except Refusal as error:
-        print(f"rehearse: {error}", file=sys.stderr)
-        return error.exit_code
+        return refused(error, verb="rehearse", as_json=options.json)
     changed = not_as_reviewed(reviewed, rehearsal.facts.objects)
     _print(rehearsal, changed, as_json=options.json)
     return 1 if changed else 0
@@ -103,6 +99,7 @@ def _as_data(rehearsal: Rehearsal, changed: tuple[str, ...]) -> dict[str, Any]:
 
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
+<<<<<<< HEAD
         prog=prog,
         description="Bootstrap and deploy with the pinned CDK command line, against moto on loopback.",
     )
@@ -115,6 +112,12 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         help="default: the reference experiment",
     )
     parser.add_argument("--experiment", type=Path, default=default, help=argparse.SUPPRESS)
+=======
+        prog="trnspec rehearse",
+        description="Bootstrap and deploy with the pinned CDK command line, against moto on loopback.",
+    )
+    add_experiment(parser, Path(os.environ.get("TRNSPEC_EXPERIMENT") or REFERENCE))
+>>>>>>> e612364 (End the demonstration and the lab with a line a stage, the report, the price on AWS and the next command)
     parser.add_argument(
         "--manifests",
         type=Path,

@@ -1,73 +1,96 @@
-"""`scripts/lab`: the whole experiment on a real engine, vLLM on this machine's CPU, with tiny models of its own."""
+"""The whole experiment on a real engine: vLLM on this machine's CPU, with tiny models that ship."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import signal
 import sys
+from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from experiment import InvalidExperiment
+from benchmark.show.terminal import render
 from experiment.finding import Refusal
-from lab.programs import ROOT
-from lab.real import installation, lab_results
-from lab.real.installation import install
-from lab.real.trial import Wishes, execute
+from lab.arguments import ROOT, add_experiment, positive, refused, shown
+from lab.real import installation
+from lab.real.lab_results import TINY, Results
+from lab.real.trial import Wishes, engine_of, execute
+from lab.stages import Stages
 
 
-def main(argv: list[str] | None = None, *, prog: str = "scripts/lab") -> int:
+def main(argv: list[str] | None = None) -> int:
     """Exit 0 when every claim is met, 1 when one is not or a step failed, 2 for a wrong experiment or usage, 3 when
     this machine or the package index cannot do it, 130 when interrupted."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    wishes = _parser(prog).parse_args(argv, Wishes())
+    wishes = _parser().parse_args(argv, Wishes())
     try:
         return _do(wishes)
     except KeyboardInterrupt:
         print("lab: interrupted, servers are stopped", file=sys.stderr)
         return 130
-    except InvalidExperiment as error:
-        print(error, file=sys.stderr)
-        return 2
     except Refusal as error:
-        print(f"lab: {error}", file=sys.stderr)
-        return error.exit_code
+        return refused(error, verb="lab", as_json=wishes.json)
     except OSError as error:
         print(f"lab: {error.filename}: {error.strerror}; choose another --out or --home", file=sys.stderr)
         return 3
 
 
 def _do(wishes: Wishes) -> int:
+    stages = Stages()
     if wishes.install_only:
-        print(install(wishes.home, machine=installation.look(wishes.home), python=wishes.python, say=_say))
+        command, _ = engine_of(wishes, installation.look(wishes.home), stages)
+        print(shlex.join(command))
         return 0
-    if wishes.from_:
-        found = lab_results.load(wishes.from_)
+    wishes.out.mkdir(parents=True, exist_ok=True)
+    found = execute(wishes, stages=stages)
+    if wishes.json:
+        print(json.dumps(as_data(found, wishes.out) | {"stages": stages.finished}, indent=1))
     else:
-        wishes.out.mkdir(parents=True, exist_ok=True)
-        found = execute(wishes, say=_say)
-    if wishes.markdown:
-        lab_results.write(found, wishes.markdown)
-    print(f"\n{found.label}")
+        print("\n".join(as_lines(found, wishes.out, every_claim=wishes.verbose)))
+    return 0 if all(claim.met for claim in found.claims) else 1
+
+
+def as_lines(found: Results, folder: Path, *, every_claim: bool) -> Iterator[str]:
+    yield ""
+    yield render(found.summary)
+    yield ""
+    yield f"Measured   {found.label.removeprefix('measured ')}, {found.machine['engine']}: tokens a step, and times of this machine"
+    yield "Not so     how fast Trainium2 is; docs/lab.md says what carries over"
+    met = sum(claim.met for claim in found.claims)
+    yield f"Claims     {met} of {len(found.claims)} are met"
     for claim in found.claims:
-        print(f"{'met    ' if claim.met else 'NOT MET'} {claim.text}\n        {claim.found}")
-    missed = [claim for claim in found.claims if not claim.met]
-    print(f"\n{len(found.claims) - len(missed)} of {len(found.claims)} claims met")
-    return 1 if missed else 0
+        if every_claim or not claim.met:
+            yield f"           {'met' if claim.met else 'NOT MET'}: {claim.text}; {claim.found}"
+    yield f"Report     {shown(folder / 'report.html')}"
+    yield f"Next       {_next(found, folder)}"
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
-    default = ROOT / "experiments" / "lab-tiny.yaml"
-    parser.add_argument(
-        "experiment",
-        nargs="?",
-        type=Path,
-        default=argparse.SUPPRESS,
-        help="default: experiments/lab-tiny.yaml",
-    )
-    parser.add_argument("--experiment", type=Path, default=default, help=argparse.SUPPRESS)
+def as_data(found: Results, folder: Path) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "label": found.label,
+        "machine": dict(found.machine),
+        "claims": [asdict(claim) for claim in found.claims],
+        "results": shown(folder),
+        "report": shown(folder / "report.html"),
+        "next": _next(found, folder),
+    }
+
+
+def _next(found: Results, folder: Path) -> str:
+    """The command that takes a person one step further: acceptance of a real pair says something about Trainium2."""
+    if found.label == TINY:
+        return f"./trnspec benchmark advise {shown(folder)}"
+    return f"./trnspec forecast --run {shown(folder)}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="trnspec lab", description=__doc__)
+    add_experiment(parser, ROOT / "experiments" / "lab-tiny.yaml")
     now = datetime.now(UTC).strftime("lab-%Y%m%dT%H%M%SZ")
     parser.add_argument(
         "--out", type=Path, default=ROOT / "results" / now, help="results (default: results/lab-<time>)"
@@ -79,14 +102,13 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--arms", type=_listed, metavar="A,B", help="only these arms, and the baseline")
     parser.add_argument(
-        "--requests", type=_positive, metavar="N", help="per arm and class (default: the file's)"
+        "--requests", type=positive, metavar="N", help="per arm and class (default: the file's)"
     )
     parser.add_argument(
-        "--at-once", type=_positive, default=2, metavar="N", help="servers that start at a time (default 2)"
+        "--at-once", type=positive, default=2, metavar="N", help="servers that start at a time (default 2)"
     )
-    parser.add_argument(
-        "--record", type=Path, metavar="DIR", help="write down what two of the arms send, as test data"
-    )
+    parser.add_argument("--json", action="store_true", help="the answer for a machine")
+    parser.add_argument("--verbose", action="store_true", help="also the claims that are met")
     engine = parser.add_argument_group("engine")
     home = ROOT / ".lab"
     engine.add_argument(
@@ -117,9 +139,6 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         metavar="MODEL=WHERE",
         help="a folder or a model of a hub instead of one of the lab's, for example lab/target=Qwen/Qwen3-32B",
     )
-    table = parser.add_argument_group("tables")
-    table.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables into this document")
-    table.add_argument("--from", dest="from_", type=Path, metavar="DIR", help="judge and show an earlier run")
     return parser
 
 
@@ -132,16 +151,6 @@ def _named(text: str) -> tuple[str, str]:
     if not (name and equals and where):
         raise argparse.ArgumentTypeError(f"{text!r} is not MODEL=WHERE")
     return name, where
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
-    return int(text)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -103,12 +103,18 @@ def refuse_run(machine: Machine, *, servers: int) -> None:
         )
 
 
-Say = Callable[[str], None]
 Step = Callable[[Path, str | None], None]
 
 
-def install(home: Path, *, machine: Machine, python: str | None, say: Say) -> Path:
-    """The `vllm` command under `home`, installed if it is not. Raises Outside."""
+def install(
+    home: Path,
+    *,
+    machine: Machine,
+    python: str | None,
+    say: Callable[[str], None],
+    reach: Callable[[int], None] = lambda _: None,
+) -> Path:
+    """The `vllm` command under `home`, installed if it is not; `reach` is told how many of STEPS are done. Raises Outside."""
     command = home / "venv" / "bin" / "vllm"
     if _done(home) == set(STEPS) and command.exists():
         return command
@@ -121,10 +127,10 @@ def install(home: Path, *, machine: Machine, python: str | None, say: Say) -> Pa
     for number, (name, step) in enumerate(STEPS.items(), start=1):
         if name in _done(home):
             continue
-        say(f"  {number}/{len(STEPS)} {name}")
         step(home, python)
         with _stamp(home).open("a", encoding="utf-8") as lines:
             lines.write(f"{name}\n")
+        reach(number)
     return command
 
 

@@ -1,5 +1,4 @@
-"""A few requests of the lab's own: do vLLM's counters say of an answer what its stream says? And what a real server sends,
-written down as test data.
+"""A few requests of the lab's own: do vLLM's counters say of an answer what its stream says?
 
 A counter counts a whole step, an answer may end within one. So each prompt is asked twice: the first answer shows where
 steps end, the second one is asked to end there. Then both must agree to the token.
@@ -10,9 +9,8 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from benchmark.measure.client import request_body
@@ -23,7 +21,6 @@ from benchmark.plan import Plan
 from experiment.finding import Refusal
 
 TIMEOUT_S = 600
-RECORDED_TOKENS = 48
 TRIES = 5
 """A busy machine merges chunks now and then; such an answer shows no steps and is asked again."""
 _DRAFTS, _DRAFTED, _ACCEPTED = OF_DRAFTS
@@ -136,30 +133,3 @@ def _metrics(url: str) -> str:
     except (urllib.error.URLError, OSError) as error:
         raise Refusal(f"{url}: no metrics ({error}); see the server's log") from error
     return text
-
-
-def record(urls: Mapping[str, str], bodies: Sequence[dict[str, Any]], folder: Path) -> None:
-    """Ask each arm at `urls` every one of `bodies`; a file for each arm, its answers in order."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for arm, url in urls.items():
-        asked = [ask(url, {**body, "max_tokens": RECORDED_TOKENS}) for body in bodies]
-        answers = [
-            {
-                "request": one.request,
-                "stream": one.lines,
-                "metrics_before": _of_vllm(one.before),
-                "metrics_after": _of_vllm(one.after),
-            }
-            for one in asked
-        ]
-        content = json.dumps({"arm": arm, "answers": answers}, indent=1)
-        (folder / f"{arm}.json").write_text(f"{content}\n", encoding="utf-8")
-
-
-def _of_vllm(metrics: str) -> list[str]:
-    """vLLM's own lines without histogram buckets, which are many and say nothing more here."""
-    return [
-        line
-        for line in metrics.splitlines()
-        if line.removeprefix("# HELP ").removeprefix("# TYPE ").startswith("vllm:") and "_bucket{" not in line
-    ]

@@ -38,8 +38,6 @@ PROBE_PERIOD_S = 2.0
 STOP_TIMEOUT_S = 20
 _POLL_S = 0.25
 
-Say = Callable[[str], None]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
@@ -162,26 +160,27 @@ def running(
     *,
     logs: Path,
     at_once: int,
-    say: Say,
+    reach: Callable[[int], None] = lambda _: None,
 ) -> Iterator[dict[str, str]]:
     """Start the servers, `at_once` of them at a time; yields arm to base URL, stops all of them whatever happens.
 
-    Raises `Refusal`.
+    `reach` is told how many are healthy. Raises `Refusal`.
     """
     for container in containers:
         launch(container, 0)  # what cannot be started is refused before anything is
     started: list[Server] = []
-    begun = time.monotonic()
     logs.mkdir(parents=True, exist_ok=True)
     try:
         waiting: list[Server] = []
         for container in containers:
             if len(waiting) >= at_once:
-                _wait(waiting.pop(0), begun, say)
+                _wait(waiting.pop(0))
+                reach(len(started) - len(waiting))
             started.append(_start(container, launch, logs))
             waiting.append(started[-1])
-        for server in waiting:
-            _wait(server, begun, say)
+        while waiting:
+            _wait(waiting.pop(0))
+            reach(len(started) - len(waiting))
         yield {server.container.arm: f"{server.url}/v1" for server in started}
     finally:
         _stop(started)
@@ -226,8 +225,8 @@ def _signal(server: Server, number: signal.Signals) -> None:
         os.killpg(server.process.pid, number)
 
 
-def _wait(server: Server, begun: float, say: Say) -> None:
-    """Until its rendered probes are content."""
+def _wait(server: Server) -> None:
+    """Until its rendered probes succeed."""
     container = server.container
     deadline = time.monotonic() + container.startup_s
     refusal = "its health was never good"
@@ -243,7 +242,6 @@ def _wait(server: Server, begun: float, say: Say) -> None:
                 "then run this again"
             )
         time.sleep(_POLL_S)
-    say(f"  {container.arm} is healthy ({time.monotonic() - begun:.0f} s)")
 
 
 def _startup(server: Server) -> str:

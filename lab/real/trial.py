@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from benchmark.plan import Plan
 from experiment import Experiment, Finding, InvalidExperiment, load
 from experiment.finding import Refusal
+from lab.arguments import shown
 from lab.models import shipped
-from lab.programs import benchmark, load_arms
+from lab.programs import LOG, benchmark, load_arms, requests_of
 from lab.real import installation
 from lab.real.claims import Scope, Sweep, judge
 from lab.real.installation import install
 from lab.real.lab_results import Results, described, label_of, labelled, own_models, save
-from lab.real.probe import Agreement, agreement, bodies, record
+from lab.real.probe import Agreement, agreement, bodies
 from lab.real.servers import Engine, mounted_folders, running
 from lab.rendered import containers, mounted_plan, rendered, write_plan
+from lab.stages import Stages
 
-STEPS = 6
 SHORT_REQUESTS = 8
-
-Say = Callable[[str], None]
 
 
 class Wishes(Namespace):
@@ -48,62 +47,71 @@ class Wishes(Namespace):
     requests: int | None
     at_once: int
     """Servers that start at a time."""
-    record: Path | None
-    """Where to write down what the baseline and the main arm send."""
     install_only: bool
-    markdown: Path | None
-    from_: Path | None
+    json: bool
+    verbose: bool
 
 
-def execute(wishes: Wishes, *, say: Say) -> Results:
+def execute(wishes: Wishes, *, stages: Stages) -> Results:
     """Check, install, serve, measure, judge; leaves files in `wishes.out`.
 
     Raises `Refusal`; `Outside` for what lies outside.
     """
-    begun = time.monotonic()
-
-    def step(number: int, text: str) -> None:
-        say(f"==> {number}/{STEPS} {text} ({time.monotonic() - begun:.0f} s)")
-
-    step(1, f"checking {wishes.experiment.name}, the models and this machine")
-    experiment = load(wishes.experiment)
-    _refuse_cluster(experiment, wishes.experiment)
-    given, chosen = dict(wishes.weights), wishes.arms or []
-    sweep = sweep_of(experiment, chosen, short=wishes.short)
-    names = _arms(experiment, sweep, chosen, short=wishes.short)
-    folders = mounted_folders(experiment, given)
-    shipped.check()
-    machine = installation.look(wishes.home)
-    installation.refuse_run(machine, servers=len(names))
-    step(2, "the engine")
-    command = wishes.engine or [str(install(wishes.home, machine=machine, python=wishes.python, say=say))]
+    path, out = wishes.experiment, wishes.out
+    with stages.stage(f"checking {shown(path)}, the models and this machine") as stage:
+        experiment = load(path)
+        _refuse_cluster(experiment, path)
+        given, chosen = dict(wishes.weights), wishes.arms or []
+        sweep = sweep_of(experiment, chosen, short=wishes.short)
+        names = _arms(experiment, sweep, chosen, short=wishes.short)
+        folders = mounted_folders(experiment, given)
+        shipped.check()
+        machine = installation.look(wishes.home)
+        installation.refuse_run(machine, servers=len(names))
+        stage.done = f"checked {shown(path)}, the models and this machine"
+    command, version = engine_of(wishes, machine, stages)
+    with stages.stage("rendering the manifests") as stage:
+        files = rendered(path, experiment, out / "manifests")
+        mounted, found = mounted_plan(files), containers(files)
+        plan = mounted.model_copy(update={"arms": tuple(arm for arm in mounted.arms if arm.name in names)})
+        written, servers = write_plan(plan, out), [found[name] for name in names]
+        stage.done = "rendered the manifests, and took commands and plan from them"
     engine = Engine(command=command, folders=folders, options=wishes.options)
-    step(3, "rendering the manifests, where arms and plan are read from")
-    files = rendered(wishes.experiment, experiment, wishes.out / "manifests")
-    mounted, found = mounted_plan(files), containers(files)
-    plan = mounted.model_copy(update={"arms": tuple(arm for arm in mounted.arms if arm.name in names)})
-    path, servers = write_plan(plan, wishes.out), [found[name] for name in names]
-    step(4, f"starting {len(names)} servers, {wishes.at_once} at a time: {', '.join(names)}")
-    with running(servers, engine.launch, logs=wishes.out / "logs", at_once=wishes.at_once, say=say) as urls:
-        step(5, f"asking {len(urls)} arms, one at a time")
-        agreements = _agreements(experiment, plan, urls)
-        say(f"  counters and streams compared on {len(agreements)} arms")
-        if wishes.record:
-            asked = list(bodies(plan))
-            two = {name: urls[name] for name in (sweep.baseline, sweep.main)}
-            record(two, [asked[0], asked[-1]], wishes.record)
-        load_arms(
-            path,
-            urls,
-            out=wishes.out,
-            less={"requests": wishes.requests or (SHORT_REQUESTS if wishes.short else None)},
-        )
-    step(6, "judging")
-    about = described(machine, _version(command), label_of(experiment, given))
-    scope = _scope(experiment, given, short=wishes.short)
-    results = _judged(experiment, sweep, names, agreements, about, out=wishes.out, scope=scope)
-    save(results, wishes.out)
+    with ExitStack() as up:
+        with stages.stage(f"starting {len(names)} servers", total=len(names)) as stage:
+            standing = running(
+                servers, engine.launch, logs=out / "logs", at_once=wishes.at_once, reach=stage.reach
+            )
+            urls = up.enter_context(standing)
+            stage.done = f"started {len(names)} servers: {', '.join(names)}"
+        agreements = _agreements(experiment, plan, urls, stages)
+        less = {"requests": wishes.requests or (SHORT_REQUESTS if wishes.short else None)}
+        total = requests_of(plan, less)
+        with stages.stage(f"sending {total} requests to {len(names)} arms in turn", total=total) as stage:
+            load_arms(written, urls, out=out, less=less, reach=stage.reach)
+            stage.done = f"sent {total} requests to {len(names)} arms in turn"
+    with stages.stage("writing the report, judging") as stage:
+        benchmark(["report", str(out)], log=out / LOG)
+        about = described(machine, version, label_of(experiment, given))
+        scope = _scope(experiment, given, short=wishes.short)
+        results = _judged(experiment, sweep, names, agreements, about, out=out, scope=scope)
+        save(results, out)
+        met = sum(claim.met for claim in results.claims)
+        stage.done = f"wrote the report; {met} of {len(results.claims)} claims are met"
     return results
+
+
+def engine_of(wishes: Wishes, machine: installation.Machine, stages: Stages) -> tuple[list[str], str]:
+    """Its command, installed where the user has no own, and what it says it is. Raises `Outside`."""
+    with stages.stage("installing the engine", total=len(installation.STEPS)) as stage:
+        command = wishes.engine or [
+            str(
+                install(wishes.home, machine=machine, python=wishes.python, say=stages.say, reach=stage.reach)
+            )
+        ]
+        version = _version(command)
+        stage.done = f"found the engine, {version}"
+    return command, version
 
 
 def _refuse_cluster(experiment: Experiment, path: Path) -> None:
@@ -114,7 +122,7 @@ def _refuse_cluster(experiment: Experiment, path: Path) -> None:
                 "runtime",
                 arm.runtime.name,
                 f"arm {arm.name} needs Neuron devices, and the lab has this machine's processors",
-                "run experiments/lab-tiny.yaml here; scripts/demo --experiment emulates this one",
+                "run experiments/lab-tiny.yaml here; `./trnspec demo` emulates this one",
             )
             raise InvalidExperiment(str(path), [problem], {})
 
@@ -141,19 +149,25 @@ def _arms(experiment: Experiment, sweep: Sweep, chosen: Sequence[str], *, short:
     """The names of the arms to start, in the order of the file, the baseline first."""
     names = [arm.name for arm in experiment.arms]
     if unknown := [name for name in chosen if name not in names]:
-        raise Refusal(f"--arms: {unknown[0]!r} is no arm of {experiment.name}; those are {', '.join(names)}")
+        raise Refusal(
+            f"--arms: {unknown[0]!r} is not an arm of {experiment.name}; those are {', '.join(names)}"
+        )
     if short:
         return [sweep.baseline, sweep.main]
     return [name for name in names if not chosen or name in chosen or name == sweep.baseline]
 
 
-def _agreements(experiment: Experiment, plan: Plan, urls: Mapping[str, str]) -> list[Agreement]:
-    asked = list(bodies(plan))
-    return [
-        agreement(arm.name, urls[arm.name], asked, per_step=arm.tokens_per_step)
-        for arm in experiment.arms
-        if arm.speculation and arm.name in urls
-    ]
+def _agreements(
+    experiment: Experiment, plan: Plan, urls: Mapping[str, str], stages: Stages
+) -> list[Agreement]:
+    asked, found = list(bodies(plan)), []
+    drafting = [arm for arm in experiment.arms if arm.speculation and arm.name in urls]
+    with stages.stage("comparing counters with streams", total=len(drafting)) as stage:
+        for arm in drafting:
+            found.append(agreement(arm.name, urls[arm.name], asked, per_step=arm.tokens_per_step))
+            stage.reach(len(found))
+        stage.done = f"compared counters with streams on {len(found)} arms"
+    return found
 
 
 def _judged(
@@ -170,7 +184,7 @@ def _judged(
     advice = None
     if len(sweep.arms) > 1:
         words = ["advise", str(out), "--json", "--timed-with", sweep.narrowest]
-        advice = json.loads(benchmark(words, shown=False))
+        advice = json.loads(benchmark(words, log=out / LOG))
     speculating = [arm.name for arm in experiment.arms if arm.speculation and arm.name in names]
     return Results(
         summary=summary,

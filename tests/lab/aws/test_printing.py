@@ -1,13 +1,11 @@
-"""The printed account: short whatever the size, and nothing that matters is folded away."""
+"""The printed account of a rehearsal names what a reader needs, within 100 columns."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from lab.aws.accounting import Resource
 from lab.aws.moto_models import Outcome
-from lab.aws.printing import account_lines
-from lab.aws.readback import ReadBack
+from lab.aws.printing import account_lines, in_one_line
 from lab.aws.rehearsal import Rehearsal
 
 
@@ -33,41 +31,17 @@ def test_it_is_no_deployment_and_whatever_moto_could_not_resolve_is_printed(rehe
     assert "deployment" not in text.lower()
 
 
-def test_the_account_of_a_huge_assembly_fits_40_lines_of_100_columns() -> None:
-    lines = account_lines(huge())
-    assert len(lines) <= 40
-    assert max(map(len, lines)) <= 100
-    assert "all 30 (22 not shown)" in "\n".join(lines)
-
-
-def huge() -> Rehearsal:
-    """Thirty stacks, and several of everything else, all with long names."""
-    long = "a-very-long-name-that-somebody-thought-would-explain-everything-about-the-thing"
-    stacks = tuple(f"{long}-{number}" for number in range(30))
-    objects = tuple({"kind": f"{long}{number}"} for number in range(50))
-    return Rehearsal(
-        region="ap-southeast-2",
-        account="123456789012",
-        stacks=stacks,
-        stages=(long,) * 5,
-        resources=tuple(
-            Resource(stack=one, logical_id="x", type=f"AWS::{one}{outcome}", outcome=outcome, physical_id="")
-            for one in stacks
-            for outcome in Outcome
-        ),
-        facts=ReadBack(
-            clusters=(f"{long} {long}",) * 2,
-            node_groups=(f"{long} {long} {long}",) * 3,
-            buckets=(long,) * 20,
-            dashboards={f"{long}{number}": "{}" for number in range(9)},
-            alarms=(long,) * 20,
-            schedules={long: long},
-            objects=objects,
-            helm_releases=(long,) * 3,
-        ),
-        placeholders=("b/k",) * 1000,
-        published=(("b/k", 1),) * 1000,
-        images=("r:t",) * 1000,
-        bounded_roles=1000,
-        unresolved=(f"{long} could not be resolved",) * 9,
+def test_in_one_line_it_counts_what_was_created_recorded_and_not_modelled(rehearsal: Rehearsal) -> None:
+    created, recorded = (
+        sum(rehearsal.count(stack, one) for stack in rehearsal.stacks)
+        for one in (Outcome.CREATED, Outcome.RECORDED)
     )
+    counted = f"{created} resources created, {recorded} recorded only, 2 not modelled"
+    assert in_one_line(rehearsal) == f"rehearsed 3 stacks against a local AWS: {counted}"
+
+
+def test_what_is_long_is_cut_off_at_100_columns_and_three_lines(rehearsal: Rehearsal) -> None:
+    facts = replace(rehearsal.facts, buckets=("a-very-long-name-of-a-bucket",) * 50)
+    lines = account_lines(replace(rehearsal, facts=facts))
+    assert max(map(len, lines)) <= 100
+    assert sum("a-very-long-name" in line for line in lines) == 3

@@ -66,7 +66,6 @@ def test_everything_is_created_or_recorded_and_what_is_applied_was_reviewed(real
     assert len(reviewed) == len(rehearsal.facts.objects)
     assert not_as_reviewed(reviewed, rehearsal.facts.objects) == ()
     lines = account_lines(rehearsal)
-    assert len(lines) <= 40
     assert max(map(len, lines)) <= 100
 
 

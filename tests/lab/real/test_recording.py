@@ -1,4 +1,4 @@
-"""What real vLLM 0.32 sent, recorded by `scripts/lab --record`: the client reads it, the emulator speaks alike."""
+"""What real vLLM 0.32 sent to the lab, recorded: the client reads it, and the emulator sends the same keys."""
 
 from __future__ import annotations
 

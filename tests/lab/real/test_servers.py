@@ -68,11 +68,11 @@ def _running(
     folder: Path,
     arms: Sequence[Container] = (ARM,),
     engine: Engine | None = None,
-    said: list[str] | None = None,
+    counts: list[int] | None = None,
 ) -> AbstractContextManager[dict[str, str]]:
     """Servers with a child of their own, as vLLM has."""
-    heard = [] if said is None else said
-    return running(arms, (engine or _python(SERVER)).launch, logs=folder, at_once=1, say=heard.append)
+    reached = [] if counts is None else counts
+    return running(arms, (engine or _python(SERVER)).launch, logs=folder, at_once=1, reach=reached.append)
 
 
 def _child(log: Path) -> int:
@@ -96,16 +96,16 @@ def _gone(pid: int) -> bool:
 
 
 def test_servers_are_healthy_within_and_gone_after_even_with_an_error(tmp_path: Path) -> None:
-    said: list[str] = []
+    counts: list[int] = []
     with (
         suppress(KeyboardInterrupt),
-        _running(tmp_path, [replace(ARM, arm=name) for name in "ab"], said=said) as urls,
+        _running(tmp_path, [replace(ARM, arm=name) for name in "ab"], counts=counts) as urls,
     ):
         with urllib.request.urlopen(f"{urls['b']}/models") as answer:
             assert answer.status == 200
         children = [_child(tmp_path / f"{name}.log") for name in urls]
         raise KeyboardInterrupt
-    assert [line.split()[0] for line in said] == ["a", "b"]
+    assert counts == [1, 2]
     assert all(_gone(pid) for pid in children)
 
 

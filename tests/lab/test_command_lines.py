@@ -1,0 +1,99 @@
+"""The three commands of the lab: the experiment comes first, a refusal is one line or one object, an answer names what is next."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmark.analyse.summary import summarise
+from lab import __main__ as demo
+from lab import rehearse
+from lab.arguments import REFERENCE, shown
+from lab.real import __main__ as real
+from lab.real.lab_results import Results
+from tests.benchmark.show.runs import run_of
+from tests.conftest import ROOT
+from tests.lab.real.made_up import results
+
+Command = Callable[[list[str]], int]
+COMMANDS: dict[str, Command] = {"demo": demo.main, "lab": real.main, "rehearse": rehearse.main}
+
+
+@pytest.fixture(autouse=True)
+def _own_signal_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_earlier_option_is_refused_with_the_new_form(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        COMMANDS[name](["--experiment", "mine.yaml"])
+    assert ended.value.code == 2
+    assert (
+        "the experiment is the first argument now; type mine.yaml without --experiment"
+        in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_wrong_experiment_is_exit_2_and_leaves_nothing(
+    name: str,
+    as_json: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = REFERENCE.read_text(encoding="utf-8").replace(
+        "num_speculative_tokens: 7", "num_speculative_tokens: 1"
+    )
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prompts").symlink_to(ROOT / "experiments" / "prompts")
+    Path("mine.yaml").write_text(text, encoding="utf-8")
+    folder = [] if name == "rehearse" else ["--out", "out"]
+    assert COMMANDS[name](["mine.yaml", *folder, *(["--json"] if as_json else [])]) == 2
+    captured = capsys.readouterr()
+    if as_json:
+        (problem,) = json.loads(captured.out)["problems"]
+        assert problem["where"] == "arms[1].speculation.num_speculative_tokens"
+        assert problem["remedy"]
+    else:
+        assert captured.out == ""
+        assert "num_speculative_tokens = 1" in captured.err
+        assert "Traceback" not in captured.err
+    assert not list(Path().glob("out/*"))
+
+
+def test_the_default_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRNSPEC_EXPERIMENT", "experiments/mine.yaml")
+    assert demo._parser().parse_args([]).experiment == Path("experiments/mine.yaml")
+    assert rehearse._parser().parse_args(["other.yaml"]).experiment == Path("other.yaml")
+    monkeypatch.delenv("TRNSPEC_EXPERIMENT")
+    assert demo._parser().parse_args([]).experiment == REFERENCE
+
+
+def test_after_the_reference_comes_an_own_experiment_and_after_that_aws() -> None:
+    assert demo._next(REFERENCE) == "./trnspec new mine --prompts FILE"
+    mine = REFERENCE.with_name("mine.yaml")
+    assert demo._next(mine) == "./trnspec preflight experiments/mine.yaml"
+
+
+def test_the_lab_says_how_many_claims_are_met_and_shows_those_that_are_not(tmp_path: Path) -> None:
+    def shown_of(found: Results, *, every_claim: bool = False) -> str:
+        return "\n".join(real.as_lines(found, tmp_path, every_claim=every_claim))
+
+    found = replace(results(), summary=summarise(run_of()))
+    assert "9 of 9 are met" in shown_of(found)
+    assert "every arm answers" not in shown_of(found)
+    assert "met: every arm answers every request" in shown_of(found, every_claim=True)
+    missed = replace(found, claims=(replace(found.claims[0], met=False), *found.claims[1:]))
+    assert "NOT MET: every arm answers every request" in shown_of(missed)
+    assert f"Report     {shown(tmp_path)}/report.html" in shown_of(missed)
+    assert real.as_data(missed, tmp_path)["claims"][0]["met"] is False
