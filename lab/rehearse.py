@@ -1,6 +1,6 @@
 """`cdk bootstrap` and `cdk deploy` of an experiment against a local stand-in for AWS.
 
-A rehearsal, not a deployment: it shows that the pinned command line takes the app from here, that every template is
+A rehearsal, not a deployment: it shows that the pinned command line can deploy the app, that every template is
 accepted, in which order, and that what reaches the cluster is what was reviewed.
 
 Exit code 0 when every resource is accounted for and what was applied is what was reviewed, 1 when a stack failed or
@@ -122,7 +122,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "--manifests",
         type=Path,
         default=ROOT / "manifests",
-        help="parent folder of what was rendered from it",
+        help="parent folder of its rendered manifests",
     )
     parser.add_argument(
         "-c",

@@ -1,4 +1,4 @@
-"""What the rendered objects say: which servers there are, how each is started and known to be up, and the benchmark's plan.
+"""What the rendered objects say: which servers there are, how each is started and checked, and the benchmark's plan.
 
 Both labs start from here, the emulated one and the one with a real engine, so that what runs is what was reviewed.
 """
@@ -29,7 +29,7 @@ class Container:
     secrets: tuple[str, ...]
     """Variables whose values come from Secrets, which only a cluster has."""
     port: int
-    """Where it listens in the pod, and where the arm's Service leads."""
+    """Where it listens in the pod; the target of the arm's Service."""
     health: str
     """Path that answers 200 when the server is ready."""
     startup: tuple[str, ...]
@@ -51,7 +51,7 @@ def rendered(path: Path, experiment: Experiment, parent: Path) -> tuple[Manifest
 
 
 def containers(files: Sequence[ManifestFile]) -> dict[str, Container]:
-    """The servers by arm, out of the Deployments. Raises Refusal where a Service leads to none of its server's ports."""
+    """The servers by arm, out of the Deployments. Raises Refusal where a Service points to none of its server's ports."""
     services = {item["metadata"]["name"]: item for item in _of_kind(files, "Service")}
     return {
         (arm := item["metadata"]["name"]): _container(arm, item, services.get(arm))
@@ -94,11 +94,11 @@ def _container(arm: str, deployment: Mapping[str, Any], service: Mapping[str, An
 
 
 def _port(arm: str, server: Mapping[str, Any], service: Mapping[str, Any] | None) -> int:
-    """The port that the Service leads to; Refusal where it leads nowhere, as in a cluster."""
+    """The port that the Service points to; Refusal where the container does not open it, as a cluster would."""
     targets = [entry["targetPort"] for entry in service["spec"]["ports"]] if service else []
     for port in server["ports"]:
         if {port["name"], port["containerPort"]} & set(targets):
             return int(port["containerPort"])
     raise Refusal(
-        f"arm {arm}: its Service leads to {targets or 'nothing'}, which its container does not open"
+        f"arm {arm}: its Service points to {targets or 'nothing'}, which its container does not open"
     )

@@ -1,4 +1,4 @@
-"""The least that a streaming client can be: what `maintenance/client_speed.py` holds the benchmark's client against.
+"""The smallest possible streaming client: `maintenance/client_speed.py` compares the benchmark's client with it.
 
 A closed loop over aiohttp: read a line, take the time, parse it, count. One line of JSON per request at the end.
 """

@@ -35,7 +35,7 @@ FLAT = (1_000, 10_000)
 FLAT_FIRST_MS, FLAT_STEP_MS, FLAT_TOKENS = 50.0, 20.0, 16
 
 TIME_LIMIT_S = 0.003
-"""What TTFT and E2E may be off beyond the bare loop's error."""
+"""How much larger than the bare loop's the error of TTFT and E2E may be."""
 TPOT_LIMIT = {1: 0.005, 4: 0.005, 64: 0.01}
 CPU_OF_BARE, CPU_OF_AIPERF = 1.5, 0.1
 PEAK_MB = 60.0

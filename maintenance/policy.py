@@ -1,7 +1,7 @@
 """`scripts/policy`: exit 0 when every finding is exempted and every exemption needed, 1 when not, 2 without a report.
 
-Checkov's Kubernetes checks over the rendered manifests: what it finds is fixed or exempted with a reason. Runs in an
-environment of its own, hence imports nothing but the standard library.
+Checkov's Kubernetes checks over the rendered manifests: what it finds is fixed or exempted with a reason. Runs in its own
+environment, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VALUES: Mapping[str, str] = {
     "BENCHMARK_IMAGE_TAG": "0" * 8,
     "LMEVAL_IMAGE": f"{_REPOSITORY}:{'1' * 64}",
 }
-"""What fills the placeholders, of the shape that the CDK gives: an image asset's tag is a SHA-256 of what it is built from.
+"""What fills the placeholders, in the form that the CDK gives: an image asset's tag is a SHA-256 of what it is built from.
 Unfilled, `${BENCHMARK_IMAGE}` looks like an image without a tag, and exempting that would exempt `latest` as well."""
 OPTIONS = ("--framework", "kubernetes", "--skip-download", "--quiet", "--compact", "-o", "json")
 _FOUND_NOTHING, _FOUND_SOMETHING = 0, 1
@@ -33,7 +33,7 @@ _KIND = re.compile(r"^kind:", re.MULTILINE)
 
 
 class UnreadableReport(Exception):
-    """Checkov said something that is no full report of the manifests; the message is one line."""
+    """Checkov's output is not a full report of the manifests; the message is one line."""
 
 
 @dataclass(frozen=True, order=True)
@@ -114,7 +114,7 @@ EXEMPTIONS = (
     ),
 )
 """Where checkov is not followed, and why. It stops at the first container of a pod that fails a check; privilege,
-escalation and capabilities of every container are held by a test of every render, `tests/cdk8s_charts/statements.py`."""
+escalation and capabilities of every container are checked by a test of every render, `tests/cdk8s_charts/statements.py`."""
 
 
 def judge(failures: Sequence[Failure], exemptions: Sequence[Exemption]) -> list[str]:

@@ -40,7 +40,7 @@ class Subject:
     limit_ratio: float | None = None
     """To the one-bucket app."""
     once: bool = False
-    """Runs long enough to be told from the noise of one run; then n = 1."""
+    """Runs so long that one run is enough; then n = 1."""
 
 
 def main() -> int:

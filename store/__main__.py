@@ -1,7 +1,7 @@
 """The command line: `python -m store VERB`; results on stdout, progress on stderr.
 
-`keep` and `restore`: a benchmark's results folder is kept in S3 while it runs, so that a pod that was lost goes on where
-it stopped.
+`keep` and `restore`: a benchmark's results folder is copied to S3 while it runs, so that a new pod continues where a lost
+one stopped.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def keep_once(
 def keep(
     folder: Path, target: BucketFolder, *, every_s: float, stop: Event, report: Callable[[str], None]
 ) -> None:
-    """Store what changes until `stop`, and once more then. What S3 refuses now is tried again at the next turn."""
+    """Store what changes until `stop`, and once more at the end. What S3 refuses is tried again in the next turn."""
     known: dict[str, StoredFile] = {}
     while True:
         last = stop.is_set()
@@ -79,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="python -m store",
         description="Move weights, compiled artifacts and results between Hugging Face, S3 and this disk.",
-        epilog="Every verb may be repeated. Exit codes: 0 fine, 1 a folder is unfinished or another's, 2 wrong usage or "
+        epilog="Every verb may be repeated. Exit codes: 0 fine, 1 a folder is unfinished or belongs to another arm or model, 2 wrong usage or "
         "configuration, 3 Hugging Face, S3 or the disk failed, 130 interrupted.",
     )
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
@@ -122,7 +122,7 @@ def parser() -> argparse.ArgumentParser:
     keep.add_argument("--to", required=True, metavar="S3")
     keep.add_argument("--every", type=float, default=60, metavar="S")
     keep.add_argument("--once", action="store_true", help="store what is there and end")
-    get = _verb(verbs, "get", "one file, if it is the one that is asked for", _get)
+    get = _verb(verbs, "get", "one file, if it has the hash that is asked for", _get)
     get.add_argument("source", metavar="S3", help="s3://bucket/folder/name")
     get.add_argument("--sha256", required=True, metavar="HASH")
     get.add_argument("--to", required=True, type=Path, metavar="FILE")

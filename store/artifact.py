@@ -12,7 +12,7 @@ from store import FILES, MARKER
 from store.bucket import BucketFolder, Incomplete, described, of_text, one_line, to_json
 
 INPUTS = "artifact_inputs.json"
-"""What the artifact key is a hash of, for whoever wonders."""
+"""What the artifact key is a hash of, for a person to read."""
 CONFIGURATION = "neuron_config.json"
 """As the compiler saved it: what the engine really got, defaults included."""
 DIFFERENCES = "neuron_config_differences.json"
@@ -34,7 +34,7 @@ def push(
     declared: Collection[str],
     report: Callable[[str], None],
 ) -> None:
-    """Copy what was compiled; raises Incomplete when `folder` is no whole artifact or `target` is another arm's."""
+    """Copy what was compiled; raises Incomplete when `folder` is not a whole artifact or `target` belongs to another arm."""
     if (found := target.text(MARKER)) is not None:
         if found != marker(key):
             raise Incomplete(f"{target.address}/{MARKER}: says {found.strip()}, not key {key}; delete it")
@@ -46,7 +46,7 @@ def push(
                 f"{folder / name}: missing or empty, so compilation did not finish; compile again"
             )
     if (compared := _comparison(folder, baseline, declared)) is not None:
-        # No part of the artifact, so not in its list: whoever finds it unfinished may write it again.
+        # Not part of the artifact, so not in its list: a later attempt may write it again.
         target.put_text(DIFFERENCES, compared)
     files = [described(folder, path) for path in _files(folder)]
     for file in files:

@@ -96,7 +96,7 @@ def to_json(files: Iterable[StoredFile]) -> list[dict[str, Any]]:
 
 
 def from_json(text: str, where: str) -> list[StoredFile]:
-    """A list that `to_json` wrote, alone or under `files`. Raises Incomplete when it is none."""
+    """A list that `to_json` wrote, alone or under `files`. Raises Incomplete when it is not such a list."""
     try:
         data = json.loads(text)
         entries = data["files"] if isinstance(data, dict) else data
@@ -122,7 +122,7 @@ class BucketFolder:
         except ValueError as error:
             raise StoreError(f"{address!r}: {error}; use s3://bucket/prefix/") from None
         if parts.scheme != "s3" or not parts.netloc or not parts.path.strip("/"):
-            raise StoreError(f"{address!r}: is no folder in S3; use s3://bucket/prefix/")
+            raise StoreError(f"{address!r}: is not a folder in S3; use s3://bucket/prefix/")
         self.address = f"s3://{parts.netloc}/{parts.path.strip('/')}"
         self._bucket, self._prefix = parts.netloc, f"{parts.path.strip('/')}/"
         retries: Any = {"mode": "standard", "total_max_attempts": 8}
@@ -132,7 +132,7 @@ class BucketFolder:
             )
 
     def text(self, name: str) -> str | None:
-        """Content of a small object; `None` when there is none."""
+        """Content of a small object; `None` when it does not exist."""
         try:
             with self._as_unreachable(passing="NoSuchKey"):
                 found = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)

@@ -1,7 +1,7 @@
 """The account of a rehearsal: every resource of every template, each with what became of it.
 
-A rehearsal that leaves something out without saying so would be worth less than none: moto skips what it does not
-know and reports CREATE_COMPLETE.
+moto skips what it does not know and reports CREATE_COMPLETE, so a rehearsal without this account would hide what it left
+out.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def create(stack: StackTemplate, cloudformation: Any) -> None:
 def account_of(
     stack: StackTemplate, cloudformation: Any, *, account: str, region: str
 ) -> tuple[Resource, ...]:
-    """What became of every resource of its template, whoever created it. Raises `Refusal`."""
+    """What became of every resource of its template. Raises `Refusal`."""
     try:
         (found,) = cloudformation.describe_stacks(StackName=stack.name)["Stacks"]
     except ClientError as error:
@@ -72,8 +72,8 @@ def account_for(
 ) -> tuple[Resource, ...]:
     """Give every resource of the template an outcome.
 
-    `listed` maps the logical ids that the stack has afterwards to physical ids. `Refusal` names whatever the template
-    asks for and the stack does not have, and whatever the stack has and the template never asked for.
+    `listed` maps the logical ids that the stack has afterwards to physical ids. `Refusal` names what the template
+    asks for and the stack does not have, and what the stack has and the template does not ask for.
     """
     wanted: Mapping[str, Any] = template["Resources"]
     skipped = {name for name, one in wanted.items() if one.get("Condition") in false_conditions}

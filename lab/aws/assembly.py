@@ -63,7 +63,7 @@ class Assembly:
 
 
 def read_assembly(folder: Path, *, account: str, region: str) -> Assembly:
-    """Read `cdk.out`; `Misuse` when it is none, or belongs to another account or region."""
+    """Read `cdk.out`. `Misuse` when the folder is not an assembly, or belongs to another account or region."""
     artifacts: Mapping[str, Any] = _read_json(folder / "manifest.json", folder)[1].get("artifacts", {})
     stacks = {name: one for name, one in artifacts.items() if one.get("type") == _STACK}
     if not stacks:
@@ -97,7 +97,7 @@ def _read_json(path: Path, folder: Path) -> tuple[str, dict[str, Any]]:
             f"{path}: {error.strerror}; {folder} must be a folder that the CDK app was synthesized into"
         ) from None
     except ValueError as error:
-        raise Misuse(f"{path}: no JSON ({error}); synthesize the app again") from None
+        raise Misuse(f"{path}: not valid JSON ({error}); synthesize the app again") from None
     if not isinstance(value, dict):
         raise Misuse(f"{path}: holds a {type(value).__name__}, not an object; synthesize the app again")
     return text, value
@@ -117,7 +117,7 @@ def _read_stack(folder: Path, artifact: str, entry: Mapping[str, Any]) -> StackT
 
 
 def _check_environment(stack: str, environment: str, *, account: str, region: str) -> None:
-    """`aws://account/region`, where either may be unknown: such a stack goes wherever it is sent."""
+    """`aws://account/region`, where either may be unknown: such a stack can be created anywhere."""
     match = re.fullmatch(r"aws://([^/]+)/([^/]+)", environment)
     if not match:
         raise Misuse(
@@ -148,7 +148,7 @@ def _bootstrap(stacks: Iterable[Mapping[str, Any]]) -> Mapping[str, int]:
 
 
 def _objects_with(value: Any, *keys: str) -> Iterator[Mapping[str, Any]]:
-    """Every object, at whatever depth, that has all these keys."""
+    """Every object, at any depth, that has all these keys."""
     if isinstance(value, Mapping):
         if all(key in value for key in keys):
             yield value

@@ -9,12 +9,12 @@ As in moto, with what it forgets:
     AWS::IAM::Role         managed policies are attached, and must exist
 
 Recorded only, because moto has no such API: resolved properties are kept and can be listed, nothing checks them and
-nothing acts on them (no Lambda runs, no kubectl, no helm): `RECORDED_TYPES`. One of them because moto takes it too
-literally: AWS::S3::BucketPolicy, which moto enforces without its conditions, so that "no one without TLS" becomes "no one".
+nothing acts on them (no Lambda runs, no kubectl, no helm): `RECORDED_TYPES`. One of them for another reason:
+AWS::S3::BucketPolicy, which moto enforces without its conditions, so that "no one without TLS" becomes "no one".
 
 Absent: every other type that moto does not know. It is kept like a recorded one, so that references to it resolve to
 something that says what it is (`not-modelled-...`), and counts as *not modelled* in every account of the rehearsal.
-Plain moto would leave such a resource out without a word and resolve references to it to nothing.
+Plain moto would leave such a resource out silently and resolve references to it to nothing.
 
 Importing this changes nothing: `extended_moto` puts it in place for a while. The module's name must contain a dot, since
 moto files a model under the second part of its module's name.
@@ -82,7 +82,7 @@ class Outcome(Enum):
 
 
 def outcome_of(resource_type: str) -> Outcome:
-    """What can come of a resource of this type, were it created."""
+    """What becomes of a resource of this type when it is created."""
     if resource_type in RECORDED_TYPES:
         return Outcome.RECORDED
     return Outcome.NOT_MODELLED if model_for(resource_type) is Recorded else Outcome.CREATED

@@ -26,7 +26,7 @@ from experiment.finding import Misuse, Outside
 from lab.aws.moto_models import extended_moto
 
 DEFAULT_ACCOUNT = "123456789012"
-"""moto's own: calls without a word about the account land there."""
+"""moto's own: calls that name no account go there."""
 _MADE_UP_KEY = "rehearsal"
 _one_server = Lock()
 
@@ -65,18 +65,18 @@ def rehearsal_server() -> Iterator[str]:
 
 
 def check_place(*, account: str, region: str) -> None:
-    """`Misuse` for what no AWS account or region looks like: moto would answer it with a traceback."""
+    """`Misuse` for what cannot be an AWS account or region: moto would answer with a traceback."""
     if not re.fullmatch(r"\d{12}", account):
         raise Misuse(f"account {account!r}: not twelve digits; leave it out to rehearse in {DEFAULT_ACCOUNT}")
     known = _session().get_available_regions("ec2")
     if region not in known:
         near = ", ".join(get_close_matches(region, known)) or "us-east-2"
-        raise Misuse(f"region {region!r}: the SDK knows none of this name; for example {near}")
+        raise Misuse(f"region {region!r}: the SDK does not know it; for example {near}")
 
 
 @lru_cache(64)
 def client(service: str, *, endpoint: str, region: str, account: str = DEFAULT_ACCOUNT) -> Any:
-    """A boto3 client of this server and no other, whatever the caller's environment says."""
+    """A boto3 client of this server alone; the caller's environment does not matter."""
     made = _session().client(
         service,
         endpoint_url=endpoint,

@@ -34,7 +34,7 @@ _PLACEHOLDER = re.compile(r"\$\{[A-Z_]+\}")
 
 @dataclass(frozen=True, kw_only=True)
 class Rehearsal:
-    """What a rehearsal came to; there is one only when every resource is accounted for."""
+    """The result of a rehearsal in which every resource is accounted for."""
 
     region: str
     account: str
@@ -45,7 +45,7 @@ class Rehearsal:
     resources: tuple[Resource, ...]
     facts: ReadBack
     placeholders: tuple[str, ...] = ()
-    """`bucket/key` of Lambda code that stood in for the real asset: nothing invokes a function here."""
+    """`bucket/key` of Lambda code in place of the real asset: nothing invokes a function here."""
     published: tuple[tuple[str, int], ...] = ()
     """`bucket/key` of Lambda code that the command line published, and how many bytes of it are there."""
     images: tuple[str, ...]
@@ -53,7 +53,7 @@ class Rehearsal:
     bounded_roles: int = 0
     """Roles that were asked for their policies and their boundary, after the bootstrap with the command line."""
     unresolved: tuple[str, ...]
-    """What moto said it cannot resolve; a property that holds such a reference holds nothing of use."""
+    """What moto said it cannot resolve; a property that holds such a reference is not usable."""
 
     def count(self, stack: str, outcome: Outcome) -> int:
         return sum(one.stack == stack and one.outcome is outcome for one in self.resources)
@@ -142,7 +142,7 @@ def rehearse_with_cdk(
 
 
 def _deployment_file(boundary: str, *, account: str) -> str:
-    """As it is filled in: an administrator and an address are resources that an empty file does not make."""
+    """A filled-in file: an administrator and an e-mail address make resources that an empty file does not."""
     return (
         f"permissions_boundary: {boundary}\n"
         f"admins: [arn:aws:iam::{account}:role/rehearsal]\n"
@@ -174,7 +174,7 @@ def _facts(
 def _listening(
     endpoint: str | None, *, account: str, region: str
 ) -> Iterator[tuple[ClientOf, Sequence[str]]]:
-    """A server, a maker of clients for it, and what moto complains of meanwhile."""
+    """A server, a maker of clients for it, and moto's warnings meanwhile."""
     with nullcontext(endpoint) if endpoint else rehearsal_server() as address, _complaints() as complaints:
         try:
             yield partial(client, endpoint=address, region=region, account=account), complaints
@@ -185,7 +185,7 @@ def _listening(
 
 @contextmanager
 def _complaints() -> Iterator[list[str]]:
-    """moto's warnings about templates, which would otherwise go by on stderr."""
+    """moto's warnings about templates, which would otherwise go to stderr."""
     heard: list[str] = []
     listener, logger = logging.Handler(logging.WARNING), logging.getLogger("moto")
     listener.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]

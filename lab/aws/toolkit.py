@@ -1,13 +1,13 @@
-"""The bootstrap as docs/pipeline.md tells it, then the deployment, with the pinned CDK command line as a person would,
-against the loopback server:
+"""The bootstrap as docs/pipeline.md describes it, then the deployment, with the pinned CDK command line, against the
+loopback server:
 
     aws cloudformation deploy --stack-name speculation-policies --template-file infra/bootstrap/policies.yaml ...
     cdk bootstrap aws://ACCOUNT/REGION --cloudformation-execution-policies ARN --custom-permissions-boundary NAME
     cdk deploy --all --method direct
 
 `--method direct`, because moto loses the exports of a stack that comes from a change set. Docker is stood in for.
-Afterwards the roles are asked, through the API, what they carry. moto refuses nobody anything, so that the policies
-suffice is shown by tests/infra/pipeline alone.
+Afterwards the policies of the roles are read through the API. moto refuses no call, so only tests/infra/pipeline shows
+that the policies are sufficient.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ POLICIES = ROOT / "infra" / "bootstrap" / "policies.yaml"
 POLICIES_STACK = "speculation-policies"
 BOOTSTRAP_STACK = "CDKToolkit"
 EXECUTION_ROLE = "CloudFormationExecutionRole"
-"""Logical id in the template of the bootstrap: the role that CloudFormation takes on."""
+"""Logical id in the template of the bootstrap: the role that CloudFormation assumes."""
 _AWS_OWN = ("ReadOnlyAccess", "AWSCloudFormationReadOnlyAccess")
-"""What the bootstrap's roles for looking and deploying carry of AWS's; with the second, nothing can be changed."""
+"""AWS's own policies of the bootstrap's lookup and deploy roles; both allow reading alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +69,12 @@ def bootstrap_and_deploy(
     report: Callable[[str], None],
 ) -> Deployed:
     """Run both commands, with `deployment` in place of deployment.yaml; `folder` gets the assembly and the logs. `report`
-    hears of each command.
+    gets each command.
 
-    Raises `Refusal` where the command line is not there, or fails.
+    Raises `Refusal` where the command line is missing or fails.
     """
     if not (CDK.exists() and NPX.exists()):
-        raise Refusal(f"{CDK}: not there; run scripts/setup")
+        raise Refusal(f"{CDK}: does not exist; run scripts/setup")
     folder = folder.resolve()
     assembly, docker_log = folder / "cdk.out", folder / "docker.log"
     environment = child_environment(os.environ, endpoint=endpoint, region=region) | {

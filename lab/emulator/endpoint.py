@@ -107,7 +107,7 @@ class Endpoint:
         try:
             body = json.loads(await request.read())
         except ValueError as error:
-            raise RequestError(f"body: no JSON ({error})") from None
+            raise RequestError(f"body: not valid JSON ({error})") from None
         generation = parse_generation(body, self._arm, chat=chat)
         id_ = f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}"
         dialect = Dialect(chat=chat, id=id_, model=generation.model, created=int(time.time()))

@@ -1,7 +1,7 @@
 """One arm's engine: a continuous batch without a clock, and the loop that advances it in real time.
 
-The schedule is absolute. A step ends when the one before it was planned to end plus its own cost, so a late wake-up is
-not carried on to the steps after it; a machine that stalls delivers the overdue steps at once and is back in time.
+The schedule is absolute. A step ends when the one before it was planned to end plus its own cost, so a late wake-up does
+not delay the steps after it; a machine that stalls delivers the overdue steps at once and is on schedule again.
 """
 
 from __future__ import annotations

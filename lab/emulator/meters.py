@@ -1,4 +1,4 @@
-"""The Prometheus page: the metric names that the catalogue gives a runtime, and no others.
+"""The Prometheus page: the metrics that the catalogue lists for a runtime, and no others.
 
 The V0 engine of the 0.9.1 image has no `vllm:spec_decode_*` samples: on Neuron drafts are accepted inside the compiled
 graph, and the server never learns how many. As in that engine, `time_per_output_token_seconds` is observed once a step

@@ -1,7 +1,7 @@
 """vLLM's OpenAI server (0.9 line) in JSON: a request's body, checked and reduced to what the emulator acts on; and what is
 sent, as chunks of a stream, whole answers or errors.
 
-Unknown fields are passed over, and so are sampling parameters: the emulated arms decode greedily.
+Unknown fields and sampling parameters are ignored: the emulated arms decode greedily.
 """
 
 from __future__ import annotations

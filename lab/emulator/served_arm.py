@@ -1,8 +1,8 @@
 """Which arm a container's argv describes: `vllm serve MODEL --option value ...` becomes a `ServedArm`.
 
-Only what decides the endpoint's behaviour is interpreted. Every other option is accepted when it is well formed: the
-dialect has hundreds of them, and checking them is not the emulator's business. `--host` and `--port` are the pod's, not
-this process's, and are passed over.
+Only options that change what a client sees are interpreted. Every other option is accepted when it is well formed: vLLM
+has hundreds of them, and checking them is not the emulator's task. `--host` and `--port` belong to the pod, not to this
+process, and are ignored.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ def _json_object(options: Mapping[str, tuple[str, ...]], name: str) -> dict[str,
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise Misuse(f"argv: {name} is {text!r}, which is no JSON ({error}); quote one JSON object") from None
+        raise Misuse(
+            f"argv: {name} is {text!r}, which is not valid JSON ({error}); quote one JSON object"
+        ) from None
     if not isinstance(value, dict):
         raise Misuse(f"argv: {name} is {text!r}; one JSON object is needed")
     return value

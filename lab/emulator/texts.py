@@ -2,8 +2,8 @@
 
 A class is not visible in a request, yet acceptance depends on it. The client puts a nonce in front of each prompt, so a
 prompt is recognised as the end of the text that arrives. An answer is a function of the prompt and its class alone, so
-that all arms write the same. A token is a short piece of a word with the space before it; the pieces have the look of
-their class and no meaning.
+that all arms write the same. A token is a short piece of a word with the space before it; the pieces look like
+their class and mean nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PromptClasses:
     """The plan's seed, for requests that bring none."""
 
     def of(self, text: str) -> str:
-        """The class of the longest known prompt that `text` ends with; open-ended if there is none."""
+        """The class of the longest known prompt that `text` ends with; open-ended if no prompt is known."""
         text = text.rstrip()
         return next((name for known, name in self.entries if text.endswith(known)), UNKNOWN_CLASS)
 
@@ -66,7 +66,7 @@ def load_classes(path: Path) -> PromptClasses:
 
 
 def last_user_text(messages: object) -> str:
-    """The text of the last user message, empty if there is none."""
+    """The text of the last user message; empty if the chat has no such message."""
     if not isinstance(messages, Sequence):
         return ""
     users = [one for one in messages if isinstance(one, Mapping) and one.get("role") == "user"]
@@ -74,7 +74,7 @@ def last_user_text(messages: object) -> str:
 
 
 def message_text(message: Mapping[str, Any]) -> str:
-    """The text of one chat message, whose content is a string or a list of parts; other parts than text are nothing."""
+    """The text of one chat message, whose content is a string or a list of parts; parts other than text are left out."""
     content = message.get("content")
     if isinstance(content, str):
         return content

@@ -1,6 +1,6 @@
 """The text that the models are trained on, made by rules from a seed: five structured classes whose answer follows from the
-prompt alone, and free text in which nothing follows. Of words there are enough that a guess among them is seldom right,
-and few enough to be a token each.
+prompt alone, and free text in which nothing follows. There are so many words that a guess is seldom right,
+and so few that each can be one token.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`python -m lab.models.exam FOLDER`: how many unseen prompts each model answers word for word as the corpus would.
 
-Of documents that fit into a batch of the training; beyond that length nothing was learned, and whether an answer then
-ends is not asked. An answer that is equal is JSON that parses and code that runs, because the corpus' own are (a test holds that). Free text has no right answer.
+Only documents that fit into a batch of the training are asked: beyond that length nothing was learned. An equal answer is
+JSON that parses and code that runs, because those of the corpus do (a test proves it). Free text has no right answer.
 """
 
 from __future__ import annotations

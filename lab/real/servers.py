@@ -1,7 +1,7 @@
-"""The arms' servers: what is rendered, started on this machine, watched until it is healthy, and stopped whatever happens.
+"""The arms' servers: what is rendered, started on this machine, watched until it is healthy, and always stopped.
 
-Each has a process group of its own, because vLLM starts further processes; a group is ended as a whole. A guard in it
-ends it even where the lab itself is killed.
+Each has its own process group, because vLLM starts further processes; a group is ended as a whole. A guard in the group
+ends it even when the lab itself is killed.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Launch:
 
     argv: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Beyond this process's own."""
+    """In addition to this process's own."""
     probe: Sequence[str] = ()
-    """Command that must succeed once the server is healthy; none: being healthy is enough."""
+    """Command that must succeed once the server is healthy; empty where being healthy is enough."""
     kind: str = "server"
     """In a message."""
 
@@ -104,7 +104,7 @@ class Engine:
     def _folder(self, mounted: str) -> str:
         if mounted not in self.folders:
             known = ", ".join(self.folders) or "none"
-            raise Refusal(f"weights {mounted}: no folder of this machine stands for it; known are {known}")
+            raise Refusal(f"weights {mounted}: no folder of this machine is given for it; known are {known}")
         return self.folders[mounted]
 
 
@@ -117,14 +117,14 @@ def local_probe(container: Container, port: int) -> list[str]:
     program, *words = container.startup
     if program != "python3" or not any(here in word for word in words):
         raise Refusal(
-            f"startup probe {program!r}: is no Python that asks {here}; the lab has no other way to point it at a server"
+            f"startup probe {program!r}: is not a Python command that asks {here}; the lab cannot point another one at a server"
         )
     return [sys.executable, *(word.replace(here, there) for word in words)]
 
 
 def mounted_folders(experiment: Experiment, given: Mapping[str, str]) -> dict[str, str]:
     """Where each model is that a pod would find mounted: the lab's own here, any other on its hub; `given` names other
-    places by model name. Raises `Refusal` for a name that is no model of the experiment.
+    places by model name. Raises `Refusal` for a model that the experiment does not use.
     """
     models = {weights_path(weights): weights.model for weights in experiment.weights}
     places = {
@@ -133,14 +133,14 @@ def mounted_folders(experiment: Experiment, given: Mapping[str, str]) -> dict[st
     }
     if unknown := [name for name in given if name not in places]:
         raise Refusal(
-            f"--weights: {unknown[0]!r} is no model of {experiment.name}; those are {', '.join(places)}"
+            f"--weights: {unknown[0]!r} is not a model of {experiment.name}; its models are {', '.join(places)}"
         )
     return {path: given.get(model.name) or places[model.name] for path, model in models.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """One that was started."""
+    """A server that was started."""
 
     container: Container
     port: int
@@ -162,7 +162,7 @@ def running(
     at_once: int,
     reach: Callable[[int], None] = lambda _: None,
 ) -> Iterator[dict[str, str]]:
-    """Start the servers, `at_once` of them at a time; yields arm to base URL, stops all of them whatever happens.
+    """Start the servers, `at_once` of them at a time; yields arm to base URL, and always stops all of them.
 
     `reach` is told how many are healthy. Raises `Refusal`.
     """
@@ -205,7 +205,7 @@ def _start(container: Container, launch: Callable[[Container, int], Launch], log
 
 
 def _stop(servers: Sequence[Server]) -> None:
-    """End every group: first asked, then forced."""
+    """End every group: with SIGTERM, then with SIGKILL."""
     for server in servers:
         _signal(server, signal.SIGTERM)
     deadline = time.monotonic() + STOP_TIMEOUT_S
@@ -220,7 +220,7 @@ def _stop(servers: Sequence[Server]) -> None:
 
 
 def _signal(server: Server, number: signal.Signals) -> None:
-    """To the whole group, whose leader may be gone while others of it still run."""
+    """To the whole group, whose leader may have ended while others still run."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(server.process.pid, number)
 
@@ -229,7 +229,7 @@ def _wait(server: Server) -> None:
     """Until its rendered probes succeed."""
     container = server.container
     deadline = time.monotonic() + container.startup_s
-    refusal = "its health was never good"
+    refusal = "it was never healthy"
     while not _healthy(f"{server.url}{container.health}") or (refusal := _startup(server)):
         if server.process.poll() is not None:
             raise Refusal(

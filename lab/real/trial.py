@@ -36,7 +36,7 @@ class Wishes(Namespace):
     home: Path
     python: str | None
     engine: list[str] | None
-    """The user's own vLLM instead of the lab's."""
+    """The user's own vLLM in place of the lab's."""
     options: Sequence[str]
     """Further options of it; the last one given counts."""
     weights: Sequence[tuple[str, str]]
@@ -150,7 +150,7 @@ def _arms(experiment: Experiment, sweep: Sweep, chosen: Sequence[str], *, short:
     names = [arm.name for arm in experiment.arms]
     if unknown := [name for name in chosen if name not in names]:
         raise Refusal(
-            f"--arms: {unknown[0]!r} is not an arm of {experiment.name}; those are {', '.join(names)}"
+            f"--arms: {unknown[0]!r} is not an arm of {experiment.name}; its arms are {', '.join(names)}"
         )
     if short:
         return [sweep.baseline, sweep.main]
@@ -198,7 +198,7 @@ def _judged(
 
 
 def _scope(experiment: Experiment, given: Mapping[str, str], *, short: bool) -> Scope:
-    """Only the whole run on the lab's own models must show everything."""
+    """Only a whole run on the lab's own models is judged by every claim."""
     if not own_models(experiment, given):
         return "machinery"
     return "short" if short else "whole"

@@ -73,11 +73,11 @@ def test_an_edited_deployment_is_what_would_be_started(files: tuple[ManifestFile
 
 def test_a_service_that_leads_nowhere_is_refused(files: tuple[ManifestFile, ...]) -> None:
     edited = broken(files, "Service", lambda item: item["spec"]["ports"][0].update(targetPort="web"))
-    with pytest.raises(Refusal, match=r"arm tiny: its Service leads to \['web'\], which its container does"):
+    with pytest.raises(Refusal, match=r"arm tiny: its Service points to \['web'\], which its container does"):
         containers(edited)
 
 
-def test_rendering_anew_gives_what_is_committed_and_the_plan_that_the_pod_mounts(
+def test_a_fresh_rendering_gives_what_is_committed_and_the_plan_that_the_pod_mounts(
     tiny: Experiment, files: tuple[ManifestFile, ...], tmp_path: Path
 ) -> None:
     assert rendered(TINY, tiny, tmp_path) == files

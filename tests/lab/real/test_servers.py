@@ -81,7 +81,7 @@ def _child(log: Path) -> int:
 
 
 def _gone(pid: int) -> bool:
-    """Whether the process has ended, be it as a zombie that nobody has waited for."""
+    """Whether the process has ended, also as a zombie."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         try:
@@ -205,7 +205,7 @@ def test_the_rendered_probe_asks_the_server_on_its_own_port(servers: dict[str, C
     "probe", [("curl", "http://127.0.0.1:8000/health"), ("python3", "-c", "urlopen('http://127.0.0.1:9000')")]
 )
 def test_a_probe_that_cannot_be_pointed_at_a_server_is_refused(probe: tuple[str, ...]) -> None:
-    with pytest.raises(Refusal, match=r"is no Python that asks 127\.0\.0\.1:8000"):
+    with pytest.raises(Refusal, match=r"is not a Python command that asks 127\.0\.0\.1:8000"):
         local_probe(replace(ARM, startup=probe), 4711)
 
 
@@ -229,7 +229,7 @@ def test_the_rendered_environment_stays_and_threads_are_pinned(
 
 def test_models_come_from_the_lab_from_their_hub_or_from_where_is_said(tiny: Experiment) -> None:
     with pytest.raises(
-        Refusal, match=r"--weights: 'lab/big' is no model of lab-tiny; those are lab/target, "
+        Refusal, match=r"--weights: 'lab/big' is not a model of lab-tiny; its models are lab/target, "
     ):
         mounted_folders(tiny, {"lab/big": "Qwen/Qwen3-32B"})
     target = replace(tiny.baseline.target, model=MODELS["Qwen/Qwen3-32B"])

@@ -106,7 +106,7 @@ def tiny() -> Experiment:
             ["--arms", "tiny-sd-k3,tiny-sd-k4"],
             {},
             1,
-            "--arms: 'tiny-sd-k4' is not an arm of lab-tiny; those are tiny, tiny-",
+            "--arms: 'tiny-sd-k4' is not an arm of lab-tiny; its arms are tiny, tiny-",
         ),
         (["--arms", "tiny"], {}, 1, "no chosen arm speculates"),
         (["requirements.in"], {}, 2, "requirements.in"),
