@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from lab.demo import Demonstration
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, *, prog: str = "trnspec demo") -> int:
     """Exit 0 with an answer, 1 when a step failed, 2 for a wrong experiment, 130 when interrupted."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    options = _parser().parse_args(argv)
+    options = _parser(prog).parse_args(argv)
     out: Path = options.out
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -97,8 +97,8 @@ def _next(path: Path) -> str:
     return f"./trnspec preflight {shown(path)}"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="trnspec demo", description=__doc__)
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     add_experiment(parser, Path(os.environ.get("TRNSPEC_EXPERIMENT") or REFERENCE))
     out = ROOT / "results" / datetime.now(UTC).strftime("demo-%Y%m%dT%H%M%SZ")
     parser.add_argument(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MOST_DIFFERENCES = 20
 
 
-def main(argv: Sequence[str] | None = None, *, prog: str = "python -m lab.rehearse") -> int:
+def main(argv: Sequence[str] | None = None, *, prog: str = "trnspec rehearse") -> int:
     options = _parser(prog).parse_args(argv)
     # moto cannot be imported with an unknown profile, and nothing here may use one.
     os.environ.pop("AWS_PROFILE", None)
@@ -99,25 +99,10 @@ def _as_data(rehearsal: Rehearsal, changed: tuple[str, ...]) -> dict[str, Any]:
 
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-<<<<<<< HEAD
         prog=prog,
         description="Bootstrap and deploy with the pinned CDK command line, against moto on loopback.",
     )
-    default = ROOT / "experiments" / "qwen3-32b.yaml"
-    parser.add_argument(
-        "experiment",
-        nargs="?",
-        type=Path,
-        default=argparse.SUPPRESS,
-        help="default: the reference experiment",
-    )
-    parser.add_argument("--experiment", type=Path, default=default, help=argparse.SUPPRESS)
-=======
-        prog="trnspec rehearse",
-        description="Bootstrap and deploy with the pinned CDK command line, against moto on loopback.",
-    )
     add_experiment(parser, Path(os.environ.get("TRNSPEC_EXPERIMENT") or REFERENCE))
->>>>>>> e612364 (End the demonstration and the lab with a line a stage, the report, the price on AWS and the next command)
     parser.add_argument(
         "--manifests",
         type=Path,

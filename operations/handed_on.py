@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from operations.options import GIVEN, experiment_argument, json_option, yaml_files
+from operations.options import experiment_argument, json_option, yaml_files
 
 _ROOT = Path(__file__).resolve().parent.parent
 _START = "import sys; from {module} import main; sys.exit(main(prog={prog!r}))"
@@ -20,16 +20,12 @@ _START = "import sys; from {module} import main; sys.exit(main(prog={prog!r}))"
 class _Program(click.Command):
     """All words go to the program, --help too."""
 
-    def __init__(
-        self, name: str, *, module: str, words: tuple[str, ...] = (), experiment: bool = False
-    ) -> None:
+    def __init__(self, name: str, *, module: str, words: tuple[str, ...] = ()) -> None:
         super().__init__(name, add_help_option=False)
-        self.module, self.words, self.experiment = module, words, experiment
+        self.module, self.words = module, words
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.args = [*self.words, *args]
-        if self.experiment and (given := os.environ.get(GIVEN)):
-            ctx.args = ["--experiment", given, *ctx.args]  # of two, the later one counts
         return ctx.args
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -57,9 +53,9 @@ class _Here(_Program):
         return code
 
 
-demo = Process("demo", module="lab.__main__", experiment=True)
+demo = Process("demo", module="lab.__main__")
 lab = Process("lab", module="lab.real.__main__")
-rehearse = Process("rehearse", module="lab.rehearse", experiment=True)
+rehearse = Process("rehearse", module="lab.rehearse")
 benchmark = Process("benchmark", module="benchmark.__main__")
 published = _Here("published", module="experiment.__main__", words=("published",))
 step = _Here("step", module="experiment.__main__", words=("step",))

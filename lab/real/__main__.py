@@ -22,11 +22,11 @@ from lab.real.trial import Wishes, engine_of, execute
 from lab.stages import Stages
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, *, prog: str = "trnspec lab") -> int:
     """Exit 0 when every claim is met, 1 when one is not or a step failed, 2 for a wrong experiment or usage, 3 when
     this machine or the package index cannot do it, 130 when interrupted."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    wishes = _parser().parse_args(argv, Wishes())
+    wishes = _parser(prog).parse_args(argv, Wishes())
     try:
         return _do(wishes)
     except KeyboardInterrupt:
@@ -88,8 +88,8 @@ def _next(found: Results, folder: Path) -> str:
     return f"./trnspec forecast --run {shown(folder)}"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="trnspec lab", description=__doc__)
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     add_experiment(parser, ROOT / "experiments" / "lab-tiny.yaml")
     now = datetime.now(UTC).strftime("lab-%Y%m%dT%H%M%SZ")
     parser.add_argument(

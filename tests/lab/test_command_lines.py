@@ -73,10 +73,10 @@ def test_a_wrong_experiment_is_exit_2_and_leaves_nothing(
 
 def test_the_default_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRNSPEC_EXPERIMENT", "experiments/mine.yaml")
-    assert demo._parser().parse_args([]).experiment == Path("experiments/mine.yaml")
-    assert rehearse._parser().parse_args(["other.yaml"]).experiment == Path("other.yaml")
+    assert demo._parser("trnspec").parse_args([]).experiment == Path("experiments/mine.yaml")
+    assert rehearse._parser("trnspec").parse_args(["other.yaml"]).experiment == Path("other.yaml")
     monkeypatch.delenv("TRNSPEC_EXPERIMENT")
-    assert demo._parser().parse_args([]).experiment == REFERENCE
+    assert demo._parser("trnspec").parse_args([]).experiment == REFERENCE
 
 
 def test_after_the_reference_comes_an_own_experiment_and_after_that_aws() -> None:

@@ -86,7 +86,9 @@ def test_stacks_that_wait_for_each_other_are_refused(tmp_path: Path) -> None:
         ("{}", "no stack in it"),
     ],
 )
-def test_a_folder_that_is_not_an_assembly_is_refused(tmp_path: Path, content: str | None, complaint: str) -> None:
+def test_a_folder_that_is_not_an_assembly_is_refused(
+    tmp_path: Path, content: str | None, complaint: str
+) -> None:
     if content is not None:
         (tmp_path / "manifest.json").write_text(content, encoding="utf-8")
     with pytest.raises(Misuse, match=complaint) as caught:

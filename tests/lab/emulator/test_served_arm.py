@@ -48,7 +48,10 @@ def _speculation(override: dict[str, object] | None = None, **changes: object) -
         (["vllm", "serve", "/m", "stray"], "'stray' is neither an option"),
         (["vllm", "serve", "/m", "--max-num-seqs", "4"], "--max-model-len has 0 values"),
         ([*BASELINE, "--max-num-seqs", "0"], "--max-num-seqs is '0'"),
-        ([*BASELINE, "--override-neuron-config", "{"], "--override-neuron-config is '{', which is not valid JSON"),
+        (
+            [*BASELINE, "--override-neuron-config", "{"],
+            "--override-neuron-config is '{', which is not valid JSON",
+        ),
         ([*BASELINE, "--speculative-config", "[]"], "one JSON object is needed"),
         (_speculation(num_speculative_tokens=True), "num_speculative_tokens is True"),
         (_speculation(model=None), "model is None"),
