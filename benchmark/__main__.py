@@ -12,6 +12,7 @@ from benchmark.commands import (
     compare_command,
     import_command,
     report_command,
+    results_command,
     run_command,
     selftest_command,
 )
@@ -33,6 +34,7 @@ VERBS = {
     ),
     "gate": (compare_command.GATE_HELP, compare_command.configure_gate, compare_command.execute_gate),
     "selftest": (selftest_command.HELP, selftest_command.configure, selftest_command.execute),
+    "results": (results_command.HELP, results_command.configure, results_command.execute),
     "import": (import_command.HELP, import_command.configure, import_command.execute),
 }
 """What each is for, how its options are told, and what it does."""

@@ -43,6 +43,7 @@ VERBS = {
     "benchmark": Verb(
         "operations.handed_on:benchmark", HERE, "run, report, compare ... for any two endpoints"
     ),
+    "results": Verb("operations.handed_on:results", HERE, "list runs with their answers, on one page too"),
     "render": Verb("operations.rendering", HERE, "write the Kubernetes objects that reviewers read"),
     "preflight": Verb(
         "operations.preflight.checklist", ON_AWS, "is everything there that a deployment needs?"

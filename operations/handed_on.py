@@ -57,6 +57,7 @@ demo = Process("demo", module="lab.__main__")
 lab = Process("lab", module="lab.real.__main__")
 rehearse = Process("rehearse", module="lab.rehearse")
 benchmark = Process("benchmark", module="benchmark.__main__")
+results = _Here("results", module="benchmark.__main__", words=("results",))
 published = _Here("published", module="experiment.__main__", words=("published",))
 step = _Here("step", module="experiment.__main__", words=("step",))
 

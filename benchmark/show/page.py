@@ -82,6 +82,11 @@ def missing() -> list[str]:
 
 def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
     """The page as HTML."""
+    return filled("report.html", **_content(raw, summary))
+
+
+def filled(template: str, **content: Any) -> str:
+    """A template as HTML, in the style of all pages; every text is escaped."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -93,7 +98,7 @@ def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
     )
     environment.filters["lean"] = lean
     style = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
-    return environment.get_template("report.html").render(style=style, **_content(raw, summary))
+    return environment.get_template(template).render(style=style, **content)
 
 
 def write(raw: RawRun, folder: Path) -> Path:

@@ -1,0 +1,145 @@
+"""`results` lists what lies below a folder: runs with their answers, the newest first, and everything else in one line each."""
+
+from __future__ import annotations
+
+import json
+import os
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from benchmark.__main__ import main
+from benchmark.analyse.decision import decide
+from benchmark.analyse.summary import summarise
+from tests.benchmark.show.runs import HOSTILE, run_of
+
+
+def _stored(folder: Path, *, started: str, experiment: str = "mine", report: bool = True) -> Path:
+    """A run as `run` and `report` leave it."""
+    summary = summarise(run_of())
+    summary["run"] |= {"started": started, "experiment": experiment}
+    summary["decision"] = decide(summary).as_json()
+    folder.mkdir(parents=True)
+    (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    if report:
+        (folder / "report.html").write_text("<p>report</p>", encoding="utf-8")
+    return folder
+
+
+class _Links(HTMLParser):
+    """Addresses and names of elements."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.elements: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ("href", "src")]
+
+
+def test_runs_are_listed_with_their_answers_and_linked_from_a_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _stored(tmp_path / "old", started="2026-11-20T10:00:00Z", report=False)
+    _stored(tmp_path / "new", started="2026-11-22T10:00:00Z")
+    assert main(["results", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    first, second = (said.index(f"2026-11-{day} 10:00  mine, measured, run ") for day in (22, 20))
+    assert first < second
+    assert "\n    Route repetition, json and code to qwen-sd-vllm (window 7)" in said
+    assert f"{tmp_path}/new/report.html" in said
+    assert f"{tmp_path}/old/summary.json" in said
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert _Links(page).addresses == ["./new/report.html"]
+    assert "--series-0" in page, "the style of the report"
+    assert page.count("<article>") == 2
+
+
+def test_the_same_for_a_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _stored(tmp_path / "new", started="2026-11-22T10:00:00Z")
+    (tmp_path / "else").mkdir()
+    assert main(["results", str(tmp_path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["page"] == str(tmp_path / "index.html")
+    run, other = told["runs"]
+    assert (run["folder"], run["complete"], run["report"], run["problem"]) == ("new", True, True, "")
+    assert run["answer"].startswith("Route repetition, json and code to qwen-sd-vllm")
+    assert (other["folder"], other["problem"]) == ("else", "not a run")
+
+
+def test_without_a_result_it_says_how_to_make_one_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in (tmp_path, tmp_path / "absent"):
+        assert main(["results", str(folder)]) == 0
+        assert capsys.readouterr().out.startswith(f"{folder}: no results yet; `./trnspec demo` makes")
+    assert list(tmp_path.iterdir()) == []
+
+
+def _broken(folder: Path, text: str) -> None:
+    folder.mkdir()
+    (folder / "summary.json").write_text(text, encoding="utf-8")
+
+
+def test_what_is_no_run_or_damaged_takes_one_line_and_stops_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _stored(tmp_path / "good", started="2026-11-22T10:00:00Z")
+    for name, text in {
+        "cut": '{"run"',
+        "list": "[]",
+        "empty": "{}",
+        "null": '{"run": null}',
+        "odd": '{"run": {}, "decision": 3}',
+        "deep": "[" * 100_000,
+    }.items():
+        _broken(tmp_path / name, text)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "waiting").mkdir()
+    os.mkfifo(tmp_path / "waiting" / "summary.json")
+    (tmp_path / "recorded").mkdir()
+    (tmp_path / "recorded" / "requests.jsonl").write_text("{}\n", encoding="utf-8")
+    assert main(["results", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name in ("cut", "list", "empty", "null", "odd", "deep"):
+        (line,) = [line for line in lines if line.startswith(f"{name}: ")]
+        assert "summary.json cannot be read (" in line
+        assert f"`./trnspec benchmark report {tmp_path}/{name}` makes it" in line
+    assert "waiting: not a run" in lines
+    (line,) = [line for line in lines if line.startswith("recorded: ")]
+    assert line.startswith("recorded: no summary.json; `./trnspec benchmark report")
+    assert sum("run 2" in line or ", run " in line for line in lines) == 1
+
+
+def test_a_summary_without_a_decision_says_how_to_get_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _stored(tmp_path / "old", started="2026-11-20T10:00:00Z") / "summary.json"
+    summary = json.loads(path.read_text(encoding="utf-8"))
+    del summary["decision"]
+    path.write_text(json.dumps(summary), encoding="utf-8")
+    assert main(["results", str(tmp_path)]) == 0
+    assert "An earlier version made it; `./trnspec benchmark report" in capsys.readouterr().out
+
+
+def test_names_that_others_chose_are_shown_and_not_obeyed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started = "2026-11-22T10:00:00Z"
+    _stored(tmp_path / "javascript:alert(1)", started=started, experiment=HOSTILE)
+    _stored(tmp_path / 'a "b" & c?d#e', started=started, experiment="\x1b[2J")
+    _stored(tmp_path / os.fsdecode(b"\xff"), started=started)
+    (tmp_path / "<script>").mkdir()
+    assert main(["results", str(tmp_path)]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+    found = _Links((tmp_path / "index.html").read_text(encoding="utf-8"))
+    assert sorted(found.addresses) == [
+        "./%FF/report.html",
+        "./a%20%22b%22%20%26%20c%3Fd%23e/report.html",
+        "./javascript%3Aalert%281%29/report.html",
+    ]
+    assert not found.elements & {"script", "img"}
