@@ -104,19 +104,11 @@ def _measure(
     A server tells the `cautions` about its arm to anyone who asks for its models, so that they reach the results.
     """
     plan, said = mounted_plan(files), cautions(experiment)
-    written = write_plan(plan, out)
+    file = write_plan(plan, out)
     (out / EXPECTED_FILE).write_text(file_text(experiment), encoding="utf-8")
 
     def launch(container: Container, port: int) -> Launch:
-        argv = [
-            sys.executable,
-            "-m",
-            "lab.emulator",
-            "--listen",
-            f"{LOOPBACK}:{port}",
-            "--plan",
-            str(written),
-        ]
+        argv = [sys.executable, "-m", "lab.emulator", "--listen", f"{LOOPBACK}:{port}", "--plan", str(file)]
         caution = ("--caution", said[container.arm]) if container.arm in said else ()
         return Launch(argv=[*argv, *caution, "--", *container.command], kind="emulated server")
 
@@ -124,7 +116,7 @@ def _measure(
     endpoints = _counted(arms, "emulated endpoint")
     with stages.stage(f"sending {total} requests to {endpoints}, in real time", total=total) as stage:
         with running(arms, launch, logs=logs, at_once=len(arms)) as urls:
-            load_arms(written, urls, out=out, less=less, reach=stage.reach)
+            load_arms(file, urls, out=out, less=less, reach=stage.reach)
         stage.done = f"sent {total} requests to {endpoints} in real time, started from their Deployments"
     shutil.rmtree(logs)
 

@@ -54,7 +54,6 @@ def _rehearse(options: argparse.Namespace, *, region: str) -> Rehearsal:
     context = {
         "experiment": str(options.experiment.resolve()),
         "manifests": str(options.manifests.resolve()),
-        **dict(options.context),
     }
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as scratch:
         folder = options.keep or Path(scratch)
@@ -109,25 +108,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         default=ROOT / "manifests",
         help="parent folder of its rendered manifests",
     )
-    parser.add_argument(
-        "-c",
-        "--context",
-        type=_pair,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="handed to the app, as with `cdk -c`",
-    )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the assembly and the logs there")
     parser.add_argument("--json", action="store_true", help="every resource with what became of it")
     return parser
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not (key and equals):
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    return key, value
 
 
 if __name__ == "__main__":

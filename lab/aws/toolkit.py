@@ -133,7 +133,9 @@ def _run(arguments: list[str], log: Path, environment: Mapping[str, str], *, err
         )
     if done.returncode:
         lines = _ESCAPES.sub("", log.read_text(encoding="utf-8")).strip().splitlines()
-        raise Refusal(f"cdk {arguments[0]}: exit {done.returncode}: {_reason(lines)}; the whole log: {log}")
+        raise Refusal(
+            f"cdk {arguments[0]}: exit {done.returncode}: {_reason(lines)}; --keep DIR keeps the whole log"
+        )
 
 
 def _reason(lines: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""`python -m lab.emulator --listen 127.0.0.1:0 [--announce FILE] [--plan FILE] -- vllm serve ...`
+"""`python -m lab.emulator --listen 127.0.0.1:0 [--plan FILE] -- vllm serve ...`
 
 Serves until SIGTERM or SIGINT, then exits 0. Exit 2: options, plan or argv cannot be used; 3: cannot listen.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -55,9 +53,6 @@ def _parser() -> argparse.ArgumentParser:
         "--listen", type=_address, required=True, metavar="HOST:PORT", help="port 0: any free one"
     )
     parser.add_argument(
-        "--announce", type=Path, metavar="FILE", help="write port and pid there once listening"
-    )
-    parser.add_argument(
         "--plan", type=Path, metavar="FILE", help="the benchmark's plan, for the prompts' classes"
     )
     parser.add_argument(
@@ -71,24 +66,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _announce(path: Path, port: int) -> None:
-    """Appear whole or not at all: a parent polls for this file."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.write_text(json.dumps({"port": port, "pid": os.getpid()}), encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise Misuse(f"--announce {path}: {error.strerror}; name a file in a writable folder") from None
-
-
 def _say(arm: ServedArm, classes: PromptClasses, url: str, time_scale: float) -> None:
     decoding = f"k={arm.speculative_tokens} with {arm.draft}" if arm.speculative_tokens else "plain decoding"
     scale = "" if time_scale == 1.0 else f", time scaled by {time_scale}"
     what = f"{arm.served_names[0]}, {decoding}, {arm.max_num_seqs} slots"
-    print(f"emulated trn2: {what}, {url} (timings modelled{scale})", file=sys.stderr)
+    print(f"emulated trn2: {what}, {url} (timings modelled{scale})", file=sys.stderr, flush=True)
     if classes.without_acceptance:
         names = ", ".join(classes.without_acceptance)
-        print(f"no acceptance is known for {names}: served like open-ended prompts", file=sys.stderr)
+        print(
+            f"no acceptance is known for {names}: served like open-ended prompts", file=sys.stderr, flush=True
+        )
 
 
 async def _serve(options: argparse.Namespace, arm: ServedArm, classes: PromptClasses) -> None:
@@ -108,8 +95,6 @@ async def _serve(options: argparse.Namespace, arm: ServedArm, classes: PromptCla
         except OSError as error:
             raise Outside(f"--listen {host}:{port}: {error.strerror}; choose a free address") from None
         port = runner.addresses[0][1]
-        if options.announce:
-            _announce(options.announce, port)
         _say(arm, classes, f"http://{host}:{port}/v1", options.time_scale)
         await stop.wait()
     finally:
