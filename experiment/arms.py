@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from experiment.catalogue.models import Model
     from experiment.catalogue.node_images import NodeImage
     from experiment.catalogue.runtimes import Mode, Runtime
-    from experiment.model import Benchmark, Cluster, Serve
+    from experiment.model import Benchmark, Cluster, Expect, Serve
     from experiment.prompts import Prompt
 
 
@@ -130,6 +130,8 @@ class Experiment:
     token_secret: str | None = None
     """Secret whose key `token` opens gated models."""
     serve: Serve | None = None
+    expect: Expect | None = None
+    """Published figures that a run should meet."""
     prompt_format: str = ""
     """How the file of prompts is written; empty where they stand in the experiment's own."""
 
@@ -203,7 +205,7 @@ def digest(experiment: Experiment) -> str:
     """SHA-256, hexadecimal, of all that the experiment resolves to, catalogue facts included: files that mean the same have
     the same one."""
     plain = _plain(experiment)
-    del plain["prompt_format"]
+    del plain["prompt_format"], plain["expect"]  # neither changes what is deployed and asked
     plain["cluster"]["instance"] = _plain(experiment.instance)
     plain["benchmark"]["slo"] = list(experiment.benchmark.objectives.items())
     canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

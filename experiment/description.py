@@ -60,6 +60,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
         if experiment.instance.neuron
         else None,
         "expected": [expected.as_json(one) for one in expected.expected(experiment)],
+        "should_meet": expected.should_meet(experiment),
     }
 
 
@@ -133,6 +134,8 @@ def as_text(experiment: Experiment) -> str:
             "",
             *expected.as_lines(expected.expected(experiment)),
             *([""] if experiment.device_arms else []),
+            *expected.wanted_lines(experiment),
+            *([""] if experiment.expect else []),
             *_cost(experiment),
         ]
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from experiment.catalogue.published import DRAFTED, PLAIN, Handicap
+from experiment.catalogue.published import DRAFTED, PLAIN, Handicap, figure
 from experiment.compilation import compile_config
 from experiment.cost import arm_usd_per_hour
 from experiment.decoding import Configuration, DraftedStep, PlainStep, of_row, published_forecaster
@@ -109,7 +110,43 @@ def file_text(experiment: Experiment) -> str:
         if row.base in plain
     ]
     arms = [as_json(one) for one in expected(experiment)]
-    return json.dumps({"schema": 1, "arms": arms, "quoted": quoted}, indent=1) + "\n"
+    quoted += [
+        {"text": f"known to be different from what was published: {text}", "source": "the experiment's file"}
+        for text in (experiment.expect.differences if experiment.expect else ())
+    ]
+    said = {"schema": 1, "arms": arms, "quoted": quoted, "figures": should_meet(experiment)}
+    return json.dumps(said, indent=1) + "\n"
+
+
+def should_meet(experiment: Experiment) -> list[dict[str, Any]]:
+    """The published figures that the experiment names, each with its value and source."""
+    found = []
+    for one in experiment.expect.figures if experiment.expect else ():
+        value, source = (figure(one.row, one.metric) if one.row else None) or (one.value, one.source)
+        given = one.model_dump(include={"arm", "metric", "classes", "concurrency", "tolerance"})
+        found.append({**given, "value": value, "source": source})
+    return found
+
+
+_WORDS: dict[str, Callable[[float], str]] = {
+    "tpot_s": lambda value: f"{value * 1000:.2f} ms a token",
+    "speed_up": lambda value: f"{value:.2f} times as fast as the baseline",
+    "tokens_per_step": lambda value: f"{value:.2f} tokens a step",
+}
+
+
+def wanted_lines(experiment: Experiment) -> Iterator[str]:
+    """The same for a person, with what is known to be different; nothing where nothing is expected."""
+    texts = [
+        f"{one['arm']}, {', '.join(one['classes']) or 'all classes'}, {one['concurrency']} at once: "
+        f"{_WORDS[one['metric']](one['value'])}, within {one['tolerance']:.0%} ({one['source']})"
+        for one in should_meet(experiment)
+    ]
+    if experiment.expect is not None:
+        yield "  a run should meet what was published"
+        texts += [f"known to be different: {text}" for text in experiment.expect.differences]
+    for text in texts:
+        yield from wrap(text, 100, initial_indent="    ", subsequent_indent="      ")
 
 
 def as_json(one: Expected) -> dict[str, Any]:

@@ -14,13 +14,13 @@ from experiment.finding import Finding, InvalidExperiment, Misuse
 from experiment.model_config import with_own_models
 from experiment.parsing import parse, read
 from experiment.prompts import Prompt, read_prompts
-from experiment.sweeps import expand
+from experiment.sweeps import ExpandedFile, SingleArm, expand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from experiment.model import ExpandedFile, ExperimentFile, ModelReference, SingleArm
+    from experiment.model import ExperimentFile, ModelReference
 
 
 def load(path: Path) -> Experiment:
@@ -81,6 +81,7 @@ def _resolved(file: ExpandedFile, prompts: tuple[Prompt, ...], prompt_format: st
         cluster=file.cluster,
         token_secret=file.weights.token_secret,
         serve=file.serve,
+        expect=file.expect,
     )
 
 

@@ -6,7 +6,6 @@ Structure only; what the values mean together is judged in `checks`, and what ne
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
@@ -23,11 +22,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from experiment.catalogue.models import MODELS, Model, head
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from experiment.catalogue.instances import Instance
 
 
@@ -59,7 +54,7 @@ REMOVED_KEYS = {
     ),
 }
 """Keys that an earlier release read: what they did, and what to do now."""
-STAND_INS = {"name": "", "model": "", "mode": "", "arm": "", "num_speculative_tokens": 0}
+STAND_INS = {"name": "", "model": "", "mode": "", "arm": "", "num_speculative_tokens": 0, "concurrency": 1}
 """What may stand where one of these required values is missing, so that the rest of the file can be judged."""
 SecretName = Annotated[str, Field(pattern=_SECRET)]
 UNION_TAGS = ("<one>", "<several>")
@@ -137,14 +132,6 @@ class SpeculationSection(Section):
     """The draft's own context, in tokens; the target's without it."""
 
 
-class Treatment(SpeculationSection):
-    """The same after the sweep was expanded: one draft, one window, its length filled in."""
-
-    draft: DraftReference
-    num_speculative_tokens: int
-    draft_max_model_len: int
-
-
 class ArmSection(Section):
     """One vLLM service, or one for each combination of its lists. Without `speculation` it decodes plainly."""
 
@@ -155,20 +142,6 @@ class ArmSection(Section):
     speculation: SpeculationSection | None = None
     engine: dict[str, Annotated[JsonValue, AfterValidator(_finite)]] = {}
     """Keys of the runtime's Neuron configuration that this arm alone sets; they are part of what is compared."""
-
-
-class SingleArm(ArmSection):
-    """The same after the sweep was expanded, with the places of the file that it was made from."""
-
-    runtime: str
-    speculation: Treatment | None = None
-    at: str
-    """`arms[1]`."""
-    runtime_at: str
-    """`arms[1].runtime`, or `runtime` where it has none of its own."""
-    draft_at: str = ""
-    """`arms[1].speculation.draft`, in a sweep with the draft's number."""
-    window_at: str = ""
 
 
 class WeightsSection(Section):
@@ -340,6 +313,36 @@ class Serve(Section):
         return self.max_replicas > self.replicas
 
 
+class ExpectedFigure(Section):
+    """A published figure that a run should meet."""
+
+    arm: str
+    """Name of the arm; of a sweep the name that it makes."""
+    metric: Literal["tpot_s", "speed_up", "tokens_per_step"] = "tpot_s"
+    """Seconds per output token, how many times as fast as the baseline that is, or tokens of a decode step."""
+    classes: Annotated[tuple[str, ...], Listed()] = ()
+    """Classes of prompts that it holds for; all of them where none is named."""
+    concurrency: Positive
+    """Requests at once."""
+    row: str | None = None
+    """Row of the published results (`python -m experiment published`) that has the value and its source."""
+    value: Seconds | None = None
+    """The value itself, where no row has it."""
+    source: str = ""
+    """Where `value` was published."""
+    tolerance: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """Share of the value by which a run may differ and still meet it."""
+
+
+class Expect(Section):
+    """What a run should meet, and why it may not."""
+
+    figures: Annotated[tuple[ExpectedFigure, ...], Listed(1)]
+    """Published figures."""
+    differences: Annotated[tuple[str, ...], Listed()] = ()
+    """What is known to be different from the stack that was published."""
+
+
 class ExperimentFile(Section):
     """An experiment: which ways of decoding a model are compared, on which prompts and where."""
 
@@ -361,29 +364,7 @@ class ExperimentFile(Section):
     benchmark: Benchmark = Benchmark()
     cluster: Cluster = Cluster()
     serve: Serve | None = None
-
-
-class ExpandedFile(ExperimentFile):
-    """The same with every sweep expanded: what checks judge and `resolve` reads."""
-
-    arms: tuple[SingleArm, ...]
-    models: Mapping[str, Model] = MODELS
-    """The catalogue, and what the file describes beside it."""
-
-    @property
-    def references(self) -> Iterator[tuple[str, ModelReference]]:
-        """Every model that the file names, with its place."""
-        yield "target", self.target
-        for arm in self.arms:
-            if arm.speculation is not None:
-                yield arm.draft_at, arm.speculation.draft
-
-    def described(self, reference: ModelReference) -> Model | None:
-        """What is known of it. A head stands for itself, in the shape of the target that it was trained for."""
-        if isinstance(reference, DraftReference) and reference.head_for is not None:
-            target = self.models.get(reference.head_for)
-            return head(reference.model, target=target, layers=reference.head_layers) if target else None
-        return self.models.get(reference.model)
+    expect: Expect | None = None
 
 
 def known_keys(path: tuple[int | str, ...]) -> list[str]:

@@ -18,7 +18,7 @@ from experiment.finding import Finding
 from experiment.parsing import UnreadableFile, whole_text
 
 if TYPE_CHECKING:
-    from experiment.model import ExpandedFile
+    from experiment.sweeps import ExpandedFile
 
 _KEYS = {
     "vocabulary": "vocab_size",

@@ -7,17 +7,63 @@ remembers where the author wrote them.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
+from experiment.catalogue.models import MODELS, Model, head
 from experiment.finding import Finding
-from experiment.model import ExpandedFile, SingleArm, Treatment
+from experiment.model import ArmSection, DraftReference, ExperimentFile, ModelReference, SpeculationSection
 from experiment.naming import slug
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from experiment.model import ArmSection, DraftReference, ExperimentFile
+
+class Treatment(SpeculationSection):
+    """The same after the sweep was expanded: one draft, one window, its length filled in."""
+
+    draft: DraftReference
+    num_speculative_tokens: int
+    draft_max_model_len: int
+
+
+class SingleArm(ArmSection):
+    """The same after the sweep was expanded, with the places of the file that it was made from."""
+
+    runtime: str
+    speculation: Treatment | None = None
+    at: str
+    """`arms[1]`."""
+    runtime_at: str
+    """`arms[1].runtime`, or `runtime` where it has none of its own."""
+    draft_at: str = ""
+    """`arms[1].speculation.draft`, in a sweep with the draft's number."""
+    window_at: str = ""
+
+
+class ExpandedFile(ExperimentFile):
+    """The same with every sweep expanded: what checks judge and `resolve` reads."""
+
+    arms: tuple[SingleArm, ...]
+    models: Mapping[str, Model] = MODELS
+    """The catalogue, and what the file describes beside it."""
+
+    @property
+    def references(self) -> Iterator[tuple[str, ModelReference]]:
+        """Every model that the file names, with its place."""
+        yield "target", self.target
+        for arm in self.arms:
+            if arm.speculation is not None:
+                yield arm.draft_at, arm.speculation.draft
+
+    def described(self, reference: ModelReference) -> Model | None:
+        """What is known of it. A head stands for itself, in the shape of the target that it was trained for."""
+        if isinstance(reference, DraftReference) and reference.head_for is not None:
+            target = self.models.get(reference.head_for)
+            return head(reference.model, target=target, layers=reference.head_layers) if target else None
+        return self.models.get(reference.model)
+
 
 MOST_ARMS = 128
 """Far more than anybody can pay for, and few enough to judge in a moment."""

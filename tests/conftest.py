@@ -33,7 +33,9 @@ def reference() -> Experiment:
 
 @pytest.fixture(scope="session")
 def _reference_data() -> dict[str, Any]:
+    """Without the figures that only its own arms and classes can meet."""
     data: dict[str, Any] = yaml.safe_load(REFERENCE.read_text(encoding="utf-8"))
+    del data["expect"]
     return data
 
 

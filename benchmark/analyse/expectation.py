@@ -1,9 +1,13 @@
-"""What was measured against what published results let expect: `expected.json` beside the records.
+"""What was measured against what published results let expect, and against published figures that it should meet:
+`expected.json` beside the records.
 
     {"schema": 1, "arms": [{"arm": ..., "plain_tpot_s": ..., "plain_tpot_low_s": ..., "plain_tpot_high_s": ...,
-      "drafted": {"step_over_plain": ..., "step_over_plain_low": ..., "step_over_plain_high": ...} | null}], "quoted": [{"text": ..., "source": ...}]}
+      "drafted": {"step_over_plain": ..., "step_over_plain_low": ..., "step_over_plain_high": ...} | null}], "quoted": [{"text": ..., "source": ...}],
+     "figures": [{"arm": ..., "metric": "tpot_s" | "speed_up" | "tokens_per_step", "classes": [...], "concurrency": ..., "value": ...,
+       "tolerance": ..., "source": ...}]}
 
-A program that knows the models writes it; this package only compares. A null value: nothing could be expected.
+A program that knows the models writes it; this package only compares. A null value: nothing could be expected. Of `figures` no
+classes mean all of them, and a figure is met where the interval of what was measured lies within its tolerance.
 """
 
 from __future__ import annotations
@@ -11,13 +15,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
+from benchmark.analyse.acceptance.yields import acceptance, known_at
+from benchmark.analyse.cells import Cells, Place, sort_out
+from benchmark.analyse.comparison import MIN_PROMPTS, log_ratios, mapped_back
+from benchmark.analyse.stats import Estimate, clustered_mean
+from benchmark.analyse.values import request_values
 from benchmark.errors import ResultsError
 from benchmark.file_access import text_of
-from benchmark.metrics import TPOT
+from benchmark.measure.journal import RawRun
+from benchmark.metrics import TOKENS_PER_STEP, TPOT
+from benchmark.plan import Arm
 
 FILE_NAME = "expected.json"
 _Value = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
@@ -48,13 +59,25 @@ class _Quoted(BaseModel):
     source: str
 
 
+class _Figure(BaseModel):
+    arm: str
+    metric: Literal["tpot_s", "speed_up", "tokens_per_step"]
+    classes: list[str]
+    concurrency: int
+    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    tolerance: Annotated[float, Field(gt=0, lt=1)]
+    source: str
+
+
 class _File(BaseModel):
     arms: list[_Arm]
     quoted: list[_Quoted] = []
+    figures: list[_Figure] = []
 
 
-def against_published(folder: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """`expectations`, `quoted` and `drafts` of a summary. Times are geometric means over the classes of the largest load.
+def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> dict[str, Any]:
+    """`expectations`, `quoted` and `drafts` of the summary of `raw`. Times that no figure asks for are geometric means over the
+    classes of the largest load.
 
     Raises ResultsError for a file of another form.
     """
@@ -67,10 +90,84 @@ def against_published(folder: Path, summary: Mapping[str, Any]) -> dict[str, Any
         why = str(error).splitlines()[0]
         raise ResultsError(f"{path}: is not an expectation ({why}); bring it again, or remove it") from None
     return {
-        "expectations": [entry for arm in said.arms for entry in _of_arm(arm, summary)],
+        "expectations": [
+            *(_met(figure, sort_out(raw), summary["run"]["provenance"]) for figure in said.figures),
+            *(entry for arm in said.arms for entry in _of_arm(arm, summary)),
+        ],
         "quoted": [one.model_dump() for one in said.quoted],
         "drafts": {arm.arm: arm.speculation.model_dump() for arm in said.arms if arm.speculation},
     }
+
+
+def _met(figure: _Figure, cells: Cells, provenance: str) -> dict[str, Any]:
+    """Whether a published figure was met: the interval, over prompts, against the tolerance."""
+    estimate, why = _estimate(figure, cells)
+    low, high = figure.value * (1 - figure.tolerance), figure.value * (1 + figure.tolerance)
+    name, scale, unit = _NAMES[figure.metric]
+    found = [mapped_back(limit) for limit in (estimate.mean, estimate.low, estimate.high)] if estimate else []
+    if estimate is None or found[1] is None or found[2] is None or estimate.clusters < MIN_PROMPTS:
+        verdict, measured = "cannot tell", why or "too few prompts for an interval"
+    else:
+        inside, outside = low <= found[1] and found[2] <= high, found[2] < low or high < found[1]
+        verdict = "reproduced" if inside else "not reproduced" if outside else "cannot tell"
+        limits = " to ".join(f"{limit * scale:.2f}" for limit in found[1:] if limit)
+        measured = f"{(found[0] or 0.0) * scale:.2f}{unit} ({limits}) {provenance}"
+    where = f"{', '.join(figure.classes) or 'all classes'}, {figure.concurrency} at a time"
+    return {
+        "arm": figure.arm,
+        "what": figure.metric,
+        "classes": figure.classes,
+        "concurrency": figure.concurrency,
+        **dict(zip(("measured", "ci_low", "ci_high"), found or (None, None, None), strict=True)),
+        "expected": figure.value,
+        "low": low,
+        "high": high,
+        "verdict": verdict,
+        "origin": provenance,
+        "text": f"{verdict if provenance == 'measured' else f'{verdict} ({provenance})'}: {name} of {figure.arm}, {where}: "
+        f"{measured}; published {figure.value * scale:.2f}{unit}, to be met within {figure.tolerance:.0%} ({figure.source})",
+    }
+
+
+_NAMES = {
+    "tpot_s": ("time per output token", 1000.0, " ms"),
+    "speed_up": ("speed-up", 1.0, ""),
+    "tokens_per_step": ("tokens per step", 1.0, ""),
+}
+"""What a metric is called, and how it is shown."""
+
+
+def _estimate(figure: _Figure, cells: Cells) -> tuple[Estimate | None, str]:
+    """The mean of a figure's logarithm over requests, with an interval over prompts; or why there is none."""
+    arm = next((arm for arm in cells.plan.arms if arm.name == figure.arm), None)
+    if arm is None:
+        return None, "the arm was not measured"
+    logs: dict[str, list[float]] = {}
+    for place in cells.places:
+        if place.load.concurrency != figure.concurrency or (
+            figure.classes and place.class_ not in figure.classes
+        ):
+            continue
+        if (arm.name, place.class_) in cells.made_up:
+            return None, f"the emulator makes up the acceptance of {place.class_}"
+        if figure.metric == "speed_up":
+            found = log_ratios((cells.baseline, arm), cells.pairs(arm, place))[TPOT.name]
+        else:
+            found = _logs(figure.metric, cells, arm, place)
+        for prompt, values in found.items():
+            logs.setdefault(f"{place.class_} {prompt}", []).extend(values)
+    return (clustered_mean(logs), "") if logs else (None, "it was not measured")
+
+
+def _logs(metric: str, cells: Cells, arm: Arm, place: Place) -> dict[str, list[float]]:
+    """By prompt."""
+    records, found = cells.answered(arm, place), dict[str, list[float]]()
+    if metric == TOKENS_PER_STEP.name and acceptance(arm, records, known_at(cells, arm, place))["caution"]:
+        return found  # chunks are not steps there
+    for record in records:
+        if value := request_values(record, arm.max_tokens_per_step).get(metric):
+            found.setdefault(record.prompt_id, []).append(math.log(value))
+    return found
 
 
 def _of_arm(arm: _Arm, summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -41,7 +41,9 @@ Of what lies beside the records (`benchmark/analyse/beside.py`), the verb `repor
 - `engines`: {arm: {compared, baseline_key, declared (values that differ because the arm speculates),
   undeclared: [{path, baseline, this}]}}; an arm without a comparison is not in it
 - `expectations`: [{arm, what: "plain_tpot_s" | "step_over_plain", measured, expected, low, high, text}], empty where nothing
-  was expected (`benchmark/analyse/expectation.py`); `quoted`: [{text, source}], published results of the same target;
+  was expected (`benchmark/analyse/expectation.py`); before them the published figures that the run should meet, with what:
+  "tpot_s" | "speed_up" | "tokens_per_step" and also classes, concurrency, ci_low, ci_high, origin (the run's provenance) and
+  verdict: "reproduced" | "not reproduced" | "cannot tell"; `quoted`: [{text, source}], published results of the same target;
   `drafts`: {arm: {mode, draft}}, as the experiment has them
 - `decision`: what all of it says to do (`benchmark/analyse/decision.py`)
 - `quality`: {task, questions: {dataset, revision, sha256} | null, scores: [{arm, filter, n, correct}],

@@ -59,10 +59,11 @@ def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
     from benchmark.analyse.summary import summarise, write
     from benchmark.measure import journal
 
-    summary = summarise(raw or journal.read(folder))
+    raw = raw or journal.read(folder)
+    summary = summarise(raw)
     arms = [arm["name"] for arm in summary["run"]["arms"]]
     summary |= beside(folder, arms=arms, baseline=summary["run"]["baseline"])
-    summary |= against_published(folder, summary)
+    summary |= against_published(folder, summary, raw)
     summary["decision"] = decide(summary).as_json()
     write(summary, folder)
     return summary

@@ -146,6 +146,22 @@ PLAIN: tuple[Plain, ...] = _TABLE["plain"]
 DRAFTED: tuple[Drafted, ...] = _TABLE["drafted"]
 NOT_DENSE: tuple[NotDense, ...] = _TABLE["not_dense"]
 
+_ROWS: dict[str, Plain | Drafted] = {
+    **{row.row: row for row in PLAIN},
+    **{row.row: row for row in DRAFTED},
+}
+
+
+def figure(name: str, metric: str) -> tuple[float, str] | None:
+    """What a row has of `tpot_s`, `speed_up` or `tokens_per_step`, and its source; `None` where it has nothing."""
+    row = _ROWS.get(name)
+    found = {"tpot_s": row.tpot_s} if row else {}
+    if isinstance(row, Drafted):
+        found["speed_up"] = row.plain_tpot_s / row.tpot_s
+        found |= {"tokens_per_step": row.tokens_per_step} if row.tokens_per_step else {}
+    return (found[metric], f"row {name}, {row.source}") if row and metric in found else None
+
+
 REFERENCE = next(row for row in PLAIN if row.row == "P19")
 """The result that this project reproduces first; its baseline is slower than a healthy one is expected to be."""
 REFERENCE_DRAFTED = next(row for row in DRAFTED if row.row == "S9")

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from experiment.finding import Finding
-    from experiment.model import ExpandedFile
     from experiment.prompts import Prompt
+    from experiment.sweeps import ExpandedFile
 
 
 def problems(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from experiment.finding import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from experiment.model import ExpandedFile
+    from experiment.sweeps import ExpandedFile
 
 OLDEST_KUBERNETES = (1, 35)
 """DRA is generally available from 1.34, whose standard support on EKS ends on 2026-12-02."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from experiment.catalogue.models import Model
-    from experiment.model import ExpandedFile
+    from experiment.sweeps import ExpandedFile
 
 
 def groups(file: ExpandedFile) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from experiment.catalogue.models import Model
-    from experiment.model import ExpandedFile, SingleArm
+    from experiment.sweeps import ExpandedFile, SingleArm
 
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 """RFC 1035 label, what Kubernetes asks of a Service's name."""

@@ -14,7 +14,7 @@ from experiment.finding import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from experiment.model import ExpandedFile
+    from experiment.sweeps import ExpandedFile
 
 _CERTIFICATE = re.compile(r"arn:aws[-a-z]*:acm:(?P<region>[-a-z0-9]+):\d{12}:certificate/[-0-9a-zA-Z]+")
 """https://docs.aws.amazon.com/acm/latest/APIReference/API_CertificateDetail.html"""

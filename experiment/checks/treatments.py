@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from experiment.catalogue.models import Model
     from experiment.catalogue.runtimes import Mode, Runtime
-    from experiment.model import ExpandedFile, SingleArm, Treatment
+    from experiment.sweeps import ExpandedFile, SingleArm, Treatment
 
 LARGEST_WINDOW = 32
 

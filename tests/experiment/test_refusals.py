@@ -90,6 +90,16 @@ a bucket without a folder | {target.weights: 's3://my-bucket/mine'} | {target.we
 every bucket at once | {target.weights: 's3://my-bucket/mine'} | {target.weights: 's3://my-bucket/*'} | target.weights | has another form
 Medusa in batches | MEDUSA | {serving.max_num_seqs: 4} | serving.max_num_seqs | one request at a time
 more tokens than Medusa heads | MEDUSA | {arms.2.speculation.num_speculative_tokens: 5} | arms[2].speculation.num_speculative_tokens | the draft declares 4
+figure of an arm that is not there | EXPECT | {expect.figures.0.arm: qwen-sd} | expect.figures[0].arm | known: qwen-vllm, qwen-sd-vllm
+speed-up of the baseline | EXPECT | {expect.figures.0.metric: speed_up, expect.figures.0.row: S9} | expect.figures[0].metric | name another arm
+figure of a class that is not asked | EXPECT | {expect.figures.0.classes: [poems]} | expect.figures[0].classes | known: code, json
+figure of a load that is not measured | EXPECT | {expect.figures.0.concurrency: 16} | expect.figures[0].concurrency | is not measured; use one of 4
+figure without a value | EXPECT | {-expect.figures.0.row} | expect.figures[0] | needs either `row` or `value`
+figure of no row | EXPECT | {expect.figures.0.row: P99} | expect.figures[0].row | is not a row of the published results with tpot_s
+figure that a row does not have | EXPECT | {expect.figures.0.metric: tokens_per_step} | expect.figures[0].row | with tokens_per_step; see
+value of nobody | EXPECT | {-expect.figures.0.row, expect.figures.0.value: 0.045} | expect.figures[0].source | say where it was published
+nothing expected | EXPECT | {expect.figures: []} | expect.figures | at least 1 item
+tolerance of everything | EXPECT | {expect.figures.0.tolerance: 1.0} | expect.figures[0].tolerance | less than 1
 nothing to compare but a batch Job | MEDUSA | {-arms.1} | S.mode | nothing is left to compare
 unfused for Qwen3 | UNFUSED | {target.model: Qwen/Qwen3-32B, S.draft.model: Qwen/Qwen3-1.7B, arms.2.speculation.draft.model: Qwen/Qwen3-1.7B} | arms[2].speculation.mode | documented unfused for Llama
 served arm unknown | {serve: {arm: qwen-sd-vllm}} | {serve.arm: qwen-sd-vlm} | serve.arm | did you mean qwen-sd-vllm?
