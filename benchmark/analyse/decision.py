@@ -123,8 +123,8 @@ def decide(summary: Mapping[str, Any]) -> Decision:
             if one is not loads[here]
         ]
         told = f"at {loads[here].load.in_words}, {'; '.join([told, *others])}"
-    done = f"incomplete ({run['requests_recorded']} of {run['requests_planned']} requests)"
-    labels = ["emulated"] * (run["provenance"] == "emulated") + [done] * (not run["complete"])
+    done = f"INCOMPLETE ({run['requests_recorded']} of {run['requests_planned']} requests)"
+    labels = ["EMULATED"] * (run["provenance"] == "emulated") + [done] * (not run["complete"])
     told = ": ".join(filter(None, (", ".join(labels), told)))
     return Decision(
         question=question(summary),
@@ -286,11 +286,11 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
         [gain for gain in own if (gain.verdict == "faster") is wanted] for wanted in (True, False)
     )
     also = [g for g in at.by_class if g.verdict == "faster" and g.class_ in {gain.class_ for gain in rest}]
-    who, told = named(mix, _of_many(at)), _over_mix(mix, own)
-    detail = "; ".join(
-        [*([parts(own)] if len(own) > 1 else []), *(f"{named(g)} is {parts([g])}" for g in also)]
-    )
-    detail = detail and f"; {detail}"
+    inside = [gain for gain in own if gain.prompts >= MIN_PROMPTS]
+    who, told = named(mix, _of_many(at)), _over_mix(mix, inside, len(own))
+    by_class = own if len(inside) > 1 else [gain for gain in own if gain not in inside]
+    details = [parts(by_class), *(f"{named(gain)} is {parts([gain])}" for gain in also)]
+    detail = "".join(f"; {text}" for text in details if text)
     gain_usd = mix.usd_before / mix.usd_after if mix.usd_before and mix.usd_after else 1.0
     pays, price = mix.verdict == "faster", "dearer" if gain_usd < EQUIVALENT[0] else "cheaper"
     if (pays or faster) and (troubles := list(_troubles(summary, at.load, mix.arm))):
@@ -300,14 +300,11 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
     if pays and not any(gain.verdict == "slower" for gain in rest):
         return "use", f"use {who}: {told}{detail}"
     if faster:
-        return (
-            "route",
-            f"route {_names(faster)} to {who} and keep {base} for the rest{detail}; used for everything it is {told}",
-        )
+        routed = f"route {_names(faster)} to {who}{_dollars(faster)} and keep {base} for the rest"
+        return "route", f"{routed}{detail}; used for everything it is {told}"
     if mix.verdict == VERDICT_WORDS["not shown"]:
-        number = (
-            f"about {mix.prompts_to_tell:,}" if (mix.prompts_to_tell or 0) <= _MOST_PROMPTS else "over 1,000"
-        )
+        wanted = mix.prompts_to_tell or 0
+        number = f"about {wanted}" if wanted <= _MOST_PROMPTS else f"over {_MOST_PROMPTS:,}"
         enough = f"; {number} prompts a class would tell, {mix.prompts} were asked"
         return "unclear", f"keep {base} for now, nothing is clear: {who} is {told}{detail}{enough}"
     return "keep", f"keep {base}: {who} is {told}{detail}"
@@ -332,30 +329,31 @@ def _of_many(at: AtLoad) -> str:
     """What the best of a sweep stands beside."""
     if not (won := next((one for one in at.winners if one.class_ is None), None)):
         return ""
-    second = f"{won.ratio:.2f} times as fast as {won.second}"
+    second = f"{won.ratio:.2f} times faster than {won.second}"
     return f"best of {len(at.by_arm)}, {f'not told apart from {_listed(won.alike)}' if won.alike else second}"
 
 
-def _over_mix(mix: Gain, own: Sequence[Gain]) -> str:
+def _over_mix(mix: Gain, inside: Sequence[Gain], classes: int) -> str:
     """`2.06 times faster over all classes in equal shares [1.98, 2.15], $58.80 -> $33.10 per million output tokens`."""
-    inside = [gain.class_ for gain in own if gain.prompts >= MIN_PROMPTS]
-    some = f"over {'all' if len(inside) == len(own) else len(inside)} classes in equal shares"
-    scope = f"for {inside[0]}" if len(inside) == 1 else some
-    usd = mix.usd_before, mix.usd_after
-    cost = f", {money(usd[0])} -> {money(usd[1])} per million output tokens" if usd[0] and usd[1] else ""
-    return f"{_times(mix)} {scope}{_interval(mix)}{cost}"
+    scope = f"over {'all' if len(inside) == classes else len(inside)} classes in equal shares"
+    scope = f"for {inside[0].class_}" if len(inside) == 1 else scope
+    return f"{_times(mix)} {scope}{_interval(mix)}{_dollars([mix])}"
+
+
+def _dollars(gains: Sequence[Gain]) -> str:
+    before, after = (_mean(gains, side) for side in ("usd_before", "usd_after"))
+    return f", {money(before)} -> {money(after)} per million output tokens" if before and after else ""
 
 
 def parts(gains: Sequence[Gain]) -> str:
     """Classes by verdict: `2.35 to 2.94 times faster for json and code; no clear difference for open-ended`."""
-    found: dict[str, list[Gain]] = {}
-    for gain in sorted(gains, key=lambda gain: -(gain.ratio or 0)):
-        found.setdefault(gain.verdict, []).append(gain)
-    return "; ".join(f"{_speed(verdict, of_it)} for {_names(of_it)}" for verdict, of_it in found.items())
+    ordered = sorted(gains, key=lambda gain: gain.ratio or 0)
+    found = {word: [gain for gain in ordered if gain.verdict == word] for word in VERDICT_WORDS.values()}
+    return "; ".join(f"{_speed(word, of_it)} for {_names(of_it)}" for word, of_it in found.items() if of_it)
 
 
 def _speed(verdict: str, gains: Sequence[Gain]) -> str:
-    ends = dict.fromkeys(f"{gain.ratio:.2f}" for gain in (gains[-1], gains[0]) if gain.ratio)
+    ends = dict.fromkeys(f"{gain.ratio:.2f}" for gain in (gains[0], gains[-1]) if gain.ratio)
     words = {"faster": "times faster", "slower": "times as fast"}
     return f"{' to '.join(ends)} {words[verdict]}" if verdict in words else verdict
 

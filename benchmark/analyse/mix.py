@@ -12,8 +12,7 @@ the variances of the strata add up, with Welch and Satterthwaite's degrees of fr
 
 The best of several treatments looks better than it is, because it was chosen for that. So the intervals of m treatments
 over the baseline hold together (Bonferroni, 1 - 0.05 / m each), and the best is told apart from another treatment where
-the interval of that pair excludes 1 at 1 - 0.05 / (m - 1): whichever treatment is truly the best, at most m - 1 others
-can be taken for it (comparison with the best: Hsu, Multiple Comparisons, 1996, chapter 4).
+the interval of that pair excludes 1 at 1 - 0.05 / (m (m - 1) / 2): the run chooses which of all pairs is looked at.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from benchmark.analyse.values import request_values
 from benchmark.metrics import TPOT
 from benchmark.plan import Arm, Load
 
-_Times = Mapping[str, Mapping[str, tuple[str, float]]]
+Times = Mapping[str, Mapping[str, tuple[str, float]]]
 """By class and pair: the prompt, and the logarithm of the time per token."""
 
 
@@ -41,19 +40,19 @@ def mixes(cells: Cells) -> dict[str, Any]:
     for load in cells.plan.loads:
         where = {"concurrency": load.concurrency, "rate_per_s": load.rate_per_s}
         times = {arm.name: _times(cells, arm, load) for arm in cells.plan.arms}
-        found["mix"] += [{**where, **_over(times, base, arm, together=len(arms))} for arm in arms]
+        found["mix"] += [{**where, **over(times, base, arm, together=len(arms))} for arm in arms]
         for class_ in (None, *cells.plan.classes) if len(arms) > 1 else ():
             of_class = {
                 arm: {c: t for c, t in own.items() if class_ in (None, c)} for arm, own in times.items()
             }
-            best, *others = _ranked(of_class, base, arms) or [""]
+            best, *others = ranked(of_class, base, arms) or [""]
             if others:
-                rows = [_over(of_class, best, arm, together=len(arms) - 1) for arm in others]
+                rows = [over(of_class, best, arm, together=math.comb(len(arms), 2)) for arm in others]
                 found["best"].append({"class": class_, **where, "arm": best, "over": rows})
     return found
 
 
-def _times(cells: Cells, arm: Arm, load: Load) -> _Times:
+def _times(cells: Cells, arm: Arm, load: Load) -> Times:
     """Of the answered requests, without classes whose acceptance was made up."""
     found: dict[str, dict[str, tuple[str, float]]] = {}
     for class_ in cells.plan.classes:
@@ -65,15 +64,15 @@ def _times(cells: Cells, arm: Arm, load: Load) -> _Times:
     return found
 
 
-def _ranked(times: Mapping[str, _Times], base: str, arms: list[str]) -> list[str]:
+def ranked(times: Mapping[str, Times], base: str, arms: list[str]) -> list[str]:
     """The fastest first, of those that most classes are known of."""
-    known = {arm: _over(times, base, arm, together=1) for arm in arms}
+    known = {arm: over(times, base, arm, together=1) for arm in arms}
     classes = {arm: sum(one["share"] > 0 for one in found["classes"]) for arm, found in known.items()}
     able = [arm for arm in arms if classes[arm] and classes[arm] == max(classes.values())]
     return sorted(able, key=lambda arm: -known[arm]["ratio"])
 
 
-def _over(times: Mapping[str, _Times], base: str, arm: str, *, together: int) -> dict[str, Any]:
+def over(times: Mapping[str, Times], base: str, arm: str, *, together: int) -> dict[str, Any]:
     """`arm` against `base`; classes with fewer than MIN_PROMPTS prompts have no share."""
     pairs: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for class_, before in times[base].items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,13 @@ def execute_compare(options: argparse.Namespace) -> int:
 
 
 def _text(found: Mapping[str, Any]) -> Iterator[str]:
+    from benchmark.show.wording import verdict_text
+
     old, new = found["old"], found["new"]
     yield f"old: run {old['run']}, {old['provenance']}; new: run {new['run']}, {new['provenance']}"
+    for what, rows in (("Time per output token", found["arms"]), ("Speed-up", found["speed_ups"])):
+        if counts := Counter(map(verdict_text, rows)):
+            yield f"{what}, new against old: {', '.join(f'{word} in {n}' for word, n in counts.items())} of {len(rows)} cells."
     yield ""
     yield "Time per output token of each arm; new / old above 1 is better"
     yield _ROW.format("class", "load", "arm", "old ms", "new ms", "times faster", "verdict")
@@ -56,12 +62,14 @@ def _text(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _line(row: Mapping[str, Any], arm: str, *, scale: float) -> str:
+    from benchmark.show.wording import verdict_text
+
     load = row["concurrency"] if row["rate_per_s"] is None else f"{row['rate_per_s']:g}/s"
     old, new = ("-" if row[when] is None else f"{row[when] * scale:.2f}" for when in ("old", "new"))
     ratio = "-" if row["ratio"] is None else f"{row['ratio']:.3f}"
     if row["ratio"] is not None and row["ci_low"] is not None:
         ratio += f" [{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
-    return _ROW.format(row["class"], load, arm, old, new, ratio, row["verdict"]).rstrip()
+    return _ROW.format(row["class"], load, arm, old, new, ratio, verdict_text(row)).rstrip()
 
 
 def configure_gate(parser: argparse.ArgumentParser) -> None:

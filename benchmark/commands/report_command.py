@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from benchmark.measure.journal import RawRun
     from benchmark.measure.records import RunRecord
 
-REPORT_HELP = "make summary, page, CSV and llmperf's files again from the raw records, print the table"
+REPORT_HELP = "make summary, page, CSV and llmperf's files again from the raw records, print what to do"
 PUBLISH_HELP = "send a run's requests to CloudWatch, each once"
 
 
@@ -27,6 +27,9 @@ def configure_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="what `run --out` wrote")
     option_types.add_declared(parser.add_argument_group("arms (what `run` was not told)"))
     option_types.add_json(parser)
+    parser.add_argument(
+        "--all", action="store_true", help="print every load and cell, why, engines and quality too"
+    )
 
 
 def execute_report(options: argparse.Namespace) -> int:
@@ -45,7 +48,7 @@ def execute_report(options: argparse.Namespace) -> int:
         print(f"{page.FILE_NAME}: {told}", file=sys.stderr)
     else:
         written.append(write_whole(folder / page.FILE_NAME, page.render(raw, summary)).name)
-    code = show(summary, as_json=options.json)
+    code = show(summary, as_json=options.json, everything=options.all)
     sys.stdout.flush()
     print(f"{folder}: {', '.join(written)}", file=sys.stderr)
     return code
@@ -69,11 +72,12 @@ def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
     return summary
 
 
-def show(summary: dict[str, Any], *, as_json: bool) -> int:
-    """Print the summary; 1 where a cell has no answer at all."""
-    from benchmark.show.terminal import render
+def show(summary: dict[str, Any], *, as_json: bool, everything: bool = False) -> int:
+    """Print what the summary says to do, or `everything`; 1 where a cell has no answer at all."""
+    from benchmark.show.terminal import render, render_all
 
-    print(json.dumps(summary, indent=1) if as_json else render(summary))
+    text = render_all if everything else render
+    print(json.dumps(summary, indent=1) if as_json else text(summary))
     return 0 if all(cell["n"] for cell in summary["cells"]) else 1
 
 

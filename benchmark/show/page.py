@@ -37,8 +37,7 @@ from benchmark.show.speed_up import (
     why,
 )
 from benchmark.show.spread import distributions, over_time
-from benchmark.show.tables import Table
-from benchmark.show.wording import UNKNOWN, origins, planned_text, remarks, sentence
+from benchmark.show.wording import origins, planned_text, remarks, sentence
 
 FILE_NAME = "report.html"
 PLAN_FILE = "plan-as-run.json"
@@ -96,7 +95,7 @@ def filled(template: str, **content: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["lean"] = lean
+    environment.filters["lean"] = tables.lean
     style = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
     return environment.get_template(template).render(style=style, **content)
 
@@ -176,23 +175,6 @@ def _unexplained(summary: Mapping[str, Any], at: AtLoad) -> dict[str, list[str]]
     return _together(
         (one["text"], one["class"]) for one in found if (one["class"], one["treatment"]) in wanted
     )
-
-
-def lean(table: Table) -> tuple[Table, str]:
-    """A table without columns that repeat one value, and what those say; the first column stays."""
-    columns = list(zip(*table.rows, strict=True))
-    same = [i for i, column in enumerate(columns) if i and len(columns[i]) > 1 and len(set(column)) == 1]
-    kept = [i for i in range(len(table.headings)) if i not in same]
-    said = "; ".join(
-        f"{table.headings[i]} {columns[i][0]}" for i in same if columns[i][0] not in ("", UNKNOWN)
-    )
-    left = Table(
-        title=table.title,
-        headings=tuple(table.headings[i] for i in kept),
-        rows=[tuple(row[i] for i in kept) for row in table.rows],
-        names=len([i for i in kept if i < table.names]),
-    )
-    return left, said
 
 
 def predictions(raw: RawRun) -> list[dict[str, Any]]:

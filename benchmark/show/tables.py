@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmark.analyse.cells import Place
-from benchmark.analyse.decision import money
+from benchmark.analyse.decision import AtLoad, Gain, money
 from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT
 from benchmark.plan import Load
 from benchmark.show.wording import UNKNOWN, number, plain, ratio_text, tokens_per_step, verdict_text
@@ -17,9 +17,10 @@ from benchmark.show.wording import UNKNOWN, number, plain, ratio_text, tokens_pe
 Row = tuple[str, ...]
 
 HEADLINE = (
-    *("class", "treatment", "speed-up [95\u00a0%]", "verdict", "baseline TPOT, ms", "TPOT, ms"),
+    *("class", "treatment", "speed-up [95\u00a0%]", "verdict", "baseline TPOT p50, ms", "TPOT p50, ms"),
     *("pairs (prompts)", "tokens per step", "p (Holm)", "could show", "errors"),
 )
+DECISION = ("class", "arm", "window", "TPOT, ms", "speed-up", "verdict", "$/M")
 CELL = ("class", "arm", "n", "errors")
 CELL_NUMBERS = (
     ("TTFT p50, ms", TTFT, "p50", 1000, 1),
@@ -53,6 +54,60 @@ class Table:
 
     def unless_empty(self) -> Table | None:
         return self if self.rows else None
+
+
+def lean(table: Table) -> tuple[Table, str]:
+    """A table without columns that repeat one value, and what those say; the first column stays."""
+    columns = list(zip(*table.rows, strict=True))
+    same = [i for i, column in enumerate(columns) if i and len(columns[i]) > 1 and len(set(column)) == 1]
+    kept = [i for i in range(len(table.headings)) if i not in same]
+    said = "; ".join(
+        f"{table.headings[i]} {columns[i][0]}" for i in same if columns[i][0] not in ("", UNKNOWN)
+    )
+    left = Table(
+        title=table.title,
+        headings=tuple(table.headings[i] for i in kept),
+        rows=[tuple(row[i] for i in kept) for row in table.rows],
+        names=len([i for i in kept if i < table.names]),
+    )
+    return left, said
+
+
+def decision_tables(baseline: str, at: AtLoad) -> list[Table]:
+    """What a decision rests on: each class and the mix; of several treatments the best of each class, then all over the
+    mix. Nothing where nothing is compared."""
+    title = f"{at.load.in_words}, {baseline} -> treatment"
+    if not at.by_class:
+        return []
+    if not at.winners:
+        return [_gains(title, [*at.by_class, *(at.by_arm if len(at.by_class) > 1 else ())])]
+    return [
+        _gains(f"{title}, the best of each class", at.by_class),
+        _gains("Every treatment, all classes in equal shares", at.by_arm),
+    ]
+
+
+def _gains(title: str, gains: Sequence[Gain]) -> Table:
+    rows = [
+        (
+            *(gain.class_ or "all, equal shares", gain.arm, str(gain.window)),
+            _before_after(gain.tpot_before_s, gain.tpot_after_s, 1000, 1),
+            ratio_text({"ratio": gain.ratio, "ci_low": gain.low, "ci_high": gain.high}),
+            gain.verdict,
+            _before_after(gain.usd_before, gain.usd_after, 1, 2),
+        )
+        for gain in gains
+    ]
+    of_mix = not any(gain.class_ for gain in gains)
+    return Table(
+        title=title, headings=DECISION[of_mix:], rows=[row[of_mix:] for row in rows], names=2 - of_mix
+    )
+
+
+def _before_after(before: float | None, after: float | None, scale: float, digits: int) -> str:
+    if before is None or after is None:
+        return UNKNOWN
+    return f"{before * scale:.{digits}f} -> {after * scale:.{digits}f}"
 
 
 def headline_tables(summary: Mapping[str, Any]) -> list[Table]:
@@ -159,7 +214,7 @@ _SHOWN = 4
 """Differences that a line names; the page has all."""
 
 
-def engine_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+def engine_lines(summary: Mapping[str, Any], *, undeclared_alone: bool = False) -> Iterator[str]:
     """One line a treatment: what its compiled configuration has different from the baseline's, or that nobody knows;
     and one for each difference that was declared with it."""
     run = summary["run"]
@@ -167,8 +222,10 @@ def engine_lines(summary: Mapping[str, Any]) -> Iterator[str]:
         name = arm["name"]
         if name != run["baseline"]:
             known = summary.get("engines", {}).get(name)
+            if undeclared_alone and not (known and known["undeclared"]):
+                continue
             yield f"Engine of {name} against {run['baseline']}: {_engine(name, known)}"
-            for text in arm.get("also_changes", ()):
+            for text in () if undeclared_alone else arm.get("also_changes", ()):
                 yield f"Engine of {name}, declared beside speculation: {text}."
 
 

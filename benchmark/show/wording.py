@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -111,6 +112,16 @@ def origins(summary: Mapping[str, Any], *, predicts: bool) -> Iterator[Origin]:
         )
     for one in summary.get("quoted", ()):
         yield Origin("quoted", one["text"], one["source"])
+
+
+def failures(summary: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each arm with failed requests."""
+    for arm in summary["run"]["arms"]:
+        own = [cell for cell in summary["cells"] if cell["arm"] == arm["name"]]
+        if errors := sum((Counter(cell["error_names"]) for cell in own), Counter()):
+            asked = errors.total() + sum(cell["n"] for cell in own)
+            names = ", ".join(f"{name} {count}" for name, count in errors.most_common())
+            yield f"{arm['name']}: {errors.total()} of {asked} requests failed: {names}; pairs without an answer are left out"
 
 
 def remarks(summary: Mapping[str, Any]) -> Iterator[str]:

@@ -12,7 +12,7 @@ rate: each position's own share of accepted drafts goes in (`benchmark.analyse.a
 - `mixes`: [{concurrency, rate_per_s, arm, weights: {class: share}, by_k: [{k, speed_up, ci_low, ci_high}],
   best_k, recommended_k, not_told_apart, text}]
 
-`recommended_k` 0 is "do not speculate". One timed window fixes one point of the line through step times and not where it begins: the
+`recommended_k` 0 is "keep plain decoding". One timed window fixes one point of the line through step times and not where it begins: the
 windows from the smallest to the largest that is best for some beginning are `not_told_apart`, and then `recommended_k` is only the first assumption's.
 """
 
@@ -259,25 +259,25 @@ def _choice(
     said = {"best_k": best["k"], "recommended_k": chosen, "not_told_apart": alike}
     if alike:
         second = next((k for k in alike if k and k != timed), 1)
-        names = "plain decoding and " if 0 in alike else ""
+        names = "plain decoding and windows " if 0 in alike else "windows "
         drafting = [k for k in alike if k]
         spans = {k: sorted([rows[k]["speed_up"], *(one[k] for one in others)]) for k in drafting}
-        gains = ", ".join(f"k = {k}: {_span(spans[k][0], spans[k][-1])}" for k in drafting)
+        gains = ", ".join(f"window {k} {_span(spans[k][0], spans[k][-1])}" for k in drafting)
         text = (
-            f"{names}k = {drafting[0]} to {drafting[-1]} cannot be told apart: only the step of k = {timed} is known, so what drafting "
-            f"costs at all is not known apart from what each draft costs; time a second window, for example k = {second} "
-            f"(--timed-with); times plain decoding, {gains}"
+            f"{names}{drafting[0]} to {drafting[-1]} are not told apart: only the step of window {timed} is known, so what drafting "
+            f"costs at all is not known apart from what each draft costs; time a second window, for example {second} "
+            f"(--timed-with); times as fast as plain decoding: {gains}"
         )
         return {**said, "text": text}
     if not chosen:
-        text = f"do not speculate: the best window, k = {best['k']}, gives {_gain(best)} times plain decoding"
+        text = f"keep plain decoding: the best window, {best['k']}, is {best['speed_up']:.2f} times as fast{_interval(best)}"
     else:
         row = rows[chosen]
-        text = f"k = {chosen}: {_gain(row)} times plain decoding"
+        text = f"use window {chosen}: {row['speed_up']:.2f} times faster than plain decoding{_interval(row)}"
         if best["k"] != chosen:
-            text += f"; k = {best['k']} would give {best['speed_up']:.2f}, within 1 %"
+            text += f"; window {best['k']} would give {best['speed_up']:.2f}, within 1 %"
         if row["ci_low"] is not None and row["ci_low"] <= 1:
-            text += "; the interval does not exclude that it gains nothing"
+            text += "; no clear difference"
     return {**said, "text": text}
 
 
@@ -285,7 +285,5 @@ def _span(low: float, high: float) -> str:
     return f"{low:.2f}" if high - low < 0.005 else f"{low:.2f} to {high:.2f}"
 
 
-def _gain(row: Mapping[str, Any]) -> str:
-    if row["ci_low"] is None:
-        return f"{row['speed_up']:.2f}"
-    return f"{row['speed_up']:.2f} [{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
+def _interval(row: Mapping[str, Any]) -> str:
+    return "" if row["ci_low"] is None else f" [{row['ci_low']:.2f}, {row['ci_high']:.2f}]"

@@ -2,7 +2,9 @@
 
 Coverage: of 95 % intervals for the speed-up, 93 to 97 % must contain it. A/A: one arm measured against itself must
 be called faster or slower in at most 7 % of runs, also where a run has five classes. Forecasts: `advise` must in
-95 % of runs be within 3 % of a simulated engine whose acceptance decays by position, at every window.
+95 % of runs be within 3 % of a simulated engine whose acceptance decays by position, at every window. Mix: the interval over
+classes of unlike speed-ups must cover alike; of seven equal treatments the best must be told apart from another in at
+most 7 % of runs, and its interval over the baseline must cover.
 """
 
 from __future__ import annotations
@@ -17,15 +19,18 @@ from itertools import chain, product
 
 from benchmark.analyse.acceptance.advice import advise
 from benchmark.analyse.comparison import adjust, compare
+from benchmark.analyse.mix import over, ranked
 from benchmark.analyse.stats import percentile
 from tests.benchmark.analyse.acceptance.process import Process
-from tests.benchmark.analyse.noise import ARMS, Measurement, heavy, log_normal, skewed, stalls
+from tests.benchmark.analyse.noise import ARMS, Measurement, heavy, log_normal, log_times, skewed, stalls
 
 COVERAGE = (0.93, 0.97)
 FALSE_ALARMS = 0.07
 FORECAST = 0.03
 PROMPTS = (8, 16, 32)
 CLASSES = 5
+GAINS = {"repetition": 3.0, "numeric": 2.7, "json": 2.4, "code": 1.6, "open-ended": 0.9}
+SWEEP = 7
 DECAY = (0.93, 0.90, 0.86, 0.81, 0.75, 0.68, 0.60)
 NOISES = {"log-normal": log_normal, "heavy tails": heavy, "stalls": stalls, "skewed": skewed}
 UNLIMITED = ("skewed",)
@@ -42,7 +47,11 @@ def main() -> int:
     options = parser.parse_args()
     print(f"simulated, {options.runs} runs of each kind, seed {options.seed}")
     failed = False
-    figures = chain(_intervals(options.runs, options.seed), _forecasts(options.runs // 20, options.seed))
+    figures = chain(
+        _intervals(options.runs, options.seed),
+        _mixes(options.runs, options.seed),
+        _forecasts(options.runs // 20, options.seed),
+    )
     for line, fine in figures:
         print(line if fine else f"{line}  <-- beyond the limit", flush=True)
         failed = failed or not fine
@@ -84,6 +93,35 @@ def _alarms(cell: Measurement, dice: random.Random, runs: int) -> tuple[float, f
         any(one["verdict_holm"] in ("faster", "slower") for one in family) for family in families
     )
     return different / len(headlines), significant / len(headlines), any_different / runs
+
+
+def _mixes(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
+    yield f"\nmix of {CLASSES} classes, {SWEEP} equal treatments", True
+    yield f"{'noise':12} prompts  mix covers  best covers  best told apart", True
+    truth = math.log(CLASSES / math.fsum(1 / gain for gain in GAINS.values()))
+    alone = {
+        "plain": dict.fromkeys(GAINS, 0.0),
+        "spec": {name: math.log(gain) for name, gain in GAINS.items()},
+    }
+    arms = [f"spec-{number}" for number in range(SWEEP)]
+    sweep = {"plain": alone["plain"], **dict.fromkeys(arms, alone["spec"])}
+    for (name, noise), prompts in product(NOISES.items(), PROMPTS):
+        dice, found = random.Random(f"{seed}/mix/{name}/{prompts}"), []
+        for _ in range(runs // 4):
+            mixed = over(log_times(dice, noise, alone, prompts=prompts), "plain", "spec", together=1)
+            times = log_times(dice, noise, sweep, prompts=prompts)
+            best, *others = ranked(times, "plain", arms)
+            told = [over(times, best, other, together=math.comb(SWEEP, 2))["ci_high"] < 1 for other in others]
+            chosen = over(times, "plain", best, together=SWEEP)
+            found.append((_holds(mixed, truth), _holds(chosen, truth), any(told)))
+        covered, best_covered, apart = (sum(column) / len(found) for column in zip(*found, strict=True))
+        fine = name in UNLIMITED or (covered >= COVERAGE[0] and best_covered >= COVERAGE[0])
+        line = f"{name:12} {prompts:7} {covered:11.1%} {best_covered:12.1%} {apart:16.1%}"
+        yield line, fine and apart <= FALSE_ALARMS
+
+
+def _holds(found: dict[str, float], truth: float) -> bool:
+    return found["ci_low"] <= math.exp(truth) <= found["ci_high"]
 
 
 def _forecasts(runs: int, seed: int) -> Iterator[tuple[str, bool]]:

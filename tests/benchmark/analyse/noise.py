@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import product
 
 from benchmark.analyse.comparison import Pairs
 from benchmark.measure.records import RequestRecord
@@ -75,6 +76,28 @@ class Measurement:
         """The same arm twice."""
         kept = {name: getattr(self, name) for name in ("noise", "prompts", "requests", "prompt_spread")}
         return Measurement(**kept, request_spread=self.request_spread, log_speed_up=0.0, speed_up_spread=0.0)
+
+
+def log_times(
+    dice: random.Random,
+    noise: Noise,
+    gains: Mapping[str, Mapping[str, float]],
+    *,
+    prompts: int,
+    spread: float = 0.15,
+) -> dict[str, dict[str, dict[str, tuple[str, float]]]]:
+    """By arm, class and pair the prompt and the log time per token, two requests a prompt; `gains`: log speed-ups by
+    arm and class. Prompts gain more or less by `spread`."""
+    found: dict[str, dict[str, dict[str, tuple[str, float]]]] = {arm: {} for arm in gains}
+    for class_ in next(iter(gains.values())):
+        common = [0.3 * noise(dice) for _ in range(prompts)]
+        for arm, of_class in gains.items():
+            own = [of_class[class_] + spread * noise(dice) for _ in range(prompts)]
+            found[arm][class_] = {
+                f"{prompt}/{ask}": (str(prompt), common[prompt] - own[prompt] + 0.1 * noise(dice))
+                for prompt, ask in product(range(prompts), range(2))
+            }
+    return found
 
 
 def _record(arm: Arm, index: int, prompt: int, log_factor: float) -> RequestRecord:

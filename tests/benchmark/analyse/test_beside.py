@@ -46,7 +46,7 @@ def _engine(folder: Path, theirs: dict[str, Any] | None, ours: dict[str, Any]) -
 
 
 def _reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, str, dict[str, Any]]:
-    assert main(["report", str(folder)]) == 0
+    assert main(["report", str(folder), "--all"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     page = " ".join(text_of((folder / "report.html").read_text()).split())
     return shown, page, json.loads((folder / "summary.json").read_text())
@@ -156,7 +156,7 @@ def test_a_file_that_is_something_else_is_one_line(
     path = folder / name
     path.parent.mkdir(parents=True)
     path.write_text(content)
-    assert main(["report", str(folder)]) == 2
+    assert main(["report", str(folder), "--all"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert name in line
     assert "bring it again, or remove it" in line

@@ -13,7 +13,7 @@ from benchmark.analyse.stats import Estimate, t_quantile
 from benchmark.analyse.summary import summarise
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import BY_NAME
-from benchmark.show.terminal import render
+from benchmark.show.terminal import render, render_all
 from tests.benchmark.conftest import plan_content
 from tests.benchmark.records import answered, block, failed, raw_run
 
@@ -131,8 +131,9 @@ def test_the_table_fits_100_columns_whatever_the_names() -> None:
     prompts = [{"id": f"chat-{i}", "class": "c" * 50, "prompt": "p"} for i in range(6)]
     records = [replace(slow(i), class_="c" * 50) for i in range(6)]
     records += [replace(fast(i), class_="c" * 50, arm="s" * 60) for i in range(6)]
-    text = render(summarise(raw_run(*records, failed(pair=7), arms=arms, prompts=prompts)))
-    assert max(map(len, text.splitlines())) <= 100
+    summary = summarise(raw_run(*records, failed(pair=7), arms=arms, prompts=prompts))
+    for text in (render(summary), render_all(summary)):
+        assert max(map(len, text.splitlines())) <= 100
     assert "faster" in text
 
 

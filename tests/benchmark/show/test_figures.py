@@ -12,7 +12,7 @@ from benchmark.analyse.decision import decide
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.show.canvas import Axis, Plot, looks
-from benchmark.show.page import lean, predictions
+from benchmark.show.page import predictions
 from benchmark.show.page import render as page
 from benchmark.show.speed_up import (
     TITLES,
@@ -23,8 +23,8 @@ from benchmark.show.speed_up import (
     treatments,
     why,
 )
-from benchmark.show.tables import Table
-from benchmark.show.terminal import render
+from benchmark.show.tables import Table, lean
+from benchmark.show.terminal import render_all
 from tests.benchmark.show.runs import FUSED, PLAIN, SMALL, run_of, swept
 
 
@@ -178,7 +178,7 @@ def test_merged_chunks_are_neither_printed_nor_drawn_as_steps() -> None:
     assert '<figure id="windows">' in page(raw, summarise(raw))
     busy = _merged(raw)
     summary = summarise(busy)
-    shown = " ".join(render(summary).split())
+    shown = " ".join(render_all(summary).split())
     assert "chunks hold more than the 7 tokens that a step can yield" in shown
     assert summary["cells"][1]["tokens_per_chunk"]["mean"] > 7, "which was printed as tokens per step"
     assert summary["cells"][1]["tokens_per_step"] is None

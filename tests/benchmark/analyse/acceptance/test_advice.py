@@ -72,8 +72,8 @@ def test_one_timed_window_recommends_none_alone_that_it_cannot_tell_apart() -> N
         found = cell(run)
         assert best in found["not_told_apart"] or best == found["recommended_k"]
         assert len(found["not_told_apart"]) > 1
-        assert "only the step of k = 7 is known" in found["text"]
-        assert "time a second window, for example k = " in found["text"]
+        assert "only the step of window 7 is known" in found["text"]
+        assert "time a second window, for example " in found["text"]
         told = cell(run, timed_with="narrow")
         assert told["not_told_apart"] == []
         assert "--timed-with" not in told["text"]
@@ -105,7 +105,7 @@ def test_what_lies_between_windows_that_cannot_be_told_apart_is_named_too() -> N
     """vllm#20780, EAGLE-3: the step of k = 3 alone is known, and k = 4 was published as the fastest."""
     found = _advised([0.79, 0.57, 0.43, 0.29, 0.24, 0.14, 0.08], {0: 7.07, 3: 11.4})
     assert {3, 4, 5} <= set(found["not_told_apart"])
-    assert "k = 4: " in found["text"]
+    assert "window 4 " in found["text"]
 
 
 def test_two_windows_whose_line_is_noise_count_as_one() -> None:
@@ -140,7 +140,7 @@ def test_the_recommended_window_is_the_true_best_or_as_good() -> None:
 def test_where_no_window_pays_the_advice_is_not_to_speculate() -> None:
     found = cell(replace(FUSED, conditional=(0.15,) * 7).run())
     assert found["recommended_k"] == 0
-    assert "do not speculate" in found["text"]
+    assert "keep plain decoding" in found["text"]
 
 
 def test_the_servers_counters_predict_as_chunks_do() -> None:

@@ -1,0 +1,224 @@
+"""What a run says to do, case by case."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchmark.analyse.decision import AtLoad, decide
+from benchmark.analyse.summary import summarise
+from benchmark.measure.journal import RawRun
+from benchmark.measure.records import RequestRecord
+from tests.benchmark.records import answered, emulated, failed, raw_run
+
+Gains = dict[str, dict[str, float]]
+"""By treatment and class, the speed-up."""
+PLAIN_S, TOKENS = 0.04, 101
+
+
+def run_of(
+    gains: Gains,
+    *,
+    prompts: int = 8,
+    spread: float = 0.02,
+    usd: dict[str, float] | None = None,
+    loads: tuple[int, ...] = (4,),
+    fails: int = 0,
+    **plan: Any,
+) -> RawRun:
+    """Of `plain` and the treatments, whose names end in their window; the first `fails` requests of each treatment fail."""
+    dice, classes = random.Random(3), list(next(iter(gains.values())))
+    arms: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "url": f"http://{name}/v1",
+            "usd_per_hour": (usd or {}).get(name),
+            "speculative_tokens": int(name.rpartition("-k")[2] or 0) if "-k" in name else 0,
+            "max_tokens_per_step": 8,
+        }
+        for name in ("plain", *gains)
+    ]
+    records: list[RequestRecord] = []
+    for load in loads:
+        for class_ in classes:
+            for arm in arms:
+                for i in range(prompts):
+                    gain = gains.get(str(arm["name"]), {}).get(class_, 1.0)
+                    tpot_s = PLAIN_S / gain * math.exp(dice.gauss(0, spread))
+                    where: dict[str, Any] = {
+                        **{"class_": class_, "concurrency": load, "rate_per_s": None},
+                        **{"prompt_id": f"{class_}-{i}", "pair_id": f"{class_}-{load}-{i}"},
+                    }
+                    if arm["name"] in gains and i < fails:
+                        records.append(failed(str(arm["name"]), **where))
+                        continue
+                    where |= {"chunk_tokens": None, "completion_tokens": TOKENS}
+                    times = (0.1, 0.1 + (TOKENS - 1) * tpot_s)
+                    records.append(answered(str(arm["name"]), chunk_s=times, **where))
+    content = {
+        "model": "Qwen/Qwen3-32B",
+        "baseline": "plain",
+        "arms": [{key: value for key, value in arm.items() if value is not None} for arm in arms],
+        "prompts": [{"id": f"{c}-{i}", "class": c, "prompt": "p"} for c in classes for i in range(prompts)],
+        "requests": prompts,
+        "concurrency": list(loads),
+    }
+    return raw_run(*records, **(content | plan))
+
+
+def at(gains: Gains, **options: Any) -> AtLoad:
+    return decide(summarise(run_of(gains, **options))).at
+
+
+EQUAL_PRICES = {"plain": 10.0, "spec-k7": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("gains", "options", "advice", "begins", "says"),
+    [
+        ({"a": 2.0, "b": 3.0}, {"usd": EQUAL_PRICES}, "use", "use spec-k7 (window 7): 2.4", "times faster for a and b"),
+        ({"a": 2.0, "b": 1.0}, {}, "use", "use spec-k7 (window 7): 1.3", "no difference for b"),
+        ({"a": 2.0, "b": 0.7}, {}, "route", "route a to spec-k7 (window 7) and keep plain for the rest", "0.70 times as fast for b"),
+        ({"a": 1.3, "b": 0.5}, {}, "route", "route a to spec-k7", "used for everything it is 0.7"),
+        ({"a": 0.8, "b": 0.6}, {}, "keep", "keep plain: spec-k7 (window 7) is 0.69 times as fast over all classes", "0.60 to 0.80 times as fast for b and a"),
+        ({"a": 1.0, "b": 1.0}, {}, "keep", "keep plain: spec-k7 (window 7) is 1.00 times as fast", "no difference for "),
+        ({"a": 1.1, "b": 1.1}, {"spread": 0.5}, "unclear", "keep plain for now, nothing is clear", "prompts a class would tell, 8 were asked"),
+        ({"a": 2.0, "b": 2.0}, {"prompts": 5}, "unclear", "no verdict: both arms answered 5 prompts a class at most, 6 are", ""),
+        ({"a": 1.5}, {"usd": {"plain": 10.0, "spec-k7": 30.0}}, "choose", "choose by what counts: spec-k7", "so dearer"),
+        ({"a": 0.8}, {"usd": {"plain": 10.0, "spec-k7": 3.0}}, "choose", "choose by what counts: spec-k7", "so cheaper"),
+        ({"a": 2.0, "b": 2.0}, {"prompts": 10, "fails": 2}, "wait", "do not use spec-k7 (window 7) yet", "4 of 20 of its requests failed (plain: 0 of 20)"),
+    ],
+    ids=["all classes", "equal in one", "slower in one", "faster in one", "slower", "equal", "unclear", "few prompts", "dearer", "cheaper", "failures"],
+)  # fmt: skip
+def test_one_treatment(
+    gains: dict[str, float], options: dict[str, Any], advice: str, begins: str, says: str
+) -> None:
+    found = at({"spec-k7": gains}, **options)
+    assert (found.advice, found.sentence[: len(begins)]) == (advice, begins)
+    assert says in found.sentence
+    assert ("$" in found.sentence) == ("usd" in options)
+
+
+def test_a_mix_is_what_equal_shares_of_the_tokens_take() -> None:
+    found = at({"spec-k7": {"a": 2.0, "b": 4.0}}, spread=0.0, usd=EQUAL_PRICES).mix
+    assert found is not None
+    assert found.ratio == pytest.approx(2 / (1 / 2 + 1 / 4))
+    assert (found.tpot_before_s, found.tpot_after_s) == pytest.approx((PLAIN_S, PLAIN_S * 3 / 8))
+    assert found.usd_before is not None
+    assert found.usd_after == pytest.approx(found.usd_before * (0.1 + 4 * 3 / 8) / 4.1, rel=0.01)
+
+
+def test_a_class_with_too_few_prompts_is_not_in_the_mix_and_said() -> None:
+    raw = run_of({"spec-k7": {"a": 2.0, "b": 4.0}})
+    left = [record for record in raw.requests if not (record.class_ == "b" and int(record.prompt_id[2:]) > 4)]
+    decision = decide(summarise(replace(raw, requests=tuple(left))))
+    assert decision.sentence.startswith("INCOMPLETE (26 of 32 requests): use spec-k7 (window 7): 2.0")
+    assert "times faster for a [" in decision.sentence
+    assert decision.sentence.endswith("too few prompts for b.")
+    assert decision.at.by_class[1].prompts_to_tell == 6
+
+
+def test_as_many_prompts_as_would_tell_do_tell() -> None:
+    few = at({"spec-k7": {"a": 1.1}}, spread=0.15).mix
+    assert few is not None
+    assert few.verdict == "no clear difference"
+    assert few.prompts_to_tell is not None
+    assert at({"spec-k7": {"a": 1.1}}, spread=0.15, prompts=few.prompts_to_tell).advice == "use"
+
+
+def test_worse_answers_speak_against_a_faster_treatment() -> None:
+    summary = summarise(run_of({"spec-k7": {"a": 2.0}}))
+    worse = {"treatment": "spec-k7", "n": 200, "difference": -0.05, "ci_high": -0.01}
+    sentence = decide({**summary, "quality": {"comparisons": [worse]}}).sentence
+    assert sentence.startswith("Do not use spec-k7 (window 7) yet: it is 2.0")
+    assert sentence.endswith("but its answers to gsm8k are worse by 5.0 points.")
+
+
+def test_a_sweep_names_its_winner_and_what_it_is_not_told_apart_from() -> None:
+    gains = {
+        "spec-k3": {"a": 1.5, "b": 1.2},
+        "spec-k5": {"a": 2.0, "b": 1.21},
+        "spec-k7": {"a": 2.5, "b": 0.8},
+    }
+    found = at(gains, spread=0.05)
+    mix, of_a, of_b = found.winners
+    assert (mix.arm, mix.second, mix.alike) == ("spec-k5", "spec-k3", ())
+    assert (of_a.class_, of_a.arm, of_a.alike) == ("a", "spec-k7", ())
+    assert of_b.class_ == "b"
+    assert set(of_b.alike) == {"spec-k3", "spec-k5"} - {of_b.arm}
+    assert found.sentence.startswith("use spec-k5 (window 5; best of 3, 1.1")
+    assert [gain.window for gain in found.by_window] == [3, 5, 7] * 2
+    assert {gain.family for gain in found.by_window} == {"spec"}
+    assert found.by_class[0].arm == "spec-k7"
+    close = at({name: {"a": 2.0} for name in gains}, spread=0.05)
+    assert "best of 3, not told apart from spec-k" in close.sentence
+
+
+def test_another_treatment_that_pays_where_the_best_does_not_is_named() -> None:
+    found = at({"spec-k2": {"a": 1.2, "b": 1.2}, "spec-k7": {"a": 3.0, "b": 0.8}})
+    assert found.sentence.startswith("route a to spec-k7 (window 7; best of 2")
+    assert "; spec-k2 (window 2) is 1.19 times faster for b; " in found.sentence
+
+
+def test_the_intervals_of_a_sweep_are_wider_because_the_best_was_chosen() -> None:
+    alone = at({"spec-k3": {"a": 2.0}}, spread=0.05).mix
+    several = at({f"spec-k{k}": {"a": 2.0} for k in (3, 4, 5, 6)}, spread=0.05)
+    assert alone is not None
+    widths = [gain.high / gain.low for gain in (alone, *several.by_arm) if gain.high and gain.low]
+    assert min(widths[1:]) > 1
+    rows = summarise(run_of({f"spec-k{k}": {"a": 2.0} for k in (3, 4)}, spread=0.05))
+    ratios = {one["treatment"]: one for one in rows["comparisons"] if one["metric"] == "tpot_s"}
+    for one in rows["mix"]:
+        assert one["ratio"] == pytest.approx(ratios[one["treatment"]]["ratio"])
+        assert one["ci_low"] < ratios[one["treatment"]]["ci_low"]
+
+
+def test_of_several_loads_the_cheapest_is_answered_first_and_the_others_after_it() -> None:
+    summary = summarise(run_of({"spec-k7": {"a": 2.0}}, loads=(1, 4), usd=EQUAL_PRICES))
+    for cell in summary["cells"]:
+        cell["cost"]["usd_per_million_output_tokens"] *= 1 if cell["concurrency"] == 4 else 3
+    sentence = decide(summary).sentence
+    assert sentence.startswith("At 4 at a time, use spec-k7 (window 7): 1.99 times faster for a")
+    assert sentence.endswith("; at 1 at a time spec-k7 is 2.01 times faster.")
+
+
+def test_what_is_no_answer_yet_says_so_first() -> None:
+    raw = run_of({"spec-k7": {"a": 2.0}})
+    assert decide(summarise(emulated(raw))).sentence.startswith("EMULATED: use spec-k7")
+    part = replace(emulated(raw), requests=raw.requests[:15])
+    assert decide(summarise(part)).sentence.startswith(
+        "EMULATED, INCOMPLETE (15 of 16 requests): use spec-k7"
+    )
+    summary = summarise(raw)
+    same = decide({**summary, "run": {**summary["run"], "aa": True}})
+    assert same.at.advice == "none"
+    assert same.sentence.startswith("Nothing is recommended, because arms share an address (A/A): 2.0")
+
+
+@pytest.mark.parametrize(
+    ("gains", "drafts", "question"),
+    [
+        ({"spec-k7": {"a": 2.0}}, {"spec-k7": {"mode": "fused", "draft": "Qwen/Qwen3-1.7B"}}, "Does drafting with Qwen3-1.7B pay for Qwen3-32B?"),
+        ({"spec-k7": {"a": 2.0}}, {}, "Does drafting 7 tokens a step pay for Qwen3-32B?"),
+        ({"other": {"a": 2.0}}, {}, "Is other faster than plain for Qwen3-32B?"),
+        ({"x-k3": {"a": 2.0}, "x-k7": {"a": 2.0}}, {}, "Which way of drafting pays for Qwen3-32B?"),
+        ({"x-k3": {"a": 2.0}, "other": {"a": 2.0}}, {}, "Which arm is fastest for Qwen3-32B?"),
+        ({}, {}, "How fast is Qwen3-32B?"),
+    ],
+)  # fmt: skip
+def test_the_question_is_made_from_what_is_known_of_the_arms(
+    gains: Gains, drafts: Any, question: str
+) -> None:
+    raw = run_of(gains or {"spec-k7": {"a": 2.0}})
+    if not gains:
+        own = tuple(record for record in raw.requests if record.arm == "plain")
+        sittings = tuple(replace(one, plan=one.plan.with_arms(["plain"])) for one in raw.sittings)
+        raw = replace(raw, sittings=sittings, requests=own)
+    decision = decide({**summarise(raw), "drafts": drafts})
+    assert decision.question == question
+    assert json.loads(json.dumps(decision.as_json(), allow_nan=False))["question"] == question
