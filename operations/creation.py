@@ -15,14 +15,12 @@ from operations.options import FILES, json_option
 from operations.options import as_json as json_text
 
 _FORMATS = "JSON lines, MT-Bench, Spec-Bench, ShareGPT or OpenAI batch"
-_FILE, _PROMPTS = click.Path(path_type=Path), click.Path(exists=True, dir_okay=False, path_type=Path)
+_FILE = click.Path(path_type=Path)
 
 
 @click.command()
 @click.argument("name")
-@click.option(
-    "--prompts", type=_PROMPTS, metavar="FILE", help=f"{_FORMATS}; by default prompts/general.jsonl."
-)
+@click.option("--prompts", type=_FILE, metavar="FILE", help=f"{_FORMATS}; by default prompts/general.jsonl.")
 @click.option("--model", default=TARGET, metavar="ID", help=f"What is served; by default {TARGET}.")
 @click.option("--like", metavar="ID", help="For a fine-tune: the model of the catalogue that has its shape.")
 @click.option("--draft", metavar="ID", help="What drafts; by default a small model of the same family.")
@@ -46,8 +44,8 @@ def command(
     if not folder.is_dir():
         raise Misuse(f"{path}: there is no folder {folder}; make it, or choose another NAME or --out")
     asked = prompts or _shared(folder, "prompts/general.jsonl")
-    if asked is None:
-        raise Misuse("--prompts: this folder has no prompts to begin with; give a file of yours")
+    if asked is None or not asked.is_file():
+        raise Misuse(f"--prompts: {asked or 'the default'} is not a file; give a file of prompts")
     text, chosen = compose(name, model=model, like=like, draft=draft, prompts=asked.resolve(), folder=folder)
     schema = _shared(folder, "experiment.schema.json")
     first = f"# yaml-language-server: $schema=./{os.path.relpath(schema, folder)}\n" if schema else ""

@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 MARKERS = ("# needs AWS", "# needs a GPU", "# needs a run", "# needs an API server", "# takes minutes")
 """Why a block cannot be executed by a test; its first line. Everything else is executed."""
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<body>.*?)^ *```$", re.MULTILINE | re.DOTALL)
-_OURS = re.compile(r"^(\./)?scripts/\w+|^\.venv/bin/\w+", re.MULTILINE)
+_OURS = re.compile(r"^(\./)?(scripts/|trnspec )\w+|^\.venv/bin/\w+", re.MULTILINE)
 _SHELL = re.compile(r"^(make|echo|aws|kind|go|export|git|vllm|cp|docker|cat) ", re.MULTILINE)
 _OPERATORS = {"|", "&", "&&", ";", ">", ">>", "||"}
 
@@ -74,7 +74,7 @@ def commands_of(body: str) -> tuple[tuple[str, ...], ...]:
 def inline_commands(path: Path) -> list[tuple[str, ...]]:
     """Scripts that a sentence names in passing, with what stands behind them."""
     prose = _FENCE.sub("", path.read_text(encoding="utf-8"))
-    spans = re.findall(r"`((?:\./)?scripts/\w[^`]*|(?:\.venv/bin/)?python -m \w[^`]*)`", prose)
+    spans = re.findall(r"`((?:\./)?(?:scripts/|trnspec )\w[^`]*|(?:\.venv/bin/)?python -m \w[^`]*)`", prose)
     return [tuple(_words(span)) for span in spans]
 
 

@@ -70,6 +70,10 @@ def module_of(command: Sequence[str]) -> tuple[str, list[str]] | None:
     """Module and arguments that a command comes to; `None` where no Python of ours is behind it."""
     program, *arguments = command
     name = program.removeprefix("./")
+    if name == "trnspec" and isinstance(getattr(handed_on, arguments[0], None), handed_on.Process):
+        return None  # in a process of its own
+    if name == "trnspec":
+        return "operations", arguments
     if name.startswith("scripts/"):
         text = (ROOT / name).read_text(encoding="utf-8") if (ROOT / name).is_file() else ""
         match = _EXEC.search(text)
@@ -108,13 +112,14 @@ def _judge_verb(arguments: Sequence[str]) -> None:
     """The options of a verb are read, and nothing else happens. A program of another room reads its own."""
     verb, *words = arguments or ["--help"]
     try:
-        command = door.get_command(click.Context(door, info_name="trnspec"), verb)
+        above = click.Context(door, info_name="trnspec", **door.context_settings)
+        command = door.get_command(above, verb)
         assert command is not None
         if isinstance(command, handed_on._Program):
             _judge_module(command.module, [*command.words, *words])
         else:
             with mock.patch.object(argparse.ArgumentParser, "error", _wrong):
-                command.make_context(f"trnspec {verb}", words)
+                command.make_context(verb, words, parent=above)
     except click.UsageError as error:
         raise Wrong(f"trnspec {' '.join(arguments)}: {error.format_message()}") from None
     except (click.exceptions.Exit, SystemExit) as end:

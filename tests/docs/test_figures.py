@@ -11,6 +11,7 @@ import pytest
 from experiment import Experiment, load
 from experiment.catalogue.runtimes import MODES, RUNTIMES, Mode
 from experiment.cost import COMPILE_H, idle, per_hour, run_price, running
+from experiment.starter import compose
 from tests.conftest import REFERENCE, ROOT
 from tests.docs.blocks import command_blocks
 from tests.docs.programs import run
@@ -59,6 +60,30 @@ def test_the_costs_shown_are_those_computed(reference: Experiment) -> None:
         assert f"| {figure:.2f} an hour |" in shown
     for hours in (first, later):
         assert f"{hours:.2f} Trn2 hours | {hours * per_hour(running(reference)):.2f} |" in shown
+
+
+def test_what_an_answer_costs_is_what_is_predicted(reference: Experiment, tmp_path: Path) -> None:
+    text = " ".join((DOCS / "questions.md").read_text(encoding="utf-8").split())
+    first, later = (run_price(reference, to_compile=number) for number in (2, 0))
+    assert (
+        f"${first.usd:.2f} in {first.hours:.2f} Trn2 hours; a later one, with everything compiled, ${later.usd:.2f}"
+        in text
+    )
+    prompts = ROOT / "experiments" / "prompts" / "general.jsonl"
+    (tmp_path / "small.yaml").write_text(
+        compose("small", model="Qwen/Qwen3-8B", prompts=prompts, folder=tmp_path)[0]
+    )
+    small = load(tmp_path / "small.yaml")
+    assert (small.instance.name, small.cluster.max_nodes) == ("trn2.3xlarge", 2)
+    assert f"predicted at ${run_price(small).usd:.2f}." in text
+
+
+def test_the_words_are_in_order_and_each_is_told_in_two_sentences() -> None:
+    rows = (DOCS / "glossary.md").read_text(encoding="utf-8").partition("|---|---|\n")[2].splitlines()
+    words = [_cells(row)[0] for row in rows]
+    assert words == sorted(words, key=str.lower)
+    assert len(words) == len(set(words)) > 30
+    assert all(1 <= len(re.findall(r"[.]( |$)", _cells(row)[1])) <= 2 for row in rows)
 
 
 def test_a_sweep_is_predicted_to_compile_in_turns() -> None:

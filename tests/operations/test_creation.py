@@ -128,8 +128,8 @@ def test_a_machine_reads_the_path_and_what_was_chosen(
         ("old", "old.yaml: cannot be written (File exists); choose another NAME, or --out"),
         ("mine --out nowhere/x.yaml", "there is no folder"),
         ("mine --out .", "cannot be written"),
-        ("mine --prompts nowhere.jsonl", "File 'nowhere.jsonl' does not exist"),
-        ("mine --prompts .", "is a directory"),
+        ("mine --prompts nowhere.jsonl", "--prompts: nowhere.jsonl is not a file"),
+        ("mine --prompts .", "--prompts: . is not a file"),
         ("mine --prompts few.jsonl", "class 'few' has 2 distinct prompts"),
         ("mine --prompts broken.jsonl", "line 1 of broken.jsonl'"),
         ("mine --prompts long.jsonl", "do not fit max_model_len 32768"),
@@ -169,6 +169,6 @@ def test_without_a_checkout_prompts_must_be_given(
 ) -> None:
     monkeypatch.setattr("operations.creation.FILES", tmp_path / "nothing")
     assert main(["new", "mine"]) == 2
-    assert "give a file of yours" in capsys.readouterr().err
+    assert "--prompts: the default is not a file; give a file of prompts" in capsys.readouterr().err
     assert main(["new", "mine", "--prompts", str(GENERAL)]) == 0
     assert Path("mine.yaml").read_text().startswith("# Does drafting")
