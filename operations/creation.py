@@ -45,7 +45,9 @@ def command(
         raise Misuse(f"{path}: there is no folder {folder}; make it, or choose another NAME or --out")
     asked = prompts or _shared(folder, "prompts/general.jsonl")
     if asked is None or not asked.is_file():
-        raise Misuse(f"--prompts: {asked or 'the default'} is not a file; give a file of prompts")
+        raise Misuse(
+            f"--prompts: {asked or 'experiments/prompts/general.jsonl'} is not a file; give a file of prompts"
+        )
     text, chosen = compose(name, model=model, like=like, draft=draft, prompts=asked.resolve(), folder=folder)
     schema = _shared(folder, "experiment.schema.json")
     first = f"# yaml-language-server: $schema=./{os.path.relpath(schema, folder)}\n" if schema else ""

@@ -59,6 +59,7 @@ def test_every_experiment_names_the_schema_asks_a_question_and_is_taken(path: Pa
         put("arms.1.engine", {"fused_qkv": True, "token_generation_buckets": [256, {"a": None}]}),
         put("benchmark.slo", {"ttft_s": 0.5, "tpot_s": 1}),
         put("benchmark.slo", None),
+        put("serve", {"arm": "qwen-vllm", "max_replicas": None}),
         put("prompts", {"file": "mine.jsonl"}),
     ],
 )
@@ -121,6 +122,7 @@ def test_what_the_model_takes_the_schema_takes(edit: Edit) -> None:
         ("cluster.network", {"nat_gateways": 4}),
         ("serve", {"replicas": 2}),
         ("serve", {"arm": "qwen-vllm", "replicas": 0}),
+        ("serve", {"arm": "qwen-vllm", "max_replicas": 257}),
     ],
 )
 def test_what_the_model_refuses_the_schema_refuses(path: str, value: Any) -> None:

@@ -169,6 +169,9 @@ def test_without_a_checkout_prompts_must_be_given(
 ) -> None:
     monkeypatch.setattr("operations.creation.FILES", tmp_path / "nothing")
     assert main(["new", "mine"]) == 2
-    assert "--prompts: the default is not a file; give a file of prompts" in capsys.readouterr().err
+    assert (
+        "--prompts: experiments/prompts/general.jsonl is not a file; give a file of prompts"
+        in capsys.readouterr().err
+    )
     assert main(["new", "mine", "--prompts", str(GENERAL)]) == 0
     assert Path("mine.yaml").read_text().startswith("# Does drafting")
