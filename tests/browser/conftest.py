@@ -12,18 +12,15 @@ from typing import Any
 import pytest
 
 from benchmark.analyse.summary import summarise
+from benchmark.commands.results_command import Run
 from benchmark.measure.journal import RawRun
-from benchmark.show.page import render
+from benchmark.show.page import filled, render
+from maintenance import picture
 from tests.benchmark.records import emulated, raw_run
 from tests.benchmark.show.runs import FUSED, PLAIN, SMALL, run_of, swept
 
-CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
 CLASSES = ("repetition", "numeric", "json", "code", "open-ended")
 LONG = "a-name-that-somebody-made-as-long-as-names-may-be"
-FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
 
 
 def _incomplete(raw: RawRun) -> RawRun:
@@ -58,23 +55,29 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, raw in runs().items():
         found[name] = folder / f"{name.replace(' ', '-')}.html"
         found[name].write_text(render(raw, summarise(raw)), encoding="utf-8")
+    run = Run(
+        folder="one",
+        link="one",
+        started="2026-11-22",
+        experiment="mine",
+        provenance="emulated",
+        answer="Use it.",
+        report=True,
+    )
+    found["results"] = folder / "results.html"
+    listed = [run, replace(run, complete=True), Run(folder=LONG * 3, link="x", problem=f"not a run, {LONG}")]
+    found["results"].write_text(filled("results.html", runs=listed), encoding="utf-8")
     return found
 
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """chromium, driven by selenium; without it a skip, or a failure where TRNSPEC_BROWSER=required."""
-    if lacking := [path for path in (CHROMIUM, DRIVER) if not shutil.which(path)]:
+    if lacking := [path for path in (picture.CHROMIUM, picture.DRIVER) if not shutil.which(path)]:
         message = f"{' and '.join(lacking)} not installed: apt-get install chromium chromium-driver"
         if os.environ.get("TRNSPEC_BROWSER") == "required":
             pytest.fail(f"TRNSPEC_BROWSER=required, but {message}")
         pytest.skip(message)
-    webdriver = pytest.importorskip("selenium.webdriver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    found = picture.browser(tmp_path_factory.mktemp("profile"))
     yield found
     found.quit()

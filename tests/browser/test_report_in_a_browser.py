@@ -9,12 +9,14 @@ Needs Debian's chromium and chromium-driver. Without them the tests are skipped;
 from __future__ import annotations
 
 import base64
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from maintenance.picture import PICTURE, SIZE, photograph
 from tests.browser.conftest import CLASSES
 
 LOOK = (Path(__file__).parent / "look.js").read_text(encoding="utf-8")
@@ -22,7 +24,7 @@ DESK, PHONE, PAPER = (1280, 800), (400, 800), (695, 980)
 SCREENS = {"desk": DESK, "phone": PHONE}
 CASES = (
     *("reference", "sweep", "failures", "two endpoints"),
-    *("loads", "long names", "many requests", "nothing asked"),
+    *("loads", "long names", "many requests", "nothing asked", "results"),
 )
 ANSWERS = {"reference": True, "sweep": True, "failures": True, "two endpoints": False}
 """Pages whose answer is on the first screen, and whether they have prices."""
@@ -127,6 +129,16 @@ def test_on_paper_every_fold_is_open_and_within_the_sheet(opened: Opened, case: 
     assert _looked_at(browser, printed=True) == []
     sheet = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})["data"])
     assert sheet.startswith(b"%PDF")
+
+
+def test_the_picture_for_the_readme_is_the_first_screen_and_small(
+    browser: Any, pages: dict[str, Path]
+) -> None:
+    made = photograph(pages["reference"])
+    for picture in (made, PICTURE.read_bytes()):
+        width, height = struct.unpack(">II", picture[16:24])
+        assert (width, height) == SIZE
+        assert 20_000 < len(picture) < 200_000
 
 
 def test_the_browser_finds_nothing_to_complain_about(opened: Opened) -> None:
