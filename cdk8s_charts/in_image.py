@@ -1,4 +1,4 @@
-"""Ask an image's own code, without a device, whether it takes what the arms of an experiment tell it.
+"""Ask an image's own code, without a device, whether it accepts the arguments of an experiment's arms.
 
 Runs in the image of the arms on a node without Neuron devices, with the standard library and what the image brings. One JSON
 line a finding on stdout. Exit 0: everything is taken. 1: something is refused. 3: nothing is refused, and a part could not be
@@ -180,7 +180,7 @@ def _plainly(act: Callable[[], Any]) -> Any:
 
 
 def _culprit(build: Callable[[Mapping[str, Any]], Any], config: Mapping[str, Any]) -> str:
-    """The key without which the rest is taken; the whole where that is none alone."""
+    """The key without which the rest is accepted; the whole where no single key is the cause."""
     for key in sorted(config):
         try:
             build({other: value for other, value in config.items() if other != key})
@@ -196,7 +196,7 @@ def _by_keywords(made: Any) -> Callable[[Mapping[str, Any]], Any]:
 
 def _fields(of: Any) -> set[str]:
     if not dataclasses.is_dataclass(of):
-        raise CannotSay(f"{of} is no dataclass in this version")
+        raise CannotSay(f"{of} is not a dataclass in this version")
     return {field.name for field in dataclasses.fields(of)}
 
 

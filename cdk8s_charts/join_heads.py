@@ -28,7 +28,7 @@ def renamed(names: Iterable[str], count: int) -> dict[str, str]:
     for name in names:
         found = _OWN.fullmatch(name) or _PUBLISHED.fullmatch(name)
         if found is None:
-            raise ValueError(f"holds {name}, which is no part of a Medusa head")
+            raise ValueError(f"holds {name}, which is not part of a Medusa head")
         by_head.setdefault(int(found[1]), {})[found[2]] = name
     have = sorted(by_head)
     if have[:count] != list(range(count)):

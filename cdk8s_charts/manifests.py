@@ -74,7 +74,7 @@ def fill(objects: Iterable[Mapping[str, Any]], values: Mapping[str, str]) -> lis
     Raises `Misuse` for a value that is missing, that is for no placeholder, or that nobody can fill in.
     """
     for name in sorted(values.keys() - PLACEHOLDERS.keys()):
-        raise Misuse(f"{name} is no placeholder; give {', '.join(sorted(PLACEHOLDERS))}")
+        raise Misuse(f"{name} is not a placeholder; give {', '.join(sorted(PLACEHOLDERS))}")
     return [
         {key: inner if _is_text_of_user(item, key) else filled(inner, values) for key, inner in item.items()}
         for item in objects
@@ -113,7 +113,7 @@ def _value(name: str, values: Mapping[str, str]) -> str:
         return values[name]
     if name in PLACEHOLDERS:
         raise Misuse(f"placeholder {name} has no value; it is the {PLACEHOLDERS[name]}")
-    raise Misuse(f"${{{name}}} stands in a rendered object and is no placeholder; write it another way")
+    raise Misuse(f"${{{name}}} stands in a rendered object and is not a placeholder; write it another way")
 
 
 FINGERPRINT = "rendered.sha256"

@@ -1,4 +1,4 @@
-"""Prove on a Trn2 node what the documentation only assumes: one JSON line a check on stdout, exit 1 when one fails.
+"""Prove on a Trn2 node what until then is only read in documentation: one JSON line a check on stdout, exit 1 when one fails.
 
 Runs in the Neuron image with the standard library alone, under the security context, claim, mounts and service account
 of an arm. `expect` is JSON: see `Expected`. Written for Python 3.10 and later.
@@ -142,7 +142,7 @@ def scratch_space(machine: Machine, expected: Expected) -> str:
         free = shutil.disk_usage(folder).free / GIB
     except OSError as error:
         raise Failed(
-            f"/scratch: {error.strerror}", "the pod mounts no scratch; render the manifests anew"
+            f"/scratch: {error.strerror}", "the pod mounts no scratch; render the manifests again"
         ) from None
     if free < expected.scratch_gib:
         raise Failed(

@@ -1,4 +1,4 @@
-"""Are two arms the same but for the treatment? The question that decides whether a comparison is one.
+"""Are two arms equal but for the treatment? Only then is a comparison valid.
 
 Deployments are compared as they are rendered, argv with them: that is what reaches the servers, and a review compares
 states of which each made it with code of its own.

@@ -1,7 +1,7 @@
 """Kubernetes objects as plain data, with cdk8s where it helps.
 
-cdk8s-plus-27 writes pods well but knows Kubernetes 1.27: a JSON patch on one of its objects silently loses fields that
-came later (resource claims among them). So a pod is authored with it in a scratch chart, taken out as plain data,
+cdk8s-plus-27 writes pods well but knows Kubernetes 1.27: a JSON patch on one of its objects silently loses fields of later
+versions (resource claims among them). So a pod is authored with it in a scratch chart, taken out as plain data,
 completed there, and placed into the real chart as a raw object, which nothing filters.
 """
 

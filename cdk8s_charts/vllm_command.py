@@ -117,7 +117,7 @@ class Dialect:
     environment: Callable[[Arm, str, bool], dict[str, str]]
     """Of a server that loads the artifact in a folder, or of a compilation that leaves it there."""
     artifact_files: tuple[str, ...] = ()
-    """Files without which an artifact is none, whatever its marker says."""
+    """Files that every artifact must have, also when its marker says that it is complete."""
 
 
 def dialect_of(arm: Arm) -> Dialect:
@@ -245,7 +245,8 @@ def _speculation(arm: Arm) -> dict[str, Any]:
 
 
 _NXDI_FILES = ("neuron_config.json", "model.pt")
-"""What NxD Inference leaves beside the sharded weights; without them it would compile in silence. The names in the native
+"""What NxD Inference leaves beside the sharded weights; without them it would compile without saying so. The names in the
+native
 plugin's cache are hashes of graphs, so there the marker alone tells."""
 _QUIET = {"enable_log_requests": False}
 _DIALECTS = {

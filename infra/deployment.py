@@ -1,4 +1,4 @@
-"""Which stacks there are, what each gets from the others, and in which order they are deployed."""
+"""Which stacks there are, what each takes from the others, and in which order they are deployed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`deployment.yaml`: what every deployment keeps, read by default so that none can forget it. Pure."""
+"""`deployment.yaml`: the settings that every deployment keeps; it is read by default, so that they cannot be forgotten.
+Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ _SESSION = re.compile(r"arn:aws[a-z-]*:sts::\d{12}:assumed-role/([\w+=,.@-]+)/.*
 
 @dataclass(frozen=True, kw_only=True)
 class Lasting:
-    """What a cluster keeps from one deployment to the next."""
+    """Settings of a cluster that stay from one deployment to the next."""
 
     admins: tuple[str, ...] = ()
     """ARNs of IAM roles and users that administer the cluster with kubectl; without any, only `cdk deploy` can."""
@@ -44,7 +45,7 @@ class Lasting:
     """Name of the policy that bounds every role."""
 
     def warnings(self, where: str) -> list[str]:
-        """What follows from what is left open, a line each."""
+        """What follows from empty settings, a line each."""
         found = []
         if not self.admins:
             found.append(
@@ -159,7 +160,7 @@ def parse(path: Path) -> Any:
 
 
 def _refuse_monsters(text: str, path: Path) -> None:
-    """What such a file never needs, found on the flat stream of events, before anything recurses over it or prints it."""
+    """Problems found in the flat stream of YAML events, before anything recurses over the file or prints it."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -181,7 +182,7 @@ def mapping(value: Any, where: str, *, file: str) -> Mapping[str, Any]:
 
 
 def refuse_unknown(data: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    """`Misuse` for a key that nothing reads."""
+    """`Misuse` for an unknown key."""
     for key in data:
         if key not in known:
             raise Misuse(f"{where}: {key!r} is not a key; use {', '.join(known)}")

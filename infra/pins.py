@@ -52,7 +52,7 @@ class HelmChart(NamedTuple):
 NEURON_CHART = HelmChart(
     "neuron", "neuron-helm-chart", "oci://public.ecr.aws/neuron/neuron-helm-chart", "1.10.0"
 )
-"""Named by the Neuron Observer page of the SDK 2.33 documentation; that it installs is not tried: not run on AWS."""
+"""Named by the Neuron Observer page of the SDK 2.33 documentation; whether it installs was not tried: not run on AWS."""
 AUTOSCALER_CHART = HelmChart("keda", "keda", "https://kedacore.github.io/charts", "2.20.2")
 """Of 31 July 2026, the newest in the index of that repository; tested by its makers on the three newest versions of
 Kubernetes (https://keda.sh/docs/2.20/operate/cluster/#kubernetes-compatibility). Not run on AWS."""

@@ -1,4 +1,4 @@
-"""What the stacks choose by themselves, because no experiment depends on it: sizes and times."""
+"""Sizes and times that the stacks fix, because no experiment depends on them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ NEURON_VOLUME_MIB_S = 1000
 ACCESS_LOG_DAYS = 90
 INCOMPLETE_UPLOAD_DAYS = 7
 NONCURRENT_VERSION_DAYS = 30
-"""Overwritten weights and artifacts can be had back that long; one set of the reference weights is 66 GB."""
+"""Overwritten weights and artifacts can be restored for so long; one set of the reference weights is 66 GB."""
 STALE_ARTIFACT_DAYS = 30
-"""How old an artifact must be to go once it is marked stale: S3 counts from the upload, not from the mark. Until
-`NONCURRENT_VERSION_DAYS` later it can be had back by removing the delete markers."""
+"""How old an artifact must be to go once it is marked stale: S3 counts from the upload, not from the mark. For
+`NONCURRENT_VERSION_DAYS` after that it can be restored by removing the delete markers."""
 COOL_AFTER_DAYS = 30
-"""Then weights and artifacts that nobody reads get cheaper, and stay as quick to read."""
+"""After so long, weights and artifacts that are not read get cheaper; reading stays as fast."""
 
 KEPT_IMAGES = 10
 """In the repository of each image that CodeBuild builds; the newest is in use. One that is gone is built again where a

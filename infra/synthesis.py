@@ -1,6 +1,8 @@
-"""What a synth is told, judged before jsii starts, and the app that is built from it: the same for `app.py`, the tests and the scripts.
+"""The input of a synth, checked before jsii starts, and the app that is built from it: the same for `app.py`, the tests and
+the scripts.
 
-Told are which experiment (cdk.json, or `-c experiment=`), and what lasts between deployments (deployment.yaml).
+The input is which experiment (cdk.json, or `-c experiment=`), and the settings that stay between deployments
+(deployment.yaml).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from infra import ROOT
 from infra.deployment_file import KEYS, NAME, Lasting, read_deployment
 
 if TYPE_CHECKING:
-    import aws_cdk as cdk  # whoever needs it at run time imports it after the judgement
+    import aws_cdk as cdk  # for types alone; imported at run time after the check
 
 DEPLOYMENT = ROOT / NAME
 _BOUNDARY = "@aws-cdk/core:permissionsBoundary"
@@ -64,7 +66,7 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
         problems += error.findings
     if problems:
         raise Misuse(*problems)
-    # CDK's own key wants an object.
+    # CDK's own key needs an object.
     boundary = {_BOUNDARY: {"name": name}} if (name := lasting.permissions_boundary) else {}
     return Configuration(experiment=experiment, files=files, lasting=lasting, context={**merged, **boundary})
 
@@ -72,14 +74,14 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
 def _experiment_file(value: object) -> Path:
     if not isinstance(value, str) or not value:
         raise Misuse(
-            f"context experiment = {value!r}: is no path; use -c experiment=experiments/qwen3-32b.yaml"
+            f"context experiment = {value!r}: is not a path; use -c experiment=experiments/qwen3-32b.yaml"
         )
     path = Path(value)
     return path if path.absolute() == ROOT / path else ROOT / path  # short in messages where it can be
 
 
 def _forgotten(context: Mapping[str, object]) -> list[Finding]:
-    """What may not be said with `-c`: the next plain deployment would take it back, an administrator included."""
+    """What may not be given with `-c`: the next plain deployment would undo it, also for an administrator."""
     return [
         Finding(
             f"context {key}",

@@ -1,1 +1,1 @@
-"""What pods have, whatever they do."""
+"""What all kinds of pods have."""

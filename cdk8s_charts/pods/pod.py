@@ -1,4 +1,4 @@
-"""What pods here have in common and cdk8s-plus-27 cannot say: nodes, security, mounts. Edits plain pod specs."""
+"""What pods here have in common and cdk8s-plus-27 cannot express: nodes, security, mounts. Edits plain pod specs."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def container_security(*, writable_root: bool, level: str = "baseline") -> dict[
 
 
 def settle(spec: PodSpec, *, grace_s: int, priority: str, level: str) -> None:
-    """What every pod of this project says, whatever it does. At `restricted` it names a user, as that level asks."""
+    """What every pod of this project sets. At `restricted` it names a user, as that level asks."""
     user = {**_AS_USER, **OWN_VOLUMES} if level == "restricted" else {}
     spec["automountServiceAccountToken"] = False
     spec["enableServiceLinks"] = False

@@ -1,4 +1,4 @@
-"""What pods ask of a node beside devices, in one place, because together they must fit."""
+"""What pods request of a node beside devices, in one place, because together they must fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints and artifacts as pods meet them: read-only S3 buckets, and a check before a server starts."""
+"""Checkpoints and artifacts as pods see them: read-only S3 buckets, and a check before a server starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 STORES = {"checkpoints": CHECKPOINTS_MOUNT, "artifacts": ARTIFACTS_MOUNT}
 """Buckets that pods on devices read, and where."""
 _CAPACITY = "1Ti"
-"""Kubernetes wants a number; an S3 bucket has none."""
+"""Kubernetes requires a number; an S3 bucket has no size."""
 
 
 def volume_and_claim(experiment: Experiment, purpose: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -96,7 +96,7 @@ def marker_check(arm: Arm) -> pod.Container:
     """Init container that ends the pod in one line unless weights and artifact are complete and this arm's own.
 
     Without it vLLM 0.9.1 would answer a missing artifact by compiling for tens of minutes, into a read-only mount. It is
-    a script for the server's own image, which brings a shell for certain.
+    a script for the server's own image, which certainly has a shell.
     """
     files = " ".join(dialect_of(arm).artifact_files)
     command = ["/bin/sh", "-c", _CHECK, "check-artifact", _mounted_artifact(arm), artifact_key(arm), files]

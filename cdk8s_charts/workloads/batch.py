@@ -1,7 +1,7 @@
 """Arms that no server can run (vanilla unfused, Medusa): one batch Job around NxD Inference's own `inference_demo` each.
 
-They answer no requests and are not compared; the Job's log says what the script measured. An example for whoever wants
-to see those modes, as `experiment` marks them (`batch_only`).
+They answer no requests and are not compared; the Job's log says what the script measured. An example for people who want to
+see those modes, as `experiment` marks them (`batch_only`).
 
 Options as in `inference_demo.py` at tag v0.6.10598 of https://github.com/aws-neuron/neuronx-distributed-inference, the
 version inside the 2.26.1 image; a test compares them with a table read off that file. Unfused speculation compiles the

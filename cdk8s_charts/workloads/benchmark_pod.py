@@ -43,7 +43,7 @@ _REMEDY = "the benchmark would not take this plan; change it in the experiment's
 
 
 def plan(experiment: Experiment) -> Plan:
-    """What the benchmark is told. Raises `Misuse` for what it would not take."""
+    """The plan of the benchmark. Raises `Misuse` for one that it would refuse."""
     settings, model = experiment.benchmark, experiment.baseline.target.model
     asks = {"chat_template_kwargs": {"enable_thinking": settings.thinking}}
     try:
@@ -74,7 +74,7 @@ def plan_text(experiment: Experiment) -> str:
 
 
 def plan_object(experiment: Experiment) -> tuple[str, bytes] | None:
-    """Key in the bucket of results and content of a plan that no ConfigMap takes; `None` for all others.
+    """Key in the bucket of results and content of a plan that is too large for a ConfigMap; `None` for all others.
 
     `scripts/run` puts it there before it loads the arms; the key is its hash, so it never has to be replaced.
     """
@@ -115,7 +115,7 @@ JOB_UID: dict[str, Any] = {
 }
 """The same for every pod of a Job, so that the next one finds what the last one left."""
 UNUSED_SCHEDULE = "0 0 1 1 *"
-"""A CronJob must have one; suspended, it never comes."""
+"""A CronJob must have one; suspended, it never starts."""
 _KEPT_S = 7 * 24 * 3600
 
 

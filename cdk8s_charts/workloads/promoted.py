@@ -27,7 +27,7 @@ WAITING = "vllm:num_requests_waiting"
 it below `/v1` only."""
 POLLING_S = 15
 SCALE_DOWN_AFTER_S = 900
-"""A replica loads for minutes: whoever lets it go at each pause pays for its loading again."""
+"""A replica loads for minutes: removing it at each pause would cost its loading again."""
 
 
 def promoted_objects(experiment: Experiment) -> dict[str, list[dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""What is proved before an arm stands: its image takes its arguments, and a node is as its pod will need it.
+"""What is proved before an arm is started: its image accepts its arguments, and a node has what its pod needs.
 
 The images are asked before a Trn2 node is started, by one suspended Job for each: on a system node, in the arms' own image
 and security context, without devices, network or mounts. The program (`in_image.py`) asks vLLM's parser and the class of

@@ -1,6 +1,7 @@
 """One arm as Deployment, Service and disruption budget; what may differ between arms is in their spec.
 
-When a server is started, ready, alive, and how it leaves is asked of the server itself, never at the cost of a slot.
+Whether a server has started, is ready and alive, and whether it may stop, is asked of the server itself, without using a
+slot.
 """
 
 from __future__ import annotations

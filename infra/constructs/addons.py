@@ -1,4 +1,4 @@
-"""EKS add-ons, in the order in which a new cluster can take them, and what those that call AWS may do there."""
+"""EKS add-ons, in the order in which a new cluster can install them, and the rights of those that call AWS."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ AFTER_NODES: dict[str, dict[str, Any]] = {
     # every taint (https://docs.aws.amazon.com/eks/latest/userguide/node-health-nma.html).
     "eks-node-monitoring-agent": {},
 }
-"""These wait for a place to run."""
+"""These need a node that is ready."""
 
 
 def pod_identity() -> iam.IPrincipal:
@@ -82,7 +82,7 @@ class ManagedAddons(Construct):
             OBSERVABILITY: ("cloudwatch-agent", self._observability_role(pods, experiment)),
         }
         nodes.node.add_dependency(*(self._addon(name, values) for name, values in BEFORE_NODES.items()))
-        # The add-on would make these groups itself, and they would keep everything for ever.
+        # The add-on would make these groups itself, without a limit on how long they keep logs.
         groups = [
             log_group(self, name.rpartition("/")[2], name=name)
             for name in container_insights_log_groups(experiment)
@@ -137,7 +137,7 @@ class ManagedAddons(Construct):
                 ],
                 resources=[arn for group in groups for arn in (group, f"{group}:log-stream:*")],
             ),
-            # These know no resource; the agent names disks and instances with what it reads:
+            # These actions have no resource type; the agent adds names of disks and instances to its metrics:
             # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html
             iam.PolicyStatement(
                 sid="NameWhatIsMeasured",

@@ -1,4 +1,5 @@
-"""What comes into the cluster as a Helm chart: AWS Neuron's software, and what adds replicas of the promoted arm while requests wait."""
+"""What is installed in the cluster as a Helm chart: AWS Neuron's software, and KEDA, which adds replicas of the promoted arm
+while requests wait."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def install_neuron_software(scope: Construct, *, cluster: eks.ICluster, allocati
         software,
         "Chart",
         cluster=cluster,
-        # The provider pulls an OCI chart by its repository alone, yet wants a name beside it.
+        # The provider pulls an OCI chart by its repository alone, but requires a name as well.
         **NEURON_CHART._asdict(),
         namespace="kube-system",
         values=NEURON_VALUES[allocation],
@@ -53,7 +54,7 @@ def install_neuron_software(scope: Construct, *, cluster: eks.ICluster, allocati
 
 
 def install_autoscaling(scope: Construct, *, experiment: Experiment, cluster: eks.ICluster) -> Construct:
-    """KEDA, by its makers' chart: it reads vLLM's metrics from the pods and keeps a HorizontalPodAutoscaler.
+    """KEDA, from its own chart: it reads vLLM's metrics from the pods and keeps a HorizontalPodAutoscaler.
 
     That the chart installs, and scales, is not run on AWS.
     """
@@ -65,7 +66,7 @@ def install_autoscaling(scope: Construct, *, experiment: Experiment, cluster: ek
         **AUTOSCALER_CHART._asdict(),
         namespace=AUTOSCALER_NAMESPACE,
         values=autoscaler_values(experiment),
-        # The manifests that follow hold an object of a kind that this brings.
+        # The manifests that follow hold an object of a kind that this chart defines.
         wait=True,
         timeout=Duration.minutes(10),
     )
@@ -83,6 +84,6 @@ def autoscaler_values(experiment: Experiment) -> dict[str, Any]:
         "operator": {"name": AUTOSCALER_OPERATOR, **on_system_nodes},
         "metricsServer": on_system_nodes,
         "webhooks": on_system_nodes,
-        # What it asks, vLLM's own metrics, wants no key.
+        # vLLM's metrics, which it reads, need no key.
         "permissions": {"operator": {"restrict": {"secret": True}}},
     }

@@ -1,4 +1,4 @@
-"""Images from CodeBuild, for who deploys where no Docker runs."""
+"""Images from CodeBuild, for deployments from a machine without Docker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log groups that forget after three months and go with their stack."""
+"""Log groups that keep logs for three months and are deleted with their stack."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def log_group(scope: Construct, construct_id: str, *, name: str | None = None) -
 
 
 def keep_logs(construct: Construct) -> None:
-    """The same for every log group inside `construct` that CDK made unasked."""
+    """The same for every log group inside `construct` that CDK made by itself."""
     for child in construct.node.find_all():
         if isinstance(child, logs.CfnLogGroup):
             child.retention_in_days = _DAYS

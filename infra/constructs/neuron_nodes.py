@@ -1,4 +1,4 @@
-"""The Trainium2 nodes: how they are bought, and what they are told when they start."""
+"""The Trainium2 nodes: how they are bought, and how they are configured when they start."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class NeuronNodes(Construct):
                     )
                 )
             )
-        # Several nodes on demand profit from standing close together where EFA joins them. A capacity block is close
+        # Several on-demand nodes are faster close together where EFA connects them. A capacity block is close
         # already, and a reservation that was not made inside the same placement group could not be used from it
         # (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/cr-cpg.html).
         joined = experiment.cluster.max_nodes > 1 and experiment.instance.efa_interfaces > 0
@@ -173,7 +173,7 @@ def _volume(experiment: Experiment) -> ec2.CfnLaunchTemplate.BlockDeviceMappingP
 
 
 def _user_data(experiment: Experiment) -> str | None:
-    """The parts that this experiment needs, as MIME for Amazon Linux 2023 on EKS, which merges it with its own part
+    """User data of this experiment, as MIME for Amazon Linux 2023 on EKS, which merges it with its own part
     (https://docs.aws.amazon.com/eks/latest/userguide/launch-templates.html)."""
     serving = experiment.baseline.serving
     parts = []

@@ -1,4 +1,4 @@
-"""What the launch templates, groups and roles of all nodes say alike, and the nodes that carry everything but the models."""
+"""What launch templates, groups and roles of all nodes have in common, and the nodes that run everything but the models."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def launch_template(
 ) -> eks.LaunchTemplateSpec:
     """What a group starts its nodes from; `more` beside what all nodes have.
 
-    Instances and disks do not inherit the tags of the stack; without these nobody could tell whose bill it is.
+    Instances and disks do not inherit the tags of the stack; without these tags a bill could not be assigned.
     """
     tags = [CfnTag(key="Name", value=name), CfnTag(key="experiment", value=experiment.name)]
     template = _Template(

@@ -1,4 +1,4 @@
-"""The way to a private endpoint."""
+"""Access to a private endpoint."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _SESSIONS = (
 
 
 class WayIn(Construct):
-    """The smallest instance there is, without a rule inwards: Session Manager forwards a local port through it to the
-    cluster's endpoint, for whoever may start a session (`scripts/kubectl`).
+    """The smallest instance type, without any inbound rule: Session Manager forwards a local port through it to the
+    cluster's endpoint, for everyone who may start a session (`trnspec kubectl`).
 
     A group of one replaces it when it fails; its price is a few dollars a month. Not run on AWS.
     """
@@ -86,7 +86,7 @@ class WayIn(Construct):
 
     def _profile(self) -> str:
         role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
-        # None of these actions knows a resource:
+        # None of these actions has a resource type:
         # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsessionmanagermessagegatewayservice.html
         role.add_to_policy(iam.PolicyStatement(sid="Sessions", actions=list(_SESSIONS), resources=["*"]))
         return iam.CfnInstanceProfile(self, "Profile", roles=[role.role_name]).attr_arn
@@ -95,7 +95,7 @@ class WayIn(Construct):
 def reach_endpoint(
     scope: Construct, *, cluster: eks.ICluster, vpc: ec2.Vpc, description: str, outwards: str, inwards: str
 ) -> ec2.SecurityGroup:
-    """HTTPS outwards, to AWS and to the cluster's endpoint, whose group lets it in."""
+    """Outbound HTTPS, to AWS and to the cluster's endpoint, whose group admits it."""
     group = ec2.SecurityGroup(scope, "Outwards", vpc=vpc, description=description, allow_all_outbound=False)
     group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(443), outwards)
     ec2.CfnSecurityGroupIngress(

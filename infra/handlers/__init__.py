@@ -1,1 +1,1 @@
-"""Code of Lambda functions; each file stands alone, with what the Lambda runtime brings."""
+"""Code of Lambda functions; each file uses only what the Lambda runtime has."""

@@ -1,7 +1,7 @@
 """Builds a container image in CodeBuild when CloudFormation asks for one, and answers when the build has ended.
 
-Two kinds of events arrive: CloudFormation's request, on which a build is started, and CodeBuild's word that a build
-ended (through EventBridge), on which the request is answered. Nothing waits in between, so a build may take as long as
+Two kinds of events arrive: CloudFormation's request, on which a build is started, and CodeBuild's event that a build ended
+(through EventBridge), on which the request is answered. Nothing waits in between, so a build may take as long as
 CloudFormation waits for it (an hour). Where the answer goes travels with the build, in its environment.
 
 An image that exists under its tag, the hash of its sources, is not built again. Deleting leaves images to their
@@ -49,7 +49,7 @@ def _requested(event: dict[str, Any]) -> None:
                 {"name": ANSWER_TO, "value": json.dumps(answer), "type": "PLAINTEXT"},
             ],
         )
-    except Exception as error:  # whatever it is: without an answer the deployment hangs for an hour
+    except Exception as error:  # any error: without an answer the deployment hangs for an hour
         LOG.exception("no build was started")
         _reply(answer, "FAILED", f"no build was started: {error}")
 

@@ -1,8 +1,8 @@
 """Which alarms an experiment has, and why each treats missing data as it does.
 
-A run publishes while it is on: `RunActive` every minute, a last 0 when it ends, and its requests as they finish. What is
-quiet is therefore known from the requests, that it should not be quiet from `RunActive` or from the nodes, and a
-composite alarm joins the two: neither metric math nor its FILL sees a metric that has no point at all in the range.
+A run publishes while it is on: `RunActive` every minute, a last 0 when it ends, and its requests as they finish. So the
+requests show that nothing happens, `RunActive` or the nodes show that something should, and a composite alarm joins the two:
+neither metric math nor its FILL sees a metric that has no point at all in the range.
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarms-and-missing-data.html
 """
 
@@ -27,7 +27,7 @@ PERIOD_S = 300
 MOST_METRICS_IN_ALARM = 10
 """https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html"""
 MOST_ERRORS = 0.05
-"""Share of failed requests. A healthy arm fails none; one in twenty is past coincidence."""
+"""Share of failed requests. A healthy arm fails none; one in twenty is more than chance."""
 QUIET_PERIODS = 3
 """Of a run: no request takes a quarter of an hour."""
 IDLE_PERIODS = 12
@@ -37,7 +37,7 @@ _GIVEN_UP = (
     "InvocationsFailedToBeSentToDeadLetterCount",
     "InvocationDroppedCount",
 )
-"""Each says that a schedule has given up, in its own case: with its queue, with a queue that refuses, without one
+"""Each counts schedules that gave up, in one of three cases: with its queue, with a queue that refuses, without one
 (https://docs.aws.amazon.com/scheduler/latest/UserGuide/monitoring-cloudwatch.html)."""
 
 
@@ -47,7 +47,7 @@ class MetricAlarm:
 
     name: str
     message: str
-    """What it means and what to do, for who gets the mail."""
+    """What it means and what to do, for the person who gets the mail."""
     queries: tuple[dict[str, Any], ...]
     """As `MetricDataQuery` of CloudFormation."""
     comparison: Literal["GreaterThanThreshold", "LessThanThreshold"] = "GreaterThanThreshold"
@@ -58,7 +58,7 @@ class MetricAlarm:
     missing: Literal["breaching", "notBreaching", "ignore"] = "notBreaching"
     missing_because: str
     notifies: bool = True
-    """False where only a composite alarm asks for its state."""
+    """False where only a composite alarm uses its state."""
 
     type = "AWS::CloudWatch::Alarm"
     parts = ()
@@ -103,7 +103,7 @@ Alarm = MetricAlarm | CompositeAlarm
 
 
 def alarms(experiment: Experiment) -> tuple[Alarm, ...]:
-    """All alarms, parts before what is composed of them."""
+    """All alarms, the parts before their composites."""
     return (
         *(error_rate(experiment, arm) for arm in experiment.served_arms),
         *(alarm for arm in experiment.served_arms for alarm in slow_tokens(experiment, arm)),
@@ -127,14 +127,13 @@ def error_rate(experiment: Experiment, arm: Arm) -> MetricAlarm:
 
 
 def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
-    """p99 of the time per output token, the worst of an arm's cells; percentiles cannot be had over cells together.
-
-    As many alarms as ten metrics each demand.
+    """p99 of the time per output token, the worst of an arm's cells; percentiles cannot be combined over cells. So there are
+    several alarms, of ten metrics each.
     """
     limit = experiment.benchmark.objectives.get(TPOT.name, SLOWEST_TPOT_S)
     cells = list(product(experiment.classes, experiment.benchmark.concurrency))
     for number, start in enumerate(range(0, len(cells), MOST_METRICS_IN_ALARM), start=1):
-        # One cell at a time is loaded, so the others have no point; max over an array passes over those.
+        # One cell at a time is loaded, so the others have no data point; max over an array ignores those.
         portion = [
             _statistic(
                 metrics_namespace(experiment),

@@ -46,7 +46,7 @@ NEURON_POD_METRICS = (
     ),
 )
 """Only where the device plugin hands out the devices: the agent learns from the kubelet which pod holds which extended
-resource (`awsdevicepodcorrelation` in the agent's configuration), and a resource claim is none."""
+resource (`awsdevicepodcorrelation` in the agent's configuration), and a resource claim is not one."""
 SERVICE_PODS = InsightsMetric(
     "service_number_of_running_pods", "running replicas", "Maximum", ("Service", "Namespace", "ClusterName")
 )
@@ -54,6 +54,6 @@ INSIGHTS_METRICS = (*NODE_METRICS, *NEURON_NODE_METRICS, *NEURON_POD_METRICS, SE
 
 
 def insights_line(metric: InsightsMetric, values: dict[str, str], **rendering: Any) -> list[Any]:
-    """The metric in full, then how it is drawn; `values` holds at least its dimensions."""
+    """The full metric, then how it is drawn; `values` holds at least its dimensions."""
     names = [text for name in metric.dimensions for text in (name, values[name])]
     return [NAMESPACE, metric.name, *names, {"label": metric.title, "stat": metric.statistic, **rendering}]

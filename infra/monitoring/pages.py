@@ -1,7 +1,7 @@
 """The dashboards of an experiment and of its promoted arm, as the JSON documents that CloudWatch takes.
 
-Every line names its metric in full: a SEARCH would also find the arms and classes of yesterday's file. The load
-balancer of a promoted arm alone is searched for, since its name is known only once it stands.
+Every line names its full metric: a SEARCH would also find arms and classes of earlier versions of the file. Only the load
+balancer of a promoted arm is found by SEARCH, since its name is known only when it exists.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Page(NamedTuple):
 
     name: str
     body: str
-    """What `PutDashboard` takes; whatever is a token inside stays one."""
+    """What `PutDashboard` takes; tokens inside stay tokens."""
 
 
 def _page(name: str, shown: Sequence[Row]) -> Page:
@@ -89,7 +89,7 @@ def dashboard_pages(experiment: Experiment, *, alarm_arns: Sequence[str] = ()) -
 
 
 def _pages(experiment: Experiment, alarm_arns: Sequence[str], detail: rows.Detail) -> tuple[Page, ...]:
-    """The rows spread over as few dashboards as CloudWatch's limits allow."""
+    """The rows on as few dashboards as CloudWatch's limits allow."""
     portions = _spread(
         [
             *_alarm_rows(alarm_arns),
@@ -135,7 +135,7 @@ def _spread(all_rows: Sequence[Row]) -> list[list[Row]]:
 def service_page(experiment: Experiment) -> Page | None:
     """The promoted arm's own dashboard: is it up, is it busy, what does it cost; none while nothing is promoted.
 
-    The server's requests come from the lines that vLLM logs every ten seconds, so that nothing more has to be collected.
+    The server's requests come from the lines that vLLM logs every ten seconds, so that no other data is collected.
     Not run on AWS.
     """
     serve = experiment.serve

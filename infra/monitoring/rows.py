@@ -1,4 +1,4 @@
-"""The rows of the dashboard, made from the registry of metrics, and what it says in words."""
+"""The rows of the dashboard, made from the registry of metrics, and its texts."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ HEADLINES: tuple[Metric, ...] = (*COMPARED, TOKENS_PER_STEP)
 """Metrics that have a row of ratios."""
 FURTHER: tuple[Metric, ...] = tuple(m for m in PUBLISHED if m not in HEADLINES and m is not ERRORS)
 LINES_IN_GRAPH = 24
-"""More lines than that cannot be told apart, so that the classes are spread over several graphs."""
+"""More lines cannot be distinguished, so the classes are spread over several graphs."""
 _MOST_NAMES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Detail:
-    """How much is shown; a large sweep has to do with less, because a template holds 1 MB."""
+    """How much is shown; a large sweep shows less, because a template holds 1 MB."""
 
     percentiles: tuple[str, ...]
     further: bool
-    """Whether metrics that nobody compares have rows."""
+    """Whether metrics that are not compared have rows."""
     left_out: str
-    """In words; empty where it is nothing."""
+    """In words; may be empty."""
 
     def statistics(self, metric: Metric) -> tuple[str, ...]:
-        """The registry's own statistic first where it is no percentile, then the percentiles."""
+        """The registry's own statistic first where it is not a percentile, then the percentiles."""
         own = () if metric.statistic.startswith("p") else (metric.statistic,)
         return (*own, *self.percentiles)
 
@@ -83,14 +83,14 @@ def cost_and_error_rows(experiment: Experiment) -> Iterator[Row]:
 
 
 def further_rows(experiment: Experiment, detail: Detail) -> Iterator[Row]:
-    """What is published and compared by nobody."""
+    """Published metrics that are not compared."""
     if detail.further:
         for metric, cells in product(FURTHER, _cells(experiment)):
             yield _arms_row(experiment, metric, cells, detail)
 
 
 def node_rows(experiment: Experiment) -> Iterator[Row]:
-    """Nodes and NeuronCores, a narrow graph for each metric: their units have nothing in common. By pod only where the
+    """Nodes and NeuronCores, a narrow graph for each metric: their units differ. By pod only where the
     device plugin hands the devices out."""
     yield text(_node_words(experiment), height=3)
     values = {"ClusterName": cluster_name(experiment), "Namespace": namespace(experiment)}

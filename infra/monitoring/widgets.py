@@ -21,7 +21,7 @@ COLUMNS = 24
 MOST_WIDGETS = 500
 MOST_METRICS_IN_GRAPH = 500
 MOST_METRICS = 2500
-"""Of all widgets of a dashboard. Expressions are counted too, since no page says that they are not."""
+"""Of all widgets of a dashboard. Expressions are counted too, since no page of the documentation excludes them."""
 PERIOD_S = 300
 """Long enough that both requests of most pairs fall into one."""
 GRAPH_HEIGHT = 7
@@ -30,7 +30,7 @@ Line = list[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Widget:
-    """One widget without its place."""
+    """One widget without its position."""
 
     kind: Literal["metric", "text", "alarm", "log"]
     width: int = COLUMNS
@@ -211,7 +211,7 @@ def _calculated(
 def _line(
     experiment: Experiment, metric: Metric, arm: Arm, class_name: str, concurrency: int, **rendering: Any
 ) -> Line:
-    """The metric in full, then how it is drawn."""
+    """The full metric, then how it is drawn."""
     where = cell_dimensions(experiment, metric, arm=arm, class_name=class_name, concurrency=concurrency)
     names = [text for pair in where for text in pair]
     return [metrics_namespace(experiment), metric.cloudwatch_name, *names, rendering]

@@ -1,6 +1,6 @@
 """What the pipeline runs, as text. Pure.
 
-Checks, synthesis and the reviews run beside the code; whatever talks to a cluster runs inside its VPC, in a build project
+Checks, synthesis and reviews run in the pipeline's own builds; what talks to a cluster runs inside its VPC, in a build project
 of the stage's own account that the pipeline only starts and waits for.
 """
 
@@ -29,7 +29,7 @@ SYNTH = (
 )
 PULL_REQUEST = (
     *CHECKS,
-    # A finding of the review is for the people who read it; only a review that cannot be made fails the build.
+    # Findings of the review are for its readers; the build fails only when the review itself fails.
     'scripts/review "origin/${CODEBUILD_WEBHOOK_BASE_REF#refs/heads/}" || test $? -eq 1',
 )
 RUNTIMES = {"runtime-versions": {"python": "3.11", "nodejs": "22"}}

@@ -1,4 +1,5 @@
-"""The pipeline's CDK app, apart from the experiment's: its `cdk deploy` line makes no pipeline, and this one nothing else."""
+"""The pipeline's CDK app, apart from the experiment's: the experiment's `cdk deploy` makes no pipeline, and this app makes
+nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `pipeline.yaml` says, judged before jsii starts."""
+"""`pipeline.yaml`, checked before jsii starts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ BOOTSTRAP = ROOT / "infra/bootstrap/policies.yaml"
 MOST_MINUTES = 2160
 """Of one build: `TimeoutInMinutes` of https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-codebuild-project.html"""
 AROUND_MINUTES = 30
-"""To set up, and for a queue before the project."""
+"""For set-up, and for waiting in the project's queue."""
 MOST_HOURS = (MOST_MINUTES - AROUND_MINUTES) // 60
-"""Of a compilation: the build that waits for it lasts longer than the build that does it."""
+"""Of a compilation: the build that waits for it lasts longer than the build that compiles."""
 _KEYS = {
     "name": (r"[a-z][a-z0-9-]{2,30}", "lower-case letters, digits and hyphens, e.g. speculation-delivery"),
     "account": (r"\d{12}", 'twelve digits in quotes, e.g. "111122223333"'),
@@ -72,14 +72,14 @@ class StageConfiguration:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineConfiguration:
-    """All that the pipeline is told."""
+    """All settings of the pipeline."""
 
     name: str
     account: str
     region: str
     connection: str
     pull_request_connection: str
-    """Its token can be read by whatever a pull request runs."""
+    """Its token can be read by any code that a pull request runs."""
     repository: str
     branch: str
     boundary: str
@@ -128,7 +128,7 @@ def read_pipeline(path: Path, *, manifests: Path = ROOT / "manifests") -> Pipeli
             f"{path.name}: benchmark = {benchmark!r}: is neither true, false nor the id of a run; use the folder name under "
             "runs/"
         )
-    # Whatever the file starts at deploy time, in dev nothing bills by the node.
+    # In dev no node may start at deployment, whatever the experiment says.
     idle = replace(dev.experiment, cluster=dev.experiment.cluster.model_copy(update={"nodes": 0}))
     return PipelineConfiguration(
         **texts,
@@ -165,7 +165,7 @@ def _stage(name: str, value: Any, path: Path, manifests: Path, region: str) -> S
     file = data.get("experiment")
     if not isinstance(file, str) or not file or Path(file).is_absolute():
         raise Misuse(
-            f"{where}.experiment = {file!r}: is no path in this repository; use experiments/qwen3-32b.yaml"
+            f"{where}.experiment = {file!r}: is not a path in this repository; use experiments/qwen3-32b.yaml"
         )
     experiment = load(ROOT / file)
     if experiment.lab_only:
@@ -177,7 +177,7 @@ def _stage(name: str, value: Any, path: Path, manifests: Path, region: str) -> S
     refuse_unknown_roles(experiment, where)
     files = read(experiment, manifests)
     for key, without in _KEPT.items():
-        # Nobody deploys a stage by hand, so what it lacks would stay away unnoticed.
+        # A stage is never deployed by hand, so a missing setting would not be noticed.
         if not data.get(key):
             raise Misuse(
                 f"{where}: {key} is empty, and {without}; write it as in the committed pipeline.yaml"

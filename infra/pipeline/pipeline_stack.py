@@ -121,7 +121,7 @@ class PipelineStack(cdk.Stack):
         self._add_prod(pipeline)
         PullRequestChecks(self, "PullRequests", configuration=configuration)
         pipeline.build_pipeline()
-        # What CDK gives in too wide or too old a form is found by its place once the pipeline is built.
+        # Where CDK's rights are too wide or outdated they are corrected once the pipeline is built, found by their path.
         for found in self.node.find_all():
             if isinstance(found, iam.Role):
                 self._narrow(found, found.node.path)
@@ -131,7 +131,7 @@ class PipelineStack(cdk.Stack):
     def _narrow(self, role: iam.Role, path: str) -> None:
         if "/Assets/" in path:
             # Publishing starts and stops no builds; with CDK's right to any, it could start those behind the approval.
-            # The role of CDK Pipelines drops a statement, a denial too, with just the three actions of its own.
+            # The role of CDK Pipelines drops a statement, even a Deny, that has exactly its own three actions.
             role.add_to_policy(
                 iam.PolicyStatement(
                     sid="StartsAndStopsNothing",
@@ -151,7 +151,7 @@ class PipelineStack(cdk.Stack):
             )
 
     def _install_from_lock(self, project: codebuild.CfnProject, path: str) -> None:
-        """No package may run a program of its own while it is installed."""
+        """No package may run an install script."""
         for place, (folder, command) in _COMMANDS.items():
             if place in path:
                 install = f"npm ci --ignore-scripts --no-audit --no-fund --prefix {folder}"

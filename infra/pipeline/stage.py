@@ -1,4 +1,4 @@
-"""One account's share of the pipeline: the experiment's stacks as everybody deploys them, and the delivery's own two: build projects
+"""One account's share of the pipeline: the experiment's stacks as in any deployment, and two of the delivery: build projects
 inside its VPC, and who may start them.
 """
 
@@ -45,7 +45,7 @@ SOURCES = (
 
 
 class DeliveredStage(cdk.Stage):
-    """Every role in it carries the permissions boundary, without which the execution policy makes none."""
+    """Every role in it carries the permissions boundary, without which the execution policy allows no role."""
 
     def __init__(
         self,
@@ -140,11 +140,11 @@ class DeliveryRoleStack(ExperimentStack):
         self._allow("ProveTurnOff", ["iam:SimulatePrincipalPolicy"], off)
         self._allow("Results", ["s3:GetObject", "s3:PutObject"], *written)
         self._allow("LetGoOfTheRun", ["s3:DeleteObject"], f"{results}/{ACTIVE_RUN}")
-        # The whole bucket: whether an object is absent is told only to who may list without a prefix
+        # The whole bucket: only a caller that may list without a prefix learns that an object is absent
         # (https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html, "Permissions").
         self._allow("ListResults", ["s3:ListBucket"], results)
         self._allow("TagStaleArtifacts", tagging, f"{artifacts}/*")
-        # The action knows no resource; the condition confines it.
+        # The action has no resource type; the condition limits it.
         self._allow(
             "SayThatNoRunIsOn",
             ["cloudwatch:PutMetricData"],
@@ -180,7 +180,7 @@ class DeliveryStack(ExperimentStack):
         self._common: dict[str, Any] = {
             "source": codebuild.Source.s3(bucket=source.bucket, path=source.s3_object_key),
             "environment": codebuild.BuildEnvironment(build_image=codebuild.LinuxBuildImage.STANDARD_7_0),
-            # The build stands beside the endpoint; the tunnel that people need would be a detour.
+            # The build runs in the endpoint's network and needs no tunnel.
             "environment_variables": {
                 "CLUSTER_ENDPOINT": codebuild.BuildEnvironmentVariable(value="direct"),
             },

@@ -1,1 +1,1 @@
-"""One stack a file; a stack composes constructs and decides nothing itself."""
+"""One stack a file; a stack composes constructs and decides nothing."""

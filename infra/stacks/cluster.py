@@ -34,15 +34,15 @@ class ClusterStack(ExperimentStack):
         pipeline_role: str | None = None,
     ) -> None:
         super().__init__(scope, "cluster", experiment=experiment, description="EKS cluster")
-        # EKS would make this group itself, and keep it for ever.
+        # EKS would make this group itself, without a limit on how long it keeps logs.
         control_plane_logs = log_group(self, "ControlPlaneLogs", name=control_plane_log_group(experiment))
         control_plane = self._control_plane(experiment, vpc)
         control_plane.node.add_dependency(control_plane_logs)
         for principal in admins:
-            # Named after whom it admits: EKS knows one entry a principal, and a place in a list moves.
+            # Named after its principal: EKS has one entry for each, and positions in a list change.
             digest = hashlib.sha256(principal.encode()).hexdigest()[:8]
             control_plane.grant_cluster_admin(f"Admin{digest}", principal)
-        # It is one; the Python types of aws-cdk-lib 2.275 lack a property that the interface demands.
+        # It implements the interface; the Python types of aws-cdk-lib 2.275 lack one of its properties.
         self.cluster = cast("eks.ICluster", control_plane)
         if pipeline_role is not None:
             self._admit_pipeline(pipeline_role, experiment)
@@ -82,9 +82,9 @@ class ClusterStack(ExperimentStack):
             ],
             default_capacity_type=eks.DefaultCapacityType.NODEGROUP,
             default_capacity=0,
-            # Whoever deploys is not thereby an administrator inside: those are named.
+            # Deploying does not make an administrator of the cluster: those are named.
             bootstrap_cluster_creator_admin_permissions=False,
-            # The add-ons come as managed ones, which would collide with copies that nobody manages.
+            # The add-ons come as managed ones, which would conflict with unmanaged copies.
             bootstrap_self_managed_addons=False,
         )
         resource = control_plane.node.default_child

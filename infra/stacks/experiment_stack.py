@@ -10,9 +10,8 @@ from experiment.naming import stack_name
 
 
 class ExperimentStack(cdk.Stack):
-    """A stack of one experiment, in its region and in whichever account the credentials of `cdk deploy` belong to.
-
-    Without an account nothing can be looked up at synth, so the same file gives the same templates everywhere.
+    """A stack of one experiment, in its region and in the account of the credentials of `cdk deploy`. Without an account
+    nothing can be looked up at synth, so the same file gives the same templates everywhere.
     """
 
     def __init__(self, scope: Construct, part: str, *, experiment: Experiment, description: str) -> None:

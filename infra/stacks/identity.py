@@ -26,8 +26,8 @@ Statements = list[iam.PolicyStatement]
 
 
 class IdentityStack(ExperimentStack):
-    """Pod Identity for the pods that serve, fetch, compile and measure. The grants stand here, with who gets them, so that the
-    buckets know nothing of their readers."""
+    """Pod Identity for the pods that serve, fetch, compile and measure. The grants are here, with their principals, so that
+    the buckets do not depend on their readers."""
 
     def __init__(
         self, scope: Construct, *, experiment: Experiment, cluster: eks.ICluster, store: ModelStore
@@ -40,7 +40,7 @@ class IdentityStack(ExperimentStack):
         for account, statements in (
             # Mountpoint, or the pod's own copy to local disks, reads weights and artifacts; it can write neither.
             (SERVING_ACCOUNT, [*_read(weights), *_read(artifacts), _use_key(key, "kms:Decrypt")]),
-            # Put weights where they belong, see what is there already; nothing can be deleted.
+            # Store weights and list what is there; nothing can be deleted.
             (FETCH_ACCOUNT, [*_read(weights), _write(weights), _upload_with(key), *_read_own(experiment)]),
             (COMPILE_ACCOUNT, [*_read(weights), *_read(artifacts), _write(artifacts), _upload_with(key)]),
             (BENCHMARK_ACCOUNT, [*_measure(results, experiment), _upload_with(key)]),
@@ -65,7 +65,7 @@ def _measure(results: str, experiment: Experiment) -> Statements:
         iam.PolicyStatement(
             sid="PublishMetrics",
             actions=["cloudwatch:PutMetricData"],
-            # The action knows no resource; the condition is how it is confined:
+            # The action has no resource type; the condition limits it:
             # https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/iam-cw-condition-keys-namespace.html
             resources=["*"],
             conditions={"StringEquals": {"cloudwatch:namespace": metrics_namespace(experiment)}},

@@ -12,7 +12,7 @@ from infra.constructs.kept_logs import log_group
 from infra.stacks.experiment_stack import ExperimentStack
 
 MOST_ZONES = 6
-"""Of any region of AWS. Addresses are put by for as many, so that one more zone moves no subnet."""
+"""The most zones of any AWS region. Addresses are reserved for as many, so that a further zone moves no subnet."""
 SERVICES = (
     "ecr.api",
     "ecr.dkr",
@@ -64,7 +64,7 @@ class NetworkStack(ExperimentStack):
                 ),
             ],
         )
-        # Weights and artifacts are tens of GB per start: through NAT they would cost and wait.
+        # Weights and artifacts are tens of GB per start: through NAT they would cost more and take longer.
         self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3)
         if experiment.cluster.network.interface_endpoints:
             self._add_interface_endpoints(experiment)

@@ -1,4 +1,5 @@
-"""The Trainium2 nodes, in a stack of their own: it is the one that costs, and the one that changes. With it the end of every rental."""
+"""The Trainium2 nodes, in a stack of their own: the one that costs most and changes most. Also the schedules that end every
+rental."""
 
 from __future__ import annotations
 
@@ -43,9 +44,8 @@ def block_expression(ends_at: str) -> str:
 
 class TimeToLive(Construct):
     """Schedules that set the group of Neuron nodes to zero: every day at the hour of the experiment, before a capacity
-    block ends, and whichever `run` and `scale` add after the model of the daily one.
-
-    What a schedule could not do, after its last attempt, lies in a queue and raises an alarm (`infra/monitoring/alarms.py`). An
+    block ends, and those that `run` and `scale` add, copies of the daily one. What a schedule could not do after its last
+    attempt goes to a queue and raises an alarm (`infra/monitoring/alarms.py`). An
     idle trn2.48xlarge costs about $36 an hour; nothing else here can be forgotten at that price. Not run on AWS.
     """
 
@@ -63,7 +63,7 @@ class TimeToLive(Construct):
         self._target = self._switch_off()
         off_at = experiment.cluster.off_at_utc
         self._schedule("Daily", daily_expression(off_at), name=daily_schedule(experiment))
-        # EKS refuses a change of a group while another is under way; once more, and zero stays zero.
+        # EKS refuses a change of a group while another is under way, so a schedule tries again; zero stays zero.
         self._schedule("DailyAgain", daily_expression(off_at, later=AGAIN_AFTER))
         ends_at = experiment.cluster.capacity.ends_at
         if ends_at is not None:
@@ -121,7 +121,7 @@ class TimeToLive(Construct):
                 },
             ),
         )
-        # The last part is an id that EKS gives the group.
+        # The last part is an id that EKS assigns.
         group = f"nodegroup/{cluster_name(experiment)}/{neuron_nodegroup(experiment)}/*"
         for sid, action, resource in (
             ("EmptyTheGroup", "eks:UpdateNodegroupConfig", f"arn:aws:eks:{here}:{group}"),

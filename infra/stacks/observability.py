@@ -1,4 +1,4 @@
-"""Dashboards and alarms, and the topic that these report to."""
+"""Dashboards and alarms, and the topic that the alarms notify."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ObservabilityStack(ExperimentStack):
         super().__init__(scope, "observability", experiment=experiment, description="dashboards and alarms")
         made = Construct(self, "Alarms")
         topic = _topic(made, experiment)
-        if alarm_email:  # who reads it gets a mail to confirm first
+        if alarm_email:  # the address first gets a mail to confirm
             sns.Subscription(
                 topic,
                 alarm_email,

@@ -15,14 +15,14 @@ from infra import settings
 from infra.stacks.experiment_stack import ExperimentStack
 
 _KEPT = cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
-"""A first deployment that fails takes its empty buckets back, and so does not keep the second from their names
+"""A first deployment that fails removes its empty buckets again, so that a second one can use their names
 (https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-attribute-deletionpolicy.html)."""
 
 
 class ModelStore(Construct):
     """One key, one bucket a purpose, one bucket for their access logs. All outlive the stack.
 
-    Names are those that the manifests mount, made by the same function. They stay taken after `cdk destroy`, and so does
+    Names are those that the manifests mount, made by the same function. They stay in use after `cdk destroy`, and so does
     the key; `scripts/teardown` leaves this stack alone, so that the next deployment goes on with both.
     """
 

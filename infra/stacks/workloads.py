@@ -49,7 +49,7 @@ class KubectlAccess(Construct):
                 )
             ],
         )
-        """What is applied waits for it, and is removed before it."""
+        """Manifests are applied after it, and removed before it."""
         self.cluster = eks.Cluster.from_cluster_attributes(
             self, "Cluster", cluster_name=cluster.cluster_name, kubectl_provider=provider
         )
@@ -79,7 +79,7 @@ class WorkloadsStack(ExperimentStack):
             driver = applied
             applied = install_autoscaling(self, experiment=experiment, cluster=access.cluster)
             applied.node.add_dependency(access.entry, driver)
-        # What no object of this experiment names may stay empty.
+        # A placeholder that no object of this experiment names may stay empty.
         values = dict.fromkeys(PLACEHOLDERS, "") | self._images(files, build_images)
         values["AWS_ACCOUNT"] = cdk.Aws.ACCOUNT_ID
         for file in files:
@@ -91,7 +91,7 @@ class WorkloadsStack(ExperimentStack):
                 manifest=fill(file.objects, values),
                 # Pruning would put a label on every object; what is applied is what was reviewed.
                 prune=False,
-                # `apply` also at first, so that a deployment that broke off halfway can be repeated.
+                # `apply` also the first time, so that an interrupted deployment can be repeated.
                 overwrite=True,
             )
             applied.node.add_dependency(access.entry, earlier)

@@ -58,8 +58,7 @@ def as_lines(found: Results, folder: Path, *, every_claim: bool) -> Iterator[str
     yield ""
     yield render(found.summary)
     yield ""
-    yield f"Measured   {found.label.removeprefix('measured ')}, {found.machine['engine']}: tokens a step, and times of this machine"
-    yield "Not so     how fast Trainium2 is; docs/lab.md says what carries over"
+    yield f"Measured   {found.label.removeprefix('measured ')}, {found.machine['engine']}; not how fast Trainium2 is (docs/lab.md)"
     met = sum(claim.met for claim in found.claims)
     yield f"Claims     {met} of {len(found.claims)} are met"
     for claim in found.claims:

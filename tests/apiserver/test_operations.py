@@ -97,7 +97,7 @@ def _compiling(world: RealWorld, arm: Arm) -> str:
     return str(job_control.compiling(found, arm)["metadata"]["name"])
 
 
-def test_a_compile_that_no_retry_would_fix_stops_the_run_and_is_made_anew_by_the_next(
+def test_a_compile_that_no_retry_would_fix_stops_the_run_and_is_made_again_by_the_next(
     driver: Driver, world: RealWorld
 ) -> None:
     speculating = world.experiment.arms[1]

@@ -79,7 +79,7 @@ def test_each_tensor_gets_the_name_under_which_it_is_read(prefix: str) -> None:
         ([*PUBLISHED[:2], "0.1.linear.weight", "0.2.weight"], 1, "and nothing else"),
         (PUBLISHED[:6], 4, "holds heads 0, 1, and 4 are asked for"),
         (PUBLISHED[3:], 4, "holds heads 1, 2, 3, 4, and 4 are asked for"),
-        (["model.embed_tokens.weight"], 4, "model.embed_tokens.weight, which is no part of a Medusa head"),
+        (["model.embed_tokens.weight"], 4, "model.embed_tokens.weight, which is not part of a Medusa head"),
         ([], 1, "holds heads none"),
     ],
 )

@@ -121,9 +121,9 @@ def test_placeholders_are_a_closed_list_and_all_are_filled(files: Files) -> None
     assert names_in(fill(objects, values)) == set()
     with pytest.raises(Misuse, match="BENCHMARK_IMAGE has no value"):
         fill(objects, {name: "x" for name in PLACEHOLDERS if name != "BENCHMARK_IMAGE"})
-    with pytest.raises(Misuse, match="REGION is no placeholder"):
+    with pytest.raises(Misuse, match="REGION is not a placeholder"):
         fill(objects, {**values, "REGION": "x"})
-    with pytest.raises(Misuse, match=r"HOME.*is no placeholder"):
+    with pytest.raises(Misuse, match=r"HOME.*is not a placeholder"):
         fill([{"kind": "Service", "spec": "${HOME}"}], values)
 
 

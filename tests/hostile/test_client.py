@@ -171,10 +171,10 @@ WHOLE: dict[str, tuple[str, Answer]] = {
     "no content": ("http_204", raw(answered(b"", status="204 No Content"))),
     "a redirect": ("http_307", raw(answered(b"", "Location: http://127.0.0.1:9/", status="307 Redirect"))),
     "escapes in an error": ("http_500", raw(answered(b"\x1b]0;owned\x07\x9b2J", status="500 \x1b[31mNo"))),
-    "a pause that is no number": ("http_429", raw(answered(b"", "Retry-After: 10e99", status="429 Slow"))),
+    "a pause that is not a number": ("http_429", raw(answered(b"", "Retry-After: 10e99", status="429 Slow"))),
     "a status of 5 digits": ("malformed", raw(answered(b"", status="20000 OK"))),
     "a long header": ("malformed", raw(answered(b"", f"X: {'x' * 100_000}"))),
-    "a length that is no number": ("malformed", raw(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n")),
+    "a length that is not a number": ("malformed", raw(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n")),
     "less than its length": (
         "reset",
         raw(

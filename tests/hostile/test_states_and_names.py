@@ -40,7 +40,7 @@ DAMAGED: dict[str, Any] = {
     "an owner that is a list": {"owner": ["vm:1"]},
     "an owner with an escape sequence": {"owner": "\x1b[2Jvm:1"},
     "no owner": {"owner": None},
-    "a time that is none": {"renewed": "yesterday"},
+    "a time that is not one": {"renewed": "yesterday"},
     "a time without a zone": {"renewed": "2026-04-01T12:00:00"},
     "steps that are no list": {"done": "weights"},
     "steps within steps": {"done": [["weights"]]},
@@ -57,7 +57,7 @@ TEXTS = {
     "no JSON": b"owner: me",
     "a list": b"[]",
     "half of it": json.dumps(STATE).encode()[:40],
-    "no text": b"\xff\xfe",
+    "not text": b"\xff\xfe",
     "very deep": b'{"done": ' + b"[" * 200_000,
     "null": b"null",
     **{case: json.dumps(STATE | change).encode() for case, change in DAMAGED.items()},
@@ -74,7 +74,7 @@ def test_a_damaged_state_is_one_line(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", ["an id that leads out of the folder", "very deep", "no text", "a time that is none"]
+    "case", ["an id that leads out of the folder", "very deep", "not text", "a time that is not one"]
 )
 @pytest.mark.parametrize("verb", ["run", "run --dry-run", "status", "promote"])
 def test_every_reader_of_a_damaged_state_ends_in_one_line(

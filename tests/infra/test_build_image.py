@@ -44,7 +44,7 @@ def cloudformation() -> Iterator[SimpleNamespace]:
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
-    """The two clients that the function asks for, each with what it shall be asked."""
+    """The two clients that the function asks for, each with the calls that it must get."""
     keys = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}
     clients = {name: boto3.client(name, region_name="us-east-2", **keys) for name in ("ecr", "codebuild")}
     stubs = {name: Stubber(client) for name, client in clients.items()}

@@ -137,8 +137,8 @@ def test_a_wrong_value_is_one_line(lasting: Callable[[str], Lasting], text: str,
 @pytest.mark.parametrize(
     ("context", "line"),
     [
-        ({"experiment": ""}, "is no path; use -c experiment="),
-        ({"experiment": 7}, "is no path; use -c experiment="),
+        ({"experiment": ""}, "is not a path; use -c experiment="),
+        ({"experiment": 7}, "is not a path; use -c experiment="),
         (
             {"experiment": "experiments/lab-tiny.yaml"},
             r"lab-tiny runs in the lab only, .*; run scripts/lab, or use -c experiment=",

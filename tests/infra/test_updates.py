@@ -97,7 +97,7 @@ def test_the_control_plane_keeps_to_its_zones(deployment: Deployment, later_depl
     assert len(subnets[0]) == 3
 
 
-def test_whoever_administers_keeps_the_entry_when_others_come(
+def test_an_administrator_keeps_the_entry_when_others_are_added(
     open_deployment: Deployment, later_deployment: Deployment
 ) -> None:
     first, second = (

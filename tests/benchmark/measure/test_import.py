@@ -28,7 +28,9 @@ def test_two_exports_become_a_comparison(tmp_path: Path, capsys: pytest.CaptureF
     assert summary["run"]["client"].startswith("aiperf 0.13.0, imported by ")
     tpot = next(c for c in summary["comparisons"] if c["metric"] == "tpot_s")
     assert tpot["ratio"] == pytest.approx(3.9, rel=0.05), "45 ms a token against 40 tokens in 11 chunks"
-    assert tpot["n_prompts"] == 4, "the same prompts are paired, though each run of aiperf names them anew"
+    assert tpot["n_prompts"] == 4, (
+        "the same prompts are paired, though each run of aiperf gives them new names"
+    )
     assert "EMULATED" in capsys.readouterr().out
 
 

@@ -61,7 +61,7 @@ WRONG = [
     ("stages:", "stages = None: has no keys and values"),
     ("stages: {prod: }", "stages.prod = None: has no keys and values"),
     ("stages: {test: {}}", "'test' is not a key; use dev, prod"),
-    ("stages: {dev: {experiment: /etc/x}}", "is no path in this repository"),
+    ("stages: {dev: {experiment: /etc/x}}", "is not a path in this repository"),
     ("stages: {dev: {experiment: experiments/lab-tiny.yaml}}", "runs in the lab only; name one for AWS"),
     (
         "stages: {prod: {admins: }}",
