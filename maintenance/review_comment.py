@@ -44,17 +44,17 @@ def main() -> int:
         return 1
     origin = f"Of commit {commit}, written by a job that ran its code: this is what the pull request says of itself."
     body = {"body": f"{MARK}\n{origin}\n\n{harmless(review)}"[:MOST_CHARACTERS]}
-    comments = f"{repository}/issues/{number}/comments"
-    for page in range(1, 100):
-        found = _json(f"{comments}?per_page=100&page={page}")
-        for one in found:
-            if one["user"]["login"] == "github-actions[bot]" and one["body"].startswith(MARK):
-                _ask(f"{repository}/issues/comments/{one['id']}", method="PATCH", body=body)
-                return 0
-        if len(found) < 100:
-            break
-    _ask(comments, method="POST", body=body)
+    # The first review comes soon after the pull request, so its comment is among the first hundred.
+    ours = [
+        one["id"] for one in _json(f"{repository}/issues/{number}/comments?per_page=100") if _is_ours(one)
+    ]
+    where = f"comments/{ours[0]}" if ours else f"{number}/comments"
+    _ask(f"{repository}/issues/{where}", method="PATCH" if ours else "POST", body=body)
     return 0
+
+
+def _is_ours(comment: Any) -> bool:
+    return bool(comment["user"]["login"] == "github-actions[bot]" and comment["body"].startswith(MARK))
 
 
 def harmless(text: str) -> str:
