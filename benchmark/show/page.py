@@ -245,11 +245,11 @@ def _prompt_text(prompt: Prompt) -> str:
 
 
 def _plain_text(content: Any) -> str:
-    return content if isinstance(content, str) else "(content that is no plain text)"
+    return content if isinstance(content, str) else "(content that is not plain text)"
 
 
 def _facts(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Name and value of what decides about the numbers."""
+    """What the numbers depend on, by name."""
     run = summary["run"]
     known = {
         "run": run["id"],

@@ -129,7 +129,7 @@ def _times(id_: str, title: str, where: str, lines: Sequence[_Times], plot: Plot
 
 
 def distributions(cells: Cells, arms: Mapping[str, Look]) -> list[Figure]:
-    """Cumulated shares of two metrics."""
+    """Cumulative shares of two metrics."""
     found = []
     for metric, title, over in _SPREAD:
         caption = (
@@ -162,4 +162,4 @@ def _curves(id_: str, where: str, metric: Metric, curves: _Curves, x: Axis) -> P
         plot.dots(steps[:: max(1, len(steps) // 8)], look)
         middle, tail = percentile(ordered, 50), percentile(ordered, 95)
         said.append(f"{look.name} median {middle:.3g} ms, 95th percentile {tail:.3g} ms, n {len(ordered)}")
-    return plot.panel(id_, where, f"Cumulated distribution of {metric.name}, {where}: {'; '.join(said)}.")
+    return plot.panel(id_, where, f"Cumulative distribution of {metric.name}, {where}: {'; '.join(said)}.")
