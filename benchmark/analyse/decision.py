@@ -169,7 +169,9 @@ def _at(summary: Mapping[str, Any], load: Load) -> AtLoad:
     rows = [
         one for one in summary["comparisons"] if one["metric"] == TPOT.name and Place.of(one).load == load
     ]
-    mixes, best = ([one for one in summary.get(key, ()) if _load(one) == load] for key in ("mix", "best"))
+    mixes, best = (
+        [one for one in summary.get(key, ()) if Place.of(one).load == load] for key in ("mix", "best")
+    )
     gains = [_of_class(summary, one, mixes) for one in rows]
     winners = {one["class"]: _winner(one) for one in best}
     classes = list(dict.fromkeys(gain.class_ for gain in gains))
@@ -189,10 +191,6 @@ def _at(summary: Mapping[str, Any], load: Load) -> AtLoad:
     )
     advice, sentence = _advice(summary, at)
     return replace(at, advice=advice, sentence=sentence)
-
-
-def _load(found: Mapping[str, Any]) -> Load:
-    return Load(concurrency=found["concurrency"], rate_per_s=found["rate_per_s"])
 
 
 def _of_class(summary: Mapping[str, Any], one: Mapping[str, Any], mixes: Sequence[Mapping[str, Any]]) -> Gain:
@@ -259,11 +257,11 @@ def _winner(one: Mapping[str, Any]) -> Winner:
     return Winner(
         class_=one["class"],
         arm=one["arm"],
-        second=second["treatment"],
-        ratio=1 / second["ratio"],
-        low=second["ci_high"] and 1 / second["ci_high"],
-        high=second["ci_low"] and 1 / second["ci_low"],
-        alike=tuple(other["treatment"] for other in one["over"] if other["verdict"] != "slower"),
+        second=second["arm"],
+        ratio=second["ratio"],
+        low=second["ci_low"],
+        high=second["ci_high"],
+        alike=tuple(other["arm"] for other in one["over"] if other["verdict"] != "faster"),
     )
 
 
@@ -300,7 +298,7 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
     if pays and not any(gain.verdict == "slower" for gain in rest):
         return "use", f"use {who}: {told}{detail}"
     if faster:
-        routed = f"route {_names(faster)} to {who}{_dollars(faster)} and keep {base} for the rest"
+        routed = f"route {_names(faster)} to {who}{_dollars(faster)}, and keep {base} for the rest"
         return "route", f"{routed}{detail}; used for everything it is {told}"
     if mix.verdict == VERDICT_WORDS["not shown"]:
         wanted = mix.prompts_to_tell or 0
@@ -372,7 +370,7 @@ def _mean(gains: Sequence[Gain], what: str) -> float | None:
 
 
 def _names(gains: Sequence[Gain]) -> str:
-    return _listed([gain.class_ or "the mix" for gain in gains])
+    return _listed([gain.class_ or "all classes" for gain in gains])
 
 
 def _listed(names: Sequence[str]) -> str:

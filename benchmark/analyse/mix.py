@@ -31,6 +31,7 @@ from benchmark.plan import Arm, Load
 
 Times = Mapping[str, Mapping[str, tuple[str, float]]]
 """By class and pair: the prompt, and the logarithm of the time per token."""
+_OF_PAIR = ("arm", "ratio", "ci_low", "ci_high", "together", "verdict")
 
 
 def mixes(cells: Cells) -> dict[str, Any]:
@@ -40,14 +41,18 @@ def mixes(cells: Cells) -> dict[str, Any]:
     for load in cells.plan.loads:
         where = {"concurrency": load.concurrency, "rate_per_s": load.rate_per_s}
         times = {arm.name: _times(cells, arm, load) for arm in cells.plan.arms}
-        found["mix"] += [{**where, **over(times, base, arm, together=len(arms))} for arm in arms]
+        found["mix"] += [
+            {"class": None, **where, **over(times, base, arm, together=len(arms))} for arm in arms
+        ]
         for class_ in (None, *cells.plan.classes) if len(arms) > 1 else ():
             of_class = {
                 arm: {c: t for c, t in own.items() if class_ in (None, c)} for arm, own in times.items()
             }
             best, *others = ranked(of_class, base, arms) or [""]
             if others:
-                rows = [over(of_class, best, arm, together=math.comb(len(arms), 2)) for arm in others]
+                pairs = math.comb(len(arms), 2)
+                rows = [{**over(of_class, arm, best, together=pairs), "arm": arm} for arm in others]
+                rows = [{key: row[key] for key in _OF_PAIR} for row in rows]
                 found["best"].append({"class": class_, **where, "arm": best, "over": rows})
     return found
 

@@ -141,7 +141,7 @@ def add(
     to.add_argument(option, type=type_, metavar=metavar, help=help_, **more)
 
 
-def add_json(parser: argparse.ArgumentParser, what: str = "the summary as JSON instead of the table") -> None:
+def add_json(parser: argparse.ArgumentParser, what: str = "the summary as JSON instead of text") -> None:
     parser.add_argument("--json", action="store_true", help=f"print {what}")
 
 

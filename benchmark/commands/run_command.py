@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from benchmark.measure.loader import Loader
     from benchmark.plan import Plan
 
-HELP = "measure arms on the same prompts, then print the table"
+HELP = "measure arms on the same prompts, then print what to do"
 _DEFAULTS = {"concurrency": [4], "requests": 32, "warmup": 4, "seed": 1}
 """Of a run without a plan."""
 _SAME = "model baseline classes concurrency rate requests rounds warmup max_tokens seed simultaneous ignore_eos extra_body slo"

@@ -22,7 +22,7 @@ _CELLS = {1: 8, 4: 16, 64: 128}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Nothing is needed."""
-    option_types.add_json(parser, "the errors as JSON instead of the table")
+    option_types.add_json(parser, "the errors as JSON instead of text")
 
 
 def execute(options: argparse.Namespace) -> int:

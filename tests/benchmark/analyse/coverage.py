@@ -111,7 +111,7 @@ def _mixes(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
             mixed = over(log_times(dice, noise, alone, prompts=prompts), "plain", "spec", together=1)
             times = log_times(dice, noise, sweep, prompts=prompts)
             best, *others = ranked(times, "plain", arms)
-            told = [over(times, best, other, together=math.comb(SWEEP, 2))["ci_high"] < 1 for other in others]
+            told = [over(times, other, best, together=math.comb(SWEEP, 2))["ci_low"] > 1 for other in others]
             chosen = over(times, "plain", best, together=SWEEP)
             found.append((_holds(mixed, truth), _holds(chosen, truth), any(told)))
         covered, best_covered, apart = (sum(column) / len(found) for column in zip(*found, strict=True))

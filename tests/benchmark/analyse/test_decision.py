@@ -83,7 +83,7 @@ EQUAL_PRICES = {"plain": 10.0, "spec-k7": 10.0}
     [
         ({"a": 2.0, "b": 3.0}, {"usd": EQUAL_PRICES}, "use", "use spec-k7 (window 7): 2.4", "times faster for a and b"),
         ({"a": 2.0, "b": 1.0}, {}, "use", "use spec-k7 (window 7): 1.3", "no difference for b"),
-        ({"a": 2.0, "b": 0.7}, {}, "route", "route a to spec-k7 (window 7) and keep plain for the rest", "0.70 times as fast for b"),
+        ({"a": 2.0, "b": 0.7}, {}, "route", "route a to spec-k7 (window 7), and keep plain for the rest", "0.70 times as fast for b"),
         ({"a": 1.3, "b": 0.5}, {}, "route", "route a to spec-k7", "used for everything it is 0.7"),
         ({"a": 0.8, "b": 0.6}, {}, "keep", "keep plain: spec-k7 (window 7) is 0.69 times as fast over all classes", "0.60 to 0.80 times as fast for b and a"),
         ({"a": 1.0, "b": 1.0}, {}, "keep", "keep plain: spec-k7 (window 7) is 1.00 times as fast", "no difference for "),
