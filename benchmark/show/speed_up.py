@@ -5,7 +5,7 @@ The window is the number of speculative tokens: measured where arms of one famil
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,11 +86,10 @@ def treatments(at: AtLoad, axis: Axis) -> Picture | None:
 
 def _numbers(gain: Gain) -> Row:
     """Verdict and speed-up, time and dollars."""
-    times, usd = (gain.tpot_before_s, gain.tpot_after_s), (gain.usd_before, gain.usd_after)
     return (
         verdict_and_ratio(gain.verdict, gain.ratio, gain.low, gain.high),
-        _change(f"{s * 1000:.1f}" for s in times if s is not None),
-        _change(money(dollars) for dollars in usd if dollars is not None),
+        _change(gain.tpot_before_s, gain.tpot_after_s, lambda value_s: f"{value_s * 1000:.1f}"),
+        _change(gain.usd_before, gain.usd_after, money),
     )
 
 
@@ -188,8 +187,8 @@ def verdict_and_ratio(verdict: str, ratio: float | None, low: float | None, high
     return verdict if ratio is None else f"{ratio:.2f}× {verdict}{interval}"
 
 
-def _change(texts: Iterator[str]) -> str:
-    return " → ".join(texts) or UNKNOWN
+def _change(before: float | None, after: float | None, form: Callable[[float], str]) -> str:
+    return UNKNOWN if before is None or after is None else f"{form(before)} → {form(after)}"
 
 
 def _lane(axis: Axis, kind: str, ratio: float | None, low: float | None, high: float | None) -> Lane:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from benchmark.analyse.cells import Place
@@ -37,10 +38,10 @@ CELL_NUMBERS = (
 FAILED = ("class", "arm", "load", "error", "for example", "requests")
 EQUALITY = ("class", "treatment", "load", "pairs with the same text", "median first difference, characters")
 _BY_CLASS = (
-    ("Dollars per million output tokens", "cost", "usd_per_million_output_tokens"),
-    ("Requests within the objectives", "goodput", "share"),
+    ("Dollars per million output tokens", "cost", "usd_per_million_output_tokens", money),
+    ("Requests within the objectives", "goodput", "share", "{:.0%}".format),
 )
-"""Title, part of a cell and key."""
+"""Title, part of a cell, key and form."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,28 +181,17 @@ def equality_table(summary: Mapping[str, Any]) -> Table | None:
 def cost_by_class(summary: Mapping[str, Any]) -> list[Table]:
     """By load, an arm a row and a class a column: dollars per million output tokens, and what kept the objectives."""
     cells = {(Place.of(cell), cell["arm"]): cell for cell in summary["cells"]}
-    classes = list(dict.fromkeys(place.class_ for place, _ in cells))
-    tables = []
-    for load in dict.fromkeys(place.load for place, _ in cells):
-        for title, part, key in _BY_CLASS:
-            rows = []
-            for arm in dict.fromkeys(name for _, name in cells):
-                found = [cells.get((Place(class_, load), arm)) for class_ in classes]
-                values = [cell[part][key] if cell and cell[part] else None for cell in found]
-                texts = [
-                    plain(value, ".0%") if part == "goodput" else money_or_unknown(value) for value in values
-                ]
-                rows += [(arm, *texts)] if any(value is not None for value in values) else []
-            if rows:
-                table = Table(
-                    title=f"{title}, {load.in_words}", headings=("arm", *classes), rows=rows, names=1
-                )
-                tables.append(table)
-    return tables
-
-
-def money_or_unknown(usd: float | None) -> str:
-    return UNKNOWN if usd is None else money(usd)
+    classes = tuple(dict.fromkeys(place.class_ for place, _ in cells))
+    arms, found = dict.fromkeys(arm for _, arm in cells), []
+    for load, (title, part, key, form) in product(dict.fromkeys(place.load for place, _ in cells), _BY_CLASS):
+        rows = []
+        for arm in arms:
+            of = [(cells.get((Place(class_, load), arm)) or {}).get(part) for class_ in classes]
+            rows += [(arm, *(UNKNOWN if one is None or one[key] is None else form(one[key]) for one in of))]
+        rows = [row for row in rows if {*row[1:]} != {UNKNOWN}]
+        named = f"{title}, {load.in_words}"
+        found += [Table(title=named, headings=("arm", *classes), rows=rows, names=1)] if rows else []
+    return found
 
 
 def _names(cell: Mapping[str, Any]) -> Row:
