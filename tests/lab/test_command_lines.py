@@ -79,7 +79,7 @@ def test_the_default_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch)
     assert demo._parser("trnspec").parse_args([]).experiment == REFERENCE
 
 
-def test_after_the_reference_comes_an_own_experiment_and_after_that_aws() -> None:
+def test_the_reference_leads_to_an_own_experiment_and_that_one_to_aws() -> None:
     assert demo._next(REFERENCE) == "./trnspec new mine --prompts FILE"
     mine = REFERENCE.with_name("mine.yaml")
     assert demo._next(mine) == "./trnspec preflight experiments/mine.yaml"

@@ -71,7 +71,7 @@ def test_an_edited_deployment_is_what_would_be_started(files: tuple[ManifestFile
     assert server.startup_s == 1800
 
 
-def test_a_service_that_leads_nowhere_is_refused(files: tuple[ManifestFile, ...]) -> None:
+def test_a_service_without_a_target_port_is_refused(files: tuple[ManifestFile, ...]) -> None:
     edited = broken(files, "Service", lambda item: item["spec"]["ports"][0].update(targetPort="web"))
     with pytest.raises(Refusal, match=r"arm tiny: its Service points to \['web'\], which its container does"):
         containers(edited)
@@ -86,7 +86,7 @@ def test_a_fresh_rendering_gives_what_is_committed_and_the_plan_that_the_pod_mou
     assert [prompt.id for prompt in plan.prompts] == [prompt.id for prompt in tiny.prompts]
 
 
-def test_an_experiment_that_cannot_be_rendered_is_one_line(tiny: Experiment, tmp_path: Path) -> None:
+def test_an_experiment_that_cannot_be_rendered_gives_one_line(tiny: Experiment, tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("", encoding="utf-8")
     with pytest.raises(Refusal, match=r"^rendering failed: .+"):

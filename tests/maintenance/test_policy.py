@@ -83,7 +83,7 @@ UNREAD = RECORDED.replace('"parsing_errors": 0', '"parsing_errors": 2')
         (UNREAD, "read 2 files"),
     ],
 )
-def test_what_is_no_full_report_is_never_taken_for_a_clean_one(text: str, said: str) -> None:
+def test_an_incomplete_report_is_never_taken_for_a_clean_one(text: str, said: str) -> None:
     with pytest.raises(UnreadableReport, match=said):
         read_report(text)
 
@@ -132,7 +132,7 @@ def test_a_scan_gives_the_report_whether_or_not_checkov_fails_something(tmp_path
 
 
 @pytest.mark.parametrize(("more", "code", "said"), [(1, 0, "looked at"), (0, 2, "ended with 2")])
-def test_a_scan_that_saw_fewer_objects_than_there_are_or_broke_off_is_refused(
+def test_a_scan_that_saw_too_few_objects_or_was_interrupted_is_refused(
     more: int, code: int, said: str, tmp_path: Path
 ) -> None:
     manifests = _manifests(tmp_path, json.loads(RECORDED)["summary"]["resource_count"] + more)
@@ -140,7 +140,7 @@ def test_a_scan_that_saw_fewer_objects_than_there_are_or_broke_off_is_refused(
         scan(_checkov(tmp_path, RECORDED, code), manifests)
 
 
-def test_the_command_says_each_line_and_exits_with_a_finding(
+def test_the_command_prints_each_line_and_exits_with_a_finding(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = read_report(RECORDED)

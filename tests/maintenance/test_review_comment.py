@@ -112,7 +112,7 @@ def test_the_first_review_becomes_a_comment_and_the_token_stays_with_github(gith
     assert github.tokens_elsewhere == [None]
 
 
-def test_a_later_review_replaces_the_comment_wherever_it_stands_and_nobody_elses(github: GitHub) -> None:
+def test_a_later_review_replaces_its_own_comment_and_no_other(github: GitHub) -> None:
     by_hand = {"id": 1, "user": {"login": "someone"}, "body": MARK}
     of_another_job = {"id": 2, "user": {"login": "github-actions[bot]"}, "body": "coverage"}
     ours = {"id": 3, "user": {"login": "github-actions[bot]"}, "body": f"{MARK}\nold"}
@@ -140,7 +140,7 @@ def test_of_several_attempts_the_newest_review_is_posted(github: GitHub) -> None
     ],
     ids=["closed", "newer commit", "no artifact", "too large", "not a zip file", "another name"],
 )
-def test_where_nothing_can_be_posted_nothing_is_and_one_line_says_so(
+def test_where_posting_is_not_possible_one_line_says_so(
     change: dict[str, Any], github: GitHub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in change.items():

@@ -104,7 +104,7 @@ def test_half_a_compilation_is_not_stored(folder: Any, store: Any, compiled: Pat
     assert target.sizes() == {}
 
 
-def test_a_folder_that_may_not_be_read_is_never_left_out(
+def test_a_folder_without_read_permission_is_never_left_out(
     folder: Any, store: Any, compiled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def listed(path: Any) -> Any:

@@ -78,7 +78,7 @@ def test_an_interruption_anywhere_leaves_no_marker_and_a_repetition_finishes(
     assert {file.path for file in check(target, key=None)} == set(SERVED)
 
 
-def test_a_broken_line_is_taken_up_again(folder: Any, run: Any, hub: StandInHub) -> None:
+def test_an_interrupted_download_continues(folder: Any, run: Any, hub: StandInHub) -> None:
     hub.broken_after = 100_000
     target = folder()
     try:
@@ -231,7 +231,7 @@ def test_the_command_fetches_from_a_folder_and_compares(
         main([*command, "--expect", "{"])
 
 
-def test_pickled_weights_are_taken_only_where_nothing_safer_is() -> None:
+def test_pickled_weights_are_taken_only_without_a_safer_format() -> None:
     heads = StoredFile("medusa_heads.pt", 1, "0" * 64)
     config, safe = StoredFile("config.json", 1, ""), StoredFile("model.safetensors", 1, "0" * 64)
     assert wanted([heads, config]) == [config, heads]

@@ -10,7 +10,7 @@ from store.__main__ import keep, keep_once, restore
 from tests.store.conftest import Interrupted
 
 
-def test_a_lost_pods_records_come_back_to_the_next(folder: Any, tmp_path: Path) -> None:
+def test_a_new_pod_gets_the_records_of_a_lost_one(folder: Any, tmp_path: Path) -> None:
     first, second, kept = tmp_path / "first", tmp_path / "second", folder()
     first.mkdir()
     (first / "requests.jsonl").write_text("{}\n{}\n")
@@ -33,7 +33,7 @@ def test_only_what_changed_is_stored_again(folder: Any, tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in stored] == ["plan.json", "requests.jsonl", "requests.jsonl"]
 
 
-def test_the_end_stores_once_more_and_a_refusal_before_it_is_survived(folder: Any, tmp_path: Path) -> None:
+def test_it_stores_once_more_at_the_end_and_survives_an_earlier_refusal(folder: Any, tmp_path: Path) -> None:
     (tmp_path / "requests.jsonl").write_text("{}\n")
     kept, stop = folder(), Event()
     said: list[str] = []

@@ -40,6 +40,6 @@ def test_every_resource_gets_an_outcome() -> None:
     ],
     ids=["missing", "never asked for", "its condition is false"],
 )
-def test_what_is_missing_or_there_for_no_reason_fails(listed: str, absent: set[str], said: str) -> None:
+def test_what_is_missing_or_not_asked_for_fails(listed: str, absent: set[str], said: str) -> None:
     with pytest.raises(Refusal, match=f"stack storage: .*{said}"):
         account_for("storage", TEMPLATE, listed=dict.fromkeys(listed.split(), "x"), false_conditions=absent)

@@ -25,7 +25,9 @@ def test_the_account_of_three_stacks_names_all_that_a_reader_needs(rehearsal: Re
         assert wanted in text
 
 
-def test_it_is_no_deployment_and_whatever_moto_could_not_resolve_is_printed(rehearsal: Rehearsal) -> None:
+def test_it_is_not_called_a_deployment_and_what_moto_could_not_resolve_is_printed(
+    rehearsal: Rehearsal,
+) -> None:
     text = "\n".join(account_lines(replace(rehearsal, unresolved=("GetAtt Vpc.Colour is unknown",))))
     assert "GetAtt Vpc.Colour is unknown" in text
     assert "deployment" not in text.lower()

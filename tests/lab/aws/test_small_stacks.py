@@ -38,7 +38,7 @@ def test_every_resource_of_every_template_is_in_the_account(rehearsal: Rehearsal
     assert rehearsal.stacks == ("network", "cluster", "workloads")
 
 
-def test_what_moto_lacks_what_is_recorded_and_what_is_skipped_is_said_so(rehearsal: Rehearsal) -> None:
+def test_what_moto_lacks_what_is_recorded_and_what_is_skipped_is_reported(rehearsal: Rehearsal) -> None:
     assert rehearsal.types(Outcome.NOT_MODELLED) == {
         "AWS::EC2::PlacementGroup": 1,
         "Custom::SomethingElse": 1,
@@ -79,7 +79,7 @@ def single(folder: Path, resources: dict[str, Any]) -> Path:
     return write_assembly(folder, {"one": ({"Resources": resources}, ())})
 
 
-def test_a_resource_that_moto_leaves_out_without_a_word_is_missed(
+def test_a_resource_that_moto_leaves_out_silently_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """moto as it comes: it skips the type, resolves references to nothing, and reports CREATE_COMPLETE."""
@@ -142,7 +142,7 @@ def test_an_attribute_that_eks_does_not_have_fails(tmp_path: Path) -> None:
         rehearse(single(tmp_path, resources), region=REGION)
 
 
-def test_a_server_that_does_not_answer_is_no_finding_about_the_templates(three_stacks: Path) -> None:
+def test_a_server_that_does_not_answer_is_not_a_finding_about_the_templates(three_stacks: Path) -> None:
     with pytest.raises(Outside) as caught:
         rehearse(three_stacks, region=REGION, endpoint="http://localhost:1")
     assert caught.value.exit_code == 3

@@ -152,7 +152,7 @@ def carrying(policies: list[str], boundary: str = "") -> dict[str, Any]:
     return {**body, "Properties": properties | ({"PermissionsBoundary": boundary} if boundary else {})}
 
 
-def test_a_bootstrap_and_stacks_held_to_the_committed_policies_pass(
+def test_a_bootstrap_and_stacks_within_the_committed_policies_pass(
     asked: Callable[[str, dict[str, Any]], int],
 ) -> None:
     roles = {EXECUTION_ROLE: carrying([EXECUTION], BOUNDARY), "LookupRole": carrying([READING])}

@@ -132,7 +132,7 @@ async def test_a_completion_stream_of_the_baseline_has_one_token_a_chunk(session
     ids=["unasked", "at the end", "the one needs the other, as in vLLM", "both"],
 )
 @served()
-async def test_usage_is_sent_only_as_far_as_asked_for(
+async def test_usage_is_sent_only_where_asked_for(
     session: Session, options: Json, on_each: bool, at_the_end: bool
 ) -> None:
     events = await _events(session, "/v1/completions", _completion(stream_options=options))
@@ -218,7 +218,7 @@ async def test_a_wrong_request_is_vllms_400(session: Session, path: str, body: o
 
 
 @served()
-async def test_a_body_that_is_no_json_and_an_unknown_route_are_answered_marked(session: Session) -> None:
+async def test_a_body_that_is_not_json_and_an_unknown_route_get_a_marked_answer(session: Session) -> None:
     async with session.post("/v1/completions", data=b"{") as response:
         assert response.status == 400
         assert (await response.json())["type"] == "BadRequestError"

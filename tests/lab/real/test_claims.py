@@ -57,7 +57,7 @@ def test_a_run_that_stopped_early_is_not_complete() -> None:
     assert _missed(found=found) == ["every arm answers every request"]
 
 
-def test_counters_that_say_otherwise_than_chunks_are_noticed() -> None:
+def test_counters_that_differ_from_chunks_are_noticed() -> None:
     off = (replace(AGREEMENTS[0], streamed=5.06),)
     assert any("counters" in text for text in _missed(agreements=off))
     assert any("counters" in text for text in _missed(agreements=()))
@@ -77,7 +77,7 @@ def test_speed_ups_are_judged_by_a_whole_run_alone(
     assert _missed(found=summary(), short=True) == []
 
 
-def test_a_short_run_still_notices_an_engine_that_crawls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_run_notices_an_engine_that_is_far_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in SPEED_UP:
         monkeypatch.setitem(SPEED_UP, name, 0.2)
     assert [text for text in _missed(found=summary(), short=True) if "not slower" in text]
@@ -89,11 +89,11 @@ def test_advice_must_be_near_what_is_measured(off_by: float, missed: int) -> Non
     assert len(found) == missed
 
 
-def test_a_run_without_the_windows_is_not_said_to_be_advised_well() -> None:
+def test_a_run_without_the_windows_misses_the_claims_about_advice() -> None:
     assert len([text for text in _missed(advice=None) if "advice" in text]) == 3
 
 
-def test_the_open_ended_class_counts_as_no_structured_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_open_ended_class_does_not_count_as_structured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TOKENS_PER_STEP, "repetition", 3.0)
     monkeypatch.setitem(TOKENS_PER_STEP, "open-ended", 7.0)
     assert any("at least 5" in text for text in _missed(found=summary()))

@@ -46,7 +46,7 @@ def test_too_little_memory_for_so_many_servers_is_refused() -> None:
         refuse_run(replace(GOOD, memory_gib=4.0), servers=8)
 
 
-def test_this_machine_can_be_looked_at_from_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+def test_this_machine_can_be_examined_from_a_folder_that_does_not_exist_yet(tmp_path: Path) -> None:
     found = look(tmp_path / "not" / "yet")
     assert found.disk_gib > 0
     assert found.memory_gib > 0

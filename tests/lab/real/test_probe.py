@@ -81,7 +81,7 @@ def _found(**body: Any) -> probe.Agreement:
     return agreement("arm", "http://x/v1", [{"max_tokens": 9, **body}], per_step=K + 1)
 
 
-def test_both_witnesses_agree_although_an_answer_may_end_within_a_step(serve: Any) -> None:
+def test_counters_and_chunks_agree_although_an_answer_may_end_within_a_step(serve: Any) -> None:
     serve(Server((1, 4, 3, 4)))
     found = _found()
     assert (found.steps_counted, found.steps_streamed) == (2, 2)
@@ -96,7 +96,7 @@ def test_merged_chunks_are_asked_again(steps: tuple[int, ...], serve: Any) -> No
     assert server.merging == 0
 
 
-def test_a_server_that_counts_otherwise_is_noticed(serve: Any) -> None:
+def test_a_server_with_other_counts_is_noticed(serve: Any) -> None:
     serve(Server((1, 3, 3, 3), miscounting=1))
     assert _found(max_tokens=9).difference > 0.2
 

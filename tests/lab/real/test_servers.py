@@ -227,7 +227,7 @@ def test_the_rendered_environment_stays_and_threads_are_pinned(
     assert environment["HF_HUB_OFFLINE"] == "1"
 
 
-def test_models_come_from_the_lab_from_their_hub_or_from_where_is_said(tiny: Experiment) -> None:
+def test_models_come_from_the_lab_from_their_hub_or_from_a_given_place(tiny: Experiment) -> None:
     with pytest.raises(
         Refusal, match=r"--weights: 'lab/big' is not a model of lab-tiny; its models are lab/target, "
     ):
