@@ -1,6 +1,6 @@
 """What can stop a benchmark, one class for each seam. Each message is one line: where, value, why, remedy.
 
-A failed request is no exception: it is a record with a named error (`benchmark.measure.records`).
+A failed request does not raise: it is a record with a named error (`benchmark.measure.records`).
 """
 
 from __future__ import annotations

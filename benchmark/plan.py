@@ -240,7 +240,7 @@ class Plan(_Part):
     simultaneous: Annotated[bool, _must_be("true or false")] = False
     """Whether the arms are loaded at once instead of in turns."""
     ignore_eos: Annotated[bool, _must_be("true or false")] = False
-    """Whether answers are forced to max_tokens. What follows an answer's end is no natural text."""
+    """Whether answers are forced to max_tokens. What follows an answer's end is not natural text."""
     slo: Annotated[
         Mapping[
             Annotated[str, Field(pattern=f"^({'|'.join(OBJECTIVES)})$")], Annotated[int | float, _OBJECTIVE]
@@ -383,7 +383,7 @@ def _contradictions(plan: Plan) -> Iterable[str]:
         yield "rounds: a plan with duration_s begins as many as fit; leave one of the two out"
     yield from (f"prompts: the id {id_!r} appears twice" for id_ in _repeated(p.id for p in plan.prompts))
     if plan.baseline not in names:
-        yield f"baseline: {plan.baseline!r} is no arm; the arms are {', '.join(names)}"
+        yield f"baseline: {plan.baseline!r} is not an arm; the arms are {', '.join(names)}"
     for index, prompt in enumerate(plan.prompts):
         if (prompt.prompt is None) == (prompt.messages is None):
             yield f"prompts[{index}]: needs exactly one of `prompt` and `messages`"

@@ -67,6 +67,7 @@ def _as_data(found: Demonstration, path: Path, out: Path) -> dict[str, Any]:
         "schema": 1,
         "experiment": shown(path),
         "provenance": found.summary["run"]["provenance"],
+        "decision": found.summary["decision"],
         "rehearsal": {"stacks": list(found.rehearsal.stacks), "resources": Counter(outcomes)},
         "on_aws": {"trn2_hours": round(price.hours, 2), "usd": round(price.usd, 2)},
         "results": shown(out),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 from experiment.finding import InvalidExperiment, Refusal
@@ -49,7 +48,9 @@ def shown(path: Path) -> str:
 def refused(error: Refusal, *, verb: str, as_json: bool = False) -> int:
     """Print what stopped the command, a line or an object for each problem; the exit code."""
     if as_json:
-        problems = [asdict(finding) for finding in error.findings]
+        keys = ("where", "value", "why", "remedy")
+        pairs = zip(error.lines, error.findings, strict=True)
+        problems = [{"message": line} | {key: getattr(one, key) for key in keys} for line, one in pairs]
         print(json.dumps({"schema": 1, "problems": problems}, indent=1, default=str))
     else:
         who = "" if isinstance(error, InvalidExperiment) else f"{verb}: "  # those lines begin with the file

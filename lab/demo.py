@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.analyse.expectation import FILE_NAME as EXPECTED_FILE
 from cdk8s_charts.manifests import ManifestFile
-from experiment import Experiment, load
+from experiment import Experiment, Finding, InvalidExperiment, load
 from experiment.cost import RunPrice, run_price
 from experiment.expected import file_text
 from experiment.naming import metrics_namespace
@@ -52,6 +52,10 @@ def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stage
     """
     with stages.stage(f"checking {shown(path)}") as stage:
         experiment = load(path)
+        if local := [arm for arm in experiment.arms if arm.runtime.lab_only]:
+            why = f"arm {local[0].name} needs no Neuron devices, so nothing is emulated and nothing deployed"
+            problem = Finding("runtime", local[0].runtime.name, why, f"type ./trnspec lab {shown(path)}")
+            raise InvalidExperiment(str(path), [problem], {})
         stage.done = f"checked {shown(path)}: {_counted(experiment.arms, 'arm')}, {_counted(experiment.classes, 'class')} of prompts"
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor() as beside:
         manifests, assembly = Path(scratch) / "manifests", Path(scratch) / "cdk.out"

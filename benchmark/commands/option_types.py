@@ -114,7 +114,7 @@ def objectives(text: str) -> dict[str, float]:
     """`METRIC=SECONDS` with commas between them."""
     found = dict(map(named, text.split(",")))
     if unknown := set(found) - {"ttft_s", "tpot_s", "e2e_s"}:
-        raise argparse.ArgumentTypeError(f"{min(unknown)!r} is none of ttft_s, tpot_s, e2e_s")
+        raise argparse.ArgumentTypeError(f"{min(unknown)!r} is not one of ttft_s, tpot_s, e2e_s")
     return {name: number(value) for name, value in found.items()}
 
 

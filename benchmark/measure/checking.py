@@ -1,7 +1,7 @@
 """Whether a line of the journal is used: whether it is one of its run, and whether its numbers can be true.
 
-A request with numbers that no answer can have was asked, and counts as failed, whoever wrote it down: recorded,
-counted, named, and left out of every figure, since an average over one impossible count is an impossible average.
+A request with numbers that no answer can have counts as failed, also in the records of another client: recorded, counted,
+named, and left out of every figure, since an average over one impossible count is an impossible average.
 """
 
 from __future__ import annotations

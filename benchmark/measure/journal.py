@@ -76,7 +76,7 @@ class RawRun:
 
 
 def read(folder: Path) -> RawRun:
-    """The journal in `folder`. Raises ResultsError where there is none or no run in it."""
+    """The journal in `folder`. Raises ResultsError where it does not exist or holds no run."""
     left_out = LeftOut()
     found = list(records(folder, left_out))
     sittings = tuple(record for record in found if isinstance(record, RunRecord))

@@ -193,7 +193,7 @@ def from_json(content: Mapping[str, Any]) -> Record:
     not write have their defaults. Raises ValueError, and TypeError or OverflowError for numbers that are none.
     """
     if content.get("kind") not in _KINDS:
-        raise ValueError(f"kind {content.get('kind')!r} is none of {', '.join(_KINDS)}")
+        raise ValueError(f"kind {content.get('kind')!r} is not one of {', '.join(_KINDS)}")
     try:
         return _reader(content["kind"]).validate_python(content)
     except ValidationError as error:

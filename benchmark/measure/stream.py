@@ -283,7 +283,7 @@ class ImplausibleCount(ValueError):
 
 
 def tokens_in(said: Mapping[str, Any], key: str, *, most: int = MOST_TOKENS) -> int | None:
-    """The count of tokens under `key`, from 0 to `most`; None where there is none. Raises ImplausibleCount."""
+    """The count of tokens under `key`, from 0 to `most`; None where the key is absent. Raises ImplausibleCount."""
     value = said.get(key)
     if value is None or (type(value) is int and 0 <= value <= most):
         return value

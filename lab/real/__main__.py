@@ -72,6 +72,7 @@ def as_data(found: Results, folder: Path) -> dict[str, Any]:
     return {
         "schema": 1,
         "label": found.label,
+        "decision": found.summary["decision"],
         "machine": dict(found.machine),
         "claims": [asdict(claim) for claim in found.claims],
         "results": shown(folder),
@@ -83,7 +84,8 @@ def as_data(found: Results, folder: Path) -> dict[str, Any]:
 def _next(found: Results, folder: Path) -> str:
     """The command that takes a person one step further: acceptance of a real pair says something about Trainium2."""
     if found.label == TINY:
-        return f"./trnspec benchmark advise {shown(folder)}"
+        timed = f" --timed-with {found.sweep.narrowest}" if len(found.sweep.arms) > 1 else ""
+        return f"./trnspec benchmark advise {shown(folder)}{timed}"
     return f"./trnspec forecast --run {shown(folder)}"
 
 

@@ -43,7 +43,7 @@ def test_all_problems_are_named_at_once() -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"baseline": "other"}, "'other' is no arm"),
+        ({"baseline": "other"}, "'other' is not an arm"),
         ({"schema": 2}, "schema: 2"),
         ({"arms": [{"name": "steady", "url": "host:8000"}]}, "arms[0].url: 'host:8000'"),
         ({"arms": [{"name": "steady", "url": "http://h/v1"}] * 2}, "'steady' appears twice"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmark.analyse.decision import decide
 from benchmark.analyse.summary import summarise
 from lab import __main__ as demo
 from lab import rehearse
@@ -63,12 +65,31 @@ def test_a_wrong_experiment_is_exit_2_and_leaves_nothing(
     if as_json:
         (problem,) = json.loads(captured.out)["problems"]
         assert problem["where"] == "arms[1].speculation.num_speculative_tokens"
+        assert problem["message"].startswith("mine.yaml:")
         assert problem["remedy"]
     else:
         assert captured.out == ""
         assert "num_speculative_tokens = 1" in captured.err
         assert "Traceback" not in captured.err
     assert not list(Path().glob("out/*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "said"),
+    [
+        (
+            "demo",
+            "lab-tiny.yaml",
+            "arm tiny needs no Neuron devices, .*; type ./trnspec lab experiments/lab-tiny.yaml",
+        ),
+        ("lab", "qwen3-32b.yaml", "arm qwen-vllm needs Neuron devices, .*`./trnspec demo` emulates this one"),
+    ],
+)
+def test_an_experiment_for_the_other_command_is_refused_with_its_name(
+    name: str, file: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert COMMANDS[name]([str(ROOT / "experiments" / file), "--out", str(tmp_path / "out")]) == 2
+    assert re.search(said, capsys.readouterr().err)
 
 
 def test_the_default_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,11 +110,15 @@ def test_the_lab_says_how_many_claims_are_met_and_shows_those_that_are_not(tmp_p
     def shown_of(found: Results, *, every_claim: bool = False) -> str:
         return "\n".join(real.as_lines(found, tmp_path, every_claim=every_claim))
 
-    found = replace(results(), summary=summarise(run_of()))
+    summary = summarise(run_of())
+    found = replace(results(), summary=summary | {"decision": decide(summary).as_json()})
     assert "9 of 9 are met" in shown_of(found)
     assert "every arm answers" not in shown_of(found)
     assert "met: every arm answers every request" in shown_of(found, every_claim=True)
     missed = replace(found, claims=(replace(found.claims[0], met=False), *found.claims[1:]))
     assert "NOT MET: every arm answers every request" in shown_of(missed)
     assert f"Report     {shown(tmp_path)}/report.html" in shown_of(missed)
-    assert real.as_data(missed, tmp_path)["claims"][0]["met"] is False
+    assert f"Next       ./trnspec benchmark advise {tmp_path} --timed-with tiny-sd-k1" in shown_of(found)
+    told = real.as_data(missed, tmp_path)
+    assert told["claims"][0]["met"] is False
+    assert told["decision"]["sentence"]

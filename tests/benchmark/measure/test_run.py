@@ -155,7 +155,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: Captured) -> 
     assert main(["report", str(tmp_path)]) == 2
     (tmp_path / "requests.jsonl").write_text('{"kind": "cow"}\n')
     assert main(["report", str(tmp_path)]) == 2
-    assert "requests.jsonl: holds no run (line 1 (kind 'cow' is none of" in capsys.readouterr().err
+    assert "requests.jsonl: holds no run (line 1 (kind 'cow' is not one of" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(run: Run, out: Path, capsys: Captured) -> None:
