@@ -55,12 +55,8 @@ def execute(options: argparse.Namespace) -> int:
     found = runs(folder)
     page = _write(folder, found) if found else None
     if options.json:
-        listed = [asdict(run) for run in found]
-        print(
-            json.dumps(
-                {"schema": 1, "folder": str(folder), "page": page and str(page), "runs": listed}, indent=1
-            )
-        )
+        told = {"schema": 1, "page": page and str(page), "runs": [asdict(run) for run in found]}
+        print(json.dumps(told, indent=1))
     elif found:
         print("\n".join(_lines(folder, found)))
         if page:
@@ -75,8 +71,7 @@ def runs(folder: Path) -> list[Run]:
     if not folder.is_dir():
         return []
     found = [_run(path) for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
-    found.sort(key=lambda run: run.folder)
-    return sorted(found, key=lambda run: run.started, reverse=True)
+    return sorted(found, key=lambda run: (run.started, run.folder), reverse=True)
 
 
 def _run(path: Path) -> Run:
@@ -96,14 +91,11 @@ def _run(path: Path) -> Run:
         return Run(
             folder=name,
             link=link,
-            id=one_line(str(run["id"])),
-            started=one_line(str(run["started"])),
-            experiment=one_line(str(run["experiment"])),
-            provenance=one_line(str(run["provenance"])),
+            **{key: one_line(str(run[key])) for key in ("id", "started", "experiment", "provenance")},
             complete=run["complete"] is True,
             answer=one_line(str(answer["sentence"]), 2000)
             if answer
-            else f"An earlier version made it; {again}",
+            else f"Made by an earlier version; {again}",
             report=(path / "report.html").is_file(),
         )
     except (OSError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -128,8 +120,6 @@ def _write(folder: Path, found: list[Run]) -> Path | None:
     from benchmark.show import page
 
     if lacking := page.missing():
-        print(
-            f"{PAGE}: not written, {lacking[0]} is not installed; pip install {lacking[0]}", file=sys.stderr
-        )
+        print(f"{PAGE}: not written; pip install {lacking[0]}", file=sys.stderr)
         return None
     return write_whole(folder / PAGE, page.filled("results.html", runs=found))

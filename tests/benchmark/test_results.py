@@ -123,7 +123,7 @@ def test_a_summary_without_a_decision_says_how_to_get_one(
     del summary["decision"]
     path.write_text(json.dumps(summary), encoding="utf-8")
     assert main(["results", str(tmp_path)]) == 0
-    assert "An earlier version made it; `./trnspec benchmark report" in capsys.readouterr().out
+    assert "Made by an earlier version; `./trnspec benchmark report" in capsys.readouterr().out
 
 
 def test_names_that_others_chose_are_shown_and_not_obeyed(
