@@ -24,6 +24,7 @@ once its failures or worse answers are explained; too little is known; nothing i
 MORE_ERRORS = 0.01
 """A share of failed requests beyond the baseline's that speaks against a treatment."""
 _MOST_NAMES, _MOST_PROMPTS = 6, 1000
+_USD = ("usd_before", "usd_after")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,7 @@ class Gain:
     prompts_to_tell: int | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Winner:
     """The best of several treatments, in one class or (None) over the mix; `alike` are those it is not told apart from."""
 
@@ -87,7 +88,7 @@ class AtLoad:
     """Without a full stop."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Decision:
     """The answer of a run."""
 
@@ -111,9 +112,8 @@ class Decision:
 def decide(summary: Mapping[str, Any]) -> Decision:
     """The decision of a summary."""
     run = summary["run"]
-    loads = tuple(
-        _at(summary, load) for load in dict.fromkeys(Place.of(one).load for one in summary["cells"])
-    )
+    places = dict.fromkeys(Place.of(cell).load for cell in summary["cells"])
+    loads = tuple(_at(summary, load) for load in places)
     here = min(range(len(loads)), key=lambda index: (*_dearness(loads[index].mix), -index))
     told = loads[here].sentence
     if len(loads) > 1:
@@ -126,13 +126,8 @@ def decide(summary: Mapping[str, Any]) -> Decision:
     done = f"INCOMPLETE ({run['requests_recorded']} of {run['requests_planned']} requests)"
     labels = ["EMULATED"] * (run["provenance"] == "emulated") + [done] * (not run["complete"])
     told = ": ".join(filter(None, (", ".join(labels), told)))
-    return Decision(
-        question=question(summary),
-        sentence=f"{told[:1].upper()}{told[1:]}.",
-        origin=run["provenance"],
-        here=here,
-        loads=loads,
-    )
+    sentence = f"{told[:1].upper()}{told[1:]}."
+    return Decision(question(summary), sentence, run["provenance"], here, loads)
 
 
 def _dearness(mix: Gain | None) -> tuple[bool, float]:
@@ -149,9 +144,7 @@ def question(summary: Mapping[str, Any]) -> str:
         return f"How much do measurements of {model} vary?" if run["aa"] else f"How fast is {model}?"
     drafting = all(arm["speculative_tokens"] for arm in treatments)
     if len(treatments) > 1:
-        return (
-            f"Which way of drafting pays for {model}?" if drafting else f"Which arm is fastest for {model}?"
-        )
+        return f"Which {'way of drafting pays' if drafting else 'arm is fastest'} for {model}?"
     (arm,) = treatments
     if not drafting:
         return f"Is {arm['name']} faster than {run['baseline']} for {model}?"
@@ -166,13 +159,11 @@ def _short(model: str) -> str:
 
 
 def _at(summary: Mapping[str, Any], load: Load) -> AtLoad:
-    rows = [
-        one for one in summary["comparisons"] if one["metric"] == TPOT.name and Place.of(one).load == load
-    ]
-    mixes, best = (
-        [one for one in summary.get(key, ()) if Place.of(one).load == load] for key in ("mix", "best")
+    comparisons, mixes, best = (
+        [one for one in summary.get(key, ()) if Place.of(one).load == load]
+        for key in ("comparisons", "mix", "best")
     )
-    gains = [_of_class(summary, one, mixes) for one in rows]
+    gains = [_of_class(summary, one, mixes) for one in comparisons if one["metric"] == TPOT.name]
     winners = {one["class"]: _winner(one) for one in best}
     classes = list(dict.fromkeys(gain.class_ for gain in gains))
 
@@ -197,56 +188,45 @@ def _of_class(summary: Mapping[str, Any], one: Mapping[str, Any], mixes: Sequenc
     place, arm = Place.of(one), one["treatment"]
     cost = {cell["arm"]: cell["cost"] or {} for cell in summary["cells"] if Place.of(cell) == place}
     usd = [cost[name].get("usd_per_million_output_tokens") for name in (one["baseline"], arm)]
-    found = [
-        c for mix in mixes if mix["treatment"] == arm for c in mix["classes"] if c["class"] == place.class_
-    ]
-    why = [w for w in summary["explanations"] if (Place.of(w), w["treatment"]) == (place, arm)]
-    return _gain(summary, one, place.class_, found[0] if found else {}, usd, why[0] if why else {})
+    why = (w for w in summary["explanations"] if (Place.of(w), w["treatment"]) == (place, arm))
+    of_arm = (of_class for mix in mixes if mix["treatment"] == arm for of_class in mix["classes"])
+    times = (of_class for of_class in of_arm if of_class["class"] == place.class_)
+    return _gain(summary, {**next(why, {}), **next(times, {}), **one}, usd)
 
 
 def _of_mix(summary: Mapping[str, Any], one: Mapping[str, Any], gains: Sequence[Gain]) -> Gain:
     """Dollars are the mean of the classes', as their shares of the tokens are equal."""
     inside = [c["class"] for c in one["classes"] if c["share"]]
-    of_classes = [gain for gain in gains if gain.arm == one["treatment"] and gain.class_ in inside]
-    usd = [_mean(of_classes, side) for side in ("usd_before", "usd_after")]
-    fewest = min((gain.prompts for gain in of_classes), default=0)
-    return _gain(summary, one, None, {**one, "n_prompts": fewest}, usd, {})
+    members = [gain for gain in gains if gain.arm == one["treatment"] and gain.class_ in inside]
+    fewest = min((gain.prompts for gain in members), default=0)
+    return _gain(summary, {**one, "n_prompts": fewest}, [_mean(members, side) for side in _USD])
 
 
-def _gain(
-    summary: Mapping[str, Any],
-    one: Mapping[str, Any],
-    class_: str | None,
-    times: Mapping[str, Any],
-    usd: Sequence[float | None],
-    why: Mapping[str, Any],
-) -> Gain:
-    arm, code = one["treatment"], one["verdict_holm"] or one["verdict"]
-    window = next(
-        planned["speculative_tokens"] for planned in summary["run"]["arms"] if planned["name"] == arm
-    )
-    prompts = times.get("n_prompts", one["n_prompts"])
+def _gain(summary: Mapping[str, Any], known: Mapping[str, Any], usd: Sequence[float | None]) -> Gain:
+    arm, code, prompts = known["treatment"], known["verdict_holm"] or known["verdict"], known["n_prompts"]
+    window = next(one["speculative_tokens"] for one in summary["run"]["arms"] if one["name"] == arm)
     to_tell = MIN_PROMPTS if code == "too few" else None
-    if (
-        code == "not shown" and one["detectable_ratio"]
-    ):  # the interval shrinks with the root of the number of prompts
-        wanted = max(abs(math.log(one["ratio"])), math.log(EQUIVALENT[1]))
-        to_tell = math.ceil(prompts * max(1.0, math.log(one["detectable_ratio"]) / wanted) ** 2)
+    if code == "not shown" and known["detectable_ratio"]:
+        wanted = max(abs(math.log(known["ratio"])), math.log(EQUIVALENT[1]))
+        more = (
+            math.log(known["detectable_ratio"]) / wanted
+        ) ** 2  # an interval shrinks with the root of their number
+        to_tell = max(prompts + 1, math.ceil(prompts * more))
     return Gain(
-        class_=class_,
+        class_=known["class"],
         arm=arm,
         family=arm.removesuffix(f"-k{window}"),
         window=window,
         verdict=VERDICT_WORDS[code],
-        ratio=one["ratio"],
-        low=one["ci_low"],
-        high=one["ci_high"],
-        tpot_before_s=times.get("baseline_tpot_s"),
-        tpot_after_s=times.get("treatment_tpot_s"),
+        ratio=known["ratio"],
+        low=known["ci_low"],
+        high=known["ci_high"],
+        tpot_before_s=known.get("baseline_tpot_s"),
+        tpot_after_s=known.get("treatment_tpot_s"),
         usd_before=usd[0],
         usd_after=usd[1],
-        tokens_per_step=why.get("tokens_per_step"),
-        step_cost=why.get("step_time_ratio"),
+        tokens_per_step=known.get("tokens_per_step"),
+        step_cost=known.get("step_time_ratio"),
         prompts=prompts,
         prompts_to_tell=to_tell,
     )
@@ -254,15 +234,9 @@ def _gain(
 
 def _winner(one: Mapping[str, Any]) -> Winner:
     second, *_ = one["over"]
-    return Winner(
-        class_=one["class"],
-        arm=one["arm"],
-        second=second["arm"],
-        ratio=second["ratio"],
-        low=second["ci_low"],
-        high=second["ci_high"],
-        alike=tuple(other["arm"] for other in one["over"] if other["verdict"] != "faster"),
-    )
+    low, high = second["ci_low"], second["ci_high"]
+    alike = tuple(other["arm"] for other in one["over"] if other["verdict"] != "faster")
+    return Winner(one["class"], one["arm"], second["arm"], second["ratio"], low, high, alike)
 
 
 def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
@@ -339,7 +313,7 @@ def _over_mix(mix: Gain, inside: Sequence[Gain], classes: int) -> str:
 
 
 def _dollars(gains: Sequence[Gain]) -> str:
-    before, after = (_mean(gains, side) for side in ("usd_before", "usd_after"))
+    before, after = (_mean(gains, side) for side in _USD)
     return f", {money(before)} -> {money(after)} per million output tokens" if before and after else ""
 
 

@@ -10,17 +10,13 @@ from itertools import product
 from typing import Any
 
 from benchmark.analyse.cells import Place
-from benchmark.analyse.decision import AtLoad, Gain, money
+from benchmark.analyse.decision import AtLoad, Decision, Gain, money
 from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT
 from benchmark.plan import Load
-from benchmark.show.wording import UNKNOWN, number, plain, ratio_text, tokens_per_step, verdict_text
+from benchmark.show.wording import UNKNOWN, number, ratio_text, tokens_per_step
 
 Row = tuple[str, ...]
 
-HEADLINE = (
-    *("class", "treatment", "speed-up [95\u00a0%]", "verdict", "baseline TPOT p50, ms", "TPOT p50, ms"),
-    *("pairs (prompts)", "tokens per step", "p (Holm)", "could show", "errors"),
-)
 DECISION = ("class", "arm", "window", "TPOT, ms", "speed-up", "verdict", "$/M")
 CELL = ("class", "arm", "n", "errors")
 CELL_NUMBERS = (
@@ -88,6 +84,11 @@ def decision_tables(baseline: str, at: AtLoad) -> list[Table]:
     ]
 
 
+def every_comparison(decision: Decision) -> list[Table]:
+    """By load: each treatment in each class."""
+    return [_gains(at.load.in_words, at.by_window) for at in decision.loads if at.by_window]
+
+
 def _gains(title: str, gains: Sequence[Gain]) -> Table:
     rows = [
         (
@@ -109,37 +110,6 @@ def _before_after(before: float | None, after: float | None, scale: float, digit
     if before is None or after is None:
         return UNKNOWN
     return f"{before * scale:.{digits}f} -> {after * scale:.{digits}f}"
-
-
-def headline_tables(summary: Mapping[str, Any]) -> list[Table]:
-    """By load: each class and treatment with its time per token, speed-up and verdict."""
-    loads = dict.fromkeys(Place.of(one).load for one in summary["comparisons"])
-    return [
-        Table(title=load.in_words, headings=HEADLINE, rows=list(_headline_rows(summary, load)))
-        for load in loads
-    ]
-
-
-def _headline_rows(summary: Mapping[str, Any], load: Load) -> Iterator[Row]:
-    cells = {(cell["arm"], Place.of(cell)): cell for cell in summary["cells"]}
-    for one in summary["comparisons"]:
-        place = Place.of(one)
-        if one["metric"] != TPOT.name or place.load != load:
-            continue
-        base, treated, p = cells[one["baseline"], place], cells[one["treatment"], place], one["p_holm"]
-        yield (
-            one["class"],
-            one["treatment"],
-            ratio_text(one),
-            verdict_text(one),
-            number(base[TPOT.name], 1000, 2),
-            number(treated[TPOT.name], 1000, 2),
-            f"{one['n_pairs']} ({one['n_prompts']})",
-            tokens_per_step(treated),
-            "< 0.001" if p is not None and p < 0.001 else plain(p, ".3f"),
-            plain(one["detectable_ratio"], ".2f", "×"),
-            f"{base['errors']} : {treated['errors']}",
-        )
 
 
 def cell_tables(summary: Mapping[str, Any]) -> list[Table]:

@@ -10,12 +10,12 @@ from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS
 from benchmark.analyse.decision import AtLoad, decide
 from benchmark.metrics import E2E, TPOT, TTFT
 from benchmark.plan import Load
+from benchmark.show.speed_up import why
 from benchmark.show.tables import Table, decision_tables, engine_lines, lean, quality_lines
-from benchmark.show.wording import failures, number, plain, planned_text, remarks, sentence, tokens_per_step
+from benchmark.show.wording import failures, number, planned_text, remarks, sentence, tokens_per_step
 
 WIDTH = 100
 _CELLS = ("class", "arm", "n", "errors", "TTFT ms", "TPOT ms", "E2E s", "tok/step")
-_REASONS = ("class", "arm", "tok/step", "step time", "speed-up to expect", "found")
 _MOST_WARNINGS, _LEAST_COLUMN = 6, 8
 
 
@@ -38,11 +38,9 @@ def render_all(summary: Mapping[str, Any]) -> str:
     decision, run = decide(summary), summary["run"]
     blocks = [_text([decision.question, decision.sentence])]
     for at in decision.loads:
-        blocks += [
-            *_answer(summary, at),
-            _drawn(_reasons(summary, at.load)),
-            _drawn(_cells(summary, at.load)),
-        ]
+        drafted = why(at)
+        tables = [*([drafted.table] if drafted else []), _cells(summary, at.load)]
+        blocks += [*_answer(summary, at), *map(_drawn, tables)]
     blocks += map(
         _text,
         (
@@ -90,18 +88,6 @@ def _cells(summary: Mapping[str, Any], load: Load) -> Table:
         if Place.of(cell).load == load
     ]
     return Table(title=f"Every cell, {load.in_words}: medians", headings=_CELLS, rows=rows)
-
-
-def _reasons(summary: Mapping[str, Any], load: Load) -> Table:
-    """What makes each treatment faster or slower."""
-    numbers = ("tokens_per_step", "step_time_ratio", "predicted_speed_up", "measured_speed_up")
-    rows = [
-        (one["class"], one["treatment"], *(plain(one[name], ".2f") for name in numbers))
-        for one in summary["explanations"]
-        if Place.of(one).load == load
-    ]
-    title = "Why: tokens of a step, over all steps, divided by its time, as a multiple of the baseline's, are the speed-up"
-    return Table(title=title, headings=_REASONS, rows=rows)
 
 
 def _drawn(table: Table) -> str:
