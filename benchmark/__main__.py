@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m bench
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read the result has read enough; the interpreter must not complain once more as it ends.
+        # The reader has read enough; the interpreter must not complain once more as it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:

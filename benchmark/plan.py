@@ -301,7 +301,7 @@ class Plan(_Part):
         return prompt.max_tokens or self.max_tokens
 
     def sha256(self) -> str:
-        """Identity of the plan: what is asked of whom. An arm at another address or price, or told of in other words, is
+        """Identity of the plan: what is asked of whom. An arm at another address or price, or described in other words, is
         the same arm."""
         content, aside = self.to_dict(), ("url", "usd_per_hour", "also_changes")
         content["arms"] = [{k: v for k, v in arm.items() if k not in aside} for arm in content["arms"]]

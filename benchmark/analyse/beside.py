@@ -55,7 +55,7 @@ def _engines(folder: Path, arms: list[str]) -> dict[str, Any]:
 
 
 def _quality(folder: Path, arms: list[str], baseline: str) -> dict[str, Any] | None:
-    """Scores of every arm that was asked, and each treatment's against the baseline's; None where nobody was."""
+    """Scores of every arm that was asked, and each treatment's against the baseline's; None where no arm was."""
     asked = {arm: answers for arm in arms if (answers := _answers(folder / arm))}
     if not asked:
         return None

@@ -123,7 +123,7 @@ def error_warning(
         return None
     return (
         f"error rates differ: {names[0]} {failed_1} of {all_1}, {names[1]} {failed_2} of {all_2}; failures are left "
-        "out, which flatters whoever fails more"
+        "out, which flatters the arm that fails more"
     )
 
 

@@ -264,11 +264,11 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
     details = [parts(by_class), *(f"{named(gain)} is {parts([gain])}" for gain in also)]
     detail = "".join(f"; {text}" for text in details if text)
     gain_usd = mix.usd_before / mix.usd_after if mix.usd_before and mix.usd_after else 1.0
-    pays, price = mix.verdict == "faster", "dearer" if gain_usd < EQUIVALENT[0] else "cheaper"
+    pays, price = mix.verdict == "faster", "more" if gain_usd < EQUIVALENT[0] else "less"
     if (pays or faster) and (troubles := list(_troubles(summary, at.load, mix.arm))):
         return "wait", f"do not use {who} yet: it is {told}, but {' and '.join(troubles)}{detail}"
     if (pays and gain_usd < EQUIVALENT[0]) or (not pays and not faster and gain_usd > EQUIVALENT[1]):
-        return "choose", f"choose by what counts: {who} is {told}, so {price}{detail}"
+        return "choose", f"choose by what counts: {who} is {told}, and costs {price}{detail}"
     if pays and not any(gain.verdict == "slower" for gain in rest):
         return "use", f"use {who}: {told}{detail}"
     if faster:

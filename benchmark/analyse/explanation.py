@@ -144,7 +144,7 @@ def is_aa(plan: Plan) -> bool:
 
 
 def warnings(raw: RawRun) -> list[str]:
-    """What a reader must know before believing a run's numbers, a sentence each; empty for a run without reproach."""
+    """What a reader must know before believing a run's numbers, a sentence each; empty where there is nothing to say."""
     return [*_of_plan(raw.plan), *_of_records(raw)]
 
 
@@ -155,7 +155,7 @@ def _of_plan(plan: Plan) -> Iterator[str]:
         yield "the arms were loaded at once: they may have slowed each other down, and the client both"
     if plan.ignore_eos:
         yield (
-            "answers were forced to max_tokens: what follows an answer's natural end is no natural text, and "
+            "answers were forced to max_tokens: what follows an answer's natural end is not natural text, and "
             "drafts of it are accepted at another rate"
         )
     if plan.temperature > 0:
@@ -175,7 +175,7 @@ def _of_records(raw: RawRun) -> Iterator[str]:
     if lag_s > LATE_S:
         late = sum(block.client_lag_s > LATE_S for block in raw.blocks)
         yield (
-            f"the client came up to {lag_s * 1000:.0f} ms late in {late} of {len(raw.blocks)} blocks: times may be "
+            f"the client was up to {lag_s * 1000:.0f} ms late in {late} of {len(raw.blocks)} blocks: times may be "
             "too long by that; give it more CPU or fewer requests at once"
         )
     yield from raw.cautions

@@ -2,7 +2,7 @@
 
 Pairing is by prompt: a prompt's mean in one run stands against its mean in the other, and Student's t over
 prompts gives the interval. It knows how prompts and requests vary, not how two starts of one server do.
-A gate that lets pass what it could not judge is none: too few prompts, a missing arm or an unfinished run fail it.
+A gate must not let pass what it could not judge: too few prompts, a missing arm or an unfinished run fail it.
 """
 
 from __future__ import annotations

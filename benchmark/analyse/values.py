@@ -68,7 +68,7 @@ def output_tokens(record: RequestRecord, max_tokens_per_step: int) -> int | None
 
 
 def decode_steps(record: RequestRecord) -> Sequence[int]:
-    """Tokens of each chunk after the first, where the server tells; one without a token is no step."""
+    """Tokens of each chunk after the first, where the server tells; one without a token is not a step."""
     later = (record.chunk_tokens or ())[1:]
     return later if all(later) else [tokens for tokens in later if tokens]
 

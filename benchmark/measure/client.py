@@ -36,7 +36,7 @@ _MOST_BYTES, _BYTES_PER_TOKEN, _MOST_BYTES_EVER = 4 << 20, 4 << 10, 256 << 20
 _BEGINNING = 200
 
 API_KEYS = ("BENCHMARK_API_KEY", "OPENAI_API_KEY")
-"""Variables with the key of the arms, where they want one; the first that is set counts."""
+"""Variables with the key of the arms, where they need one; the first that is set counts."""
 KEY_REMEDY = f"set {' or '.join(API_KEYS)} to the key of the arms"
 _PAUSE_S = 1.0
 """How long a server is left alone that takes no connection."""
@@ -53,7 +53,7 @@ class Failure:
     name: str
     message: str
     pause_s: float = 0.0
-    """How long the server wants to be left alone, or is likely to need. The next request waits, this one is over."""
+    """How long the server asks to be left alone, or is likely to need. The next request waits, this one is over."""
 
 
 @contextlib.asynccontextmanager

@@ -104,7 +104,7 @@ class Progress:
         self.tell(str(self._under_way.pop((block.arm, block.class_))))
         if lag_s > LATE_S and block.phase == "measured":
             self.warn(
-                f"this client came up to {lag_s * 1000:.0f} ms late in that block, and its times may be too long by as "
+                f"this client was up to {lag_s * 1000:.0f} ms late in that block, and its times may be too long by as "
                 "much; give it a core of its own or fewer requests at once"
             )
 

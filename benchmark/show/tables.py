@@ -175,7 +175,7 @@ _SHOWN = 4
 
 
 def engine_lines(summary: Mapping[str, Any], *, undeclared_alone: bool = False) -> Iterator[str]:
-    """One line a treatment: what its compiled configuration has different from the baseline's, or that nobody knows;
+    """One line a treatment: what its compiled configuration has different from the baseline's, or that it is not known;
     and one for each difference that was declared with it."""
     run = summary["run"]
     for arm in run["arms"]:
@@ -216,7 +216,7 @@ def engine_table(summary: Mapping[str, Any]) -> Table | None:
 
 
 def quality_lines(summary: Mapping[str, Any]) -> Iterator[str]:
-    """One line for each treatment and way of reading answers; what the questions were; or that nobody asked."""
+    """One line for each treatment and way of reading answers; what the questions were; or that no arm was asked."""
     quality = summary.get("quality")
     if quality is None:
         yield "Quality: not asked, no answers to gsm8k are beside the records."
@@ -248,7 +248,7 @@ def _difference(one: Mapping[str, Any]) -> str:
 
 
 def quality_table(summary: Mapping[str, Any]) -> Table | None:
-    """The share of right answers of every arm; None where nobody was asked."""
+    """The share of right answers of every arm; None where no arm was asked."""
     if (quality := summary.get("quality")) is None:
         return None
     rows = []

@@ -25,7 +25,7 @@ def upload(
 ) -> list[str]:
     """Copy the files of `folder` under `target` (`s3://bucket/prefix/`) and the run's id; returns their addresses.
 
-    Raises PlanError for a target that is no such address, PublishError where S3 does not take a file.
+    Raises PlanError for a target that is not such an address, PublishError where S3 does not take a file.
     """
     import boto3
     from boto3.exceptions import S3UploadFailedError
@@ -34,7 +34,7 @@ def upload(
 
     parts = urlsplit(target)
     if parts.scheme != "s3" or not parts.netloc:
-        raise PlanError(f"--upload {target!r}: is no address in S3; use s3://bucket/prefix/")
+        raise PlanError(f"--upload {target!r}: is not an address in S3; use s3://bucket/prefix/")
     prefix = parts.path.lstrip("/")
     if prefix and not prefix.endswith("/"):
         prefix += "/"

@@ -55,7 +55,7 @@ def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
         raise ResultsError(f"run {run.run}: {_undeclared(plan, plain is None)}")
     if wishes.timed_with is not None and wishes.timed_with not in speculating:
         raise ResultsError(
-            f"--timed-with: {wishes.timed_with!r} is no speculating arm of the run; "
+            f"--timed-with: {wishes.timed_with!r} is not a speculating arm of the run; "
             f"those are {', '.join(speculating)}"
         )
     cells = sort_out(raw)

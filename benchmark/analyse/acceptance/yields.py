@@ -283,7 +283,7 @@ def _of_summary(cells: Sequence[Any]) -> dict[str, Sequence[float]]:
 
 def _problem(shares: Any) -> str | None:
     if not isinstance(shares, list) or not shares:
-        return f"{str(shares)[:60]!r} is no list of shares"
+        return f"{str(shares)[:60]!r} is not a list of shares"
     if len(shares) > _MOST_POSITIONS:
         return f"{len(shares)} positions are more than {_MOST_POSITIONS}"
     if any(type(share) not in (int, float) or not 0 <= share <= 1 for share in shares):

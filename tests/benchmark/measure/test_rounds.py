@@ -117,7 +117,7 @@ def test_a_client_that_comes_late_is_warned_of(
 ) -> None:
     monkeypatch.setattr("benchmark.measure.loader.LATE_S", -1.0)
     assert all(0 <= block.client_lag_s < 5 for block in carried_out().blocks)
-    assert "warning: this client came up to" in capsys.readouterr().err
+    assert "warning: this client was up to" in capsys.readouterr().err
 
 
 def test_counters_are_summed_over_engines_and_kept_by_position() -> None:

@@ -124,7 +124,7 @@ def test_an_arm_is_never_timed_with_itself_nor_with_one_that_does_not_speculate(
     assert cell(run, timed_with="spec") == cell(run)
     for name in ("steady", "no-such-arm"):
         with pytest.raises(
-            ResultsError, match=f"--timed-with: '{name}' is no speculating arm .* those are spec"
+            ResultsError, match=f"--timed-with: '{name}' is not a speculating arm .* those are spec"
         ):
             advise(run, Wishes(timed_with=name))
 
@@ -252,7 +252,7 @@ def test_options_that_do_not_go_together_are_refused(
         ("{}", "knows nothing by position"),
         ('{"code": [0.5, 0.6]}', "rise, but no later draft"),
         ('{"code": [1.5]}', "not all numbers from 0 to 1"),
-        ('{"code": 0.5}', "no list of shares"),
+        ('{"code": 0.5}', "not a list of shares"),
     ],
 )
 def test_given_acceptance_is_checked(tmp_path: Path, content: str, message: str) -> None:
