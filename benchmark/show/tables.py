@@ -76,8 +76,8 @@ def decision_tables(baseline: str, at: AtLoad) -> list[Table]:
     title = f"{at.load.in_words}, {baseline} -> treatment"
     if not at.by_class:
         return []
-    if not at.winners:
-        return [_gains(title, [*at.by_class, *(at.by_arm if len(at.by_class) > 1 else ())])]
+    if len(at.by_arm) < 2:
+        return [_gains(title, [*at.by_class, *([at.mix] if at.mix and len(at.by_class) > 1 else ())])]
     return [
         _gains(f"{title}, the best of each class", at.by_class),
         _gains("Every treatment, all classes in equal shares", at.by_arm),
