@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from cdk8s_charts.manifests import stale, texts, write
@@ -25,7 +27,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     arguments = parser.parse_args(argv)
     try:
-        return _render(arguments)
+        paths = arguments.experiments or files_of_checkout()
+        found = rendered(paths, out=arguments.out, check=arguments.check)
+        return said(found, check=arguments.check)
     except Misuse as error:
         print(error, file=sys.stderr)
         return 2
@@ -37,27 +41,43 @@ def main(argv: list[str] | None = None) -> int:
         return 2
 
 
-def _render(arguments: argparse.Namespace) -> int:
-    experiments = [
-        load(path) for path in arguments.experiments or sorted((ROOT / "experiments").glob("*.yaml"))
-    ]
+def files_of_checkout() -> list[Path]:
+    """Every experiment that the checkout brings."""
+    return sorted((ROOT / "experiments").glob("*.yaml"))
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """One experiment's folder: how many files belong there, and which of them changed, or would."""
+
+    folder: Path
+    files: int
+    changed: list[Path]
+
+
+def rendered(paths: Sequence[Path], *, out: Path, check: bool) -> Iterator[Rendered]:
+    """Write the experiments' files below `out`, or only compare them. Raises `Misuse` before anything is written."""
+    experiments = [load(path) for path in paths]
 
     from cdk8s_charts.render import render  # after the judgement: starting jsii takes a second
 
-    outdated: list[Path] = []
     for experiment in experiments:
-        wanted = texts(experiment, render(experiment), arguments.out)
-        changed = stale(wanted) if arguments.check else write(wanted)
-        outdated += changed
-        state = "out of date" if arguments.check else "changed"
-        print(f"{arguments.out / experiment.name}: {len(wanted)} files, {len(changed)} {state}")
-    if arguments.check and outdated:
-        print(
-            f"not up to date: {', '.join(path.name for path in outdated)}; run python -m cdk8s_charts",
-            file=sys.stderr,
-        )
-        return 1
-    return 0
+        wanted = texts(experiment, render(experiment), out)
+        changed = stale(wanted) if check else write(wanted)
+        yield Rendered(out / experiment.name, len(wanted), changed)
+
+
+def said(found: Iterable[Rendered], *, check: bool) -> int:
+    """The exit code, after a line for each."""
+    outdated: list[Path] = []
+    for one in found:
+        outdated += one.changed
+        print(f"{one.folder}: {one.files} files, {len(one.changed)} {'out of date' if check else 'changed'}")
+    if not (check and outdated):
+        return 0
+    names = ", ".join(path.name for path in outdated)
+    print(f"not up to date: {names}; run ./trnspec render --all", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

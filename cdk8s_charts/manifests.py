@@ -117,11 +117,11 @@ def _value(name: str, values: Mapping[str, str]) -> str:
 
 
 FINGERPRINT = "rendered.sha256"
-_REMEDY = "run .venv/bin/python -m cdk8s_charts EXPERIMENT and review what changes"
+_REMEDY = "run ./trnspec render EXPERIMENT and review what changes"
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FastDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """Twenty times as fast; every wheel of PyYAML has it."""
-_HEADER = "# Rendered by `python -m cdk8s_charts`; edit the experiment, never this file.\n"
+_HEADER = "# Rendered by `./trnspec render`; edit the experiment, never this file.\n"
 
 
 @dataclass(frozen=True)

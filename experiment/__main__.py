@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None, *, prog: str = "python -m experiment") -
         experiment = load(arguments.file)
     except InvalidExperiment as error:
         if arguments.json:
-            print(json.dumps({"valid": False, "problems": error.lines}, indent=2))
+            print(json.dumps({"valid": False, "problems": error.as_json()}, indent=2))
         else:
             print(error, file=sys.stderr)
             count = len(error.findings)

@@ -269,5 +269,5 @@ def _run(experiment: Experiment) -> list[str]:
         return []
     run = cost.run_price(experiment)
     return [
-        f"    {run.usd:7.2f}  $    a first run of {run.hours:.2f} Trn2 hours, predicted (its parts: scripts/cost)"
+        f"    {run.usd:7.2f}  $    a first run of {run.hours:.2f} Trn2 hours, predicted (its parts: ./trnspec cost)"
     ]

@@ -186,7 +186,7 @@ def as_lines(all_of_them: tuple[Expected, ...]) -> Iterator[str]:
     """For a person, at most 100 columns; arms of which the same is expected share a line."""
     if not all_of_them:
         return
-    yield "  expected of decoding from published results (python -m experiment published):"
+    yield "  expected of decoding from published results (./trnspec published):"
     yield "    milliseconds a token, tokens a step at which drafting breaks even, dollars per million tokens"
     arms: dict[tuple[str, ...], list[str]] = {}
     for one in all_of_them:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
@@ -17,7 +18,7 @@ class State(StrEnum):
     FINE = "fine"
     FINDING = "finding"
     UNKNOWN = "unknown"
-    """Whoever had to be asked did not answer, or did not let us ask."""
+    """What had to be asked did not answer, or did not let us ask."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,22 @@ class Finding:
         """The same with the remedy."""
         return self.said(most=most) + (f"; {printable(self.remedy)}" if self.remedy else "")
 
+    def as_json(self) -> dict[str, Any]:
+        """For a machine. A value that is not one text, number or truth value is given as a terminal shows it."""
+        plain = (
+            (isinstance(self.value, int) and self.value.bit_length() < 64)
+            or (isinstance(self.value, float) and math.isfinite(self.value))
+            or isinstance(self.value, str | None)
+        )
+        return {
+            "where": self.where,
+            "value": self.value if plain else _short(self.value, 300),
+            "why": self.why,
+            "remedy": self.remedy,
+            "check": self.check,
+            "state": self.state,
+        }
+
 
 def fine(why: str) -> Finding:
     """Of a whole check: nothing to do."""
@@ -74,6 +91,10 @@ class Refusal(Exception):
         """The message."""
         return [finding.line() for finding in self.findings]
 
+    def as_json(self) -> list[dict[str, Any]]:
+        """The findings, for a machine."""
+        return [finding.as_json() for finding in self.findings]
+
 
 class Misuse(Refusal):
     """Wrong usage or configuration."""
@@ -97,13 +118,13 @@ class InvalidExperiment(Misuse):
         if len(numbered) > MOST_FINDINGS:
             more = Finding("", None, f"has more problems than these {MOST_FINDINGS}", "fix these first")
             numbered = [*numbered[:MOST_FINDINGS], (None, more)]
-        file = shortened(file, 1000)
-        self._places = [f"{file}:{number}" if number else file for number, _ in numbered]
+        self._file, self._numbers = shortened(file, 1000), [number for number, _ in numbered]
         super().__init__(*(finding for _, finding in numbered))
 
     @property
     def lines(self) -> list[str]:
         """File, line, path, value, reason, remedy; shortened, since anything may stand in the file."""
+        places = [f"{self._file}:{number}" if number else self._file for number in self._numbers]
         return [
             replace(
                 finding,
@@ -111,7 +132,14 @@ class InvalidExperiment(Misuse):
                 why=shortened(finding.why, 600),
                 remedy=shortened(finding.remedy, 600),
             ).line(most=60)
-            for place, finding in zip(self._places, self.findings, strict=True)
+            for place, finding in zip(places, self.findings, strict=True)
+        ]
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """With file and line."""
+        return [
+            {"file": self._file, "line": number, **found}
+            for number, found in zip(self._numbers, super().as_json(), strict=True)
         ]
 
 

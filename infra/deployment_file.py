@@ -49,7 +49,7 @@ class Lasting:
         found = []
         if not self.admins:
             found.append(
-                f"{where}: admins is empty, so nobody can use kubectl, scripts/run or scripts/verify on the cluster; write the "
+                f"{where}: admins is empty, so nobody can use kubectl, ./trnspec run or ./trnspec verify on the cluster; write the "
                 "ARN of your IAM role there"
             )
         if not self.alarm_email:

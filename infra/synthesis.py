@@ -53,7 +53,7 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
     if experiment.lab_only:
         raise Misuse(
             f"context experiment = {merged['experiment']!r}: {experiment.name} runs in the lab only, there is nothing to "
-            "deploy; run scripts/lab, or use -c experiment=experiments/qwen3-32b.yaml"
+            "deploy; run ./trnspec lab, or use -c experiment=experiments/qwen3-32b.yaml"
         )
     problems = _forgotten(merged)
     try:

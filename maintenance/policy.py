@@ -98,7 +98,7 @@ EXEMPTIONS = (
         check="CKV_K8S_23",  # not root
         objects=_NEURON_IMAGES,
         reason="What the Neuron devices ask of a user is unproven, so the image's user stays, without any capability;"
-        " `serving.pod_security: restricted` switches once `scripts/verify` (device-files) passes with it. The arguments"
+        " `serving.pod_security: restricted` switches once `./trnspec verify` (device-files) passes with it. The arguments"
         " are asked as that user, so that what the image may read is what a server may read.",
     ),
     Exemption(
@@ -122,7 +122,7 @@ def judge(failures: Sequence[Failure], exemptions: Sequence[Exemption]) -> list[
     patterns = [(entry.check, pattern) for entry in exemptions for pattern in entry.objects]
     left = [
         f"{one.file}: {one.kind}/{one.name}: {one.check}{f' at {one.where}' if one.where else ''}: {one.title}; "
-        "fix it in cdk8s_charts and run `make manifests`, or exempt it with its reason in maintenance/policy.py"
+        "fix it in cdk8s_charts and run `./trnspec render --all`, or exempt it with its reason in maintenance/policy.py"
         for one in failures
         if not any(_covers(check, pattern, one) for check, pattern in patterns)
     ]
@@ -154,7 +154,7 @@ def scan(checkov: Path, manifests: Path) -> Report:
     report = read_report(done.stdout)
     if report.objects < objects:
         raise UnreadableReport(
-            f"checkov looked at {report.objects} objects of {objects}; run `make manifests` and try again"
+            f"checkov looked at {report.objects} objects of {objects}; run `./trnspec render --all` and try again"
         )
     return report
 
@@ -169,7 +169,7 @@ def _copy(manifests: Path, to: Path) -> int:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
     if not objects:
-        raise UnreadableReport(f"{manifests} holds no objects; run `make manifests`")
+        raise UnreadableReport(f"{manifests} holds no objects; run `./trnspec render --all`")
     return objects
 
 
@@ -196,7 +196,7 @@ def read_report(text: str) -> Report:
         ) from None
     if summary["parsing_errors"]:
         raise UnreadableReport(
-            f"checkov could not read {summary['parsing_errors']} files; run `make manifests` and try again"
+            f"checkov could not read {summary['parsing_errors']} files; run `./trnspec render --all` and try again"
         )
     return Report(failures=failures, objects=summary["resource_count"])
 

@@ -5,12 +5,10 @@ Only click is imported before a verb is chosen: `--help` and the completion of a
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -48,6 +46,7 @@ VERBS = {
     "preflight": Verb(
         "operations.preflight.checklist", ON_AWS, "is everything there that a deployment needs?"
     ),
+    "deploy": Verb("operations.deploying", ON_AWS, "build all of it with the pinned CDK; no Trn2 node starts"),
     "run": Verb(
         "operations.running.launch", ON_AWS, "from deployed stacks to the answer and back to 0 nodes"
     ),
@@ -61,7 +60,7 @@ VERBS = {
     "promote": Verb("operations.promotion", ON_AWS, "make the winning arm a service"),
     "teardown": Verb("operations.teardown", ON_AWS, "take an experiment down, then list what still bills"),
     "review": Verb(
-        "operations.review.__main__", IN_A_CHANGE, "what merging this tree does to what is deployed"
+        "operations.review.reviewing", IN_A_CHANGE, "what merging this tree does to what is deployed"
     ),
     "rehearse": Verb(
         "operations.handed_on:rehearse", IN_A_CHANGE, "bootstrap and deploy against a local stand-in"
@@ -73,25 +72,6 @@ EPILOG = (
     "reached or gave no answer that can be read, or this program has a fault, 130 interrupted.\n\n"
     'Completion: eval "$(_TRNSPEC_COMPLETE=bash_source ./trnspec)", or zsh_source, or fish_source.'
 )
-
-
-def _bridged(name: str, module: ModuleType) -> click.Command:
-    """A verb whose options argparse still reads."""
-    parser = argparse.ArgumentParser(prog=f"trnspec {name}", description=getattr(module, "HELP", ""))
-
-    class Bridged(click.Command):
-        def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-            ctx.args = args
-            if hasattr(module, "configure"):
-                module.configure(parser)
-                ctx.obj = parser.parse_args(args)
-            return args
-
-        def invoke(self, ctx: click.Context) -> int:
-            code: int = module.execute(ctx.obj) if ctx.obj else module.main(ctx.args)
-            return code
-
-    return Bridged(name, add_help_option=False)
 
 
 class Door(click.Group):
@@ -106,10 +86,7 @@ class Door(click.Group):
                 return None
             raise click.NoSuchCommand(cmd_name, possibilities=VERBS, ctx=ctx)
         module, _, name = VERBS[cmd_name].module.partition(":")
-        found = import_module(module)
-        if not hasattr(found, name or "command"):
-            return _bridged(cmd_name, found)
-        command: click.Command = getattr(found, name or "command")
+        command: click.Command = getattr(import_module(module), name or "command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -144,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] in VERBS:
         from operations.console import carried_out
 
-        return carried_out(f"trnspec {words[0]}", act)
+        return carried_out(f"trnspec {words[0]}", act, as_json="--json" in words)
     try:
         return act() or 0
     except click.UsageError as error:

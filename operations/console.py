@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
-import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -18,38 +18,35 @@ import click
 from experiment.finding import InvalidExperiment, Misuse, Outside, Refusal, printable
 
 WIDTH = 100
+_LEAST_LAST = 24
+"""Columns that the last one of a table has at least."""
+_COLOURS = {"fine": "green", "finding": "red", "unknown": "yellow"}
 _HERE = Path(__file__).resolve().parent.parent
 
 
-def carried_out(name: str, act: Callable[[], int]) -> int:
-    """The exit code of a command. What stops it is printed, a line for each finding."""
+def carried_out(name: str, act: Callable[[], int | None], *, as_json: bool = False) -> int:
+    """The exit code of a command. What stops it is printed, a line for each finding; `as_json` prints them on stdout too,
+    as `{"problems": [...]}`."""
     signal.signal(signal.SIGTERM, _interrupt)
     with escaped():
         try:
-            return act()
+            return act() or 0
         except (KeyboardInterrupt, click.Abort):
             print(f"{name}: interrupted; it can be run again", file=sys.stderr)
             return 130
         except BrokenPipeError:
-            # Whoever read the result has read enough; the interpreter must not complain once more as it ends.
+            # The reader has read enough; the interpreter must not complain once more as it ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        except click.UsageError as error:
-            print(f"{name}: {error.format_message()} (see ./{name} --help)", file=sys.stderr)
-            return error.exit_code
-        except ModuleNotFoundError as error:  # `pip install .` brings what the benchmark and `check` need
-            print(
-                f"{name}: needs {error.name}, which is not installed here; clone the repository and type ./{name} there",
-                file=sys.stderr,
-            )
-            return Misuse.exit_code
         except Exception as error:
-            known = refusal_of(error)
+            known = _known(name, error)
             who = (
-                "" if isinstance(error, InvalidExperiment) else f"{name}: "
+                "" if isinstance(known, InvalidExperiment) else f"{name}: "
             )  # whose lines begin with the file
             for line in known.lines:
                 print(f"{who}{line}", file=sys.stderr)
+            if as_json:
+                print_json({"problems": known.as_json()})
             return known.exit_code
 
 
@@ -57,8 +54,20 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def _known(name: str, error: Exception) -> Refusal:
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--experiment":
+        return Misuse(f"--experiment: the experiment is the first argument now: ./{name} FILE ...")
+    if isinstance(error, click.UsageError):
+        return Misuse(f"{error.format_message()} (see ./{name} --help)")
+    if isinstance(error, ModuleNotFoundError):  # `pip install .` brings what the benchmark and `check` need
+        return Misuse(
+            f"needs {error.name}, which is not installed here; clone the repository and type ./{name} there"
+        )
+    return refusal_of(error)
+
+
 def refusal_of(error: Exception) -> Refusal:
-    """One that nobody expected becomes one line with the place in this project: it is no finding."""
+    """An exception that nobody expected becomes one line with its place in this project: it is not a finding."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, OSError) and error.strerror:
@@ -80,14 +89,14 @@ class _Escaping:
     """A stream on which control characters are escaped; line ends stay."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        self.stream = stream
 
     def write(self, text: str) -> int:
-        self._stream.write("\n".join(map(printable, text.split("\n"))))
+        self.stream.write("\n".join(map(printable, text.split("\n"))))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+        return getattr(self.stream, name)
 
 
 @contextmanager
@@ -97,17 +106,35 @@ def escaped() -> Iterator[None]:
         yield
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as needed; the last one is wrapped."""
-    if not rows:
-        return ""
+def warn(text: str) -> None:
+    """A line on stderr, with the name of the verb that is carried out."""
+    context = click.get_current_context(silent=True)
+    print(f"{context.command_path}: {text}" if context else text, file=sys.stderr, flush=True)
+
+
+def print_json(value: Any) -> None:
+    """JSON as every verb prints it."""
+    print(json.dumps(value, indent=2))
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns as wide as needed; the last one is wrapped. A state has its colour where the terminal shows colours."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in (headings, *rows)) for column in range(len(headings) - 1)]
-    room = max(24, WIDTH - sum(widths) - 2 * len(widths))
-    lines = []
-    for row in (headings, *rows):
-        first = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
-        for part in textwrap.wrap(row[-1], room, break_on_hyphens=False) or [""]:
-            lines.append(f"{first}  {part}".rstrip())
-            first = " " * len(first)
-    return "\n".join(lines)
+    least = sum(widths) + 2 * len(widths) + _LEAST_LAST  # nothing is cut, however narrow the terminal is
+    stream: TextIO = getattr(sys.stdout, "stream", sys.stdout)  # the escape sequences of colours are meant
+    console = Console(file=stream, width=None if stream.isatty() else WIDTH)
+    console.width = max(console.width, least)
+    table = Table(*headings, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in table.columns[:-1]:
+        column.no_wrap = True
+    table.columns[-1].overflow = "fold"
+    for row in rows:
+        table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))
+    with console.capture() as captured:
+        console.print(table)
+    stream.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())

@@ -10,21 +10,19 @@ import click
 from experiment.catalogue.published import TARGET
 from experiment.finding import Misuse
 from experiment.starter import compose
-from operations.console import table
-from operations.options import FILES, json_option
-from operations.options import as_json as json_text
+from operations.console import print_json, print_table
+from operations.options import FILE, FILES, json_option
 
 _FORMATS = "JSON lines, MT-Bench, Spec-Bench, ShareGPT or OpenAI batch"
-_FILE = click.Path(path_type=Path)
 
 
 @click.command()
 @click.argument("name")
-@click.option("--prompts", type=_FILE, metavar="FILE", help=f"{_FORMATS}; by default prompts/general.jsonl.")
+@click.option("--prompts", type=FILE, metavar="FILE", help=f"{_FORMATS}; by default prompts/general.jsonl.")
 @click.option("--model", default=TARGET, metavar="ID", help=f"What is served; by default {TARGET}.")
 @click.option("--like", metavar="ID", help="For a fine-tune: the model of the catalogue that has its shape.")
 @click.option("--draft", metavar="ID", help="What drafts; by default a small model of the same family.")
-@click.option("--out", type=_FILE, metavar="FILE", help="By default NAME.yaml in the nearest experiments/.")
+@click.option("--out", type=FILE, metavar="FILE", help="By default NAME.yaml in the nearest experiments/.")
 @json_option
 def command(
     name: str,
@@ -58,11 +56,11 @@ def command(
         raise Misuse(f"{path}: cannot be written ({error.strerror}); choose another NAME, or --out") from None
     then = [f"./trnspec {verb} {path}" for verb in ("check", "demo")]
     if as_json:
-        print(json_text({"path": str(path), "chosen": chosen, "next": then}))
-    else:
-        print(
-            f"wrote {path}\n\n{table(('chosen', ''), [*chosen.items()])}\n\nnext: {then[0]}\nthen: {then[1]}"
-        )
+        print_json({"path": str(path), "chosen": chosen, "next": then})
+        return 0
+    print(f"wrote {path}\n")
+    print_table(("chosen", ""), [*chosen.items()])
+    print(f"\nnext: {then[0]}\nthen: {then[1]}")
     return 0
 
 

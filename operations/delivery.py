@@ -1,24 +1,26 @@
-"""`scripts/deliver VERB`: what the pipeline runs, in its own account (start) and in a stage's VPC (smoke, compile)."""
+"""`python -m operations.delivery VERB`: what the pipeline runs, in its own account (start) and in a stage's VPC (smoke, compile)."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from cdk8s_charts.manifests import PLACEHOLDERS, filled, read, with_tags
-from experiment.finding import Refusal
+from experiment.finding import Finding, Refusal
 from experiment.naming import BENCHMARK_NAME
 from operations.cloud import markers
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.clock import SystemClock
 from operations.cloud.kubernetes import pod_containers, tools_image
-from operations.console import carried_out
-from operations.options import ROOT, add_experiment, add_json, as_json, experiment_of, hours
+from operations.console import carried_out, print_json
+from operations.options import HOURS, ROOT, experiment_of, json_option, manifests_option, on_aws
 from operations.running.context import Context
 from operations.running.launch import verified
 from operations.running.state import RunStore, claimed, unfinished
@@ -29,10 +31,6 @@ if TYPE_CHECKING:
     from experiment import Experiment
     from operations.cloud.clock import Clock
 
-EPILOG = (
-    "Exit codes: 0 fine, 1 a finding or a step that failed, 2 wrong usage or configuration, 3 AWS or the cluster could not "
-    "be reached, 130 interrupted."
-)
 POLL_S = 30
 RENEW = timedelta(minutes=45)
 """Credentials of an assumed role last an hour, compilation lasts longer."""
@@ -45,44 +43,29 @@ Object = Mapping[str, Any]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one verb."""
-    options = parser().parse_args(arguments)
-    act = {"start": _start, "smoke": _smoke, "compile": _compile}[options.verb]
-    return carried_out(f"deliver {options.verb}", lambda: act(options))
+    words = [*(sys.argv[1:] if arguments is None else arguments)] or ["--help"]
+    verbs = {"start": start, "smoke": smoke, "compile": compile_}
+    group = click.Group(commands=verbs, help="What the pipeline does with a deployed stage.")
+    act = partial(group.main, words, prog_name="operations.delivery", standalone_mode=False)
+    return carried_out(f"deliver {words[0]}", act, as_json="--json" in words)
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    top = argparse.ArgumentParser(prog="scripts/deliver", description=__doc__, epilog=EPILOG)
-    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
-    start = verbs.add_parser(
-        "start", help="start a build project of a stage's account and wait for it", epilog=EPILOG
-    )
-    start.add_argument("project", metavar="PROJECT", help="e.g. qwen3-32b-smoke")
-    start.add_argument("--region", required=True)
-    start.add_argument(
-        "--role", required=True, metavar="ARN", help="role of the stage's account that may start it"
-    )
-    start.add_argument(
-        "--minutes", type=_minutes, default=60, help="give up waiting after so many (default: 60)"
-    )
-    add_json(start)
-    smoke = verbs.add_parser("smoke", help="is what was reviewed what stands in the cluster?", epilog=EPILOG)
-    compile_ = verbs.add_parser(
-        "compile", help="make every artifact; Trn2 nodes at 0 afterwards", epilog=EPILOG
-    )
-    compile_.add_argument(
-        "--hours", type=hours, default=8.0, metavar="H", help="nodes live so long at most (default: 8)"
-    )
-    for verb in (smoke, compile_):
-        add_experiment(verb)
-        verb.add_argument("--manifests", type=Path, default=ROOT / "manifests", help="default: manifests/")
-    return top
-
-
-def _start(options: argparse.Namespace) -> int:
-    starter = Starter(Aws(options.region), role=options.role, clock=SystemClock(), say=_say)
-    build = starter.run(options.project, minutes=options.minutes)
-    print(as_json({"build": build}) if options.json else f"{build}: succeeded")
+@click.command()
+@click.argument("project", metavar="PROJECT")
+@click.option("--region", required=True, metavar="REGION")
+@click.option("--role", required=True, metavar="ARN", help="Role of the stage's account that may start it.")
+@click.option(
+    "--minutes",
+    type=click.IntRange(1, 36 * 60),
+    default=60,
+    metavar="M",
+    help="Give up waiting after so many (default 60).",
+)
+@json_option
+def start(project: str, region: str, role: str, minutes: int, as_json: bool) -> int:
+    """Start PROJECT, a build project of a stage's account such as qwen3-32b-smoke, and wait for it."""
+    build = Starter(Aws(region), role=role, clock=SystemClock(), say=_say).run(project, minutes=minutes)
+    print_json({"build": build}) if as_json else print(f"{build}: succeeded")
     return 0
 
 
@@ -153,20 +136,24 @@ def _why(build: dict[str, Any]) -> str:
     return "no phase says why"
 
 
-def _smoke(options: argparse.Namespace) -> int:
-    """Whether what was reviewed is what stands in the cluster. Needs no Trn2 node."""
-    experiment, files = _reviewed(options)
-    with cluster_of(experiment, aws_of(experiment, options)) as cluster:
+@on_aws
+@manifests_option
+def smoke(path: Path, manifests: Path, account: str | None, as_json: bool) -> int:
+    """Is what was reviewed what stands in the cluster? Needs no Trn2 node."""
+    experiment = experiment_of(path, verb="deliver")
+    files = read(experiment, manifests)
+    with cluster_of(experiment, aws_of(experiment, account)) as cluster:
         found = list(findings(files, cluster.get))
-    if options.json:
-        print(as_json({"experiment": experiment.name, "findings": found}))
+    if as_json:
+        print_json({"experiment": experiment.name, "problems": [one.as_json() for one in found]})
     else:
-        print("\n".join(found) or f"{experiment.name}: stands as it was reviewed")
+        lines = [one.line() for one in found]
+        print("\n".join(lines) or f"{experiment.name}: stands as it was reviewed")
     return 1 if found else 0
 
 
-def findings(files: tuple[ManifestFile, ...], get: Callable[[str, str], Object | None]) -> Iterator[str]:
-    """What is missing, differs or failed, a line each; `get` asks the cluster for a kind and a name."""
+def findings(files: tuple[ManifestFile, ...], get: Callable[[str, str], Object | None]) -> Iterator[Finding]:
+    """What is missing, differs or failed; `get` asks the cluster for a kind and a name."""
     cron_job = get("CronJob", BENCHMARK_NAME)
     image = tools_image(cron_job) if cron_job is not None else ""
     values = dict.fromkeys(PLACEHOLDERS, "") | with_tags({"BENCHMARK_IMAGE": image})
@@ -174,35 +161,39 @@ def findings(files: tuple[ManifestFile, ...], get: Callable[[str, str], Object |
         kind, name = item["kind"], filled(item["metadata"]["name"], values)
         found = get(kind, name)
         if found is None:
-            yield f"{kind} {name}: is not in the cluster; deploy the workloads stack"
+            yield Finding(f"{kind} {name}", None, "is not in the cluster", "deploy the workloads stack")
             continue
         theirs = {one["name"]: one["image"] for one in pod_containers(found)}
         for container in pod_containers(item):
             wanted, other = container["image"], theirs.get(container["name"])
             if wanted != other and not (other and "${" in wanted):  # which is filled in at deployment
-                yield (
-                    f"{kind} {name}: container {container['name']} has {other or 'no image'}, reviewed was {wanted}; "
-                    "deploy again"
-                )
+                why = f"container {container['name']} has {other or 'no image'}, reviewed was {wanted}"
+                yield Finding(f"{kind} {name}", None, why, "deploy again")
         yield from _health(kind, name, found)
 
 
-def _health(kind: str, name: str, found: Object) -> Iterator[str]:
-    status = found.get("status", {})
+def _health(kind: str, name: str, found: Object) -> Iterator[Finding]:
+    status, where = found.get("status", {}), f"{kind} {name}"
     if kind == "Deployment":
         wanted, available = found["spec"].get("replicas", 1), status.get("availableReplicas", 0)
         if available < wanted:
-            yield f"Deployment {name}: {available} of {wanted} replicas answer; read scripts/status"
+            yield Finding(where, None, f"{available} of {wanted} replicas answer", "read ./trnspec status")
     for condition in status.get("conditions", ()):
         if kind == "Job" and (condition["type"], condition["status"]) == ("Failed", "True"):
-            yield f"Job {name}: failed ({condition.get('message', 'it does not say why')}); read scripts/kubectl logs job/{name}"
+            why = f"failed ({condition.get('message', 'it does not say why')})"
+            yield Finding(where, None, why, f"read ./trnspec kubectl logs job/{name}")
     if kind == "PersistentVolumeClaim" and status.get("phase", "Bound") not in ("Bound", "Pending"):
-        yield f"PersistentVolumeClaim {name}: is {status['phase']}; delete it and deploy again"
+        yield Finding(where, None, f"is {status['phase']}", "delete it and deploy again")
 
 
-def _compile(options: argparse.Namespace) -> int:
-    experiment, files = _reviewed(options)
-    aws, clock = aws_of(experiment, options), SystemClock()
+@on_aws
+@click.option("--hours", type=HOURS, default=8.0, metavar="H", help="Nodes live so long at most (default 8).")
+@manifests_option
+def compile_(path: Path, hours: float, manifests: Path, account: str | None, as_json: bool) -> int:
+    """Make every artifact; Trn2 nodes are at 0 afterwards."""
+    experiment = experiment_of(path, verb="deliver")
+    files = read(experiment, manifests)
+    aws, clock = aws_of(experiment, account), SystemClock()
     to_compile = not nothing_to_compile(experiment, aws, _say)
     if to_compile:
         store = RunStore(experiment, aws)
@@ -216,7 +207,7 @@ def _compile(options: argparse.Namespace) -> int:
                 store=store,
                 held=claimed(experiment, store, held, now=clock.now()),
                 files=files,
-                hours=options.hours,
+                hours=hours,
                 out=ROOT / "results",
                 say=_say,
                 verify=verified,
@@ -224,7 +215,7 @@ def _compile(options: argparse.Namespace) -> int:
             compile_artifacts(context, fresh=held is None)
     told = {"experiment": experiment.name, "nodes_started": to_compile}
     before = "" if to_compile else " already, so no Trn2 node was started"
-    print(as_json(told) if options.json else f"{experiment.name}: every artifact is complete{before}")
+    print_json(told) if as_json else print(f"{experiment.name}: every artifact is complete{before}")
     return 0
 
 
@@ -233,7 +224,7 @@ def nothing_to_compile(experiment: Experiment, aws: Aws, say: Callable[[str], No
     if not all(markers.has_artifact(experiment, aws, arm) for arm in experiment.served_arms):
         return False
     for key in markers.free(experiment, aws):
-        say(f"    artifact {key}: is some arm's again and stays")
+        say(f"    artifact {key}: belongs to an arm again and stays")
     return True
 
 
@@ -262,17 +253,6 @@ def _prepare(context: Context, *, fresh: bool) -> str:
         return finish(context)
     context.save(owner="")
     return ""
-
-
-def _reviewed(options: argparse.Namespace) -> tuple[Experiment, tuple[ManifestFile, ...]]:
-    experiment = experiment_of(options.experiment, verb="deliver")
-    return experiment, read(experiment, options.manifests)
-
-
-def _minutes(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 36 * 60:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of minutes from 1 to {36 * 60}")
-    return int(text)
 
 
 def _say(line: str) -> None:

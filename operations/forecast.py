@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from benchmark.analyse.acceptance.advice import advise, forecast
 from benchmark.analyse.acceptance.samples import Wishes
 from benchmark.analyse.acceptance.windows import StepTimes, step_times
@@ -21,61 +23,102 @@ from experiment.expected import as_json as expected_as_json
 from experiment.expected import as_lines as expected_as_lines
 from experiment.finding import Misuse
 from operations import pricing
-from operations.options import add_json, as_json, experiment_of, hours
+from operations.console import print_json
+from operations.options import FILE, HOURS, experiment_argument, experiment_of, json_option
 
 if TYPE_CHECKING:
     from experiment import Arm, Experiment
 
 Advice = Callable[[Wishes], Mapping[str, Any]]
 """What acceptance, measured anywhere, says about windows of drafts."""
-HELP = "predict speed-up and cost on Trn2 from acceptance measured anywhere; needs neither AWS nor Trn2"
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Evidence, and what it is applied to."""
-    parser.add_argument("experiment", type=Path, metavar="EXPERIMENT", help="the experiment file")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "--run", type=Path, metavar="DIR", help="a run of this benchmark against any vLLM that speculates"
-    )
-    source.add_argument(
-        "--acceptance",
-        type=Path,
-        metavar="FILE",
-        help="a summary.json, or JSON {class: [share of steps in which draft 1, 2, ... was accepted]}",
-    )
-    parser.add_argument("--arm", metavar="NAME", help="which arm (default: the first that speculates)")
-    parser.add_argument(
-        "--step-times",
-        type=_points,
-        metavar="0=S,K=S",
-        help="seconds of a plain step and of one with K drafts on Trn2, instead of the published ones",
-    )
-    parser.add_argument(
-        "--mix", type=_mix, metavar="CLASS=WEIGHT,...", help="shares of the output tokens (default: equal)"
-    )
-    parser.add_argument(
-        "--hours",
-        type=hours,
-        metavar="H",
-        help="Trn2 hours of the run that finds out (default: predicted, as `cost` says)",
-    )
-    add_json(parser)
+def _points(text: str) -> dict[int, float]:
+    points = {}
+    for item in text.split(","):
+        k, _, seconds = item.partition("=")
+        points[option_types.whole(k)] = option_types.number(seconds)
+    if 0 not in points or len(points) < 2:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must name plain decoding (0) and a window, for example 0=0.045,7=0.095"
+        )
+    return points
 
 
-def execute(options: argparse.Namespace) -> int:
-    """Exit 0 when it pays for some class or that is open, 1 when it pays for none, 2 for what cannot be forecast."""
-    experiment = experiment_of(options.experiment, verb="forecast")
-    arm = _arm(experiment, options.arm)
+def _mix(text: str) -> dict[str, float]:
+    return {name: option_types.number(weight) for name, weight in map(option_types.named, text.split(","))}
+
+
+def _of_benchmark(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """What an option of the benchmark takes."""
+
+    def convert(text: str) -> Any:
+        try:
+            return read(text)
+        except argparse.ArgumentTypeError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return convert
+
+
+@click.command()
+@experiment_argument
+@click.option(
+    "--run", type=FILE, metavar="DIR", help="A run of this benchmark against any vLLM that speculates."
+)
+@click.option(
+    "--acceptance",
+    type=FILE,
+    metavar="FILE",
+    help="Instead of --run: a summary.json, or JSON {class: [share of steps in which draft 1, 2, ... was accepted]}.",
+)
+@click.option("--arm", "name", metavar="NAME", help="Which arm (default: the first that speculates).")
+@click.option(
+    "--step-times",
+    type=_of_benchmark(_points),
+    metavar="0=S,K=S",
+    help="Seconds of a plain step and of one with K drafts on Trn2, instead of the published ones.",
+)
+@click.option(
+    "--mix",
+    type=_of_benchmark(_mix),
+    metavar="CLASS=WEIGHT,...",
+    help="Shares of the output tokens (default: equal).",
+)
+@click.option(
+    "--hours",
+    type=HOURS,
+    metavar="H",
+    help="Trn2 hours of the run that finds out (default: predicted, as ./trnspec cost says).",
+)
+@json_option
+def command(
+    path: Path,
+    run: Path | None,
+    acceptance: Path | None,
+    name: str | None,
+    step_times: dict[int, float] | None,
+    mix: dict[str, float] | None,
+    hours: float | None,
+    as_json: bool,
+) -> int:
+    """Predict speed-up and cost on Trn2 from acceptance measured anywhere; neither AWS nor Trn2 is needed.
+
+    Exit 0 when it pays for some class or that is open, 1 when it pays for none, 2 for what cannot be forecast.
+    """
+    if (run is None) == (acceptance is None):
+        raise click.UsageError("give one of --run DIR and --acceptance FILE")
+    experiment = experiment_of(path, verb="forecast")
+    arm = _arm(experiment, name)
     own = expected_of(experiment, arm)
-    steps = measured(options.step_times, arm.num_speculative_tokens) if options.step_times else published(own)
+    steps = measured(step_times, arm.num_speculative_tokens) if step_times else published(own)
     try:
-        advice = of_run(options.run) if options.run else of_file(options.acceptance)
-        predictions = predict(experiment, arm, steps=steps, advice=advice, mix=options.mix)
+        advice = of_run(run) if run else of_file(acceptance or Path())
+        predictions = predict(experiment, arm, steps=steps, advice=advice, mix=mix)
     except BenchmarkError as error:
         raise Misuse(str(error)) from None
-    rental = run_price(experiment, hours=options.hours, items=pricing.of_running(experiment))
-    if options.json:
+    rental = run_price(experiment, hours=hours, items=pricing.of_running(experiment))
+    if as_json:
         told = {
             "schema": 1,
             "origin": "predicted",
@@ -93,26 +136,10 @@ def execute(options: argparse.Namespace) -> int:
                 for one in predictions
             ],
         }
-        print(as_json(told))
+        print_json(told)
     else:
         print("\n".join(_text(experiment, own, steps, predictions, rental)))
     return 1 if all(one.verdict == "does not pay" for one in predictions) else 0
-
-
-def _points(text: str) -> dict[int, float]:
-    points = {}
-    for item in text.split(","):
-        k, _, seconds = item.partition("=")
-        points[option_types.whole(k)] = option_types.number(seconds)
-    if 0 not in points or len(points) < 2:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must name plain decoding (0) and a window, for example 0=0.045,7=0.095"
-        )
-    return points
-
-
-def _mix(text: str) -> dict[str, float]:
-    return {name: option_types.number(weight) for name, weight in map(option_types.named, text.split(","))}
 
 
 def _arm(experiment: Experiment, name: str | None) -> Arm:
@@ -312,7 +339,7 @@ def _text(
         )
     yield ""
     yield "Range: the prompts' interval, where known, at the slowest and the fastest drafted step of its range."
-    yield "$/M: decoding alone at list prices, dated in `experiment check`; prompts and idle time come on top."
+    yield "$/M: decoding alone at list prices, dated in `./trnspec check`; prompts and idle time come on top."
     whole = predictions[-1]
     millions = whole.repaid_after_million_tokens(rental.usd)
     repaid = (

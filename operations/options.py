@@ -1,11 +1,10 @@
-"""Options that verbs share, and the experiment that they name."""
+"""What command lines of verbs share, and the experiment that they name."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import os
+from collections.abc import Callable
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,8 @@ GIVEN = "TRNSPEC_EXPERIMENT"
 """Names another experiment than the reference, for every verb that is given none."""
 
 
-def _chosen(ctx: click.Context, _param: click.Parameter, given: str | tuple[str, ...] | None) -> Path:
-    """The file that was named, as the first of several words too."""
+def chosen(ctx: click.Context, _param: click.Parameter | None, given: str | tuple[str, ...] | None) -> Path:
+    """The file that was named, if only once."""
     words = (given,) if isinstance(given, str) else given or ()
     if len(words) > 1:
         raise click.UsageError(f"Got unexpected extra argument ({words[1]})", ctx)
@@ -39,40 +38,50 @@ def yaml_files(incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(incomplete, type="dir"), *map(CompletionItem, sorted(found))]
 
 
+def _hours(text: str | float) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 168:
+        raise click.BadParameter(f"{text!r} is not a number of hours above 0 and up to 168")
+    return value
+
+
+def _account(text: str) -> str:
+    if len(text) != 12 or not text.isdecimal():
+        raise click.BadParameter(f"{text!r} is not an account id of twelve digits")
+    return text
+
+
 _ARGUMENT: dict[str, Any] = {
     "metavar": "[EXPERIMENT]",
-    "callback": _chosen,
+    "callback": chosen,
     "shell_complete": lambda _ctx, _param, incomplete: yaml_files(incomplete),
 }
 experiment_argument = click.argument("path", required=False, **_ARGUMENT)
-experiment_before = click.argument("path", nargs=-1, **_ARGUMENT)
-"""The same where another argument stands behind it."""
-json_option = click.option("--json", "as_json", is_flag=True, help="The same for a machine.")
+_before = click.argument("path", nargs=-1, **_ARGUMENT)
+account_option = click.option(
+    "--account", type=_account, metavar="ID", help="Refuse credentials of any other account."
+)
+dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, change nothing.")
+json_option = click.option("--json", "as_json", is_flag=True, help="The same for a machine, problems too.")
+FILE: Any = click.Path(path_type=Path)
+HOURS: Any = click.types.FuncParamType(_hours)
+manifests_option = click.option(
+    "--manifests", type=FILE, default=ROOT / "manifests", metavar="DIR", help="Default: manifests/."
+)
 
 
-def add_experiment(parser: argparse.ArgumentParser) -> None:
-    """Which experiment, in whose account."""
-    parser.add_argument(
-        "--experiment",
-        type=Path,
-        default=REFERENCE,
-        metavar="FILE",
-        help="default: experiments/qwen3-32b.yaml",
-    )
-    add_account(parser)
-
-
-def add_account(parser: argparse.ArgumentParser) -> None:
-    """Guard against the wrong credentials, and output for machines."""
-    parser.add_argument(
-        "--account", type=account, metavar="ID", help="refuse credentials of any other account"
-    )
-    add_json(parser)
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """The option that every verb has."""
-    parser.add_argument("--json", action="store_true", help="the same for a machine")
+def on_aws(function: Callable[..., int]) -> click.Command:
+    """A verb that takes an experiment, first, an account that credentials must be of, and --json."""
+    arguments = [one for one in getattr(function, "__click_params__", ()) if isinstance(one, click.Argument)]
+    which = _before if arguments else experiment_argument  # the last word is the other argument
+    command = click.command()(which(account_option(json_option(function))))
+    command.params.sort(
+        key=lambda one: one.name in ("account", "as_json")
+    )  # what the verb has of its own comes first
+    return command
 
 
 def experiment_of(path: Path, *, verb: str) -> Experiment:
@@ -85,36 +94,6 @@ def experiment_of(path: Path, *, verb: str) -> Experiment:
     if local:
         raise Misuse(
             f"{path}: {experiment.name} runs on {', '.join(local)}, which exists in the lab only, so there is nothing to "
-            f"{verb} on AWS; run scripts/lab, or name another --experiment"
+            f"{verb} on AWS; run ./trnspec lab {path}, or name another experiment"
         )
     return experiment
-
-
-def account(text: str) -> str:
-    """Twelve digits."""
-    if len(text) != 12 or not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no account id of twelve digits")
-    return text
-
-
-def whole(text: str) -> int:
-    """A whole number, 0 or more."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(text)
-
-
-def hours(text: str) -> float:
-    """A time in hours, above 0 and at most a week."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= 168:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of hours above 0 and up to 168")
-    return value
-
-
-def as_json(value: Any) -> str:
-    """JSON as every verb prints it."""
-    return json.dumps(value, indent=2)

@@ -6,16 +6,15 @@ is only as good as its date.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 from pydantic import TypeAdapter, ValidationError
 
 from experiment.catalogue.prices import Price
@@ -24,16 +23,14 @@ from experiment.finding import Misuse, Outside
 from experiment.parsing import UnreadableFile, whole_text
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws, AwsError
-from operations.console import table
-from operations.options import add_experiment, as_json, experiment_of
-from operations.options import hours as hours_option
+from operations.console import print_json, print_table, warn
+from operations.options import FILE, HOURS, experiment_of, on_aws
 
 if TYPE_CHECKING:
     from experiment import Experiment
     from experiment.cost import RunPrice
     from operations.cloud.aws import Calls
 
-HELP = "dollars an hour by component and a run, from dated list prices; asks AWS only with --refresh"
 PRICING_REGION = "us-east-1"
 """The Pricing API answers in a few regions only, for all of them
 (https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html)."""
@@ -48,36 +45,38 @@ _RESERVED = {
 """What has another price than the list's."""
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Which experiment, for how long, and where prices come from."""
-    add_experiment(parser)
-    parser.add_argument(
-        "--hours", type=hours_option, metavar="H", help="Trn2 hours of a run (default: predicted)"
-    )
-    parser.add_argument("--compiled", action="store_true", help="predict for artifacts that exist already")
-    parser.add_argument(
-        "--refresh",
-        action="store_true",
-        help="ask the Pricing API and keep its answer; and ask the account for stacks that no file describes",
-    )
-    parser.add_argument(
-        "--prices",
-        type=Path,
-        metavar="FILE",
-        help="kept answers (default: ~/.config/trn2-speculative-decoding/prices.json)",
-    )
-
-
-def execute(options: argparse.Namespace) -> int:
-    """Print the bill."""
-    experiment = experiment_of(options.experiment, verb="price")
-    file = options.prices or default_file()
-    if options.refresh:
-        _refresh(experiment, file, account=options.account)
+@on_aws
+@click.option("--hours", type=HOURS, metavar="H", help="Trn2 hours of a run (default: predicted).")
+@click.option("--compiled", is_flag=True, help="Predict for artifacts that exist already.")
+@click.option(
+    "--refresh",
+    is_flag=True,
+    help="Ask the Pricing API and keep its answer; and ask the account for stacks that no file describes.",
+)
+@click.option(
+    "--prices",
+    type=FILE,
+    metavar="FILE",
+    help="Kept answers (default: ~/.config/trn2-speculative-decoding/prices.json).",
+)
+def command(
+    path: Path,
+    hours: float | None,
+    compiled: bool,
+    refresh: bool,
+    prices: Path | None,
+    account: str | None,
+    as_json: bool,
+) -> int:
+    """Show dollars an hour by component, and of a run, from dated list prices. Asks AWS only with --refresh."""
+    experiment = experiment_of(path, verb="price")
+    file = prices or default_file()
+    if refresh:
+        _refresh(experiment, file, account=account)
     fetched = read(file, region=experiment.cluster.region)
     items, quiet = (at_newest(of(experiment), fetched) for of in (running, idle))
-    run = run_price(experiment, to_compile=0 if options.compiled else None, hours=options.hours, items=items)
-    if options.json:
+    run = run_price(experiment, to_compile=0 if compiled else None, hours=hours, items=items)
+    if as_json:
         told = {
             "experiment": experiment.name,
             "items": [
@@ -98,9 +97,9 @@ def execute(options: argparse.Namespace) -> int:
                 "parts": [vars(part) for part in run.parts],
             },
         }
-        print(as_json(told))
+        print_json(told)
     else:
-        print("\n".join(_text(experiment, items, quiet, run)))
+        _print(experiment, items, quiet, run)
     return 0
 
 
@@ -109,15 +108,13 @@ def _refresh(experiment: Experiment, file: Path, *, account: str | None) -> None
     today = datetime.now(UTC).date().isoformat()
     found = fetch(items, Aws(PRICING_REGION, account=account), region=region, today=today)
     write(file, region=region, prices=found)
-    print(f"cost: {len(found)} of {len(items)} prices fetched, kept in {file}", file=sys.stderr)
+    warn(f"{len(found)} of {len(items)} prices fetched, kept in {file}")
     others, untold = cloudformation.find(experiment, Aws(region, account=account))
     for line in (*(one.finding().line() for one in others), *untold):
-        print(f"cost: {line}", file=sys.stderr)
+        warn(line)
 
 
-def _text(
-    experiment: Experiment, items: Sequence[Item], quiet: Sequence[Item], run: RunPrice
-) -> Iterator[str]:
+def _print(experiment: Experiment, items: Sequence[Item], quiet: Sequence[Item], run: RunPrice) -> None:
     rows = [
         (
             item.price.item,
@@ -127,24 +124,23 @@ def _text(
         )
         for item in items
     ]
-    yield table(("component", "units", "$/hour", "quoted"), rows)
-    yield ""
-    yield f"without Trn2 nodes: ${per_hour(quiet):.2f} an hour; with them: ${per_hour(items):.2f} an hour"
+    print_table(("component", "units", "$/hour", "quoted"), rows)
+    print(f"\nwithout Trn2 nodes: ${per_hour(quiet):.2f} an hour; with them: ${per_hour(items):.2f} an hour")
     endpoints = "interface endpoints by the hour, " if experiment.cluster.network.interface_endpoints else ""
     balancer = "the load balancer, " if experiment.serve and experiment.serve.certificate_arn else ""
-    yield (
+    print(
         f"on top: {endpoints}{balancer}the way in (the smallest instance there is), keys, alarms, storage and traffic"
     )
     kind = experiment.cluster.capacity.kind
     if kind in _RESERVED:
-        yield f"cluster.capacity is a {kind}: {_RESERVED[kind]}; the Trn2 line is list price"
-    yield ""
+        print(f"cluster.capacity is a {kind}: {_RESERVED[kind]}; the Trn2 line is list price")
+    print()
     if run.parts:
         parts = [(part.step, f"{part.hours:.2f}", part.assumption) for part in run.parts]
-        yield table(("part of a run", "hours", "predicted from"), parts)
-        yield ""
+        print_table(("part of a run", "hours", "predicted from"), parts)
+        print()
     said = "predicted" if run.parts else "as asked"
-    yield f"a run of {run.hours:.2f} Trn2 hours ({said}): ${run.usd:.2f}"
+    print(f"a run of {run.hours:.2f} Trn2 hours ({said}): ${run.usd:.2f}")
 
 
 def default_file() -> Path:
@@ -179,16 +175,16 @@ def _kept(path: Path) -> dict[str, dict[str, Price]]:
         kept = _FILE.validate_json(whole_text(path, most_bytes=_MOST_BYTES), strict=True)
         dollars = [price.usd_per_hour for prices in kept.values() for price in prices.values()]
     except UnreadableFile as error:
-        raise Misuse(f"{path}: {error}; remove it and run scripts/cost --refresh") from None
+        raise Misuse(f"{path}: {error}; remove it and run ./trnspec cost --refresh") from None
     except ValidationError:
         dollars = [0]
     if not all(0 < usd < 10_000 for usd in dollars):
-        raise Misuse(f"{path}: is no file of prices; remove it and run scripts/cost --refresh")
+        raise Misuse(f"{path}: is not a file of prices; remove it and run ./trnspec cost --refresh")
     return kept
 
 
 def write(path: Path, *, region: str, prices: dict[str, Price]) -> None:
-    """Put a region's prices beside those of other regions. Raises `Misuse` for what is no file of prices before it is
+    """Put a region's prices beside those of other regions. Raises `Misuse` for a file of something else before it is
     overwritten, and where nothing can be written."""
     kept = {**_kept(path), region: prices}
     try:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import json
 import math
 import os
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import yaml
 
 from cdk8s_charts.manifests import stale, texts, write
@@ -26,7 +25,8 @@ from operations.cloud import markers, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import aws_of
 from operations.cloud.kubernetes import replicas
-from operations.options import ROOT, add_experiment, as_json, experiment_of, whole
+from operations.console import print_json, warn
+from operations.options import dry_run_option, experiment_of, manifests_option, on_aws
 from operations.running.state import RunStore
 
 if TYPE_CHECKING:
@@ -34,88 +34,98 @@ if TYPE_CHECKING:
     from experiment.model import Serve
     from operations.cloud.aws import Aws
 
-HELP = "make the winning arm a service: edit `serve` of the experiment, render again, say what to deploy and what it costs"
 _KEY = re.compile(r"\s+(?P<key>\w+):.*?(?P<comment>\s+#.*)?")
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Which arm, how many of it, who may call it."""
-    parser.add_argument("arm", metavar="ARM", help="the arm that stays; the others stand at 0")
-    parser.add_argument("--replicas", type=whole, metavar="N", help="so many at least (default 1)")
-    parser.add_argument(
-        "--max-replicas",
-        type=whole,
-        metavar="M",
-        help="so many while requests wait (default: N, nothing scales)",
-    )
-    parser.add_argument(
-        "--waiting-per-replica",
-        type=whole,
-        metavar="W",
-        help="waiting requests of a replica above which another is added (default 4)",
-    )
-    parser.add_argument(
-        "--certificate",
-        metavar="ARN",
-        help="certificate in ACM for an internal load balancer (default: none)",
-    )
-    parser.add_argument(
-        "--client-cidr",
-        action="append",
-        metavar="CIDR",
-        help="network that may call the load balancer; can be given several times",
-    )
-    parser.add_argument("--manifests", type=Path, default=ROOT / "manifests", help="default: manifests/")
-    parser.add_argument(
-        "--now",
-        action="store_true",
-        help="also set the replicas in the running cluster: the losing arms to 0, then the winner up",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="say what would change, change nothing")
-    add_experiment(parser)
+@on_aws
+@click.argument("arm", metavar="ARM")
+@click.option("--replicas", type=click.IntRange(0), metavar="N", help="So many at least (default 1).")
+@click.option(
+    "--max-replicas",
+    type=click.IntRange(0),
+    metavar="M",
+    help="So many while requests wait (default: N, nothing scales).",
+)
+@click.option(
+    "--waiting-per-replica",
+    type=click.IntRange(0),
+    metavar="W",
+    help="Waiting requests of a replica above which another is added (default 4).",
+)
+@click.option(
+    "--certificate",
+    "certificate_arn",
+    metavar="ARN",
+    help="Certificate in ACM for an internal load balancer (default: none).",
+)
+@click.option(
+    "--client-cidr",
+    "client_cidrs",
+    multiple=True,
+    metavar="CIDR",
+    help="Network that may call the load balancer; can be given several times.",
+)
+@manifests_option
+@click.option(
+    "--now",
+    is_flag=True,
+    help="Also set the replicas in the running cluster: the losing arms to 0, then the winner up.",
+)
+@dry_run_option
+def command(
+    path: Path,
+    arm: str,
+    manifests: Path,
+    now: bool,
+    dry_run: bool,
+    account: str | None,
+    as_json: bool,
+    **serve: Any,
+) -> int:
+    """Make ARM, which won, a service: edit `serve` of the experiment and render it again; the other arms stand at 0.
 
-
-def execute(options: argparse.Namespace) -> int:
-    """What is not given stays as `serve` has it. Everything is judged before the first file is written."""
-    _refuse_unknown(experiment_of(options.experiment, verb="promote"), options.arm)
-    wanted = _candidate(options)
-    experiment, serve = wanted.experiment, wanted.serve
+    It says what to deploy and what it costs. What is not given stays as `serve` has it. Everything is judged before the
+    first file is written.
+    """
+    _refuse_unknown(experiment_of(path, verb="promote"), arm)
+    wanted = _candidate(path, {"arm": arm, **serve})
+    experiment, service = wanted.experiment, wanted.serve
 
     from cdk8s_charts.render import render  # after the judgement: starting jsii takes a second
 
-    rendered = texts(experiment, render(experiment), options.manifests)
+    rendered = texts(experiment, render(experiment), manifests)
     files = stale(rendered)
-    aws = aws_of(experiment, options) if options.now else None
-    nodes_now = _nodes_of_the_ready(experiment, serve, aws) if aws is not None else None
-    costs = bill(experiment, serve)
+    aws = aws_of(experiment, account) if now else None
+    nodes_now = _nodes_of_the_ready(experiment, service, aws) if aws is not None else None
+    costs = bill(experiment, service)
     told: dict[str, Any] = {
         "experiment": experiment.name,
-        "arm": serve.arm,
-        "replicas": serve.replicas,
-        "max_replicas": serve.max_replicas,
-        "load_balancer": serve.certificate_arn is not None,
+        "arm": service.arm,
+        "replicas": service.replicas,
+        "max_replicas": service.max_replicas,
+        "load_balancer": service.certificate_arn is not None,
         "answer_limit": experiment.answer_limit,
-        "at_zero": [arm.name for arm in experiment.served_arms if arm.name != serve.arm],
+        "at_zero": [one.name for one in experiment.served_arms if one.name != service.arm],
         "diff": wanted.diff(),
         "files": [str(path) for path in files],
         **costs,
         "trn2_nodes_now": nodes_now,
         "scaled": [],
         "next": [
-            f"git diff {options.experiment} {options.manifests / experiment.name}",
-            f".venv/bin/npx cdk deploy --all -c experiment={options.experiment}",
+            f"git diff {path} {manifests / experiment.name}",
+            f"./trnspec deploy {path}",
         ],
         "off_at_utc": experiment.cluster.off_at_utc,
-        "dry_run": options.dry_run,
+        "dry_run": dry_run,
     }
     if nodes_now is None or nodes_now < costs["nodes"]:
-        told["next"].append(f"scripts/scale {costs['nodes']} --hours <H> --experiment {options.experiment}")
-    if not options.dry_run:
+        told["next"].append(f"./trnspec scale {path} {costs['nodes']} --hours <H>")
+    if not dry_run:
         wanted.write()
         write(rendered)
         if aws is not None:
-            told["scaled"] = raise_winner(experiment, serve, aws)
-    print(as_json(told) if options.json else _text(experiment, serve, told))
+            told["scaled"] = raise_winner(experiment, service, aws)
+    print_json(told) if as_json else print(_text(experiment, service, told))
     return 0
 
 
@@ -129,7 +139,7 @@ def _refuse_unknown(experiment: Experiment, name: str) -> None:
         )
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]}?" if close else f"its arms: {', '.join(names)}"
-    raise Misuse(f"{name}: is no arm of {experiment.name}; {hint}")
+    raise Misuse(f"{name}: is not an arm of {experiment.name}; {hint}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,23 +171,14 @@ class _Candidate:
             beside.replace(path)
 
 
-def _candidate(options: argparse.Namespace) -> _Candidate:
+def _candidate(path: Path, given: Mapping[str, Any]) -> _Candidate:
     """The experiment as it would be, judged before anything is written.
 
     Raises `Misuse`, a line for each reason for which it cannot be.
     """
-    given = {
-        "arm": options.arm,
-        "replicas": options.replicas,
-        "max_replicas": options.max_replicas,
-        "waiting_per_replica": options.waiting_per_replica,
-        "certificate_arn": options.certificate,
-        "client_cidrs": options.client_cidr,
-    }
-    path = options.experiment
     before = path.read_text(encoding="utf-8")
     present = serve_of(before)
-    section = {**present, **{key: value for key, value in given.items() if value is not None}}
+    section = {**present, **{key: value for key, value in given.items() if value not in (None, ())}}
     after = with_serve(before, section) if section != present else before
     beside = _beside(path.resolve(), after)  # beside, since prompts may stand in a file next to it
     try:
@@ -276,11 +277,11 @@ def _nodes_of_the_ready(experiment: Experiment, serve: Serve, aws: Aws) -> int:
     held = RunStore(experiment, aws).current()
     if held is not None:
         raise Refusal(
-            f"run {held.state.id}: is unfinished and its arms would be taken from it; finish it with scripts/run, then promote"
+            f"run {held.state.id}: is unfinished and its arms would be taken from it; finish it with ./trnspec run, then promote"
         )
     if not markers.has_artifact(experiment, aws, _arm(experiment, serve)):
         raise Refusal(
-            f"{serve.arm}: has no compiled artifact, so its pods would wait for ever; run scripts/run, which compiles it"
+            f"{serve.arm}: has no compiled artifact, so its pods would wait for ever; run ./trnspec run, which compiles it"
         )
     return nodegroup.read(experiment, aws).desired
 
@@ -298,7 +299,7 @@ def raise_winner(experiment: Experiment, serve: Serve, aws: Aws) -> list[dict[st
                 cluster.scale(name, after)
             changes.append({"arm": name, "before": before, "after": after})
     for one in changes:
-        print(f"promote: {one['arm']} from {one['before']} to {one['after']} replicas", file=sys.stderr)
+        warn(f"{one['arm']} from {one['before']} to {one['after']} replicas")
     return changes
 
 
@@ -325,9 +326,9 @@ def _text(experiment: Experiment, serve: Serve, told: dict[str, Any]) -> str:
     if told["trn2_nodes_now"] is not None:
         lines.append(f"Trn2 nodes now: {told['trn2_nodes_now']}")
     lines.append(
-        f"ends: every day at {experiment.cluster.off_at_utc} UTC (cluster.off_at_utc) and after scripts/scale's hours the "
+        f"ends: every day at {experiment.cluster.off_at_utc} UTC (cluster.off_at_utc) and after the hours of ./trnspec scale the "
         "Trn2 nodes\n      are set to 0, and the service with them; another hour: change cluster.off_at_utc, render, deploy.\n"
-        "      Nothing starts them again by itself: scripts/scale does"
+        "      Nothing starts them again by itself: ./trnspec scale does"
     )
     return "\n".join([*lines, "next:", *(f"    {command}" for command in told["next"])])
 

@@ -1,78 +1,97 @@
-"""`render`: the reviewed manifests with their placeholders filled, for people who apply them by hand."""
+"""`render`: the Kubernetes objects that reviewers read, or the same with their placeholders filled."""
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import click
+
+from cdk8s_charts.__main__ import files_of_checkout, rendered, said
 from cdk8s_charts.manifests import PLACEHOLDERS, TAG, ManifestFile, fill, names_in, read, with_tags
+from experiment import Experiment
 from experiment.finding import Misuse
 from operations.cloud.aws import aws_of
-from operations.options import ROOT, add_experiment, as_json, experiment_of
+from operations.console import print_json
+from operations.options import experiment_of, manifests_option, on_aws
 
-if TYPE_CHECKING:
-    from experiment import Experiment
-
-
-HELP = "print the reviewed manifests with their placeholders filled: scripts/render ... | kubectl apply -f -"
 _GIVEN = {name for name in PLACEHOLDERS if not name.endswith(TAG)}
 """What somebody must know; what names of Jobs carry follows from it."""
 _PINNED = re.compile(r"[^\s:@]+(:\d+)?(/[^\s:@]+)+(:(?!latest$)[\w.-]+|(:[\w.-]+)?@sha256:[0-9a-f]{64})")
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """A value for every placeholder."""
-    add_experiment(parser)
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        type=assignment,
-        metavar="NAME=VALUE",
-        help="; ".join(f"{name}: {PLACEHOLDERS[name]}" for name in sorted(_GIVEN)),
-    )
-    parser.add_argument("--manifests", type=Path, default=ROOT / "manifests", help="default: manifests/")
+def _assignment(text: str) -> tuple[str, str]:
+    """`NAME=VALUE` of a placeholder."""
+    name, equals, value = text.partition("=")
+    if name not in _GIVEN or not equals or not value:
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE with one of {', '.join(sorted(_GIVEN))}")
+    return name, value
 
 
-def execute(options: argparse.Namespace) -> int:
-    """Objects in apply order on stdout. AWS is asked for the account only when neither --account nor --set names it."""
-    experiment = experiment_of(options.experiment, verb="render")
-    files = read(experiment, options.manifests)
-    values = _values(experiment, files, options)
+@on_aws
+@manifests_option
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 when a file is not up to date.")
+@click.option("--all", "everything", is_flag=True, help="All files of experiments/ instead of one.")
+@click.option(
+    "--resolved",
+    is_flag=True,
+    help="Print what was written with its placeholders filled, to apply by hand: ... | kubectl apply -f -",
+)
+@click.option(
+    "--set",
+    "given",
+    multiple=True,
+    type=_assignment,
+    metavar="NAME=VALUE",
+    help="For --resolved. " + "; ".join(f"{name}: {PLACEHOLDERS[name]}" for name in sorted(_GIVEN)),
+)
+def command(
+    path: Path,
+    manifests: Path,
+    check: bool,
+    everything: bool,
+    resolved: bool,
+    given: tuple[tuple[str, str], ...],
+    account: str | None,
+    as_json: bool,
+) -> int:
+    """Write the Kubernetes objects of an experiment to manifests/, where reviewers read them.
+
+    With --resolved AWS is asked for the account only when neither --account nor --set names it.
+    """
+    if not resolved:
+        found = rendered(files_of_checkout() if everything else [path], out=manifests, check=check)
+        if not as_json:
+            return said(found, check=check)
+        told = [
+            {**vars(one), "folder": str(one.folder), "changed": [*map(str, one.changed)]} for one in found
+        ]
+        print_json({"rendered": told})
+        return int(check and any(one["changed"] for one in told))
+    experiment = experiment_of(path, verb="render")
+    files = read(experiment, manifests)
+    values = _values(experiment, files, dict(given), account)
     filled = [ManifestFile(file.name, tuple(fill(file.objects, values))) for file in files]
-    if options.json:
+    if as_json:
         items = [item for file in filled for item in file.objects]
-        print(as_json({"apiVersion": "v1", "kind": "List", "items": items}))
+        print_json({"apiVersion": "v1", "kind": "List", "items": items})
     else:
         sys.stdout.write("".join(file.yaml() for file in filled))
     return 0
 
 
 def _values(
-    experiment: Experiment, files: tuple[ManifestFile, ...], options: argparse.Namespace
+    experiment: Experiment, files: tuple[ManifestFile, ...], values: dict[str, str], account: str | None
 ) -> dict[str, str]:
-    values: dict[str, str] = dict(options.set)
     if "AWS_ACCOUNT" not in values:
-        values["AWS_ACCOUNT"] = options.account or aws_of(experiment, options).account
+        values["AWS_ACCOUNT"] = account or aws_of(experiment, account).account
     needed = set().union(*(names_in(item) for file in files for item in file.objects)) & _GIVEN
     for name in sorted(needed - values.keys()):
         raise Misuse(f"{name}: has no value ({PLACEHOLDERS[name]}); give it with --set {name}=...")
     for name in values:
         if name.endswith("_IMAGE") and not _PINNED.fullmatch(values[name]):
             raise Misuse(
-                f"{name} = {values[name]!r}: is no pinned image; write registry/repository:tag (not latest) or @sha256:..."
+                f"{name} = {values[name]!r}: is not a pinned image; write registry/repository:tag (not latest) or @sha256:..."
             )
     return with_tags(values)
-
-
-def assignment(text: str) -> tuple[str, str]:
-    """`NAME=VALUE` of a placeholder."""
-    name, equals, value = text.partition("=")
-    if name not in _GIVEN or not equals or not value:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not NAME=VALUE with one of {', '.join(sorted(_GIVEN))}"
-        )
-    return name, value

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+
+import click
 
 from experiment import Experiment
 from experiment.catalogue.prices import TRN2_ON_DEMAND
@@ -15,44 +16,41 @@ from experiment.naming import neuron_nodegroup
 from operations.cloud import nodegroup
 from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.clock import TooLateError, stamp, within
-from operations.options import add_experiment, as_json, experiment_of, whole
-from operations.options import hours as hours_option
+from operations.console import print_json, warn
+from operations.options import HOURS, dry_run_option, experiment_of, on_aws
 
-HELP = "set the number of Trn2 nodes; above 0 with a time after which they go away by themselves"
 DEFAULT_HOURS = 3.0
 LIMIT_S = 45
-"""For the emergency stop: then somebody looks for another way."""
+"""For the emergency stop: after that a person has to look for another way."""
 _NOTHING = {"nodes": 0, "usd_per_hour": 0.0, "off_at": None, "hours": None, "dry_run": False}
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """How many, for how long."""
-    parser.add_argument("nodes", type=whole, metavar="N", help="Trn2 nodes, at most cluster.max_nodes")
-    parser.add_argument(
-        "--hours",
-        type=hours_option,
-        default=DEFAULT_HOURS,
-        metavar="H",
-        help=f"hours after which they are set to 0 (default {DEFAULT_HOURS:g})",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, change nothing")
-    add_experiment(parser)
+@on_aws
+@click.argument("wanted", type=click.IntRange(0), metavar="N")
+@click.option(
+    "--hours",
+    type=HOURS,
+    default=DEFAULT_HOURS,
+    metavar="H",
+    help=f"Hours after which they are set to 0 (default {DEFAULT_HOURS:g}).",
+)
+@dry_run_option
+def command(path: Path, wanted: int, hours: float, dry_run: bool, account: str | None, as_json: bool) -> int:
+    """Set the number of Trn2 nodes to N, at most cluster.max_nodes; 0 stops what bills by the hour.
 
-
-def execute(options: argparse.Namespace) -> int:
-    """The time to live is set before the first node starts, and removed after the last one is let go."""
-    experiment = experiment_of(options.experiment, verb="scale")
-    wanted: int = options.nodes
+    The time to live is set before the first node starts, and removed after the last one is let go.
+    """
+    experiment = experiment_of(path, verb="scale")
     nodegroup.refuse_too_many(experiment, wanted)
-    aws = aws_of(experiment, options)
-    if not wanted and not options.dry_run:
-        return _stop(experiment, aws, as_json_text=options.json)
+    aws = aws_of(experiment, account)
+    if not wanted and not dry_run:
+        return _stop(experiment, aws, as_json=as_json)
     group = nodegroup.read(experiment, aws)
     if wanted:
         nodegroup.refuse_another(experiment, group)
     until: str | None = None
-    if not options.dry_run:
-        at = nodegroup.schedule_off(experiment, aws, now=datetime.now(UTC), hours=options.hours, group=group)
+    if not dry_run:
+        at = nodegroup.schedule_off(experiment, aws, now=datetime.now(UTC), hours=hours, group=group)
         until = stamp(at)
         nodegroup.set_size(experiment, aws, nodes=wanted, group=group)
     told = {
@@ -62,19 +60,19 @@ def execute(options: argparse.Namespace) -> int:
         "nodes": wanted,
         "usd_per_hour": wanted * TRN2_ON_DEMAND[experiment.instance.name].usd_per_hour,
         "off_at": until,
-        "hours": options.hours if wanted else None,
-        "dry_run": options.dry_run,
+        "hours": hours if wanted else None,
+        "dry_run": dry_run,
     }
-    print(as_json(told) if options.json else _text(told))
+    print_json(told) if as_json else print(_text(told))
     if group.issues and wanted:
-        print(f"scale: EKS reports {group.issues[0]}", file=sys.stderr)
+        warn(f"EKS reports {group.issues[0]}")
     return 0
 
 
-def _stop(experiment: Experiment, aws: Aws, *, as_json_text: bool) -> int:
-    """0 nodes, soon: whoever asks for it pays until it is so. What is left to do afterwards does not stand in the way."""
+def _stop(experiment: Experiment, aws: Aws, *, as_json: bool) -> int:
+    """0 nodes, soon: every minute until then is paid for. What is left to do afterwards does not stand in the way."""
     name, region = experiment.name, experiment.cluster.region
-    _say(f"asks EKS in {region} for 0 nodes of {name}, {LIMIT_S} s at most")
+    warn(f"asks EKS in {region} for 0 nodes of {name}, {LIMIT_S} s at most")
     aws.hurry()
     problems: list[Refusal] = []
     try:
@@ -83,7 +81,7 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json_text: bool) -> int:
                 group = nodegroup.read(experiment, aws)
             except AwsError as error:
                 problems.append(error)
-                _say(f"{error}; it is set to 0 all the same")
+                warn(f"{error}; it is set to 0 all the same")
                 group = nodegroup.assumed(experiment)
             nodegroup.set_size(experiment, aws, nodes=0, group=group)
     except TooLateError:
@@ -93,19 +91,15 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json_text: bool) -> int:
         ) from None
     before = None if problems else group.desired
     told = {"experiment": name, "nodegroup": group.name, "before": before, **_NOTHING}
-    print(as_json(told) if as_json_text else _text(told), flush=True)
+    print_json(told) if as_json else print(_text(told), flush=True)
     for what, act in (("schedule", nodegroup.forget_schedule), ("alarms", nodegroup.say_over)):
         try:
             with within(LIMIT_S):
                 act(experiment, aws)
         except (AwsError, TooLateError) as error:
             problems.append(Outside(str(error) or f"no answer within {LIMIT_S} s"))
-            _say(f"0 nodes, but the {what} could not be told: {problems[-1]}")
+            warn(f"0 nodes, but the {what} could not be told: {problems[-1]}")
     return 3 if problems else 0
-
-
-def _say(line: str) -> None:
-    print(f"scale: {line}", file=sys.stderr, flush=True)
 
 
 def _text(told: Mapping[str, Any]) -> str:
@@ -115,4 +109,4 @@ def _text(told: Mapping[str, Any]) -> str:
     if not told["nodes"]:
         return f"{line}; no Trn2 node bills once EC2 has let them go"
     ends = f"at {told['off_at']}" if told["off_at"] else f"after {told['hours']:g} hours"
-    return f"{line}; ${told['usd_per_hour']:.2f} an hour (list price) until they are set to 0 {ends}, or by scripts/scale 0"
+    return f"{line}; ${told['usd_per_hour']:.2f} an hour (list price) until they are set to 0 {ends}, or by ./trnspec scale 0"

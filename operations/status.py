@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
+from pathlib import Path
 from typing import Any
 
 from experiment import Experiment
@@ -14,22 +13,19 @@ from operations.cloud import cloudformation, kubernetes, markers, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.cloudformation import deploy_command
-from operations.console import table
-from operations.options import add_experiment, as_json, experiment_of
+from operations.console import print_json, print_table, warn
+from operations.options import experiment_of, on_aws
 from operations.running.state import RunStore
 
-HELP = "what an experiment has on AWS and in its cluster, and what of it bills; changes nothing"
 
+@on_aws
+def command(path: Path, account: str | None, as_json: bool) -> int:
+    """Show what an experiment has on AWS and in its cluster, and what of it bills. Changes nothing.
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Only which experiment."""
-    add_experiment(parser)
-
-
-def execute(options: argparse.Namespace) -> int:
-    """Exit 0 when everything could be read, 1 when a part is not there or stands halfway, 3 when it was not reached."""
-    experiment = experiment_of(options.experiment, verb="look at")
-    look = _Look(experiment, aws_of(experiment, options))
+    Exit 0 when everything could be read, 1 when a part is not there or stands halfway, 3 when it was not reached.
+    """
+    experiment = experiment_of(path, verb="look at")
+    look = _Look(experiment, aws_of(experiment, account))
     page: dict[str, Any] = {
         "experiment": experiment.name,
         "account": look.aws.account,
@@ -43,10 +39,10 @@ def execute(options: argparse.Namespace) -> int:
             page[name] = None
             problems += error.findings
     problems += look.findings
-    page["problems"] = [problem.line() for problem in problems]
-    print(as_json(page) if options.json else _text(page))
-    for line in (*page["problems"], *(page["undescribed"] or {}).get("untold", ())):
-        print(f"status: {line}", file=sys.stderr)
+    page["problems"] = [problem.as_json() for problem in problems]
+    print_json(page) if as_json else _print(page)
+    for line in (*(problem.line() for problem in problems), *(page["undescribed"] or {}).get("untold", ())):
+        warn(line)
     if any(problem.state is State.UNKNOWN for problem in problems):
         return 3
     return 1 if problems else 0
@@ -155,7 +151,7 @@ class _Look:
         return {"stacks": [{**vars(one), "line": one.finding().line()} for one in found], "untold": untold}
 
 
-def _text(page: dict[str, Any]) -> str:
+def _print(page: dict[str, Any]) -> None:
     rows: list[tuple[str, str, str]] = [
         ("stack", one["name"], f"{one['status']} {one['reason']}".strip()) for one in page["stacks"] or ()
     ]
@@ -178,12 +174,12 @@ def _text(page: dict[str, Any]) -> str:
         hearing = page["notices"] or [{"name": "nobody", "state": silent}]
         rows += [("notices", one["name"], one["state"]) for one in hearing]
     if (run := page["run"]) is not None:
-        told = f"at {run['step']}, begun {run['begun']}; scripts/run goes on with it"
+        told = f"at {run['step']}, begun {run['begun']}; ./trnspec run goes on with it"
         rows.append(("run", run["id"], told))
     for one in (page["undescribed"] or {}).get("stacks", ()):
         rows.append(("no file", one["experiment"], f"{len(one['stacks'])} stacks in {one['region']} bill"))
-    where = f"{page['experiment']}, account {page['account']}, {page['region']}"
-    return f"{where}\n\n" + table(("what", "name", "state"), rows)
+    print(f"{page['experiment']}, account {page['account']}, {page['region']}\n")
+    print_table(("what", "name", "state"), rows)
 
 
 def _arm_text(arm: dict[str, Any]) -> str:

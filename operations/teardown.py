@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+import click
 
 from experiment import Experiment
 from experiment.finding import Misuse, Refusal
@@ -14,10 +16,9 @@ from operations.cloud import cloudformation, markers, nodegroup
 from operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
 from operations.cloud.clock import Clock, SystemClock
 from operations.cloud.cloudformation import TAG, Stack
-from operations.console import table
-from operations.options import add_experiment, as_json, experiment_of
+from operations.console import print_json, print_table, warn
+from operations.options import dry_run_option, experiment_of, on_aws
 
-HELP = "take an experiment down (Trn2 nodes, workloads, cluster ...; the buckets stay), then list what still bills; can be run again"
 POLL_S = 15
 PATIENCE_S = 3600
 """For one stack: deleting a cluster takes about ten minutes, node groups as long."""
@@ -41,29 +42,34 @@ _BILLS = {
 """Service and resource type of an ARN; what is not listed costs nothing by itself."""
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """A second word before anything is deleted."""
-    parser.add_argument(
-        "--confirm", metavar="NAME", help="the experiment's name, instead of typing it when asked"
-    )
-    parser.add_argument(
-        "--name",
-        metavar="NAME",
-        help="of stacks that no file describes any more, as scripts/status names them; with --region",
-    )
-    parser.add_argument("--region", metavar="REGION", help="where those stacks are")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be deleted, change nothing")
-    add_experiment(parser)
+@on_aws
+@click.option("--confirm", metavar="NAME", help="The experiment's name, instead of typing it when asked.")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="Of stacks that no file describes any more, as ./trnspec status names them; with --region.",
+)
+@click.option("--region", metavar="REGION", help="Where those stacks are.")
+@dry_run_option
+def command(
+    path: Path,
+    confirm: str | None,
+    name: str | None,
+    region: str | None,
+    dry_run: bool,
+    account: str | None,
+    as_json: bool,
+) -> int:
+    """Delete an experiment's nodes, workloads, cluster ..., then list what still bills.
 
-
-def execute(options: argparse.Namespace) -> int:
-    """Exit 0 when no stack is left, 1 when some are."""
-    experiment = _meant(options)
-    aws = aws_of(experiment, options)
+    The buckets and their stack stay. It can be run again. Exit 0 when no stack is left, 1 when some are.
+    """
+    experiment = _meant(path, name, region)
+    aws = aws_of(experiment, account)
     there = _going(experiment, aws)
-    if not options.dry_run and there:
-        _confirm(experiment, aws, options.confirm)
-    kept = [] if options.dry_run else take_down(experiment, aws, SystemClock())
+    if not dry_run and there:
+        _confirm(experiment, aws, confirm)
+    kept = [] if dry_run else take_down(experiment, aws, SystemClock())
     storage = cloudformation.one(stack_name(experiment, cloudformation.OUTLIVES), aws)
     bills, untold = None, None
     try:
@@ -73,33 +79,29 @@ def execute(options: argparse.Namespace) -> int:
     told = {
         "experiment": experiment.name,
         "account": aws.account,
-        "dry_run": options.dry_run,
+        "dry_run": dry_run,
         "stacks": [stack.name for stack in reversed(there)],
         "left": [{"name": name, "why": why} for name, why in kept],
         "stays": storage.name if storage.made else None,
         "bills": bills,
     }
-    print(as_json(told) if options.json else _text(told))
+    print_json(told) if as_json else _print(told)
     if untold is not None:
-        print(f"teardown: {untold}", file=sys.stderr)
+        warn(str(untold))
     return 1 if kept else 3 if untold else 0
 
 
-def _meant(options: argparse.Namespace) -> Experiment:
+def _meant(path: Path, name: str | None, region: str | None) -> Experiment:
     """What the file describes, or, with `--name` and `--region`, what it described before these were changed: the rest of
     a file does not matter here. Raises `Misuse` for one without the other."""
-    experiment = experiment_of(options.experiment, verb="take down")
-    if not options.name and not options.region:
+    experiment = experiment_of(path, verb="take down")
+    if not name and not region:
         return experiment
-    if not options.name or not options.region:
+    if not name or not region:
         raise Misuse(
-            "--name and --region: one is given without the other; give both, as scripts/status prints them"
+            "--name and --region: one is given without the other; give both, as ./trnspec status prints them"
         )
-    return replace(
-        experiment,
-        name=options.name,
-        cluster=experiment.cluster.model_copy(update={"region": options.region}),
-    )
+    return replace(experiment, name=name, cluster=experiment.cluster.model_copy(update={"region": region}))
 
 
 def _going(experiment: Experiment, aws: Aws) -> list[Stack]:
@@ -121,7 +123,7 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str,
         print(f"    {stack.name}: deleting", file=sys.stderr)
         why = _delete(stack, aws, clock)
         if why is not None:
-            print(f"teardown: {stack.name}: {why}", file=sys.stderr)
+            warn(f"{stack.name}: {why}")
             kept.append((stack.name, why))
     if not kept:  # last, because EKS and the agents make them again as long as they live
         for name in markers.delete_log_groups(experiment, aws):
@@ -138,7 +140,7 @@ def _stop_nodes(experiment: Experiment, aws: Aws) -> None:
             print(f"    {group.name}: {group.desired} nodes set to 0", file=sys.stderr)
     except Refusal as error:
         if _going(experiment, aws):
-            print(f"teardown: {error}", file=sys.stderr)
+            warn(str(error))
         elif isinstance(error, AwsError):  # no answer about the nodes; that there is no group is one
             raise
 
@@ -152,10 +154,10 @@ def _delete(stack: Stack, aws: Aws, clock: Clock) -> str | None:
         if "TerminationProtection" in str(error):
             return (
                 f"is protected from deletion; aws cloudformation update-termination-protection --stack-name {stack.name} "
-                f"--no-enable-termination-protection --region {aws.region}, then run scripts/teardown again"
+                f"--no-enable-termination-protection --region {aws.region}, then run ./trnspec teardown again"
             )
         if error.code == "ValidationError":  # e.g. while another change of it is under way
-            return f"{error}; wait for that to end, then run scripts/teardown again"
+            return f"{error}; wait for that to end, then run ./trnspec teardown again"
         if NOT_ALLOWED.fullmatch(error.code):
             return str(error)
         raise
@@ -167,11 +169,11 @@ def _await(stack: Stack, aws: Aws, clock: Clock) -> str | None:
         new = waited or stack.status != now.status  # not the failure of last time
         if now.status == "DELETE_FAILED" and new:
             why = (cloudformation.failures(name, aws) or [now.reason or "no reason given"])[0]
-            return f"not deleted: {why}; remove what it names, then run scripts/teardown again"
+            return f"not deleted: {why}; remove what it names, then run ./trnspec teardown again"
         if now.status.endswith("_IN_PROGRESS") and not now.status.startswith(("DELETE", "REVIEW")):
-            return f"is {now.status}; wait for that to end, then run scripts/teardown again"
+            return f"is {now.status}; wait for that to end, then run ./trnspec teardown again"
         if waited >= PATIENCE_S:
-            return f"still {now.status} after {PATIENCE_S // 60} minutes; run scripts/teardown again later"
+            return f"still {now.status} after {PATIENCE_S // 60} minutes; run ./trnspec teardown again later"
         clock.sleep(POLL_S)
         waited += POLL_S
     return None
@@ -187,13 +189,13 @@ def _confirm(experiment: Experiment, aws: Aws, given: str | None) -> None:
         )
         given = sys.stdin.readline().strip()
     if given != experiment.name:
-        said = f"--confirm {given!r} is not its name" if given else "nobody confirmed"
+        said = f"--confirm {given!r} is not its name" if given else "it was not confirmed"
         raise Misuse(
             f"{experiment.name}: {said}, nothing was deleted; run it with --confirm {experiment.name}"
         )
 
 
-def _text(told: dict[str, Any]) -> str:
+def _print(told: dict[str, Any]) -> None:
     names = told["stacks"]
     if told["dry_run"]:
         lines = [f"would delete, in this order: {', '.join(names) or 'nothing, no stack is there'}"]
@@ -204,17 +206,19 @@ def _text(told: dict[str, Any]) -> str:
         lines.append(
             f"stays: {told['stays']}, with the buckets and their key; the next deployment goes on with what is in them"
         )
+    print("\n".join(lines), end="\n\n")
     if told["bills"] is None:
-        return "\n".join([*lines, "", "what still bills is not known, the list could not be read"])
+        print("what still bills is not known, the list could not be read")
+        return
     rows = []
     for one in told["bills"]:
         _, _, service, _, _, resource = one["arn"].split(":", 5)
         rows.append((service, resource, one["what"]))
-    found = (
-        "carries the experiment's tag and may bill:" if rows else "nothing with the experiment's tag is left"
-    )
-    listed = table(("service", "resource", "what it bills"), rows)
-    return "\n".join([*lines, "", found, listed]).rstrip()
+    if not rows:
+        print("nothing with the experiment's tag is left")
+        return
+    print("carries the experiment's tag and may bill:")
+    print_table(("service", "resource", "what it bills"), rows)
 
 
 def tagged(experiment: Experiment, aws: Aws) -> dict[str, str]:

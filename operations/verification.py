@@ -6,10 +6,10 @@ for each arm that stands first, all at once, as the arms will be.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from cdk8s_charts import on_node
@@ -36,10 +36,9 @@ from operations.cloud.kubernetes import (
     json_lines,
     role,
 )
-from operations.console import table
-from operations.options import add_experiment, as_json, experiment_of
+from operations.console import print_json, print_table
+from operations.options import experiment_of, on_aws
 
-HELP = "check on running Trn2 nodes everything that could not be tried without AWS; about two minutes"
 POLL_S = 5
 ALLOWANCE_S = 120
 """Beyond the Jobs' own deadline, for the API to say so."""
@@ -50,40 +49,25 @@ _UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**
 Objects = Sequence[Object]
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Only which experiment."""
-    add_experiment(parser)
+@on_aws
+def command(path: Path, account: str | None, as_json: bool) -> int:
+    """Check on running Trn2 nodes everything that could not be tried without AWS; about two minutes.
 
-
-def execute(options: argparse.Namespace) -> int:
-    """Exit 0 when every check passed, 1 when one failed."""
-    experiment = experiment_of(options.experiment, verb="verify")
-    with cluster_of(experiment, aws_of(experiment, options)) as kubernetes:
+    Exit 0 when every check passed, 1 when one failed.
+    """
+    experiment = experiment_of(path, verb="verify")
+    with cluster_of(experiment, aws_of(experiment, account)) as kubernetes:
         findings = verify(
             experiment, kubernetes, SystemClock(), tell=lambda text: print(text, file=sys.stderr)
         )
     bad = failed(findings)
-    if options.json:
-        print(as_json({"passed": not bad, "checks": [_as_data(one) for one in findings]}))
+    if as_json:
+        print_json({"experiment": experiment.name, "checks": [one.as_json() for one in findings]})
         return 1 if bad else 0
-    rows = [
-        ("FAIL" if one in bad else "PASS", one.check, one.where, f"{one.why}. {one.remedy}".rstrip(". "))
-        for one in findings
-    ]
-    print(table(("", "check", "where", "found"), rows))
+    rows = [(one.state, one.check, one.where, f"{one.why}. {one.remedy}".rstrip(". ")) for one in findings]
+    print_table(("state", "check", "where", "found"), rows)
     print(f"\n{len(findings) - len(bad)} checks passed, {len(bad)} failed")
     return 1 if bad else 0
-
-
-def _as_data(one: Finding) -> dict[str, Any]:
-    passed = one.state is State.FINE
-    return {
-        "check": one.check,
-        "subject": one.where,
-        "passed": passed,
-        "found": one.why,
-        "remedy": one.remedy,
-    }
 
 
 def verify(
@@ -121,11 +105,13 @@ def nodes_ready(nodes: Objects, *, wanted: int) -> Iterator[Finding]:
     found = _neuron(nodes)
     if len(found) < wanted:
         why = f"{len(found)} Trn2 nodes, {wanted} are needed"
-        remedy = "scripts/scale; a node that does not come within 20 minutes is most often missing capacity"
+        remedy = "./trnspec scale; a node that does not come within 20 minutes is most often missing capacity"
         yield _checked("nodes-ready", "cluster", why, remedy)
     for name, node in found.items():
         if wrong := "; ".join(_troubles(node)):
-            yield _checked("nodes-ready", name, wrong, "replace the node; scripts/scale 0, then anew")
+            yield _checked(
+                "nodes-ready", name, wrong, "replace the node: ./trnspec scale 0, then scale again"
+            )
         else:
             version = node["status"]["nodeInfo"]["kubeletVersion"]
             yield _checked("nodes-ready", name, f"ready, kubelet {version}")
@@ -243,10 +229,10 @@ def daemons_ready(daemon_sets: Objects, nodes: Objects) -> Iterator[Finding]:
 
 
 def quantity(text: str) -> float:
-    """A Kubernetes quantity as a number. Raises ValueError for what is none."""
+    """A Kubernetes quantity as a number. Raises ValueError for what is not one."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(m|[KMGT]i|[kMGT])?", text)
     if match is None:
-        raise ValueError(f"{text!r} is no quantity")
+        raise ValueError(f"{text!r} is not a quantity")
     return float(match[1]) / 1000 if match[2] == "m" else float(match[1]) * _UNITS[match[2] or ""]
 
 

@@ -76,7 +76,7 @@ def plan_text(experiment: Experiment) -> str:
 def plan_object(experiment: Experiment) -> tuple[str, bytes] | None:
     """Key in the bucket of results and content of a plan that is too large for a ConfigMap; `None` for all others.
 
-    `scripts/run` puts it there before it loads the arms; the key is its hash, so it never has to be replaced.
+    `./trnspec run` puts it there before it loads the arms; the key is its hash, so it never has to be replaced.
     """
     content = plan_text(experiment).encode()
     if len(content) <= LARGEST_CONFIG_MAP:

@@ -5,7 +5,7 @@ and security context, without devices, network or mounts. The program (`in_image
 the Neuron configuration; `run` releases it and goes on with a warning where the image cannot be asked without a device.
 *Not run on AWS*: the images were never pulled here.
 
-A node is asked (`on_node.py`) by Jobs that `scripts/verify` makes from one suspended CronJob for each distinct demand of
+A node is asked (`on_node.py`) by Jobs that `./trnspec verify` makes from one suspended CronJob for each distinct demand of
 the arms. Its pod is what the arm's pod will be as far as the node can tell: the same image, claim, security context, service
 account, mounts and scratch; only the program is another one, and no variable tells it what it must find out.
 """

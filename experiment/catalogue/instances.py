@@ -6,7 +6,7 @@ trn2.48xlarge: the same. What Kubernetes can allocate on it, its pods and its NV
 host; AWS's own page for it was not read.
 
 Zones of us-east-2: https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-availability-zones.html, which also
-says that every region has three at least; of ap-southeast-4: as moto 5.2.5 records what EC2 answers. `scripts/preflight`
+says that every region has three at least; of ap-southeast-4: as moto 5.2.5 records what EC2 answers. `./trnspec preflight`
 asks in which of them the account is offered Trn2. Local zones are left out: EKS places no control plane there.
 """
 

@@ -28,7 +28,7 @@ _SESSIONS = (
 
 class WayIn(Construct):
     """The smallest instance type, without any inbound rule: Session Manager forwards a local port through it to the
-    cluster's endpoint, for everyone who may start a session (`trnspec kubectl`).
+    cluster's endpoint, for everyone who may start a session (`./trnspec kubectl`).
 
     A group of one replaces it when it fails; its price is a few dollars a month. Not run on AWS.
     """

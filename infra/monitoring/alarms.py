@@ -174,7 +174,7 @@ def no_data(experiment: Experiment) -> tuple[Alarm, ...]:
         name=f"{experiment.name}-no-data",
         message="A benchmark run is on, and no request has finished for "
         f"{QUIET_PERIODS * PERIOD_S // 60} minutes: the pod is gone, an arm hangs, or nothing is published. When the "
-        "run is over, scripts/scale 0 says so.",
+        "run is over, ./trnspec scale 0 says so.",
         parts=(active.name, silence.name),
     )
     return active, silence, both
@@ -210,7 +210,7 @@ def failed_switch_off(experiment: Experiment) -> MetricAlarm:
     counts = [_statistic("AWS/Scheduler", name, group, "Sum") for name in _GIVEN_UP]
     return MetricAlarm(
         name=f"{experiment.name}-switch-off-failed",
-        message="A schedule could not set the Trn2 nodes to 0, and they may bill on: run scripts/scale 0, then read why in "
+        message="A schedule could not set the Trn2 nodes to 0, and they may bill on: run ./trnspec scale 0, then read why in "
         "the queue of the nodes stack.",
         queries=_greatest(counts, "failed", "switch-offs that failed"),
         threshold=0,

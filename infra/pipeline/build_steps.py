@@ -13,11 +13,12 @@ from typing import Any
 from experiment.naming import bucket
 from infra.pipeline.pipeline_file import AROUND_MINUTES, PipelineConfiguration, StageConfiguration
 
-PREPARE = ("chmod +x .ci/run lab/aws/docker_stand_in scripts/*",)
+PREPARE = ("chmod +x trnspec .ci/run lab/aws/docker_stand_in scripts/*",)
 """CodePipeline's archive of a GitHub repository keeps no permissions
 (https://docs.aws.amazon.com/codepipeline/latest/userguide/troubleshooting.html#troubleshooting-file-permissions)."""
-PREPARE_STAGE = ("chmod +x scripts/*",)
+PREPARE_STAGE = ("chmod +x trnspec scripts/*",)
 """The same for what a stage's projects get."""
+_DELIVER = ".venv/bin/python -m operations.delivery"
 CHECKS = ("./scripts/test",)
 CLI_FOLDER, PUBLISH_FOLDER = "cli", "publish"
 """In the cloud assembly: lock files of what later builds install, which get the assembly and nothing of the repository."""
@@ -30,7 +31,7 @@ SYNTH = (
 PULL_REQUEST = (
     *CHECKS,
     # Findings of the review are for its readers; the build fails only when the review itself fails.
-    'scripts/review "origin/${CODEBUILD_WEBHOOK_BASE_REF#refs/heads/}" || test $? -eq 1',
+    './trnspec review "origin/${CODEBUILD_WEBHOOK_BASE_REF#refs/heads/}" || test $? -eq 1',
 )
 RUNTIMES = {"runtime-versions": {"python": "3.11", "nodejs": "22"}}
 """Of the image STANDARD_7_0: the Python that the tests ran with, and Node for what CDK Pipelines does outside the
@@ -73,7 +74,7 @@ def prod_steps(configuration: PipelineConfiguration) -> tuple[ClusterStep, ...]:
     compilation = ClusterStep(
         name="compile",
         commands=(
-            f"scripts/deliver compile --experiment {stage.path} --account {stage.account} --hours {hours}",
+            f"{_DELIVER} compile {stage.path} --account {stage.account} --hours {hours}",
         ),
         minutes=hours * 60,
         starts_nodes=True,
@@ -85,7 +86,7 @@ def prod_steps(configuration: PipelineConfiguration) -> tuple[ClusterStep, ...]:
 def start_command(stage: StageConfiguration, step: ClusterStep) -> str:
     """For the pipeline's own account: start the project and wait for it."""
     return (
-        f"scripts/deliver start {project_name(stage, step)} --region {stage.experiment.cluster.region} "
+        f"{_DELIVER} start {project_name(stage, step)} --region {stage.experiment.cluster.region} "
         f"--role arn:aws:iam::{stage.account}:role/{stage.starter_role} --minutes {step.minutes}"
     )
 
@@ -98,7 +99,7 @@ def project_name(stage: StageConfiguration, step: ClusterStep) -> str:
 def _smoke(stage: StageConfiguration) -> ClusterStep:
     return ClusterStep(
         name="smoke",
-        commands=(f"scripts/deliver smoke --experiment {stage.path} --account {stage.account}",),
+        commands=(f"{_DELIVER} smoke {stage.path} --account {stage.account}",),
         minutes=30,
         starts_nodes=False,
     )
@@ -114,7 +115,7 @@ def _benchmark(stage: StageConfiguration, baseline_run: str | None) -> ClusterSt
     return ClusterStep(
         name="benchmark",
         commands=(
-            f"scripts/run {stage.path} --account {stage.account} --hours 4 --out results/run",
+            f"./trnspec run {stage.path} --account {stage.account} --hours 4 --out results/run",
             *(gate if baseline_run else ()),
         ),
         minutes=5 * 60,

@@ -38,7 +38,7 @@ from infra.pipeline.pipeline_file import PipelineConfiguration, StageConfigurati
 from infra.stacks.experiment_stack import ExperimentStack
 
 SOURCES = (
-    "benchmark", "cdk8s_charts", "experiment", "experiments", "infra", "manifests", "operations", "scripts", "store",
+    "benchmark", "cdk8s_charts", "experiment", "experiments", "infra", "manifests", "operations", "scripts", "store", "trnspec",
     "cdk.json", "package.json", "package-lock.json", "requirements.txt", "requirements-dev.txt",
 )  # fmt: skip
 """Of the repository, what the steps run."""
@@ -114,7 +114,7 @@ class DeliveryRoleStack(ExperimentStack):
         )
 
     def _allow_run(self, experiment: Experiment, key: kms.IKey) -> None:
-        """What `scripts/run` needs: nodes up and down, a schedule that turns them off, state and results."""
+        """What `./trnspec run` needs: nodes up and down, a schedule that turns them off, state and results."""
         name = cluster_name(experiment)
         group = self.format_arn(
             service="eks", resource="nodegroup", resource_name=f"{name}/{neuron_nodegroup(experiment)}/*"

@@ -23,7 +23,7 @@ class ModelStore(Construct):
     """One key, one bucket a purpose, one bucket for their access logs. All outlive the stack.
 
     Names are those that the manifests mount, made by the same function. They stay in use after `cdk destroy`, and so does
-    the key; `scripts/teardown` leaves this stack alone, so that the next deployment goes on with both.
+    the key; `./trnspec teardown` leaves this stack alone, so that the next deployment goes on with both.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, experiment: Experiment) -> None:

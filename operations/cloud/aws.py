@@ -5,7 +5,6 @@ Codes: https://docs.aws.amazon.com/STS/latest/APIReference/CommonErrors.html and
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -199,9 +198,9 @@ class Aws:
         return session.client(service, region_name=self.region, config=config)
 
 
-def aws_of(experiment: Experiment, options: argparse.Namespace) -> Aws:
+def aws_of(experiment: Experiment, account: str | None) -> Aws:
     """AWS in the experiment's region, with the account that the command line names."""
-    return Aws(experiment.cluster.region, account=options.account)
+    return Aws(experiment.cluster.region, account=account)
 
 
 class Calls:

@@ -3,7 +3,6 @@ describes any more because its `name` or `region` was changed, or it is gone. Al
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -24,7 +23,6 @@ OUTLIVES = "storage"
 """The part that a teardown leaves: the next deployment finds the buckets and the key that opens them through it."""
 TAG = "experiment"
 """On every stack, and by CloudFormation on what the stacks make."""
-_COMMAND = ".venv/bin/npx cdk deploy --all"
 _PARTS = ("network", "storage", "observability", "cluster", "nodes", "identity", "workloads")
 _ORDER = (*_PARTS[:3], "delivery-role", *_PARTS[3:], "delivery")
 """In which stacks are deployed. A stage of the pipeline has a delivery beside the parts: the cluster lets its role in, and its
@@ -33,10 +31,8 @@ _UNTOLD = "stacks that no file describes were not looked for"
 
 
 def deploy_command(name: str) -> str:
-    """For the experiment of this name; the one that cdk.json names needs no option."""
-    file = _file_of(name)
-    default = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]["experiment"]
-    return _COMMAND if file == default else f"{_COMMAND} -c experiment={file}"
+    """For the experiment of this name."""
+    return f"./trnspec deploy {_file_of(name)}"
 
 
 def not_deployed(what: str, experiment: Experiment, aws: Aws) -> Refusal:
@@ -134,7 +130,7 @@ def failures(name: str, aws: Aws) -> list[str]:
 
 
 _REMEDIES = {
-    "ROLLBACK_COMPLETE": "its first deployment failed: fix what its events name, then {deploy} makes it anew",
+    "ROLLBACK_COMPLETE": "its first deployment failed: fix what its events name, then {deploy} makes it again",
     "ROLLBACK_FAILED": "its first deployment failed and left something: aws cloudformation delete-stack --stack-name {name} "
     "--region {region}, then {deploy}",
     "CREATE_FAILED": "its first deployment failed: {deploy} goes on once what its events name is fixed",
@@ -142,8 +138,8 @@ _REMEDIES = {
     "UPDATE_ROLLBACK_COMPLETE": "its last update failed and was taken back: fix what its events name, then {deploy}",
     "UPDATE_ROLLBACK_FAILED": "its last update could not be taken back: aws cloudformation continue-update-rollback "
     "--stack-name {name} --region {region}, then {deploy}",
-    "REVIEW_IN_PROGRESS": "a deployment ended before it began: {deploy} goes on, scripts/teardown removes it",
-    "DELETE_FAILED": "its deletion broke off: scripts/teardown goes on",
+    "REVIEW_IN_PROGRESS": "a deployment ended before it began: {deploy} goes on, ./trnspec teardown removes it",
+    "DELETE_FAILED": "its deletion broke off: ./trnspec teardown goes on",
 }
 """By status (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html); an update that was taken
 back leaves what stood before, and says that the file and the account differ."""
@@ -193,7 +189,7 @@ class Undescribed:
 
 def removal(name: str, region: str) -> str:
     """The command that takes stacks down without a file."""
-    return f"scripts/teardown --name {name} --region {region}"
+    return f"./trnspec teardown --name {name} --region {region}"
 
 
 def find(experiment: Experiment, aws: Aws, *, files: Path = FILES) -> tuple[list[Undescribed], list[str]]:

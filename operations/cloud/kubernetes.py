@@ -168,7 +168,7 @@ def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
     last = lines[-1] if lines else "kubectl said nothing"
     if "(NotFound)" in stderr or "the server doesn't have a resource type" in stderr:
         return NotFoundError(
-            f"{doing}: {last}; deploy the workloads first ({deploy}, or scripts/render | kubectl apply)"
+            f"{doing}: {last}; deploy the workloads first ({deploy}, or ./trnspec render --resolved | kubectl apply)"
         )
     if "(AlreadyExists)" in stderr or "(Conflict)" in stderr:
         return ConflictError(f"{doing}: {last}; run this again")
@@ -184,7 +184,7 @@ def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
         return Outside(f"{doing}: {last}; {remedy}")
     if _UNREACHABLE.search(stderr):
         return Outside(
-            f"{doing}: the cluster's endpoint cannot be reached ({last}); run scripts/preflight: this machine must be in "
+            f"{doing}: the cluster's endpoint cannot be reached ({last}); run ./trnspec preflight: this machine must be in "
             "cluster.admin_cidrs, or come in through SSM"
         )
     return Refusal(f"{doing}: {last}")
@@ -268,11 +268,11 @@ def _trouble(pod: Object) -> str | None:
 
 def _unscheduled(name: str, why: str) -> str:
     if "claim" in why or ("resource" in why.lower() and "dra" in why.lower()):
-        remedy = "check the device attributes (scripts/kubectl get resourceslices -o yaml), or set serving.allocation: device-plugin"
+        remedy = "check the device attributes (./trnspec kubectl get resourceslices -o yaml), or set serving.allocation: device-plugin"
     elif "Insufficient" in why:
         remedy = "another pod holds the devices or the memory: lower it, or raise cluster.max_nodes"
     else:
-        remedy = "check that the Trn2 nodes are ready (scripts/status)"
+        remedy = "check that the Trn2 nodes are ready (./trnspec status)"
     return f"pod {name} is not scheduled: {why}; {remedy}"
 
 
@@ -282,7 +282,7 @@ def _container(pod: str, status: Object) -> str | None:
     reason = waiting.get("reason", "")
     message = " ".join(waiting.get("message", reason).split())
     if reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName"):
-        return f"pod {pod} cannot pull its image ({message}); run scripts/preflight, which asks the registry"
+        return f"pod {pod} cannot pull its image ({message}); run ./trnspec preflight, which asks the registry"
     if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
         return f"pod {pod} cannot start: {message}; fix what it names"
     ended = state.get("terminated") or status.get("lastState", {}).get("terminated")
@@ -291,7 +291,7 @@ def _container(pod: str, status: Object) -> str | None:
     killed = ended.get("reason") == "OOMKilled"
     cause = "ran out of memory" if killed else f"ended with exit {ended['exitCode']}"
     name = status["name"]
-    return f"pod {pod}, container {name}, {cause}; read scripts/kubectl logs {pod} -c {name}"
+    return f"pod {pod}, container {name}, {cause}; read ./trnspec kubectl logs {pod} -c {name}"
 
 
 def job_state(job: Object | None) -> str:

@@ -232,7 +232,7 @@ def replaced_role(experiment: Experiment, aws: Aws) -> Finding | None:
         f"schedule {name}",
         None,
         f"has role {old}, and the deployment's is {new}, so it may not set the nodes to 0",
-        "scripts/scale N --hours H makes it again (until then only the daily schedule acts)",
+        "./trnspec scale N --hours H makes it again (until then only the daily schedule acts)",
     )
 
 

@@ -139,7 +139,7 @@ def halfway_stacks(experiment: Experiment, aws: Aws) -> Finding:
     found = cloudformation.halfway(stacks, experiment.name, region=aws.region)
     if not found:
         return fine("none stands halfway")
-    more = f" ({len(found) - 1} more: scripts/status)" if len(found) > 1 else ""
+    more = f" ({len(found) - 1} more: ./trnspec status)" if len(found) > 1 else ""
     return replace(found[0], why=f"{found[0].why}{more}")
 
 

@@ -2,66 +2,56 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 
 from experiment import Experiment
 from experiment.finding import Finding, Refusal, State
 from operations.cloud.aws import Aws, aws_of
-from operations.console import table
-from operations.options import add_experiment, as_json, experiment_of
-from operations.preflight import account, capacity, reach
-
-HELP = (
-    "is everything there that an experiment needs? each finding with its remedy; changes nothing. Exit 1 with a finding, "
-    "3 with none when something could not be asked"
-)
+from operations.console import print_json, print_table
+from operations.options import experiment_of, on_aws
+from operations.preflight import account as of_account
+from operations.preflight import capacity, reach
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Only which experiment."""
-    add_experiment(parser)
+@on_aws
+def command(path: Path, account: str | None, as_json: bool) -> int:
+    """Is everything there that an experiment needs? Each finding comes with its remedy. Changes nothing.
 
-
-def execute(options: argparse.Namespace) -> int:
-    """Exit 0 when all is fine, 1 with findings, 3 when there are none but something could not be asked."""
-    experiment = experiment_of(options.experiment, verb="check")
+    Exit 0 when all is fine, 1 with findings, 3 when there are none but something could not be asked.
+    """
+    experiment = experiment_of(path, verb="check")
     findings = []
-    for one in judge(experiment, aws_of(experiment, options), reach.Web(), now=datetime.now(UTC)):
+    for one in judge(experiment, aws_of(experiment, account), reach.Web(), now=datetime.now(UTC)):
         print(f"    {one.check}: {one.state}", file=sys.stderr)
         findings.append(one)
-    if options.json:
-        checks = [
-            {"check": one.check, "state": one.state, "detail": one.said(), "remedy": one.remedy}
-            for one in findings
-        ]
-        print(as_json({"experiment": experiment.name, "checks": checks}))
+    if as_json:
+        print_json({"experiment": experiment.name, "checks": [one.as_json() for one in findings]})
     else:
-        rows = [(one.check, one.state, one.line()) for one in findings]
-        print(table(("check", "state", "what"), rows))
+        print_table(("check", "state", "what"), [(one.check, one.state, one.line()) for one in findings])
     states = {one.state for one in findings}
     return 1 if State.FINDING in states else 3 if State.UNKNOWN in states else 0
 
 
 def judge(experiment: Experiment, aws: Aws, web: reach.Web, *, now: datetime) -> Iterator[Finding]:
     """Findings in the order in which they are made; without credentials one stands for all that need them."""
-    first = _made("credentials", partial(account.credentials, aws))
+    first = _made("credentials", partial(of_account.credentials, aws))
     yield first
     if first.state is State.FINE:
-        yield _made("quota", lambda: account.quota(experiment, aws))
-        yield _made("system quota", lambda: account.system_quota(aws))
+        yield _made("quota", lambda: of_account.quota(experiment, aws))
+        yield _made("system quota", lambda: of_account.system_quota(aws))
         yield _made("instance", lambda: capacity.offered(experiment, aws))
         yield _made("capacity", lambda: capacity.reserved(experiment, aws, now=now))
-        yield _made("kubernetes", lambda: account.kubernetes_version(experiment, aws))
-        yield _made("node images", lambda: account.node_images(experiment, aws))
-        yield _made("add-ons", lambda: account.addons(experiment, aws))
-        yield _made("bootstrap", lambda: account.bootstrap(aws))
-        yield _made("stacks", lambda: account.halfway_stacks(experiment, aws))
-        yield _made("leftovers", lambda: account.what_was_left(experiment, aws))
+        yield _made("kubernetes", lambda: of_account.kubernetes_version(experiment, aws))
+        yield _made("node images", lambda: of_account.node_images(experiment, aws))
+        yield _made("add-ons", lambda: of_account.addons(experiment, aws))
+        yield _made("bootstrap", lambda: of_account.bootstrap(aws))
+        yield _made("stacks", lambda: of_account.halfway_stacks(experiment, aws))
+        yield _made("leftovers", lambda: of_account.what_was_left(experiment, aws))
     else:
         why = "quotas, instance, capacity, versions, bootstrap and stacks were not asked about"
         remedy = "correct the credentials, then run this again"

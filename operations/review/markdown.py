@@ -106,7 +106,7 @@ def _access(what: str, grants: tuple[str, ...]) -> Iterator[str]:
     yield ""
     yield from lines[:MOST_LINES]
     if len(lines) > MOST_LINES:
-        yield f"- ... {len(lines) - MOST_LINES} more: `scripts/review --json` has all"
+        yield f"- ... {len(lines) - MOST_LINES} more: `./trnspec review --json` has all"
     yield ""
     yield "</details>"
 
@@ -123,7 +123,7 @@ def _folded(diffs: tuple[Diff, ...], *, room: int) -> str:
         folded = "\n".join(["<details>", summary, "", f"{fence}diff", *shown, fence, "", "</details>", ""])
         if len(text) + len(folded) > room:
             left = ", ".join(diff.title for diff in diffs[number:])
-            return f"{text}\nNot shown, for their length: {left}. Run `scripts/review` for them.\n"
+            return f"{text}\nNot shown, for their length: {left}. Run `./trnspec review` for them.\n"
         text += folded
     return text
 

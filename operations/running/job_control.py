@@ -28,7 +28,7 @@ from operations.cloud.kubernetes import (
 )
 from operations.running.context import Context, StepError
 
-READ = "read its log (scripts/kubectl logs), then run this again"
+READ = "read its log (./trnspec kubectl logs), then run this again"
 EARLIER_S = 4 * 3600
 """As long as compiling is waited for."""
 _OF_THE_CLUSTER = (
@@ -62,7 +62,7 @@ def _working_on(jobs: Sequence[Object], step: str, what: str) -> Object:
     found = next((job for job in of_step(jobs, step) if what in json.dumps(job)), None)
     if found is None:
         raise StepError(
-            f"manifests: no Job {step}-... works on {what}; render them again (make manifests), review and deploy"
+            f"manifests: no Job {step}-... works on {what}; render them again (./trnspec render), review and deploy"
         )
     return found
 
@@ -82,7 +82,7 @@ def take_up(context: Context, step: str) -> list[Object]:
     context.wait(
         lambda: _leaving(context, step, ours),
         patience_s=EARLIER_S,
-        remedy="wait for it, or remove it (scripts/kubectl delete job NAME); then run this again",
+        remedy="wait for it, or remove it (./trnspec kubectl delete job NAME); then run this again",
     )
     return jobs
 
@@ -126,7 +126,7 @@ def release(context: Context, job: Object) -> str:
         context.wait(
             lambda: f"job {name}: the failed one goes away" if context.cluster.get("job", name) else None,
             patience_s=300,
-            remedy=f"remove it by hand: scripts/kubectl delete job {name}",
+            remedy=f"remove it by hand: ./trnspec kubectl delete job {name}",
         )
     if state in ("failed", "absent"):
         wanted = copy.deepcopy(dict(job)) if found is None else _again(found)
@@ -190,7 +190,7 @@ def progress(context: Context, name: str) -> str | None:
 
 def _last_words(context: Context, name: str) -> str:
     """The last line that a failed Job logged, and how to read the rest."""
-    how = f"; read scripts/kubectl logs job/{name} --all-containers, fix what it says, then run this again"
+    how = f"; read ./trnspec kubectl logs job/{name} --all-containers, fix what it says, then run this again"
     for pod in pods_of(context.cluster.list("pods"), name):
         with suppress(Refusal):
             said = context.cluster.logs(pod["metadata"]["name"]).splitlines()

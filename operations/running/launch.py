@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import click
 
 from cdk8s_charts.manifests import read
 from experiment import Experiment
@@ -20,8 +21,8 @@ from operations.cloud import markers
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.clock import SystemClock
-from operations.options import ROOT, add_account, as_json, experiment_of
-from operations.options import hours as hours_option
+from operations.console import print_json, warn
+from operations.options import FILE, HOURS, ROOT, dry_run_option, experiment_of, manifests_option, on_aws
 from operations.running.context import Context
 from operations.running.state import Held, RunStore, claimed, unfinished
 from operations.running.steps import carry_out, remaining, steps
@@ -33,44 +34,49 @@ _REPORT = (
     f"sys.exit({_FINDING} if code == 1 else code)"
 )
 """The benchmark's command line, but for the exit code of a finding: 1 is also what Python gives a report that crashed."""
-HELP = "arguments, weights, nodes, verify, compile, serve, benchmark, report, 0 nodes; the same command goes on after any interruption"
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Which experiment, for how long nodes may live, what to do when it fails."""
-    parser.add_argument(
-        "experiment", type=Path, metavar="EXPERIMENT", help="experiment file, its stacks deployed"
-    )
-    parser.add_argument(
-        "--hours",
-        type=hours_option,
-        metavar="H",
-        help="nodes are set to 0 after so long, whatever happens (default: predicted hours and half as much again)",
-    )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="results (default: results/<run>)")
-    parser.add_argument("--manifests", type=Path, default=ROOT / "manifests", help="default: manifests/")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done and what it costs")
-    parser.add_argument("--keep-nodes", action="store_true", help="leave the nodes up when a step fails")
-    parser.add_argument("--skip-verify", action="store_true", help="prove nothing about nodes and arguments")
-    parser.add_argument(
-        "--take-over", action="store_true", help="go on with a run whose process is gone elsewhere"
-    )
-    add_account(parser)
+@on_aws
+@click.option(
+    "--hours",
+    type=HOURS,
+    metavar="H",
+    help="Nodes are set to 0 after so long, whatever happens (default: predicted hours and half as much again).",
+)
+@click.option("--out", type=FILE, metavar="DIR", help="Results (default: results/<run>).")
+@manifests_option
+@click.option("--keep-nodes", is_flag=True, help="Leave the nodes up when a step fails.")
+@click.option("--skip-verify", is_flag=True, help="Prove nothing about nodes and arguments.")
+@click.option("--take-over", is_flag=True, help="Go on with a run whose process is gone elsewhere.")
+@dry_run_option
+def command(
+    path: Path,
+    hours: float | None,
+    out: Path | None,
+    manifests: Path,
+    keep_nodes: bool,
+    skip_verify: bool,
+    take_over: bool,
+    dry_run: bool,
+    account: str | None,
+    as_json: bool,
+) -> int:
+    """From deployed stacks to the answer: arguments, weights, nodes, proof, compilation, arms, benchmark, report, 0 nodes.
 
-
-def execute(options: argparse.Namespace) -> int:
-    """Exit 0 with an answer, 1 when a step failed, 2 when the experiment serves, 130 when interrupted."""
-    experiment = experiment_of(options.experiment, verb="run")
-    _refuse_service(experiment, options.experiment)
-    if options.out is not None:
-        _refuse_out(options.out)
-    files = read(experiment, options.manifests)
-    aws, clock = aws_of(experiment, options), SystemClock()
-    if options.dry_run:
-        return _dry_run(experiment, aws, options)
+    The same command goes on after any interruption. Exit 0 with an answer, 1 when a step failed, 2 when the experiment
+    serves, 130 when interrupted.
+    """
+    experiment = experiment_of(path, verb="run")
+    _refuse_service(experiment, path)
+    if out is not None:
+        _refuse_out(out)
+    files = read(experiment, manifests)
+    aws, clock = aws_of(experiment, account), SystemClock()
+    if dry_run:
+        return _dry_run(experiment, aws, hours=hours, take_over=take_over, as_json=as_json)
     store = RunStore(experiment, aws)
-    held, to_compile = _ahead(experiment, aws, store, options)
-    plan = _plan(experiment, held, to_compile, options.hours)
+    held, to_compile = _ahead(experiment, aws, store, take_over=take_over)
+    plan = _plan(experiment, held, to_compile, hours)
     print(_plan_text(plan), file=sys.stderr)
     with cluster_of(experiment, aws) as cluster:
         held = claimed(experiment, store, held, now=clock.now())
@@ -83,17 +89,17 @@ def execute(options: argparse.Namespace) -> int:
             held=held,
             files=files,
             hours=plan["hours"],
-            out=options.out or ROOT / "results" / held.state.id,
+            out=out or ROOT / "results" / held.state.id,
             say=_say,
-            verify=None if options.skip_verify else verified,
+            verify=None if skip_verify else verified,
             report=_report,
         )
-        answer = carry_out(context, keep_nodes=options.keep_nodes)
+        answer = carry_out(context, keep_nodes=keep_nodes)
     text = (
         f"run {answer.id}: {context.out}, {answer.state}\n"
         f"this answer took {answer.node_hours:.2f} Trn2 node hours, ${answer.usd:.2f} at list price; 0 nodes are left"
     )
-    print(as_json(vars(answer)) if options.json else text)
+    print_json(vars(answer)) if as_json else print(text)
     return 0
 
 
@@ -115,32 +121,28 @@ def _refuse_service(experiment: Experiment, file: Path) -> None:
     if experiment.serve is not None:
         raise Misuse(
             f"{file}: {experiment.serve.arm} is a service (serve), and a run ends with every arm and node at 0; remove the "
-            "serve section, make manifests, deploy, then run this again, and promote afterwards"
+            "serve section, render, deploy, then run this again, and promote afterwards"
         )
 
 
-def _ahead(
-    experiment: Experiment, aws: Aws, store: RunStore, options: argparse.Namespace
-) -> tuple[Held | None, int]:
+def _ahead(experiment: Experiment, aws: Aws, store: RunStore, *, take_over: bool) -> tuple[Held | None, int]:
     """The run to go on with, and how many artifacts are missing."""
-    held = unfinished(experiment, store, now=SystemClock().now(), take_over=options.take_over)
+    held = unfinished(experiment, store, now=SystemClock().now(), take_over=take_over)
     return held, sum(not markers.has_artifact(experiment, aws, arm) for arm in experiment.served_arms)
 
 
-def _dry_run(experiment: Experiment, aws: Aws, options: argparse.Namespace) -> int:
+def _dry_run(experiment: Experiment, aws: Aws, *, hours: float | None, take_over: bool, as_json: bool) -> int:
     """The plan; where AWS cannot be asked that of a new run, and exit 3."""
     problem = None
     try:
-        held, to_compile = _ahead(experiment, aws, RunStore(experiment, aws), options)
+        held, to_compile = _ahead(experiment, aws, RunStore(experiment, aws), take_over=take_over)
     except AwsError as error:
         held, to_compile, problem = None, len(experiment.served_arms), error
-    plan = {**_plan(experiment, held, to_compile, options.hours), "asked_aws": problem is None}
-    print(as_json(plan) if options.json else _plan_text(plan))
+    plan = {**_plan(experiment, held, to_compile, hours), "asked_aws": problem is None}
+    print_json(plan) if as_json else print(_plan_text(plan))
     if problem is None:
         return 0
-    print(
-        f"run: {problem}; until then the plan is that of a new run that compiles every arm", file=sys.stderr
-    )
+    warn(f"{problem}; until then the plan is that of a new run that compiles every arm")
     return problem.exit_code
 
 
@@ -175,7 +177,7 @@ def _plan_text(plan: dict[str, Any]) -> str:
 
 
 def verified(context: Context) -> list[Finding]:
-    """What `scripts/verify` checks, as a step."""
+    """What `./trnspec verify` checks, as a step."""
     return verify(
         context.experiment, context.cluster, context.clock, tell=lambda line: context.say(f"    {line}")
     )
@@ -188,5 +190,5 @@ def _report(folder: Path) -> None:
     if result.returncode not in (0, _FINDING):
         raise Outside(
             f"benchmark report {folder}: ended with exit {result.returncode}; the records are there, run this again, or make "
-            f"the report alone: .venv/bin/python -m benchmark report {folder}"
+            f"the report alone: ./trnspec benchmark report {folder}"
         )

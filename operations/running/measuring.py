@@ -35,7 +35,7 @@ def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
     context.wait(
         lambda: _loading(context, arms),
         patience_s=LOAD_S,
-        remedy="read scripts/kubectl logs deployment/<arm>, then run this again",
+        remedy="read ./trnspec kubectl logs deployment/<arm>, then run this again",
     )
 
 
@@ -73,7 +73,7 @@ def measure(context: Context, number: int, arms: Sequence[Arm]) -> None:
     new = sorted(_stored(context) - set(context.state.before[key]) - known)
     if not new:
         raise Refusal(
-            "benchmark: its Job is complete and nothing new is in the bucket of results; read scripts/kubectl logs of its Job"
+            "benchmark: its Job is complete and nothing new is in the bucket of results; read ./trnspec kubectl logs of its Job"
         )
     context.save(results={**context.state.results, key: new[-1]})
 
@@ -96,7 +96,7 @@ def _load(context: Context, number: int, arms: Sequence[Arm]) -> None:
     job = job_control.from_cron_job(context, BENCHMARK_NAME, name)
     round_plan.provide(context, job, arms)
     job_control.release(context, job)
-    remedy = "read its log (scripts/kubectl logs); what is recorded is kept, run this again to go on"
+    remedy = "read its log (./trnspec kubectl logs); what is recorded is kept, run this again to go on"
     _under_load(context, name, arms, remedy=remedy)
 
 
@@ -147,7 +147,7 @@ def restrict(experiment: Experiment, pod: dict[str, Any], arms: Sequence[Arm]) -
     kept = [one for one in pod.get("initContainers", ()) if one["name"] in wanted]
     if missing := wanted - {one["name"] for one in kept}:
         raise StepError(
-            f"cronjob {LMEVAL_NAME}: has no container {', '.join(sorted(missing))}; run make manifests and deploy the "
+            f"cronjob {LMEVAL_NAME}: has no container {', '.join(sorted(missing))}; run ./trnspec render and deploy the "
             f"workloads ({deploy_command(experiment.name)})"
         )
     others = [one for one in pod["initContainers"] if not one["name"].startswith(LMEVAL_CHECK)]
@@ -167,7 +167,7 @@ def bring_home(context: Context) -> None:
         count = bring(context, prefix, folder)
         if not count:
             where = f"s3://{context.bucket('results')}/{prefix}"
-            raise StepError(f"{where}: is empty; read scripts/kubectl logs of the benchmark's Job")
+            raise StepError(f"{where}: is empty; read ./trnspec kubectl logs of the benchmark's Job")
         context.say(f"    {count} files in {folder}")
         _bring_beside(context, folder, arms)
         if context.report is not None:

@@ -52,7 +52,7 @@ def check_arguments(context: Context) -> None:
         try:
             if name in stuck:
                 raise stuck[name]
-            remedy = f"scripts/kubectl describe job {name}"
+            remedy = f"./trnspec kubectl describe job {name}"
             job_control.wait_for(context, name, patience_s=ANSWER_S, remedy=remedy)
             context.say(f"    {image}: takes the arguments of its arms")
         except StepError as error:
@@ -70,10 +70,10 @@ def _refuse(context: Context, name: str, image: str) -> None:
     if not refused:
         return
     first, more = refused[0], len(refused) - 1
-    rest = f" ({more} more: scripts/kubectl logs job/{name})" if more else ""
+    rest = f" ({more} more: ./trnspec kubectl logs job/{name})" if more else ""
     raise StepError(
         f"arm {first['arm']}: {image} refuses {first['key']}: {first['why']}{rest}; change it in the experiment, render the "
-        "manifests (make manifests), review and deploy, or run this with --skip-verify where the image is wrong"
+        "manifests (./trnspec render), review and deploy, or run this with --skip-verify where the image is wrong"
     )
 
 
@@ -91,7 +91,7 @@ def fetch_weights(context: Context) -> None:
     missing = [weights for weights in experiment.weights if not markers.has_weights(experiment, aws, weights)]
     released = [job_control.release(context, job_control.fetching(jobs, weights)) for weights in missing]
     for name in dict.fromkeys(released):
-        remedy = "read its log (scripts/kubectl logs), then run this again: it goes on where it stopped"
+        remedy = "read its log (./trnspec kubectl logs), then run this again: it goes on where it stopped"
         job_control.wait_for(context, name, patience_s=FETCH_S, remedy=remedy)
     for weights in missing:
         if not markers.has_weights(experiment, aws, weights):
@@ -119,7 +119,7 @@ def start_nodes(context: Context) -> None:
     context.wait(
         lambda: _nodes(context, wanted),
         patience_s=NODES_S,
-        remedy="read scripts/status; most often EC2 has no capacity: try another zone, or buy a capacity block",
+        remedy="read ./trnspec status; most often EC2 has no capacity: try another zone, or buy a capacity block",
     )
 
 
@@ -142,7 +142,7 @@ def _capacity(experiment: Experiment, issue: str) -> str:
             "zone and deploy, or buy a capacity block (cluster.capacity)"
         )
     if "LimitExceeded" in issue:
-        return "the quota is too small: scripts/preflight prints the command that asks for more"
+        return "the quota is too small: ./trnspec preflight prints the command that asks for more"
     return "fix what it names, then run this again"
 
 
@@ -173,7 +173,7 @@ def compile_arms(context: Context) -> None:
     context.wait(
         lambda: _compiling(context, waiting, released, failed, at_once),
         patience_s=COMPILE_S * -(-max(1, len(waiting)) // at_once),
-        remedy="read its log (scripts/kubectl logs), then run this again: finished artifacts are kept",
+        remedy="read its log (./trnspec kubectl logs), then run this again: finished artifacts are kept",
     )
     if failed:
         first, kept = next(iter(failed.values())), len(waiting) - len(failed)

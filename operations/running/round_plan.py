@@ -68,7 +68,7 @@ def _stored(context: Context, arguments: Sequence[str], names: Sequence[str] | N
     address = f"s3://{store}/{key}"
     if address not in arguments:
         raise StepError(
-            f"cronjob {BENCHMARK_NAME}: fetches another plan than that of {context.experiment.name}; run make manifests and "
+            f"cronjob {BENCHMARK_NAME}: fetches another plan than that of {context.experiment.name}; run ./trnspec render and "
             f"deploy the workloads ({deploy_command(context.experiment.name)})"
         )
     replaced = {}

@@ -95,7 +95,7 @@ def parse(text: bytes, where: str) -> RunState:
 
 def _damaged(where: str, why: str) -> Refusal:
     return Refusal(
-        f"{where}: is not a state that this release can read ({why[:200]}); scripts/scale 0 stops the nodes, then remove the "
+        f"{where}: is not a state that this release can read ({why[:200]}); ./trnspec scale 0 stops the nodes, then remove the "
         "object (aws s3 rm), the results stay"
     )
 
@@ -180,7 +180,7 @@ class RunStore:
         self._unsure.clear()
         if found is None or found.state not in unsure:
             raise NotOursError(
-                f"s3://{self._bucket}/{ACTIVE_RUN}: another run of this experiment is under way; wait for it (scripts/status "
+                f"s3://{self._bucket}/{ACTIVE_RUN}: another run of this experiment is under way; wait for it (./trnspec status "
                 "shows it), this one stops here"
             )
         return found if found.state == state else self._change(state, IfMatch=found.etag)
@@ -195,7 +195,7 @@ def unfinished(experiment: Experiment, store: RunStore, *, now: datetime, take_o
     if held.state.digest != digest(experiment):
         raise Refusal(
             f"run {held.state.id}: was begun with another state of {experiment.name}; take that file back and finish it, or "
-            "end it with scripts/scale 0 and remove state/active.json from the bucket of results"
+            "end it with ./trnspec scale 0 and remove state/active.json from the bucket of results"
         )
     return held
 

@@ -199,7 +199,7 @@ def _let_go(context: Context, *, problem: str) -> None:
 def what_bills(context: Context) -> str:
     """One sentence about the nodes, from EKS, or from what was last asked for when EKS does not answer."""
     experiment, off_at = context.experiment, context.state.off_at
-    file = f"--experiment experiments/{experiment.name}.yaml"
+    file = f"experiments/{experiment.name}.yaml"
     try:
         nodes, answers = nodegroup.read(experiment, context.aws).desired, True
     except Exception:
@@ -210,9 +210,9 @@ def what_bills(context: Context) -> str:
     usd = f"${nodes * context.usd_per_hour:.2f} an hour"
     if not answers:
         until = off_at or "the daily hour"
-        return f"EKS does not answer: {nodes} Trn2 nodes may bill {usd} until {until}; check with scripts/status {file}"
+        return f"EKS does not answer: {nodes} Trn2 nodes may bill {usd} until {until}; check with ./trnspec status {file}"
     until = off_at or f"{experiment.cluster.off_at_utc} UTC"
     return (
-        f"{nodes} Trn2 nodes bill {usd} until {until}; run it again to go on, or stop them with scripts/scale 0 {file} (now "
+        f"{nodes} Trn2 nodes bill {usd} until {until}; run it again to go on, or stop them with ./trnspec scale {file} 0 (now "
         f"{stamp(context.clock.now())})"
     )

@@ -1,8 +1,7 @@
-"""`scripts/review BASE`: what merging this tree does to somebody who deployed BASE, as Markdown."""
+"""`review`: what merging this tree does to somebody who deployed BASE, as Markdown."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import io
 import json
@@ -15,50 +14,41 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+
 from experiment.finding import Misuse, Outside
-from operations.console import carried_out
+from operations.console import print_json, warn
+from operations.options import ROOT, json_option
 from operations.review.effects import Review, compare
 from operations.review.markdown import markdown
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 _SNAPSHOT = "operations/review/snapshot.py"
 """In every state, for good: a commit that moves it cannot be compared with what was before."""
 _PARTS = ("experiments", "objects", "templates", "delivery", "problems")
 _OF_AN_EXPERIMENT = ("facts", "prompts", "arms", "cost", "undeclared")
-EPILOG = (
-    "Exit codes: 0 nothing that needs a human, 1 something does, 2 wrong usage (BASE is not a commit) or a side that "
-    "could not be read (nothing is compared then), 3 git could not be run. Uses no network; local changes count, BASE "
-    "is read from git."
+
+
+@click.command()
+@click.argument("base", metavar="BASE")
+@click.option(
+    "--without-templates",
+    is_flag=True,
+    help="Compare experiments and manifests only: faster, but says nothing about AWS and IAM.",
 )
+@json_option
+def command(base: str, without_templates: bool, as_json: bool) -> int:
+    """Say in Markdown what merging this tree does to what was deployed from BASE: a commit, branch or tag, for example
+    origin/main.
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare and print."""
-    options = parser().parse_args(arguments)
-    return carried_out("review", lambda: _print(options))
-
-
-def _print(options: argparse.Namespace) -> int:
-    review, commit = _review(options.base, templates=not options.without_templates)
-    if options.json:
-        told = {"base": commit, "needs_human": review.needs_human, **dataclasses.asdict(review)}
-        print(json.dumps(told, indent=1))
+    Uses no network; local changes count, BASE is read from git. Exit 0 when nothing needs a human, 1 when something does,
+    2 when BASE is not a commit or a side cannot be read (nothing is compared then), 3 when git cannot be run.
+    """
+    review, commit = _review(base, templates=not without_templates)
+    if as_json:
+        print_json({"base": commit, "needs_human": review.needs_human, **dataclasses.asdict(review)})
     else:
-        print(markdown(review, base=options.base), end="")
+        print(markdown(review, base=base), end="")
     return 1 if review.needs_human else 0
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    found = argparse.ArgumentParser(prog="trnspec review", description=__doc__, epilog=EPILOG)
-    found.add_argument("base", metavar="BASE", help="commit, branch or tag to compare with, e.g. origin/main")
-    found.add_argument(
-        "--without-templates",
-        action="store_true",
-        help="compare experiments and manifests only: faster, but says nothing about AWS and IAM",
-    )
-    found.add_argument("--json", action="store_true", help="the same for a machine")
-    return found
 
 
 def _review(base: str, *, templates: bool) -> tuple[Review, str]:
@@ -66,7 +56,7 @@ def _review(base: str, *, templates: bool) -> tuple[Review, str]:
     with tempfile.TemporaryDirectory(prefix="review-base-") as folder:
         tree = Path(folder).resolve()
         commit = _check_out(base, tree)
-        print(f"review: {commit} against the working tree", file=sys.stderr)
+        warn(f"{commit} against the working tree")
         trees = {base: tree, "this tree": ROOT}
         states = _described(trees, templates=templates)
     _refuse_unread({name: state["problems"] for name, state in zip(trees, states, strict=True)})
@@ -155,7 +145,3 @@ def _refuse_unread(problems: Mapping[str, Sequence[str]]) -> None:
             f"nothing was compared, because {' and '.join(sides)} could not be read in full: fix what stands above{or_else}"
         )
         raise Misuse(*lines)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,55 @@
+"""`deploy`: the pinned CDK with the committed configuration, for one experiment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from cdk8s_charts.manifests import read
+from experiment.finding import Outside
+from operations.cloud.aws import aws_of
+from operations.options import (
+    ROOT,
+    account_option,
+    chosen,
+    dry_run_option,
+    experiment_of,
+    json_option,
+    yaml_files,
+)
+
+
+@click.command()
+@click.argument(
+    "words",
+    nargs=-1,
+    metavar="[EXPERIMENT] [-- CDK OPTION ...]",
+    shell_complete=lambda _ctx, _param, incomplete: yaml_files(incomplete),
+)
+@dry_run_option
+@account_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context, words: tuple[str, ...], dry_run: bool, account: str | None, as_json: bool
+) -> None:
+    """Deploy all stacks of an experiment, workloads included, with the pinned CDK; Trn2 nodes start at 0.
+
+    deployment.yaml and the manifests are taken as they are committed. What stands behind -- goes to `cdk deploy`, for
+    example -- --require-approval never. --dry-run shows the difference to what stands (`cdk diff`).
+    """
+    named = [word for word in words[:1] if not word.startswith("-")]
+    path = chosen(ctx, None, tuple(named)).resolve()
+    experiment = experiment_of(path, verb="deploy")
+    read(experiment, ROOT / "manifests")
+    if account:
+        _ = aws_of(experiment, account).identity
+    npx = Path(sys.prefix) / "bin" / "npx"
+    if not npx.exists():
+        raise Outside(f"{npx}: does not exist, and the CDK is started with it; run scripts/setup")
+    os.chdir(ROOT)
+    act = ["diff"] if dry_run else ["deploy", "--all"]
+    os.execv(npx, [str(npx), "cdk", *act, "-c", f"experiment={path}", *words[len(named) :]])
