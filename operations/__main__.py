@@ -46,7 +46,9 @@ VERBS = {
     "preflight": Verb(
         "operations.preflight.checklist", ON_AWS, "is everything there that a deployment needs?"
     ),
-    "deploy": Verb("operations.deploying", ON_AWS, "build all of it with the pinned CDK; no Trn2 node starts"),
+    "deploy": Verb(
+        "operations.deploying", ON_AWS, "build all of it with the pinned CDK; no Trn2 node starts"
+    ),
     "run": Verb(
         "operations.running.launch", ON_AWS, "from deployed stacks to the answer and back to 0 nodes"
     ),

@@ -44,8 +44,7 @@ Object = Mapping[str, Any]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one verb."""
     words = [*(sys.argv[1:] if arguments is None else arguments)] or ["--help"]
-    verbs = {"start": start, "smoke": smoke, "compile": compile_}
-    group = click.Group(commands=verbs, help="What the pipeline does with a deployed stage.")
+    group = click.Group(commands=VERBS, help="What the pipeline does with a deployed stage.")
     act = partial(group.main, words, prog_name="operations.delivery", standalone_mode=False)
     return carried_out(f"deliver {words[0]}", act, as_json="--json" in words)
 
@@ -239,6 +238,9 @@ def compile_artifacts(context: Context, *, fresh: bool) -> None:
     except KeyboardInterrupt:
         stop_paying(context)
         raise
+
+
+VERBS = {"start": start, "smoke": smoke, "compile": compile_}
 
 
 def _prepare(context: Context, *, fresh: bool) -> str:

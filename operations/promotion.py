@@ -88,6 +88,7 @@ def command(
     first file is written.
     """
     _refuse_unknown(experiment_of(path, verb="promote"), arm)
+    serve["client_cidrs"] = [*serve["client_cidrs"]] or None
     wanted = _candidate(path, {"arm": arm, **serve})
     experiment, service = wanted.experiment, wanted.serve
 
@@ -178,7 +179,7 @@ def _candidate(path: Path, given: Mapping[str, Any]) -> _Candidate:
     """
     before = path.read_text(encoding="utf-8")
     present = serve_of(before)
-    section = {**present, **{key: value for key, value in given.items() if value not in (None, ())}}
+    section = {**present, **{key: value for key, value in given.items() if value is not None}}
     after = with_serve(before, section) if section != present else before
     beside = _beside(path.resolve(), after)  # beside, since prompts may stand in a file next to it
     try:

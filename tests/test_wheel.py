@@ -41,7 +41,7 @@ def test_the_wheel_needs_what_the_benchmark_and_the_checks_import_and_nothing_el
     found = {name for room in ("benchmark", "experiment") for name in _imported(ROOT / room)}
     outside = found - set(ROOMS) - set(sys.stdlib_module_names) - {"pydantic_core", "botocore"}
     distributions = packages_distributions()
-    named = {distributions[name][0].lower() for name in outside} | {"click"}  # the command line's own
+    named = {distributions[name][0].lower() for name in outside} | {"click", "rich"}  # the command line's own
     assert named == {one.partition("==")[0].lower() for one in [*NEEDED, *EXTRAS["aws"]]}
 
 

@@ -73,9 +73,7 @@ def prod_steps(configuration: PipelineConfiguration) -> tuple[ClusterStep, ...]:
     stage, hours = configuration.prod, configuration.compile_hours
     compilation = ClusterStep(
         name="compile",
-        commands=(
-            f"{_DELIVER} compile {stage.path} --account {stage.account} --hours {hours}",
-        ),
+        commands=(f"{_DELIVER} compile {stage.path} --account {stage.account} --hours {hours}",),
         minutes=hours * 60,
         starts_nodes=True,
     )

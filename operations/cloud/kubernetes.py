@@ -282,7 +282,9 @@ def _container(pod: str, status: Object) -> str | None:
     reason = waiting.get("reason", "")
     message = " ".join(waiting.get("message", reason).split())
     if reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName"):
-        return f"pod {pod} cannot pull its image ({message}); run ./trnspec preflight, which asks the registry"
+        return (
+            f"pod {pod} cannot pull its image ({message}); run ./trnspec preflight, which asks the registry"
+        )
     if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
         return f"pod {pod} cannot start: {message}; fix what it names"
     ended = state.get("terminated") or status.get("lastState", {}).get("terminated")

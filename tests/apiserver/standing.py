@@ -1,4 +1,4 @@
-"""An experiment in a cluster of fake nodes, worked on as `scripts/run` does it, and what became of its pods."""
+"""An experiment in a cluster of fake nodes, worked on as `./trnspec run` does it, and what became of its pods."""
 
 from __future__ import annotations
 

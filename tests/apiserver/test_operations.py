@@ -47,7 +47,7 @@ def world(scheduling: ControlPlane, experiment: Experiment, account: None) -> It
 
 @pytest.fixture
 def driver(world: RealWorld, aws: Aws, tmp_path: Path) -> Driver:  # noqa: F811
-    """`scripts/run` on that world."""
+    """`./trnspec run` on that world."""
     kubectl = world.plane.kubectl
     cluster = Kubernetes(
         kubectl=Path(kubectl.program), kubeconfig=Path(kubectl.config), namespace=world.experiment.name

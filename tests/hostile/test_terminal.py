@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-
+import click
 import pytest
 
 from experiment.finding import Outside
 from operations import __main__ as operations
 from operations import status
-from operations.console import table
+from operations.console import print_table
 
 TEXTS = {
     "clears the screen": "\x1b[2J",
@@ -31,12 +30,13 @@ def test_what_a_verb_prints_moves_nothing_and_its_error_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def said(_: argparse.Namespace) -> int:
-        print(table(("stack", "why"), [("qwen3-32b", TEXTS[what]), (TEXTS[what], "fine")]))
+    @click.command()
+    def said() -> int:
+        print_table(("stack", "why"), [("qwen3-32b", TEXTS[what]), (TEXTS[what], "fine")])
         print(f"progress {TEXTS[what]}")
         raise error(f"AWS said {TEXTS[what]}")
 
-    monkeypatch.setattr(status, "execute", said)
+    monkeypatch.setattr(status, "command", said)
     assert operations.main(["status"]) == 3
     out, err = capsys.readouterr()
     assert all(line.isprintable() for line in (out + err).split("\n"))

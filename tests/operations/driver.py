@@ -1,4 +1,4 @@
-"""`scripts/run`, again and again, on one world."""
+"""`./trnspec run`, again and again, on one world."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def standing(files: tuple[ManifestFile, ...]) -> Objects:
 
 
 def found(files: tuple[ManifestFile, ...], standing: Mapping[tuple[str, str], Any]) -> list[str]:
-    return list(findings(files, lambda kind, name: standing.get((kind, name))))
+    return [one.line() for one in findings(files, lambda kind, name: standing.get((kind, name)))]
 
 
 def test_what_stands_as_reviewed_is_fine(files: tuple[ManifestFile, ...], standing: Objects) -> None:
@@ -211,7 +211,7 @@ def test_replicas_that_do_not_answer_and_jobs_that_failed_are_named(
     assert job is not None
     job["status"] = {"conditions": [{"type": "Failed", "status": "True", "message": "backoff"}]}
     lines = found(files, standing)
-    assert "Deployment qwen-vllm: 0 of 1 replicas answer; read scripts/status" in lines
+    assert "Deployment qwen-vllm: 0 of 1 replicas answer; read ./trnspec status" in lines
     assert any(line.startswith(f"Job {job['metadata']['name']}: failed (backoff)") for line in lines)
 
 

@@ -86,7 +86,7 @@ def test_what_was_fetched_is_preferred_in_its_own_region_only(tmp_path: Path, ex
 def test_another_file_is_never_written_over(tmp_path: Path) -> None:
     file = tmp_path / "notes.json"
     file.write_text("[]")
-    with pytest.raises(Misuse, match="is no file of prices"):
+    with pytest.raises(Misuse, match="is not a file of prices"):
         prices.write(file, region="us-east-2", prices={})
     assert file.read_text() == "[]"
 
@@ -109,7 +109,7 @@ def test_a_damaged_file_of_prices_is_one_line(text: str, say: Say, tmp_path: Pat
     file.write_text(text)
     code, _, err = say("cost", "--prices", str(file))
     assert (code, err.count("\n")) == (2, 1)
-    assert err.endswith("remove it and run scripts/cost --refresh\n")
+    assert err.endswith("remove it and run ./trnspec cost --refresh\n")
 
 
 def test_a_pipe_of_prices_is_not_waited_for(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_every_verb_names_one_price_of_a_run(
     arm = next(arm.name for arm in load(file).arms if arm.name.endswith(("sd-vllm", "k7")))
     checked = as_json(load(file))["first_run"]["usd"]
     run = json.loads(say("run", str(file), "--dry-run", "--json", "--manifests", str(written))[1])
-    cost = json.loads(say("cost", "--experiment", str(file), "--json")[1])
+    cost = json.loads(say("cost", str(file), "--json")[1])
     told = say("forecast", str(file), "--acceptance", str(shares), "--arm", arm, "--json")[1]
     assert {run["predicted_usd"], cost["run"]["usd"], json.loads(told)["rental_usd"]} == {checked}
 
@@ -205,11 +205,11 @@ def test_cost_says_that_what_is_reserved_is_paid_for_otherwise(
         "availability_zone": "us-east-2b",
     }
     file = variation(lambda data: data["cluster"].update(capacity=block))
-    code, out, _ = say("cost", "--experiment", str(file), "--prices", "/nonexistent/prices.json")
+    code, out, _ = say("cost", str(file), "--prices", "/nonexistent/prices.json")
     assert code == 0
     assert "cluster.capacity is a reservation: billed for all of its time, whether nodes run or not" in out
     file = variation(lambda data: data["cluster"].update(network={"interface_endpoints": True}))
-    assert "interface endpoints by the hour" in say("cost", "--experiment", str(file))[1]
+    assert "interface endpoints by the hour" in say("cost", str(file))[1]
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])

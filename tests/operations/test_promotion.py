@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
@@ -125,8 +125,8 @@ def promote(file: Path, capfd: pytest.CaptureFixture[str]) -> Promote:
 
     def called(*arguments: str) -> tuple[int, str, str]:
         capfd.readouterr()
-        places = ("--experiment", str(file), "--manifests", str(file.parent / "manifests"))
-        code = main(["promote", *arguments, *places])
+        places = ("--manifests", str(file.parent / "manifests"))
+        code = main(["promote", str(file), *arguments, *places])
         out, err = capfd.readouterr()
         return code, out, err
 
@@ -179,8 +179,8 @@ def test_the_file_and_the_manifests_change_together_and_the_next_steps_are_said(
     assert "every day at 22:00 UTC" in out
     assert "answers end at 600 tokens, whatever a caller asks for" in out
     assert "prompts must not exceed 417 tokens" in out, "1024 - 600 - 7"
-    assert "cdk deploy --all" in out
-    assert "scripts/scale 1" in out
+    assert "./trnspec deploy" in out
+    assert f"./trnspec scale {file} 1 --hours" in out
     assert [path.name for path in file.parent.iterdir() if path.name.startswith(".")] == []
     again = promote("qwen-sd-vllm")
     assert again[0] == 0
@@ -209,7 +209,7 @@ def test_a_load_balancer_and_scaling_in_one_go_and_a_dry_run_changes_nothing(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("qwen-sd-vlm",), "qwen-sd-vlm: is no arm of qwen3-32b; did you mean qwen-sd-vllm?"),
+        (("qwen-sd-vlm",), "qwen-sd-vlm: is not an arm of qwen3-32b; did you mean qwen-sd-vllm?"),
         (("qwen-sd-vllm", "--replicas", "3"), "serve.replicas = 3: 1 x trn2.48xlarge hold 2 arms"),
         (("qwen-sd-vllm", *BALANCED), "serving.api_key_secret: is missing"),
         (("qwen-sd-vllm", "--client-cidr", "10.20.0.0/16"), "no load balancer for them"),
@@ -237,7 +237,7 @@ def test_what_cannot_be_promoted_is_a_line_for_each_reason_and_changes_nothing(
 def test_a_batch_job_is_not_promoted(capfd: pytest.CaptureFixture[str]) -> None:
     path = next(path for path in (ROOT / "experiments").glob("*.yaml") if load(path).batch_arms)
     name = load(path).batch_arms[0].name
-    assert main(["promote", name, "--experiment", str(path), "--dry-run"]) == 2
+    assert main(["promote", str(path), name, "--dry-run"]) == 2
     err = capfd.readouterr().err
     assert "runs as a batch Job and answers no requests" in err
     assert err.count("\n") == 1
@@ -252,7 +252,7 @@ def test_now_lowers_the_losers_first_then_raises_the_winner(world: World, promot
     assert [change.rsplit("/", 1)[1] for change in changes] == ["qwen-vllm", "qwen-sd-vllm"]
     told = json.loads(out)
     assert told["trn2_nodes_now"] == 0
-    assert any("scripts/scale 1" in command for command in told["next"])  # nodes are never started by the way
+    assert any(" 1 --hours" in command for command in told["next"])  # nodes are never started by the way
     assert world.nodes == 0
     assert "qwen-vllm from 1 to 0 replicas" in err
 
@@ -291,10 +291,8 @@ def test_a_cluster_that_answers_nobody_leaves_the_files_ready_and_can_be_asked_a
 
 def test_the_guide_names_every_option_and_its_example_is_a_valid_experiment(file: Path) -> None:
     guide = (ROOT / "docs" / "promote.md").read_text(encoding="utf-8")
-    parser = argparse.ArgumentParser()
-    verb.configure(parser)
-    own = {action.option_strings[-1] for action in parser._actions if action.option_strings}
-    shared = {"--help", "--experiment", "--account", "--manifests"}
+    own = {one.opts[-1] for one in verb.command.params if isinstance(one, click.Option)}
+    shared = {"--account", "--manifests"}
     assert {option for option in own - shared if f"`{option}" not in guide} == set()
     (example,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
     written = yaml.safe_load(example)

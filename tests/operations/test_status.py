@@ -87,10 +87,10 @@ def test_status_shows_the_rest_when_the_cluster_does_not_answer(world: World, sa
 
 
 HALFWAY = {
-    "ROLLBACK_COMPLETE": "its first deployment failed: fix what its events name, then .venv/bin/npx cdk deploy --all makes it anew",
+    "ROLLBACK_COMPLETE": "its first deployment failed: fix what its events name, then ./trnspec deploy experiments/qwen3-32b.yaml makes it again",
     "UPDATE_ROLLBACK_FAILED": "aws cloudformation continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2",
-    "REVIEW_IN_PROGRESS": ".venv/bin/npx cdk deploy --all goes on, scripts/teardown removes it",
-    "DELETE_FAILED": "scripts/teardown goes on",
+    "REVIEW_IN_PROGRESS": "./trnspec deploy experiments/qwen3-32b.yaml goes on, ./trnspec teardown removes it",
+    "DELETE_FAILED": "./trnspec teardown goes on",
 }
 
 
@@ -103,9 +103,12 @@ def test_status_says_what_to_do_about_a_deployment_that_broke_off(
     code, out, err = say("status", "--json")
     assert code == 1
     (problem,) = json.loads(out)["problems"]
-    assert problem.startswith(f"stack qwen3-32b-cluster: is {status} (Subnet is full); ")
-    assert HALFWAY[status] in problem
-    assert err == f"status: {problem}\n"
+    assert (problem["where"], problem["why"]) == (
+        "stack qwen3-32b-cluster",
+        f"is {status} (Subnet is full)",
+    )
+    assert HALFWAY[status] in problem["remedy"]
+    assert err == f"trnspec status: {problem['where']}: {problem['why']}; {problem['remedy']}\n"
 
 
 @pytest.mark.parametrize("status", ["CREATE_COMPLETE", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "absent"])
@@ -123,7 +126,7 @@ def test_status_says_who_hears_of_alarms(world: World, say: Say) -> None:
     assert "notices" not in say("status")[1], "without the topic nothing is deployed that could be silent"
     topic = sns.create_topic(Name="qwen3-32b-notices")["TopicArn"]
     shown = " ".join(say("status")[1].split())
-    assert "nobody hears of alarms; write alarm_email into deployment.yaml, then .venv/bin/npx cdk" in shown
+    assert "nobody hears of alarms; write alarm_email into deployment.yaml, then ./trnspec deploy" in shown
     sns.subscribe(TopicArn=topic, Protocol="email", Endpoint="team@example.com")
     (told,) = json.loads(say("status", "--json")[1])["notices"]
     assert told["name"] == "team@example.com"

@@ -37,7 +37,7 @@ def test_teardown_asks_for_the_name_and_then_deletes_everything(world: World, sa
     say("scale", "1")
     code, _, err = say("teardown")
     assert (code, len(left()), world.nodes) == (2, 4, 1)
-    assert "nobody confirmed, nothing was deleted; run it with --confirm qwen3-32b" in err
+    assert "it was not confirmed, nothing was deleted; run it with --confirm qwen3-32b" in err
     code, out, _ = say("teardown", "--dry-run")
     assert code == 0
     assert "qwen3-32b-pipeline, qwen3-32b-workloads, qwen3-32b-cluster, qwen3-32b-network" in out

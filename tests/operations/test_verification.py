@@ -107,7 +107,12 @@ TAINT = NODE["spec"]["taints"][0]
 @pytest.mark.parametrize(
     ("depart", "check", "why", "remedy"),
     [
-        (lambda there: there["nodes"].clear(), "nodes-ready", "0 Trn2 nodes, 1 are needed", "scripts/scale"),
+        (
+            lambda there: there["nodes"].clear(),
+            "nodes-ready",
+            "0 Trn2 nodes, 1 are needed",
+            "./trnspec scale",
+        ),
         (
             _node(status={"conditions": [{"type": "Ready", "status": "False"}]}),
             "nodes-ready",
@@ -216,7 +221,7 @@ def test_quantities_are_read(text: str, value: float) -> None:
 
 
 def test_what_is_no_quantity_is_refused() -> None:
-    with pytest.raises(ValueError, match="'many' is no quantity"):
+    with pytest.raises(ValueError, match="'many' is not a quantity"):
         checks.quantity("many")
 
 

@@ -16,6 +16,7 @@ import pytest
 from infra import ROOT
 from infra.pipeline.build_steps import prod_steps
 from infra.pipeline.pipeline_file import MOST_HOURS, PipelineConfiguration
+from operations import delivery
 from tests.infra.pipeline.conftest import Template, of_type
 
 Stages = dict[str, dict[str, Template]]
@@ -137,8 +138,12 @@ def test_every_build_names_its_runtimes_installs_what_is_pinned_and_calls_what_i
     for line in lines:
         subprocess.run(["sh", "-n", "-c", line], check=True)
     words = {word.removeprefix("./") for line in lines for word in line.split()}
-    scripts = {word for word in words if "scripts/" in word and "*" not in word}
-    assert {"scripts/test", "scripts/review", "scripts/deliver", "scripts/run", "scripts/setup"} <= scripts
+    scripts = {
+        word for word in words if (word.startswith("scripts/") and "*" not in word) or word == "trnspec"
+    }
+    assert {"scripts/test", "scripts/setup", "trnspec"} == scripts
+    called = {tuple(line.split()[:4]) for line in lines if "operations.delivery" in line}
+    assert {words[3] for words in called} == {"start", "smoke", "compile"} == set(delivery.VERBS)
     assert all((ROOT / script).stat().st_mode & 0o100 for script in scripts)
 
 
@@ -147,8 +152,10 @@ def test_what_git_has_as_a_program_is_made_one_again_after_the_archive_lost_it(
 ) -> None:
     programs = [
         path.relative_to(ROOT)
-        for folder in (".ci", "lab", "scripts")
-        for path in (ROOT / folder).rglob("*")
+        for path in (
+            ROOT / "trnspec",
+            *(one for f in (".ci", "lab", "scripts") for one in (ROOT / f).rglob("*")),
+        )
         if path.is_file() and path.stat().st_mode & 0o100
     ]
     assert len(programs) > 15
@@ -162,7 +169,7 @@ def test_what_git_has_as_a_program_is_made_one_again_after_the_archive_lost_it(
         for program in programs:
             (tmp_path / program).chmod(0o644)
     for one in of_type(stages["prod"]["delivery"], "AWS::CodeBuild::Project").values():
-        assert commands(one, "install")[0] == "chmod +x scripts/*"
+        assert commands(one, "install")[0] == "chmod +x trnspec scripts/*"
 
 
 def test_compiling_may_take_hours_in_both_accounts(pipeline: Template, stages: Stages) -> None:
@@ -203,7 +210,7 @@ def test_the_gate_compares_with_the_named_run_after_measuring(stages: Stages) ->
     projects = of_type(stages["prod"]["delivery"], "AWS::CodeBuild::Project")
     (benchmark,) = [one for one in projects.values() if one["Name"] == "qwen3-32b-benchmark"]
     lines = commands(benchmark)
-    assert lines[0].startswith("scripts/run experiments/qwen3-32b.yaml")
+    assert lines[0].startswith("./trnspec run experiments/qwen3-32b.yaml")
     assert "/runs/20260401T120000Z-0dc3e1ca " in lines[1]
     assert lines[2] == ".venv/bin/python -m benchmark gate results/run --baseline results/baseline"
 
@@ -242,7 +249,9 @@ def test_a_pull_request_waits_for_an_administrator_then_it_is_tested_and_reviewe
 ) -> None:
     found = project(pipeline, "PullRequests")
     assert commands(found)[0] == "./scripts/test"
-    assert commands(found)[1].startswith('scripts/review "origin/${CODEBUILD_WEBHOOK_BASE_REF#refs/heads/}"')
+    assert commands(found)[1].startswith(
+        './trnspec review "origin/${CODEBUILD_WEBHOOK_BASE_REF#refs/heads/}"'
+    )
     assert found["Source"]["Auth"] == {
         "Type": "CODECONNECTIONS",
         "Resource": configuration.pull_request_connection,

@@ -112,7 +112,7 @@ def test_an_experiment_whose_roles_nobody_allowed_is_refused_in_one_line(
 
 
 def test_stale_manifests_are_refused_with_what_fixes_them(tmp_path: Path) -> None:
-    with pytest.raises(Misuse, match="python -m cdk8s_charts"):
+    with pytest.raises(Misuse, match=r"run \./trnspec render"):
         read_pipeline(FILE, manifests=tmp_path)
 
 

@@ -1,5 +1,5 @@
 """What surrounds the CDK command line, the committed policies in moto, and what the roles of a bootstrap carry. That it
-really deploys is a lane of its own (`scripts/rehearse` in `.ci/run`)."""
+really deploys is a lane of its own (`./trnspec rehearse` in `.ci/run`)."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_an_endpoint_where_nobody_answers(tmp_path: Path) -> None:
     whole["users"] = []
     config.write_text(json.dumps(whole), encoding="utf-8")
     gone = Kubernetes(kubectl=access.kubectl(), kubeconfig=config, namespace="n")
-    with pytest.raises(Outside, match=r"the cluster's endpoint cannot be reached .*scripts/preflight"):
+    with pytest.raises(Outside, match=r"the cluster's endpoint cannot be reached .*./trnspec preflight"):
         gone.list("pods")
 
 

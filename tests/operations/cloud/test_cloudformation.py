@@ -20,24 +20,22 @@ from tests.operations.clients import shared_client
 from tests.operations.conftest import Say
 from tests.operations.world import World
 
-WHOLE = ".venv/bin/npx cdk deploy --all"
 SAYING = [
     path for room in ("operations", "infra", "cdk8s_charts") for path in sorted((ROOT / room).rglob("*.py"))
 ]
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def test_the_experiment_of_cdk_json_needs_no_option_and_every_other_its_file() -> None:
-    assert deploy_command("qwen3-32b") == WHOLE
-    assert deploy_command("qwen3-today") == f"{WHOLE} -c experiment=experiments/qwen3-32b-today.yaml"
-    assert deploy_command("mine") == f"{WHOLE} -c experiment=<the file of mine>"
+def test_the_command_that_deploys_an_experiment_names_its_file() -> None:
+    assert deploy_command("qwen3-32b") == "./trnspec deploy experiments/qwen3-32b.yaml"
+    assert deploy_command("qwen3-today") == "./trnspec deploy experiments/qwen3-32b-today.yaml"
+    assert deploy_command("mine") == "./trnspec deploy <the file of mine>"
 
 
-def test_every_remedy_and_guide_gives_the_whole_command_and_no_option_that_lasts() -> None:
+def test_every_remedy_and_guide_gives_the_one_command_and_no_option_that_lasts() -> None:
     for path in SAYING:
         text = path.read_text(encoding="utf-8")
-        commands = re.findall(r"\S*npx cdk deploy.{0,6}|.{0,22}cdk deploy --all", text)
-        assert all(WHOLE in one for one in commands), path
+        assert "npx cdk deploy" not in text, path
         assert not re.search(rf"with -c ({'|'.join(KEYS)})|-c ({'|'.join(KEYS)})=<", text), path
     for path in GUIDES:
         assert not re.search(rf"-c ({'|'.join(KEYS)})=", path.read_text(encoding="utf-8")), path
@@ -79,7 +77,7 @@ def test_a_changed_name_or_region_is_found_with_the_way_to_remove_it(
     (found,), untold = cloudformation.find(experiment, aws)
     assert (found.experiment, found.region) == (name, region)
     assert found.stacks == (f"{name}-cluster", f"{name}-delivery-role", f"{name}-nodes")
-    assert f"scripts/teardown --name {name} --region {region}" in found.finding().line()
+    assert f"./trnspec teardown --name {name} --region {region}" in found.finding().line()
     assert untold == []
 
 
@@ -139,7 +137,7 @@ def test_status_and_cost_tell_them(
     deploy("renamed", OTHER, "cluster")
     code, out, err = say("status")
     assert (code, "no file" in out) == (1, True)
-    removal = "scripts/teardown --name renamed --region ap-southeast-4"
+    removal = "./trnspec teardown --name renamed --region ap-southeast-4"
     assert removal in err
     assert max(len(line) for line in out.splitlines()) <= 100
     monkeypatch.setattr(pricing, "fetch", lambda *_, **__: {})
@@ -178,5 +176,5 @@ def test_a_renamed_file_of_a_deployed_experiment_is_told_by_status(
     file.write_text(file.read_text(encoding="utf-8").replace("name: qwen3-32b", "name: qwen3-mine", 1))
     monkeypatch.setattr(cloudformation.find, "__kwdefaults__", {"files": files})
     deploy("qwen3-32b", "us-east-2", "cluster")
-    _, _, err = say("status", "--experiment", str(file))
+    _, _, err = say("status", str(file))
     assert "qwen3-32b in us-east-2: 1 stacks stand and bill (qwen3-32b-cluster)" in err

@@ -353,7 +353,7 @@ def test_preflight_as_it_is_called(
     assert checks["bootstrap"]["state"] == "finding"
     assert checks["bootstrap"]["remedy"] == ".venv/bin/npx cdk bootstrap aws://123456789012/us-east-2"
     assert checks["kubernetes"]["state"] == "unknown"
-    assert "eks:DescribeClusterVersions" in checks["kubernetes"]["detail"]
+    assert "eks:DescribeClusterVersions" in checks["kubernetes"]["where"]
     assert all(one["remedy"] for one in checks.values() if one["state"] != "fine")
     assert main(["preflight", "--account", "111122223333"]) == 1
     out = capsys.readouterr().out

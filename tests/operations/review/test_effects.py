@@ -262,13 +262,13 @@ def test_experiments_that_come_and_that_go_on_billing(base: State, edited: Edite
     gone = only(both, base)
     assert gone.name == "qwen3-32b-two", "what it loses is not told of one whose name begins alike"
     assert "in us-east-2 stay and bill until someone tears them down" in notes(gone)[0]
-    assert "scripts/teardown --name qwen3-32b-two --region us-east-2" in notes(gone)[0]
+    assert "./trnspec teardown --name qwen3-32b-two --region us-east-2" in notes(gone)[0]
 
 
 def test_another_region_leaves_stacks_that_bill_and_that_is_said(base: State, head: State) -> None:
     facts(head)["cluster.region"] = "ap-southeast-4"
     (note,) = (note for note in only(base, head).notes if note.text.startswith("another region"))
-    assert "scripts/teardown --name qwen3-32b --region us-east-2" in note.text
+    assert "./trnspec teardown --name qwen3-32b --region us-east-2" in note.text
     assert note.needs_human
 
 

@@ -1,4 +1,4 @@
-"""`scripts/run` as a process of its own: moto and the API server behind sockets, the real kubectl, a kill -9 in between."""
+"""`./trnspec run` as a process of its own: moto and the API server behind sockets, the real kubectl, a kill -9 in between."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def world(experiment: Experiment, api: ApiServer, credentials: None, tmp_path: P
 
 @pytest.fixture
 def begin(world: ServedWorld, tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
-    """Starts `scripts/run` on that world."""
+    """Starts `./trnspec run` on that world."""
 
     def started(*more: str) -> subprocess.Popen[str]:
         given = ["run", str(REFERENCE), "--manifests", str(tmp_path / "manifests"), "--skip-verify"]

@@ -122,7 +122,7 @@ def test_a_large_plan_is_in_the_bucket_before_the_job_fetches_it(driver: Driver)
     cron_job = driver.world.api.objects[("cronjobs", "qwen3-32b", "qwen-llmperf")]
     pod = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     pod["initContainers"] = [{**get, "args": ["get", f"{results}/plans/other.json"]}]
-    assert "fetches another plan than that of qwen3-32b; run make manifests" in driver.line()
+    assert "fetches another plan than that of qwen3-32b; run ./trnspec render" in driver.line()
     pod["initContainers"] = [get]
     there: list[bool] = []
     driver.world.on_tick.append(
@@ -147,7 +147,7 @@ def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_e
             assert "interrupted at" in last
             if driver.world.nodes:
                 assert "1 Trn2 nodes bill $35.76 an hour until 2026-04-01T" in last
-                assert "scripts/scale 0" in last
+                assert "./trnspec scale experiments/qwen3-32b.yaml 0" in last
             else:
                 assert "no Trn2 node bills" in last
     driver.run()
@@ -241,7 +241,7 @@ def test_a_failed_compile_keeps_the_other_artifact_and_is_compiled_anew(driver: 
     (job,) = driver.jobs(compile_job(speculating))
     name = job["metadata"]["name"]
     assert f"job {name} failed (BackoffLimitExceeded): ERROR NCC_EVRF029" in line
-    assert "scripts/kubectl logs" in line
+    assert "./trnspec kubectl logs" in line
     assert driver.artifacts() == [f"{artifact_path(baseline)}/COMPLETE"]
     assert driver.world.nodes == 0
     driver.world.failing = {}

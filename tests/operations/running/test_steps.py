@@ -60,7 +60,7 @@ def test_a_refused_argument_is_one_line_with_arm_key_and_reason_and_no_node_star
     driver.world.on_tick.append(lambda: nodes.add(driver.world.nodes))
     line = driver.line()
     assert "arm qwen-sd-vllm: " in line
-    more = "refuses --override-neuron-config: not KEY=VALUE (1 more: scripts/kubectl logs job/arguments-"
+    more = "refuses --override-neuron-config: not KEY=VALUE (1 more: ./trnspec kubectl logs job/arguments-"
     assert (more in line, "\n" in line, nodes) == (True, False, {0})
     driver.world.failing = {}
     driver.run()
@@ -175,7 +175,7 @@ def test_without_questions_nobody_is_asked(experiment: Experiment) -> None:
 
 def test_a_check_that_does_not_know_an_arm_is_one_line(experiment: Experiment) -> None:
     pod = {"initContainers": [{"name": "check-qwen-vllm"}]}
-    with pytest.raises(StepError, match=r"has no container check-qwen-sd-vllm; run make manifests"):
+    with pytest.raises(StepError, match=r"has no container check-qwen-sd-vllm; run ./trnspec render"):
         restrict(experiment, pod, experiment.arms)
 
 
