@@ -325,7 +325,7 @@ class ExpectedFigure(Section):
     concurrency: Positive
     """Requests at once."""
     row: str | None = None
-    """Row of the published results (`python -m experiment published`) that has the value and its source."""
+    """Row of the published results (`./trnspec published`) that has the value and its source."""
     value: Seconds | None = None
     """The value itself, where no row has it."""
     source: str = ""

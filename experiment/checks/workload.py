@@ -155,7 +155,7 @@ def expected_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
         elif one.row is not None and figure(one.row, one.metric) is None:
             why = f"is not a row of the published results with {one.metric}"
             yield Finding(
-                f"{path}.row", one.row, why, "see `python -m experiment published`, or give `value`"
+                f"{path}.row", one.row, why, "see `./trnspec published`, or give `value`"
             )
         elif one.value is not None and not one.source:
             why = "is missing, so nobody can look the value up"

@@ -15,7 +15,7 @@ from unittest import mock
 
 import click
 
-from operations import handed_on
+from operations import delivery, handed_on
 from operations.__main__ import door
 from tests.conftest import ROOT
 
@@ -70,9 +70,10 @@ def module_of(command: Sequence[str]) -> tuple[str, list[str]] | None:
     """Module and arguments that a command comes to; `None` where no Python of ours is behind it."""
     program, *arguments = command
     name = program.removeprefix("./")
-    if name == "trnspec" and isinstance(getattr(handed_on, arguments[0], None), handed_on.Process):
-        return None  # in a process of its own
     if name == "trnspec":
+        other = getattr(handed_on, arguments[0], None)
+        if isinstance(other, handed_on.Process):
+            return other.module, arguments[1:]
         return "operations", arguments
     if name.startswith("scripts/"):
         text = (ROOT / name).read_text(encoding="utf-8") if (ROOT / name).is_file() else ""
@@ -101,41 +102,35 @@ def run(module: str, arguments: Sequence[str]) -> int:
 
 def _judge_script(name: str, arguments: Sequence[str]) -> None:
     path = ROOT / name
-    if not path.is_file() or not path.stat().st_mode & 0o100:
+    if not path.is_file() or not path.stat().st_mode & 0o100 or path.resolve().name == "moved":
         raise Wrong(f"{name}: no such script")
     module = module_of([name, *arguments])
     if module is not None:
         _judge_module(*module)
 
 
-def _judge_verb(arguments: Sequence[str]) -> None:
+def _judge_verb(arguments: Sequence[str], group: click.Group = door) -> None:
     """The options of a verb are read, and nothing else happens. A program of another room reads its own."""
     verb, *words = arguments or ["--help"]
     try:
-        above = click.Context(door, info_name="trnspec", **door.context_settings)
-        command = door.get_command(above, verb)
+        above = click.Context(group, info_name="trnspec", **group.context_settings)
+        command = group.get_command(above, verb)
         assert command is not None
         if isinstance(command, handed_on._Program):
             _judge_module(command.module, [*command.words, *words])
         else:
-            with mock.patch.object(argparse.ArgumentParser, "error", _wrong):
-                command.make_context(verb, words, parent=above)
+            command.make_context(verb, words, parent=above)
     except click.UsageError as error:
         raise Wrong(f"trnspec {' '.join(arguments)}: {error.format_message()}") from None
-    except (click.exceptions.Exit, SystemExit) as end:
-        if getattr(end, "exit_code", getattr(end, "code", None)):
-            raise Wrong(f"trnspec {' '.join(arguments)}: takes no such words") from None
-
-
-def _wrong(_self: argparse.ArgumentParser, message: str) -> None:
-    raise Wrong(message)
+    except click.exceptions.Exit:
+        pass  # --help
 
 
 def _judge_module(module: str, arguments: Sequence[str]) -> None:
     if module == "pytest":
         return
-    if module == "operations":
-        _judge_verb(arguments)
+    if module in ("operations", "operations.delivery"):
+        _judge_verb(arguments, door if module == "operations" else click.Group(commands=delivery.VERBS))
         return
     if module.partition(".")[0] not in {path.name for path in ROOT.iterdir()}:
         raise Wrong(f"python -m {module}: no such module")

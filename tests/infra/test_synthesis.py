@@ -141,7 +141,7 @@ def test_a_wrong_value_is_one_line(lasting: Callable[[str], Lasting], text: str,
         ({"experiment": 7}, "is not a path; use -c experiment="),
         (
             {"experiment": "experiments/lab-tiny.yaml"},
-            r"lab-tiny runs in the lab only, .*; run scripts/lab, or use -c experiment=",
+            r"lab-tiny runs in the lab only, .*; run ./trnspec lab, or use -c experiment=",
         ),
     ],
 )
