@@ -92,8 +92,11 @@ class Refusal(Exception):
         return [finding.line() for finding in self.findings]
 
     def as_json(self) -> list[dict[str, Any]]:
-        """The findings, for a machine."""
-        return [finding.as_json() for finding in self.findings]
+        """The findings, for a machine, each with its line of the message."""
+        return [
+            {"message": line, **found.as_json()}
+            for line, found in zip(self.lines, self.findings, strict=True)
+        ]
 
 
 class Misuse(Refusal):

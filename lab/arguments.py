@@ -48,10 +48,7 @@ def shown(path: Path) -> str:
 def refused(error: Refusal, *, verb: str, as_json: bool = False) -> int:
     """Print what stopped the command, a line or an object for each problem; the exit code."""
     if as_json:
-        keys = ("where", "value", "why", "remedy")
-        pairs = zip(error.lines, error.findings, strict=True)
-        problems = [{"message": line} | {key: getattr(one, key) for key in keys} for line, one in pairs]
-        print(json.dumps({"schema": 1, "problems": problems}, indent=1, default=str))
+        print(json.dumps({"problems": error.as_json()}, indent=2))
     else:
         who = "" if isinstance(error, InvalidExperiment) else f"{verb}: "  # those lines begin with the file
         print("\n".join(f"{who}{line}" for line in error.lines), file=sys.stderr)

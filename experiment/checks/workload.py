@@ -154,9 +154,7 @@ def expected_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
             yield Finding(path, None, "needs either `row` or `value`, and only one", "keep one of them")
         elif one.row is not None and figure(one.row, one.metric) is None:
             why = f"is not a row of the published results with {one.metric}"
-            yield Finding(
-                f"{path}.row", one.row, why, "see `./trnspec published`, or give `value`"
-            )
+            yield Finding(f"{path}.row", one.row, why, "see `./trnspec published`, or give `value`")
         elif one.value is not None and not one.source:
             why = "is missing, so nobody can look the value up"
             yield Finding(f"{path}.source", None, why, "say where it was published")

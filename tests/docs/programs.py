@@ -112,6 +112,8 @@ def _judge_script(name: str, arguments: Sequence[str]) -> None:
 def _judge_verb(arguments: Sequence[str], group: click.Group = door) -> None:
     """The options of a verb are read, and nothing else happens. A program of another room reads its own."""
     verb, *words = arguments or ["--help"]
+    if verb in ("-h", "--help"):
+        return
     try:
         above = click.Context(group, info_name="trnspec", **group.context_settings)
         command = group.get_command(above, verb)
