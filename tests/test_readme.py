@@ -58,7 +58,7 @@ def test_the_demo_shown_ends_with_an_answer_for_each_class_and_what_comes_next()
     for class_name in load(REFERENCE).classes:
         assert re.search(rf"^{class_name} ", shown, re.MULTILINE)
     assert max(map(len, shown.splitlines())) <= 100
-    assert len(shown.splitlines()) <= 30
+    assert len(shown.splitlines()) <= 32
     assert re.search(r"^Next +\./trnspec new mine", shown, re.MULTILINE)
 
 
