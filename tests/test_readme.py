@@ -8,16 +8,14 @@ from pathlib import Path
 import pytest
 
 from experiment import Experiment, InvalidExperiment, load
-from experiment.cost import run_price
+from experiment.cost import idle, per_hour, run_price
 from tests.cdk8s_charts.objects import objects_of
 from tests.conftest import REFERENCE, ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MISTAKES = (
     ("num_speculative_tokens: 7", "num_speculative_tokens: 1"),
-    ("model: Qwen/Qwen3-1.7B", "model: meta-llama/Llama-3.2-1B-Instruct"),
     ("tensor_parallel: 32", "tensor_paralel: 64"),
-    ("temperature: 0 ", "temperature: 0.7 "),
 )
 
 
@@ -67,6 +65,13 @@ def test_the_demo_shown_counts_what_is_committed_and_its_price(reference: Experi
     shown, price = _block("demo"), run_price(reference)
     assert f"rendered {len(objects_of(REFERENCE))} Kubernetes objects" in shown
     assert f"{price.hours:.1f} Trn2 hours, ${price.usd:.0f} at list prices" in shown
+    first_screen = " ".join(README.split("\n## ")[0].split())
+    assert f"about ${price.usd:.0f} and {price.hours:.1f} hours of a {reference.instance.name}" in first_screen
+    assert f"about ${per_hour(idle(reference)):.2f} an hour" in first_screen
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.split()) <= 1100
 
 
 def test_only_what_differs_from_run_to_run_is_masked() -> None:
