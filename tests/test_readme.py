@@ -66,7 +66,9 @@ def test_the_demo_shown_counts_what_is_committed_and_its_price(reference: Experi
     assert f"rendered {len(objects_of(REFERENCE))} Kubernetes objects" in shown
     assert f"{price.hours:.1f} Trn2 hours, ${price.usd:.0f} at list prices" in shown
     first_screen = " ".join(README.split("\n## ")[0].split())
-    assert f"about ${price.usd:.0f} and {price.hours:.1f} hours of a {reference.instance.name}" in first_screen
+    assert (
+        f"about ${price.usd:.0f} and {price.hours:.1f} hours of a {reference.instance.name}" in first_screen
+    )
     assert f"about ${per_hour(idle(reference)):.2f} an hour" in first_screen
 
 
