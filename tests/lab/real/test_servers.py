@@ -119,9 +119,9 @@ def test_a_server_is_up_when_its_startup_probe_succeeded(tmp_path: Path) -> None
 
 def test_a_server_that_never_passes_its_startup_probe_is_reported_and_gone(tmp_path: Path) -> None:
     script = "raise SystemExit('the completion is empty')"
-    refusing = replace(ARM, startup=("python3", "-c", script, "127.0.0.1:8000"), startup_s=1)
+    refusing = replace(ARM, startup=("python3", "-c", script, "127.0.0.1:8000"), startup_s=4)
     with (
-        pytest.raises(Refusal, match=r"arm arm: not up after 1 s, .* says 'the completion is empty'"),
+        pytest.raises(Refusal, match=r"arm arm: not up after 4 s, .* says 'the completion is empty'"),
         _running(tmp_path, [refusing]),
     ):
         pass
