@@ -29,9 +29,11 @@ DECLARED = (
     _POD + r"initContainers\[copy-artifact\]\.args\[[135]\]",
     _SERVER + r"env\[(NEURON_COMPILED_ARTIFACTS|VLLM_CACHE_ROOT)\]\.value",
     _SERVER + r"command\.--speculative-config(\..*)?",
+    _SERVER + r"command\.--(no-async-scheduling|num-gpu-blocks-override)",
     rf"{_CONFIG}({'|'.join(TREATED_KEYS)})",
 )
-"""Where arms may differ: their names, when they stand, the speculation, the artifact that follows from it."""
+"""Where arms may differ: their names, when they stand, the speculation, the artifact that follows from it; on the native plugin
+also what follows from sampling on the host and from a DFlash head."""
 _SHARED_OPTIONS = "served-model-name|host|port|tensor-parallel-size|max-num-seqs|max-model-len|api-key|seed|dtype|quantization"
 OF_A_RUNTIME = (
     _SERVER + r"image",

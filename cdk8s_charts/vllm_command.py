@@ -173,12 +173,22 @@ def nxdi_work_folders(artifact: str) -> dict[str, str]:
     }
 
 
+_BLOCK_TOKENS, _SPARE_BLOCKS = 32, 176
+"""Of the key-value cache: a block, and what the plugin's examples of DFlash add to those that the batch can use
+(https://github.com/vllm-project/vllm-neuron, examples/vllm_neuron/models/qwen3/dflash/run_tp4.sh; why: docs/guides/features-guide.md, 2026-08-13)."""
+
+
 def _native_options(arm: Arm, _serving: bool) -> dict[str, Any]:
+    config, serving = compile_config(arm), arm.serving
+    blocks = -(-serving.max_model_len * serving.max_num_seqs // _BLOCK_TOKENS) + _SPARE_BLOCKS
     return {
         **_shape(arm),
-        "max_num_batched_tokens": arm.serving.max_model_len,
+        "max_num_batched_tokens": serving.max_model_len,
         "enable_prefix_caching": False,
-        "additional_config": {"neuron_config": compile_config(arm)},
+        # Asynchronous scheduling needs the token on the device.
+        **({} if config["on_device_sampling_config"] else {"async_scheduling": False}),
+        **({"num_gpu_blocks_override": blocks} if arm.mode and arm.mode.sized_cache else {}),
+        "additional_config": {"neuron_config": config},
         **_speculation(arm),
     }
 

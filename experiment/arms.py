@@ -103,8 +103,11 @@ class Arm:
     @property
     def also_changes(self) -> tuple[str, ...]:
         """What else differs in this arm's engine: what speculation changes (`Mode.also_changes`), what the file sets."""
-        by_mode = self.mode.also_changes if self.mode else ()
-        return (*by_mode, *(f"{key} is {json.dumps(value)}" for key, value in self.engine.items()))
+        by_mode = (*self.mode.also_changes, self.mode.sized_cache) if self.mode else ()
+        return (
+            *filter(None, by_mode),
+            *(f"{key} is {json.dumps(value)}" for key, value in self.engine.items()),
+        )
 
     @property
     def batch_only(self) -> bool:
@@ -199,6 +202,8 @@ class Experiment:
 
 _LATER = ("engine", "shape_of", "address")
 """Fields that came later: where they declare nothing, the fingerprint stays what it was before."""
+_JUDGED = ("one_layer", "needs_device_sampling", "sized_cache", "offered")
+"""Facts of the catalogue that a file is judged by, and that change nothing of one that passes or are seen in its arms."""
 
 
 def digest(experiment: Experiment) -> str:
@@ -215,7 +220,11 @@ def digest(experiment: Experiment) -> str:
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
         found = {field.name: getattr(value, field.name) for field in fields(value)}
-        return {name: _plain(inner) for name, inner in found.items() if inner or name not in _LATER}
+        return {
+            name: _plain(inner)
+            for name, inner in found.items()
+            if (inner or name not in _LATER) and name not in _JUDGED
+        }
     if isinstance(value, BaseModel):
         value = dict(value)
     if isinstance(value, Mapping):

@@ -56,15 +56,9 @@ def expected(experiment: Experiment) -> tuple[Expected, ...]:
 
 def expected_of(experiment: Experiment, arm: Arm) -> Expected:
     """One arm. Its step reads the whole context that it is compiled for; with smaller buckets it reads less."""
-    by, serving = published_forecaster(), arm.serving
-    own = Configuration(
-        shape=arm.target.model.shape,
-        chips=serving.tensor_parallel * serving.logical_nc_config / arm.instance.cores_per_device,
-        batch=serving.max_num_seqs,
-        compiled_tokens=serving.max_model_len,
-    )
-    handicap, at_once = _handicap(arm), concurrent_sequences(experiment, arm)
-    plain = by.plain(own, handicap)
+    by, own = published_forecaster(), configuration(arm)
+    known, at_once = handicap(arm), concurrent_sequences(experiment, arm)
+    plain = by.plain(own, known)
     drafted = None
     if arm.speculation is not None:
         drafted = by.drafted(
@@ -73,9 +67,10 @@ def expected_of(experiment: Experiment, arm: Arm) -> Expected:
             draft=arm.speculation.draft.model.shape,
             num_speculative_tokens=arm.num_speculative_tokens,
             at_once=at_once,
-            handicap=handicap,
+            handicap=known,
         )
-    odd = (row for row in PLAIN if of_row(row) == own and plain.high_s and row.tpot_s > plain.high_s)
+    alike = (row for row in PLAIN if of_row(row) == own and row.handicap in (None, known, "unexplained"))
+    odd = (row for row in alike if plain.high_s and row.tpot_s > plain.high_s)
     return Expected(
         arm=arm,
         at_once=at_once,
@@ -91,7 +86,19 @@ def concurrent_sequences(experiment: Experiment, arm: Arm) -> int:
     return min(max(experiment.benchmark.concurrency), arm.serving.max_num_seqs)
 
 
-def _handicap(arm: Arm) -> Handicap | None:
+def configuration(arm: Arm) -> Configuration:
+    """An arm's engine as far as its plain step depends on it."""
+    serving = arm.serving
+    return Configuration(
+        shape=arm.target.model.shape,
+        chips=serving.tensor_parallel * serving.logical_nc_config / arm.instance.cores_per_device,
+        batch=serving.max_num_seqs,
+        compiled_tokens=serving.max_model_len,
+    )
+
+
+def handicap(arm: Arm) -> Handicap | None:
+    """What is known to slow its engine down."""
     return None if compile_config(arm).get("on_device_sampling_config") else "host sampling"
 
 
@@ -146,7 +153,7 @@ def wanted_lines(experiment: Experiment) -> Iterator[str]:
         yield "  a run should meet what was published"
         texts += [f"known to be different: {text}" for text in experiment.expect.differences]
     for text in texts:
-        yield from wrap(text, 100, initial_indent="    ", subsequent_indent="      ")
+        yield from wrap(text, 100, initial_indent="    ", subsequent_indent="      ", break_on_hyphens=False)
 
 
 def as_json(one: Expected) -> dict[str, Any]:

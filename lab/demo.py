@@ -24,7 +24,7 @@ from experiment.cost import RunPrice, run_price
 from experiment.expected import file_text
 from experiment.naming import metrics_namespace
 from lab.arguments import shown
-from lab.emulator.timings import cautions
+from lab.emulator.published_steps import emulated
 from lab.programs import LOG, benchmark, load_arms, requests_of, run_quietly
 from lab.real.servers import LOOPBACK, Launch, running
 from lab.rendered import Container, containers, mounted_plan, rendered, write_plan
@@ -105,16 +105,16 @@ def _measure(
 ) -> None:
     """Load the arms with the benchmark that the pod runs and the plan that the pod mounts.
 
-    A server tells the `cautions` about its arm to anyone who asks for its models, so that they reach the results.
+    A server tells the caution about its arm to anyone who asks for its models, so that they reach the results.
     """
-    plan, said = mounted_plan(files), cautions(experiment)
+    plan, ways = mounted_plan(files), emulated(experiment)
     file = write_plan(plan, out)
     (out / EXPECTED_FILE).write_text(file_text(experiment), encoding="utf-8")
 
     def launch(container: Container, port: int) -> Launch:
         argv = [sys.executable, "-m", "lab.emulator", "--listen", f"{LOOPBACK}:{port}", "--plan", str(file)]
-        caution = ("--caution", said[container.arm]) if container.arm in said else ()
-        return Launch(argv=[*argv, *caution, "--", *container.command], kind="emulated server")
+        own = ways[container.arm].options
+        return Launch(argv=[*argv, *own, "--", *container.command], kind="emulated server")
 
     arms, logs, total = list(containers(files).values()), out / "logs", requests_of(plan, less)
     endpoints = _counted(arms, "emulated endpoint")

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 TABLES = {
     "nxdi-v0": ("nxdi-0.6.10598", "NeuronConfig"),
@@ -50,6 +52,37 @@ DECIDED = {
     "on_cpu": "cluster.instance",
 }
 """Keys that an arm cannot set, and what decides them."""
+
+
+TILE = 128
+"""Tokens by which the attention kernel reads the context."""
+SEGMENTS = (512, 1024, 2048, 4096, 8192)
+
+
+def native_value(key: str, value: Any, *, sequences: int, tokens: int) -> str | None:
+    """What the native plugin asks of a key that it would refuse this value for; `None` where nothing is wrong.
+
+    Configuration reference (2026-08-13) and decode-context-length-bucketing (2026-06-23) of the plugin's documentation; the prompt's
+    largest bucket is the whole context here.
+    """
+    ends = {"num_seqs_buckets": sequences, "num_batched_tokens_buckets": tokens}
+    ascending = isinstance(value, list) and bool(value) and all(type(one) is int and one > 0 for one in value)
+    ascending = ascending and all(one < other for one, other in pairwise(value))
+    if key in ends and not (ascending and value[-1] == ends[key]):
+        return f"ascending whole numbers, the last of them {ends[key]}"
+    if value is None:
+        return None
+    if key == "decode_context_length_buckets" and not (
+        ascending and value[-1] < tokens and not any(one % TILE for one in value)
+    ):
+        return f"null, or ascending multiples of {TILE} below {tokens}"
+    if key == "kv_segment_size_buckets" and not (ascending and set(value) <= {*SEGMENTS}):
+        return f"null, or ascending numbers of {', '.join(map(str, SEGMENTS))}"
+    if key == "on_device_sampling_config" and not (
+        isinstance(value, dict) and value and value.keys() <= {"all_greedy", "temperature", "top_k", "top_p"}
+    ):
+        return "null, or a mapping of all_greedy, temperature, top_k or top_p"
+    return None
 
 
 @cache

@@ -6,7 +6,8 @@ trn2.48xlarge: the same. What Kubernetes can allocate on it, its pods and its NV
 host; AWS's own page for it was not read.
 
 Zones of us-east-2: https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-availability-zones.html, which also
-says that every region has three at least; of ap-southeast-4: as moto 5.2.5 records what EC2 answers. `./trnspec preflight`
+says that every region has three at least; of the others: as moto 5.2.5 (2026-10-27) records what EC2 answers. By that
+record ap-south-2 offers both types in all its zones, ap-southeast-4 the small one in its third zone only. `./trnspec preflight`
 asks in which of them the account is offered Trn2. Local zones are left out: EKS places no control plane there.
 """
 
@@ -17,7 +18,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 ZONES = MappingProxyType(
-    {region: tuple(f"{region}{letter}" for letter in "abc") for region in ("us-east-2", "ap-southeast-4")}
+    {
+        region: tuple(f"{region}{letter}" for letter in "abc")
+        for region in ("us-east-2", "ap-south-2", "ap-southeast-4")
+    }
 )
 """By region, in the order of their letters."""
 GROUP_SIZES = (1, 4, 8, 16)
@@ -48,12 +52,20 @@ class Instance:
     neuron: bool = True
     regions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Regions in which it was seen on demand, and when (year-month); not a complete list."""
+    offered: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Further regions in which EC2 offers it by what moto records, and the date of that record."""
+
+    @property
+    def seen(self) -> dict[str, str]:
+        """Every region in which it can stand, and since when that is known."""
+        return {**self.regions, **self.offered}
 
     def logical_cores(self, *, devices: int, logical_nc_config: int) -> int:
         """NeuronCores as the framework sees them: physical cores grouped by the logical NeuronCore configuration."""
         return devices * self.cores_per_device // logical_nc_config
 
 
+_OFFERED = MappingProxyType({"ap-south-2": "2026-10-27"})
 _ALL = (
     Instance(
         name="trn2.48xlarge",
@@ -83,6 +95,7 @@ _ALL = (
         ephemeral_gib=396,
         max_pods=29,
         regions=MappingProxyType({"ap-southeast-4": "2026-05"}),
+        offered=_OFFERED,
     ),
     Instance(
         name="lab-cpu",

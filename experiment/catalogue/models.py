@@ -138,6 +138,20 @@ _ALL = (
         gated=True,
     ),
     Model(
+        name="meta-llama/Llama-3.1-8B-Instruct",
+        architecture="LlamaForCausalLM",
+        tokenizer="llama3",
+        vocabulary=128_256,
+        layers=32,
+        hidden=4096,
+        query_heads=32,
+        kv_heads=8,
+        head_dim=128,
+        intermediate=14_336,
+        max_positions=131_072,
+        gated=True,
+    ),
+    Model(
         name="meta-llama/Llama-3.3-70B-Instruct",
         architecture="LlamaForCausalLM",
         tokenizer="llama3",
@@ -186,6 +200,61 @@ MODELS = {model.name: model for model in _ALL}
 FETCHED = {name: model for name, model in MODELS.items() if not model.lab_only}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """A head that a source of the runtimes' makers pairs with its target; others may be named as well."""
+
+    name: str
+    target: str
+    mode: str
+    speculative_tokens: int | None
+    """Tokens that it drafts, fixed by its training; `None` where any number goes."""
+    source: str
+    date: str
+
+
+_PLUGIN = "https://github.com/vllm-project/vllm-neuron/tree/main/"
+_ALL_HEADS = (
+    Head(
+        name="RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3",
+        target="meta-llama/Llama-3.1-8B-Instruct",
+        mode="eagle3",
+        speculative_tokens=None,
+        source="https://awsdocs-neuron.readthedocs-hosted.com/en/latest/vllm-neuron/docs/tutorials/"
+        "tutorial-eagle3-speculative-decoding-llama-3-1.html",
+        date="2026-06-11",
+    ),
+    Head(
+        name="RedHatAI/Llama-3.3-70B-Instruct-speculator.eagle3",
+        target="meta-llama/Llama-3.3-70B-Instruct",
+        mode="eagle3",
+        speculative_tokens=None,
+        source=f"{_PLUGIN}docs/model-recipes/llama-3.md",
+        date="2026-08-17",
+    ),
+    Head(
+        name="z-lab/LLaMA3.1-8B-Instruct-DFlash-UltraChat",
+        target="meta-llama/Llama-3.1-8B-Instruct",
+        mode="dflash",
+        speculative_tokens=9,
+        source=f"{_PLUGIN}examples/vllm_neuron/models/llama3/dflash",
+        date="2026-08-17",
+    ),
+    Head(
+        name="z-lab/Qwen3-4B-DFlash-b16",
+        target="Qwen/Qwen3-4B",
+        mode="dflash",
+        speculative_tokens=15,
+        source=f"{_PLUGIN}examples/vllm_neuron/models/qwen3/dflash",
+        date="2026-08-17",
+    ),
+)
+HEADS = {one.name: one for one in _ALL_HEADS}
+
+
 def head(name: str, *, target: Model, layers: int) -> Model:
-    """A head trained for `target`: with its width, vocabulary and tokenizer, and as many layers as the head declares."""
+    """A head trained for `target`: with its width, vocabulary and tokenizer, and as many layers as the head declares.
+
+    Its vocabulary may be smaller (EAGLE3), or it may have no output layer of its own (DFlash): this is the most that it holds.
+    """
     return replace(target, name=name, layers=layers, tied_embeddings=False, gated=False, head_for=target.name)

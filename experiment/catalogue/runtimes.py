@@ -8,7 +8,10 @@ and Medusa code exists for Llama, none for Qwen3.
 Without it: https://awsdocs-neuron.readthedocs-hosted.com/en/v2.33.0/vllm-neuron/docs/ (features guide: EAGLE3 and DFlash
 drafts; migration guide: "Vanilla draft-model speculative decoding is not supported"; design of speculation: a step emits the
 accepted tokens and one of the target's own); https://github.com/vllm-project/vllm-neuron for Qwen3 recipes, and for DFlash
-examples with Llama-3.1-8B (k = 9) and Qwen3-4B (k = 15), whose k "is fixed by training"; on the CPU, vLLM 0.32 as it was run
+examples with Llama-3.1-8B (k = 9) and Qwen3-4B (k = 15), whose k "is fixed by training"; the design of speculation (2026-06-23): an
+EAGLE3 head has one layer, and a target class implements `SupportsEagle3` (Llama there; the Qwen3 recipe of 2026-07-23 claims
+it for Qwen3, unproven); the configuration reference (2026-08-13): speculation needs on-device sampling, though the examples of DFlash
+set none; on the CPU, vLLM 0.32 as it was run
 on two cores with tiny models.
 
 Drivers: release notes of the Neuron runtime
@@ -88,8 +91,14 @@ class Mode:
     (`get_target_bucket` of models/model_wrapper.py at v0.6.10598 and in July 2026; a step that fits exactly passes)."""
     trained_window: bool = False
     """Whether the length of a head's block, and so k, is fixed by its training."""
+    one_layer: bool = False
+    """Whether a head has exactly one decoder layer."""
+    needs_device_sampling: bool = False
+    """Whether it does not work where tokens are sampled on the host."""
     also_changes: tuple[str, ...] = ()
     """What else is different in an engine because it speculates: declared with the treatment, as it cannot be avoided."""
+    sized_cache: str = ""
+    """Why the key-value cache of an arm is as large as its batch can use, and no larger; empty where it is not."""
     vllm_method: str | None = None
     """`method` of `--speculative-config`, where the dialect reads one."""
 
@@ -303,6 +312,8 @@ NATIVE_VLLM_0_29 = Runtime(
             architectures=_DENSE,
             bonus_token=True,
             head=True,
+            one_layer=True,
+            needs_device_sampling=True,
             also_changes=_SYNCHRONOUS,
             vllm_method="eagle3",
         ),
@@ -312,6 +323,7 @@ NATIVE_VLLM_0_29 = Runtime(
             head=True,
             trained_window=True,
             also_changes=_SYNCHRONOUS,
+            sized_cache="the key-value cache holds no more than the batch can use: DFlash costs by its size",
             vllm_method="dflash",
         ),
         medusa=Mode(reason=_NO_MEDUSA),

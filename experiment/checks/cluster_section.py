@@ -21,7 +21,7 @@ OLDEST_KUBERNETES = (1, 35)
 """DRA is generally available from 1.34, whose standard support on EKS ends on 2026-12-02."""
 NEWEST_KUBERNETES = (1, 36)
 """The newest for which EKS publishes Neuron AMIs (amazon-eks-ami v20260714)."""
-_TRN2_REGIONS = {name: seen for instance in INSTANCES.values() for name, seen in instance.regions.items()}
+_TRN2_REGIONS = {name: seen for instance in INSTANCES.values() for name, seen in instance.seen.items()}
 _WIDEST_PREFIX = 8
 """No organisation's own networks are wider, nor all of them together."""
 _RESERVED = (
@@ -74,7 +74,7 @@ def node_driver(file: ExpandedFile) -> Iterator[Finding]:
 def zones(file: ExpandedFile) -> Iterator[Finding]:
     """A region with Trn2, and zones inside it."""
     region, instance = file.cluster.region, INSTANCES.get(file.cluster.instance)
-    regions = instance.regions if instance else _TRN2_REGIONS
+    regions = instance.seen if instance else _TRN2_REGIONS
     if instance is not None and not instance.neuron:
         return
     if region not in regions:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from experiment.catalogue.engine_keys import DECIDED, known_keys
-from experiment.catalogue.models import MODELS
+from experiment.catalogue.engine_keys import DECIDED, known_keys, native_value
+from experiment.catalogue.models import HEADS, MODELS
 from experiment.catalogue.runtimes import MODES, RUNTIMES
 from experiment.finding import Finding
 
@@ -174,6 +174,12 @@ def engine_keys(file: ExpandedFile) -> Iterator[Finding]:
                 why = why if known else f"runtime {arm.runtime} has no Neuron configuration"
                 remedy = f"did you mean: {', '.join(close)}" if close else "remove it"
                 yield Finding(where, value, why, remedy, rests_on=(arm.runtime_at,))
+            elif runtime is not None and runtime.dialect == "native":
+                serving = file.serving
+                asked = native_value(key, value, sequences=serving.max_num_seqs, tokens=serving.max_model_len)
+                if asked is not None:
+                    why = f"is refused by runtime {arm.runtime}"
+                    yield Finding(where, value, why, f"write {asked}", rests_on=("serving",))
 
 
 def reachable_modes(file: ExpandedFile) -> Iterator[Finding]:
@@ -265,7 +271,38 @@ def trained_window(file: ExpandedFile) -> Iterator[Finding]:
             yield Finding(one.arm.window_at, k, why, remedy, rests_on=related)
 
 
+def known_heads(file: ExpandedFile) -> Iterator[Finding]:
+    """What the makers of a runtime say of a head: its target, its mode, its window; and what a mode asks of any head."""
+    for one in treated(file):
+        draft, window = one.treatment.draft, one.treatment.num_speculative_tokens
+        known, related = HEADS.get(draft.model), (f"{one.at}.mode", one.arm.runtime_at)
+        if known is None or not one.reachable or one.mode is None or not one.mode.head:
+            pass
+        elif one.treatment.mode != known.mode:
+            why = f"{draft.model} is a head of mode {known.mode} ({known.source}, {known.date})"
+            yield Finding(f"{one.at}.mode", one.treatment.mode, why, f"use `{known.mode}`", rests_on=related)
+        elif draft.head_for not in (known.target, file.target.model):
+            why = f"{draft.model} was trained for {known.target} ({known.source}, {known.date})"
+            yield Finding(
+                f"{one.arm.draft_at}.head_for", draft.head_for, why, "name that model", rests_on=related
+            )
+        elif known.speculative_tokens not in (None, window):
+            why = f"{draft.model} drafts {known.speculative_tokens} tokens, fixed by its training ({known.source}, {known.date})"
+            yield Finding(one.arm.window_at, window, why, f"use {known.speculative_tokens}", rests_on=related)
+        if one.reachable and one.mode and one.mode.one_layer and draft.head_layers > 1:
+            why = f"a head of mode {one.treatment.mode} has one layer on runtime {one.arm.runtime}"
+            where = f"{one.arm.draft_at}.head_layers"
+            yield Finding(where, draft.head_layers, why, "use 1, or leave it out", rests_on=related)
+        sampled = one.arm.engine.get("on_device_sampling_config", True)
+        if one.reachable and one.mode and one.mode.needs_device_sampling and not sampled:
+            why = f"mode {one.treatment.mode} samples on the device: its drafts are rejected there"
+            yield Finding(
+                f"{one.arm.at}.engine.on_device_sampling_config", sampled, why, "remove it", rests_on=related
+            )
+
+
 RULES = (
     *(same_tokenizer, smaller_draft, head_or_model, medusa_heads),
     *(comparable_arms, engine_keys, reachable_modes, one_at_a_time, window, trained_window),
+    known_heads,
 )

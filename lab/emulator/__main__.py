@@ -17,6 +17,7 @@ from aiohttp import web
 
 from experiment.finding import Misuse, Outside, Refusal
 from lab.emulator.endpoint import Endpoint
+from lab.emulator.published_steps import read
 from lab.emulator.served_arm import ServedArm, parse_argv
 from lab.emulator.texts import PromptClasses, load_classes
 
@@ -62,27 +63,27 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TEXT",
         help="say this against the timings in /v1/models",
     )
+    parser.add_argument(
+        "--timed", type=read, metavar="JSON", help="steps of the arm's own, instead of the reference's"
+    )
     parser.add_argument("--time-scale", type=_positive, default=1.0, help=argparse.SUPPRESS)
     return parser
 
 
-def _say(arm: ServedArm, classes: PromptClasses, url: str, time_scale: float) -> None:
+def _say(arm: ServedArm, url: str, time_scale: float) -> None:
     decoding = f"k={arm.speculative_tokens} with {arm.draft}" if arm.speculative_tokens else "plain decoding"
     scale = "" if time_scale == 1.0 else f", time scaled by {time_scale}"
     what = f"{arm.served_names[0]}, {decoding}, {arm.max_num_seqs} slots"
     print(f"emulated trn2: {what}, {url} (timings modelled{scale})", file=sys.stderr, flush=True)
-    if classes.without_acceptance:
-        names = ", ".join(classes.without_acceptance)
-        print(
-            f"no acceptance is known for {names}: served like open-ended prompts", file=sys.stderr, flush=True
-        )
 
 
 async def _serve(options: argparse.Namespace, arm: ServedArm, classes: PromptClasses) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    endpoint = Endpoint(arm, classes, time_scale=options.time_scale, cautions=options.caution)
+    endpoint = Endpoint(
+        arm, classes, time_scale=options.time_scale, cautions=options.caution, timed=options.timed
+    )
     application = endpoint.application()
     runner = web.AppRunner(
         application, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S
@@ -95,7 +96,7 @@ async def _serve(options: argparse.Namespace, arm: ServedArm, classes: PromptCla
         except OSError as error:
             raise Outside(f"--listen {host}:{port}: {error.strerror}; choose a free address") from None
         port = runner.addresses[0][1]
-        _say(arm, classes, f"http://{host}:{port}/v1", options.time_scale)
+        _say(arm, f"http://{host}:{port}/v1", options.time_scale)
         await stop.wait()
     finally:
         await runner.cleanup()
@@ -106,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     split = arguments.index("--") if "--" in arguments else len(arguments)
     try:
         options = _parser().parse_args(arguments[:split])
-        arm = parse_argv(arguments[split + 1 :])
+        arm = parse_argv(arguments[split + 1 :], heads=options.timed is not None)
         classes = load_classes(options.plan) if options.plan else PromptClasses()
         asyncio.run(_serve(options, arm, classes))
     except Refusal as error:

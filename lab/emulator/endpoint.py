@@ -27,7 +27,7 @@ from lab.emulator.openai_api import (
 )
 from lab.emulator.served_arm import ServedArm
 from lab.emulator.texts import PromptClasses
-from lab.emulator.timings import StepCosts
+from lab.emulator.timings import CONDITIONAL_ACCEPTANCE, StepCosts, Timed
 
 MARK = {"X-Emulated": "trn2"}
 VERSION = "0.9.1+emulated"
@@ -40,15 +40,22 @@ class Endpoint:
     """One emulated arm as an aiohttp application."""
 
     def __init__(
-        self, arm: ServedArm, classes: PromptClasses, *, time_scale: float = 1.0, cautions: Sequence[str] = ()
+        self,
+        arm: ServedArm,
+        classes: PromptClasses,
+        *,
+        time_scale: float = 1.0,
+        cautions: Sequence[str] = (),
+        timed: Timed | None = None,
     ) -> None:
         self._arm = arm
         self._cautions = list(cautions)
-        self._made_up = list(classes.without_acceptance) if arm.speculative_tokens else []
+        known = timed.known if timed else tuple(CONDITIONAL_ACCEPTANCE)
+        self._made_up = classes.beyond(known) if arm.speculative_tokens else []
         self._time_scale = time_scale
         self._started = int(time.time())
         self._meters = Meters(arm.served_names[0])
-        self._engine = Engine(arm, classes, StepCosts().scaled(time_scale), self._meters)
+        self._engine = Engine(arm, classes, (timed or StepCosts()).scaled(time_scale), self._meters)
 
     def application(self) -> web.Application:
         application = web.Application(middlewares=[_errors_as_json], client_max_size=MAX_BODY_BYTES)

@@ -15,7 +15,7 @@ from lab.emulator.meters import Load, Meters
 from lab.emulator.openai_api import Generation
 from lab.emulator.served_arm import ServedArm
 from lab.emulator.texts import Answer, PromptClasses, write_answer
-from lab.emulator.timings import Draws, StepCosts, conditional_acceptance, tokens_in_step
+from lab.emulator.timings import Draws, StepCosts, Timed, conditional_acceptance, tokens_in_step
 
 
 @dataclass(eq=False, kw_only=True)
@@ -71,8 +71,8 @@ class Batch:
 
     def __init__(self, *, slots: int, speculative_tokens: int, costs: StepCosts) -> None:
         self._slots = slots
-        self._prefill_s = costs.prefill_s
-        self._decode_s = costs.step_s(speculative_tokens)
+        self._costs = costs
+        self._speculative_tokens = speculative_tokens
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
 
@@ -99,13 +99,12 @@ class Batch:
             return Step(
                 members=(sequence,),
                 prefill=True,
-                duration_s=self._prefill_s,
+                duration_s=self._costs.prefill_s,
                 not_before_s=sequence.arrival_s,
             )
         if self.running:
-            return Step(
-                members=tuple(self.running), prefill=False, duration_s=self._decode_s, not_before_s=0.0
-            )
+            decode_s = self._costs.step_s(self._speculative_tokens, len(self.running))
+            return Step(members=tuple(self.running), prefill=False, duration_s=decode_s, not_before_s=0.0)
         return None
 
     def complete(self, step: Step) -> list[Output]:
@@ -135,6 +134,7 @@ class Engine:
         self._arm = arm
         self._classes = classes
         self._meters = meters
+        self._timed = costs if isinstance(costs, Timed) else None
         self._batch = Batch(slots=arm.max_num_seqs, speculative_tokens=arm.speculative_tokens, costs=costs)
         self._work = asyncio.Event()
 
@@ -190,9 +190,17 @@ class Engine:
                 ignore_eos=generation.ignore_eos,
             ),
             prompt_tokens=generation.prompt_tokens,
-            acceptance=conditional_acceptance(prompt_class, self._arm.draft, self._arm.speculative_tokens),
+            acceptance=self._acceptance(prompt_class),
             draws=Draws(seed, generation.prompt),
             arrival_s=asyncio.get_running_loop().time(),
+        )
+
+    def _acceptance(self, prompt_class: str) -> tuple[float, ...]:
+        draft, k = self._arm.draft, self._arm.speculative_tokens
+        return (
+            self._timed.acceptance(prompt_class, draft)
+            if self._timed and k
+            else conditional_acceptance(prompt_class, draft, k)
         )
 
     def _measure(self, output: Output, now: float) -> None:

@@ -38,7 +38,7 @@ class ServedArm:
     """Path or id of the draft model; empty for plain decoding."""
 
 
-def parse_argv(argv: Sequence[str]) -> ServedArm:
+def parse_argv(argv: Sequence[str], *, heads: bool = False) -> ServedArm:
     """Read the argv of an arm's container; `Misuse` names the first thing that cannot be served."""
     if len(argv) < 3 or os.path.basename(argv[0]) != "vllm" or argv[1] != "serve" or argv[2].startswith("-"):
         raise Misuse(
@@ -46,7 +46,7 @@ def parse_argv(argv: Sequence[str]) -> ServedArm:
             "pass the command of the rendered Deployment's container after '--'"
         )
     options = _options(argv[3:])
-    speculation = _speculation(options)
+    speculation = _speculation(options, heads)
     return ServedArm(
         model=argv[2],
         served_names=options.get("--served-model-name") or (argv[2],),
@@ -100,13 +100,13 @@ def _json_object(options: Mapping[str, tuple[str, ...]], name: str) -> dict[str,
     return value
 
 
-def _speculation(options: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """The speculative config, checked; empty for plain decoding. Only fused draft-model speculation is known."""
+def _speculation(options: Mapping[str, tuple[str, ...]], heads: bool) -> dict[str, Any]:
+    """The speculative config, checked; empty for plain decoding. A head is known where steps of its own are given."""
     override = _json_object(options, "--override-neuron-config") or {}
     config = _json_object(options, "--speculative-config")
     tokens = 0 if config is None else config.get("num_speculative_tokens")
     if config is not None:
-        _check_speculation(config, override)
+        _check_speculation(config, override, heads)
     compiled = override.get("speculation_length", tokens)
     if compiled != tokens:
         raise Misuse(
@@ -116,7 +116,7 @@ def _speculation(options: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     return config or {}
 
 
-def _check_speculation(config: Mapping[str, Any], override: Mapping[str, Any]) -> None:
+def _check_speculation(config: Mapping[str, Any], override: Mapping[str, Any], heads: bool) -> None:
     where = "argv: --speculative-config"
     tokens, draft = config.get("num_speculative_tokens"), config.get("model")
     if type(tokens) is not int or tokens < 1:
@@ -130,8 +130,8 @@ def _check_speculation(config: Mapping[str, Any], override: Mapping[str, Any]) -
         method = "eagle"
     elif override.get("enable_fused_speculation") is False:
         method = "vanilla"
-    if method != "draft_model":
+    if method != "draft_model" and not heads:
         raise Misuse(
-            f"{where}: method {method!r} has no published timings to fit; "
-            "only fused speculation with a draft model is emulated"
+            f"{where}: method {method!r} has no published timings for this configuration; "
+            "fused speculation with a draft model is emulated, and what has published steps"
         )

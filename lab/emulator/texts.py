@@ -21,7 +21,7 @@ from typing import Any
 from benchmark.errors import PlanError
 from benchmark.plan import load
 from experiment.finding import Misuse
-from lab.emulator.timings import CONDITIONAL_ACCEPTANCE, UNKNOWN_CLASS
+from lab.emulator.timings import UNKNOWN_CLASS
 
 NATURAL_LENGTH_TOKENS: Mapping[str, int] = MappingProxyType(
     {"repetition": 600, "numeric": 600, "json": 600, "code": 600, "open-ended": 700}
@@ -48,10 +48,9 @@ class PromptClasses:
         text = text.rstrip()
         return next((name for known, name in self.entries if text.endswith(known)), UNKNOWN_CLASS)
 
-    @property
-    def without_acceptance(self) -> tuple[str, ...]:
-        """Classes of the plan that the acceptance table does not know; they are served like open-ended prompts."""
-        return tuple(sorted({name for _, name in self.entries} - set(CONDITIONAL_ACCEPTANCE)))
+    def beyond(self, known: Sequence[str]) -> list[str]:
+        """Classes of the plan whose acceptance is not known."""
+        return sorted({name for _, name in self.entries} - set(known))
 
 
 def load_classes(path: Path) -> PromptClasses:

@@ -19,7 +19,7 @@ little, no table that has the rest reproduces: here 5 tokens reach most of the g
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -72,8 +72,8 @@ class StepCosts:
     verify_position_s: float = 0.0003
     """Each further position of the window (assumed: small while decoding is bound by memory, yet not nothing)."""
 
-    def step_s(self, speculative_tokens: int) -> float:
-        """Seconds of one decode step; 0 speculative tokens is plain decoding.
+    def step_s(self, speculative_tokens: int, at_once: int = 1) -> float:
+        """Seconds of one decode step, however many requests are under way; 0 speculative tokens is plain decoding.
 
         Fused speculation with k tokens makes k draft passes (the last one only fills the draft's KV cache)
         and one verification of k positions (NxD Inference, `NeuronFusedSpecModel`): 94.4 ms for k = 7.
@@ -86,6 +86,40 @@ class StepCosts:
     def scaled(self, time_scale: float) -> StepCosts:
         """The same machine with time running slower (above 1) or faster (below 1)."""
         return StepCosts(**{field.name: getattr(self, field.name) * time_scale for field in fields(self)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timed(StepCosts):
+    """Steps as they are published or forecast for the arm's own configuration."""
+
+    steps_s: Mapping[int, float]
+    """Seconds of a decode step by the most requests under way."""
+    most_tokens: int
+    """Tokens that come out of a step at most."""
+    tokens_per_step: float | None = None
+    """As published; `None`: the fitted acceptance is borrowed."""
+    known: tuple[str, ...] = ()
+    """Classes whose acceptance is known."""
+
+    def step_s(self, speculative_tokens: int, at_once: int = 1) -> float:
+        return self.steps_s[
+            min((most for most in self.steps_s if most >= at_once), default=max(self.steps_s))
+        ]
+
+    def scaled(self, time_scale: float) -> Timed:
+        steps_s = {most: seconds * time_scale for most, seconds in self.steps_s.items()}
+        return replace(self, prefill_s=self.prefill_s * time_scale, steps_s=steps_s)
+
+    def acceptance(self, prompt_class: str, draft: str) -> tuple[float, ...]:
+        """The same at every position where tokens per step are published, which is all that follows from their mean."""
+        if self.tokens_per_step is None:
+            return conditional_acceptance(prompt_class, draft, self.most_tokens)
+        low, high = 0.0, 1.0
+        for _ in range(40):
+            middle = (low + high) / 2
+            few = sum(middle**position for position in range(self.most_tokens)) < self.tokens_per_step
+            low, high = (middle, high) if few else (low, middle)
+        return (low,) * (self.most_tokens - 1)
 
 
 def conditional_acceptance(prompt_class: str, draft: str, speculative_tokens: int) -> tuple[float, ...]:
@@ -127,9 +161,9 @@ def tokens_in_step(acceptance: tuple[float, ...], draws: Draws, position: int) -
 
 
 def cautions(experiment: Experiment) -> dict[str, str]:
-    """By arm, in what its emulated step costs are borrowed from another configuration; nothing for the others.
+    """By arm without steps of its own, in what they are borrowed from another configuration; nothing for the others.
 
-    Classes without a fitted acceptance the emulator names itself (`PromptClasses.without_acceptance`).
+    Classes without a known acceptance the emulator names itself.
     """
     return {
         arm.name: (

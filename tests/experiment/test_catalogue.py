@@ -38,6 +38,7 @@ MODEL_CARDS = {
     "Qwen/Qwen3-14B": 14.8,
     "Qwen/Qwen3-32B": 32.8,
     "meta-llama/Llama-3.2-1B-Instruct": 1.23,
+    "meta-llama/Llama-3.1-8B-Instruct": 8.03,
     "meta-llama/Llama-3.3-70B-Instruct": 70.6,
     "lmsys/vicuna-7b-v1.3": 6.74,
     "TinyLlama/TinyLlama-1.1B-Chat-v1.0": 1.1,
@@ -123,7 +124,7 @@ def test_the_labs_models_have_the_sizes_that_were_run() -> None:
 
 
 def test_every_region_with_an_instance_has_its_zones() -> None:
-    assert {region for one in INSTANCES.values() for region in one.regions} == ZONES.keys()
+    assert {region for one in INSTANCES.values() for region in one.seen} == ZONES.keys()
     assert all(zone.startswith(region) for region, zones in ZONES.items() for zone in zones)
 
 

@@ -146,7 +146,7 @@ def test_sigterm_ends_it_at_once_even_in_the_middle_of_a_stream(tmp_path: Path) 
         assert process.wait(timeout=PATIENCE_S) == 0
         assert process.stderr is not None
         said = process.stderr.read().splitlines()
-    assert said == ["no acceptance is known for poems: served like open-ended prompts"], "no traceback"
+    assert not said, "no traceback"
 
 
 LOOPBACK = ("--listen", "127.0.0.1:0")

@@ -39,7 +39,7 @@ def test_a_prompt_is_known_by_its_end_the_longest_known_one_wins_and_an_unknown_
     prompts = [{"class": "poems", "prompt": "line"}, {"class": "json", "prompt": "Repeat the line"}]
     classes = _load(tmp_path, plan_of(prompts))
     assert (classes.of("[0] Repeat the line"), classes.of("[0] A line")) == ("json", "poems")
-    assert classes.without_acceptance == ("poems",)
+    assert classes.beyond(["json", "code"]) == ["poems"]
 
 
 def test_the_last_user_message_counts_whether_text_or_parts() -> None:
