@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,7 +31,19 @@ def render(summary: Mapping[str, Any]) -> str:
     if len(warnings) > _MOST_WARNINGS:
         warnings[_MOST_WARNINGS:] = [f"and {len(warnings) - _MOST_WARNINGS} more warnings; --all has them"]
     blocks = [_text([decision.question, decision.sentence]), *_answer(summary, decision.at)]
-    return _joined([*blocks, _text([f"! {text}" for text in warnings])])
+    return _joined([*blocks, _text(_published(summary)), _text([f"! {text}" for text in warnings])])
+
+
+def _published(summary: Mapping[str, Any]) -> list[str]:
+    """How many of the published figures that the run should meet it met."""
+    found = [one for one in summary.get("expectations", ()) if "verdict" in one]
+    if not found:
+        return []
+    counted = Counter(one["verdict"] for one in found).most_common()
+    origin = "" if found[0]["origin"] == "measured" else f" ({found[0]['origin']})"
+    return [
+        f"Published figures{origin}: {', '.join(f'{n} {verdict}' for verdict, n in counted)}; --all has each."
+    ]
 
 
 def render_all(summary: Mapping[str, Any]) -> str:

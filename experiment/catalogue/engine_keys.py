@@ -79,17 +79,17 @@ def native_value(key: str, value: Any, *, sequences: int, tokens: int) -> str | 
     if key == "kv_segment_size_buckets" and not (ascending and set(value) <= {*SEGMENTS}):
         return f"null, or ascending numbers of {', '.join(map(str, SEGMENTS))}"
     if key == "on_device_sampling_config" and not (
-        isinstance(value, dict) and value and value.keys() <= {"all_greedy", "temperature", "top_k", "top_p"}
+        isinstance(value, dict) and value and value.keys() <= known_keys("native", key)
     ):
-        return "null, or a mapping of all_greedy, temperature, top_k or top_p"
+        return f"null, or a mapping of {', '.join(sorted(known_keys('native', key)))}"
     return None
 
 
 @cache
-def known_keys(dialect: str) -> frozenset[str]:
-    """Every key of the dialect's configuration; none where it has no Neuron configuration."""
+def known_keys(dialect: str, inside: str = "") -> frozenset[str]:
+    """Every key of the dialect's configuration, or of a mapping inside it; none where it has no Neuron configuration."""
     if dialect not in TABLES:
         return frozenset()
     file, table = TABLES[dialect]
     path = Path(__file__).parent / "neuron_config" / f"{file}.json"
-    return frozenset(json.loads(path.read_text(encoding="utf-8"))[table])
+    return frozenset(json.loads(path.read_text(encoding="utf-8"))[inside or table])

@@ -81,6 +81,7 @@ _ALL = (
         max_pods=100,
         efa_interfaces=16,
         regions=MappingProxyType({"us-east-2": "2025-11", "ap-southeast-4": "2026-05"}),
+        offered=_OFFERED,
     ),
     Instance(
         name="trn2.3xlarge",

@@ -276,12 +276,13 @@ def known_heads(file: ExpandedFile) -> Iterator[Finding]:
     for one in treated(file):
         draft, window = one.treatment.draft, one.treatment.num_speculative_tokens
         known, related = HEADS.get(draft.model), (f"{one.at}.mode", one.arm.runtime_at)
+        own = known and (file.target.like == known.target or file.target.config)  # a fine-tune of its target
         if known is None or not one.reachable or one.mode is None or not one.mode.head:
             pass
         elif one.treatment.mode != known.mode:
             why = f"{draft.model} is a head of mode {known.mode} ({known.source}, {known.date})"
             yield Finding(f"{one.at}.mode", one.treatment.mode, why, f"use `{known.mode}`", rests_on=related)
-        elif draft.head_for not in (known.target, file.target.model):
+        elif draft.head_for != known.target and not (own and draft.head_for == file.target.model):
             why = f"{draft.model} was trained for {known.target} ({known.source}, {known.date})"
             yield Finding(
                 f"{one.arm.draft_at}.head_for", draft.head_for, why, "name that model", rests_on=related

@@ -48,12 +48,15 @@ def emulated(experiment: Experiment) -> dict[str, Emulated]:
     borrowed = cautions(experiment)
     found = {}
     for arm in experiment.served_arms:
-        fitted = configuration(arm) == of_row(REFERENCE) and not arm.engine and _mode(arm) in (None, "fused")
-        timed = None if fitted or not arm.serving.devices else _timed(experiment, arm)
+        timed = None if not arm.serving.devices or _fitted(arm) else _timed(experiment, arm)
         found[arm.name] = Emulated(
             timed=timed and timed[0], caution=timed[1] if timed else borrowed.get(arm.name)
         )
     return found
+
+
+def _fitted(arm: Arm) -> bool:
+    return configuration(arm) == of_row(REFERENCE) and not arm.engine and _mode(arm) in (None, "fused")
 
 
 def _mode(arm: Arm) -> str | None:

@@ -94,18 +94,29 @@ def _keys_are_known(arm: Arm) -> None:
         return
     keys, of_sampling = neuron_keys(arm.runtime.dialect)
     assert config.keys() <= keys
-    assert config["on_device_sampling_config"].keys() <= of_sampling
+    assert (config["on_device_sampling_config"] or {}).keys() <= of_sampling
 
 
-def test_the_native_plugin_is_given_buckets_that_it_takes_and_fails_rather_than_compile() -> None:
+NATIVE_ARMS = [pytest.param(arm, id=name) for name, arm in ARMS.items() if arm.runtime.dialect == "native"]
+
+
+@pytest.mark.parametrize("arm", NATIVE_ARMS)
+def test_the_native_plugin_is_given_buckets_that_it_takes_and_fails_rather_than_compile(arm: Arm) -> None:
     """The last bucket of tokens and of sequences is the engine's limit; a bucket of context is below `max_model_len`."""
-    (arm,) = (arm for arm in ARMS.values() if arm.runtime.dialect == "native")
     engine, config = json.loads(compile_argv(arm)[-1]), compile_config(arm)
     assert config["num_batched_tokens_buckets"][-1] == engine["max_num_batched_tokens"]
     assert config["num_seqs_buckets"][-1] == engine["max_num_seqs"]
     assert all(length < engine["max_model_len"] for length in config.get("decode_context_length_buckets", ()))
     assert serve_environment(arm)["VLLM_NEURON_DISABLE_WARMUP_COMPILE"] == "1"
     assert "VLLM_NEURON_DISABLE_WARMUP_COMPILE" not in compile_environment(arm)
+
+
+@pytest.mark.parametrize("arm", NATIVE_ARMS)
+def test_host_sampling_is_synchronous_and_a_dflash_arm_has_the_cache_of_the_plugins_example(arm: Arm) -> None:
+    served, sampled = options(serve_argv(arm)), compile_config(arm)["on_device_sampling_config"]
+    assert served.get("--no-async-scheduling", False) == (sampled is None)
+    dflash = arm.speculation is not None and arm.speculation.mode == "dflash"
+    assert served.get("--num-gpu-blocks-override") == ("1200" if dflash else None)
 
 
 @pytest.mark.parametrize("arm", [arm for arm in ARMS.values() if arm.batch_only], ids=lambda arm: arm.name)

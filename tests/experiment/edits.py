@@ -127,6 +127,25 @@ DFLASH = both(
     put(f"{SPECULATION}.draft", HEAD),
     put(f"{SPECULATION}.num_speculative_tokens", 9),
 )
+NATIVE_8B = both(
+    NATIVE,
+    LLAMA,
+    put("target.model", "meta-llama/Llama-3.1-8B-Instruct"),
+    put(
+        f"{SPECULATION}.draft",
+        {
+            "model": "RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3",
+            "head_for": "meta-llama/Llama-3.1-8B-Instruct",
+        },
+    ),
+)
+QWEN_DFLASH = both(
+    NATIVE,
+    put("target.model", "Qwen/Qwen3-4B"),
+    put(f"{SPECULATION}.mode", "dflash"),
+    put(f"{SPECULATION}.draft", {"model": "z-lab/Qwen3-4B-DFlash-b16", "head_for": "Qwen/Qwen3-4B"}),
+    put(f"{SPECULATION}.num_speculative_tokens", 15),
+)
 UNFUSED = both(
     MEDUSA,
     put("arms.2.speculation.mode", "vanilla"),

@@ -12,11 +12,14 @@ from experiment import Experiment, InvalidExperiment, cost, load
 from experiment.__main__ import main
 from experiment.catalogue import node_images
 from experiment.catalogue.instances import INSTANCES, ZONES
-from experiment.catalogue.models import MODELS
+from experiment.catalogue.models import HEADS, MODELS
 from experiment.catalogue.node_images import NODE_IMAGES, OLDEST_FOR_CLAIMS, images_of, serving_image
 from experiment.catalogue.prices import TRN2_ON_DEMAND
+from experiment.catalogue.published import DRAFTED, PLAIN
 from experiment.catalogue.runtimes import MODES, RUNTIMES, Drivers, Runtime, version
 from experiment.checks.cluster_section import NEWEST_KUBERNETES, OLDEST_KUBERNETES
+from experiment.decoding import of_row
+from experiment.expected import configuration
 from experiment.placement import pod_share
 from tests.conftest import REFERENCE, ROOT
 from tests.experiment.edits import Edit, combined
@@ -114,6 +117,32 @@ def test_a_head_has_its_targets_width_and_few_of_its_weights() -> None:
         assert getattr(head, field) == getattr(target, field)
     assert head.head_for == target.name
     assert head.parameters < target.parameters / 20
+
+
+def test_every_known_head_has_a_target_a_mode_that_some_runtime_can_do_and_a_dated_source() -> None:
+    for one in HEADS.values():
+        architecture = MODELS[one.target].architecture
+        ways = [way for runtime in RUNTIMES.values() if (way := runtime.modes[one.mode]).head]
+        assert any(architecture in way.architectures for way in ways), one.name
+        assert any(way.trained_window for way in ways) == (one.speculative_tokens is not None), one.name
+        assert one.source.startswith("https://")
+        date.fromisoformat(one.date)
+
+
+def test_a_published_figure_of_an_experiment_is_that_of_its_own_configuration() -> None:
+    """A row is expected of the arm whose model, chips, batch and length it was measured with."""
+    plain, drafted = {row.row: row for row in PLAIN}, {row.row: row for row in DRAFTED}
+    for path in EXPERIMENTS:
+        experiment = load(path)
+        for one in experiment.expect.figures if experiment.expect else ():
+            arm = next(arm for arm in experiment.arms if arm.name == one.arm)
+            row = drafted.get(one.row or "")
+            base = plain.get(row.base if row else one.row or "")
+            assert base is None or of_row(base) == configuration(arm), (path.name, one)
+            assert row is None or (row.concurrency, row.num_speculative_tokens) == (
+                one.concurrency,
+                arm.num_speculative_tokens,
+            )
 
 
 def test_the_labs_models_have_the_sizes_that_were_run() -> None:

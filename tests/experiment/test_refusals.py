@@ -60,6 +60,17 @@ window of one on EAGLE | EAGLE | {S.num_speculative_tokens: 1} | S.num_speculati
 draft model on the native plugin | NATIVE | {S.mode: fused, S.draft: {model: Qwen/Qwen3-1.7B}} | S.mode | not supported by the native plugin
 EAGLE v1 on the native plugin | NATIVE | {S.mode: eagle} | S.mode | EAGLE3 heads only
 two windows of one DFlash head | DFLASH | {S.num_speculative_tokens: [9, 15]} | S.num_speculative_tokens[1] | drafts the block that it was trained with, and qwen-sd-vllm-k9 drafts 9 tokens with the same head
+another window than a head was trained with | QWEN_DFLASH | {S.num_speculative_tokens: 7} | S.num_speculative_tokens | z-lab/Qwen3-4B-DFlash-b16 drafts 15 tokens, fixed by its training
+a head of another mode | NATIVE_8B | {S.mode: dflash} | S.mode | is a head of mode eagle3
+a known head for another model | NATIVE_8B | {target.model: meta-llama/Llama-3.3-70B-Instruct, S.draft: {model: RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3, head_for: meta-llama/Llama-3.3-70B-Instruct}} | S.draft.head_for | was trained for meta-llama/Llama-3.1-8B-Instruct
+an EAGLE3 head of two layers | NATIVE_8B | {S.draft.head_layers: 2} | S.draft.head_layers | has one layer on runtime native-vllm-0.29
+EAGLE3 sampled on the host | NATIVE_8B | {arms.1.engine: {on_device_sampling_config: null}} | arms[1].engine.on_device_sampling_config | its drafts are rejected there
+sampling that the plugin lacks | NATIVE_8B | {arms.1.engine: {on_device_sampling_config: {beams: 4}}} | arms[1].engine.on_device_sampling_config | a mapping of all_greedy, temperature, top_k, top_p
+bucket of context off the tile | NATIVE {arms.1.engine: {decode_context_length_buckets: [256, 512]}} | {arms.1.engine: {decode_context_length_buckets: [256, 500]}} | arms[1].engine.decode_context_length_buckets | ascending multiples of 128 below 1024
+bucket of context at its end | NATIVE {arms.1.engine: {decode_context_length_buckets: [512]}} | {arms.1.engine: {decode_context_length_buckets: [1024]}} | arms[1].engine.decode_context_length_buckets | below 1024
+buckets of sequences without the last | NATIVE {arms.1.engine: {num_seqs_buckets: [1, 2, 4]}} | {arms.1.engine: {num_seqs_buckets: [1, 2]}} | arms[1].engine.num_seqs_buckets | the last of them 4
+buckets in no order | NATIVE {arms.1.engine: {num_batched_tokens_buckets: [512, 1024]}} | {arms.1.engine: {num_batched_tokens_buckets: [1024, 512]}} | arms[1].engine.num_batched_tokens_buckets | ascending whole numbers
+segments of another size | NATIVE {arms.1.engine: {kv_segment_size_buckets: [512, 1024]}} | {arms.1.engine: {kv_segment_size_buckets: [700]}} | arms[1].engine.kv_segment_size_buckets | ascending numbers of 512, 1024
 compile cache on a mounted bucket | NATIVE | {serving.artifact_source: mount} | serving.artifact_source | use `scratch`
 no mode | | {S.mode: lookahead} | S.mode | known: fused, draft
 engine key that does not exist | | {arms.1.engine: {fused_qkvs: true}} | arms[1].engine.fused_qkvs | did you mean: fused_qkv

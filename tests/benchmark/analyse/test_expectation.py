@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from benchmark.analyse.expectation import FILE_NAME, against_published
+from benchmark.analyse.summary import summarise
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
+from benchmark.show.terminal import render, render_all
 from tests.benchmark.records import answered, emulated, raw_run
 
 RAW = raw_run()
@@ -151,3 +153,14 @@ def test_an_emulated_run_is_labelled_and_what_it_makes_up_is_not_judged(tmp_path
     found = _verdict(tmp_path, emulated(raw, made_up={"steady": ["chat"]}))
     assert (found["verdict"], found["measured"]) == ("cannot tell", None)
     assert "makes up the acceptance of chat" in found["text"]
+
+
+def test_the_terminal_counts_the_figures_and_has_each_on_request(tmp_path: Path) -> None:
+    raw = emulated(_answers())
+    figures = [_figure(), _figure(arm="spec", value=0.05), _figure(value=0.12)]
+    (tmp_path / FILE_NAME).write_text(json.dumps({"arms": [], "figures": figures}), encoding="utf-8")
+    summary = summarise(raw)
+    assert "Published figures" not in render(summary)
+    summary |= against_published(tmp_path, summary, raw)
+    assert "Published figures (emulated): 2 reproduced, 1 not reproduced; --all has each." in render(summary)
+    assert render_all(summary).count("reproduced (emulated): time per output token of") == 3
