@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import signal
 import sys
 from collections import Counter
@@ -95,7 +96,7 @@ def _next(path: Path) -> str:
     """The command that takes a person one step further."""
     if path.resolve() == REFERENCE:
         return "./trnspec new mine --prompts FILE"
-    return f"./trnspec preflight {shown(path)}"
+    return f"./trnspec preflight {shlex.quote(shown(path))}"
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:

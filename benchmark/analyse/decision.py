@@ -188,6 +188,8 @@ def _of_class(summary: Mapping[str, Any], one: Mapping[str, Any], mixes: Sequenc
     place, arm = Place.of(one), one["treatment"]
     cost = {cell["arm"]: cell["cost"] or {} for cell in summary["cells"] if Place.of(cell) == place}
     usd = [cost[name].get("usd_per_million_output_tokens") for name in (one["baseline"], arm)]
+    if one["verdict"] == "not judged":  # as made up as the time that they come from
+        usd = [None, None]
     why = (w for w in summary["explanations"] if (Place.of(w), w["treatment"]) == (place, arm))
     of_arm = (of_class for mix in mixes if mix["treatment"] == arm for of_class in mix["classes"])
     times = (of_class for of_class in of_arm if of_class["class"] == place.class_)
@@ -250,9 +252,12 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
         return "none", f"nothing is compared, because {base} is the only arm"
     if mix is None:
         most = max((gain.prompts for gain in at.by_window), default=0)
-        made_up = all(gain.verdict == VERDICT_WORDS["not judged"] for gain in at.by_window)
-        few = f"both arms answered {most} prompts a class at most, {MIN_PROMPTS} are needed"
-        return "unclear", f"no verdict: {'an emulator made up what drafts are accepted' if made_up else few}"
+        why = f"both arms answered {most} prompts a class at most, {MIN_PROMPTS} are needed"
+        if all(gain.verdict == VERDICT_WORDS["not judged"] for gain in at.by_window):
+            why = (
+                "an emulator made up how many drafts are accepted, so only a run with a real engine can tell"
+            )
+        return "unclear", f"no verdict: {why}"
     own = [gain for gain in at.by_window if gain.arm == mix.arm]
     faster, rest = (
         [gain for gain in own if (gain.verdict == "faster") is wanted] for wanted in (True, False)

@@ -41,9 +41,10 @@ def mixes(cells: Cells) -> dict[str, Any]:
     for load in cells.plan.loads:
         where = {"concurrency": load.concurrency, "rate_per_s": load.rate_per_s}
         times = {arm.name: _times(cells, arm, load) for arm in cells.plan.arms}
-        found["mix"] += [
-            {"class": None, **where, **over(times, base, arm, together=len(arms))} for arm in arms
-        ]
+        for arm in arms:
+            row = {"class": None, **where, **over(times, base, arm, together=len(arms))}
+            made_up = all((arm, class_) in cells.made_up for class_ in cells.plan.classes)
+            found["mix"].append(row | {"verdict": "not judged"} if made_up else row)
         for class_ in (None, *cells.plan.classes) if len(arms) > 1 else ():
             of_class = {
                 arm: {c: t for c, t in own.items() if class_ in (None, c)} for arm, own in times.items()

@@ -7,6 +7,7 @@ all text, and the page's own policy forbids scripts and requests.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -120,6 +121,7 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
         "tables": tables,
         "decision": decision,
         "sentence": sentence(run),
+        "said": _parted(decision.sentence.replace("->", "→")),
         "answer": answer(at, axis),
         "elsewhere": pictures,
         "others": list(by_other_metrics(summary, at)),
@@ -149,6 +151,13 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
         "over_time": over_time(cells, arms),
         "spread": distributions(cells, arms),
     }
+
+
+def _parted(sentence: str) -> tuple[str, str]:
+    """What to do, up to the first semicolon outside brackets, and the rest."""
+    whole = re.match(r"(?:\([^)]*\)|[^;])*", sentence)
+    end = whole.end() if whole else 0
+    return sentence[:end], sentence[end:]
 
 
 def _shown(summary: Mapping[str, Any], decision: Decision) -> list[str]:

@@ -150,7 +150,11 @@ def equality_table(summary: Mapping[str, Any]) -> Table | None:
 
 def cost_by_class(summary: Mapping[str, Any]) -> list[Table]:
     """By load, an arm a row and a class a column: dollars per million output tokens, and what kept the objectives."""
-    cells = {(Place.of(cell), cell["arm"]): cell for cell in summary["cells"]}
+    made_up = {
+        (Place.of(one), one["treatment"]) for one in summary["comparisons"] if one["verdict"] == "not judged"
+    }
+    known = {(Place.of(cell), cell["arm"]): cell for cell in summary["cells"]}
+    cells = {key: cell for key, cell in known.items() if key not in made_up}
     classes = tuple(dict.fromkeys(place.class_ for place, _ in cells))
     arms, found = dict.fromkeys(arm for _, arm in cells), []
     for load, (title, part, key, form) in product(dict.fromkeys(place.load for place, _ in cells), _BY_CLASS):

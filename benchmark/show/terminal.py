@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmark.analyse.cells import Place
-from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS
+from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
 from benchmark.analyse.decision import AtLoad, decide
 from benchmark.metrics import E2E, TPOT, TTFT
 from benchmark.plan import Load
@@ -72,11 +72,17 @@ def _joined(blocks: Iterable[str]) -> str:
 
 
 def _answer(summary: Mapping[str, Any], at: AtLoad) -> Iterator[str]:
-    """The tables of a load, or its cells where nothing is compared, and what stands in them."""
+    """The tables of a load, or its cells where nothing is compared, and what stands in them; nothing of what was made up."""
+    if at.by_class and {gain.verdict for gain in at.by_class} == {VERDICT_WORDS["not judged"]}:
+        return
     tables = decision_tables(summary["run"]["baseline"], at)
     yield from map(_drawn, tables or [_cells(summary, at.load)])
     if at.mix:
-        several = f" Over the mix the intervals of {len(at.by_arm)} arms hold together." if at.winners else ""
+        several = (
+            f" Over the mix the intervals of {len(at.by_arm)} arms hold together; in a class each stands alone, and its best arm looks better than it is."
+            if at.winners
+            else ""
+        )
         yield _text(
             [
                 "TPOT: time per output token, geometric mean over pairs of the same prompt. $/M: dollars per million output "

@@ -104,6 +104,7 @@ def test_the_reference_leads_to_an_own_experiment_and_that_one_to_aws() -> None:
     assert demo._next(REFERENCE) == "./trnspec new mine --prompts FILE"
     mine = REFERENCE.with_name("mine.yaml")
     assert demo._next(mine) == "./trnspec preflight experiments/mine.yaml"
+    assert demo._next(Path("/my files/own.yaml")) == "./trnspec preflight '/my files/own.yaml'"
 
 
 def test_the_lab_says_how_many_claims_are_met_and_shows_those_that_are_not(tmp_path: Path) -> None:

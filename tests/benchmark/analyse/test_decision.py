@@ -14,6 +14,9 @@ from benchmark.analyse.decision import AtLoad, decide
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
+from benchmark.show.tables import cost_by_class
+from benchmark.show.terminal import render
+from benchmark.show.wording import UNKNOWN
 from tests.benchmark.records import answered, emulated, failed, raw_run
 
 Gains = dict[str, dict[str, float]]
@@ -198,6 +201,21 @@ def test_what_is_no_answer_yet_says_so_first() -> None:
     same = decide({**summary, "run": {**summary["run"], "aa": True}})
     assert same.at.advice == "none"
     assert same.sentence.startswith("Nothing is recommended, because arms share an address (A/A): 2.0")
+
+
+def test_what_an_emulator_made_up_has_neither_dollars_nor_a_verdict() -> None:
+    raw = run_of({"spec-k7": {"a": 2.0, "b": 2.0}}, usd={"plain": 10.0, "spec-k7": 10.0})
+    nothing = summarise(emulated(raw, made_up={"spec-k7": ["a", "b"]}))
+    at = decide(nothing).at
+    assert "$/M" not in render(nothing)
+    assert [(gain.verdict, gain.usd_after) for gain in (*at.by_class, *at.by_arm)] == [
+        ("not judged", None)
+    ] * 3
+    assert "only a run with a real engine can tell" in at.sentence
+    summary = summarise(emulated(raw, made_up={"spec-k7": ["a"]}))
+    assert [gain.verdict for gain in decide(summary).at.by_class] == ["not judged", "faster"]
+    dollars, *_ = cost_by_class(summary)
+    assert {row[0]: row[1] for row in dollars.rows}["spec-k7"] == UNKNOWN
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,11 @@ def test_the_title_is_the_question_and_the_sentence_comes_first(pages: dict[str,
         assert first[1].removesuffix("</strong>").endswith(".")
 
 
+def test_what_is_bold_ends_where_no_bracket_is_open() -> None:
+    said = page._parted("Use x-k6 (window 6; best of 3): 2.05 times faster; no clear difference for chat.")
+    assert said == ("Use x-k6 (window 6; best of 3): 2.05 times faster", "; no clear difference for chat.")
+
+
 def test_headings_are_in_order(pages: dict[str, str]) -> None:
     for content in pages.values():
         levels = [int(tag[1]) for tag, _, _ in Parts(content).found if re.fullmatch(r"h\d", tag)]
