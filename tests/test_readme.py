@@ -47,8 +47,6 @@ def masked(text: str) -> list[str]:
     rest = [re.sub(r"\d[\d.,]*", "N", line) for line in lines if not re.search(r" \d+ s$", line)]
     # Of the sentence only the words: classes stand in it in the order of their figures.
     rest = [" ".join(sorted(re.findall(r"[^ ,;]+", line))) if "EMULATED" in line else line for line in rest]
-    # Of the sentence only the words: classes stand in it in the order of their figures.
-    rest = [" ".join(sorted(re.findall(r"[^ ,;]+", line))) if "EMULATED" in line else line for line in rest]
     return [" ".join(re.sub(r"-{3,}", "---", line).split()) for line in (*stages, *rest) if line]
 
 
