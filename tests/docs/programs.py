@@ -117,7 +117,8 @@ def _judge_verb(arguments: Sequence[str], group: click.Group = door) -> None:
     try:
         above = click.Context(group, info_name="trnspec", **group.context_settings)
         command = group.get_command(above, verb)
-        assert command is not None
+        if command is None:
+            raise Wrong(f"No such command {verb!r}")
         if isinstance(command, handed_on._Program):
             _judge_module(command.module, [*command.words, *words])
         else:
