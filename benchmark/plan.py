@@ -274,6 +274,11 @@ class Plan(_Part):
         """Measured requests in one pass over all cells."""
         return len(self.arms) * len(self.classes) * len(self.loads) * self.requests
 
+    @property
+    def greedy(self) -> bool:
+        """Whether answers are the most likely ones, not drawn: `extra_body` has the last word, as in the request."""
+        return bool(self.extra_body.get("temperature", self.temperature) == 0)
+
     def loading_s(self, durations_s: Iterable[float]) -> float:
         """The time that blocks of such durations take, which `duration_s` bounds: of simultaneous arms it counts once."""
         total = sum(durations_s)

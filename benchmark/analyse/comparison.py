@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from benchmark.analyse.stats import Estimate, clustered_mean, holm
 from benchmark.analyse.values import Records, request_values
+from benchmark.measure.divergence import first_difference
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import COMPARED
 from benchmark.plan import Arm
@@ -169,11 +170,3 @@ def output_equality(baseline: str, pairs: Pairs) -> dict[str, Any]:
         "rate": (len(known) - len(partings)) / len(known) if known else None,
         "first_divergence_chars": partings,
     }
-
-
-def first_difference(one: str, other: str) -> int:
-    """Index of the first character in which two texts differ; their end where they do not."""
-    for index, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return index
-    return min(len(one), len(other))

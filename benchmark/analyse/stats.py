@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import NormalDist
 
 PERCENTILES = (50, 90, 95, 99)
 CONFIDENCE = 0.95
@@ -56,6 +57,23 @@ class Estimate:
 
     def _half(self, error: float) -> float:
         return t_quantile(1 - (1 - CONFIDENCE) / 2 / self.together, self.degrees) * error
+
+
+def wilson(count: int, n: int) -> tuple[float, float]:
+    """Wilson's score interval of a share, never of width zero (Journal of the American Statistical Association 22, 1927)."""
+    if not n:
+        return 0.0, 1.0
+    z2 = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) ** 2
+    middle = (count + z2 / 2) / (n + z2)
+    half = math.sqrt(z2 * (count * (n - count) / n + z2 / 4)) / (n + z2)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def fisher_more(count: int, n: int, other: int, n_other: int) -> float:
+    """Fisher's exact test, one-sided: how likely at least `count` of `n` are, were its share that of `other` of `n_other`."""
+    total = count + other
+    ways = sum(math.comb(n, k) * math.comb(n_other, total - k) for k in range(count, min(n, total) + 1))
+    return ways / math.comb(n + n_other, total)
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:

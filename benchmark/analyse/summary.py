@@ -19,7 +19,8 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   taken for steps | null, note,
   explanation (the note, by its earlier name)},
   `acceptance_length`: acceptance.tokens_per_step,
-  `output_equality`: {baseline, n_pairs, equal, rate, first_divergence_chars: [..]} | null for the baseline,
+  `output_equality`: {baseline, n_pairs, equal, rate, first_divergence_chars: [..], near_ties, faults, cannot_tell (null
+  at a temperature)} | null for the baseline,
   `throughput`: {requests_per_s, output_tokens_per_s, loaded_s, mean_in_flight, client_lag_s} | null,
   `goodput`: {slo, share, per_s} | null, `cost`: {usd_per_million_output_tokens, usd_per_hour,
   output_tokens_per_s_of_arm} | null}]
@@ -35,6 +36,11 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   (`benchmark/analyse/mix.py`)
 - `best`, of several treatments: [{class (null: the mix), concurrency, rate_per_s, arm, over: [{arm, ratio (above 1: `best`
   is faster), ci_low, ci_high, together, verdict}]}]
+- `losslessness`: {margin_nats, `baseline`: {arm, and as a treatment has them, of its second answers} | null where it was not
+  asked again, `treatments`: [{treatment, n_pairs, equal, differing, ci_low, ci_high (of the share that differs), near_ties,
+  faults, cannot_tell, reasons: {why it cannot be told: pairs}, widest_near_tie_nats, p_holm, more_than_baseline}],
+  `cases`: [{treatment, pair_id, common_chars, verdict: "near-tie" | "fault" | "cannot tell", why, gap_nats, tokens: [baseline's, other's]}]}
+  | null where answers were drawn at a temperature (`benchmark/measure/divergence.py`)
 
 Of what lies beside the records (`benchmark/analyse/beside.py`), the verb `report` adds:
 
@@ -64,6 +70,7 @@ from benchmark.analyse.acceptance.yields import acceptance, known_at
 from benchmark.analyse.cells import Cells, Place, cost, goodput, sort_out, throughput, token_source
 from benchmark.analyse.comparison import METHOD, adjust, compare, error_rates, error_warning, output_equality
 from benchmark.analyse.explanation import crossovers, explain, is_aa, warnings
+from benchmark.analyse.losslessness import Judged, counted, judged, losslessness
 from benchmark.analyse.mix import mixes
 from benchmark.analyse.stats import distribution
 from benchmark.analyse.values import (
@@ -96,8 +103,10 @@ def summarise(raw: RawRun) -> dict[str, Any]:
     comparisons = list(_comparisons(cells))
     for _, together in groupby(comparisons, key=lambda found: Place.of(found).load):
         adjust([found for found in together if found["metric"] == _HEADLINE])
+    found = judged(raw)
     described = {
-        (place, arm.name): _cell(cells, arm, place) for place, arm in product(cells.places, cells.plan.arms)
+        (place, arm.name): _cell(cells, arm, place, found)
+        for place, arm in product(cells.places, cells.plan.arms)
     }
     return {
         "schema": 1,
@@ -109,6 +118,7 @@ def summarise(raw: RawRun) -> dict[str, Any]:
         "cells": list(described.values()),
         "comparisons": comparisons,
         "explanations": list(_explanations(cells, described, comparisons)),
+        "losslessness": losslessness(raw, found),
         **mixes(cells),
     }
 
@@ -182,7 +192,7 @@ def _explanations(
             yield explain(cells, arm, place, here, ratios[place, arm.name])
 
 
-def _cell(cells: Cells, arm: Arm, place: Place) -> dict[str, Any]:
+def _cell(cells: Cells, arm: Arm, place: Place, found: Judged) -> dict[str, Any]:
     """One cell of the summary."""
     plan, records, blocks = cells.plan, cells.of(arm, place), cells.blocks_of(arm, place)
     answered = cells.answered(arm, place)
@@ -206,11 +216,19 @@ def _cell(cells: Cells, arm: Arm, place: Place) -> dict[str, Any]:
         "forced_length": sum(r.forced_length for r in answered),
         "token_source": token_source(answered),
         "acceptance": steps,
-        "output_equality": output_equality(plan.baseline, cells.pairs(arm, place)) if compared else None,
+        "output_equality": _equality(cells, arm, place, found) if compared else None,
         "throughput": delivered,
         "goodput": goodput(plan.slo, arm, records, blocks),
         "cost": cost(arm, delivered),
     }
+
+
+def _equality(cells: Cells, arm: Arm, place: Place, found: Judged) -> dict[str, Any]:
+    """How often a treatment wrote the baseline's text, and of greedy answers what the differing ones are."""
+    pairs, plan = cells.pairs(arm, place), cells.plan
+    verdicts = [found[arm.name, r.pair_id][1] for r, _ in pairs if (arm.name, r.pair_id) in found]
+    equality = output_equality(plan.baseline, pairs)
+    return equality | (counted(verdicts) if plan.greedy else dict.fromkeys(counted(())))
 
 
 def _distributions(answered: Records, arm: Arm, *, by_chunk: bool) -> dict[str, Any]:

@@ -28,7 +28,9 @@ _SAME = "model baseline classes concurrency rate requests rounds warmup max_toke
 def configure(parser: argparse.ArgumentParser) -> None:
     """Plan or prompts, folder, and what is done with them; who is measured, and how."""
     parser.epilog = (
-        "Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set."
+        "Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set. Where greedy answers of "
+        "two arms differ, both are asked for log-probabilities there after the load, for ten minutes at most "
+        "(docs/losslessness.md)."
     )
     prompts = (
         "prompts alone: JSON lines (prompt, messages or text), Spec-Bench, MT-Bench, ShareGPT or OpenAI batch"
@@ -78,19 +80,19 @@ def execute(options: argparse.Namespace) -> int:
     """Measure, then report; stopped, report what is there."""
     from benchmark.commands.report_command import show, summarised
     from benchmark.measure import journal
+    from benchmark.measure.closer_look import look_closer
     from benchmark.measure.loader import Progress
     from benchmark.measure.rounds import run, run_until_signalled
 
-    work = run(
-        _plan(options),
-        out=options.out,
-        timeout_s=options.timeout,
-        progress=Progress(sys.stderr),
-        max_error_rate=options.max_error_rate,
-        after_warmup=_look_at_steps,
-    )
+    progress = Progress(sys.stderr)
+
+    async def work() -> None:
+        plan, said = _plan(options), {"out": options.out, "timeout_s": options.timeout, "progress": progress}
+        await run(plan, **said, max_error_rate=options.max_error_rate, after_warmup=_look_at_steps)
+        await look_closer(journal.read(options.out), **said)
+
     try:
-        signal = run_until_signalled(work)
+        signal = run_until_signalled(work())
     except ErrorRateExceeded:
         show(summarised(options.out), as_json=options.json)
         raise

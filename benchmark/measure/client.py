@@ -103,6 +103,23 @@ async def ask(
         return _broken(error, tally)
 
 
+async def ask_whole(http: aiohttp.ClientSession, url: str, body: bytes, *, max_tokens: int) -> Any | Failure:
+    """Send `body`, which asks for `max_tokens` at most and no stream; the JSON that comes back."""
+    most = min(_MOST_BYTES + max_tokens * _BYTES_PER_TOKEN, _MOST_BYTES_EVER)
+    sent = perf_counter()
+    try:
+        async with http.post(url, data=body, headers=_HEADERS, allow_redirects=False) as response:
+            if response.status != 200:
+                return await _refusal(response)
+            return json_of(await read_at_most(response, most))
+    except StreamFault as fault:
+        return Failure(fault.name, one_line(str(fault)))
+    except TimeoutError:
+        return Failure("timeout", f"gave up after {perf_counter() - sent:.1f} s")
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        return _broken(error, StreamTally())
+
+
 async def _read(response: aiohttp.ClientResponse, tally: StreamTally, sent: float, most: int) -> None:
     parser = SseParser()
     received, beginning = 0, b""

@@ -9,13 +9,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmark.errors import ResultsError, StorageError
 from benchmark.file_access import MOST_LINE_BYTES, json_of, lines_of
+from benchmark.measure import divergence
 from benchmark.measure.checking import Belonging
 from benchmark.measure.records import BlockRecord, Record, RequestRecord, RunRecord, from_json, to_json
 from benchmark.plan import Plan
@@ -54,6 +56,8 @@ class RawRun:
     blocks: tuple[BlockRecord, ...] = ()
     left_out: str = ""
     """Which lines could not be used, in a sentence."""
+    closer: tuple[divergence.Line, ...] = ()
+    """What was asked after the load where answers differ."""
 
     @property
     def plan(self) -> Plan:
@@ -88,7 +92,7 @@ def read(folder: Path) -> RawRun:
         raise ResultsError(
             f"{path}: holds no run{why}; give the folder that `run --out` or `import --out` wrote"
         )
-    return RawRun(sittings, requests, blocks, str(left_out))
+    return RawRun(sittings, requests, blocks, str(left_out), divergence.read(folder, sittings[0].run))
 
 
 def records(folder: Path, left_out: LeftOut) -> Iterator[Record]:
@@ -147,8 +151,8 @@ def exists(folder: Path) -> bool:
 class Journal:
     """Appends records. One writer at a time: the file is locked. A context manager."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / FILE_NAME
+    def __init__(self, folder: Path, name: str = FILE_NAME) -> None:
+        self.path = folder / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -170,10 +174,14 @@ class Journal:
 
     def append(self, record: Record) -> None:
         """Write one record as one line. Raises StorageError; earlier lines are kept."""
+        self.write(to_json(record))
+
+    def write(self, content: Mapping[str, Any]) -> None:
+        """The same of a JSON object."""
         if not self._whole:
             self._cut_partial_line()
             self._whole = True
-        rest = json.dumps(to_json(record), separators=(",", ":")).encode() + b"\n"
+        rest = json.dumps(content, separators=(",", ":")).encode() + b"\n"
         try:
             while rest:
                 rest = rest[os.write(self._fd, rest) :]

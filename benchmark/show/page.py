@@ -17,10 +17,11 @@ from typing import Any
 
 from benchmark.analyse.acceptance.advice import advise
 from benchmark.analyse.cells import Place, sort_out
-from benchmark.analyse.comparison import first_difference, pairs_of
+from benchmark.analyse.comparison import pairs_of
 from benchmark.analyse.decision import AtLoad, Decision, decide
 from benchmark.errors import ResultsError
 from benchmark.file_access import write_whole
+from benchmark.measure.divergence import first_difference
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import METRICS

@@ -10,6 +10,7 @@ from benchmark.errors import PlanError, PublishError
 
 KEPT = (
     "requests.jsonl",
+    "divergence.jsonl",
     "summary.json",
     "plan.json",
     "plan-as-run.json",

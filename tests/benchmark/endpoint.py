@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import cycle
 from time import perf_counter
-from typing import Any
+from typing import Any, Self
 
 from aiohttp import web
 
@@ -58,7 +58,7 @@ class Endpoint:
     def url(self, arm: str) -> str:
         return f"http://127.0.0.1:{self.port}/{arm}/v1"
 
-    def __enter__(self) -> Endpoint:
+    def __enter__(self) -> Self:
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(120)
         return self

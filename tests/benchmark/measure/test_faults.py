@@ -45,7 +45,7 @@ ONE_PROMPT = [{"id": "one", "class": "chat", "messages": [{"role": "user", "cont
 def faults(endpoint: Endpoint, run: Run, out: Path) -> dict[str, dict[str, Any]]:
     """By fault, the one record of a run in which each of them is an arm."""
     arms = [{"name": name, "url": endpoint.url(name)} for name in ("steady", *FAULTS)]
-    assert run("--timeout 1.5", arms=arms, prompts=ONE_PROMPT, requests=1, warmup=0) == 1
+    assert run("--timeout 1.5", arms=arms, prompts=ONE_PROMPT, requests=1, warmup=0, temperature=1.0) == 1
     lines = [json.loads(line) for line in (out / "requests.jsonl").read_text().splitlines()]
     records = [line for line in lines if line["kind"] == "request"]
     assert len(records) == len(arms), "one record for each request, whatever came of it"

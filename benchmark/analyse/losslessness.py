@@ -1,0 +1,92 @@
+"""Whether a treatment changes greedy answers: its differing pairs by what is known of them, beside how often the baseline
+differs from itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from benchmark.analyse.comparison import SIGNIFICANT
+from benchmark.analyse.stats import fisher_more, holm, wilson
+from benchmark.measure.divergence import MARGIN_NATS, Again, Asked, Case, Verdict, answers_of, cases, verdict
+from benchmark.measure.journal import RawRun
+
+Judged = Mapping[tuple[str, str], tuple[Case, Verdict]]
+"""By treatment and pair, the two answers that differ and what is known of them."""
+
+
+def judged(raw: RawRun) -> Judged:
+    """All differing pairs of a run, those of the baseline with itself included."""
+    asked: dict[tuple[str, str], list[Asked]] = {}
+    for line in raw.closer:
+        if isinstance(line, Asked):
+            asked.setdefault((line.treatment, line.pair_id), []).append(line)
+    found = {(c.treatment, c.ours.pair_id): c for c in cases(raw.requests, raw.closer, raw.plan.baseline)}
+    return {key: (case, verdict(case, asked.get(key, ()))) for key, case in found.items()}
+
+
+def counted(verdicts: Iterable[Verdict]) -> dict[str, int]:
+    """How many are what."""
+    names = Counter(one.name for one in verdicts)
+    return {"near_ties": names["near-tie"], "faults": names["fault"], "cannot_tell": names["cannot tell"]}
+
+
+def losslessness(raw: RawRun, found: Judged) -> dict[str, Any] | None:
+    """`losslessness` of a summary; None where answers are drawn at a temperature, or no pair can be compared."""
+    plan = raw.plan
+    ours = answers_of(plan.baseline, raw.requests)
+    by_arm: dict[str, list[Verdict]] = {}
+    for (arm, _), (_, one) in found.items():
+        by_arm.setdefault(arm, []).append(one)
+    second = sum(isinstance(a, Again) and a.text is not None and a.pair_id in ours for a in raw.closer)
+    treatments: list[dict[str, Any]] = []
+    for arm in (arm.name for arm in plan.arms if arm.name != plan.baseline):
+        pairs = answers_of(arm, raw.requests).items()
+        n = sum(pair in ours and ours[pair].nonce == other.nonce for pair, other in pairs)
+        if n:
+            treatments.append({"treatment": arm, **_rate(by_arm.get(arm, ()), n)})
+    if not plan.greedy or not treatments:
+        return None
+    itself = _rate(by_arm.get(plan.baseline, ()), second)
+    both = (itself["differing"], second)
+    p_values = [
+        fisher_more(one["differing"], one["n_pairs"], *both) if second else None for one in treatments
+    ]
+    for entry, p in zip(treatments, holm(p_values), strict=True):
+        entry |= {"p_holm": p, "more_than_baseline": None if p is None else p < SIGNIFICANT}
+    return {
+        "margin_nats": MARGIN_NATS,
+        "baseline": {"arm": plan.baseline, **itself} if second else None,
+        "treatments": treatments,
+        "cases": [_described(case, one) for case, one in found.values()],
+    }
+
+
+def _rate(verdicts: Sequence[Verdict], n: int) -> dict[str, Any]:
+    """How many of `n` pairs differ, with the interval of their share, and what is known of them."""
+    low, high = wilson(len(verdicts), n)
+    ties = [one.gap_nats for one in verdicts if one.name == "near-tie" and one.gap_nats is not None]
+    return {
+        "n_pairs": n,
+        "equal": n - len(verdicts),
+        "differing": len(verdicts),
+        "ci_low": low,
+        "ci_high": high,
+        **counted(verdicts),
+        "reasons": dict(Counter(one.why for one in verdicts if one.why)),
+        "widest_near_tie_nats": max(ties, default=None),
+    }
+
+
+def _described(case: Case, one: Verdict) -> dict[str, Any]:
+    return {
+        "treatment": case.treatment,
+        "pair_id": case.ours.pair_id,
+        "common_chars": case.common,
+        "verdict": one.name,
+        "why": one.why,
+        "gap_nats": one.gap_nats,
+        "tokens": one.tokens,
+    }

@@ -1,0 +1,291 @@
+"""Where two greedy answers to one prompt part, and what the baseline's log-probabilities say of it: a near-tie, a fault, or
+nothing that can be known. docs/losslessness.md has the reasons.
+
+`divergence.jsonl`, beside `requests.jsonl`, holds what was asked for it after the load. Two kinds of line: `again`, the
+baseline's second answer to one of its requests; `asked`, tokens of an answer with their log-probabilities.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, TypeAdapter
+
+from benchmark.errors import ResultsError
+from benchmark.file_access import json_of, lines_of
+from benchmark.measure.records import Moment, Name, Ordinal, RequestRecord, RunId, Text
+
+FILE_NAME = "divergence.jsonl"
+MARGIN_NATS = 0.5
+"""Two tokens are a near-tie where neither lies further than this below the most likely one.
+
+Four steps of bfloat16 at logits from 16 to 32, where its 8 significant bits leave steps of 0.125; differences of logits are
+differences of log-probabilities. Measured on the lab's target, whose steps are 0.03: answers in bfloat16 and in float32
+part within four steps too (docs/losslessness.md).
+"""
+MOST_LISTED = 20
+"""Tokens asked for at each place: the most that OpenAI's chat and vLLM, unless told otherwise, give."""
+UNREAL = NONE_GIVEN, DUMMY, NOT_GREEDY = (
+    "no log-probabilities",
+    "dummy log-probabilities",
+    "the server did not take its most likely token",
+)
+_ROUNDING = 0.01
+"""By how much listed probabilities may exceed 1 together, and the most likely token the one that was taken."""
+
+Logprob = Annotated[float, Field(allow_inf_nan=False)]
+Token = Annotated[str, Field(max_length=2000)]
+
+
+class Step(NamedTuple):
+    """One token that a server wrote."""
+
+    token: Token
+    logprob: Logprob | None
+    top: Annotated[Mapping[Token, Logprob], Field(max_length=64)]
+    """The most likely tokens there, and this one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """What every line holds: which pair it is about, and the error where the server gave none of the rest."""
+
+    run: RunId
+    pair_id: Name
+    started_unix_s: Moment
+    error: Name | None = None
+    message: Text | None = None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Which question it answers."""
+        return (self.pair_id,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Again(Line):
+    """The baseline's second answer to a request."""
+
+    text: Text | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Line):
+    """The tokens that a server wrote when it was asked for log-probabilities."""
+
+    treatment: Name
+    """Whose answer differs from the baseline's; the baseline itself where its second answer does."""
+    arm: Name
+    """Who was asked."""
+    given: Annotated[int, Field(ge=0)]
+    """Characters of the answer that the request held already; 0 asks for the answer from its beginning."""
+    max_tokens: Ordinal
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return (self.pair_id, self.treatment, self.arm, self.given > 0)
+
+
+_READERS: dict[str, TypeAdapter[Any]] = {"again": TypeAdapter(Again), "asked": TypeAdapter(Asked)}
+_STEPS = TypeAdapter(tuple[Step, ...])
+
+
+def to_json(line: Line) -> dict[str, Any]:
+    """The JSON object of one line, `kind` first."""
+    return {"kind": type(line).__name__.lower(), **vars(line)}
+
+
+def read(folder: Path, run: str) -> tuple[Line, ...]:
+    """What `folder` holds of `run`, each question once. What a damaged line held counts as never asked. Raises ResultsError."""
+    path, found = folder / FILE_NAME, dict[tuple[object, ...], Line]()
+    try:
+        for raw in lines_of(path) if path.exists() else ():
+            try:
+                content = json_of(raw or b"")
+                line: Line = _READERS[content["kind"]].validate_python(content)
+            except (ValueError, KeyError, TypeError, OverflowError):
+                continue
+            if line.run == run:
+                found.setdefault(line.key, line)
+    except OSError as error:
+        raise ResultsError(
+            f"{path}: cannot be read ({error.strerror}); make it readable, or remove it"
+        ) from error
+    return tuple(found.values())
+
+
+def steps_of(content: Any) -> tuple[Step, ...]:
+    """The steps of a completion or a chat completion, none where it has no log-probabilities. Raises ValueError."""
+    try:
+        said = content["choices"][0].get("logprobs") or {}
+        rows = [(s["token"], s["logprob"], _listed(s.get("top_logprobs"))) for s in said.get("content") or ()]
+        if tokens := said.get("tokens"):
+            tops = said.get("top_logprobs") or [None] * len(tokens)
+            rows = list(zip(tokens, said["token_logprobs"], map(_listed, tops), strict=True))
+        return _STEPS.validate_python([(t, p, top if p is None else {**top, t: p}) for t, p, top in rows])
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise ValueError(f"not log-probabilities: {str(error).splitlines()[0]}") from error
+
+
+def _listed(top: Any) -> dict[str, Any]:
+    """A chat has a list of objects where a completion has one object."""
+    return {one["token"]: one["logprob"] for one in top} if isinstance(top, list) else dict(top or {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Two answers to one request that are not the same."""
+
+    ours: RequestRecord
+    """The baseline's."""
+    theirs: str
+    treatment: str
+
+    @property
+    def text(self) -> str:
+        """The baseline's."""
+        return self.ours.text or ""
+
+    @property
+    def common(self) -> int:
+        """Characters that both begin with."""
+        return first_difference(self.text, self.theirs)
+
+
+def answers_of(arm: str, requests: Iterable[RequestRecord]) -> dict[str, RequestRecord]:
+    """By pair, the measured answers of an arm."""
+    mine = (one for one in requests if one.arm == arm and one.phase == "measured")
+    return {one.pair_id: one for one in mine if one.error is None and one.text is not None}
+
+
+def cases(requests: Sequence[RequestRecord], lines: Iterable[Line], baseline: str) -> Iterator[Case]:
+    """Where a treatment wrote something else than the baseline, and then where the baseline itself did."""
+    ours = answers_of(baseline, requests)
+    for arm in dict.fromkeys(one.arm for one in requests if one.arm != baseline):
+        for pair, other in answers_of(arm, requests).items():
+            if pair in ours and ours[pair].nonce == other.nonce and ours[pair].text != other.text:
+                yield Case(ours=ours[pair], theirs=other.text or "", treatment=arm)
+    for line in (line for line in lines if line.pair_id in ours):
+        if isinstance(line, Again) and line.text not in (None, ours[line.pair_id].text):
+            yield Case(ours=ours[line.pair_id], theirs=line.text or "", treatment=baseline)
+
+
+def first_difference(one: str, other: str) -> int:
+    """Index of the first character in which two texts differ; their end where they do not."""
+    for index, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return index
+    return min(len(one), len(other))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of a case."""
+
+    name: Literal["near-tie", "fault", "cannot tell"]
+    why: str = ""
+    """Why it cannot be told."""
+    gap_nats: float | None = None
+    """How far the less likely of the two tokens lies below the most likely one, at least."""
+    tokens: tuple[str, str | None] | None = None
+    """The baseline's and the other's; None for one that is not listed."""
+
+
+def verdict(case: Case, lines: Iterable[Line]) -> Verdict:
+    """A near-tie where one answer of the baseline's server shows it; a fault where one shows that and none a near-tie."""
+    found = Verdict("cannot tell", "not asked")
+    asked = [
+        a
+        for a in lines
+        if isinstance(a, Asked) and (a.treatment, a.pair_id) == (case.treatment, case.ours.pair_id)
+    ]
+    for ours in (a for a in asked if a.arm == case.ours.arm):
+        theirs = [a for a in asked if a.arm != ours.arm and (a.given > 0) == (ours.given > 0)]
+        one = judge(case, ours, theirs[0] if theirs else None)
+        if one.name == "near-tie":
+            return one
+        found = found if found.name == "fault" else one
+    return found
+
+
+def judge(case: Case, ours: Asked, theirs: Asked | None = None) -> Verdict:
+    """What one answer of the baseline's server shows, with the other's server's to the same question."""
+    if ours.error:
+        return Verdict("cannot tell", f"no answer ({ours.error})")
+    if (place := _place(case, ours)) is None:
+        return Verdict(
+            "cannot tell", unreal(ours.steps) or "the baseline did not write the common text again"
+        )
+    index, at = place
+    if why := unreal(ours.steps[: index + 1]):
+        return Verdict("cannot tell", why)
+    step, own = ours.steps[index], None
+    if theirs and len(theirs.steps) > index:
+        if any(a.token != b.token for a, b in zip(ours.steps[:index], theirs.steps, strict=False)):
+            return Verdict("cannot tell", "the two answers are cut into different tokens")
+        own = theirs.steps[index].token
+    mine = _taken(case.text[at:], case.theirs[at:], step.token, step)
+    other = _taken(case.theirs[at:], case.text[at:], own, step)
+    if mine is None or mine == other or (other is None and not case.theirs[at:]):
+        return Verdict("cannot tell", "which tokens were taken is not known")
+    least = min(step.top.values())
+    gap = max(step.top.values()) - min(step.top.get(mine, least), step.top.get(other or "", least))
+    if gap > MARGIN_NATS:
+        return Verdict("fault", "", gap, (mine, other))
+    if other not in step.top:
+        return Verdict("cannot tell", "the other's token is not among the most likely ones")
+    return Verdict("near-tie", "", gap, (mine, other))
+
+
+def unreal(steps: Sequence[Step]) -> str:
+    """Why these are not log-probabilities of a greedy choice; empty where they are.
+
+    vLLM's fork for Neuron puts a token's number there, others zero or -9999 at every place.
+    """
+    for step in steps:
+        values = step.top.values()
+        if step.logprob is None or len(values) < 2:
+            return NONE_GIVEN
+        most = max(values)
+        if most > _ROUNDING or sum(map(math.exp, values)) > 1 + _ROUNDING:
+            return DUMMY
+        if step.logprob < most - _ROUNDING:
+            return NOT_GREEDY
+    seen = {tuple(sorted(step.top.values())) for step in steps}
+    if len(seen) == 1 and (len(steps) > 1 or len(set(*seen)) == 1):
+        return DUMMY
+    return "" if steps else NONE_GIVEN
+
+
+def _place(case: Case, ours: Asked) -> tuple[int, int] | None:
+    """The step that leaves what both answers have in common, and where in the text it begins.
+
+    None where the server wrote something else before that, or ended.
+    """
+    at = ours.given
+    for index, step in enumerate(ours.steps):
+        end = at + len(step.token)
+        if case.text[at : min(end, case.common)] != step.token[: case.common - at]:
+            return None
+        if end > case.common:
+            return index, at
+        at = end
+    return None
+
+
+def _taken(rest: str, other: str, own: str | None, step: Step) -> str | None:
+    """The token with which an answer goes on as `rest`; None where it is not known.
+
+    It is what its own server wrote again, or wrote where that answer ended; else the longest one of the list that fits.
+    """
+    if own and (rest.startswith(own) if rest else not other.startswith(own)):
+        return own
+    fits = (token for token in step.top if token and rest.startswith(token) and not other.startswith(token))
+    return max(fits, key=len, default=None)

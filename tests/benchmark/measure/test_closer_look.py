@@ -1,0 +1,346 @@
+"""After the load: what differing answers are, told by a real server to the real client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from benchmark.__main__ import main
+from benchmark.measure import closer_look, divergence, journal
+from benchmark.measure.divergence import DUMMY, MARGIN_NATS, NONE_GIVEN, NOT_GREEDY
+from benchmark.measure.loader import Progress
+from tests.benchmark.conftest import plan_content
+from tests.benchmark.writers import END, SURE, WORDS, Writer, Writers
+
+AT = 6
+"""The place of the second " the", where the treatment goes on otherwise."""
+OTHER = (*WORDS[:AT], " a", " lake")
+CHAT = [{"id": "one", "class": "chat", "messages": [{"role": "user", "content": "Go on."}]}]
+RAW = [{"id": "one", "class": "raw", "prompt": "Beginning 0"}]
+NEAR = {AT: {" the": -0.9, " a": -1.1, **SURE}}
+FAR = {AT: {" the": -0.6, " a": -0.6 - MARGIN_NATS - 0.01, **SURE}}
+
+Captured = pytest.CaptureFixture[str]
+Start = Callable[..., Writers]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a server of a baseline and a treatment that writes something else."""
+    running: list[Writers] = []
+
+    def start(steady: Writer, spec: Writer | None = None) -> Writers:
+        running.append(Writers(steady=steady, spec=spec or Writer(OTHER)).__enter__())
+        return running[-1]
+
+    yield start
+    for server in running:
+        server.__exit__()
+
+
+def run(server: Writers, out: Path, **changes: Any) -> int:
+    content = plan_content(**{"prompts": CHAT, "requests": 1, "warmup": 0, **changes})
+    for arm in content["arms"]:
+        arm["url"] = server.url(arm["name"])
+    plan = out.parent / "plan.json"
+    plan.write_text(json.dumps(content))
+    return main(["run", "--plan", str(plan), "--out", str(out), "--timeout", "5"])
+
+
+def lines(out: Path) -> list[dict[str, Any]]:
+    path = out / "divergence.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def told(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / "summary.json").read_text())["losslessness"]
+    return found
+
+
+def case(out: Path) -> tuple[str, str]:
+    """The verdict on the one differing pair, and why."""
+    one = next(one for one in told(out)["cases"] if one["treatment"] == "spec")
+    return one["verdict"], one["why"]
+
+
+@pytest.mark.parametrize("prompts", [CHAT, RAW], ids=["chat", "completions"])
+@pytest.mark.parametrize(("top", "verdict"), [(NEAR, "near-tie"), (FAR, "fault")], ids=["near", "far"])
+def test_two_tokens_that_are_about_as_likely_are_a_near_tie_and_others_a_fault(
+    start: Start, out: Path, prompts: Any, top: Any, verdict: str
+) -> None:
+    assert run(start(Writer(top=top)), out, prompts=prompts) == 0
+    assert case(out) == (verdict, "")
+    (one,) = told(out)["cases"]
+    assert one["tokens"] == [" the", " a"]
+    assert one["gap_nats"] == pytest.approx(0.2 if verdict == "near-tie" else MARGIN_NATS + 0.01)
+    (treatment,) = told(out)["treatments"]
+    assert (treatment["near_ties"], treatment["faults"]) == ((1, 0) if verdict == "near-tie" else (0, 1))
+    (cell,) = (c for c in json.loads((out / "summary.json").read_text())["cells"] if c["arm"] == "spec")
+    assert cell["output_equality"]["faults"] == treatment["faults"]
+
+
+def test_a_token_that_is_not_listed_is_a_fault_where_the_whole_margin_is_listed(
+    start: Start, out: Path
+) -> None:
+    run(start(Writer(top={AT: {" the": -0.1, **SURE}})), out)
+    assert case(out) == ("fault", "")
+    assert told(out)["cases"][0]["tokens"] == [" the", " a"]
+
+
+def test_a_token_that_is_not_listed_where_the_list_ends_within_the_margin_cannot_be_told(
+    start: Start, out: Path
+) -> None:
+    run(start(Writer(top={AT: {" the": -2.0, " her": -2.1, " his": -2.2}})), out)
+    assert case(out) == ("cannot tell", "the other's token is not among the most likely ones")
+
+
+def test_the_other_token_is_read_from_its_text_where_its_server_does_not_write_it_again(
+    start: Start, out: Path
+) -> None:
+    """A fault that came once: asked again the server is right, and the text alone shows what it wrote."""
+    run(start(Writer(top=FAR), Writer(OTHER, again=WORDS)), out)
+    assert case(out) == ("fault", "")
+
+
+def test_an_answer_that_ends_is_compared_by_the_token_of_its_end(start: Start, out: Path) -> None:
+    top = {AT: {" the": -0.7, END: -0.8, **SURE}}
+    run(start(Writer(top=top), Writer(WORDS[:AT], top=top, ended=True)), out)
+    assert case(out) == ("near-tie", "")
+    assert told(out)["cases"][0]["tokens"] == [" the", END]
+
+
+def test_an_end_that_no_token_shows_cannot_be_told(start: Start, out: Path) -> None:
+    run(start(Writer(top=NEAR), Writer(WORDS[:AT])), out)
+    assert case(out) == ("cannot tell", "which tokens were taken is not known")
+
+
+def test_a_server_that_cannot_go_on_is_asked_for_the_whole_answer(start: Start, out: Path) -> None:
+    server = start(Writer(top=NEAR, continues=False), Writer(OTHER, continues=False))
+    run(server, out)
+    assert case(out) == ("near-tie", "")
+    assert [(line["arm"], line["given"] > 0) for line in lines(out) if line["kind"] == "asked"] == [
+        ("steady", True),
+        ("spec", True),
+        ("steady", False),
+        ("spec", False),
+    ]
+
+
+def test_a_fault_is_asked_about_once_more_from_the_beginning_of_the_answer(start: Start, out: Path) -> None:
+    run(start(Writer(top=FAR)), out)
+    asked = [line["given"] for line in lines(out) if (line["kind"], line.get("arm")) == ("asked", "steady")]
+    assert asked == [len("Ann saw the old"), 0]
+
+
+def test_a_baseline_that_writes_something_else_than_before_cannot_tell(start: Start, out: Path) -> None:
+    run(start(Writer(top=NEAR, again=("Bob", *WORDS[1:]))), out)
+    assert case(out) == ("cannot tell", "the baseline did not write the common text again")
+
+
+def test_an_answer_that_is_cut_into_other_tokens_cannot_be_told(start: Start, out: Path) -> None:
+    cut = (*WORDS[:4], " mi", "ll", " by", " a", " lake")
+    run(start(Writer(top=NEAR), Writer(cut)), out)
+    assert case(out) == ("cannot tell", "the two answers are cut into different tokens")
+
+
+DUMMIES: dict[str, tuple[Writer, str]] = {
+    "number of the token": (Writer(top={i: {word: 1234.0 + i} for i, word in enumerate(WORDS)}), NONE_GIVEN),
+    "numbers of tokens": (Writer(top={i: {w: 99.0 + i, " a": 7.0} for i, w in enumerate(WORDS)}), DUMMY),
+    "zeros": (Writer(top={i: {word: 0.0, " a": 0.0} for i, word in enumerate(WORDS)}), DUMMY),
+    "placeholders": (Writer(top={i: {w: -9999.0, " a": -9999.0} for i, w in enumerate(WORDS)}), DUMMY),
+    "the same everywhere": (Writer(top={i: {w: -1.0, " a": -1.2} for i, w in enumerate(WORDS)}), DUMMY),
+    "not the likeliest": (Writer(top={i: {w: -2.0, "!": -0.2} for i, w in enumerate(WORDS)}), NOT_GREEDY),
+    "nothing": (Writer(told=lambda answer: {"choices": [{"index": 0, "logprobs": None}]}), NONE_GIVEN),
+    "chosen alone": (Writer(top={i: {word: -0.1} for i, word in enumerate(WORDS)}), NONE_GIVEN),
+}
+
+
+@pytest.mark.parametrize("name", DUMMIES)
+def test_log_probabilities_that_are_not_real_tell_nothing(start: Start, out: Path, name: str) -> None:
+    writer, why = DUMMIES[name]
+    run(start(writer), out)
+    assert case(out) == ("cannot tell", why)
+    assert [line["arm"] for line in lines(out) if line["kind"] == "asked"] == ["steady"], (
+        "nobody is asked twice"
+    )
+
+
+def _raw(text: str, **named: Any) -> Callable[[dict[str, Any]], web.Response]:
+    return lambda answer: web.Response(text=text, content_type="application/json", **named)
+
+
+def _spoilt(**changes: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    def spoil(answer: dict[str, Any]) -> dict[str, Any]:
+        answer["choices"][0]["logprobs"]["content"][0] |= changes
+        return answer
+
+    return spoil
+
+
+HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "refused": _raw('{"message": "logprobs are not supported"}', status=400),
+    "not JSON": _raw("{"),
+    "a page": lambda answer: web.Response(text="<html>", content_type="text/html"),
+    "another shape": _raw('{"choices": {"logprobs": [1, 2]}}'),
+    "no choice": _raw('{"choices": []}'),
+    "nested": _raw("[" * 100_000),
+    "too long": _raw('"' + "x" * (6 << 20) + '"'),
+    "compressed": lambda answer: web.Response(body=b"x", headers={"Content-Encoding": "gzip"}),
+    "infinite": _spoilt(logprob=float("-inf")),
+    "beyond a float": _raw('{"choices": [{"logprobs": {"tokens": ["A"], "token_logprobs": [-1e999]}}]}'),
+    "a long token": _spoilt(token="x" * 5000),
+    "a number as a token": _spoilt(token=7),
+    "text as a probability": _spoilt(logprob="very"),
+    "many alternatives": _spoilt(top_logprobs=[{"token": str(i), "logprob": -9.0} for i in range(10_000)]),
+    "alternatives that are numbers": _spoilt(top_logprobs=[1, 2, 3]),
+    "unequal lists": _raw('{"choices": [{"logprobs": {"tokens": ["A", "B"], "token_logprobs": [-1]}}]}'),
+    "characters that break a terminal": _spoilt(token="\x1b[2J\ud800"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_answer_costs_one_line_and_nothing_of_the_run(
+    start: Start, out: Path, name: str, capsys: Captured
+) -> None:
+    server = start(Writer(told=HOSTILE[name]))
+    assert run(server, out) == 0
+    records = (out / "requests.jsonl").read_bytes()
+    assert case(out)[0] == "cannot tell"
+    assert "\x1b" not in capsys.readouterr().out
+    asked = len(server.asked)
+    assert run(server, out) == 0
+    assert len(server.asked) == asked, "what was answered is not asked again"
+    assert (out / "requests.jsonl").read_bytes() == records
+
+
+def test_an_answer_without_end_is_given_up(start: Start, out: Path) -> None:
+    assert run(start(Writer(endless=True)), out) == 0
+    assert case(out) == ("cannot tell", "no answer (too_large)")
+
+
+def test_the_baseline_is_asked_again_and_its_own_differences_are_the_floor(start: Start, out: Path) -> None:
+    steady = Writer(top=NEAR, second=OTHER, continues=True)
+    assert run(start(steady, Writer(OTHER)), out, requests=8) == 0
+    found = told(out)
+    itself, (treatment,) = found["baseline"], found["treatments"]
+    assert (itself["n_pairs"], itself["differing"], itself["near_ties"]) == (8, 8, 8)
+    assert treatment["differing"] == 8
+    assert not treatment["more_than_baseline"]
+
+
+def test_a_treatment_that_differs_more_often_than_the_baseline_from_itself_is_named(
+    start: Start, out: Path
+) -> None:
+    assert run(start(Writer(top=NEAR)), out, requests=8) == 0
+    found = told(out)
+    assert (found["baseline"]["differing"], found["baseline"]["n_pairs"]) == (0, 8)
+    assert found["treatments"][0]["more_than_baseline"] is True
+
+
+def test_no_more_is_asked_than_is_said(start: Start, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = start(Writer(top=NEAR))
+    with monkeypatch.context() as patch:
+        patch.setattr(closer_look, "LIMIT_S", 0.0)
+        run(server, out, requests=8)
+    given: dict[str, Any] = {"out": out, "timeout_s": 5, "progress": Progress(sys.stderr)}
+    asyncio.run(closer_look.look_closer(journal.read(out), **given, most=3, repeats=2))
+    assert main(["report", str(out)]) == 0
+    assert len(server.asked) == 2 * 3
+    assert len(server.seen) == 2 * 8 + 2
+    assert told(out)["treatments"][0]["reasons"] == {"not asked": 5}
+
+
+def test_equal_answers_and_drawn_ones_are_not_asked_about(start: Start, out: Path) -> None:
+    server = start(Writer(), Writer())
+    run(server, out)
+    drawn = start(Writer(), Writer(OTHER))
+    run(drawn, out.parent / "drawn", temperature=0.7)
+    run(drawn, out.parent / "overridden", extra_body={"temperature": 1})
+    assert (server.asked, drawn.asked) == ([], [])
+    assert not (out / "divergence.jsonl").exists()
+    assert told(out)["treatments"][0]["equal"] == 1
+    assert told(out.parent / "drawn") is None
+
+
+def test_interrupted_it_goes_on_where_it_stopped(start: Start, out: Path) -> None:
+    server = start(Writer(top=NEAR))
+    run(server, out, requests=8)
+    path, before = out / "divergence.jsonl", told(out)
+    whole = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(whole[:-5]) + whole[-5][:30])
+    asked, seen = len(server.asked), len(server.seen)
+    run(server, out, requests=8)
+    assert (len(server.asked) - asked) + (len(server.seen) - seen) == 5
+    assert told(out) == before
+
+
+def test_a_server_that_is_gone_after_the_load_leaves_the_run_as_it_is(out: Path, capsys: Captured) -> None:
+    with Writers(steady=Writer(top=NEAR), spec=Writer(OTHER)) as server:
+        run(server, out, requests=8)
+    (out / "divergence.jsonl").unlink()
+    assert run(server, out, requests=8) == 0
+    said = capsys.readouterr().err
+    assert "connect_refused" in said
+    assert "the same command goes on from here" in said
+    assert told(out)["treatments"][0]["reasons"] == {"not asked": 8}
+
+
+def test_the_time_for_it_is_limited(
+    start: Start, out: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(closer_look, "LIMIT_S", 0.0)
+    assert run(start(Writer(top=NEAR)), out) == 0
+    assert "stopped looking at differing answers" in capsys.readouterr().err
+
+
+def test_everything_is_made_again_from_the_two_raw_files(start: Start, out: Path) -> None:
+    run(start(Writer(top=FAR, second=OTHER)), out, requests=3)
+    before = told(out)
+    (out / "summary.json").unlink()
+    assert main(["report", str(out)]) == 0
+    assert told(out) == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{",
+        b"[]",
+        b'{"kind": "asked"}',
+        b'{"kind": ["asked"]}',
+        b'{"kind": "again", "run": "other", "pair_id": "chat/c2/0000", "started_unix_s": 1, "text": "x"}',
+        b"\xff\xfe",
+        b'{"kind": "again", "run": 7}',
+    ],
+)
+def test_a_damaged_line_is_as_if_it_were_never_asked(start: Start, out: Path, line: bytes) -> None:
+    server = start(Writer(top=NEAR))
+    run(server, out)
+    path, before = out / "divergence.jsonl", told(out)
+    path.write_bytes(line + b"\n" + path.read_bytes())
+    assert main(["report", str(out)]) == 0
+    assert told(out) == before
+
+
+def test_the_place_to_go_on_from_is_between_words_and_not_far_back() -> None:
+    text = "Ann saw the old mill by the river"
+    assert text[: closer_look.beginning(text, len("Ann saw the old mi"))] == "Ann saw the"
+    assert closer_look.beginning(text, 3) == 0
+    assert closer_look.beginning("1,2,3,4,5,6,7,8", 12) == 0
+    assert closer_look.beginning("a b " + "x" * 60, 60) == 0
+
+
+def test_five_tokens_that_are_really_as_likely_are_not_taken_for_dummies() -> None:
+    """In bfloat16 flat places have exact ties, five in a row too."""
+    flat = divergence.Step(" oak", -3.0, {f" {i}": -3.0 for i in range(4)} | {" oak": -3.0})
+    sure = divergence.Step(" the", -0.1, {" the": -0.1, " a": -4.0})
+    assert divergence.unreal([sure, flat]) == ""
+    assert divergence.unreal([flat]) == DUMMY
+    assert divergence.unreal([sure, sure._replace(top={" the": -0.1, " a": -4.1})]) == ""
