@@ -297,6 +297,8 @@ def _troubles(summary: Mapping[str, Any], load: Load, arm: str) -> Iterator[str]
     (before, asked_before), (after, asked) = counts[base], counts[arm]
     if after / max(asked, 1) > before / max(asked_before, 1) + MORE_ERRORS:
         yield f"{after} of {asked} of its requests failed ({base}: {before} of {asked_before})"
+    if faults := sum((cell.get("output_equality") or {}).get("faults") or 0 for cell in own):
+        yield f"in {faults} of its answers it took a token that {base} finds much less likely"
     quality = (summary.get("quality") or {"comparisons": ()})["comparisons"]
     if worse := [one for one in quality if one["treatment"] == arm and one["n"] and one["ci_high"] < 0]:
         yield f"its answers to gsm8k are worse by {max(-one['difference'] * 100 for one in worse):.1f} points"

@@ -175,8 +175,8 @@ def beginning(text: str, common: int) -> int:
 def question(plan: Plan, pair: Pair, given: str, max_tokens: int) -> bytes:
     """The request of the load with log-probabilities, without a stream, and going on from `given` of its answer.
 
-    A chat goes on from its last message in vLLM's way and SGLang's (`continue_final_message`); who does not know it writes
-    something else, and that is recognised.
+    A chat goes on from its last message in vLLM's way (`continue_final_message`); a server that does not know it writes
+    something else, which is recognised.
     """
     content = json.loads(request_body(plan, pair))
     for key in ("stream_options", "max_completion_tokens", "min_tokens"):

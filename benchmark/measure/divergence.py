@@ -235,13 +235,21 @@ def judge(case: Case, ours: Asked, theirs: Asked | None = None) -> Verdict:
     other = _taken(case.theirs[at:], case.text[at:], own, step)
     if mine is None or mine == other or (other is None and not case.theirs[at:]):
         return Verdict("cannot tell", "which tokens were taken is not known")
-    least = min(step.top.values())
-    gap = max(step.top.values()) - min(step.top.get(mine, least), step.top.get(other or "", least))
+    gap = max(_behind(step, mine), _behind(step, other))
+    if theirs and own == other and own not in step.top:  # then its own server knows how likely it was
+        taken = theirs.steps[index]
+        gap = max(gap, 0 if unreal([taken]) in (DUMMY, NONE_GIVEN) else _behind(taken, own))
     if gap > MARGIN_NATS:
         return Verdict("fault", "", gap, (mine, other))
     if other not in step.top:
         return Verdict("cannot tell", "the other's token is not among the most likely ones")
     return Verdict("near-tie", "", gap, (mine, other))
+
+
+def _behind(step: Step, token: str | None) -> float:
+    """How far a token lies below the most likely one; at least so far where it is not listed."""
+    least = min(step.top.values())
+    return max(step.top.values()) - step.top.get(token or "", least)
 
 
 def unreal(steps: Sequence[Step]) -> str:
@@ -250,12 +258,11 @@ def unreal(steps: Sequence[Step]) -> str:
     vLLM's fork for Neuron puts a token's number there, others zero or -9999 at every place.
     """
     for step in steps:
-        values = step.top.values()
-        if step.logprob is None or len(values) < 2:
-            return NONE_GIVEN
-        most = max(values)
+        values, most = step.top.values(), max(step.top.values(), default=0.0)
         if most > _ROUNDING or sum(map(math.exp, values)) > 1 + _ROUNDING:
             return DUMMY
+        if step.logprob is None or len(values) < 2:
+            return NONE_GIVEN
         if step.logprob < most - _ROUNDING:
             return NOT_GREEDY
     seen = {tuple(sorted(step.top.values())) for step in steps}

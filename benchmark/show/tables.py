@@ -13,7 +13,7 @@ from benchmark.analyse.cells import Place
 from benchmark.analyse.decision import AtLoad, Decision, Gain, money
 from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT
 from benchmark.plan import Load
-from benchmark.show.wording import UNKNOWN, number, ratio_text, tokens_per_step
+from benchmark.show.wording import UNKNOWN, differences, number, ratio_text, tokens_per_step
 
 Row = tuple[str, ...]
 
@@ -146,6 +146,25 @@ def equality_table(summary: Mapping[str, Any]) -> Table | None:
             middle = str(partings[len(partings) // 2]) if partings else UNKNOWN
             rows.append((*_names(cell), f"{equality['equal']} of {equality['n_pairs']}", middle))
     return Table(title="Outputs", headings=EQUALITY, rows=rows, names=3).unless_empty()
+
+
+def lossless_lines(summary: Mapping[str, Any], *, alone: bool = False) -> Iterator[str]:
+    """One line for each treatment that wrote something else than the baseline; `alone`: only where that is no rounding, or
+    more often than the baseline itself does."""
+    found = summary.get("losslessness") or {"treatments": ()}
+    for one in found["treatments"]:
+        if one["differing"] and (not alone or one["faults"] or one["more_than_baseline"]):
+            equal = f"equal to the baseline's in {one['equal']} of {one['n_pairs']}{differences(one)}"
+            why = ", ".join(f"{why}: {count}" for why, count in one["reasons"].items())
+            said = [f"Answers of {one['treatment']}: {equal}{f' ({why})' if why else ''}"]
+            if itself := found["baseline"]:
+                share = f"{itself['differing']} of {itself['n_pairs']}"
+                said.append(
+                    f"the baseline differs from itself in {share} [{itself['ci_low']:.2f}, {itself['ci_high']:.2f}]"
+                )
+            if one["more_than_baseline"]:
+                said.append(f"{one['treatment']} from it more often than that (p = {one['p_holm']:.2g})")
+            yield "; ".join(said) + "."
 
 
 def cost_by_class(summary: Mapping[str, Any]) -> list[Table]:

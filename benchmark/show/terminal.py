@@ -12,7 +12,7 @@ from benchmark.analyse.decision import AtLoad, decide
 from benchmark.metrics import E2E, TPOT, TTFT
 from benchmark.plan import Load
 from benchmark.show.speed_up import why
-from benchmark.show.tables import Table, decision_tables, engine_lines, lean, quality_lines
+from benchmark.show.tables import Table, decision_tables, engine_lines, lean, lossless_lines, quality_lines
 from benchmark.show.wording import failures, number, planned_text, remarks, sentence, tokens_per_step
 
 WIDTH = 100
@@ -26,6 +26,7 @@ def render(summary: Mapping[str, Any]) -> str:
     warnings = [
         *failures(summary),
         *summary["run"]["warnings"],
+        *lossless_lines(summary, alone=True),
         *engine_lines(summary, undeclared_alone=True),
     ]
     if len(warnings) > _MOST_WARNINGS:
@@ -59,7 +60,7 @@ def render_all(summary: Mapping[str, Any]) -> str:
         (
             [f"{one['class']}, {one['treatment']}: {one['text']}." for one in run["crossover"]],
             [f"Expected: {one['text']}." for one in summary.get("expectations", ())],
-            [*engine_lines(summary), *quality_lines(summary)],
+            [*lossless_lines(summary), *engine_lines(summary), *quality_lines(summary)],
             _notes(summary),
             [f"! {remark}" for remark in remarks(summary)],
         ),

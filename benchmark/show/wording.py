@@ -134,6 +134,15 @@ def remarks(summary: Mapping[str, Any]) -> Iterator[str]:
             yield f"{place.class_}, {cell['arm']}, {place.load.in_words}: {'; '.join(found)}"
 
 
+def differences(found: Mapping[str, Any]) -> str:
+    """What the pairs are that differ; nothing where answers were drawn."""
+    if found.get("faults") is None:
+        return ""
+    counts = [(found["near_ties"], "near-tie"), (found["faults"], "fault")]
+    several = ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for count, name in counts)
+    return f"; of the rest {several}, {found['cannot_tell']} cannot tell"
+
+
 def _of_cell(cell: Mapping[str, Any]) -> Iterator[str]:
     """What limits the numbers of one cell."""
     if cell["error_names"]:
@@ -141,7 +150,7 @@ def _of_cell(cell: Mapping[str, Any]) -> Iterator[str]:
     equality = cell["output_equality"]
     if equality and equality["equal"] < equality["n_pairs"]:
         share = f"{equality['equal']} of {equality['n_pairs']} pairs"
-        yield f"same text as {equality['baseline']} in {share} only"
+        yield f"same text as {equality['baseline']} in {share} only{differences(equality)}"
     if (caution := cell["acceptance"]["caution"]) and cell["acceptance"]["source"] != MADE_UP:
         yield caution  # else it is the run's
     elif merged := cell["acceptance"]["steps_above_ceiling"]:

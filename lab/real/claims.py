@@ -164,11 +164,12 @@ def _equal(summary: Mapping[str, Any], sweep: Sweep, *, short: bool) -> Claim:
     known = [cell["output_equality"] for cell in _cells(summary, sweep.main).values()]
     pairs = sum(one["n_pairs"] for one in known if one)
     equal = sum(one["equal"] for one in known if one)
+    faults = sum(one.get("faults") or 0 for one in known if one)
     least = EQUAL_PAIRS_SHORT if short else EQUAL_PAIRS
     return Claim(
         text=f"greedy answers are the same with and without a draft: {EQUAL:.0%} of at least {least} pairs",
-        met=pairs >= least and equal >= EQUAL * pairs,
-        found=f"{equal} of {pairs} pairs with {sweep.main}",
+        met=pairs >= least and equal >= EQUAL * pairs and not faults,
+        found=f"{equal} of {pairs} pairs with {sweep.main}" + (f", {faults} faults" if faults else ""),
     )
 
 

@@ -240,3 +240,12 @@ def test_the_question_is_made_from_what_is_known_of_the_arms(
     decision = decide({**summarise(raw), "drafts": drafts})
     assert decision.question == question
     assert json.loads(json.dumps(decision.as_json(), allow_nan=False))["question"] == question
+
+
+def test_a_treatment_with_faults_is_not_used_before_they_are_explained() -> None:
+    summary = summarise(run_of({"spec-k7": {"a": 2.0}}))
+    cell = next(one for one in summary["cells"] if one["arm"] == "spec-k7")
+    cell["output_equality"] |= {"equal": 6, "faults": 2}
+    found = decide(summary)
+    assert found.at.advice == "wait"
+    assert "in 2 of its answers it took a token that plain finds much less likely" in found.sentence

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from scipy.stats import (  # type: ignore[import-untyped] # scipy publishes no types
     binomtest,
@@ -8,7 +10,9 @@ from scipy.stats import (  # type: ignore[import-untyped] # scipy publishes no t
 
 from benchmark.analyse.stats import fisher_more, wilson
 from benchmark.analyse.summary import summarise
-from benchmark.measure.divergence import Again
+from benchmark.measure.divergence import Again, Asked, Step
+from benchmark.measure.journal import RawRun
+from benchmark.show.terminal import render, render_all
 from tests.benchmark.records import answered, raw_run
 
 COUNTS = [(0, 1), (1, 1), (0, 32), (2, 32), (31, 32), (32, 32), (7, 500), (0, 500)]
@@ -64,3 +68,60 @@ def test_of_drawn_answers_nothing_is_said() -> None:
     assert summarise(raw)["losslessness"] is None
     (cell,) = (one for one in summarise(raw)["cells"] if one["arm"] == "spec" and one["class"] == "chat")
     assert cell["output_equality"]["faults"] is None
+
+
+def _with_verdicts(behind: float, *, itself: int = 0) -> RawRun:
+    """40 pairs of which 6 differ in a token that lies so far `behind`; `itself` second answers of the baseline differ."""
+    raw = raw_run(
+        *(answered("steady", pair) for pair in range(40)),
+        *(answered("spec", pair, text="a b d" if pair < 6 else "a b c") for pair in range(40)),
+    )
+    of: dict[str, Any] = {"run": "r1", "started_unix_s": 1.0}
+    step = Step(" c", -0.6, {" c": -0.6, " d": -0.6 - behind, " e": -9.0})
+    lines: list[Again | Asked] = [
+        Asked(
+            **of,
+            pair_id=f"chat/c2/{pair:04d}",
+            treatment="spec",
+            arm="steady",
+            given=3,
+            max_tokens=3,
+            steps=(step,),
+        )
+        for pair in range(6)
+    ]
+    for pair in range(32):
+        text = "a b d" if pair < itself else "a b c"
+        lines.append(Again(**of, pair_id=f"chat/c2/{pair:04d}", text=text))
+    return RawRun(raw.sittings, raw.requests, closer=tuple(lines))
+
+
+def test_near_ties_no_more_frequent_than_the_baselines_own_are_told_and_are_no_warning() -> None:
+    summary = summarise(_with_verdicts(0.2, itself=4))
+    said = " ".join(render_all(summary).split())
+    assert (
+        "Answers of spec: equal to the baseline's in 34 of 40; of the rest 6 near-ties, 0 faults, 0 cannot tell; the "
+        "baseline differs from itself in 4 of 32 [0.05, 0.28]."
+    ) in said
+    assert (
+        "same text as steady in 34 of 40 pairs only; of the rest 6 near-ties, 0 faults, 0 cannot tell" in said
+    )
+    assert "Answers of spec" not in render(summary)
+
+
+def test_a_treatment_that_differs_more_often_is_warned_of() -> None:
+    said = " ".join(render(summarise(_with_verdicts(0.2))).split())
+    assert "! Answers of spec: equal to the baseline's in 34 of 40" in said
+    assert (
+        "the baseline differs from itself in 0 of 32 [0.00, 0.11]; spec from it more often than that (p = 0.0"
+        in said
+    )
+
+
+def test_faults_are_warned_of_and_why_nothing_can_be_told_is_said() -> None:
+    said = " ".join(render(summarise(_with_verdicts(2.0, itself=4))).split())
+    assert "of the rest 0 near-ties, 6 faults, 0 cannot tell" in said
+    (one,) = summarise(raw_run(answered("steady"), answered("spec", text="a b d")))["losslessness"][
+        "treatments"
+    ]
+    assert one["reasons"] == {"not asked": 1}

@@ -101,6 +101,17 @@ def test_a_token_that_is_not_listed_where_the_list_ends_within_the_margin_cannot
     assert case(out) == ("cannot tell", "the other's token is not among the most likely ones")
 
 
+@pytest.mark.parametrize(
+    ("own", "verdict"), [(-5.0, "fault"), (-2.2, "cannot tell"), (1234.0, "cannot tell")]
+)
+def test_of_a_token_that_the_baseline_does_not_list_its_own_server_tells(
+    start: Start, out: Path, own: float, verdict: str
+) -> None:
+    flat = {" the": -2.0, " her": -2.1, " his": -2.2}
+    run(start(Writer(top={AT: flat}), Writer(OTHER, top={AT: {**flat, " a": own}})), out)
+    assert case(out)[0] == verdict
+
+
 def test_the_other_token_is_read_from_its_text_where_its_server_does_not_write_it_again(
     start: Start, out: Path
 ) -> None:
@@ -151,7 +162,7 @@ def test_an_answer_that_is_cut_into_other_tokens_cannot_be_told(start: Start, ou
 
 
 DUMMIES: dict[str, tuple[Writer, str]] = {
-    "number of the token": (Writer(top={i: {word: 1234.0 + i} for i, word in enumerate(WORDS)}), NONE_GIVEN),
+    "number of the token": (Writer(top={i: {word: 1234.0 + i} for i, word in enumerate(WORDS)}), DUMMY),
     "numbers of tokens": (Writer(top={i: {w: 99.0 + i, " a": 7.0} for i, w in enumerate(WORDS)}), DUMMY),
     "zeros": (Writer(top={i: {word: 0.0, " a": 0.0} for i, word in enumerate(WORDS)}), DUMMY),
     "placeholders": (Writer(top={i: {w: -9999.0, " a": -9999.0} for i, w in enumerate(WORDS)}), DUMMY),

@@ -254,7 +254,7 @@ def main(argv: list[str] | None = None) -> int:
             return Engine(command=command, folders=folders, options=("--dtype", kind)).launch(container, port)
 
         chosen = [replace(served["tiny-weak" if name == "wrong" else "tiny"], arm=name) for name in formats]
-        with running(chosen, launch, logs=options.out / "logs", at_once=1, say=print) as urls:
+        with running(chosen, launch, logs=options.out / "logs", at_once=1) as urls:
             yield urls
 
     for kind in ("bfloat16", "float32"):
