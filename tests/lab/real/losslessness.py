@@ -18,18 +18,17 @@ import os
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 from aiohttp import web
 
-from benchmark.analyse.losslessness import Judged, judged
-from benchmark.measure import journal
-from benchmark.measure.closer_look import look_closer
+from benchmark.analyse.losslessness import Judged, judged, losslessness
+from benchmark.measure import closer_look, journal
 from benchmark.measure.divergence import MARGIN_NATS
 from benchmark.measure.loader import Progress
 from benchmark.measure.rounds import run
@@ -37,7 +36,7 @@ from benchmark.plan import Plan, from_dict
 from experiment import load
 from lab.programs import ROOT
 from lab.real.installation import install, look
-from lab.real.servers import Engine, mounted_folders, running
+from lab.real.servers import Engine, Launch, mounted_folders, running
 from lab.rendered import Container, containers, mounted_plan, rendered
 
 RATES = {"seeded-1": 0.01, "seeded-10": 0.10}
@@ -118,7 +117,16 @@ class Seeds:
             http, self.engine, more | {"add_generation_prompt": False, "continue_final_message": True}
         )
         gap = steps[at]["logprob"] - listed.get(wrong, min(listed.values()))
-        truth = {"arm": arm, "nonce": nonce, "token": steps[at]["token"], "wrong": wrong, "gap": gap}
+        known = (
+            wrong in listed or gap > MARGIN_NATS
+        )  # else more than 20 tokens lie within the margin, perhaps this one
+        truth = {
+            "arm": arm,
+            "nonce": nonce,
+            "token": steps[at]["token"],
+            "wrong": wrong,
+            "gap": gap if known else None,
+        }
         with self.truths.open("a") as lines:
             lines.write(json.dumps(truth) + "\n")
         return text + rest["choices"][0]["message"]["content"], plain["max_tokens"]
@@ -163,9 +171,9 @@ async def _measured(plan: Plan, urls: dict[str, str], out: Path, *, repeats: int
     asked = from_dict({**plan.to_dict(), "arms": arms, "baseline": next(iter(urls))})
     progress = Progress(sys.stderr)
     await run(asked, out=out, timeout_s=120, progress=progress)
-    await look_closer(
-        journal.read(out), out=out, timeout_s=120, progress=progress, most=10_000, repeats=repeats
-    )
+    closer_look.LIMIT_S = 24 * 3600.0
+    given: dict[str, Any] = {"out": out, "timeout_s": 120, "progress": progress}
+    await closer_look.look_closer(journal.read(out), **given, most=10_000, repeats=repeats)
     return judged(journal.read(out))
 
 
@@ -209,12 +217,15 @@ async def _should_be(engine: str, plan: Plan, found: Judged) -> dict[tuple[str, 
     return gaps
 
 
-def _told(name: str, gaps: Sequence[tuple[float, str]]) -> bool:
+def _told(name: str, gaps: Sequence[tuple[float | None, str]]) -> bool:
     """Print what became of faults by how wrong they are; False where one outside the margin was not found."""
-    outside = Counter(verdict for gap, verdict in gaps if gap > MARGIN_NATS)
-    inside = Counter(verdict for gap, verdict in gaps if gap <= MARGIN_NATS)
+    outside = Counter(verdict for gap, verdict in gaps if gap is not None and gap > MARGIN_NATS)
+    inside = Counter(verdict for gap, verdict in gaps if gap is not None and gap <= MARGIN_NATS)
+    unknown = Counter(verdict for gap, verdict in gaps if gap is None)
+    print(f"  {name}: {len(gaps)}")
+    print(f"    outside the margin {outside.total()}: {_words(outside)}")
     print(
-        f"  {name}: outside the margin {outside.total()}, of them {_words(outside)}; inside {inside.total()}, {_words(inside)}"
+        f"    inside {inside.total()}: {_words(inside)}; not known which {unknown.total()}: {_words(unknown)}"
     )
     return outside.total() == outside["fault"]
 
@@ -225,6 +236,76 @@ def _words(counts: Counter[str]) -> str:
 
 def _of(arm: str, found: Judged) -> Counter[str]:
     return Counter(one.name for (treatment, _), (_, one) in found.items() if treatment == arm)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The lab's servers and where results go."""
+
+    out: Path
+    command: Sequence[str]
+    folders: Mapping[str, str]
+    containers: Mapping[str, Container]
+    plan: Plan
+
+    @property
+    def n(self) -> int:
+        return self.plan.requests * len(self.plan.classes)
+
+    @contextmanager
+    def servers(self, **formats: str) -> Iterator[dict[str, str]]:
+        """Servers by name, each in a number format; `wrong` is the one that drafts."""
+
+        def launch(container: Container, port: int) -> Launch:
+            options = ("--dtype", formats[container.arm])
+            return Engine(command=self.command, folders=self.folders, options=options).launch(container, port)
+
+        chosen = [
+            replace(self.containers["tiny-weak" if name == "wrong" else "tiny"], arm=name) for name in formats
+        ]
+        with running(chosen, launch, logs=self.out / "logs", at_once=1) as urls:
+            yield urls
+
+    def seeded(self, kind: str) -> bool:
+        """One engine with itself, and with wrong tokens in some of its answers."""
+        out = self.out / f"{kind}-seeded"
+        out.mkdir(parents=True, exist_ok=True)
+        with self.servers(plain=kind) as urls:
+            found = asyncio.run(_seeded(self.plan, urls["plain"], out, repeats=self.n))
+        raw = journal.read(out)
+        itself = (losslessness(raw, found) or {})["baseline"]
+        rest = _words(_of("plain", found))
+        print(f"  one engine with itself: equal {itself['equal']} of {itself['n_pairs']}; of the rest {rest}")
+        fine = not itself["faults"]
+        truths = map(json.loads, (out / "seeds.jsonl").read_text().splitlines())
+        gaps = {(truth["arm"], truth["nonce"]): truth["gap"] for truth in truths}
+        for arm in RATES:
+            of_arm = {case.ours.nonce: one.name for (who, _), (case, one) in found.items() if who == arm}
+            seeds = [(gap, of_arm.pop(nonce, "equal")) for (who, nonce), gap in gaps.items() if who == arm]
+            fine &= _told(f"{arm}: of {self.n} answers with a wrong token", seeds)
+            print(
+                f"    without a wrong token and not equal {len(of_arm)}: {_words(Counter(of_arm.values()))}"
+            )
+        return fine
+
+    def accepted(self, kind: str) -> bool:
+        """A server that takes some wrong drafts."""
+        with _plugin(self.out / "plugin", 100), self.servers(plain=kind, wrong=kind) as urls:
+            out = self.out / f"{kind}-acceptance"
+            found = asyncio.run(_measured(self.plan, urls, out, repeats=0))
+            gaps = asyncio.run(_should_be(urls["plain"], self.plan, found))
+        told = [(gaps[key], one.name) for key, (_, one) in found.items()]
+        return _told(f"of {self.n} answers with a wrong draft taken", told)
+
+    def formats(self) -> bool:
+        """The same weights in bfloat16 and in float32."""
+        with self.servers(bf16="bfloat16", fp32="float32") as urls:
+            found = asyncio.run(_measured(self.plan, urls, self.out / "formats", repeats=0))
+        counts, gaps = _of("fp32", found), [one.gap_nats or 0.0 for _, one in found.values()]
+        print(
+            f"bfloat16 against float32: of {self.n} answers {len(gaps)} differ: {_words(counts)}; widest {max(gaps):.3f} nats"
+        )
+        return not counts["fault"]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -238,58 +319,21 @@ def main(argv: list[str] | None = None) -> int:
     experiment = load(EXPERIMENT)
     command = [str(install(options.home, machine=look(options.home), python=None, say=print))]
     files = rendered(EXPERIMENT, experiment, options.out / "manifests")
-    served, folders = containers(files), mounted_folders(experiment, {})
-    plan = mounted_plan(files).model_copy(
-        update={"max_tokens": options.max_tokens, "concurrency": (4,), "warmup": 0}
-    )
-    plan = plan.model_copy(update={"requests": -(-options.pairs // len(plan.classes))})
-    n, fine = plan.requests * len(plan.classes), True
-
-    @contextmanager
-    def servers(**formats: str) -> Iterator[dict[str, str]]:
-        """Arms of the experiment under other names, each in a number format."""
-
-        def launch(container: Container, port: int) -> Any:
-            kind = formats[container.arm]
-            return Engine(command=command, folders=folders, options=("--dtype", kind)).launch(container, port)
-
-        chosen = [replace(served["tiny-weak" if name == "wrong" else "tiny"], arm=name) for name in formats]
-        with running(chosen, launch, logs=options.out / "logs", at_once=1) as urls:
-            yield urls
-
-    for kind in ("bfloat16", "float32"):
-        print(f"{kind}: {n} pairs an arm")
-        out = options.out / f"{kind}-seeded"
-        out.mkdir(parents=True, exist_ok=True)
-        with servers(plain=kind) as urls:
-            found = asyncio.run(_seeded(plan, urls["plain"], out, repeats=n))
-        itself = _of("plain", found)
-        print(f"  one engine with itself: equal {n - itself.total()} of {n}, of the rest {_words(itself)}")
-        fine &= not itself["fault"]
-        truths = {
-            (t["arm"], t["nonce"]): t["gap"]
-            for t in map(json.loads, (out / "seeds.jsonl").read_text().splitlines())
+    plan = mounted_plan(files)
+    plan = plan.model_copy(
+        update={
+            "requests": -(-options.pairs // len(plan.classes)),
+            "max_tokens": options.max_tokens,
+            "concurrency": (4,),
+            "warmup": 0,
         }
-        for arm in RATES:
-            of_arm = {case.ours.nonce: one.name for (who, _), (case, one) in found.items() if who == arm}
-            seeded = [(gap, of_arm.pop(nonce, "equal")) for (who, nonce), gap in truths.items() if who == arm]
-            fine &= _told(f"{arm}, {len(seeded)} answers of {n} with a wrong token", seeded)
-            print(f"    not seeded and called something else than equal: {len(of_arm)}")
-        with _plugin(options.out / "plugin", 40), servers(plain=kind, wrong=kind) as urls:
-            found = asyncio.run(_measured(plan, dict(urls), options.out / f"{kind}-acceptance", repeats=0))
-            gaps = asyncio.run(_should_be(urls["plain"], plan, found))
-        fine &= _told(
-            f"wrong drafts taken in {len(gaps)} answers of {n}",
-            [(gaps[key], one.name) for key, (_, one) in found.items()],
-        )
-    with servers(bf16="bfloat16", fp32="float32") as urls:
-        found = asyncio.run(_measured(plan, dict(urls), options.out / "formats", repeats=0))
-    parted = [one for _, one in found.values()]
-    widest = max((one.gap_nats or 0 for one in parted if one.name == "near-tie"), default=0)
-    print(
-        f"bfloat16 against float32: {len(parted)} of {n} differ, {_words(_of('fp32', found))}; widest near-tie {widest:.3f} nats"
     )
-    return 0 if fine and not _of("fp32", found)["fault"] else 1
+    bench = Bench(options.out, command, mounted_folders(experiment, {}), containers(files), plan)
+    fine = []
+    for kind in ("bfloat16", "float32"):
+        print(f"{kind}:")
+        fine += [bench.seeded(kind), bench.accepted(kind)]
+    return 0 if all([*fine, bench.formats()]) else 1
 
 
 if __name__ == "__main__":
