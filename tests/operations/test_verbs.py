@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -91,3 +92,99 @@ def test_render_fills_placeholders_and_leaves_the_users_texts(
     (tmp_path / experiment.name / "00.yaml").write_text("edited: true\n")
     code, _, err = say("render", *given, "--set", f"BENCHMARK_IMAGE={image}")
     assert (code, "or edited since" in err) == (2, True)
+
+
+def test_the_experiment_is_the_first_argument_or_what_the_environment_names(
+    say: Say, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = ROOT / "experiments" / "qwen3-32b-today.yaml"
+    assert json.loads(say("cost", str(other), "--json")[1])["experiment"] == "qwen3-today"
+    assert json.loads(say("cost", "--json")[1])["experiment"] == "qwen3-32b"
+    monkeypatch.setenv("TRNSPEC_EXPERIMENT", str(other))
+    assert json.loads(say("cost", "--json")[1])["experiment"] == "qwen3-today"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("version: 9\n")
+    assert say("cost", "mine.yaml")[2].startswith("mine.yaml:1: version = 9")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            "cost --experiment a.yaml",
+            "trnspec cost: --experiment: the experiment is the first argument now: ",
+        ),
+        ("cost --compild", "trnspec cost: No such option '--compild'. Did you mean '--compiled'?"),
+        ("cost a.yaml b.yaml", "trnspec cost: Got unexpected extra argument (b.yaml)"),
+        ("scale a.yaml b.yaml 1", "trnspec scale: Got unexpected extra argument (b.yaml)"),
+        ("scale", "trnspec scale: Missing argument 'N'."),
+        ("scale 0 --hours nan", "trnspec scale: Invalid value for '--hours': 'nan' is not a number of hours"),
+        ("cost --account 12", "trnspec cost: Invalid value for '--account': '12' is not an account id"),
+        ("forecast", "trnspec forecast: give one of --run DIR and --acceptance FILE"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_an_object_for_machines(say: Say, words: str, line: str) -> None:
+    code, out, err = say(*words.split())
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(line)
+    code, out, again = say(*words.split(), "--json")
+    (problem,) = json.loads(out)["problems"]
+    assert (code, again) == (2, err)
+    assert err == f"trnspec {words.split()[0]}: {problem['message']}\n"
+
+
+def test_an_unknown_verb_is_one_line_with_the_nearest_one(say: Say) -> None:
+    assert say("forecst") == (
+        2,
+        "",
+        "trnspec: No such command 'forecst'. Did you mean 'forecast'? (see ./trnspec --help)\n",
+    )
+
+
+def test_a_shell_completes_verbs_options_and_experiments(tmp_path: Path) -> None:
+    def offered(words: str, number: int) -> list[str]:
+        done = subprocess.run(
+            [ROOT / "trnspec"],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "_TRNSPEC_COMPLETE": "bash_complete",
+                "COMP_WORDS": words,
+                "COMP_CWORD": str(number),
+            },
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+    assert offered("./trnspec st", 1) == ["step", "status"]
+    assert offered("./trnspec scale --ho", 2) == ["--hours"]
+    assert "experiments/lab-tiny.yaml" in offered("./trnspec check experiments/l", 2)
+
+
+def test_help_imports_no_verb() -> None:
+    code = "import sys; from operations.__main__ import main; main([]); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    rooms = {
+        name for name in done.stderr.split() if name.split(".")[0] in ("experiment", "operations", "rich")
+    }
+    assert rooms == {"operations", "operations.__main__"}
+
+
+def test_deploy_asks_the_pinned_command_line_and_refuses_before(tmp_path: Path) -> None:
+    def deploy(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "operations", "deploy", *words],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    shown = deploy("--", "--help")
+    assert (shown.returncode, shown.stdout.startswith("cdk deploy [STACKS..]")) == (0, True)
+    (tmp_path / "mine.yaml").write_text("version: 9\n")
+    refused = deploy("mine.yaml")
+    assert (refused.returncode, "mine.yaml:1: version = 9" in refused.stderr) == (2, True)
