@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from benchmark.measure.divergence import NONE_GIVEN, steps_of, unreal
 from experiment.catalogue.runtimes import NXDI_VLLM_0_9_1
 from lab.emulator.__main__ import SHUTDOWN_S
 from lab.emulator.endpoint import Endpoint
@@ -159,6 +160,16 @@ def test_both_arms_answer_a_prompt_with_the_same_text_streamed_or_whole() -> Non
         served(argv)(use)()
     assert len(texts) == 6
     assert len(set(texts)) == 1
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "completions"])
+@served()
+async def test_nobody_is_told_log_probabilities_that_no_model_computed(session: Session, path: str) -> None:
+    of_chat = {"messages": [{"role": "user", "content": REPETITION}], "logprobs": True, "top_logprobs": 20}
+    body = of_chat if path.startswith("chat") else {"prompt": REPETITION, "logprobs": 20}
+    async with session.post(f"/v1/{path}", json={"model": MODEL, "max_tokens": 4, **body}) as answer:
+        assert answer.status == 200
+        assert unreal(steps_of(await answer.json())) == NONE_GIVEN
 
 
 @served()
