@@ -289,7 +289,7 @@ def _runtime(machine: Machine) -> ctypes.CDLL:
             return ctypes.CDLL(name)
         except OSError:
             continue
-    raise Failed(f"no {machine.runtime_library} in this image", "the image is no Neuron image")
+    raise Failed(f"no {machine.runtime_library} in this image", "the image is not a Neuron image")
 
 
 def _written_and_read(folder: Path) -> str:

@@ -284,10 +284,12 @@ def _problem(detail: ErrorDetails, location: Location, path: str) -> Finding:
         remedy = "write `version: 1`, or use the release that wrote the file"
         return Finding(path, value, "this release reads version 1", remedy)
     if kind == "invalid_key":
-        why = f"{detail['loc'][-1]!r} is a key that is no text"
+        why = f"{detail['loc'][-1]!r} is a key that is not text"
         return Finding("", None, why, "start from experiments/qwen3-32b.yaml")
     if path == "":
-        return Finding("", None, "the file is no mapping", "start from experiments/qwen3-32b.yaml")
+        return Finding(
+            "", None, "the file is not a mapping of keys to values", "start from experiments/qwen3-32b.yaml"
+        )
     if kind == "string_type" and not isinstance(value, list | dict | None):
         return Finding(
             path, value, "YAML reads this as a number, a date or a truth value", "put it in quotes"

@@ -96,7 +96,7 @@ def _next(path: Path) -> str:
     """The command that takes a person one step further."""
     if path.resolve() == REFERENCE:
         return "./trnspec new mine --prompts FILE"
-    return f"./trnspec preflight {shlex.quote(shown(path))}"
+    return f"./trnspec forecast {shlex.quote(shown(path))} --acceptance shares.json"
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:

@@ -40,9 +40,9 @@ def positive(text: str) -> int:
 
 
 def shown(path: Path) -> str:
-    """As a person types it in the folder of the checkout."""
+    """As a person types it: relative where they stand in the folder of the checkout."""
     path = path.resolve()
-    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) and Path.cwd() == ROOT else path)
 
 
 def refused(error: Refusal, *, verb: str, as_json: bool = False) -> int:

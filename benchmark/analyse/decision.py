@@ -279,6 +279,11 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
     if faster:
         routed = f"route {_names(faster)} to {who}{_dollars(faster)}, and keep {base} for the rest"
         return "route", f"{routed}{detail}; used for everything it is {told}"
+    if also:
+        routed = "; ".join(
+            f"{_names([gain])} to {named(gain)}, {_times(gain)}{_interval(gain)}" for gain in also
+        )
+        return "route", f"route {routed}, and keep {base} for the rest; {who} is {told}"
     if mix.verdict == VERDICT_WORDS["not shown"]:
         wanted = mix.prompts_to_tell or 0
         number = f"about {wanted}" if wanted <= _MOST_PROMPTS else f"over {_MOST_PROMPTS:,}"

@@ -96,7 +96,7 @@ def zones(file: ExpandedFile) -> Iterator[Finding]:
 
 def _foreign(path: str, zone: str, region: str) -> Finding:
     remedy = f"use one of {', '.join(ZONES[region])}"
-    return Finding(path, zone, f"is no zone of {region}", remedy, rests_on=("cluster.region",))
+    return Finding(path, zone, f"is not a zone of {region}", remedy, rests_on=("cluster.region",))
 
 
 def admin_access(file: ExpandedFile) -> Iterator[Finding]:
@@ -203,7 +203,7 @@ def end(file: ExpandedFile) -> Iterator[Finding]:
     found = _INSTANT.fullmatch(value)
     if found is None or int(found[3]) > calendar.monthrange(int(found[1]), int(found[2]))[1]:
         remedy = 'write it as "2026-12-05T11:30:00Z"'
-        yield Finding("cluster.capacity.ends_at", value, "is no instant in UTC", remedy)
+        yield Finding("cluster.capacity.ends_at", value, "is not a time in UTC", remedy)
 
 
 def counts(file: ExpandedFile) -> Iterator[Finding]:

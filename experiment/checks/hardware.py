@@ -26,7 +26,7 @@ def groups(file: ExpandedFile) -> Iterator[Finding]:
         return
     sizes = [size for size in GROUP_SIZES if instance is None or size <= instance.devices]
     if devices not in sizes:
-        why = "is no size of a connected group of devices on this instance type"
+        why = "is not the size of a connected group of devices on this instance type"
         remedy = f"use one of {', '.join(map(str, sizes))}"
         yield Finding(path, devices, why, remedy, rests_on=("cluster.instance",))
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 """RFC 1035 label, what Kubernetes asks of a Service's name."""
 _OWN_MODEL = (
-    " Of a fine-tune write `like: {}` beside it, of another model `config:` with the path of its config.json: "
+    " For a fine-tune write `like: {}` beside it, for another model `config:` with the path of its config.json: "
     "docs/adding-a-model.md"
 )
 REPOSITORY = re.compile(r"[A-Za-z0-9][-.\w]{0,95}/[A-Za-z0-9][-.\w]{0,95}", re.ASCII)
@@ -54,12 +54,12 @@ def catalogue_names(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def known(path: str, name: str, catalogue: Iterable[str], what: str, own: str = "") -> Iterator[Finding]:
-    """A finding where the catalogue has no such name; `own` says what else there is, {} being the closest one."""
+    """A finding where the catalogue has no such name; `own` says what else there is, {} being the closest one, or NAME."""
     names = list(catalogue)
     if name not in names:
         close = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"
-        hint += own.format(close[0] if close else names[0])
+        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}{'.' if own else ''}"
+        hint += own.format(close[0] if close else "NAME")
         yield Finding(path, name, f"is not in the catalogue of {what}s", hint)
 
 
@@ -86,7 +86,7 @@ def dns_labels(file: ExpandedFile) -> Iterator[Finding]:
     arms = [(f"{arm.at}.name", arm.name) for arm in file.arms]
     for path, name in [("name", file.name), *arms]:
         if not DNS_LABEL.fullmatch(name):
-            why = "is no DNS label, which Kubernetes asks of a Service's name"
+            why = "is not a DNS label, which Kubernetes requires for the name of a Service"
             remedy = "use lower-case letters, digits and hyphens, starting with a letter, 63 at most"
             yield Finding(path, name, why, remedy)
     for path, name in arms:

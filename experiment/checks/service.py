@@ -29,7 +29,7 @@ def served_arm(file: ExpandedFile) -> Iterator[Finding]:
     if file.serve.arm not in served:
         close = difflib.get_close_matches(file.serve.arm, served, n=1)
         hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(served[:8])}"
-        why = "is no arm of this experiment that serves requests"
+        why = "is not an arm of this experiment that serves requests"
         yield Finding("serve.arm", file.serve.arm, why, hint, rests_on=("arms",))
 
 

@@ -187,7 +187,7 @@ def reachable_modes(file: ExpandedFile) -> Iterator[Finding]:
     for one in treated(file):
         path, name, mode, runtime = f"{one.at}.mode", one.treatment.mode, one.mode, one.runtime
         if name not in MODES:
-            yield Finding(path, name, "is no mode of speculation", f"known: {', '.join(MODES)}")
+            yield Finding(path, name, "is not a mode of speculation", f"known: {', '.join(MODES)}")
         elif runtime is not None and mode is not None and not mode.architectures:
             why = f"runtime {runtime.name} cannot do it: {mode.reason}"
             yield Finding(path, name, why, runtime.nearest, rests_on=(one.arm.runtime_at,))

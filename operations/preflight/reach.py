@@ -153,7 +153,7 @@ def admin_cidrs(experiment: Experiment, web: Web) -> Finding:
     try:
         address = ip_address(text)
     except ValueError:
-        raise _silent(web.address_service, f"answers {text[:40]!r}, which is no address") from None
+        raise _silent(web.address_service, f"answers {text[:40]!r}, which is not an address") from None
     told = f"{address}, where this machine comes from, is in"
     for cidr in cidrs:
         if address in ip_network(cidr, strict=False):

@@ -29,10 +29,10 @@ reservation without an id | RESERVATION | {-cluster.capacity.reservation_id} | c
 end without a block | BLOCK | {cluster.capacity.kind: reservation} | cluster.capacity.ends_at | only a capacity block has an end
 block without an end | BLOCK | {-cluster.capacity.ends_at} | cluster.capacity.ends_at | kind capacity-block needs it
 block without a reservation | BLOCK | {-cluster.capacity.reservation_id} | cluster.capacity.reservation_id | kind capacity-block needs it
-end in local time | BLOCK | {cluster.capacity.ends_at: '2026-12-05T11:30:00+01:00'} | cluster.capacity.ends_at | no instant in UTC
-end on no day | BLOCK | {cluster.capacity.ends_at: '2026-13-05T11:30:00Z'} | cluster.capacity.ends_at | no instant in UTC
-reserved zone of another region | RESERVATION {cluster.capacity.availability_zone: us-east-2c} | {cluster.capacity.availability_zone: us-west-2a} | cluster.capacity.availability_zone | no zone of us-east-2; use one of us-east-2a, us-east-2b
-a zone that its region lacks | {cluster.availability_zones: [us-east-2c, us-east-2a]} | {cluster.availability_zones: [us-east-2a, us-east-2f]} | cluster.availability_zones[1] | is no zone of us-east-2
+end in local time | BLOCK | {cluster.capacity.ends_at: '2026-12-05T11:30:00+01:00'} | cluster.capacity.ends_at | not a time in UTC
+end on no day | BLOCK | {cluster.capacity.ends_at: '2026-13-05T11:30:00Z'} | cluster.capacity.ends_at | not a time in UTC
+reserved zone of another region | RESERVATION {cluster.capacity.availability_zone: us-east-2c} | {cluster.capacity.availability_zone: us-west-2a} | cluster.capacity.availability_zone | not a zone of us-east-2; use one of us-east-2a, us-east-2b
+a zone that its region lacks | {cluster.availability_zones: [us-east-2c, us-east-2a]} | {cluster.availability_zones: [us-east-2a, us-east-2f]} | cluster.availability_zones[1] | is not a zone of us-east-2
 malformed reservation | RESERVATION | {cluster.capacity.reservation_id: r-1} | cluster.capacity.reservation_id | has another form; write the id that EC2 gave the reservation or block, as in cr-0123456789abcdef0
 more nodes than the most | {cluster.nodes: 2, cluster.max_nodes: 2} | {cluster.max_nodes: 1} | cluster.nodes | above cluster.max_nodes 1
 more gateways than zones | {cluster.network: {nat_gateways: 2}} | {cluster.network.nat_gateways: 3} | cluster.network.nat_gateways | one gateway a zone
@@ -87,7 +87,7 @@ a head where a model is needed | EAGLE | {S.mode: fused} | S.draft.head_for | dr
 a head for another target | EAGLE | {S.draft.head_for: Qwen/Qwen3-32B} | S.draft.head_for | reads the hidden states
 a head for nobody | EAGLE | {S.draft.head_for: Qwen/Qwen3-33B} | S.draft.head_for | did you mean Qwen/Qwen3-32B?
 a head that cannot be fetched | EAGLE | {S.draft.model: my head} | S.draft.model | write it as owner/name
-unknown draft | | {S.draft.model: Qwen/Qwen3-1.8B} | S.draft.model | did you mean Qwen/Qwen3-1.7B? Of a fine-tune write `like: Qwen/Qwen3-1.7B` beside it
+unknown draft | | {S.draft.model: Qwen/Qwen3-1.8B} | S.draft.model | did you mean Qwen/Qwen3-1.7B? For a fine-tune write `like: Qwen/Qwen3-1.7B` beside it
 unknown target | {target: {model: my-org/mine, like: Qwen/Qwen3-32B}} | {-target.like} | target.model | `config:` with the path of its config.json: docs/adding-a-model.md
 a fine-tune of nobody | {target: {model: my-org/mine, like: Qwen/Qwen3-32B}} | {target.like: Qwen/Qwen3-33B} | target.like | did you mean Qwen/Qwen3-32B?
 a fine-tune of the lab's model | {target: {model: my-org/mine, like: Qwen/Qwen3-32B}} | {target.like: lab/target} | target.like | is not in the catalogue of models
@@ -114,7 +114,7 @@ tolerance of everything | EXPECT | {expect.figures.0.tolerance: 1.0} | expect.fi
 nothing to compare but a batch Job | MEDUSA | {-arms.1} | S.mode | nothing is left to compare
 unfused for Qwen3 | UNFUSED | {target.model: Qwen/Qwen3-32B, S.draft.model: Qwen/Qwen3-1.7B, arms.2.speculation.draft.model: Qwen/Qwen3-1.7B} | arms[2].speculation.mode | documented unfused for Llama
 served arm unknown | {serve: {arm: qwen-sd-vllm}} | {serve.arm: qwen-sd-vlm} | serve.arm | did you mean qwen-sd-vllm?
-served arm that is a batch Job | MEDUSA {serve: {arm: qwen-sd-vllm}} | {serve.arm: medusa} | serve.arm | no arm of this experiment that serves
+served arm that is a batch Job | MEDUSA {serve: {arm: qwen-sd-vllm}} | {serve.arm: medusa} | serve.arm | not an arm of this experiment that serves
 more replicas than fit | {serve: {arm: qwen-sd-vllm, replicas: 2}} | {serve.replicas: 3} | serve.replicas | hold 2 arms
 more replicas in the end than fit | {serve: {arm: qwen-sd-vllm, max_replicas: 2, replicas: 1}} | {serve.max_replicas: 3} | serve.max_replicas | hold 2 arms
 fewer replicas in the end than at first | {serve: {arm: qwen-sd-vllm, max_replicas: 2, replicas: 2}} | {serve.max_replicas: 1} | serve.max_replicas | below serve.replicas 2
@@ -155,7 +155,7 @@ kubernetes too old | | {cluster.kubernetes: '1.34'} | cluster.kubernetes | below
 kubernetes too new | | {cluster.kubernetes: '1.40'} | cluster.kubernetes | no Neuron AMI
 kubernetes malformed | | {cluster.kubernetes: v1.35} | cluster.kubernetes | no Kubernetes version
 answers too long for most prompts | | {benchmark.max_tokens: 2000} | benchmark.max_tokens | 40 of 40 prompts do not fit max_model_len 1024 with it; the longest,
-arm's name | | {arms.1.name: Qwen_SD} | arms[1].name | no DNS label
+arm's name | | {arms.1.name: Qwen_SD} | arms[1].name | not a DNS label
 experiment's name | | {name: aaaaaaaaaaaaaaaaaaaaaaaaaa} | name | S3 bucket names
 duplicate names | | {arms.1.name: qwen-vllm} | arms[1].name | is the name of another arm too
 reserved name | | {arms.1.name: qwen-llmperf} | arms[1].name | is the benchmark's name
@@ -185,9 +185,9 @@ of carriers | | {cluster.admin_cidrs: [100.64.0.0/16]} | cluster.admin_cidrs[0] 
 no list | | {cluster.admin_cidrs: 8.8.8.8/32} | cluster.admin_cidrs | must be a list; write [8.8.8.8/32]
 null | | {cluster.admin_cidrs: null} | cluster.admin_cidrs | must be a list; write [] for none
 a number | | {cluster.admin_cidrs: [8]} | cluster.admin_cidrs[0] | put it in quotes
-local zone | | {cluster.availability_zones: [us-east-2-chi-1a, us-east-2a]} | cluster.availability_zones[0] | is no zone of us-east-2; use one of us-east-2a, us-east-2b
+local zone | | {cluster.availability_zones: [us-east-2-chi-1a, us-east-2a]} | cluster.availability_zones[0] | is not a zone of us-east-2; use one of us-east-2a, us-east-2b
 no zones | | {cluster.availability_zones: []} | cluster.availability_zones | at least 2 items, not 0
-a day that February lacks | BLOCK | {cluster.capacity.ends_at: '2026-02-30T11:30:00Z'} | cluster.capacity.ends_at | is no instant in UTC
+a day that February lacks | BLOCK | {cluster.capacity.ends_at: '2026-02-30T11:30:00Z'} | cluster.capacity.ends_at | is not a time in UTC
 sweep: one bad window | | {S.num_speculative_tokens: [3, 1, 7]} | S.num_speculative_tokens[1] | needs 2 at least
 sweep: a window twice | | {S.num_speculative_tokens: [3, 7, 3]} | S.num_speculative_tokens[2] | stands twice in this sweep
 sweep: a draft twice | | {S.draft: [{model: Qwen/Qwen3-0.6B}, {model: Qwen/Qwen3-0.6B}]} | S.draft[1] | stands twice in this sweep
@@ -206,7 +206,7 @@ more arms than anybody reads | | {S.draft: [{model: Qwen/Qwen3-0.6B}, {model: Qw
 patch release | | {cluster.kubernetes: 1.35.2} | cluster.kubernetes | is no Kubernetes version
 leading zero | | {cluster.kubernetes: '01.35'} | cluster.kubernetes | is no Kubernetes version
 digits of another script | | {cluster.kubernetes: 1.３５} | cluster.kubernetes | is no Kubernetes
-a 25th hour | BLOCK | {cluster.capacity.ends_at: '2026-12-05T24:30:00Z'} | cluster.capacity.ends_at | is no instant in UTC
+a 25th hour | BLOCK | {cluster.capacity.ends_at: '2026-12-05T24:30:00Z'} | cluster.capacity.ends_at | is not a time in UTC
 sweep: a word among windows | | {S.num_speculative_tokens: [3, seven]} | S.num_speculative_tokens[1] | valid integer
 answers too long for most prompts of one class | | {prompts: {classes: {a: [b, c, d, e, f, g, h, i]}}, benchmark.max_tokens: 2000} | benchmark.max_tokens | 8 of 8 prompts do not fit
 """
@@ -322,8 +322,8 @@ def test_a_prompt_may_fill_the_context_up_to_the_last_step(
     [
         ("", "the file is empty"),
         ("a: [", "is not valid YAML at line"),
-        ("just words", "no mapping"),
-        ("- 1\n- 2", "no mapping"),
+        ("just words", "not a mapping"),
+        ("- 1\n- 2", "not a mapping"),
         ("a: &a [*a]", "nests without end"),
         ("[" * 200_000, "nests more than 20 levels"),
         ("- " * 100_000, "nests more than 20 levels"),
@@ -338,7 +338,7 @@ def test_a_prompt_may_fill_the_context_up_to_the_last_step(
         ("seed: " + "9" * 5000, "a number of 5000 characters"),
         ("a: !!int abc", "has the tag '!!int' at line 1"),
         ("a: !mine maybe", "has the tag '!mine'"),
-        ("version: 1\n2: 3", "2 is a key that is no text"),
+        ("version: 1\n2: 3", "2 is a key that is not text"),
         ("a: " + "x" * 2**20, "is larger than 1 MiB"),
         ("version: 1\nname: x\nname: y", "the key stands twice"),
         ("\tversion: 1", "is not valid YAML"),

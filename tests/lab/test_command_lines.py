@@ -103,8 +103,11 @@ def test_the_default_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch)
 def test_the_reference_leads_to_an_own_experiment_and_that_one_to_aws() -> None:
     assert demo._next(REFERENCE) == "./trnspec new mine --prompts FILE"
     mine = REFERENCE.with_name("mine.yaml")
-    assert demo._next(mine) == "./trnspec preflight experiments/mine.yaml"
-    assert demo._next(Path("/my files/own.yaml")) == "./trnspec preflight '/my files/own.yaml'"
+    assert demo._next(mine) == "./trnspec forecast experiments/mine.yaml --acceptance shares.json"
+    assert (
+        demo._next(Path("/my files/own.yaml"))
+        == "./trnspec forecast '/my files/own.yaml' --acceptance shares.json"
+    )
 
 
 def test_the_lab_says_how_many_claims_are_met_and_shows_those_that_are_not(tmp_path: Path) -> None:

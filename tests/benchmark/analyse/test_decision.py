@@ -168,6 +168,12 @@ def test_another_treatment_that_pays_where_the_best_does_not_is_named() -> None:
     assert "; spec-k2 (window 2) is 1.19 times faster for b; " in found.sentence
 
 
+def test_a_class_goes_to_the_arm_that_pays_for_it_where_the_best_over_all_classes_does_not() -> None:
+    found = at({"spec-k2": {"a": 1.0, "b": 1.0}, "spec-k7": {"a": 1.5, "b": 0.6}})
+    assert found.advice == "route"
+    assert found.sentence.startswith("route a to spec-k7 (window 7), 1.5")
+
+
 def test_the_intervals_of_a_sweep_are_wider_because_the_best_was_chosen() -> None:
     alone = at({"spec-k3": {"a": 2.0}}, spread=0.05).mix
     several = at({f"spec-k{k}": {"a": 2.0} for k in (3, 4, 5, 6)}, spread=0.05)
