@@ -7,60 +7,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
 from itertools import chain
 from pathlib import Path
 from reprlib import repr as shown
 from typing import Annotated, Any, Self
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from benchmark.addresses import url_problem
 from benchmark.errors import PlanError
 from benchmark.file_access import json_of, text_of
 
 MOST_OUTPUT = 1 << 20
 """Tokens of an answer, and of a decode step that nothing is known of."""
-_MOST_LEVELS, _MOST_ARMS, _MOST_DEPTH, _MOST_PROBLEMS, _MOST_URL = 64, 64, 32, 20, 2000
+_MOST_LEVELS, _MOST_ARMS, _MOST_DEPTH, _MOST_PROBLEMS = 64, 64, 32, 20
 _MOST_SECONDS, _MOST_USD = 1e6, 1e6
-_HOST = re.compile(r"[A-Za-z0-9._-]+")
-_NUMBERS = re.compile(r"[0-9.]+")
-_BRACKETED = re.compile(r"\[[^\[\]]+\](:[0-9]+)?")
 OBJECTIVES = ("ttft_s", "tpot_s", "e2e_s")
 """What an SLO may bound."""
-
-
-def url_problem(value: Any) -> str | None:
-    """Why `value` is not the base URL of an arm. What may be secret in it is not repeated."""
-    wanted = "must be an http(s) URL that ends in /v1"
-    if not isinstance(value, str) or not value.isprintable() or any(map(str.isspace, value)):
-        return f"{shown(value)}; {wanted}, without spaces"
-    if "@" in value:
-        return "holds a user name or a password, which results would keep; put the API key into BENCHMARK_API_KEY"
-    if "?" in value or "#" in value:
-        return f"has a query or a fragment; {wanted}"
-    try:
-        parts = urlsplit(value)
-        port, host = parts.port, parts.hostname or ""
-        if "[" in parts.netloc:
-            host = str(IPv6Address(host)) if _BRACKETED.fullmatch(parts.netloc) else ""
-        else:
-            host = host.encode("idna").decode()
-        if _NUMBERS.fullmatch(host):
-            host = str(IPv4Address(host))
-    except ValueError as error:  # an encoding error is one
-        return f"{shown(value)} ({error}); {wanted}"
-    known = parts.scheme in ("http", "https") and port != 0 and len(value) <= _MOST_URL
-    return None if known and (":" in host or _HOST.fullmatch(host)) else f"{shown(value)}; {wanted}"
-
-
-def without_credentials(url: Any) -> Any:
-    """`url` without a user name and a password in it, as older runs may have recorded them."""
-    return re.sub(r"^(\w+://)[^/]*@", r"\1", url) if isinstance(url, str) else url
 
 
 def _shallow(value: Any) -> bool:
@@ -192,6 +158,30 @@ class Load:
         return f"{self.rate_per_s:g} requests/s"
 
 
+class Search(_Part):
+    """Cells chosen one after the other between two loads, instead of listed ones (`benchmark/analyse/search.py`)."""
+
+    low: Annotated[int | float, _number(10_000, above=0)]
+    high: Annotated[int | float, _number(10_000, above=0)]
+    by: Annotated[str, Field(pattern="^(concurrency|rate)$"), _must_be("concurrency or rate")] = "concurrency"
+    cells: Annotated[int, _whole(2, _MOST_LEVELS)] = 12
+    """At most so many, each of all arms and classes; the first is then repeated beyond them."""
+    minutes: Annotated[int | float | None, _number(44_640, above=0), _LEFT_OUT] = None
+    """Of loading, after which no cell is begun."""
+    usd: Annotated[int | float | None, _number(_MOST_USD, above=0), _LEFT_OUT] = None
+    """What all arms together cost in that time, after which no cell is begun."""
+
+    @property
+    def budget(self) -> str:
+        """In words."""
+        minutes = f"{self.minutes:g} minutes of loading" if self.minutes else ""
+        return ", ".join(filter(None, (f"{self.cells} cells", minutes, f"${self.usd:g}" if self.usd else "")))
+
+    def load(self, value: float) -> Load:
+        """The load of that size."""
+        return Load(rate_per_s=value) if self.by == "rate" else Load(concurrency=int(value))
+
+
 class Prompt(_Part):
     """One prompt; `messages` goes to /chat/completions, `prompt` to /completions. Exactly one is set."""
 
@@ -249,6 +239,12 @@ class Plan(_Part):
         _must_be(_FOR_ANY_OF, min_length=1),
     ] = None
     """Objectives for goodput: ttft_s, tpot_s, e2e_s, each optional."""
+    search: Annotated[
+        Search | None,
+        _must_be("an object with low, high and, if need be, by, cells, minutes, usd"),
+        _LEFT_OUT,
+    ] = None
+    """Where given, loads are searched; then `concurrency` and `rate` are not given."""
     prompts: Annotated[tuple[Prompt, ...], _list("a list of at least one prompt")]
 
     @model_validator(mode="after")
@@ -263,6 +259,26 @@ class Plan(_Part):
         if self.rate:
             return tuple(Load(rate_per_s=rate) for rate in self.rate)
         return tuple(Load(concurrency=level) for level in self.concurrency)
+
+    def measured_at(self, loads: Iterable[Load]) -> Plan:
+        """The plan of a search with the loads that it came to."""
+        listed = list(loads)
+        levels = tuple(sorted(one.concurrency for one in listed if one.concurrency is not None))
+        rates = tuple(sorted(one.rate_per_s for one in listed if one.rate_per_s is not None))
+        return self.model_copy(update={"concurrency": levels, "rate": rates})
+
+    def cell(self, load: Load) -> Plan:
+        """The plan of one cell of a search: about `requests` of them, in whole waves, so that no block has a lighter end."""
+        waves = max(1, round(self.requests / (load.concurrency or 1)))
+        requests = self.requests if load.concurrency is None else waves * load.concurrency
+        return self.measured_at([load]).model_copy(update={"requests": requests})
+
+    def admits(self, load: Load) -> bool:
+        """Whether a cell may have this load."""
+        if self.search is None:
+            return load in self.loads
+        value = load.rate_per_s if self.search.by == "rate" else load.concurrency
+        return value is not None and self.search.low <= value <= self.search.high
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -382,7 +398,9 @@ def _contradictions(plan: Plan) -> Iterable[str]:
     yield from (f"arms: the name {name!r} appears twice" for name in _repeated(names))
     yield from (f"concurrency: {level} appears twice" for level in _repeated(plan.concurrency))
     yield from (f"rate: {level} appears twice" for level in _repeated(plan.rate))
-    if not plan.loads:
+    if plan.search:
+        yield from _against_search(plan, plan.search)
+    elif not plan.loads:
         yield "concurrency: missing; must be a list of whole numbers from 1, unless `rate` is given"
     if plan.duration_s is not None and plan.rounds > 1:
         yield "rounds: a plan with duration_s begins as many as fit; leave one of the two out"
@@ -392,6 +410,21 @@ def _contradictions(plan: Plan) -> Iterable[str]:
     for index, prompt in enumerate(plan.prompts):
         if (prompt.prompt is None) == (prompt.messages is None):
             yield f"prompts[{index}]: needs exactly one of `prompt` and `messages`"
+
+
+def _against_search(plan: Plan, search: Search) -> Iterable[str]:
+    given = {"concurrency": plan.concurrency, "rate": plan.rate, "duration_s": plan.duration_s}
+    given |= {"rounds": plan.rounds > 1, "simultaneous": plan.simultaneous}
+    if names := [name for name, value in given.items() if value]:
+        yield f"search: chooses the loads itself; leave {' and '.join(names)} out"
+    if not search.low < search.high:
+        yield f"search: {search.low:g} to {search.high:g} is an empty range; its low end must be below its high end"
+    if search.by == "concurrency" and {search.low % 1, search.high % 1} != {0}:
+        yield f"search: {search.low:g} to {search.high:g}; requests at once are whole numbers"
+    if len(plan.arms) < 2:
+        yield "search: looks for the load at which arms change places, and the plan has one arm"
+    if search.usd is not None and None in plan.prices.values():
+        yield "search.usd: needs usd_per_hour of every arm"
 
 
 def _repeated(values: Iterable[Any]) -> list[Any]:

@@ -18,8 +18,8 @@ the interval of that pair excludes 1 at 1 - 0.05 / (m (m - 1) / 2): the run choo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmark.analyse.cells import Cells, Place
@@ -40,7 +40,7 @@ def mixes(cells: Cells) -> dict[str, Any]:
     arms, base = [arm.name for arm in cells.treatments], cells.plan.baseline
     for load in cells.plan.loads:
         where = {"concurrency": load.concurrency, "rate_per_s": load.rate_per_s}
-        times = {arm.name: _times(cells, arm, load) for arm in cells.plan.arms}
+        times = {arm.name: times_of(cells, arm, load) for arm in cells.plan.arms}
         for arm in arms:
             row = {"class": None, **where, **over(times, base, arm, together=len(arms))}
             made_up = all((arm, class_) in cells.made_up for class_ in cells.plan.classes)
@@ -58,8 +58,8 @@ def mixes(cells: Cells) -> dict[str, Any]:
     return found
 
 
-def _times(cells: Cells, arm: Arm, load: Load) -> Times:
-    """Of the answered requests, without classes whose acceptance was made up."""
+def times_of(cells: Cells, arm: Arm, load: Load) -> Times:
+    """Of an arm's answered requests, without classes whose acceptance was made up."""
     found: dict[str, dict[str, tuple[str, float]]] = {}
     for class_ in cells.plan.classes:
         for record in (
@@ -78,22 +78,48 @@ def ranked(times: Mapping[str, Times], base: str, arms: list[str]) -> list[str]:
     return sorted(able, key=lambda arm: -known[arm]["ratio"])
 
 
+@dataclass(frozen=True)
+class Strata:
+    """The pairs of two arms by class and prompt, logs of their times per token, and what makes the mix's log S of them."""
+
+    pairs: Mapping[str, Mapping[str, list[tuple[float, float]]]]
+    means: Mapping[str, tuple[float, float]]
+    """Geometric mean times by class."""
+    inside: Sequence[str]
+    """Classes with a share: those with MIN_PROMPTS prompts."""
+
+    @classmethod
+    def of(cls, before: Times, after: Times) -> Strata:
+        """Of a baseline and a treatment."""
+        pairs: dict[str, dict[str, list[tuple[float, float]]]] = {}
+        for class_, own in before.items():
+            other = after.get(class_, {})
+            for pair, (prompt, log_s) in own.items():
+                if pair in other:
+                    pairs.setdefault(class_, {}).setdefault(prompt, []).append((log_s, other[pair][1]))
+        means = {class_: (_mean_s(prompts, 0), _mean_s(prompts, 1)) for class_, prompts in pairs.items()}
+        return cls(pairs, means, [class_ for class_, prompts in pairs.items() if len(prompts) >= MIN_PROMPTS])
+
+    @property
+    def total_s(self) -> tuple[float, float]:
+        """The sums of the means of both arms."""
+        before, after = zip(*(self.means[class_] for class_ in self.inside), strict=True)
+        return math.fsum(before), math.fsum(after)
+
+    def moved(self, class_: str) -> dict[str, list[float]]:
+        """By prompt, the class's part in the linearised log S."""
+        u, v = (mean / total for mean, total in zip(self.means[class_], self.total_s, strict=True))
+        return {
+            p: [u * before - v * after for before, after in logs] for p, logs in self.pairs[class_].items()
+        }
+
+
 def over(times: Mapping[str, Times], base: str, arm: str, *, together: int) -> dict[str, Any]:
     """`arm` against `base`; classes with fewer than MIN_PROMPTS prompts have no share."""
-    pairs: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for class_, before in times[base].items():
-        after = times[arm].get(class_, {})
-        for pair, (prompt, log_s) in before.items():
-            if pair in after:
-                pairs.setdefault(class_, {}).setdefault(prompt, []).append((log_s, after[pair][1]))
-    means = {class_: [_mean_s(prompts, side) for side in (0, 1)] for class_, prompts in pairs.items()}
-    inside = [class_ for class_, prompts in pairs.items() if len(prompts) >= MIN_PROMPTS]
-    total_s = [math.fsum(means[class_][side] for class_ in inside) for side in (0, 1)]
-    parts = []
-    for class_ in inside:
-        u, v = (mean / total for mean, total in zip(means[class_], total_s, strict=True))
-        moved = {p: [u * before - v * after for before, after in logs] for p, logs in pairs[class_].items()}
-        parts.append(clustered_mean(moved))
+    strata = Strata.of(times[base], times[arm])
+    pairs, means, inside = strata.pairs, strata.means, strata.inside
+    total_s = strata.total_s if inside else (0.0, 0.0)
+    parts = [clustered_mean(strata.moved(class_)) for class_ in inside]
     estimate = summed(math.log(total_s[0] / total_s[1]), parts) if inside else None
     names = ("baseline_tpot_s", "treatment_tpot_s")
     return {

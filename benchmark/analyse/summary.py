@@ -34,6 +34,14 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   verdict, detectable_ratio, classes: [{class, n_prompts, share (0: too few prompts, not in the mix), baseline_tpot_s,
   treatment_tpot_s (geometric means over pairs)}]}], all classes with equal shares of the output tokens
   (`benchmark/analyse/mix.py`)
+- `crossovers`, of several loads: [{class (null: the mix), baseline, treatment, found: "crossing" | "always" | "never" |
+  "not shown", load, low, high: up to which load (`rising`: from which load on) the treatment has the lower TPOT, with its
+  95 % interval, null without a crossing; precise: within 10 % or one request; more: it crosses again above; failing: the
+  lowest load at which too little was answered, by: "concurrency" | "rate"}] (`benchmark/analyse/search.py`)
+- `search`, null where loads were listed: {low, high, by, budget, cells, minutes, usd, budget_spent, objective,
+  arms: [{arm, objective: as a crossover, up to which load it is kept, cheapest: {load, output_tokens_per_s,
+  usd_per_million_output_tokens} of the measured loads within the objective}], drift: [{arm, metric, ratio (above 1: faster
+  at the end), ci_low, ci_high, verdict, ...}]}
 - `best`, of several treatments: [{class (null: the mix), concurrency, rate_per_s, arm, over: [{arm, ratio (above 1: `best`
   is faster), ci_low, ci_high, together, verdict}]}]
 - `losslessness`: {margin_nats, `baseline`: {arm, and as a treatment has them, of its second answers} | null where it was not
@@ -66,6 +74,7 @@ from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
+from benchmark.analyse import frontier
 from benchmark.analyse.acceptance.yields import acceptance, known_at
 from benchmark.analyse.cells import Cells, Place, cost, goodput, sort_out, throughput, token_source
 from benchmark.analyse.comparison import METHOD, adjust, compare, error_rates, error_warning, output_equality
@@ -120,6 +129,8 @@ def summarise(raw: RawRun) -> dict[str, Any]:
         "explanations": list(_explanations(cells, described, comparisons)),
         "losslessness": losslessness(raw, found),
         **mixes(cells),
+        "crossovers": frontier.crossovers(raw),
+        "search": frontier.searched(raw),
     }
 
 
@@ -148,7 +159,7 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "requests_planned": size.requests_planned,
         "requests_recorded": len(measured),
         "sittings": len(raw.sittings),
-        "rounds": max((record.round for record in measured), default=0),
+        "rounds": 1 if plan.search else max((record.round for record in measured), default=0),
         "requests_per_cell": plan.requests,
         "warmup": plan.warmup,
         "seed": plan.seed,

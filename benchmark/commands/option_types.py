@@ -11,6 +11,7 @@ from pathlib import Path
 from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any
 
+from benchmark.addresses import url_problem
 from benchmark.errors import PlanError
 from benchmark.file_access import json_of
 
@@ -27,8 +28,6 @@ def address(text: str) -> tuple[str, str]:
     name, equals, url = text.partition("=")
     if not (name and equals):
         raise argparse.ArgumentTypeError("is not NAME=URL with an http(s) URL")
-    from benchmark.plan import url_problem  # loads pydantic
-
     if why := url_problem(url):
         raise argparse.ArgumentTypeError(f"{shown(name)}: {why}")
     return name, url.rstrip("/")
@@ -116,6 +115,27 @@ def objectives(text: str) -> dict[str, float]:
     if unknown := set(found) - {"ttft_s", "tpot_s", "e2e_s"}:
         raise argparse.ArgumentTypeError(f"{min(unknown)!r} is not one of ttft_s, tpot_s, e2e_s")
     return {name: number(value) for name, value in found.items()}
+
+
+def search_range(text: str) -> tuple[float, float]:
+    """`LOW:HIGH`, two loads."""
+    low, colon, high = text.partition(":")
+    if not colon:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not LOW:HIGH, as in 1:64")
+    first, last = (int(value) if value.is_integer() else value for value in map(number, (low, high)))
+    if not first < last:
+        raise argparse.ArgumentTypeError(
+            f"{shown(text)} is an empty range; LOW must be below HIGH, as in 1:64"
+        )
+    return first, last
+
+
+def search_budget(text: str) -> dict[str, float]:
+    """`cells=N,minutes=X,usd=X`, one of them at least."""
+    found = dict(map(named, text.split(",")))
+    if unknown := set(found) - {"cells", "minutes", "usd"}:
+        raise argparse.ArgumentTypeError(f"{min(unknown)!r} is none of cells, minutes, usd")
+    return {name: positive(value) if name == "cells" else number(value) for name, value in found.items()}
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -240,5 +260,7 @@ def read_declared(options: argparse.Namespace) -> RawRun:
     if not any(told.values()):
         return raw
     assumed = {name: k + 1 for name, k in told["speculative_tokens"].items()}
-    changed = overridden(raw.plan, told | {"max_tokens_per_step": assumed | told["max_tokens_per_step"]})
+    changed = overridden(
+        raw.sittings[-1].plan, told | {"max_tokens_per_step": assumed | told["max_tokens_per_step"]}
+    )
     return replace(raw, sittings=(*raw.sittings[:-1], replace(raw.sittings[-1], plan=changed)))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from benchmark.plan import Plan
 
 HELP = "measure arms on the same prompts, then print what to do"
-_DEFAULTS = {"concurrency": [4], "requests": 32, "warmup": 4, "seed": 1}
+_DEFAULTS: dict[str, Any] = {"concurrency": [4], "requests": 32, "warmup": 4, "seed": 1}
 """Of a run without a plan."""
 _SAME = "model baseline classes concurrency rate requests rounds warmup max_tokens seed simultaneous ignore_eos extra_body slo"
 """Options that change what the plan calls the same, or choose from it."""
@@ -60,6 +60,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     again = "another one makes other nonces, so that a second run meets no warm cache"
     add(level, "--concurrency", option_types.levels, "N,N", "requests in flight, a cell each")
     add(level, "--rate", option_types.rates, "X,X", arrivals)
+    between = "search between two loads for the largest at which drafting pays, cell by cell; 1:64"
+    add(level, "--search", option_types.search_range, "LOW:HIGH", between)
+    add(level, "--search-rate", option_types.search_range, "LOW:HIGH", "the same over arrivals per second")
+    spend = "of a search: cells (default 12), minutes of loading, usd"
+    add(load, "--search-budget", option_types.search_budget, "B=X,B=X", spend)
     add(load, "--requests", positive, "N", "measured requests per cell")
     add(long, "--rounds", positive, "N", "passes over all cells")
     add(long, "--duration", seconds, "S", "begin rounds until then; 90, 90s, 30m or 2h")
@@ -73,11 +78,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     }.items():
         load.add_argument(option, action="store_true", default=None, help=help_)
     add(load, "--extra-body", option_types.json_object, "JSON", "merged into each request body")
-    add(load, "--slo", option_types.objectives, "M=S,M=S", "for goodput: ttft_s, tpot_s, e2e_s in seconds")
+    limits = "for goodput, and of a search: ttft_s, tpot_s, e2e_s in seconds"
+    load.add_argument("--slo", "--objective", type=option_types.objectives, metavar="M=S,M=S", help=limits)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Measure, then report; stopped, report what is there."""
+    from benchmark.analyse.frontier import next_cell, standing
     from benchmark.commands.report_command import show, summarised
     from benchmark.measure import journal
     from benchmark.measure.closer_look import look_closer
@@ -88,7 +95,14 @@ def execute(options: argparse.Namespace) -> int:
 
     async def work() -> None:
         plan, said = _plan(options), {"out": options.out, "timeout_s": options.timeout, "progress": progress}
-        await run(plan, **said, max_error_rate=options.max_error_rate, after_warmup=_look_at_steps)
+        await run(
+            plan,
+            **said,
+            max_error_rate=options.max_error_rate,
+            after_warmup=_look_at_steps,
+            choose=next_cell,
+            standing=standing,
+        )
         await look_closer(journal.read(options.out), **said)
 
     try:
@@ -126,9 +140,32 @@ def _plan(options: argparse.Namespace) -> Plan:
     from benchmark.plan import from_dict, load
 
     asked = load(options.plan) if options.plan else from_dict(_plan_of_prompts(options))
-    settings = {name: getattr(options, name) for name in _SAME.split()}
+    settings = {name: getattr(options, name) for name in _SAME.split()} | _search(options, asked)
     of_arms = {"url": dict(options.arm)} | option_types.of_arms(options)
     return overridden(asked, of_arms, duration_s=options.duration, **settings)
+
+
+def _search(options: argparse.Namespace, asked: Plan) -> dict[str, Any]:
+    """What a search changes about the plan: its own loads go. Raises PlanError for what does not go with it."""
+    between = options.search or options.search_rate
+    if between is None:
+        if options.search_budget and asked.search is None:
+            raise PlanError("--search-budget: there is no search; add --search LOW:HIGH")
+        search = (
+            asked.search.to_dict() | options.search_budget if asked.search and options.search_budget else None
+        )
+        return {} if search is None else {"search": search}
+    given = {
+        "--duration": options.duration,
+        "--rounds": options.rounds,
+        "--simultaneous": options.simultaneous,
+    }
+    if named := [option for option, value in given.items() if value]:
+        raise PlanError(f"--search: chooses the loads itself; leave {' and '.join(named)} out")
+    low, high = between
+    by = "rate" if options.search_rate else "concurrency"
+    search = {"low": low, "high": high, "by": by} | (options.search_budget or {})
+    return {"search": search, "concurrency": [], "rate": []}
 
 
 def _plan_of_prompts(options: argparse.Namespace) -> dict[str, Any]:

@@ -17,12 +17,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from benchmark.addresses import url_problem, without_credentials
 from benchmark.errors import ResultsError
 from benchmark.file_access import json_of, regular, text_of
 from benchmark.measure.checking import believed
 from benchmark.measure.client import one_line
 from benchmark.measure.records import RequestRecord
-from benchmark.plan import url_problem, without_credentials
 
 EXPORT, CONFIG, INPUTS = "profile_export.jsonl", "profile_export_aiperf.json", "inputs.json"
 _DECIMALS = 6

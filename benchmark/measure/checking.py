@@ -14,7 +14,7 @@ from operator import gt
 from reprlib import repr as shown
 from typing import Any
 
-from benchmark.measure.records import MOST_ROUNDS, Record, RequestRecord, RunRecord
+from benchmark.measure.records import MOST_ROUNDS, REPEATED, Record, RequestRecord, RunRecord
 from benchmark.measure.stream import MOST_TOKENS, ImplausibleCount, statistics_of
 from benchmark.plan import Load
 
@@ -38,8 +38,10 @@ class Belonging:
         plan = opening.plan
         self._opening, self._identity = opening, plan.sha256()
         self._known = {"arm": {arm.name for arm in plan.arms}, "class_": set(plan.classes)}
-        self._loads = set(plan.loads)
+        self._admits = plan.admits
         self._rounds = plan.rounds if plan.duration_s is None else MOST_ROUNDS
+        if plan.search:
+            self._rounds = REPEATED
         self._limits = {prompt.id: plan.most_tokens(prompt) for prompt in plan.prompts}
         self._most_tokens = max(self._limits.values())
         self._seen: set[int] = set()
@@ -60,7 +62,7 @@ class Belonging:
         if isinstance(record, RequestRecord) and record.phase == "warmup":
             return record
         load = Load(concurrency=record.concurrency, rate_per_s=record.rate_per_s)
-        if load not in self._loads:
+        if not self._admits(load):
             raise ValueError(f"the load is {load}, which the plan does not have")
         if record.round > self._rounds:
             raise ValueError(f"round is {record.round}, of {self._rounds}")

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,16 @@ from benchmark.errors import ResultsError, StorageError
 from benchmark.file_access import MOST_LINE_BYTES, json_of, lines_of
 from benchmark.measure import divergence
 from benchmark.measure.checking import Belonging
-from benchmark.measure.records import BlockRecord, Record, RequestRecord, RunRecord, from_json, to_json
-from benchmark.plan import Plan
+from benchmark.measure.records import (
+    REPEATED,
+    BlockRecord,
+    Record,
+    RequestRecord,
+    RunRecord,
+    from_json,
+    to_json,
+)
+from benchmark.plan import Load, Plan
 
 FILE_NAME = "requests.jsonl"
 _PIECE = 1 << 16
@@ -59,10 +68,18 @@ class RawRun:
     closer: tuple[divergence.Line, ...] = ()
     """What was asked after the load where answers differ."""
 
-    @property
+    @cached_property
     def plan(self) -> Plan:
-        """The last sitting's: between sittings addresses and prices may change, and nothing else."""
-        return self.sittings[-1].plan
+        """The last sitting's: between sittings addresses and prices may change, and nothing else. Of a search it has the
+        loads that were measured."""
+        plan = self.sittings[-1].plan
+        return plan.measured_at(self.searched) if plan.search else plan
+
+    @cached_property
+    def searched(self) -> list[Load]:
+        """The loads of measured requests, in the order in which they came."""
+        measured = (one for one in self.requests if one.phase == "measured")
+        return list(dict.fromkeys(Load(concurrency=r.concurrency, rate_per_s=r.rate_per_s) for r in measured))
 
     @property
     def made_up(self) -> dict[str, tuple[str, ...]]:
@@ -217,6 +234,10 @@ def extent(raw: RawRun) -> Extent:
     """What `raw` was to hold, and whether it does."""
     plan = raw.plan
     measured = [record.round for record in raw.requests if record.phase == "measured"]
+    if plan.search:  # it has ended once its first cell is repeated
+        repeated = raw.searched[:1] if REPEATED in measured else []
+        planned = sum(plan.cell(load).requests_per_round for load in [*raw.searched, *repeated])
+        return Extent(planned, bool(repeated) and len(measured) == planned)
     rounds = plan.rounds if plan.duration_s is None else max(measured, default=1)
     planned = rounds * plan.requests_per_round
     loaded_s = plan.loading_s(block.duration_s for block in raw.blocks)

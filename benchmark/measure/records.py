@@ -29,8 +29,9 @@ from pydantic import (
     ValidationError,
 )
 
+from benchmark.addresses import without_credentials
 from benchmark.errors import PlanError
-from benchmark.plan import Plan, from_dict, without_credentials
+from benchmark.plan import Plan, from_dict
 
 COUNTED_GENERATED = "vllm:generation_tokens_total"
 """Counts tokens, or, on engines before vLLM's V1, the steps of each sequence (`benchmark.analyse.values`)."""
@@ -76,6 +77,8 @@ Name = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_shar
 RunId = Annotated[str, Field(max_length=1000, pattern=r"^[^/.][^/]*$"), AfterValidator(_shared)]
 Text = InstanceOf[str]
 MOST_ROUNDS = 1_000_000
+REPEATED = 2
+"""The round in which a search repeats its first cell."""
 Ordinal = Annotated[int, Field(strict=True, ge=1, le=MOST_ROUNDS)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=1e7)]
 """No request and no block takes longer."""

@@ -21,12 +21,14 @@ from benchmark import __version__
 from benchmark.errors import ErrorRateExceeded, ResultsError
 from benchmark.measure import journal
 from benchmark.measure.client import Endpoint, endpoints, session
-from benchmark.measure.journal import Journal, LeftOut
+from benchmark.measure.journal import Journal, LeftOut, RawRun
 from benchmark.measure.loader import Loader, Progress, Standing, together
 from benchmark.measure.records import BlockRecord, Provenance, RunRecord
 from benchmark.measure.schedule import Turn, blocks_in_round, measured_turns, warmup_turns
-from benchmark.plan import Plan
+from benchmark.plan import Load, Plan
 
+Choose = Callable[[RawRun], tuple[Load, int] | None]
+"""Of a search: the next cell and its round, from what the journal holds; None at its end."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -110,6 +112,8 @@ async def run(
     progress: Progress,
     max_error_rate: float = 1.0,
     after_warmup: Callable[[Loader], None] = lambda loader: None,
+    choose: Choose = lambda raw: None,
+    standing: Callable[[RawRun], str] = lambda raw: "",
 ) -> None:
     """Carry out what `out` does not hold yet of `plan`.
 
@@ -124,7 +128,11 @@ async def run(
             before = earlier(plan, out)  # with the lock: another run may have ended a moment ago
             if before.left_out.lines:
                 progress.warn(f"{before.left_out}; these requests are made again")
-            if next(before.unfinished(), None) is None:
+            if plan.search:
+                ended = bool(before.sittings) and choose(journal.read(out)) is None
+            else:
+                ended = next(before.unfinished(), None) is None
+            if ended:
                 last = before.sittings[-1]
                 if last.plan.prices != plan.prices:  # changed after the last request
                     now = round(time.time(), 3)
@@ -134,12 +142,32 @@ async def run(
             book.append(opening)
             standings = {arm.name: Standing() for arm in plan.arms}
             loader = Loader(plan, opening.run, http, book, progress, standings)
-            progress.expect(before.blocks(), rounds=plan.rounds > 1 or plan.duration_s is not None)
+            if plan.search:
+                progress.expect(None)
+                progress.tell(f"search: at most {plan.search.budget}; then the first cell once more")
+            else:
+                progress.expect(before.blocks(), rounds=plan.rounds > 1 or plan.duration_s is not None)
             await _carry_out(loader, warmup_turns(plan, opening.sitting), max_error_rate)
             after_warmup(loader)
+            if plan.search:
+                await _search(loader, before, choose, standing, max_error_rate)
+                return
             for round_ in before.unfinished(lambda: plan.loading_s(s.loaded_s for s in standings.values())):
                 left = filter(None, map(before.left_of, measured_turns(plan, round_)))
                 await _carry_out(loader, left, max_error_rate)
+
+
+async def _search(
+    loader: Loader, before: Earlier, choose: Choose, standing: Callable[[RawRun], str], max_error_rate: float
+) -> None:
+    """Cell after cell, each chosen from all that the journal holds."""
+    folder, asked = loader.book.path.parent, set()
+    while (cell := choose(journal.read(folder))) is not None and cell not in asked:
+        asked.add(cell)
+        load, round_ = cell
+        left = filter(None, map(before.left_of, measured_turns(loader.plan.cell(load), round_)))
+        await _carry_out(loader, left, max_error_rate)
+        loader.progress.tell(standing(journal.read(folder)))
 
 
 def _opening(before: Earlier, found: Mapping[str, Endpoint], timeout_s: float) -> RunRecord:

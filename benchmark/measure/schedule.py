@@ -24,7 +24,7 @@ quadratic drift between two arms."""
 _MAX_WAVES = 4
 """The most requests that one slot of a block sends one after another."""
 _OPEN_LOOP_WARMUP = 4
-"""Requests in flight during the warm-up of a run whose cells have a rate instead."""
+"""Requests in flight during the warm-up of a run whose cells have a rate instead, or are searched."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,8 @@ def warmup_turns(plan: Plan, sitting: int) -> Iterator[Turn]:
     count = len(plan.prompts)
     mixed = [plan.prompts[i * count // plan.warmup % count] for i in range(plan.warmup)]
     chosen = tuple(_pair(f"warmup/{sitting}/{i:04d}", prompt, plan.seed) for i, prompt in enumerate(mixed))
-    load = Load(concurrency=max(load.concurrency or _OPEN_LOOP_WARMUP for load in plan.loads))
+    levels = [load.concurrency or _OPEN_LOOP_WARMUP for load in plan.loads]
+    load = Load(concurrency=max(levels, default=_OPEN_LOOP_WARMUP))
     for arm in plan.arms if chosen else ():
         yield (Block(arm=arm.name, class_="warm-up", load=load, phase="warmup", pairs=chosen),)
 

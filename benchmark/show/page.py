@@ -19,6 +19,7 @@ from benchmark.analyse.acceptance.advice import advise
 from benchmark.analyse.cells import Place, sort_out
 from benchmark.analyse.comparison import pairs_of
 from benchmark.analyse.decision import AtLoad, Decision, decide
+from benchmark.analyse.frontier import sentences
 from benchmark.errors import ResultsError
 from benchmark.file_access import write_whole
 from benchmark.measure.divergence import first_difference
@@ -104,7 +105,7 @@ def filled(template: str, **content: Any) -> str:
 
 def write(raw: RawRun, folder: Path) -> Path:
     """Store the run's plan, with all that the command line changed about it. Raises StorageError."""
-    return write_whole(folder / PLAN_FILE, json.dumps(raw.plan.to_dict(), indent=1) + "\n")
+    return write_whole(folder / PLAN_FILE, json.dumps(raw.sittings[-1].plan.to_dict(), indent=1) + "\n")
 
 
 def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,6 +124,7 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
         "decision": decision,
         "sentence": sentence(run),
         "said": _parted(decision.sentence.replace("->", "→")),
+        "over_load": list(sentences(summary)),
         "answer": answer(at, axis),
         "elsewhere": pictures,
         "others": list(by_other_metrics(summary, at)),

@@ -9,6 +9,7 @@ from typing import Any
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
 from benchmark.analyse.decision import AtLoad, decide
+from benchmark.analyse.frontier import sentences
 from benchmark.metrics import E2E, TPOT, TTFT
 from benchmark.plan import Load
 from benchmark.show.speed_up import why
@@ -31,7 +32,8 @@ def render(summary: Mapping[str, Any]) -> str:
     ]
     if len(warnings) > _MOST_WARNINGS:
         warnings[_MOST_WARNINGS:] = [f"and {len(warnings) - _MOST_WARNINGS} more warnings; --all has them"]
-    blocks = [_text([decision.question, decision.sentence]), *_answer(summary, decision.at)]
+    blocks = [_text([decision.question, decision.sentence, *sentences(summary)])]
+    blocks += _answer(summary, decision.at)
     return _joined([*blocks, _text(_published(summary)), _text([f"! {text}" for text in warnings])])
 
 
@@ -50,7 +52,7 @@ def _published(summary: Mapping[str, Any]) -> list[str]:
 def render_all(summary: Mapping[str, Any]) -> str:
     """The same for every load, then why, every cell, engines, quality, and what the numbers are."""
     decision, run = decide(summary), summary["run"]
-    blocks = [_text([decision.question, decision.sentence])]
+    blocks = [_text([decision.question, decision.sentence, *sentences(summary)])]
     for at in decision.loads:
         drafted = why(at)
         tables = [*([drafted.table] if drafted else []), _cells(summary, at.load)]

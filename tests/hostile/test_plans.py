@@ -17,8 +17,8 @@ import aiohttp
 import pytest
 
 from benchmark.__main__ import main
+from benchmark.addresses import url_problem
 from benchmark.measure import journal
-from benchmark.plan import url_problem
 from tests.benchmark.conftest import WritePlan, plan_content
 from tests.benchmark.endpoint import Endpoint
 from tests.benchmark.measure.test_run import lose

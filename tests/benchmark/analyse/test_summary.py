@@ -123,16 +123,18 @@ def test_verdicts(low: float, high: float, prompts: int, expected: str) -> None:
 def test_the_summary_is_plain_json_without_nan() -> None:
     summary = summarise(raw_run(slow(0), fast(0), failed("spec", 1)))
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
-    assert set(summary) == {
-        "schema",
+    parts = {
         "run",
         "cells",
         "comparisons",
         "explanations",
-        "losslessness",
         "mix",
         "best",
+        "losslessness",
+        "crossovers",
+        "search",
     }
+    assert set(summary) == {"schema", *parts}
     assert set(cell(summary, "steady")["tpot_s"]) == {"n", "mean", "p50", "p90", "p95", "p99"}
 
 

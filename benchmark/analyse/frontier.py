@@ -1,0 +1,328 @@
+"""Up to which load each treatment pays, and the cheapest way to serve within an objective: from the cells of a run.
+
+`crossovers` come from any run with several loads. A run whose plan has a `search` chooses its loads by the same curves:
+the mix's speed-up of each treatment, then how far each arm is from its objective. All of it is computed from the journal
+alone, so that an interrupted search goes on as if nothing had happened.
+
+An arm holds an objective at a load where the geometric mean over its answers, each class alike, is within the limit.
+A cell in which more than a tenth of an arm's requests failed counts as not answered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from benchmark.analyse.cells import Cells, Place, cost, sort_out, throughput
+from benchmark.analyse.comparison import MIN_PROMPTS, Verdict, said
+from benchmark.analyse.mix import Strata, Times, times_of
+from benchmark.analyse.search import Cell, Edge, Range, edge, next_load
+from benchmark.analyse.stats import clustered_mean
+from benchmark.analyse.values import request_values
+from benchmark.measure.journal import RawRun
+from benchmark.measure.records import REPEATED
+from benchmark.metrics import TPOT
+from benchmark.plan import Arm, Load, Plan
+
+_MOST_FAILED = 0.1
+_DRIFTED: tuple[Verdict, ...] = ("faster", "slower")
+
+
+def crossovers(raw: RawRun) -> list[dict[str, Any]]:
+    """By class and (class null) for the mix, up to which load each treatment has the lower time per token. Two listed loads
+    cannot tell where between them."""
+    cells = sort_out(_chosen_by(raw))
+    if len(cells.plan.loads) < (2 if raw.plan.search else 3):
+        return []
+    within, found = _range(cells.plan), []
+    for arm in cells.treatments:
+        for class_ in (None, *cells.plan.classes):
+            curve = _speed_up(cells, arm, class_)
+            if raw.plan.search is None and all(cell.value is None for cell in curve):
+                continue  # too few prompts, or an acceptance that was made up: nothing to say about loads
+            known = edge(curve, within)
+            names = {"class": class_, "baseline": cells.plan.baseline, "treatment": arm.name}
+            found.append(names | asdict(known) | {"by": "rate" if cells.plan.rate else "concurrency"})
+    return found
+
+
+def searched(raw: RawRun) -> dict[str, Any] | None:
+    """What a search spent, why it ended, what each arm can do within the objective, and drift; None of other runs."""
+    plan = raw.plan
+    if plan.search is None:
+        return None
+    cells, (minutes, usd) = sort_out(_chosen_by(raw)), spent(raw)
+    return {
+        "low": plan.search.low,
+        "high": plan.search.high,
+        "by": plan.search.by,
+        "budget": plan.search.budget,
+        "cells": len(raw.searched),
+        "minutes": minutes,
+        "usd": usd,
+        "budget_spent": _over_budget(raw) and _unsettled(raw) is not None,
+        "objective": dict(plan.slo) if plan.slo else None,
+        "arms": [_best(cells, arm) for arm in plan.arms],
+        "drift": list(_drift(raw)),
+    }
+
+
+def next_cell(raw: RawRun) -> tuple[Load, int] | None:
+    """The cell that a search measures next, and its round: the first cell's repetition is the last one. None at its end."""
+    plan = raw.plan
+    assert plan.search
+    measured = [
+        (Load(concurrency=r.concurrency, rate_per_s=r.rate_per_s), r.round)
+        for r in raw.requests
+        if r.phase == "measured"
+    ]
+    for cell in dict.fromkeys(measured):
+        if measured.count(cell) < plan.cell(cell[0]).requests_per_round:
+            return cell
+    first = raw.searched[:1]
+    if first and (first[0], REPEATED) in measured:
+        return None
+    load = None if first and _over_budget(raw) else _unsettled(raw)
+    return (load, 1) if load else (first[0], REPEATED)
+
+
+def standing(raw: RawRun) -> str:
+    """Where a search stands: what it spent, and what it knows."""
+    search, (minutes, usd) = raw.plan.search, spent(raw)
+    assert search
+    dollars = "" if usd is None else f", ${usd:.2f}"
+    known = [f"{one['treatment']} {in_words(one)}" for one in crossovers(raw) if one["class"] is None]
+    spent_ = f"{len(raw.searched)} cells, {minutes:.1f} minutes of loading{dollars} (at most {search.budget})"
+    return f"search: {'; '.join([spent_, *known])}"
+
+
+def spent(raw: RawRun) -> tuple[float, float | None]:
+    """Minutes of loading, and what all arms cost in that time where all prices are known: one waits while another is loaded."""
+    hours = raw.plan.loading_s(block.duration_s for block in raw.blocks if block.round != REPEATED) / 3600
+    prices = [price for price in raw.plan.prices.values() if price is not None]
+    return hours * 60, hours * math.fsum(prices) if len(prices) == len(raw.plan.arms) else None
+
+
+def in_words(found: Mapping[str, Any]) -> str:
+    """A crossover: `pays up to 11 requests at once [10, 12]`."""
+    at, more = _at(found), "; it crosses again at a higher load" if found["more"] else ""
+    text = {
+        "always": "pays at every load measured",
+        "never": "pays at no load measured",
+        "not shown": "has no clear crossover",
+    }.get(found["found"])
+    if text is None:
+        low, high = (_shown(found, found[name]) for name in ("low", "high"))
+        wide = "" if found["precise"] else ", wider than asked for"
+        text = (
+            f"pays {'from' if found['rising'] else 'up to'} {at(found['load'])} [{low}, {high}]{wide}{more}"
+        )
+    return text + (f"; too few answers at {at(found['failing'])}" if found["failing"] else "")
+
+
+def sentences(summary: Mapping[str, Any]) -> Iterator[str]:
+    """What the run says about load, for people; nothing where it has one load."""
+    of_mix = [one for one in summary.get("crossovers", ()) if one["class"] is None]
+    by_class = [one for one in summary.get("crossovers", ()) if one["class"] is not None]
+    several = len({one["class"] for one in by_class}) > 1
+    for one in of_mix:
+        own = [other for other in by_class if other["treatment"] == one["treatment"]]
+        parts = [f"{one['treatment']} {in_words(one)}"]
+        parts += [f"{other['class']}: {in_words(other)}" for other in own if several]
+        yield f"Load: {'; '.join(parts)}."
+    if (search := summary.get("search")) is None:
+        return
+    yield from _cheapest(search)
+    if search["budget_spent"]:
+        yield f"The search ended with its budget ({search['budget']}); a larger --search-budget goes further."
+    for drift in search["drift"]:
+        if drift["verdict"] in _DRIFTED:
+            yield (
+                f"Drift: {drift['arm']} was {drift['ratio']:.3f} times as fast when its first cell was repeated at the end "
+                f"[{drift['ci_low']:.3f}, {drift['ci_high']:.3f}]; the intervals above do not contain that."
+            )
+
+
+def _cheapest(search: Mapping[str, Any]) -> Iterator[str]:
+    objective = search["objective"]
+    limits = ", ".join(
+        f"{name.removesuffix('_s').upper()} {value:g} s" for name, value in (objective or {}).items()
+    )
+    within = f"within {limits}" if objective else "without an objective"
+    able = [arm for arm in search["arms"] if arm["cheapest"]]
+    for arm in search["arms"]:
+        if objective and not arm["cheapest"]:
+            yield f"{arm['arm']}: at no measured load {within}."
+    if not able:
+        return
+    priced = all(arm["cheapest"]["usd_per_million_output_tokens"] for arm in able)
+    key = "usd_per_million_output_tokens" if priced else "output_tokens_per_s"
+    ordered = sorted(able, key=lambda arm: arm["cheapest"][key] * (1 if priced else -1))
+    told = [
+        f"{arm['arm']} at {_at(search)(arm['cheapest']['load'])}, "
+        + (
+            f"${arm['cheapest'][key]:.3g} per million output tokens"
+            if priced
+            else f"{arm['cheapest'][key]:.4g} tokens/s"
+        )
+        for arm in ordered
+    ]
+    what = "Cheapest" if priced else "Most output tokens"
+    yield f"{what} {within}: {'; then '.join(told)}."
+
+
+def _at(found: Mapping[str, Any]) -> Any:
+    unit = "requests/s" if found["by"] == "rate" else "requests at once"
+    return lambda load: f"{_shown(found, load)} {unit}"
+
+
+def _shown(found: Mapping[str, Any], load: float) -> str:
+    """The largest number of requests that is not above `load`; rates to three digits."""
+    return f"{load:.3g}" if found["by"] == "rate" else f"{math.floor(load + 1e-9)}"
+
+
+def _chosen_by(raw: RawRun) -> RawRun:
+    """Without the repetition of a search's first cell, which tells of drift alone."""
+    if raw.plan.search is None:
+        return raw
+    return replace(
+        raw,
+        requests=tuple(one for one in raw.requests if one.round != REPEATED),
+        blocks=tuple(one for one in raw.blocks if one.round != REPEATED),
+    )
+
+
+def _range(plan: Plan) -> Range:
+    if plan.search:
+        return Range(low=plan.search.low, high=plan.search.high, whole=plan.search.by == "concurrency")
+    loads = [_size(load) for load in plan.loads]
+    return Range(low=min(loads), high=max(loads), whole=not plan.rate)
+
+
+def _size(load: Load) -> float:
+    return float(load.rate_per_s or load.concurrency or 0)
+
+
+def _over_budget(raw: RawRun) -> bool:
+    search, (minutes, usd) = raw.plan.search, spent(raw)
+    assert search
+    limits = ((len(raw.searched), search.cells), (minutes, search.minutes), (usd, search.usd))
+    return any(limit is not None and value is not None and value >= limit for value, limit in limits)
+
+
+def _unsettled(raw: RawRun) -> Load | None:
+    """The load that the search would measure next, whatever its budget."""
+    cells, search = sort_out(_chosen_by(raw)), raw.plan.search
+    assert search
+    curves = [_speed_up(cells, arm, None) for arm in cells.treatments]
+    curves += [_margin(cells, arm, cells.plan.slo) for arm in cells.plan.arms if cells.plan.slo]
+    load = next_load(curves, _range(cells.plan))
+    return None if load is None else search.load(load)
+
+
+def _fails(cells: Cells, arm: Arm, load: Load) -> bool:
+    records = [one for class_ in cells.plan.classes for one in cells.of(arm, Place(class_, load))]
+    return sum(one.error is not None for one in records) > _MOST_FAILED * len(records)
+
+
+def _speed_up(cells: Cells, arm: Arm, class_: str | None) -> list[Cell]:
+    """The curve of an arm's log speed-up over the baseline, in one class or over the mix."""
+    found = []
+    for load in cells.plan.loads:
+        before, after = (_of_class(times_of(cells, one, load), class_) for one in (cells.baseline, arm))
+        strata = Strata.of(before, after)
+        if not strata.inside or any(_fails(cells, one, load) for one in (cells.baseline, arm)):
+            found.append(Cell(_size(load), None, {}))
+            continue
+        one, other = strata.total_s
+        moves = {inside: _moves(strata.moved(inside)) for inside in strata.inside}
+        found.append(Cell(_size(load), math.log(one / other), moves))
+    return found
+
+
+def _of_class(times: Times, class_: str | None) -> Times:
+    return {name: own for name, own in times.items() if class_ in (None, name)}
+
+
+def _margin(cells: Cells, arm: Arm, objective: Mapping[str, float] | None) -> list[Cell]:
+    """The curve of how far an arm is within its objective: the log of limit over mean, of the limit that is nearest."""
+    found = []
+    for load in cells.plan.loads:
+        margins = [_margin_at(cells, arm, load, name, limit) for name, limit in (objective or {}).items()]
+        known = [cell for cell in margins if cell.value is not None]
+        complete = len(known) == len(margins) and not _fails(cells, arm, load)
+        found.append(
+            min(known, key=lambda cell: cell.value or 0.0)
+            if complete and known
+            else Cell(_size(load), None, {})
+        )
+    return found
+
+
+def _margin_at(cells: Cells, arm: Arm, load: Load, name: str, limit: float) -> Cell:
+    by_class: dict[str, dict[str, list[float]]] = {}
+    for class_ in cells.plan.classes:
+        for record in cells.answered(arm, Place(class_, load)):
+            if value := request_values(record, arm.max_tokens_per_step).get(name):
+                by_class.setdefault(class_, {}).setdefault(record.prompt_id, []).append(
+                    math.log(limit / value)
+                )
+    inside = {class_: own for class_, own in by_class.items() if len(own) >= MIN_PROMPTS}
+    if not inside:
+        return Cell(_size(load), None, {})
+    share = 1 / len(inside)
+    mean = share * math.fsum(clustered_mean(own).mean for own in inside.values())
+    moves = {class_: {p: share * m for p, m in _moves(own).items()} for class_, own in inside.items()}
+    return Cell(_size(load), mean, moves)
+
+
+def _moves(by_prompt: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """By how much each prompt moves the mean over all values."""
+    count = sum(map(len, by_prompt.values()))
+    mean = math.fsum(value for values in by_prompt.values() for value in values) / count
+    return {
+        prompt: math.fsum(value - mean for value in values) / count for prompt, values in by_prompt.items()
+    }
+
+
+def _best(cells: Cells, arm: Arm) -> dict[str, Any]:
+    """Up to which load an arm keeps the objective, and where among these its tokens are cheapest, as measured."""
+    objective, able = cells.plan.slo, []
+    margins = _margin(cells, arm, objective) if objective else []
+    for index, load in enumerate(cells.plan.loads):
+        if objective and (margins[index].value or -1.0) <= 0:
+            continue
+        places = [Place(class_, load) for class_ in cells.plan.classes]
+        records = [one for place in places for one in cells.of(arm, place)]
+        delivered = throughput(arm, records, [one for place in places for one in cells.blocks_of(arm, place)])
+        if delivered and delivered["output_tokens_per_s"] and not _fails(cells, arm, load):
+            usd = (cost(arm, delivered) or {}).get("usd_per_million_output_tokens")
+            tokens = delivered["output_tokens_per_s"]
+            able.append(
+                {"load": _size(load), "output_tokens_per_s": tokens, "usd_per_million_output_tokens": usd}
+            )
+    known: Edge | None = edge(margins, _range(cells.plan)) if objective else None
+    return {
+        "arm": arm.name,
+        "objective": asdict(known) if known else None,
+        "cheapest": max(able, key=lambda one: one["output_tokens_per_s"], default=None),
+    }
+
+
+def _drift(raw: RawRun) -> Iterator[dict[str, Any]]:
+    """Each arm in the first cell against itself when that was repeated: above 1 it had become faster."""
+    again = replace(raw, requests=tuple(one for one in raw.requests if one.round == REPEATED))
+    if not again.requests or not raw.searched:
+        return
+    load, before, after = raw.searched[0], sort_out(_chosen_by(raw)), sort_out(again)
+    for arm in raw.plan.arms:
+        logs: dict[str, list[list[float]]] = {}
+        for side, cells in enumerate((before, after)):
+            for class_, own in times_of(cells, arm, load).items():
+                for prompt, value in own.values():
+                    logs.setdefault(f"{class_}/{prompt}", [[], []])[side].append(value)
+        gains = {p: [math.fsum(a) / len(a) - math.fsum(b) / len(b)] for p, (a, b) in logs.items() if a and b}
+        if gains:
+            yield {"arm": arm.name, "metric": TPOT.name, **said(clustered_mean(gains))}

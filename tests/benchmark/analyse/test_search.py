@@ -1,0 +1,90 @@
+"""Which load is measured next, and what is concluded."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+
+from benchmark.analyse.search import MOST_CELLS, Cell, Edge, Range, edge, next_load
+from tests.benchmark.analyse.noise import log_normal
+from tests.benchmark.analyse.searches import SHAPES, Simulated
+
+CLOSED, OPEN = Range(low=1, high=64, whole=True), Range(low=0.5, high=20, whole=False)
+
+
+def searched(height: Callable[[float], float | None], within: Range = CLOSED) -> tuple[Edge, list[float]]:
+    """A search over a curve with next to no noise, and the loads that it measured."""
+    cells: list[Cell] = []
+    while len(cells) < MOST_CELLS and (load := next_load([cells], within)) is not None:
+        value = height(load)
+        cells.append(Cell(load, value, {"c": {str(i): 1e-5 * (i - 3.5) for i in range(8)}} if value else {}))
+    return edge(cells, within), [cell.load for cell in cells]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("truth", [1.6, 2.5, 7.0, 16.0, 40.0, 60.0])
+def test_a_crossing_is_found_within_a_tenth_or_one_request(shape: str, truth: float) -> None:
+    found, loads = searched(lambda load: SHAPES[shape](math.log(load / truth)))
+    assert found.found == "crossing"
+    assert found.precise
+    assert found.load is not None
+    assert abs(found.load - truth) <= CLOSED.tolerance(truth)
+    assert len(loads) <= 8
+
+
+def test_rates_are_searched_to_a_tenth() -> None:
+    found, loads = searched(lambda rate: SHAPES["roofline"](math.log(rate / 1.75)), OPEN)
+    assert found.load == pytest.approx(1.75, rel=0.1)
+    assert len(loads) <= 8
+
+
+def test_what_holds_everywhere_or_nowhere_takes_three_cells() -> None:
+    assert (searched(lambda load: 0.4)[0].found, searched(lambda load: -0.4)[0].found) == ("always", "never")
+    assert searched(lambda load: 0.4)[1] == [1, 64, 8]
+
+
+def test_what_pays_from_a_load_on_is_told_from_what_pays_up_to_one() -> None:
+    found, _ = searched(lambda load: math.log(load / 10))
+    assert found.rising
+    assert found.load == pytest.approx(10, abs=1)
+
+
+def test_of_several_crossings_the_first_from_below_is_taken() -> None:
+    found, _ = searched(lambda load: 0.4 if load < 5 or load > 30 else -0.4)
+    assert found.more
+    assert not found.rising
+    assert found.load is not None
+    assert 3 < found.load < 8
+
+
+def test_a_load_without_answers_ends_the_range_below_it() -> None:
+    found, loads = searched(lambda load: None if load > 20 else math.log(12 / load))
+    assert found.load == pytest.approx(12, abs=1.2)
+    assert found.failing is not None
+    assert found.failing > 20
+    assert len(loads) <= MOST_CELLS
+    nothing, loads = searched(lambda load: None)
+    assert (nothing.found, loads) == ("not shown", [1, 64])
+
+
+def test_the_next_load_depends_on_the_cells_alone() -> None:
+    simulated = Simulated(shape=SHAPES["line"], noise=log_normal)
+    _, cells = simulated.search(random.Random(1), 9.0)
+    for count in range(len(cells)):
+        assert next_load([cells[:count]], CLOSED) == cells[count].load
+        assert next_load([list(reversed(cells[:count]))], CLOSED) == cells[count].load
+
+
+def test_intervals_of_noisy_searches_cover_and_two_equal_arms_do_not_cross() -> None:
+    """A small part of `scripts/measure search`."""
+    simulated, dice, held = Simulated(shape=SHAPES["roofline"], noise=log_normal), random.Random(3), 0
+    for _ in range(30):
+        found, cells = simulated.search(dice, truth := math.exp(dice.uniform(1.1, 3.4)))
+        assert len(cells) <= MOST_CELLS
+        held += found.low is not None and found.high is not None and found.low <= truth <= found.high
+    assert held >= 25
+    same = Simulated(shape=lambda x: 0.0, noise=log_normal, gain_spread=0.0)
+    assert sum(same.search(dice, 8)[0].found == "crossing" for _ in range(30)) <= 4

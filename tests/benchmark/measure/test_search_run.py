@@ -1,0 +1,114 @@
+"""`run --search` against servers whose step time depends on the requests under way."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmark.errors import PlanError
+from benchmark.measure import journal
+from benchmark.measure.records import REPEATED
+from benchmark.plan import from_dict
+from tests.benchmark.searching import BREAKS_AT, plan, search, served
+from tests.conftest import ROOT
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with served() as at:
+        yield at
+
+
+def test_a_search_finds_its_crossing_and_repeats_its_first_cell(address: str, tmp_path: Path) -> None:
+    found, said = search(tmp_path, plan(address, ("plain", "crosses"), 16), "--search", "4:64")
+    mix = next(one for one in found["crossovers"] if one["class"] is None)
+    assert mix["found"] == "crossing"
+    assert 10 <= mix["load"] <= 22
+    assert found["run"]["complete"]
+    assert "crosses pays up to" in said
+    raw = journal.read(tmp_path)
+    again = {one.concurrency for one in raw.requests if one.round == REPEATED}
+    assert again == {4}
+    assert {one["arm"] for one in found["search"]["drift"]} == {"plain", "crosses"}
+    # Asked again, it has nothing left to do.
+    lines = (tmp_path / journal.FILE_NAME).read_bytes()
+    search(tmp_path, plan(address, ("plain", "crosses"), 16), "--search", "4:64")
+    assert (tmp_path / journal.FILE_NAME).read_bytes() == lines
+
+
+def test_an_interrupted_search_goes_on_where_it_was(address: str, tmp_path: Path) -> None:
+    content = plan(address, ("plain", "always"), 8)
+    (tmp_path / "given.json").write_text(json.dumps(content))
+    command = [sys.executable, "-m", "benchmark", "run", "--plan", str(tmp_path / "given.json")]
+    with subprocess.Popen(
+        [*command, "--out", str(tmp_path), "--search", "4:32"], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stderr
+        for line in run.stderr:
+            if "c32" in line:  # the second cell has begun
+                run.send_signal(signal.SIGINT)
+    before = {(one.pair_id, one.arm) for one in journal.read(tmp_path).requests if one.phase == "measured"}
+    found, _ = search(tmp_path, content, "--search", "4:32")
+    after = [(one.pair_id, one.arm) for one in journal.read(tmp_path).requests if one.phase == "measured"]
+    assert before
+    assert before <= set(after)
+    assert len(after) == len(set(after))
+    assert found["run"]["complete"]
+    assert found["crossovers"][0]["found"] == "always"
+
+
+def test_a_budget_ends_a_search_and_is_said(address: str, tmp_path: Path) -> None:
+    content = plan(address, ("plain", "crosses"), 8)
+    found, said = search(tmp_path, content, "--search", "4:64", "--search-budget", "cells=2,minutes=30")
+    assert found["search"]["cells"] == 2
+    assert found["search"]["budget_spent"]
+    assert "at most 2 cells, 30 minutes of loading" in said
+    assert "ended with its budget" in " ".join(said.split())
+
+
+def test_a_server_that_fails_above_some_load_ends_with_what_was_learned(address: str, tmp_path: Path) -> None:
+    content = plan(address, ("plain", "breaks"), 8)
+    found, said = search(tmp_path, content, "--search", "4:64", "--objective", "tpot_s=0.001")
+    mix = next(one for one in found["crossovers"] if one["class"] is None)
+    assert mix["failing"] > BREAKS_AT
+    assert "too few answers at 64 requests at once" in " ".join(said.split())
+    assert "plain: at no measured load within TPOT 0.001 s" in " ".join(said.split())
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"concurrency": [4]}, "chooses the loads itself; leave concurrency out"),
+        ({"duration_s": 60}, "leave duration_s out"),
+        ({"search": {"low": 8, "high": 8}}, "8 to 8 is an empty range"),
+        ({"search": {"low": 1.5, "high": 8}}, "requests at once are whole numbers"),
+    ],
+)
+def test_a_plan_says_what_does_not_go_with_a_search(changes: dict[str, object], told: str) -> None:
+    content = plan("http://a", ("plain", "always"), 8) | {"concurrency": [], "search": {"low": 1, "high": 8}}
+    assert from_dict(content).search is not None
+    with pytest.raises(PlanError, match=told):
+        from_dict(content | changes)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--search", "64:1"], "'64:1' is an empty range; LOW must be below HIGH"),
+        (["--search", "1:64", "--concurrency", "4"], "not allowed with argument"),
+        (["--search", "1:64", "--duration", "5m"], "leave --duration out"),
+        (["--search-budget", "cells=4"], "there is no search; add --search LOW:HIGH"),
+    ],
+)
+def test_options_that_do_not_go_with_a_search_are_refused_in_one_line(
+    options: list[str], told: str, tmp_path: Path
+) -> None:
+    _, said = search(tmp_path, plan("http://a", ("plain", "always"), 8), *options)
+    assert told in said
+    assert "Traceback" not in said

@@ -1,0 +1,266 @@
+"""A search for the load up to which drafting pays, against servers whose step time is a known function of the requests
+under way: one arm crosses the baseline at a known load, one never pays, one always does.
+
+`python -m tests.benchmark.searching`, after simulated searches (`tests/benchmark/analyse/searches.py`), runs
+`benchmark run --search` in a process of its own, closed and open loop, and holds what it says against the truth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from aiohttp import web
+
+from benchmark.plan import Load, Plan, from_dict
+from tests.benchmark.analyse.searches import figures
+from tests.conftest import ROOT
+
+GRID = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+MOST_OF_GRID = 0.4
+TOKENS = 37
+"""The first, and then chunks of 1 to 8."""
+SIZES = {"plain": (1,), **dict.fromkeys(("crosses", "never", "always", "breaks"), tuple(range(1, 9)))}
+_FIRST_S, _MEAN = 0.02, 4.5
+BREAKS_AT = 24
+STEP_S: dict[str, Callable[[int], float]] = {
+    "plain": lambda n: 0.020 + 0.0001 * n,
+    "crosses": lambda n: _MEAN * (0.012 + 0.0006 * n),
+    "never": lambda n: _MEAN * (0.024 + 0.0003 * n),
+    "always": lambda n: _MEAN * (0.012 + 0.00005 * n),
+    "breaks": lambda n: _MEAN * (0.012 + 0.0001 * n),
+}
+"""By arm, seconds of a decode step with n requests under way: `crosses` meets `plain` at 16, `breaks` answers 503 from
+BREAKS_AT on."""
+CROSSING = 16.0
+
+
+class Loaded:
+    """The arms, each with its own requests under way."""
+
+    def __init__(self) -> None:
+        self._under_way = dict.fromkeys(STEP_S, 0)
+
+    def app(self) -> web.Application:
+        app = web.Application()
+        app.router.add_get("/{arm}/v1/models", self._models)
+        app.router.add_post("/{arm}/v1/completions", self._answer)
+        return app
+
+    async def _models(self, request: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": "known", "owned_by": "vllm"}]})
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        arm = request.match_info["arm"]
+        if arm == "breaks" and self._under_way[arm] >= BREAKS_AT:
+            raise web.HTTPServiceUnavailable(text="full")
+        now = asyncio.get_running_loop().time
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        self._under_way[arm] += 1
+        try:
+            due = now() + _FIRST_S
+            await response.prepare(request)
+            for sent, size in chunks(arm):
+                await asyncio.sleep(due - now())
+                await response.write(_event({"text": "w " * size}, sent + size))
+                due += STEP_S[arm](self._under_way[arm])
+            await response.write(_event(None, TOKENS) + b"data: [DONE]\n\n")
+        finally:
+            self._under_way[arm] -= 1
+        return response
+
+
+def chunks(arm: str) -> Iterator[tuple[int, int]]:
+    """Tokens sent before each chunk, and in it."""
+    sent, turns = 0, cycle(SIZES[arm])
+    while sent < TOKENS:
+        size = min(next(turns) if sent else 1, TOKENS - sent)
+        yield sent, size
+        sent += size
+
+
+def _event(choice: dict[str, Any] | None, done: int) -> bytes:
+    usage = {"prompt_tokens": 9, "total_tokens": 9 + done, "completion_tokens": done}
+    choices = [] if choice is None else [{"index": 0, "logprobs": None, "finish_reason": None, **choice}]
+    event = {"id": "x", "object": "text_completion", "created": 0, "model": "known", "choices": choices}
+    return b"data: " + json.dumps({**event, "usage": usage}).encode() + b"\n\n"
+
+
+async def _serve() -> None:
+    runner = web.AppRunner(Loaded().app(), access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
+    print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    await runner.cleanup()
+
+
+@contextlib.contextmanager
+def served() -> Iterator[str]:
+    """The address of the servers, in a process of their own that ends with the block."""
+    command = [sys.executable, "-m", "tests.benchmark.searching", "--serve"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as server:
+        try:
+            assert server.stdout
+            yield server.stdout.readline().strip()
+        finally:
+            server.terminate()
+
+
+def plan(address: str, arms: tuple[str, ...], requests: int, **more: Any) -> dict[str, Any]:
+    """A plan of these arms, the first of them the baseline."""
+    each = [
+        {
+            "name": arm,
+            "url": f"{address}/{arm}/v1",
+            "speculative_tokens": max(SIZES[arm]) - 1,
+            "max_tokens_per_step": max(SIZES[arm]),
+            "usd_per_hour": 10.0,
+        }
+        for arm in arms
+    ]
+    return {
+        "schema": 1,
+        "experiment": "known",
+        "model": "known",
+        "baseline": arms[0],
+        "arms": each,
+        "concurrency": [1],
+        "requests": requests,
+        "warmup": 2,
+        "max_tokens": TOKENS,
+        "prompts": [{"id": f"p{i}", "class": "chat", "prompt": f"prompt {i}"} for i in range(8)],
+        **more,
+    }
+
+
+def search(folder: Path, content: dict[str, Any], *options: str) -> tuple[dict[str, Any], str]:
+    """The summary of `benchmark run` with these options, and what it said."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "given.json").write_text(json.dumps(content))
+    command = [sys.executable, "-m", "benchmark", "run", "--plan", str(folder / "given.json")]
+    done = subprocess.run(
+        [*command, "--out", str(folder), *options], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if not (folder / "summary.json").exists():
+        return {}, done.stderr
+    return json.loads((folder / "summary.json").read_text()), done.stdout + done.stderr
+
+
+def open_loop_crossing(requests: int, low: float, high: float) -> float:
+    """The rate at which `crosses` meets `plain` where requests arrive as the client sends them: by simulation, since the
+    requests under way of a short block are not those of an endless one."""
+    for _ in range(12):
+        middle = math.sqrt(low * high)
+        gains = [
+            math.log(
+                _mean_span("plain", middle, requests, seed) / _mean_span("crosses", middle, requests, seed)
+            )
+            for seed in range(40)
+        ]
+        low, high = (middle, high) if sum(gains) > 0 else (low, middle)
+    return math.sqrt(low * high)
+
+
+def _mean_span(arm: str, rate: float, requests: int, seed: int) -> float:
+    """Geometric mean of the time from the first chunk to the last, of one block of Poisson arrivals."""
+    dice, arrival, steps = Random(seed), 0.0, sum(1 for _ in chunks(arm))
+    events: list[tuple[float, int, int]] = []
+    for index in range(requests):
+        arrival += dice.expovariate(rate)
+        events.append((arrival, index, -1))
+    first: dict[int, float] = {}
+    logs, under_way = [], 0
+    while events:
+        events.sort(reverse=True)
+        now, index, step = events.pop()
+        if step == -1:
+            under_way += 1
+            events.append((now + _FIRST_S, index, 0))
+            continue
+        first.setdefault(index, now)
+        if step == steps - 1:
+            under_way -= 1
+            logs.append(math.log(now - first[index]))
+        else:
+            events.append((now + STEP_S[arm](under_way), index, step + 1))
+    return math.exp(math.fsum(logs) / len(logs))
+
+
+def shares_of_grid(given: Plan, loads: list[Load], grid: list[Load]) -> tuple[float, float]:
+    """The measured requests of a search over those of the grid, without and with the repetition of its first cell."""
+    whole = sum(given.cell(load).requests for load in grid)
+    own = sum(given.cell(load).requests for load in loads)
+    return own / whole, (own + given.cell(loads[0]).requests) / whole
+
+
+def main() -> int:
+    """Print the figures; 1 when a limit is passed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--runs", type=int, default=1000, help="simulated searches of each kind; 0 for none")
+    parser.add_argument("--requests", type=int, default=64, help="measured requests of a cell (default 64)")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    if options.serve:
+        asyncio.run(_serve())
+        return 0
+    failed = False
+    for line, fine in figures(options.runs, options.seed) if options.runs else ():
+        print(line if fine else f"{line}  <-- beyond the limit", flush=True)
+        failed = failed or not fine
+    for line, fine in _measured(options.requests):
+        print(line if fine else f"{line}  <-- beyond the limit", flush=True)
+        failed = failed or not fine
+    return 1 if failed else 0
+
+
+def _measured(requests: int) -> Iterator[tuple[str, bool]]:
+    arms = ("plain", "crosses", "never", "always")
+    with served() as address, tempfile.TemporaryDirectory() as folder:
+        for kind, between in (("concurrency", "1:64"), ("rate", "4:64")):
+            option = "--search" if kind == "concurrency" else "--search-rate"
+            content = plan(address, arms, requests)
+            found, said = search(Path(folder, kind), content, option, between, "--objective", "tpot_s=0.024")
+            if not found:
+                yield said, False
+                continue
+            truth = CROSSING if kind == "concurrency" else open_loop_crossing(-(-requests // 4), 4, 64)
+            yield f"\n{kind} {between}, the truth is {truth:.1f}:\n{said}", True
+            yield from _against(found, truth, kind, content)
+
+
+def _against(
+    found: dict[str, Any], truth: float, kind: str, content: dict[str, Any]
+) -> Iterator[tuple[str, bool]]:
+    rows = {one["treatment"]: one for one in found["crossovers"] if one["class"] is None}
+    crosses, by_rate = rows["crosses"], kind == "rate"
+    limit = 0.1 * truth if by_rate else max(1.0, 0.1 * truth)
+    off = abs((crosses["load"] or math.inf) - truth)
+    yield f"{kind}: crosses {crosses['found']} at {crosses['load']}, off by {off:.2f}", off <= limit
+    for arm in ("never", "always"):
+        yield f"{kind}: {arm} is {rows[arm]['found']}", rows[arm]["found"] == arm
+    loads = dict.fromkeys((one["concurrency"], one["rate_per_s"]) for one in found["cells"])
+    cells = [Load(concurrency=c, rate_per_s=r) for c, r in loads]
+    steps = [4 * 16 ** (i / 10) for i in range(11)]
+    grid = [Load(rate_per_s=r) for r in steps] if by_rate else [Load(concurrency=c) for c in GRID]
+    alone, repeated = shares_of_grid(from_dict(content), cells, grid)
+    told = f"{kind}: {len(cells)} cells, {alone:.0%} of the grid's requests, {repeated:.0%} with the first cell's repetition"
+    yield told, len(cells) <= 12 and alone <= MOST_OF_GRID
+
+
+if __name__ == "__main__":
+    sys.exit(main())
