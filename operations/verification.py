@@ -15,7 +15,6 @@ from typing import Any
 from cdk8s_charts import on_node
 from cdk8s_charts.pods import sizes
 from cdk8s_charts.pods.devices import DRIVER, EXTENDED_RESOURCE, group_attribute
-from cdk8s_charts.workloads.proofs import CONTAINER, SECONDS, proof_name
 from experiment import Arm, Experiment
 from experiment.catalogue.node_images import OLDEST_FOR_CLAIMS
 from experiment.finding import Finding, Refusal, State
@@ -256,6 +255,10 @@ def prove(
 
 
 def _job(experiment: Experiment, kubernetes: Kubernetes, arm: Arm, name: str) -> dict[str, Any]:
+    from cdk8s_charts.workloads.proofs import (
+        proof_name,
+    )  # here, because it loads cdk8s, which --help can do without
+
     source = proof_name(experiment, arm)
     found = kubernetes.get("cronjob", source)
     if found is None:
@@ -278,6 +281,8 @@ def _wait_until_gone(kubernetes: Kubernetes, clock: Clock, job: str) -> None:
 
 def _wait(kubernetes: Kubernetes, clock: Clock, jobs: list[str], tell: Callable[[str], None]) -> None:
     """Until each Job has ended, or its deadline and the allowance are over."""
+    from cdk8s_charts.workloads.proofs import SECONDS
+
     end = clock.ticking() + SECONDS + ALLOWANCE_S
     while jobs and clock.ticking() < end:
         for name in [*jobs]:
@@ -290,6 +295,8 @@ def _wait(kubernetes: Kubernetes, clock: Clock, jobs: list[str], tell: Callable[
 
 def _results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
     """What the pod of a Job printed; or, where it printed nothing, why."""
+    from cdk8s_charts.workloads.proofs import CONTAINER
+
     pods = kubernetes.list("pod", labels={"batch.kubernetes.io/job-name": job})
     if not pods:
         remedy = f"kubectl describe job {job}; most often a quota or a policy"

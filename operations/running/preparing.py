@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any
 
 from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
-from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S
 from experiment import Arm, Experiment
 from experiment.compilation import artifact_key, declared_keys
 from experiment.finding import Refusal, State
@@ -23,7 +22,6 @@ from operations.running import job_control
 from operations.running.context import Context, StepError
 from store.artifact import CONFIGURATION, DIFFERENCES, comparison
 
-ANSWER_S = ARGUMENTS_DEADLINE_S + 300
 FETCH_S = 3 * 3600
 NODES_S = 40 * 60
 COMPILE_S = 4 * 3600
@@ -40,6 +38,8 @@ def check_arguments(context: Context) -> None:
     if context.verify is None:
         context.say("    skipped: no image is asked about the arguments")
         return
+    from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S  # here: it loads cdk8s
+
     jobs = job_control.take_up(context, "arguments")
     stuck: dict[str, StepError] = {}
     for job in jobs:
@@ -53,7 +53,7 @@ def check_arguments(context: Context) -> None:
             if name in stuck:
                 raise stuck[name]
             remedy = f"./trnspec kubectl describe job {name}"
-            job_control.wait_for(context, name, patience_s=ANSWER_S, remedy=remedy)
+            job_control.wait_for(context, name, patience_s=ARGUMENTS_DEADLINE_S + 300, remedy=remedy)
             context.say(f"    {image}: takes the arguments of its arms")
         except StepError as error:
             _refuse(context, name, image)

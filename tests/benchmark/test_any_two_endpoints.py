@@ -152,7 +152,7 @@ def test_the_sequence_works_as_it_is_printed(
     }
     done = []
     for line in block.replace("\\\n", " ").splitlines():
-        verb, *words = shlex.split(line, comments=True)[3:]
+        verb, *words = shlex.split(line, comments=True)[2:]
         if verb != "selftest":
             short = ["--requests", "6"] if verb == "run" else []
             assert main([verb, *(here.get(word, word) for word in words), *short]) == 0, line
