@@ -11,12 +11,12 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-import cdk8s
-
 from experiment.naming import namespace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import cdk8s
 
     from experiment.arms import Experiment
 
@@ -50,6 +50,8 @@ def config_map(
 
 def authored(build: Callable[[cdk8s.Chart], object]) -> dict[str, Any]:
     """The one object that `build` puts into a scratch chart, as plain data."""
+    import cdk8s  # here, because it starts jsii
+
     chart = cdk8s.Chart(cdk8s.App(), "scratch", disable_resource_name_hashes=True)
     build(chart)
     (manifest,) = chart.to_json()
