@@ -8,14 +8,14 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
 import click
 
-from experiment.finding import InvalidExperiment, Misuse, Outside, Refusal, printable
+from experiment.finding import InvalidExperiment, Misuse, Outside, Refusal, printable, shortened
 
 WIDTH = 100
 _LEAST_LAST = 24
@@ -104,6 +104,57 @@ def escaped() -> Iterator[None]:
     """As long as it lasts, stdout and stderr escape control characters."""
     with redirect_stdout(_Escaping(sys.stdout)), redirect_stderr(_Escaping(sys.stderr)):
         yield
+
+
+class _Unsure(_Escaping):
+    """A terminal that may go while something is drawn on it: no reason to end what is under way."""
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self.stream.flush()
+
+
+@contextmanager
+def progress(doing: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+    """On a terminal, as long as it lasts: a bar with the time left, or a spinner where no `total` is known.
+
+    It takes `steps` that were done since, and what it is `doing` now. Lines that are printed meanwhile stand above it.
+    """
+    stream: Any = _Unsure(getattr(sys.stderr, "stream", sys.stderr))  # what moves the cursor is meant
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") in ("dumb", "unknown")
+    if plain or not stream.isatty():
+        yield lambda steps=0, doing="": None
+        return
+    from rich import progress as bars
+    from rich.console import Console
+    from rich.file_proxy import FileProxy
+
+    console = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    columns: list[Any] = [bars.SpinnerColumn(), bars.TextColumn("{task.description}", markup=False)]
+    columns += [bars.BarColumn(), bars.TimeRemainingColumn()] if total else [bars.TimeElapsedColumn()]
+    room = max(16, console.width - (60 if total else 16))
+
+    def told(steps: float = 0, doing: str = "") -> None:
+        bar.update(task, advance=steps, description=shortened(printable(doing), room) if doing else None)
+
+    bar = bars.Progress(
+        *columns,
+        console=console,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        speed_estimate_period=3600,  # a step can take a quarter of an hour
+    )
+    above: Any = FileProxy(console, stream)
+    with bar, redirect_stderr(_Escaping(above)):
+        task = bar.add_task("", total=total)
+        told(steps=1e-9, doing=doing)  # the time of the first step counts too
+        yield told
 
 
 def warn(text: str) -> None:

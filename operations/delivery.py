@@ -19,7 +19,7 @@ from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.clock import SystemClock
 from operations.cloud.kubernetes import pod_containers, tools_image
-from operations.console import carried_out, print_json
+from operations.console import carried_out, print_json, progress
 from operations.options import HOURS, ROOT, experiment_of, json_option, manifests_option, on_aws
 from operations.running.context import Context
 from operations.running.launch import verified
@@ -86,20 +86,22 @@ class Starter:
         self._say(f"{name}: started; log {log}")
         until = self._clock.now() + timedelta(minutes=minutes)
         phase = ""
-        while build["buildStatus"] == "IN_PROGRESS":
-            if self._clock.now() >= until:
-                raise Refusal(
-                    f"{name}: still {phase} after {minutes} minutes; it goes on in its account, and what it started "
-                    "there bills until its own time-out: look at its log, then retry the stage"
-                )
-            self._clock.sleep(POLL_S)
-            builds: list[dict[str, Any]] = self._code_build().batch_get_builds(ids=[name])["builds"]
-            if not builds:
-                raise Refusal(f"{name}: CodeBuild no longer knows it; retry the stage")
-            build = builds[0]
-            if build.get("currentPhase", "") != phase:
-                phase = build.get("currentPhase", "")
-                self._say(f"{name}: {phase}")
+        with progress(name) as told:
+            while build["buildStatus"] == "IN_PROGRESS":
+                if self._clock.now() >= until:
+                    raise Refusal(
+                        f"{name}: still {phase} after {minutes} minutes; it goes on in its account, and what it started "
+                        "there bills until its own time-out: look at its log, then retry the stage"
+                    )
+                self._clock.sleep(POLL_S)
+                builds: list[dict[str, Any]] = self._code_build().batch_get_builds(ids=[name])["builds"]
+                if not builds:
+                    raise Refusal(f"{name}: CodeBuild no longer knows it; retry the stage")
+                build = builds[0]
+                if build.get("currentPhase", "") != phase:
+                    phase = build.get("currentPhase", "")
+                    self._say(f"{name}: {phase}")
+                    told(doing=f"{name}: {phase}")
         if build["buildStatus"] != "SUCCEEDED":
             raise Refusal(f"{name}: {build['buildStatus']} ({_why(build)}); read {log}, then retry the stage")
         return name

@@ -25,7 +25,7 @@ from operations.cloud import markers, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import aws_of
 from operations.cloud.kubernetes import replicas
-from operations.console import print_json, warn
+from operations.console import print_json, progress, warn
 from operations.options import dry_run_option, experiment_of, manifests_option, on_aws
 from operations.running.state import RunStore
 
@@ -94,7 +94,8 @@ def command(
 
     from cdk8s_charts.render import render  # after the judgement: starting jsii takes a second
 
-    rendered = texts(experiment, render(experiment), manifests)
+    with progress(f"rendering {experiment.name}"):
+        rendered = texts(experiment, render(experiment), manifests)
     files = stale(rendered)
     aws = aws_of(experiment, account) if now else None
     nodes_now = _nodes_of_the_ready(experiment, service, aws) if aws is not None else None

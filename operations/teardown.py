@@ -16,7 +16,7 @@ from operations.cloud import cloudformation, markers, nodegroup
 from operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
 from operations.cloud.clock import Clock, SystemClock
 from operations.cloud.cloudformation import TAG, Stack
-from operations.console import print_json, print_table, warn
+from operations.console import print_json, print_table, progress, warn
 from operations.options import dry_run_option, experiment_of, on_aws
 
 POLL_S = 15
@@ -119,12 +119,15 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str,
     """Delete the stacks, last deployed first; a refusal does not keep the others. Returns what is left, and why."""
     _stop_nodes(experiment, aws)
     kept = []
-    for stack in reversed(_going(experiment, aws)):
-        print(f"    {stack.name}: deleting", file=sys.stderr)
-        why = _delete(stack, aws, clock)
-        if why is not None:
-            warn(f"{stack.name}: {why}")
-            kept.append((stack.name, why))
+    going = _going(experiment, aws)
+    with progress(f"deleting the stacks of {experiment.name}", len(going)) as told:
+        for stack in reversed(going):
+            print(f"    {stack.name}: deleting", file=sys.stderr)
+            why = _delete(stack, aws, clock)
+            if why is not None:
+                warn(f"{stack.name}: {why}")
+                kept.append((stack.name, why))
+            told(steps=1)
     if not kept:  # last, because EKS and the agents make them again as long as they live
         for name in markers.delete_log_groups(experiment, aws):
             print(f"    log group {name}: deleted", file=sys.stderr)

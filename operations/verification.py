@@ -35,7 +35,7 @@ from operations.cloud.kubernetes import (
     json_lines,
     role,
 )
-from operations.console import print_json, print_table
+from operations.console import print_json, print_table, progress
 from operations.options import experiment_of, on_aws
 
 POLL_S = 5
@@ -273,10 +273,11 @@ def _job(experiment: Experiment, kubernetes: Kubernetes, arm: Arm, name: str) ->
 
 def _wait_until_gone(kubernetes: Kubernetes, clock: Clock, job: str) -> None:
     end = clock.ticking() + ALLOWANCE_S
-    while kubernetes.get("job", job) is not None:
-        if clock.ticking() > end:
-            raise Refusal(f"job {job} of an earlier verify does not go away; kubectl describe job {job}")
-        clock.sleep(POLL_S)
+    with progress(f"job {job} of an earlier verify goes away"):
+        while kubernetes.get("job", job) is not None:
+            if clock.ticking() > end:
+                raise Refusal(f"job {job} of an earlier verify does not go away; kubectl describe job {job}")
+            clock.sleep(POLL_S)
 
 
 def _wait(kubernetes: Kubernetes, clock: Clock, jobs: list[str], tell: Callable[[str], None]) -> None:
@@ -284,13 +285,15 @@ def _wait(kubernetes: Kubernetes, clock: Clock, jobs: list[str], tell: Callable[
     from cdk8s_charts.workloads.proofs import SECONDS
 
     end = clock.ticking() + SECONDS + ALLOWANCE_S
-    while jobs and clock.ticking() < end:
-        for name in [*jobs]:
-            if job_state(kubernetes.get("job", name)) in ("absent", "complete", "failed"):
-                jobs.remove(name)
-                tell(f"  {name} ended, {len(jobs)} to go")
-        if jobs:
-            clock.sleep(POLL_S)
+    with progress("proving on the nodes", len(jobs)) as told:
+        while jobs and clock.ticking() < end:
+            for name in [*jobs]:
+                if job_state(kubernetes.get("job", name)) in ("absent", "complete", "failed"):
+                    jobs.remove(name)
+                    tell(f"  {name} ended, {len(jobs)} to go")
+                    told(steps=1)
+            if jobs:
+                clock.sleep(POLL_S)
 
 
 def _results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:

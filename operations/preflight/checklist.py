@@ -12,7 +12,7 @@ from pathlib import Path
 from experiment import Experiment
 from experiment.finding import Finding, Refusal, State
 from operations.cloud.aws import Aws, aws_of
-from operations.console import print_json, print_table
+from operations.console import print_json, print_table, progress
 from operations.options import experiment_of, on_aws
 from operations.preflight import account as of_account
 from operations.preflight import capacity, reach
@@ -26,9 +26,13 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
     """
     experiment = experiment_of(path, verb="check")
     findings = []
-    for one in judge(experiment, aws_of(experiment, account), reach.Web(), now=datetime.now(UTC)):
-        print(f"    {one.check}: {one.state}", file=sys.stderr)
-        findings.append(one)
+    aws, now = aws_of(experiment, account), datetime.now(UTC)
+    total = len(_of_account(experiment, aws, now)) + len(reach.images(experiment)) + 2
+    with progress(f"preflight {experiment.name}", total) as told:
+        for one in judge(experiment, aws, reach.Web(), now=now):
+            print(f"    {one.check}: {one.state}", file=sys.stderr)
+            findings.append(one)
+            told(steps=1)
     if as_json:
         print_json({"experiment": experiment.name, "checks": [one.as_json() for one in findings]})
     else:
@@ -42,16 +46,8 @@ def judge(experiment: Experiment, aws: Aws, web: reach.Web, *, now: datetime) ->
     first = _made("credentials", partial(of_account.credentials, aws))
     yield first
     if first.state is State.FINE:
-        yield _made("quota", lambda: of_account.quota(experiment, aws))
-        yield _made("system quota", lambda: of_account.system_quota(aws))
-        yield _made("instance", lambda: capacity.offered(experiment, aws))
-        yield _made("capacity", lambda: capacity.reserved(experiment, aws, now=now))
-        yield _made("kubernetes", lambda: of_account.kubernetes_version(experiment, aws))
-        yield _made("node images", lambda: of_account.node_images(experiment, aws))
-        yield _made("add-ons", lambda: of_account.addons(experiment, aws))
-        yield _made("bootstrap", lambda: of_account.bootstrap(aws))
-        yield _made("stacks", lambda: of_account.halfway_stacks(experiment, aws))
-        yield _made("leftovers", lambda: of_account.what_was_left(experiment, aws))
+        for name, check in _of_account(experiment, aws, now).items():
+            yield _made(name, check)
     else:
         why = "quotas, instance, capacity, versions, bootstrap and stacks were not asked about"
         remedy = "correct the credentials, then run this again"
@@ -59,6 +55,22 @@ def judge(experiment: Experiment, aws: Aws, web: reach.Web, *, now: datetime) ->
     for image in reach.images(experiment):
         yield _made("image", partial(reach.reachable, image, web))
     yield _made("admin_cidrs", lambda: reach.admin_cidrs(experiment, web))
+
+
+def _of_account(experiment: Experiment, aws: Aws, now: datetime) -> dict[str, Callable[[], Finding]]:
+    """Every check that needs credentials."""
+    return {
+        "quota": lambda: of_account.quota(experiment, aws),
+        "system quota": lambda: of_account.system_quota(aws),
+        "instance": lambda: capacity.offered(experiment, aws),
+        "capacity": lambda: capacity.reserved(experiment, aws, now=now),
+        "kubernetes": lambda: of_account.kubernetes_version(experiment, aws),
+        "node images": lambda: of_account.node_images(experiment, aws),
+        "add-ons": lambda: of_account.addons(experiment, aws),
+        "bootstrap": lambda: of_account.bootstrap(aws),
+        "stacks": lambda: of_account.halfway_stacks(experiment, aws),
+        "leftovers": lambda: of_account.what_was_left(experiment, aws),
+    }
 
 
 def _made(name: str, check: Callable[[], Finding]) -> Finding:

@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from experiment.finding import Misuse, Outside
-from operations.console import print_json, warn
+from operations.console import print_json, progress, warn
 from operations.options import ROOT, json_option
 from operations.review.effects import Review, compare
 from operations.review.markdown import markdown
@@ -109,7 +109,11 @@ def _described(trees: Mapping[str, Path], *, templates: bool) -> list[dict[str, 
         )
         for tree in trees.values()
     ]
-    ended = [process.communicate() for process in running]
+    ended = []
+    with progress(f"describing {' and '.join(trees)}", len(running)) as told:
+        for process in running:
+            ended.append(process.communicate())
+            told(steps=1)
     return [
         _state(name, out, err, failed=process.returncode != 0)
         for name, process, (out, err) in zip(trees, running, ended, strict=True)

@@ -11,14 +11,17 @@ from typing import Any
 from cdk8s_charts.manifests import ManifestFile
 from experiment import Experiment
 from experiment.catalogue.prices import TRN2_ON_DEMAND
+from experiment.cost import run_price
 from experiment.finding import Finding, Refusal
 from experiment.naming import bucket
+from experiment.placement import rounds
 from infra.settings import BEFORE_BLOCK_ENDS
 from operations.cloud import nodegroup
 from operations.cloud.aws import Aws
 from operations.cloud.clock import Clock, moment, stamp
 from operations.cloud.cloudformation import deploy_command
 from operations.cloud.kubernetes import Kubernetes
+from operations.console import progress
 from operations.running.state import Held, RunState, RunStore
 
 POLL_S = 15
@@ -74,16 +77,27 @@ class Context:
 
         Raises `StepError` with `remedy` when it takes longer than `patience_s`.
         """
-        begun = self.clock.ticking()
-        while (waiting_for := check()) is not None:
-            if waiting_for != self._last_said:
-                self.say(f"    {waiting_for}")
-                self._last_said = waiting_for
-            if self.clock.ticking() - begun >= patience_s:
-                raise StepError(f"{waiting_for}, for {patience_s / 60:.0f} minutes; {remedy}")
-            if self.clock.now() - moment(self.state.renewed) >= _RENEW_EVERY:
-                self.save()
-            self.clock.sleep(POLL_S)
+        begun, predicted_s = self.clock.ticking(), self._predicted_s()
+        with progress(self.state.step) as told:
+            while (waiting_for := check()) is not None:
+                if waiting_for != self._last_said:
+                    self.say(f"    {waiting_for}")
+                    self._last_said = waiting_for
+                if self.clock.ticking() - begun >= patience_s:
+                    raise StepError(f"{waiting_for}, for {patience_s / 60:.0f} minutes; {remedy}")
+                if self.clock.now() - moment(self.state.renewed) >= _RENEW_EVERY:
+                    self.save()
+                left_s = predicted_s - (self.clock.ticking() - begun)
+                left = f", predicted {left_s / 60:.0f} more minutes" if left_s > 0 else ""
+                told(doing=f"{self.state.step}{left}: {waiting_for}")
+                self.clock.sleep(POLL_S)
+
+    def _predicted_s(self) -> float:
+        """What the cost of a run assumes for the step that is under way; 0 where it assumes nothing."""
+        name, _, number = self.state.step.partition("-")
+        hours = {part.step: part.hours for part in run_price(self.experiment, items=()).parts}
+        assumed = hours.get({"nodes": "nodes start", "arms": "load"}.get(name, name), 0.0) * 3600
+        return assumed / len(rounds(self.experiment)) if number else assumed
 
     def need(self, kind: str, name: str) -> dict[str, Any]:
         """An object that the workloads stack makes. Raises `StepError` when the cluster does not have it."""

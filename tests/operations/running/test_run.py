@@ -4,7 +4,9 @@ nobody."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -44,6 +46,22 @@ def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
     assert [deployment["spec"]["replicas"] for deployment in driver.world.api.of("deployments")] == [0, 0]
     assert driver.store.current() is None
     assert f"runs/{answer.id}/run.json" in driver.world.stored("results")
+
+
+def test_what_is_waited_for_is_shown_with_the_predicted_rest(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+
+    @contextmanager
+    def progress(_step: str) -> Iterator[Callable[..., None]]:
+        yield lambda doing: shown.append(doing)
+
+    monkeypatch.setattr("operations.running.context.progress", progress)
+    driver.run()
+    for step in ("nodes", "compile", "arms-1", "benchmark-1"):
+        assert any(re.match(rf"{step}, predicted \d+ more minutes: \S", one) for one in shown), (step, shown)
+    assert any(one.startswith("weights: ") for one in shown)
 
 
 def test_no_trn2_node_runs_while_weights_are_fetched(driver: Driver) -> None:
