@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder", type=Path, nargs="?", default=default, metavar="DIR", help="default: results"
     )
-    option_types.add_json(parser)
+    option_types.add_json(parser, "JSON instead of text")
 
 
 def execute(options: argparse.Namespace) -> int:
