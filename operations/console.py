@@ -110,13 +110,19 @@ class _Unsure(_Escaping):
     """A terminal that may go while something is drawn on it: no reason to end what is under way."""
 
     def write(self, text: str) -> int:
-        with suppress(OSError, ValueError):
-            self.stream.write(text)
+        self._tried(lambda: self.stream.write(text))
         return len(text)
 
     def flush(self) -> None:
-        with suppress(OSError, ValueError):
-            self.stream.flush()
+        self._tried(self.stream.flush)
+
+    def _tried(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except (OSError, ValueError):
+            # What is still buffered would fail once more as the interpreter ends, and change the exit code.
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
 
 
 @contextmanager
