@@ -39,9 +39,13 @@ def test_the_refusals_shown_are_those_printed(tmp_path: Path) -> None:
 
 def masked(text: str) -> list[str]:
     """What a demonstration printed, from its first stage on, without what differs from run to run: times, folder, figures of
-    the answer, warnings about a busy machine. `.ci/run` compares a fresh one with the README's."""
+    the answer, which published figures were met, warnings about a busy machine. `.ci/run` compares a fresh one with the README's."""
     text = re.sub(r"(?m)^(Report +)\S+/report\.html$", r"\1REPORT", text[text.index("checked ") :])
-    blocks = [block for block in text.split("\n\n") if not block.lstrip("\n").startswith("! ")]
+    blocks = [
+        block
+        for block in text.split("\n\n")
+        if not block.lstrip("\n").startswith(("! ", "Published figures"))
+    ]
     lines = re.sub(r"\n (?=\S)", " ", "\n\n".join(blocks)).splitlines()  # a paragraph may break elsewhere
     stages = [re.sub(r" +\d+ s$", "", line) for line in lines if re.search(r" \d+ s$", line)]
     rest = [re.sub(r"\d[\d.,]*", "N", line) for line in lines if not re.search(r" \d+ s$", line)]
