@@ -45,8 +45,8 @@ def command(
     path = chosen(ctx, None, tuple(named)).resolve()
     experiment = experiment_of(path, verb="deploy")
     read(experiment, ROOT / "manifests")
-    if account:
-        _ = aws_of(experiment, account).identity
+    if not {"--help", "-h"} & set(words):
+        _ = aws_of(experiment, account).identity  # refused before the synthesis
     npx = Path(sys.prefix) / "bin" / "npx"
     if not npx.exists():
         raise Outside(f"{npx}: does not exist, and the CDK is started with it; run scripts/setup")

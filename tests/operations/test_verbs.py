@@ -177,12 +177,15 @@ def test_deploy_asks_the_pinned_command_line_and_refuses_before(tmp_path: Path) 
         return subprocess.run(
             [sys.executable, "-P", "-m", "operations", "deploy", *words],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "AWS_ENDPOINT_URL": "http://localhost:9"},
             capture_output=True,
             text=True,
             check=False,
         )
 
+    unasked = deploy(str(ROOT / "experiments" / "qwen3-32b.yaml"))
+    assert (unasked.returncode, len(unasked.stderr.splitlines())) == (3, 1)
+    assert "sts:" in unasked.stderr
     shown = deploy("--", "--help")
     assert (shown.returncode, shown.stdout.startswith("cdk deploy [STACKS..]")) == (0, True)
     (tmp_path / "mine.yaml").write_text("version: 9\n")
