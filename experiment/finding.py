@@ -28,7 +28,7 @@ class Finding:
     where: str
     """For example `arms[1].speculation.num_speculative_tokens`; empty for the whole of a file, or of a check."""
     value: Any
-    """What stands there; `None` when nothing does."""
+    """The value there; `None` when there is none."""
     why: str
     """What is wrong with it, or how it was found to be."""
     remedy: str = ""
@@ -169,7 +169,7 @@ def _short(value: Any, most: int) -> str:
 
 
 def _nearest(path: str, line_numbers: dict[str, int]) -> int | None:
-    """The line of `path`, or of the closest ancestor that stands in the file."""
+    """The line of `path`, or of the closest ancestor in the file."""
     while path:
         if path in line_numbers:
             return line_numbers[path]

@@ -42,7 +42,7 @@ FORMS = {
     _RESERVATION: "the id that EC2 gave the reservation or block, as in cr-0123456789abcdef0",
     _HOUR: 'hour and minute in UTC, as in "22:00"',
 }
-"""What the patterns of this schema ask for, for who reads a refusal."""
+"""What the patterns of this schema ask for, as a refusal says it."""
 REMOVED_KEYS = {
     "benchmark.harness": (
         "chose llmperf as the client, which this release no longer builds or runs",

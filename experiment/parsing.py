@@ -1,4 +1,4 @@
-"""From a path to what stands in the file: its text, its YAML with the line of every value, its sections.
+"""From a path to what is in the file: its text, its YAML with the line of every value, its sections.
 
 One broken value must not hide the next, so what is broken is reported, cut out, and the rest is read again; what
 rests on a cut-out path is later left unjudged instead of being judged on a default that nobody wrote.

@@ -35,7 +35,7 @@ def command(
 ) -> int:
     """Write an experiment called NAME that passes `check`, and say what was chosen.
 
-    It goes into the folder experiments/ here or above; where there is none, into this folder.
+    It goes into the folder experiments/ here or above; without such a folder, into this one.
     """
     path = out or _experiments() / f"{name}.yaml"
     folder = path.resolve().parent

@@ -140,7 +140,7 @@ def _why(build: dict[str, Any]) -> str:
 @on_aws
 @manifests_option
 def smoke(path: Path, manifests: Path, account: str | None, as_json: bool) -> int:
-    """Is what was reviewed what stands in the cluster? Needs no Trn2 node."""
+    """Does the cluster run what was reviewed? Needs no Trn2 node."""
     experiment = experiment_of(path, verb="deliver")
     files = read(experiment, manifests)
     with cluster_of(experiment, aws_of(experiment, account)) as cluster:

@@ -38,8 +38,8 @@ def command(
 ) -> None:
     """Deploy all stacks of an experiment, workloads included, with the pinned CDK; Trn2 nodes start at 0.
 
-    deployment.yaml and the manifests are taken as they are committed. What stands behind -- goes to `cdk deploy`, for
-    example -- --require-approval never. --dry-run shows the difference to what stands (`cdk diff`).
+    deployment.yaml and the manifests are taken as they are committed. What follows -- goes to `cdk deploy`, for
+    example -- --require-approval never. --dry-run shows the difference to what is deployed (`cdk diff`).
     """
     named = [word for word in words[:1] if not word.startswith("-")]
     path = chosen(ctx, None, tuple(named)).resolve()

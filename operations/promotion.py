@@ -210,7 +210,7 @@ def serve_of(text: str) -> dict[str, Any]:
 
 
 def with_serve(text: str, section: Mapping[str, Any]) -> str:
-    """The file with that section, edited as text: whatever else stands in it stays as it is, comments of kept keys and
+    """The file with that section, edited as text: everything else stays as it is, comments of kept keys and
     between keys too.
 
     Raises `Misuse` where the file is written in a way that a textual edit would spoil.

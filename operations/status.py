@@ -22,7 +22,7 @@ from operations.running.state import RunStore
 def command(path: Path, account: str | None, as_json: bool) -> int:
     """Show what an experiment has on AWS and in its cluster, and what of it bills. Changes nothing.
 
-    Exit 0 when everything could be read, 1 when a part is not there or stands halfway, 3 when it was not reached.
+    Exit 0 when everything could be read, 1 when a part is missing or half done, 3 when it was not reached.
     """
     experiment = experiment_of(path, verb="look at")
     look = _Look(experiment, aws_of(experiment, account))

@@ -1,7 +1,7 @@
 """`verify`: what only real nodes can prove, before anything is compiled on them.
 
 First what the API server tells of nodes, devices and add-ons: objects in, findings out. Then the proof on the nodes: a Job
-for each arm that stands first, all at once, as the arms will be.
+for each arm that is deployed first, all at once, as the arms will be.
 """
 
 from __future__ import annotations

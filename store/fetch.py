@@ -114,7 +114,7 @@ class Folder:
         self._folder = folder
 
     def commit(self, model: str, revision: str | None) -> Commit:
-        """What stands in it now; S3 has no commit, so sizes and ETags stand for one, whatever was asked for."""
+        """What it holds now; S3 has no commit, so sizes and ETags stand for one, whatever was asked for."""
         content = sorted(self._folder.content().items())
         files = wanted([StoredFile(name, size, "") for name, (size, _) in content])
         if not files:

@@ -1,7 +1,7 @@
 """What a run says to do, as data and in words: the question, one sentence, and the numbers that it rests on.
 
 All of it comes from the summary; pages and terminals render it and decide nothing. Time per output token decides; dollars,
-failures and answers may speak against it. The verdict of a class is the one that stands after Holm's correction
+failures and answers may speak against it. The verdict of a class is the one after Holm's correction
 over all classes and treatments of a load. The mix's interval, and what tells the best treatment from the others,
 hold for all treatments together (`benchmark.analyse.mix`).
 """
@@ -310,7 +310,7 @@ def _troubles(summary: Mapping[str, Any], load: Load, arm: str) -> Iterator[str]
 
 
 def _of_many(at: AtLoad) -> str:
-    """What the best of a sweep stands beside."""
+    """What the best of a sweep is compared with."""
     if not (won := next((one for one in at.winners if one.class_ is None), None)):
         return ""
     second = f"{won.ratio:.2f} times faster than {won.second}"
@@ -366,7 +366,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def named(gain: Gain, more: str = "") -> str:
-    """An arm with its window, and with what else stands in the brackets."""
+    """An arm with its window, and what else belongs in the brackets."""
     inside = "; ".join(filter(None, (f"window {gain.window}" if gain.window else "", more)))
     return f"{gain.arm} ({inside})" if inside else gain.arm
 

@@ -203,7 +203,7 @@ def request_path(pair: Pair) -> str:
 
 
 def request_body(plan: Plan, pair: Pair) -> bytes:
-    """The request. The nonce stands in front of the prompt, where a prefix cache begins to compare."""
+    """The request. The nonce comes before the prompt, where a prefix cache begins to compare."""
     max_tokens = pair.prompt.max_tokens or plan.max_tokens
     content: dict[str, Any] = {
         "model": plan.model,

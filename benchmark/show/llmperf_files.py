@@ -1,7 +1,7 @@
 """A run as the two JSON files that ray-project/llmperf writes, for tools that read those.
 
 Names and keys are llmperf's (`token_benchmark_ray.py`, version 2023-08-31). Values are corrected where its
-own mislead, and `schema_note` in each summary says how; its figure for inter-token latency stands beside.
+own mislead, and `schema_note` in each summary says how; its figure for inter-token latency is given as well.
 """
 
 from __future__ import annotations

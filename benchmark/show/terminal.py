@@ -75,7 +75,7 @@ def _joined(blocks: Iterable[str]) -> str:
 
 
 def _answer(summary: Mapping[str, Any], at: AtLoad) -> Iterator[str]:
-    """The tables of a load, or its cells where nothing is compared, and what stands in them; nothing of what was made up."""
+    """The tables of a load, or its cells where nothing is compared, and their remarks; nothing that was made up."""
     if at.by_class and {gain.verdict for gain in at.by_class} == {VERDICT_WORDS["not judged"]}:
         return
     tables = decision_tables(summary["run"]["baseline"], at)

@@ -52,7 +52,7 @@ def ratio_text(comparison: Mapping[str, Any]) -> str:
 
 
 def verdict_text(comparison: Mapping[str, Any]) -> str:
-    """The verdict in words; of the headline metric the one that stands after Holm's correction."""
+    """The verdict in words; of the headline metric, the one after Holm's correction."""
     return VERDICT_WORDS[comparison["verdict_holm"] or comparison["verdict"]]
 
 

@@ -41,7 +41,7 @@ echo NEURON_LOGICAL_NC_CONFIG={size} > /opt/aws/neuron/logical_nc_config
 class NeuronNodes(Construct):
     """A managed node group of the experiment's instance type in one zone, empty unless the experiment asks for nodes.
 
-    The instance type stands in the launch template, not in the group: aws_eks_v2 2.275 takes trn2 for no accelerator
+    The instance type is in the launch template, not in the group: aws_eks_v2 2.275 takes trn2 for no accelerator
     and refuses the Neuron image with it, and a capacity block wants it there as well. Not run on AWS.
     """
 

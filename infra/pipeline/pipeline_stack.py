@@ -247,7 +247,7 @@ class PipelineStack(cdk.Stack):
         approval = pipelines.ManualApprovalStep(
             "ApproveTrn2Nodes",
             comment=f"Deploys {stage.experiment.name} to {stage.account}, then starts Trn2 nodes there to compile. "
-            f"Read the pull request's review; what it costs an hour stands in it.",
+            f"Read the pull request's review; it says what an hour costs.",
         )
         pipeline.add_stage(delivered, pre=[approval], post=self._steps(stage, wanted))
 

@@ -125,7 +125,7 @@ def _value(value: Any, shape: Any, where: str, lacking: Callable[[str], Exceptio
 
 
 def _kind(body: bytes) -> str:
-    """What a body looks like, for who wonders which page answered."""
+    """What a body looks like, so that a reader sees which page answered."""
     start = body.lstrip()[:1000].lower()
     if not start:
         return "empty"

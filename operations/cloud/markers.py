@@ -1,4 +1,4 @@
-"""What stands in the experiment's buckets and log groups: what is complete, what is stale, what a deployment left."""
+"""What is in the experiment's buckets and log groups: what is complete, what is stale, what a deployment left."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def has_artifact(experiment: Experiment, aws: Aws, arm: Arm) -> bool:
 
 
 def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
-    """The JSON of a marker, nothing when there is none or it is no marker.
+    """The JSON of a marker, nothing when there is none or it is not a marker.
 
     Raises `Refusal` when there is no such bucket.
     """

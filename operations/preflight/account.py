@@ -138,7 +138,7 @@ def halfway_stacks(experiment: Experiment, aws: Aws) -> Finding:
     stacks = cloudformation.deployed(experiment, aws)
     found = cloudformation.halfway(stacks, experiment.name, region=aws.region)
     if not found:
-        return fine("none stands halfway")
+        return fine("no stack is half done")
     more = f" ({len(found) - 1} more: ./trnspec status)" if len(found) > 1 else ""
     return replace(found[0], why=f"{found[0].why}{more}")
 

@@ -146,6 +146,6 @@ def _refuse_unread(problems: Mapping[str, Sequence[str]]) -> None:
         sides = [side for side, found in problems.items() if found]
         or_else = ", or name another BASE" if sides[0] == next(iter(problems)) else ""
         lines.append(
-            f"nothing was compared, because {' and '.join(sides)} could not be read in full: fix what stands above{or_else}"
+            f"nothing was compared, because {' and '.join(sides)} could not be read in full: fix what is said above{or_else}"
         )
         raise Misuse(*lines)

@@ -165,7 +165,7 @@ def _beyond_hardened(security: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _short(value: Any) -> str:
-    """A value as it stands in a sentence, with CloudFormation's functions folded into `<Name.Attribute>`."""
+    """A value as written in a sentence, with CloudFormation's functions folded into `<Name.Attribute>`."""
     folded = _folded(value)
     return folded if isinstance(folded, str) else json.dumps(folded, sort_keys=True)
 

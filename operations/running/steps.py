@@ -192,7 +192,7 @@ def finish(context: Context) -> str:
 
 
 def _let_go(context: Context, *, problem: str) -> None:
-    """Leave the run to whoever goes on with it; when not even that works, the lease runs out by itself."""
+    """Leave the run to the next who goes on with it; when even that fails, the lease runs out by itself."""
     _if_possible(context, lambda: context.save(owner="", problem=problem[:1000]))
 
 

@@ -58,7 +58,7 @@ class Subject:
 
     @property
     def timed(self) -> int | None:
-        """The window that stands alone in the step times of some prompt; None where every prompt has a second one."""
+        """The only window in the step times of some prompt; None where every prompt has a second one."""
         return max((one.times.timed for one in self.samples if one.times.timed is not None), default=None)
 
     def with_fixed_part(self, share: float) -> Subject:

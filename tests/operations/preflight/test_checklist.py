@@ -123,7 +123,7 @@ WELL: list[tuple[Check, Told, str]] = [
     (account.quota, quota(192), "192 vCPUs"),
     (account.node_images, images(*IMAGES), "release 1.35.6-20260625 with Neuron driver 2.28.0.0"),
     (account.addons, addons(), "all pinned versions are offered for 1.35"),
-    (account.halfway_stacks, stack("UPDATE_COMPLETE"), "none stands halfway"),
+    (account.halfway_stacks, stack("UPDATE_COMPLETE"), "no stack is half done"),
     (account.kubernetes_version, version("1.35", "STANDARD_SUPPORT"), "standard support until 2027-03-27"),
     (capacity.offered, zones("us-east-2a", "us-east-2c"), "offered in us-east-2a"),
     (of_block(), block(), "active until 2026-04-01T17:00:00Z, 5.0 hours from now"),

@@ -216,7 +216,7 @@ def test_a_base_that_its_own_code_refuses_is_named_and_nothing_looks_new(
     assert (ended.returncode, "problems" in ended.stdout or not ended.stdout) == (2, True)
     assert f"trnspec review: {named}: experiments/qwen3-32b.yaml:" in ended.stderr
     assert (
-        f"because {named} could not be read in full: fix what stands above, or name another BASE"
+        f"because {named} could not be read in full: fix what is said above, or name another BASE"
         in ended.stderr
     )
 
