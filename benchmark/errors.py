@@ -39,6 +39,6 @@ class StorageError(BenchmarkError):
 
 
 class PublishError(BenchmarkError):
-    """CloudWatch did not take a batch; what it took before is in the ledger."""
+    """CloudWatch did not take a batch, and what it took before is in the ledger; or no page can be shown."""
 
     exit_code = 3

@@ -12,11 +12,15 @@ from typing import Literal
 
 DIMENSIONS = ("Experiment", "Arm", "Class", "Concurrency")
 """CloudWatch dimensions, in order. Bounded by the plan: no request, run or prompt identifiers."""
+PERIOD_S = 300
+"""Of dashboards and alarms: long enough that both requests of most pairs fall into one."""
+QUANTILES = (0.5, 0.9, 0.99)
+"""Of the requests that ended in the last period, where Prometheus reads them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One metric, in the project's words and in CloudWatch's."""
+    """One metric, in the project's words, in CloudWatch's and in Prometheus'."""
 
     name: str
     """Key in summary.json; ends in its unit where it has one."""
@@ -40,6 +44,14 @@ class Metric:
         """A CloudWatch StandardUnit."""
         return {"s": "Seconds", "tokens/s": "Count/Second", "requests/s": "Count/Second"}.get(
             self.unit, "Count"
+        )
+
+    @property
+    def prometheus_name(self) -> str:
+        """With its unit in full (https://prometheus.io/docs/practices/naming/); the labels are the dimensions in small letters."""
+        words = {"s": "_seconds", "tokens/s": "_per_second"}.get(self.unit)
+        return "trnspec_" + (
+            self.name.removesuffix("_per_s").removesuffix("_s") + words if words else self.name
         )
 
 

@@ -55,6 +55,13 @@ def request_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str,
     return {name: value for name, value in found.items() if value is not None}
 
 
+def published_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str, list[float]]:
+    """By name of a published metric, what one measured request contributes; a failed one counts as an error only."""
+    found = {name: [value] for name, value in request_values(record, max_tokens_per_step).items()}
+    errors, between = [0.0 if record.error is None else 1.0], gaps(record)
+    return {metrics.ERRORS.name: errors, metrics.INTER_CHUNK_LATENCY.name: between, **found}
+
+
 def gaps(record: RequestRecord) -> list[float]:
     """Inter-chunk latencies of one request, seconds."""
     return list(map(sub, record.chunk_s[1:], record.chunk_s))

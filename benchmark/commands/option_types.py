@@ -33,6 +33,14 @@ def address(text: str) -> tuple[str, str]:
     return name, url.rstrip("/")
 
 
+def host_and_port(text: str) -> tuple[str, int]:
+    """Where to listen."""
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal()) or not int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not HOST:PORT, as in 127.0.0.1:9400")
+    return host, int(port)
+
+
 def names(text: str) -> tuple[str, ...]:
     """Names with commas between them."""
     found = tuple(name.strip() for name in text.split(",") if name.strip())

@@ -1,11 +1,12 @@
 """`report`: make the summary and all that people and other tools read, again from the raw records. `publish`: send them
-to CloudWatch and S3."""
+to CloudWatch and S3, show them to Prometheus."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from benchmark.measure.records import RunRecord
 
 REPORT_HELP = "make summary, page, CSV and llmperf's files again from the raw records, print what to do"
-PUBLISH_HELP = "send a run's requests to CloudWatch, each once"
+PUBLISH_HELP = "send a run's requests to CloudWatch, each once; or show them to Prometheus while it is on"
 
 
 def configure_report(parser: argparse.ArgumentParser) -> None:
@@ -84,12 +85,19 @@ def show(summary: dict[str, Any], *, as_json: bool, everything: bool = False) ->
 def configure_publish(parser: argparse.ArgumentParser) -> None:
     """The folder and where it goes."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="what `run --out` wrote")
-    add(parser, "--namespace", str, "N", "CloudWatch namespace", required=True)
+    add(parser, "--namespace", str, "N", "CloudWatch namespace; needed unless there is --listen")
     add(parser, "--upload", str, "S3", "also copy the records to s3://bucket/prefix/<run id>/")
     parser.add_argument(
         "--follow",
         action="store_true",
         help="while the run is on: every minute what is new, and that it is on; until it is told to stop (SIGTERM)",
+    )
+    add(
+        parser,
+        "--listen",
+        option_types.host_and_port,
+        "HOST:PORT",
+        "with --follow: a page for Prometheus there, at /metrics",
     )
     add(parser, "--endpoint-url", str, "URL", "another AWS, for rehearsals")
     parser.add_argument("--region", help="instead of the configured one")
@@ -97,15 +105,19 @@ def configure_publish(parser: argparse.ArgumentParser) -> None:
 
 def execute_publish(options: argparse.Namespace) -> int:
     """Publish what the ledger does not have; then copy the files, if asked to."""
-    from benchmark.show.cloudwatch import cloudwatch, follow, publish, stop_on_signals
+    from benchmark.show.cloudwatch import cloudwatch, publish
     from benchmark.show.upload import upload
 
+    if options.listen and not options.follow:
+        raise PlanError("--listen: shows a run that is on; add --follow")
+    if not (options.namespace or options.listen):
+        raise PlanError(
+            "--namespace: missing; name where CloudWatch keeps the metrics, as in Team/Speculation"
+        )
     where = {"endpoint_url": options.endpoint_url, "region": options.region}
     to: dict[str, Any] = {"namespace": options.namespace, "report": _report}
     if options.follow:
-        allowed = partial(_refuse_emulated, options)
-        follow(options.folder, client=cloudwatch(**where), stop=stop_on_signals(), allowed=allowed, **to)
-        return 0
+        return _follow(options, client=cloudwatch(**where) if options.namespace else None, **to)
     raw = option_types.recorded(options.folder)
     opening = raw.sittings[0]
     _refuse_emulated(options, opening)
@@ -125,12 +137,28 @@ def execute_publish(options: argparse.Namespace) -> int:
     return 0
 
 
+def _follow(options: argparse.Namespace, **to: Any) -> int:
+    from benchmark.show.following import follow, stop_on_signals
+    from benchmark.show.scraped import Page, served
+
+    page = Page() if options.listen else None
+    with served(page, options.listen, _report) if page else nullcontext():
+        follow(
+            options.folder,
+            page=page,
+            stop=stop_on_signals(),
+            allowed=partial(_refuse_emulated, options),
+            **to,
+        )
+    return 0
+
+
 def _report(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
 def _refuse_emulated(options: argparse.Namespace, opening: RunRecord) -> None:
-    if opening.provenance == "emulated" and not options.endpoint_url:
+    if opening.provenance == "emulated" and options.namespace and not options.endpoint_url:
         raise PlanError(
             f"{options.folder}: an emulated run, and CloudWatch could not tell it from a measured one; publish it to a "
             "rehearsal with --endpoint-url, or measure real endpoints"

@@ -1,4 +1,4 @@
-"""Sending a run's requests to CloudWatch, each once: afterwards, or every minute while the run is on.
+"""Sending a run's requests to CloudWatch, each once.
 
 Values go as distributions, so that the console can show percentiles. PutMetricData takes at most 150 distinct values in
 a datum, 1000 data and 1 MB in a call
@@ -12,8 +12,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import signal
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,18 +19,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 from benchmark.analyse.decision import money
-from benchmark.analyse.values import Records, gaps, request_values
+from benchmark.analyse.values import Records, published_values
 from benchmark.errors import PublishError, ResultsError, StorageError
 from benchmark.file_access import json_of
-from benchmark.measure import journal
 from benchmark.measure.journal import RawRun
-from benchmark.measure.records import RequestRecord, RunRecord
-from benchmark.metrics import ERRORS, INTER_CHUNK_LATENCY, PUBLISHED, RUN_ACTIVE, Metric
-from benchmark.plan import Plan
+from benchmark.measure.records import RequestRecord
+from benchmark.metrics import PUBLISHED, RUN_ACTIVE, Metric
+from benchmark.plan import Load, Plan
 from benchmark.show.wording import CUSTOM_METRIC_MONTH_USD, PRICES_SOURCE, PUT_METRIC_DATA_USD
 
 LEDGER = "published.jsonl"
@@ -44,9 +40,6 @@ _BYTES_PER_VALUE = 90
 _BYTES_PER_DATUM = 800
 EVERY_S = 60.0
 """`RunActive` and the requests are metrics of standard resolution: a datum belongs to a minute."""
-GRACE_S = 300.0
-"""A run counts as on from its first finished request, or after this time without one: otherwise the silence before the
-run would make an alarm of its first minute."""
 _REQUESTS_PER_PARCEL = 50
 _DIGITS = 3
 """Significant digits of published values, so that equal ones share an entry; the raw file keeps them all."""
@@ -146,67 +139,22 @@ def publish(
     )
 
 
-def follow(
-    folder: Path,
-    *,
-    namespace: str,
-    client: Any,
-    stop: Event,
-    allowed: Callable[[RunRecord], None],
-    report: Callable[[str], None],
-    clock: Callable[[], float] = time.monotonic,
-) -> None:
-    """Publish what is new every minute until `stop`, then what is left, and that the run has ended.
-
-    Alarms need it: what arrives after the run tells nobody that it hangs. It is a process of its own, so that the
-    measuring shares no interpreter with it. `allowed` is asked once there is a run, and raises where it must not be
-    published. A call that CloudWatch does not take is reported, and made again a minute later.
-    """
-    begun = clock()
-    said_on: str | None = None
-    stopped = False
-    while not stopped:
-        stopped = stop.is_set()
-        if journal.exists(folder):
-            raw = journal.read(folder)
-            if raw.left_out:
-                report(raw.left_out)
-            allowed(raw.sittings[0])
-            try:
-                publish(raw, folder, namespace=namespace, client=client, report=report)
-                measured = any(record.phase == "measured" for record in raw.requests)
-                if measured or clock() - begun >= GRACE_S:
-                    _send_run_active(client, namespace, raw.plan.experiment, 1.0)
-                    said_on = raw.plan.experiment
-            except PublishError as error:
-                report(f"{error}; tried again in {EVERY_S:g} s")
-        if not stopped:
-            stop.wait(EVERY_S)
-    if said_on is not None:
-        _send_run_active(client, namespace, said_on, 0.0)
-
-
-def stop_on_signals() -> Event:
-    """Set by SIGTERM, with which Kubernetes ends a sidecar, and by Ctrl-C."""
-    stop = Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
-
-
 def parcels(plan: Plan, measured: Iterable[RequestRecord]) -> list[Parcel]:
     """Records as parcels, by cell and minute. Failed ones count as errors only."""
     groups: dict[tuple[str, str, str, float], list[RequestRecord]] = defaultdict(list)
     for record in measured:
-        # As many values as the plan has loads: requests in flight, or arrivals as `2.5/s`.
-        load = str(record.concurrency) if record.rate_per_s is None else f"{record.rate_per_s:g}/s"
         minute = record.started_unix_s // EVERY_S * EVERY_S
-        groups[record.arm, record.class_, load, minute].append(record)
+        groups[record.arm, record.class_, load_of(record), minute].append(record)
     return [
         _parcel(plan, cell, minute, members[start : start + _REQUESTS_PER_PARCEL])
         for (*cell, minute), members in groups.items()
         for start in range(0, len(members), _REQUESTS_PER_PARCEL)
     ]
+
+
+def load_of(cell: RequestRecord | Load) -> str:
+    """The last dimension, as many values as the plan has loads: requests in flight, or arrivals as `2.5/s`."""
+    return str(cell.concurrency) if cell.rate_per_s is None else f"{cell.rate_per_s:g}/s"
 
 
 def _parcel(plan: Plan, cell: Sequence[str], minute: float, records: Records) -> Parcel:
@@ -215,10 +163,8 @@ def _parcel(plan: Plan, cell: Sequence[str], minute: float, records: Records) ->
     dimensions = [{"Name": name, "Value": value} for name, value in names]
     values: dict[str, list[float]] = defaultdict(list)
     for record in records:
-        values[ERRORS.name].append(0.0 if record.error is None else 1.0)
-        values[INTER_CHUNK_LATENCY.name] += gaps(record)
-        for name, value in request_values(record, plan.arm(record.arm).max_tokens_per_step).items():
-            values[name].append(value)
+        for name, found in published_values(record, plan.arm(record.arm).max_tokens_per_step).items():
+            values[name] += found
     data = [
         {
             "MetricName": metric.cloudwatch_name,
@@ -260,7 +206,7 @@ def _request_id(record: RequestRecord) -> str:
     return f"{record.arm} {record.pair_id}"
 
 
-def _send_run_active(client: Any, namespace: str, experiment: str, value: float) -> None:
+def send_run_active(client: Any, namespace: str, experiment: str, value: float) -> None:
     """Say that a run is on (1) or has ended (0). Raises PublishError."""
     datum = {
         "MetricName": RUN_ACTIVE.cloudwatch_name,

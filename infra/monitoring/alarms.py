@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
 
-from benchmark.metrics import ERRORS, RUN_ACTIVE, TPOT
+from benchmark.metrics import ERRORS, PERIOD_S, RUN_ACTIVE, TPOT
 from experiment import Experiment
 from experiment.arms import Arm
 from experiment.catalogue.published import SLOWEST_TPOT_S
@@ -23,7 +23,6 @@ from infra.monitoring.container_insights import NAMESPACE as INSIGHTS
 from infra.monitoring.container_insights import NODE_COUNT
 from infra.monitoring.widgets import cell_dimensions
 
-PERIOD_S = 300
 MOST_METRICS_IN_ALARM = 10
 """https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html"""
 MOST_ERRORS = 0.05

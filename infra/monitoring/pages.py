@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from benchmark.metrics import PERIOD_S
 from experiment import Experiment
 from experiment.cost import arm_usd_per_hour
 from experiment.finding import Misuse
@@ -29,7 +30,6 @@ from infra.monitoring.widgets import (
     MOST_METRICS,
     MOST_METRICS_IN_GRAPH,
     MOST_WIDGETS,
-    PERIOD_S,
     Graph,
     Row,
     Widget,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
-from benchmark.metrics import OUTPUT_TOKENS_PER_S, Metric
+from benchmark.metrics import OUTPUT_TOKENS_PER_S, PERIOD_S, Metric
 from experiment import Experiment
 from experiment.arms import Arm
 from experiment.cost import arm_usd_per_hour
@@ -22,8 +22,6 @@ MOST_WIDGETS = 500
 MOST_METRICS_IN_GRAPH = 500
 MOST_METRICS = 2500
 """Of all widgets of a dashboard. Expressions are counted too, since no page of the documentation excludes them."""
-PERIOD_S = 300
-"""Long enough that both requests of most pairs fall into one."""
 GRAPH_HEIGHT = 7
 Line = list[Any]
 

@@ -39,7 +39,7 @@ MODULES = (
     "commands.run_command",
     "commands.report_command",
     "show.page",
-    "show.cloudwatch",
+    "show.following",
     "measure.rounds",
 )
 

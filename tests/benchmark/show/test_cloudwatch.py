@@ -21,8 +21,9 @@ from benchmark.__main__ import main
 from benchmark.errors import PlanError, PublishError
 from benchmark.measure.records import RequestRecord, RunRecord
 from benchmark.metrics import METRICS, PUBLISHED
-from benchmark.show.cloudwatch import GRACE_S, MAX_BYTES, MAX_DATA, MAX_VALUES, calls, parcels, publish
-from benchmark.show.cloudwatch import follow as follow_run
+from benchmark.show.cloudwatch import MAX_BYTES, MAX_DATA, MAX_VALUES, calls, parcels, publish
+from benchmark.show.following import GRACE_S
+from benchmark.show.following import follow as follow_run
 from tests.benchmark.records import WALL, answered, emulated, failed, raw_run, store
 
 NAMESPACE = "Benchmark/Test"

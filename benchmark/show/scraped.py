@@ -1,0 +1,186 @@
+"""A run that is on, as Prometheus reads it: the values that CloudWatch gets, on a page in the text format.
+
+Each published metric is a summary: quantiles of the requests that ended in the last period, as CloudWatch would calculate
+them, and sum and count of all. The servers' own pages cannot tell this: they do not know classes, and the engine of vLLM
+0.9.1 counts a step of several tokens as one. Format:
+https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
+from threading import Event, Thread
+from typing import Any
+
+from benchmark.analyse.cells import Cells, Place, cost, sort_out, throughput
+from benchmark.analyse.stats import percentile
+from benchmark.analyse.values import published_values
+from benchmark.errors import PublishError
+from benchmark.measure.journal import RawRun
+from benchmark.measure.records import RequestRecord
+from benchmark.metrics import COST, ERRORS, PERIOD_S, PUBLISHED, QUANTILES, RUN_ACTIVE, Metric
+from benchmark.show.cloudwatch import load_of
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PATH = "/metrics"
+USD_PER_HOUR = "trnspec_usd_per_hour"
+LAST_LOOK_S = 45.0
+"""How long a run that has ended waits for Prometheus to read it: more than an interval of the PodMonitor, less than what
+Kubernetes gives a pod that ends."""
+Cell = tuple[str, str, str]
+"""Arm, class and load, as their labels have them."""
+
+
+class _Series:
+    """One metric of one cell."""
+
+    def __init__(self) -> None:
+        self.sum, self.count = 0.0, 0
+        self.recent: deque[tuple[float, float]] = deque()
+        """When a request ended, and a value of it."""
+
+    def add(self, end_s: float, value: float) -> None:
+        self.sum, self.count = self.sum + value, self.count + 1
+        self.recent.append((end_s, value))
+
+    def quantiles(self, since_s: float) -> Iterator[tuple[float, float]]:
+        """None where nothing ended since then: no value is not zero."""
+        while self.recent and self.recent[0][0] < since_s:
+            self.recent.popleft()
+        ordered = sorted(value for _, value in self.recent)
+        return ((share, percentile(ordered, 100 * share)) for share in QUANTILES if ordered)
+
+
+class Page:
+    """What is read; made anew whenever the journal was."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._read = Event()
+        self._counted = 0
+        self._cells: dict[Cell, dict[str, _Series]] = {}
+        self._known: set[Cell] = set()
+        self._text = ""
+
+    def show(self, raw: RawRun, *, on: bool) -> None:
+        """Show what `raw` holds by now, and whether its run is `on`."""
+        for arm, class_, load in product(raw.plan.arms, raw.plan.classes, raw.plan.loads):
+            self._cell((arm.name, class_, load_of(load)))
+        for record in raw.requests[self._counted :]:
+            if record.phase == "measured":
+                self._count(record, raw.plan.arm(record.arm).max_tokens_per_step)
+        self._counted = len(raw.requests)
+        self._text = "".join(f"{line}\n" for line in self._lines(raw, on))
+        self._known = set(self._cells)
+        self._read.clear()
+
+    def text(self) -> bytes:
+        """For one reader."""
+        text = self._text
+        self._read.set()
+        return text.encode()
+
+    def wait_until_read(self) -> None:
+        """Until somebody has read that the run has ended, for so long as that can take."""
+        if self._text:
+            self._read.wait(LAST_LOOK_S)
+
+    def _cell(self, cell: Cell) -> dict[str, _Series]:
+        return self._cells.setdefault(cell, {metric.name: _Series() for metric in PUBLISHED})
+
+    def _count(self, record: RequestRecord, ceiling: int) -> None:
+        series = self._cell((record.arm, record.class_, load_of(record)))
+        for name, values in published_values(record, ceiling).items():
+            for value in values:
+                series[name].add(record.started_unix_s + (record.e2e_s or 0.0), value)
+
+    def _lines(self, raw: RawRun, on: bool) -> Iterator[str]:
+        experiment, now_s = raw.plan.experiment, self._clock()
+        yield from _head(RUN_ACTIVE.prometheus_name, "gauge", "1 while a run is on, 0 when it has ended")
+        yield _sample(
+            RUN_ACTIVE.prometheus_name, int(on), experiment=experiment, provenance=raw.sittings[0].provenance
+        )
+        for metric in PUBLISHED:
+            yield from _head(metric.prometheus_name, "summary", metric.formula)
+            for cell, found in self._cells.items():
+                yield from self._summary(metric, found[metric.name], experiment, cell, now_s)
+        yield from _prices(sort_out(raw))
+
+    def _summary(
+        self, metric: Metric, series: _Series, experiment: str, cell: Cell, now_s: float
+    ) -> Iterator[str]:
+        name, labels = metric.prometheus_name, _labels(experiment, *cell)
+        for share, value in series.quantiles(now_s - PERIOD_S):
+            if metric is not ERRORS:
+                yield _sample(name, value, **labels, quantile=f"{share:g}")
+        # A counter that begins above zero has not increased for Prometheus, so a new cell begins with zeros.
+        shown = series if cell in self._known else _Series()
+        yield _sample(f"{name}_sum", shown.sum, **labels)
+        yield _sample(f"{name}_count", shown.count, **labels)
+
+
+def _prices(cells: Cells) -> Iterator[str]:
+    """Dollars an hour of each arm, and per million output tokens so far as the report calculates them."""
+    experiment = cells.plan.experiment
+    yield from _head(USD_PER_HOUR, "gauge", "what the arm's share of its node costs an hour, list price")
+    for name, price in cells.plan.prices.items():
+        if price is not None:
+            yield _sample(USD_PER_HOUR, price, experiment=experiment, arm=name)
+    yield from _head(COST.prometheus_name, "gauge", COST.formula)
+    for arm, class_, load in product(cells.plan.arms, cells.plan.classes, cells.plan.loads):
+        place = Place(class_, load)
+        delivered = throughput(arm, cells.of(arm, place), cells.blocks_of(arm, place))
+        if found := cost(arm, delivered):
+            labels = _labels(experiment, arm.name, class_, load_of(load))
+            yield _sample(COST.prometheus_name, found[COST.name], **labels)
+
+
+def _labels(*values: str) -> dict[str, str]:
+    return {name.lower(): value for name, value in zip(Metric.dimensions, values, strict=True)}
+
+
+def _head(name: str, kind: str, meaning: str) -> Iterator[str]:
+    yield f"# HELP {name} {meaning}"
+    yield f"# TYPE {name} {kind}"
+
+
+def _sample(name: str, value: float, **labels: str) -> str:
+    escaped = {key: text.replace("\\", r"\\").replace('"', r"\"") for key, text in labels.items()}
+    listed = ",".join(f'{key}="{text}"' for key, text in escaped.items())
+    return f"{name}{{{listed}}} {value!r}"
+
+
+@contextmanager
+def served(page: Page, address: tuple[str, int], report: Callable[[str], None]) -> Iterator[int]:
+    """The page at `/metrics` of `address`; yields the port. Raises PublishError where nothing can listen there."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = self.path.partition("?")[0] == PATH
+            body = page.text() if found else b"see /metrics\n"
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """A reader every few seconds is not news."""
+
+    try:
+        server = ThreadingHTTPServer(address, Handler)
+    except OSError as error:
+        where = f"{address[0]}:{address[1]}"
+        raise PublishError(f"--listen {where}: {error.strerror}; choose a free address") from error
+    with server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        report(f"for Prometheus: http://{address[0]}:{server.server_port}{PATH}")
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()

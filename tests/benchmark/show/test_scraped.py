@@ -1,0 +1,190 @@
+"""What Prometheus reads of a run that is on."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from benchmark.__main__ import main
+from benchmark.analyse.summary import summarise
+from benchmark.errors import PublishError
+from benchmark.measure.journal import RawRun
+from benchmark.metrics import COST, METRICS, PERIOD_S, PUBLISHED
+from benchmark.show import scraped
+from benchmark.show.following import follow
+from benchmark.show.scraped import Page, served
+from tests.benchmark.conftest import plan_content
+from tests.benchmark.records import WALL, answered, block, emulated, failed, raw_run, store
+
+_SAMPLE = re.compile(r"(\w+)\{(.*)\} (\S+)")
+SPEC = ("spec", "chat", "2")
+
+
+def samples(page: Page) -> dict[tuple[str, str], float]:
+    """Values by name and labels."""
+    lines = page.text().decode().splitlines()
+    found = [_SAMPLE.fullmatch(line) for line in lines if not line.startswith("#")]
+    assert all(found), lines
+    return {(one[1], one[2]): float(one[3]) for one in found if one}
+
+
+def labels(arm: str, class_: str, concurrency: str, quantile: str = "") -> str:
+    text = f'experiment="qwen3-32b",arm="{arm}",class="{class_}",concurrency="{concurrency}"'
+    return text + (f',quantile="{quantile}"' if quantile else "")
+
+
+def page_at(seconds: float) -> Page:
+    return Page(clock=lambda: WALL + seconds)
+
+
+def test_names_are_those_of_the_registry_with_their_units_in_full() -> None:
+    names = {metric.name: metric.prometheus_name for metric in METRICS}
+    assert len(set(names.values())) == len(METRICS)
+    assert names["tpot_s"] == "trnspec_tpot_seconds"
+    assert names["output_tokens_per_s"] == "trnspec_output_tokens_per_second"
+    assert names["tokens_per_step"] == "trnspec_tokens_per_step"
+    assert all(re.fullmatch(r"[a-z][a-z0-9_]*", name) for name in names.values())
+
+
+def test_a_cell_begins_with_zeros_and_is_counted_the_next_time() -> None:
+    page, raw = page_at(10), raw_run(*(answered("spec", i) for i in range(3)), failed("spec", 3))
+    page.show(raw, on=True)
+    first = samples(page)
+    cells = {key for name, key in first if name == "trnspec_errors_count"}
+    assert cells == {labels(arm, class_, "2") for arm in ("steady", "spec") for class_ in ("chat", "raw")}
+    assert first["trnspec_errors_count", labels(*SPEC)] == 0
+    page.show(raw, on=True)
+    second = samples(page)
+    assert second["trnspec_errors_count", labels(*SPEC)] == 4
+    assert second["trnspec_errors_sum", labels(*SPEC)] == 1
+    assert second["trnspec_tpot_seconds_count", labels(*SPEC)] == 3
+    assert second["trnspec_tpot_seconds_sum", labels(*SPEC)] == pytest.approx(0.3)
+    page.show(raw, on=True)
+    assert samples(page) == second
+
+
+def test_quantiles_are_those_of_the_last_period_and_of_nothing_else() -> None:
+    slow, fast = answered("spec", 0, chunk_s=(0.1, 0.4, 0.7)), answered("spec", 200)
+    page = page_at(PERIOD_S + 1)
+    page.show(raw_run(slow, fast), on=True)
+    found = samples(page)
+    assert found["trnspec_tpot_seconds", labels(*SPEC, "0.99")] == pytest.approx(0.1)
+    late = page_at(1000)
+    late.show(raw_run(slow, fast), on=True)
+    assert not [name for name, key in samples(late) if "quantile" in key]
+
+
+def test_the_price_of_a_token_is_the_reports() -> None:
+    arms = [{**arm, "usd_per_hour": 18.0} for arm in plan_content()["arms"]]
+    requests = raw_run(*(answered("spec", i) for i in range(5)), arms=arms)
+    raw = RawRun(requests.sittings, requests.requests, (block(0, 6),))
+    page = page_at(1)
+    page.show(raw, on=True)
+    (told,) = [cell["cost"][COST.name] for cell in summarise(raw)["cells"] if cell["cost"]]
+    found = samples(page)
+    assert told > 0
+    assert found[COST.prometheus_name, labels(*SPEC)] == pytest.approx(told)
+    assert found["trnspec_usd_per_hour", 'experiment="qwen3-32b",arm="spec"'] == 18.0
+
+
+def test_it_says_whether_a_run_is_on_and_of_what_kind() -> None:
+    page = page_at(1)
+    page.show(emulated(raw_run(answered())), on=True)
+    key = 'experiment="qwen3-32b",provenance="emulated"'
+    assert samples(page)["trnspec_run_active", key] == 1
+    page.show(raw_run(answered()), on=False)
+    assert samples(page)["trnspec_run_active", key.replace("emulated", "measured")] == 0
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool: apt-get install prometheus")
+def test_promtool_finds_nothing_wrong() -> None:
+    page = page_at(10)
+    page.show(raw_run(*(answered(arm, i) for arm in ("steady", "spec") for i in range(9))), on=True)
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=page.text(), capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+class Stops(Event):
+    """Set after as many minutes as there are deeds."""
+
+    def __init__(self, *deeds: Callable[[], object]) -> None:
+        super().__init__()
+        self.deeds = list(deeds)
+
+    def is_set(self) -> bool:
+        return not self.deeds
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.deeds.pop(0)()
+        return self.is_set()
+
+
+def test_it_is_read_over_http_while_the_run_is_on_and_once_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scraped, "LAST_LOOK_S", 0.01)
+    page, lines = page_at(1), list[str]()
+    store(emulated(raw_run(answered("spec"))), tmp_path)
+    with served(page, ("127.0.0.1", 0), lines.append) as port:
+        read: list[str] = []
+
+        def scrape() -> None:
+            with urlopen(f"http://127.0.0.1:{port}/metrics") as reply:
+                assert reply.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+                read.append(reply.read().decode())
+
+        follow(
+            tmp_path, stop=Stops(scrape, scrape), allowed=lambda opening: None, report=lines.append, page=page
+        )
+        scrape()
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(f"http://127.0.0.1:{port}/elsewhere")
+    active = [text.partition("trnspec_run_active{")[2].partition("\n")[0][-1] for text in read]
+    assert active == ["1", "1", "0"]
+    assert lines == [f"for Prometheus: http://127.0.0.1:{port}/metrics"]
+
+
+def test_an_address_that_is_taken_is_named() -> None:
+    with (
+        served(Page(), ("127.0.0.1", 0), lambda line: None) as port,
+        pytest.raises(PublishError, match=f"--listen 127.0.0.1:{port}: Address already in use; choose"),
+        served(Page(), ("127.0.0.1", port), lambda line: None),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--listen", "127.0.0.1:9400"], "--listen: shows a run that is on; add --follow"),
+        (["--follow"], "--namespace: missing; name where CloudWatch keeps the metrics"),
+        (["--follow", "--listen", "9400"], "'9400' is not HOST:PORT, as in 127.0.0.1:9400"),
+        (["--follow", "--listen", "a:70000"], "'a:70000' is not HOST:PORT"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(
+    words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(["publish", str(tmp_path), *words])
+    except SystemExit as end:
+        code = int(str(end.code))
+    assert code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_every_published_metric_is_there() -> None:
+    page = page_at(1)
+    page.show(raw_run(answered("spec")), on=True)
+    names = {name for name, _ in samples(page)}
+    assert {f"{metric.prometheus_name}_count" for metric in PUBLISHED} <= names
