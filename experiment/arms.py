@@ -200,7 +200,7 @@ class Experiment:
         return tuple(dict.fromkeys(prompt.class_name for prompt in self.prompts))
 
 
-_LATER = ("engine", "shape_of", "address")
+_LATER = ("engine", "shape_of", "address", "vpc", "private_subnets")
 """Fields that came later: where they declare nothing, the fingerprint stays what it was before."""
 _JUDGED = ("one_layer", "needs_device_sampling", "sized_cache", "offered")
 """Facts of the catalogue that a file is judged by, and that change nothing of one that passes or are seen in its arms."""
@@ -217,16 +217,17 @@ def digest(experiment: Experiment) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
+def _declared(found: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: inner for name, inner in found.items() if (inner or name not in _LATER) and name not in _JUDGED
+    }
+
+
 def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        found = {field.name: getattr(value, field.name) for field in fields(value)}
-        return {
-            name: _plain(inner)
-            for name, inner in found.items()
-            if (inner or name not in _LATER) and name not in _JUDGED
-        }
-    if isinstance(value, BaseModel):
-        value = dict(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        value = _declared({field.name: getattr(value, field.name) for field in fields(value)})
+    elif isinstance(value, BaseModel):
+        value = _declared(dict(value))
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, frozenset):

@@ -40,11 +40,9 @@ def idle(experiment: Experiment) -> tuple[Item, ...]:
     """What is billed while no Trn2 node runs; storage, interface endpoints and traffic come on top."""
     if not experiment.instance.neuron:
         return (Item(LAB, 1),)
-    return (
-        Item(EKS_CONTROL_PLANE, 1),
-        Item(NAT_GATEWAY, experiment.cluster.network.nat_gateways),
-        Item(SYSTEM_NODE, SYSTEM_NODES),
-    )
+    network = experiment.cluster.network
+    gateways = () if network.vpc else (Item(NAT_GATEWAY, network.nat_gateways),)
+    return (Item(EKS_CONTROL_PLANE, 1), *gateways, Item(SYSTEM_NODE, SYSTEM_NODES))
 
 
 def running(experiment: Experiment) -> tuple[Item, ...]:

@@ -34,12 +34,16 @@ _SECRET = r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$"
 _COMMIT = r"^[0-9a-f]{40}$"
 _FOLDER = r"^s3://[a-z0-9][-.a-z0-9]{1,61}[a-z0-9](/[-._=A-Za-z0-9]+)+/?$"
 _RESERVATION = r"^cr-[0-9a-f]{8,32}$"
+_VPC = r"^vpc-[0-9a-f]{8,17}$"
+_SUBNET = r"^subnet-[0-9a-f]{8,17}$"
 _HOUR = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
 FORMS = {
     _SECRET: "a Secret's name: lower-case letters, digits, hyphens and dots",
     _COMMIT: "the 40 hex digits of a commit",
     _FOLDER: "a folder of a bucket, as in s3://my-bucket/models/mine",
     _RESERVATION: "the id that EC2 gave the reservation or block, as in cr-0123456789abcdef0",
+    _VPC: "the id of a VPC, as in vpc-0123456789abcdef0",
+    _SUBNET: "the id of a subnet, as in subnet-0123456789abcdef0",
     _HOUR: 'hour and minute in UTC, as in "22:00"',
 }
 """What the patterns of this schema ask for, as a refusal says it."""
@@ -249,12 +253,17 @@ class Capacity(Section):
 
 
 class Network(Section):
-    """Ways out of the private subnets."""
+    """The network that a deployment makes and its ways out, or an existing VPC, in which nothing of the network is made or
+    changed."""
 
     nat_gateways: Annotated[int, Field(ge=1, le=3)] = 1
     """One, or one for each zone."""
     interface_endpoints: bool = False
     """Whether calls to AWS stay in the network, through endpoints that bill by the hour."""
+    vpc: Annotated[str, Field(pattern=_VPC)] | None = None
+    """Id of an existing VPC to deploy into; its owner decides about ways out and endpoints."""
+    private_subnets: dict[str, Annotated[str, Field(pattern=_SUBNET)]] = {}
+    """Its subnets to use, one for each zone: the zone's name, then the subnet's id."""
 
 
 class Cluster(Section):

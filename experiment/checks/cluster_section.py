@@ -94,9 +94,9 @@ def zones(file: ExpandedFile) -> Iterator[Finding]:
         yield _foreign("cluster.capacity.availability_zone", reserved, region)
 
 
-def _foreign(path: str, zone: str, region: str) -> Finding:
+def _foreign(path: str, value: str, region: str, *, what: str = "is not a zone") -> Finding:
     remedy = f"use one of {', '.join(ZONES[region])}"
-    return Finding(path, zone, f"is not a zone of {region}", remedy, rests_on=("cluster.region",))
+    return Finding(path, value, f"{what} of {region}", remedy, rests_on=("cluster.region",))
 
 
 def admin_access(file: ExpandedFile) -> Iterator[Finding]:
@@ -216,11 +216,68 @@ def counts(file: ExpandedFile) -> Iterator[Finding]:
         why = f"is above cluster.max_nodes {cluster.max_nodes}"
         remedy = f"use {cluster.max_nodes} or less, or raise max_nodes"
         yield Finding("cluster.nodes", cluster.nodes, why, remedy, rests_on=("cluster.max_nodes",))
-    gateways, zones = cluster.network.nat_gateways, len(cluster.availability_zones)
-    if gateways > zones:
-        path, related = "cluster.network.nat_gateways", ("cluster.availability_zones",)
-        why = f"there are {zones} zones, and one gateway a zone is the most"
-        yield Finding(path, gateways, why, f"use 1 to {zones}", rests_on=related)
 
 
-RULES = (kubernetes_version, node_driver, zones, admin_access, purchase, end, counts)
+def own_network(file: ExpandedFile) -> Iterator[Finding]:
+    """Ways out are made in the experiment's own network alone."""
+    network, zones = file.cluster.network, len(file.cluster.availability_zones)
+    if network.vpc is None:
+        if network.nat_gateways > zones:
+            path, related = "cluster.network.nat_gateways", ("cluster.availability_zones",)
+            why = f"there are {zones} zones, and one gateway a zone is the most"
+            yield Finding(path, network.nat_gateways, why, f"use 1 to {zones}", rests_on=related)
+        if network.private_subnets:
+            path, why = "cluster.network.private_subnets", "are subnets of an existing VPC, and none is named"
+            remedy = "write its id as cluster.network.vpc, or remove the subnets"
+            yield Finding(path, None, why, remedy, rests_on=("cluster.network.vpc",))
+        return
+    for name in ("nat_gateways", "interface_endpoints"):
+        if name in network.model_fields_set:
+            why = "is of a network that a deployment makes; in an existing VPC its owner decides about that"
+            remedy = "remove it, or remove cluster.network.vpc and private_subnets"
+            yield Finding(f"cluster.network.{name}", getattr(network, name), why, remedy)
+
+
+def existing_vpc(file: ExpandedFile) -> Iterator[Finding]:
+    """An existing VPC gives a subnet in each zone where nodes may stand, which are two at least."""
+    cluster, subnets, path = (
+        file.cluster,
+        file.cluster.network.private_subnets,
+        "cluster.network.private_subnets",
+    )
+    if cluster.network.vpc is None or cluster.region not in ZONES:
+        return
+    for place, (zone, subnet) in enumerate(subnets.items()):
+        if zone not in ZONES[cluster.region]:
+            yield _foreign(f"{path}.{zone}", subnet, cluster.region, what=f"{zone} is not a zone")
+        elif subnet in list(subnets.values())[:place]:
+            why = "stands twice, and a subnet is in one zone"
+            yield Finding(f"{path}.{zone}", subnet, why, f"write the subnet of {zone}")
+    if len(subnets) < 2:
+        named = ", ".join(subnets) or "no zone"
+        why = f"has a subnet in {named}, and EKS needs subnets in two zones"
+        yield Finding(
+            path, subnets or None, why, "write a private subnet for each of cluster.availability_zones"
+        )
+        return
+    reserved = cluster.capacity.availability_zone
+    wanted = dict.fromkeys(cluster.availability_zones, "cluster.availability_zones")
+    wanted |= {reserved: "cluster.capacity.availability_zone"} if reserved else {}
+    for zone, said in wanted.items():
+        if zone not in subnets and zone in ZONES[cluster.region]:
+            why = f"has no subnet in {zone}, which {said} names"
+            remedy = f"add the private subnet of {zone}, or change {said}"
+            yield Finding(path, None, why, remedy, rests_on=(said,))
+
+
+RULES = (
+    kubernetes_version,
+    node_driver,
+    zones,
+    admin_access,
+    purchase,
+    end,
+    counts,
+    own_network,
+    existing_vpc,
+)

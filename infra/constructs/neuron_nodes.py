@@ -10,7 +10,6 @@ from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
 from experiment import Experiment
-from experiment.catalogue.instances import ZONES
 from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL, neuron_nodegroup
 from infra import settings
 from infra.constructs.node_launch import group_resource, launch_template, node_role, root_volume
@@ -52,13 +51,14 @@ class NeuronNodes(Construct):
         *,
         experiment: Experiment,
         cluster: eks.ICluster,
-        vpc: ec2.Vpc,
+        vpc: ec2.IVpc,
     ) -> None:
         super().__init__(scope, construct_id)
         wanted, image = experiment.cluster.nodes, experiment.node_image
         assert image is not None, "experiments without Neuron devices are not deployed"
         name = neuron_nodegroup(experiment)
-        zone = ZONES[experiment.cluster.region].index(experiment.cluster.trn2_zone)
+        zone = experiment.cluster.trn2_zone
+        in_zone = [subnet for subnet in vpc.private_subnets if subnet.availability_zone == zone]
         self.group = eks.Nodegroup(
             self,
             "Group",
@@ -88,7 +88,7 @@ class NeuronNodes(Construct):
             max_size=max(wanted, experiment.cluster.max_nodes),
             node_role=node_role(self),
             # One zone: reservations and EFA live in one.
-            subnets=ec2.SubnetSelection(subnets=[vpc.private_subnets[zone]]),
+            subnets=ec2.SubnetSelection(subnets=in_zone),
             labels={NODE_ROLE_LABEL: "neuron"},
             taints=[eks.TaintSpec(key=NEURON_TAINT_KEY, value="true", effect=eks.TaintEffect.NO_SCHEDULE)],
             # EKS replaces a node ten minutes after the monitoring agent reports a hardware fault of a Neuron device, and
@@ -102,7 +102,7 @@ class NeuronNodes(Construct):
             max_unavailable=1, update_strategy="MINIMAL"
         )
 
-    def _network(self, efa_interfaces: int, cluster: eks.ICluster, vpc: ec2.Vpc) -> dict[str, Any]:
+    def _network(self, efa_interfaces: int, cluster: eks.ICluster, vpc: ec2.IVpc) -> dict[str, Any]:
         """One EFA interface a network card, of which the first carries IP as well; or the cluster's group alone where the
         instance has no EFA. EC2 takes the groups in one of the two places.
 

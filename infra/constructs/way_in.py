@@ -40,7 +40,7 @@ class WayIn(Construct):
         *,
         experiment: Experiment,
         cluster: eks.ICluster,
-        vpc: ec2.Vpc,
+        vpc: ec2.IVpc,
     ) -> None:
         super().__init__(scope, construct_id)
         name = way_in_name(experiment)
@@ -93,7 +93,7 @@ class WayIn(Construct):
 
 
 def reach_endpoint(
-    scope: Construct, *, cluster: eks.ICluster, vpc: ec2.Vpc, description: str, outwards: str, inwards: str
+    scope: Construct, *, cluster: eks.ICluster, vpc: ec2.IVpc, description: str, outwards: str, inwards: str
 ) -> ec2.SecurityGroup:
     """Outbound HTTPS, to AWS and to the cluster's endpoint, whose group admits it."""
     group = ec2.SecurityGroup(scope, "Outwards", vpc=vpc, description=description, allow_all_outbound=False)

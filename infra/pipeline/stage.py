@@ -61,7 +61,7 @@ class DeliveredStage(cdk.Stage):
             env=cdk.Environment(account=stage.account, region=stage.experiment.cluster.region),
             permissions_boundary=cdk.PermissionsBoundary.from_name(configuration.boundary),
         )
-        network, storage, control = add_stacks(
+        made, storage, control = add_stacks(
             self, experiment=stage.experiment, files=stage.files, lasting=stage.lasting
         )
         starts_nodes = any(step.starts_nodes for step in steps)
@@ -75,7 +75,7 @@ class DeliveredStage(cdk.Stage):
             stage=stage,
             steps=steps,
             cluster=control.cluster,
-            vpc=network.vpc,
+            made=made,
         )
         delivery.add_stack_dependency(role)
 
@@ -167,9 +167,10 @@ class DeliveryStack(ExperimentStack):
         stage: StageConfiguration,
         steps: tuple[ClusterStep, ...],
         cluster: eks.ICluster,
-        vpc: ec2.Vpc,
+        made: ec2.IVpc | None,
     ) -> None:
         super().__init__(scope, "delivery", experiment=stage.experiment, description="steps of the delivery")
+        vpc = self.network(stage.experiment, made)
         source = s3_assets.Asset(
             self,
             "Source",

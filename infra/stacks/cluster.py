@@ -29,11 +29,12 @@ class ClusterStack(ExperimentStack):
         scope: Construct,
         *,
         experiment: Experiment,
-        vpc: ec2.Vpc,
+        made: ec2.IVpc | None,
         admins: tuple[str, ...],
         pipeline_role: str | None = None,
     ) -> None:
         super().__init__(scope, "cluster", experiment=experiment, description="EKS cluster")
+        vpc = self.network(experiment, made)
         # EKS would make this group itself, without a limit on how long it keeps logs.
         control_plane_logs = log_group(self, "ControlPlaneLogs", name=control_plane_log_group(experiment))
         control_plane = self._control_plane(experiment, vpc)
@@ -52,7 +53,7 @@ class ClusterStack(ExperimentStack):
             WayIn(self, "WayIn", experiment=experiment, cluster=self.cluster, vpc=vpc)
         self._say_how_to_connect(experiment)
 
-    def _control_plane(self, experiment: Experiment, vpc: ec2.Vpc) -> eks.Cluster:
+    def _control_plane(self, experiment: Experiment, vpc: ec2.IVpc) -> eks.Cluster:
         cidrs = experiment.cluster.admin_cidrs
         control_plane = eks.Cluster(
             self,

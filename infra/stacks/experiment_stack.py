@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from experiment import Experiment
@@ -23,3 +24,24 @@ class ExperimentStack(cdk.Stack):
             env=cdk.Environment(region=experiment.cluster.region),
             tags={"experiment": experiment.name},
         )
+
+    def network(self, experiment: Experiment, made: ec2.IVpc | None) -> ec2.IVpc:
+        """The VPC that a deployment makes; where it makes none, the existing one, by what the file says of it."""
+        if made is not None:
+            return made
+        there = experiment.cluster.network
+        assert there.vpc is not None, "a network is made unless the experiment names one"
+        vpc = ec2.Vpc.from_vpc_attributes(
+            self,
+            "Vpc",
+            vpc_id=there.vpc,
+            availability_zones=list(there.private_subnets),
+            private_subnet_ids=list(there.private_subnets.values()),
+        )
+        # `./trnspec preflight` reads the routes and the tags, and nothing here changes them.
+        for warning in (
+            "@aws-cdk/aws-ec2:noSubnetRouteTableId",
+            "@aws-cdk/aws-eks:clusterMustManuallyTagSubnet",
+        ):
+            cdk.Annotations.of(self).acknowledge_warning(warning)
+        return vpc

@@ -135,9 +135,10 @@ class NodesStack(ExperimentStack):
     """The group of Neuron nodes, and what empties it."""
 
     def __init__(
-        self, scope: Construct, *, experiment: Experiment, cluster: eks.ICluster, vpc: ec2.Vpc
+        self, scope: Construct, *, experiment: Experiment, cluster: eks.ICluster, made: ec2.IVpc | None
     ) -> None:
         super().__init__(scope, "nodes", experiment=experiment, description="Trainium2 nodes")
+        vpc = self.network(experiment, made)
         end = TimeToLive(self, "TimeToLive", experiment=experiment)
         nodes = NeuronNodes(self, "NeuronNodes", experiment=experiment, cluster=cluster, vpc=vpc)
         # A group that waits for its first node may take hours to be made, and what ends it is there before.

@@ -26,7 +26,7 @@ class KubectlAccess(Construct):
     entry suffices and is in force when the first manifest comes is not run on AWS.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, cluster: eks.ICluster, vpc: ec2.Vpc) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, cluster: eks.ICluster, vpc: ec2.IVpc) -> None:
         super().__init__(scope, construct_id)
         provider = eks.KubectlProvider(
             self,
@@ -66,11 +66,11 @@ class WorkloadsStack(ExperimentStack):
         experiment: Experiment,
         files: tuple[ManifestFile, ...],
         cluster: eks.ICluster,
-        vpc: ec2.Vpc,
+        made: ec2.IVpc | None,
         build_images: str,
     ) -> None:
         super().__init__(scope, "workloads", experiment=experiment, description="Neuron driver and workloads")
-        access = KubectlAccess(self, "Access", cluster=cluster, vpc=vpc)
+        access = KubectlAccess(self, "Access", cluster=cluster, vpc=self.network(experiment, made))
         applied = install_neuron_software(
             self, cluster=access.cluster, allocation=experiment.baseline.serving.allocation
         )

@@ -103,7 +103,8 @@ def by_experiment(aws: Aws) -> dict[str, list[str]]:
 def expected(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
     """Every stack that there should be, and those beside."""
     there = {stack.name: stack for stack in deployed(experiment, aws)}
-    names = [stack_name(experiment, part) for part in _PARTS]
+    absent = ("network",) if experiment.cluster.network.vpc else ()
+    names = [stack_name(experiment, part) for part in _PARTS if part not in absent]
     wanted = [there.pop(name, Stack(name=name, status="absent")) for name in names]
     return (*wanted, *there.values())
 

@@ -120,6 +120,8 @@ def test_what_the_model_takes_the_schema_takes(edit: Edit) -> None:
         ("cluster.off_at_utc", "24:00"),
         ("cluster.capacity", {"kind": "spot"}),
         ("cluster.network", {"nat_gateways": 4}),
+        ("cluster.network", {"vpc": "my-vpc"}),
+        ("cluster.network", {"vpc": "vpc-0123456789abcdef0", "private_subnets": {"us-east-2a": "a"}}),
         ("serve", {"replicas": 2}),
         ("serve", {"arm": "qwen-vllm", "replicas": 0}),
         ("serve", {"arm": "qwen-vllm", "max_replicas": 257}),

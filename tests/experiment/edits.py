@@ -62,6 +62,16 @@ _RESERVED: dict[str, Any] = {
 }
 RESERVATION = put("cluster.capacity", _RESERVED)
 BLOCK = put("cluster.capacity", _RESERVED | {"kind": "capacity-block", "ends_at": "2026-12-05T11:30:00Z"})
+VPC = put(
+    "cluster.network",
+    {
+        "vpc": "vpc-0123456789abcdef0",
+        "private_subnets": {
+            "us-east-2a": "subnet-0a0123456789abcde",
+            "us-east-2b": "subnet-0b0123456789abcde",
+        },
+    },
+)
 LLAMA = both(
     put("target.model", "meta-llama/Llama-3.3-70B-Instruct"),
     put(f"{SPECULATION}.draft.model", "meta-llama/Llama-3.2-1B-Instruct"),

@@ -106,6 +106,18 @@ def later(experiment: Experiment) -> Experiment:
 
 
 @pytest.fixture(scope="session")
+def within(experiment: Experiment) -> Experiment:
+    """The reference in an existing VPC, with a subnet in the zone that would be the third."""
+    network = Network(
+        vpc="vpc-0123456789abcdef0",
+        private_subnets={"us-east-2c": "subnet-0c0123456789abcde", "us-east-2a": "subnet-0a0123456789abcde"},
+    )
+    zones = ("us-east-2c", "us-east-2a")
+    cluster = experiment.cluster.model_copy(update={"network": network, "availability_zones": zones})
+    return replace(experiment, name="within", cluster=cluster)
+
+
+@pytest.fixture(scope="session")
 def small() -> Experiment:
     """The Medusa experiment: trn2.3xlarge in another region, without EFA, with the device plugin."""
     return load(ROOT / "experiments" / "llama-medusa-batch.yaml")
@@ -113,7 +125,7 @@ def small() -> Experiment:
 
 @pytest.fixture(scope="session")
 def _synthesized(
-    opened: Experiment, rented: Experiment, later: Experiment, small: Experiment
+    opened: Experiment, rented: Experiment, later: Experiment, small: Experiment, within: Experiment
 ) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="cdk-out-") as outdir:
         # CloudFormation validation triples the time; one test of its own has it on.
@@ -135,7 +147,7 @@ def _synthesized(
                 alarm_email="team@example.com",
             ),
         )
-        for stage, one in (("rented", rented), ("small", small)):
+        for stage, one in (("rented", rented), ("small", small), ("within", within)):
             add_stacks(cdk.Stage(app, stage), experiment=one, files=(), lasting=Lasting())
         _add_what_is_changed(cdk.Stage(app, "later"), later)
         cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
@@ -153,8 +165,8 @@ def _add_what_is_changed(scope: Construct, experiment: Experiment) -> None:
 
     network = NetworkStack(scope, experiment=experiment)
     StorageStack(scope, experiment=experiment)
-    cluster = ClusterStack(scope, experiment=experiment, vpc=network.vpc, admins=(SECOND_ADMIN, ADMIN))
-    NodesStack(scope, experiment=experiment, cluster=cluster.cluster, vpc=network.vpc)
+    cluster = ClusterStack(scope, experiment=experiment, made=network.vpc, admins=(SECOND_ADMIN, ADMIN))
+    NodesStack(scope, experiment=experiment, cluster=cluster.cluster, made=network.vpc)
 
 
 def _deployed(stage: str = "") -> Any:
@@ -167,8 +179,8 @@ def _deployed(stage: str = "") -> Any:
 
 deployment = _deployed()
 """What the reference experiment deploys."""
-open_deployment, rented_deployment, small_deployment = (
-    _deployed(stage) for stage in ("opened", "rented", "small")
+open_deployment, rented_deployment, small_deployment, within_deployment = (
+    _deployed(stage) for stage in ("opened", "rented", "small", "within")
 )
 later_deployment = _deployed("later")
 """What the reference deploys once it was changed: network, storage, cluster and nodes."""
@@ -192,6 +204,8 @@ def templates(_synthesized: Path) -> list[Path]:
     differing = [
         path
         for path in _synthesized.glob("assembly-*/*.template.json")
-        if re.match("opened(network|cluster|nodes|workloads)|rentednodes", path.name)
+        if re.match(
+            "opened(network|cluster|nodes|workloads)|rentednodes|within(cluster|nodes|workloads)", path.name
+        )
     ]
     return sorted([*_synthesized.glob("*.template.json"), *differing])

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from experiment import Experiment
+from experiment.model import Network
 from infra.deployment_file import KEYS
 from operations import pricing
 from operations.cloud import cloudformation
@@ -178,3 +180,12 @@ def test_a_renamed_file_of_a_deployed_experiment_is_told_by_status(
     deploy("qwen3-32b", "us-east-2", "cluster")
     _, _, err = say("status", str(file))
     assert "qwen3-32b in us-east-2: 1 stacks stand and bill (qwen3-32b-cluster)" in err
+
+
+def test_a_network_is_expected_unless_the_file_names_a_vpc(experiment: Experiment, aws: Aws) -> None:
+    absent = {stack.name for stack in cloudformation.expected(experiment, aws)}
+    network = Network(vpc="vpc-0123456789abcdef0")
+    within = replace(experiment, cluster=experiment.cluster.model_copy(update={"network": network}))
+    assert absent - {stack.name for stack in cloudformation.expected(within, aws)} == {"qwen3-32b-network"}
+    deploy("qwen3-32b", "us-east-2", "network")  # of an earlier state of the file
+    assert "qwen3-32b-network" in {stack.name for stack in cloudformation.expected(within, aws)}
