@@ -10,7 +10,7 @@ from experiment.catalogue.published import PLAIN_TPOT_S
 from experiment.placement import compilations_at_once, nodes_needed, rounds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from experiment.arms import Arm, Experiment
     from experiment.catalogue.prices import Price
@@ -102,12 +102,55 @@ def run_price(
     return RunPrice(parts=parts, hours=length, usd=length * usd_per_hour)
 
 
+def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float) -> float:
+    """Seconds for which the arms of a round are loaded at most, in turns, where each answer takes `answer_s`."""
+    settings, load = experiment.benchmark, experiment.benchmark.load
+    batch = min(arm.serving.max_num_seqs for arm in arms)
+    each = len(arms) * len(experiment.classes)
+    if load is None:
+        cells = (-(-settings.requests // min(level, batch)) * answer_s for level in settings.concurrency)
+        once_s = each * int(sum(cells))
+        return (
+            once_s * (settings.rounds or 1) if settings.duration_s is None else settings.duration_s + once_s
+        )
+    if load.search_rate:
+        longest_s = settings.requests / load.search_rate[0] + -(-settings.requests // batch) * answer_s
+        found = [longest_s] * load.budget.cells
+    else:
+        low, high = load.search or (1, 1)
+        # A cell has whole waves of requests (`benchmark/plan.py`), and what the batch does not hold waits.
+        waves = {level: max(1, round(settings.requests / level)) for level in range(low, high + 1)}
+        found = sorted((level * n / min(level, batch) * answer_s for level, n in waves.items()), reverse=True)
+    limits = [load.budget.minutes * 60] if load.budget.minutes else []
+    usd_per_hour = sum(arm_usd_per_hour(experiment, arm) for arm in arms)
+    limits += [load.budget.usd / usd_per_hour * 3600] if load.budget.usd and usd_per_hour else []
+    # A cell is begun before the limit, and the first is measured once more.
+    longest_s = each * found[0]
+    most_s = each * sum(found[: load.budget.cells])
+    return min([most_s, *(limit_s + longest_s for limit_s in limits)]) + longest_s
+
+
+def budget_text(experiment: Experiment) -> str:
+    """How long the arms of a round are loaded, in words."""
+    settings, load = experiment.benchmark, experiment.benchmark.load
+    if load is not None:
+        minutes, usd = load.budget.minutes, load.budget.usd
+        limits = f", {minutes:g} minutes of loading" if minutes else ""
+        limits += f", ${usd:g}" if usd else ""
+        return f"a search of at most {load.budget.cells} cells{limits}, then its first cell once more"
+    requests = f"{settings.requests * len(experiment.classes) + settings.warmup} requests a level"
+    if settings.duration:
+        return f"{settings.duration} of loading and the rest of a pass of {requests}"
+    return requests + (f", {settings.rounds} times" if settings.rounds else "")
+
+
 def _parts(experiment: Experiment, to_compile: int | None) -> tuple[Part, ...]:
     settings, standing = experiment.benchmark, rounds(experiment)
     missing = len(experiment.served_arms) if to_compile is None else to_compile
-    requests = settings.requests * len(experiment.classes) + settings.warmup
     # A speculating arm is taken for no faster than plain decoding, so this is the most.
-    seconds = sum(requests * settings.max_tokens * PLAIN_TPOT_S / level for level in settings.concurrency)
+    answer_s = settings.max_tokens * PLAIN_TPOT_S
+    warm_s = -(-settings.warmup // max(settings.known_concurrency, default=4)) * answer_s
+    seconds = sum(loading_s(experiment, arms, answer_s=answer_s) + len(arms) * warm_s for arms in standing)
     loads = sum(map(len, standing))
     at_once = compilations_at_once(experiment)
     compiling = Part(
@@ -122,8 +165,8 @@ def _parts(experiment: Experiment, to_compile: int | None) -> tuple[Part, ...]:
         Part("load", LOAD_H * len(standing), f"assumed: {LOAD_H:g} h a round of arms"),
         Part(
             "benchmark",
-            seconds * loads / 3600,
-            f"{loads} arms{' in all rounds' if len(standing) > 1 else ''}, {requests} requests a level, at most "
+            seconds / 3600,
+            f"{loads} arms{' in all rounds' if len(standing) > 1 else ''}, {budget_text(experiment)}, at most "
             f"{settings.max_tokens} tokens of {PLAIN_TPOT_S * 1000:.0f} ms (quoted)",
         ),
     )

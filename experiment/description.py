@@ -11,8 +11,10 @@ from experiment.compilation import artifact_key
 from experiment.placement import GIB, arm_memory_bytes, batches, nodes_needed, place
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from experiment.arms import Arm, Experiment
-    from experiment.model import Cluster
+    from experiment.model import Benchmark, Cluster
     from experiment.placement import Place
 
 
@@ -122,7 +124,8 @@ def as_text(experiment: Experiment) -> str:
             *_declared(experiment),
             *_prompts(experiment),
             f"  benchmark   {settings.endpoint}, temperature {settings.temperature:g}, {settings.max_tokens} tokens, "
-            f"concurrency {', '.join(map(str, settings.concurrency))}, {settings.requests} requests a cell",
+            f"{_loads(settings)}, {settings.requests} requests a cell",
+            *(f"              {text}" for text in _long(experiment)),
             *(
                 [f"  quality     gsm8k, {settings.lm_eval.limit} questions an arm"]
                 if settings.lm_eval
@@ -139,6 +142,22 @@ def as_text(experiment: Experiment) -> str:
             *_cost(experiment),
         ]
     )
+
+
+def _loads(settings: Benchmark) -> str:
+    if settings.load is None:
+        return f"concurrency {', '.join(map(str, settings.concurrency))}"
+    low, high = settings.load.search_rate or settings.load.search or (0, 0)
+    return f"{low:g} to {high:g} requests {'a second' if settings.load.search_rate else 'at once'}"
+
+
+def _long(experiment: Experiment) -> Iterator[str]:
+    """How long it loads where its cells alone do not say it, and which loads are a queue."""
+    settings, batch = experiment.benchmark, experiment.baseline.serving.max_num_seqs
+    if settings.load or settings.rounds or settings.duration:
+        yield cost.budget_text(experiment)
+    if (settings.most_at_once or 0) > batch:
+        yield f"above serving.max_num_seqs = {batch} requests wait for a place in the batch"
 
 
 def _declared(experiment: Experiment) -> list[str]:

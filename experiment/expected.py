@@ -83,7 +83,8 @@ def expected_of(experiment: Experiment, arm: Arm) -> Expected:
 
 def concurrent_sequences(experiment: Experiment, arm: Arm) -> int:
     """Sequences that a step decodes at once: the benchmark's largest load, as far as the batch takes it."""
-    return min(max(experiment.benchmark.concurrency), arm.serving.max_num_seqs)
+    batch = arm.serving.max_num_seqs
+    return min(experiment.benchmark.most_at_once or batch, batch)
 
 
 def configuration(arm: Arm) -> Configuration:

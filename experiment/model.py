@@ -37,6 +37,7 @@ _RESERVATION = r"^cr-[0-9a-f]{8,32}$"
 _VPC = r"^vpc-[0-9a-f]{8,17}$"
 _SUBNET = r"^subnet-[0-9a-f]{8,17}$"
 _HOUR = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
+_TIME = r"^[1-9][0-9]{0,3}[mh]$"
 FORMS = {
     _SECRET: "a Secret's name: lower-case letters, digits, hyphens and dots",
     _COMMIT: "the 40 hex digits of a commit",
@@ -45,6 +46,7 @@ FORMS = {
     _VPC: "the id of a VPC, as in vpc-0123456789abcdef0",
     _SUBNET: "the id of a subnet, as in subnet-0123456789abcdef0",
     _HOUR: 'hour and minute in UTC, as in "22:00"',
+    _TIME: "whole minutes or hours, as in 90m or 3h",
 }
 """What the patterns of this schema ask for, as a refusal says it."""
 REMOVED_KEYS = {
@@ -73,14 +75,14 @@ OneOrSeveral = Annotated[
 
 
 class Listed:
-    """Marks a tuple that YAML gives as a list, with so many items at least: strict validation takes no list for one."""
+    """Marks a tuple that YAML gives as a list, with so many items: strict validation takes no list for one."""
 
-    def __init__(self, least: int = 0) -> None:
-        self.least = least
+    def __init__(self, least: int = 0, most: int | None = None) -> None:
+        self.least, self.most = least, most
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         item = handler.generate_schema(get_args(source)[0])
-        listed = core_schema.list_schema(item, min_length=self.least, strict=False)
+        listed = core_schema.list_schema(item, min_length=self.least, max_length=self.most, strict=False)
         written = core_schema.plain_serializer_function_ser_schema(list)
         return core_schema.no_info_after_validator_function(tuple, listed, serialization=written)
 
@@ -204,6 +206,32 @@ class Objectives(Section):
     """Time to the end of the answer."""
 
 
+class Budget(Section):
+    """What a search may spend; whichever is spent first ends it. Each round of arms has as much."""
+
+    cells: Annotated[int, Field(ge=2, le=64)] = 12
+    """Loads, each measured with all arms and classes; the first is then measured once more, to show drift."""
+    minutes: Annotated[float, Field(gt=0, le=44_640)] | None = None
+    """Minutes of loading, after which no cell is begun."""
+    usd: Annotated[float, Field(gt=0, le=MOST)] | None = None
+    """Dollars that all arms together cost in that time, after which no cell is begun."""
+
+
+class SearchedLoad(Section):
+    """Loads that the run chooses itself, one after the other: up to which one each treatment pays, and which one is the
+    cheapest within an objective. Instead of `concurrency`, `rounds` and `duration`."""
+
+    search: Annotated[tuple[Annotated[int, Field(gt=0, le=4096)], ...], Listed(2, 2)] | None = None
+    """Closed loop: the fewest and the most requests at once, as in [1, 64]."""
+    search_rate: Annotated[tuple[Annotated[float, Field(ge=0.0001, le=10_000)], ...], Listed(2, 2)] | None = (
+        None
+    )
+    """Open loop instead: the lowest and the highest mean of requests that arrive in a second."""
+    objective: Objectives | None = None
+    """What an arm has to keep, by the geometric mean over its requests; also the objectives of goodput."""
+    budget: Budget = Budget()
+
+
 class LmEval(Section):
     """gsm8k of lm-eval, asked of every arm: speculation must not change what is answered."""
 
@@ -224,8 +252,13 @@ class Benchmark(Section):
     """Tokens of an answer at most; a line of a prompts file may have its own."""
     concurrency: Annotated[tuple[Positive, ...], Listed(1)] = (4,)
     """Requests in flight; each value is measured by itself."""
+    load: SearchedLoad | None = None
     requests: Positive = 32
     """Measured requests in a cell (arm x class x concurrency); at least the prompts of the largest class."""
+    rounds: Annotated[int, Field(gt=0, le=10_000)] | None = None
+    """Passes over all cells, with `requests` in each; one without it."""
+    duration: Annotated[str, Field(pattern=_TIME)] | None = None
+    """Instead of `rounds`: passes are begun until all arms of a round were loaded for so long together, as in 90m or 3h."""
     warmup: Annotated[int, Field(ge=0, le=1000)] = 4
     """Requests to each arm before anything is measured."""
     seed: NotNegative = 1
@@ -236,7 +269,26 @@ class Benchmark(Section):
     @property
     def objectives(self) -> dict[str, float]:
         """Seconds by metric (`ttft_s`, `tpot_s`, `e2e_s`) of the objectives that are set."""
-        return {name: value for name, value in self.slo or () if value is not None}
+        limits = self.load.objective if self.load else self.slo
+        return {name: value for name, value in limits or () if value is not None}
+
+    @property
+    def known_concurrency(self) -> tuple[int, ...]:
+        """The loads that are known before the run; none where they are searched."""
+        return () if self.load else self.concurrency
+
+    @property
+    def most_at_once(self) -> int | None:
+        """The most requests in flight; None where they arrive at a rate."""
+        known = self.load.search if self.load else self.concurrency
+        return max(known) if known else None
+
+    @property
+    def duration_s(self) -> int | None:
+        """`duration` in seconds."""
+        if self.duration is None:
+            return None
+        return int(self.duration[:-1]) * {"m": 60, "h": 3600}[self.duration[-1]]
 
 
 class Capacity(Section):
@@ -374,33 +426,3 @@ class ExperimentFile(Section):
     cluster: Cluster = Cluster()
     serve: Serve | None = None
     expect: Expect | None = None
-
-
-def known_keys(path: tuple[int | str, ...]) -> list[str]:
-    """The keys that the section at `path` accepts; empty where any key may stand."""
-    section = _annotation(path)
-    return sorted(section.model_fields) if _is_section(section) else []
-
-
-def _annotation(path: tuple[int | str, ...]) -> Any:
-    """The section or the type that belongs at `path`; nothing where the schema ends."""
-    found: Any = ExperimentFile
-    for step in path:
-        if isinstance(step, str):
-            field = found.model_fields.get(step) if _is_section(found) else None
-            if field is None:
-                return None
-            found = _section_in(field.annotation)
-    return found
-
-
-def _is_section(candidate: Any) -> bool:
-    return isinstance(candidate, type) and issubclass(candidate, Section)
-
-
-def _section_in(annotation: Any) -> Any:
-    """The section class inside an annotation such as `list[ArmSection]` or `SpeculationSection | None`."""
-    if _is_section(annotation):
-        return annotation
-    found = (_section_in(argument) for argument in getattr(annotation, "__args__", ()))
-    return next((section for section in found if section is not None), None)

@@ -17,7 +17,7 @@ import yaml
 from pydantic import ValidationError
 
 from experiment.finding import MOST_FINDINGS, Finding, Misuse
-from experiment.model import FORMS, REMOVED_KEYS, STAND_INS, UNION_TAGS, ExperimentFile, known_keys
+from experiment.model import FORMS, REMOVED_KEYS, STAND_INS, UNION_TAGS, ExperimentFile, Section
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -306,3 +306,33 @@ def _problem(detail: ErrorDetails, location: Location, path: str) -> Finding:
     message = detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
     message = message.replace(" after validation", "")
     return Finding(path, value, message[0].lower() + message[1:], "write such a value")
+
+
+def known_keys(path: tuple[int | str, ...]) -> list[str]:
+    """The keys that the section at `path` accepts; empty where any key may stand."""
+    section = _annotation(path)
+    return sorted(section.model_fields) if _is_section(section) else []
+
+
+def _annotation(path: tuple[int | str, ...]) -> Any:
+    """The section or the type that belongs at `path`; nothing where the schema ends."""
+    found: Any = ExperimentFile
+    for step in path:
+        if isinstance(step, str):
+            field = found.model_fields.get(step) if _is_section(found) else None
+            if field is None:
+                return None
+            found = _section_in(field.annotation)
+    return found
+
+
+def _is_section(candidate: Any) -> bool:
+    return isinstance(candidate, type) and issubclass(candidate, Section)
+
+
+def _section_in(annotation: Any) -> Any:
+    """The section class inside an annotation such as `list[ArmSection]` or `SpeculationSection | None`."""
+    if _is_section(annotation):
+        return annotation
+    found = (_section_in(argument) for argument in getattr(annotation, "__args__", ()))
+    return next((section for section in found if section is not None), None)

@@ -11,13 +11,13 @@ import cdk8s_plus_27 as kplus
 from pydantic import ValidationError
 
 from benchmark import plan as plans
-from benchmark.plan import Plan
+from benchmark.plan import Plan, Search
 from cdk8s_charts.plain_objects import authored, content_suffix, kubernetes_object
 from cdk8s_charts.pods import pod
 from cdk8s_charts.workloads.namespace import MEASURING, priority_name
 from cdk8s_charts.workloads.serving import api_key, service_url
 from experiment.catalogue.published import SLOWEST_TPOT_S
-from experiment.cost import arm_usd_per_hour
+from experiment.cost import arm_usd_per_hour, loading_s
 from experiment.finding import Finding, Misuse
 from experiment.naming import (
     ACCOUNT_PLACEHOLDER,
@@ -33,6 +33,7 @@ from experiment.naming import (
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
+    from experiment.model import Benchmark
     from experiment.prompts import Prompt
 
 LARGEST_CONFIG_MAP = 200_000
@@ -53,7 +54,7 @@ def plan(experiment: Experiment) -> Plan:
             model=model.name,
             baseline=experiment.baseline.name,
             arms=tuple(_arm(experiment, arm) for arm in experiment.served_arms),
-            concurrency=settings.concurrency,
+            **_loads(settings),
             requests=settings.requests,
             warmup=settings.warmup,
             seed=settings.seed,
@@ -66,6 +67,16 @@ def plan(experiment: Experiment) -> Plan:
     except ValidationError as error:
         found = (Finding(str(one["loc"][0]), one["input"], one["msg"], _REMEDY) for one in error.errors())
         raise Misuse(*found) from None
+
+
+def _loads(settings: Benchmark) -> dict[str, Any]:
+    """Levels with their passes, or a search: only what the file says, since a plan holds nothing else."""
+    if (load := settings.load) is None:
+        long = {"rounds": settings.rounds, "duration_s": settings.duration_s}
+        return {"concurrency": settings.concurrency, **{k: v for k, v in long.items() if v}}
+    low, high = load.search_rate or load.search or (0, 0)
+    limits = {key: value for key, value in load.budget if value is not None}
+    return {"search": Search(low=low, high=high, by="rate" if load.search_rate else "concurrency", **limits)}
 
 
 def plan_text(experiment: Experiment) -> str:
@@ -219,10 +230,8 @@ def _results(experiment: Experiment) -> str:
 
 def _deadline_s(experiment: Experiment) -> int:
     """Far above what a run can take: every answer of full length at the slowest, an hour for the rest, 2 h at least."""
-    settings = experiment.benchmark
-    answers = sum(-(-settings.requests // concurrency) for concurrency in settings.concurrency)
-    cells = len(experiment.classes) * len(experiment.served_arms)
-    return max(7200, cells * int(answers * experiment.longest_answer * SLOWEST_TPOT_S) + 3600)
+    answer_s = experiment.longest_answer * SLOWEST_TPOT_S
+    return max(7200, int(loading_s(experiment, experiment.served_arms, answer_s=answer_s)) + 3600)
 
 
 def _author(chart: cdk8s.Chart, experiment: Experiment) -> kplus.Job:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.published import figure
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
 from experiment.finding import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from experiment.checks.treatments import Treated
+    from experiment.model import Benchmark
     from experiment.prompts import Prompt
     from experiment.sweeps import ExpandedFile
 
@@ -22,6 +24,8 @@ NONCE_TOKENS = 16
 PLAN_BYTES = 900_000
 PLAN_BYTES_PER_PROMPT = 200
 """Keys, id, class and quoting around a prompt's text, roughly."""
+MOST_HOURS = 168
+"""The longest that `./trnspec run --hours` lets nodes live."""
 CHAT_TEMPLATE_TOKENS = 32
 """Room for role markers and the empty reasoning block of a chat template, per request."""
 
@@ -128,16 +132,52 @@ def every_prompt_asked(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Itera
 
 def distinct_levels(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
     """Each level of concurrency is a cell of its own."""
-    levels = file.benchmark.concurrency
+    levels = file.benchmark.known_concurrency
     if len(set(levels)) < len(levels):
         yield Finding("benchmark.concurrency", list(levels), "names a level twice", "name each once")
+
+
+def one_kind_of_load(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
+    """Loads are listed or searched, and a run has a number of passes or a duration."""
+    asked, path = file.benchmark, "benchmark.load"
+    if asked.rounds and asked.duration:
+        why = "means as many passes as fit, and benchmark.rounds a number of them"
+        yield Finding("benchmark.duration", asked.duration, why, "keep one of the two")
+    if (asked.duration_s or 0) > MOST_HOURS * 3600:
+        why = f"is longer than nodes of a run live, {MOST_HOURS} hours"
+        yield Finding("benchmark.duration", asked.duration, why, f"use {MOST_HOURS}h or less")
+    if (load := asked.load) is None:
+        return
+    chosen = [key for key in ("concurrency", "rounds", "duration") if key in asked.model_fields_set]
+    if chosen:
+        named = " and ".join(f"benchmark.{key}" for key in chosen)
+        yield Finding(path, None, f"chooses the loads itself, so {named} cannot be set as well", "keep one")
+    if load.objective and asked.slo:
+        yield Finding("benchmark.slo", None, "says the same as benchmark.load.objective", "remove it")
+    if (load.search is None) == (load.search_rate is None):
+        yield Finding(path, None, "needs either `search` or `search_rate`, and only one", "keep one of them")
+    for key, ends in (("search", load.search), ("search_rate", load.search_rate)):
+        if ends and not ends[0] < ends[1]:
+            yield Finding(f"{path}.{key}", list(ends), "is an empty range", "write the lower end first")
+    instance, devices = INSTANCES.get(file.cluster.instance), file.serving.devices
+    served = len(file.arms) - sum(bool(one.mode and one.mode.batch_only) for one in treated(file))
+    if served < 2:
+        yield Finding(
+            path, None, "compares arms, and one alone is served", "add an arm that a server can run"
+        )
+    elif instance and devices and instance.devices // devices * file.cluster.max_nodes == 1:
+        why = "compares arms that run together, and cluster.max_nodes holds one arm"
+        related = ("cluster.max_nodes", "serving.devices", "cluster.instance")
+        yield Finding(
+            path, None, why, "raise cluster.max_nodes or list benchmark.concurrency", rests_on=related
+        )
 
 
 def expected_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
     """A figure is expected of what is measured, and has a source."""
     arms, classes = [arm.name for arm in file.arms], sorted({prompt.class_name for prompt in prompts})
     for number, one in enumerate(file.expect.figures if file.expect else ()):
-        path, loads = f"expect.figures[{number}]", file.benchmark.concurrency
+        path, loads = f"expect.figures[{number}]", _measured_at(file.benchmark)
         if one.arm not in arms:
             why = "is not an arm of this experiment"
             yield Finding(f"{path}.arm", one.arm, why, f"known: {', '.join(arms)}", rests_on=("arms",))
@@ -148,7 +188,9 @@ def expected_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
             why = "is not a class of the prompts"
             yield Finding(f"{path}.classes", name, why, f"known: {', '.join(classes)}", rests_on=("prompts",))
         if one.concurrency not in loads:
-            remedy, related = f"use one of {', '.join(map(str, loads))}", ("benchmark.concurrency",)
+            some = " to ".join(map(str, (loads[0], loads[-1]))) if isinstance(loads, range) and loads else ""
+            remedy = f"use {some or 'one of ' + ', '.join(map(str, loads))}" if loads else "remove the figure"
+            related = ("benchmark.concurrency", "benchmark.load")
             yield Finding(f"{path}.concurrency", one.concurrency, "is not measured", remedy, rests_on=related)
         if (one.row is None) == (one.value is None):
             yield Finding(path, None, "needs either `row` or `value`, and only one", "keep one of them")
@@ -158,6 +200,14 @@ def expected_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
         elif one.value is not None and not one.source:
             why = "is missing, so nobody can look the value up"
             yield Finding(f"{path}.source", None, why, "say where it was published")
+
+
+def _measured_at(benchmark: Benchmark) -> Sequence[int]:
+    """Requests at once that a run may measure: of a search any in its range, whose ends it measures in any case."""
+    if benchmark.load and benchmark.load.search:
+        low, high = benchmark.load.search
+        return range(low, high + 1)
+    return benchmark.known_concurrency
 
 
 def quality_in_a_cluster(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -175,6 +225,7 @@ RULES = (
     thinking,
     every_prompt_asked,
     distinct_levels,
+    one_kind_of_load,
     expected_figures,
     quality_in_a_cluster,
 )

@@ -1,7 +1,7 @@
 """The dashboards of an experiment and of its promoted arm, as the JSON documents that CloudWatch takes.
 
-Every line names its full metric: a SEARCH would also find arms and classes of earlier versions of the file. Only the load
-balancer of a promoted arm is found by SEARCH, since its name is known only when it exists.
+Every line names its full metric: a SEARCH would also find arms and classes of earlier versions of the file. Found by SEARCH
+are only the load balancer of a promoted arm and the loads of a search, which are known when they exist.
 """
 
 from __future__ import annotations

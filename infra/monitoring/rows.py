@@ -50,6 +50,8 @@ def metric_rows(experiment: Experiment, detail: Detail) -> Iterator[Row]:
     a column for each statistic."""
     for metric, cells in product(HEADLINES, _cells(experiment)):
         yield _arms_row(experiment, metric, cells, detail)
+        if cells.concurrency is None:
+            continue  # which loads two arms share is known when they were measured, and the report compares them
         ratios = ratio_lines(experiment, metric, cells)
         yield graphs(
             experiment,
@@ -69,17 +71,19 @@ def cost_and_error_rows(experiment: Experiment) -> Iterator[Row]:
     """Dollars per million output tokens, share of requests that failed, how many failed."""
     name = ERRORS.cloudwatch_name
     for cells in _cells(experiment):
-        errors, at = arm_lines(experiment, ERRORS, cells), f"concurrency {cells.concurrency}"
-        yield graphs(
-            experiment,
-            Graph(
-                f"USD per million output tokens, estimate, {at} (lower is better)",
-                "Average",
-                cost_lines(experiment, cells),
-            ),
-            Graph(f"{name} Average: share of requests that failed, {at}", "Average", errors),
-            Graph(f"{name} Sum: requests that failed, {at}", "Sum", errors),
+        usd = Graph(
+            f"USD per million output tokens, estimate, {cells.at} (lower is better)",
+            "Average",
+            cost_lines(experiment, cells),
         )
+        errors = [
+            Graph(f"{name} {title}, {cells.at}", statistic, arm_lines(experiment, ERRORS, cells, statistic))
+            for title, statistic in (
+                ("Average: share of requests that failed", "Average"),
+                ("Sum: requests that failed", "Sum"),
+            )
+        ]
+        yield graphs(experiment, *([usd] if usd.lines else []), *errors)
 
 
 def further_rows(experiment: Experiment, detail: Detail) -> Iterator[Row]:
@@ -120,21 +124,19 @@ def _cells(experiment: Experiment) -> list[Cells]:
     classes = experiment.classes
     return [
         Cells(tuple(classes[start : start + size]), concurrency)
-        for concurrency in experiment.benchmark.concurrency
+        for concurrency in experiment.benchmark.known_concurrency or (None,)
         for start in range(0, len(classes), size)
     ]
 
 
 def _arms_row(experiment: Experiment, metric: Metric, cells: Cells, detail: Detail) -> Row:
-    lines = arm_lines(experiment, metric, cells)
     return graphs(
         experiment,
         *(
             Graph(
-                f"{metric.cloudwatch_name} {statistic}, {metric.unit}, concurrency {cells.concurrency} "
-                f"({metric.better} is better)",
+                f"{metric.cloudwatch_name} {statistic}, {metric.unit}, {cells.at} ({metric.better} is better)",
                 statistic,
-                lines,
+                arm_lines(experiment, metric, cells, statistic),
             )
             for statistic in detail.statistics(metric)
         ),
@@ -152,6 +154,11 @@ def introduction(experiment: Experiment, *, page: int, pages: int, left_out: str
         "published a run of the emulated arms here: CloudWatch cannot tell the two apart, the run's summary.json can. "
         "Intervals and verdicts stand in the report of a run, and so does the exact cost: the one here is an estimate, "
         "the arm's list price over concurrency times the mean throughput of a request."
+        + (
+            " Loads are searched: a graph has a line for each that was measured."
+            if experiment.benchmark.load
+            else ""
+        )
         + (f" So many arms leave no room for {left_out}." if left_out else "")
     )
 

@@ -66,7 +66,13 @@ class Cells(NamedTuple):
     """What a graph compares the arms on."""
 
     classes: tuple[str, ...]
-    concurrency: int
+    concurrency: int | None
+    """None: every load that a search comes to."""
+
+    @property
+    def at(self) -> str:
+        """In words."""
+        return "every load" if self.concurrency is None else f"concurrency {self.concurrency}"
 
 
 def placed(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -153,12 +159,22 @@ def cell_dimensions(
     return tuple((name, values[name]) for name in metric.dimensions)
 
 
-def arm_lines(experiment: Experiment, metric: Metric, cells: Cells) -> list[Line]:
-    """Every arm on every class."""
-    return [
-        _line(experiment, metric, arm, class_name, cells.concurrency, label=f"{class_name} {arm.name}")
-        for class_name, arm in product(cells.classes, experiment.served_arms)
-    ]
+def arm_lines(experiment: Experiment, metric: Metric, cells: Cells, statistic: str) -> list[Line]:
+    """Every arm on every class; one that loads are searched for has a line for each load that is found.
+
+    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html
+    """
+    lines = []
+    for number, (class_name, arm) in enumerate(product(cells.classes, experiment.served_arms)):
+        label = f"{class_name} {arm.name}"
+        if cells.concurrency is not None:
+            lines.append(_line(experiment, metric, arm, class_name, cells.concurrency, label=label))
+            continue
+        schema = ",".join((f'"{metrics_namespace(experiment)}"', *metric.dimensions))
+        sought = f'MetricName="{metric.cloudwatch_name}" Arm="{arm.name}" Class="{class_name}"'
+        expression = f"SEARCH('{{{schema}}} {sought}', '{statistic}', {PERIOD_S})"
+        lines.append([{"expression": expression, "id": f"s{number}", "label": label}])
+    return lines
 
 
 def ratio_lines(experiment: Experiment, metric: Metric, cells: Cells) -> list[Line]:
@@ -175,8 +191,11 @@ def ratio_lines(experiment: Experiment, metric: Metric, cells: Cells) -> list[Li
 def cost_lines(experiment: Experiment, cells: Cells) -> list[Line]:
     """Dollars per million output tokens: an arm's price over the concurrency times the throughput of a request.
 
-    An estimate: the report divides by the tokens and the time themselves, which CloudWatch does not hold.
+    An estimate: the report divides by the tokens and the time themselves, which CloudWatch does not hold. None for loads that
+    are searched.
     """
+    if cells.concurrency is None:
+        return []
 
     def usd(arm: Arm, own: str, base: str) -> str:
         return f"{arm_usd_per_hour(experiment, arm) / 3600 * 1e6:.6g}/({cells.concurrency}*{own})"
@@ -192,6 +211,7 @@ def _calculated(
     expression: Callable[[Arm, str, str], str | None],
 ) -> list[Line]:
     """Metric math over hidden lines: what `expression` makes of an arm's line and the baseline's."""
+    assert cells.concurrency is not None
     shown: list[Line] = []
     sources: list[Line] = []
     for row, class_name in enumerate(cells.classes):

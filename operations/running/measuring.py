@@ -97,13 +97,16 @@ def _load(context: Context, number: int, arms: Sequence[Arm]) -> None:
     round_plan.provide(context, job, arms)
     job_control.release(context, job)
     remedy = "read its log (./trnspec kubectl logs); what is recorded is kept, run this again to go on"
-    _under_load(context, name, arms, remedy=remedy)
+    patience_s = max(BENCHMARK_S, job["spec"].get("activeDeadlineSeconds", 0))
+    _under_load(context, name, arms, remedy=remedy, patience_s=patience_s)
 
 
-def _under_load(context: Context, name: str, arms: Sequence[Arm], *, remedy: str) -> None:
+def _under_load(
+    context: Context, name: str, arms: Sequence[Arm], *, remedy: str, patience_s: int = BENCHMARK_S
+) -> None:
     """Until a Job that loads these arms is complete. `StepError` where one dies."""
     still = partial(_refuse_dead, context, name, arms)
-    job_control.wait_for(context, name, patience_s=BENCHMARK_S, remedy=remedy, still=still)
+    job_control.wait_for(context, name, patience_s=patience_s, remedy=remedy, still=still)
 
 
 def _refuse_dead(context: Context, name: str, arms: Sequence[Arm]) -> None:

@@ -7,14 +7,16 @@ import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmark.plan import from_dict
 from cdk8s_charts.render import render
 from cdk8s_charts.workloads import quality_pod
 from cdk8s_charts.workloads.benchmark_pod import LARGEST_CONFIG_MAP, plan_object, plan_text
 from experiment import Experiment
-from experiment.model import LmEval
+from experiment.model import Benchmark, LmEval
 from images.lmeval import questions
 from tests.cdk8s_charts.conftest import Case, objects_in
 from tests.cdk8s_charts.objects import Pod, named, pods_of, the
@@ -52,6 +54,66 @@ def test_a_plan_that_is_too_large_comes_from_s3_by_its_hash(reference: Experimen
     get = Pod(the(objects, "CronJob", "qwen-llmperf")).container("plan")
     address = "s3://qwen3-32b-results-${AWS_ACCOUNT}-us-east-2/" + key
     assert get["args"][:4] == ["get", address, "--sha256", digest]
+
+
+SEARCH: dict[str, Any] = {
+    "search": [1, 64],
+    "objective": {"tpot_s": 0.03},
+    "budget": {"cells": 8, "usd": 5.0},
+}
+
+
+def _benchmarked(experiment: Experiment, **settings: Any) -> Experiment:
+    """With a benchmark as a file has it, these keys alone set."""
+    given = experiment.benchmark.model_dump(exclude_unset=True)
+    given.pop("concurrency")
+    return replace(experiment, benchmark=Benchmark.model_validate({**given, **settings}))
+
+
+def test_a_searched_load_reaches_the_plan_and_every_part_of_it(reference: Experiment) -> None:
+    experiment = _benchmarked(reference, load=SEARCH)
+    found = from_dict(json.loads(plan_text(experiment)))
+    assert found.search
+    assert found.search.to_dict(exclude_unset=True) == {
+        "low": 1,
+        "high": 64,
+        "by": "concurrency",
+        "cells": 8,
+        "usd": 5.0,
+    }
+    assert found.slo == {"tpot_s": 0.03}
+    assert not found.loads
+    again = found.with_arms([arm.name for arm in experiment.served_arms][:2])
+    assert from_dict(json.loads(json.dumps(again.to_dict(exclude_unset=True)))).search == found.search
+    by_rate = _benchmarked(reference, load={"search_rate": [0.5, 8.0]})
+    search = from_dict(json.loads(plan_text(by_rate))).search
+    assert search
+    assert (search.by, search.low, search.high, search.cells) == ("rate", 0.5, 8.0, 12)
+
+
+def test_passes_and_a_duration_reach_the_plan(reference: Experiment) -> None:
+    assert from_dict(json.loads(plan_text(_benchmarked(reference, rounds=3)))).rounds == 3
+    long = from_dict(json.loads(plan_text(_benchmarked(reference, concurrency=[1, 4], duration="90m"))))
+    assert (long.duration_s, long.rounds, long.concurrency) == (5400, 1, (1, 4))
+
+
+@pytest.mark.parametrize(
+    ("settings", "least_s"),
+    [
+        ({"load": {"search": [1, 64]}}, 2 * 5 * 13 * 600 * 0.2),
+        ({"duration": "24h"}, 24 * 3600 + 3600),
+        ({"rounds": 50}, 50 * 2 * 5 * 8 * 600 * 0.2),
+    ],
+    ids=["search", "duration", "passes"],
+)
+def test_the_deadline_of_the_job_is_beyond_what_the_benchmark_may_take(
+    reference: Experiment, settings: dict[str, Any], least_s: float
+) -> None:
+    assert len(reference.served_arms) == 2
+    assert len(reference.classes) == 5
+    objects = objects_in(render(_benchmarked(reference, **settings)))
+    job = the(objects, "CronJob", "qwen-llmperf")["spec"]["jobTemplate"]["spec"]
+    assert least_s < job["activeDeadlineSeconds"] < 40 * 24 * 3600
 
 
 def test_a_key_reaches_every_client_from_its_secret(reference: Experiment) -> None:

@@ -91,7 +91,7 @@ def _graph(properties: dict[str, Any]) -> Iterator[str]:
     for *names, rendering in lines:
         yield from (f"unknown rendering {name}" for name in rendering.keys() - RENDERING)
         expression = rendering.get("expression", "")
-        used = set(re.findall(r"\b[a-z]\w*", expression))
+        used = set(re.findall(r"\b[a-z]\w*", re.sub(r"'[^']*'", "", expression)))
         yield from (f"expression uses {name}, which no line has" for name in used - {*ids})
         if len(expression) > 1024:
             yield "an expression of more than 1024 characters"

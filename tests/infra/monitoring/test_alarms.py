@@ -10,7 +10,7 @@ import pytest
 from benchmark.metrics import BY_NAME, ERRORS, RUN_ACTIVE, TPOT
 from experiment import Experiment
 from experiment.cost import SYSTEM_NODES
-from experiment.model import Objectives
+from experiment.model import Objectives, SearchedLoad
 from infra.monitoring.alarms import Alarm, CompositeAlarm, MetricAlarm, alarms
 from tests.infra.templates import Deployment, Resource, resolved
 
@@ -99,6 +99,23 @@ def test_p99_is_held_against_the_objective_of_the_experiment(experiment: Experim
     assert metric(experiment, "p99-tpot-qwen-vllm").threshold == 0.2
     slo = experiment.benchmark.model_copy(update={"slo": Objectives(tpot_s=0.05)})
     assert metric(replace(experiment, benchmark=slo), "p99-tpot-qwen-vllm").threshold == 0.05
+
+
+@pytest.mark.parametrize("key", ["search", "search_rate"])
+def test_a_search_has_one_alarm_an_arm_on_the_mean_since_it_passes_its_objective_on_purpose(
+    experiment: Experiment, key: str
+) -> None:
+    load = SearchedLoad.model_validate({key: [1, 64], "objective": {"tpot_s": 0.03}})
+    searched = replace(experiment, benchmark=experiment.benchmark.model_copy(update={"load": load}))
+    slow = {name for name in made(searched) if "tpot" in name}
+    assert slow == {f"mean-tpot-{arm.name}" for arm in searched.served_arms}
+    alarm = metric(searched, "mean-tpot-qwen-sd-vllm")
+    (query,) = alarm.queries
+    parsed = INSIGHTS_QUERY.fullmatch(query["Expression"])
+    assert parsed
+    assert parsed.group(1, 2, 5, 6) == ("AVG", TPOT.cloudwatch_name, "Arm", "qwen-sd-vllm")
+    assert tuple(re.findall(r"\w+", parsed[4])) == TPOT.dimensions
+    assert (alarm.threshold, after(alarm, 0.05, 0.05, 0.05), after(alarm, 0.3, 0.3)) == (0.2, "OK", "ALARM")
 
 
 def test_every_metric_is_one_that_somebody_publishes(experiment: Experiment) -> None:

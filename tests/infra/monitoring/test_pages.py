@@ -13,7 +13,7 @@ from benchmark.metrics import BY_NAME, COMPARED, PUBLISHED, TOKENS_PER_STEP, TPO
 from experiment import Experiment, Prompt, load
 from experiment.cost import arm_usd_per_hour
 from experiment.finding import Misuse
-from experiment.model import Serve
+from experiment.model import SearchedLoad, Serve
 from infra.monitoring.alarms import alarms
 from infra.monitoring.container_insights import INSIGHTS_METRICS, NAMESPACE
 from infra.monitoring.pages import dashboard_pages, service_page
@@ -84,6 +84,42 @@ def test_the_deployed_bodies_are_the_generated_ones(
 def test_cloudwatch_takes_every_page(experiment: Experiment, arms: int, concurrency: tuple[int, ...]) -> None:
     for body in bodies(sweep(experiment, arms, concurrency=concurrency)):
         assert violations(body) == []
+
+
+SEARCH_EXPRESSION = re.compile(
+    r"""SEARCH\('\{"(?P<namespace>[^"]+)",(?P<dimensions>\w+(,\w+)*)\} MetricName="(?P<metric>\w+)" Arm="(?P<arm>[^"]+)" """
+    r"""Class="(?P<class_name>[^"]+)"', '(p\d\d|Average|Sum)', 300\)"""
+)
+"""https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html"""
+
+
+@pytest.mark.parametrize("arms", [2, 16])
+def test_loads_that_are_searched_are_found_for_every_arm_and_class_and_nothing_is_divided(
+    experiment: Experiment, arms: int
+) -> None:
+    load = SearchedLoad.model_validate({"search": [1, 64]})
+    searched = sweep(experiment, arms)
+    searched = replace(searched, benchmark=searched.benchmark.model_copy(update={"load": load}))
+    assert [violations(body) for body in bodies(searched)] == [[]] * len(bodies(searched))
+    found = {}
+    for graph in graphs(searched):
+        sought = [line[-1] for line in graph["metrics"] if "SEARCH(" in line[-1].get("expression", "")]
+        assert len(sought) <= 100, "as many as a graph takes"
+        for one in sought:
+            parsed = SEARCH_EXPRESSION.fullmatch(one["expression"])
+            assert parsed, one
+            assert len(one["expression"]) <= 1024
+            assert parsed["namespace"] == "SpeculativeDecoding/qwen3-32b"
+            assert tuple(parsed["dimensions"].split(",")) == PUBLISHED_NAMES[parsed["metric"]].dimensions
+            found[parsed["metric"], parsed["arm"], parsed["class_name"]] = one["label"]
+    assert set(found) == {
+        (one.cloudwatch_name, arm.name, name)
+        for one in PUBLISHED
+        for arm in searched.served_arms
+        for name in searched.classes
+    }
+    assert not any("better than" in graph["title"] or "USD" in graph["title"] for graph in graphs(searched))
+    assert "a graph has a line for each that was measured" in words(searched)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: path.stem)

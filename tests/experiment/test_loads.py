@@ -1,0 +1,141 @@
+"""Loads that are searched and runs of hours: what the file may say, and what it costs before anything is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiment import Experiment, load
+from experiment.arms import digest
+from experiment.cost import loading_s, run_price
+from experiment.description import as_text
+from experiment.expected import concurrent_sequences
+from experiment.finding import InvalidExperiment
+from experiment.model import Benchmark
+from tests.experiment.edits import EXPECT, Edit, both, put, remove
+
+Variation = Callable[[Edit], Path]
+SEARCH = {"search": [1, 64], "objective": {"tpot_s": 0.03, "ttft_s": 1.0}}
+SEARCHED = both(remove("benchmark.concurrency"), put("benchmark.load", SEARCH))
+
+
+def by_rate(**more: Any) -> Edit:
+    return both(SEARCHED, put("benchmark.load", {"search_rate": [0.5, 8.0], **more}))
+
+
+def test_a_searched_load_is_known_by_its_range_alone(variation: Variation) -> None:
+    searched = load(variation(SEARCHED))
+    assert searched.benchmark.known_concurrency == ()
+    assert searched.benchmark.most_at_once == 64
+    assert searched.benchmark.objectives == {"tpot_s": 0.03, "ttft_s": 1.0}
+    assert concurrent_sequences(searched, searched.baseline) == 4, "the batch takes no more"
+    rates = load(variation(by_rate()))
+    assert rates.benchmark.most_at_once is None
+    assert concurrent_sequences(rates, rates.baseline) == 4
+
+
+def test_an_experiment_that_says_nothing_new_keeps_its_fingerprint(
+    variation: Variation, reference: Experiment
+) -> None:
+    assert digest(load(variation(both()))) == digest(reference)
+    assert digest(load(variation(SEARCHED))) != digest(reference)
+    assert digest(load(variation(put("benchmark.duration", "3h")))) != digest(reference)
+
+
+REFUSED: dict[str, tuple[Edit, str, str]] = {
+    "listed as well": (both(SEARCHED, put("benchmark.concurrency", [4])), "benchmark.load", "benchmark.concurrency cannot be set as well"),
+    "a duration as well": (both(SEARCHED, put("benchmark.duration", "3h")), "benchmark.load", "benchmark.duration cannot be set"),
+    "passes as well": (both(SEARCHED, put("benchmark.rounds", 2)), "benchmark.load", "benchmark.rounds cannot be set"),
+    "both loops": (by_rate(search=[1, 64]), "benchmark.load", "keep one of them"),
+    "neither loop": (put("benchmark", {"load": {"objective": {"tpot_s": 0.03}}}), "benchmark.load", "keep one of them"),
+    "an empty range": (both(SEARCHED, put("benchmark.load.search", [8, 8])), "benchmark.load.search", "empty range"),
+    "a range upside down": (by_rate(search_rate=[8, 0.5]), "benchmark.load.search_rate", "lower end first"),
+    "one end": (both(SEARCHED, put("benchmark.load.search", [64])), "benchmark.load.search", "at least 2 items"),
+    "half a request": (both(SEARCHED, put("benchmark.load.search.0", 0.5)), "benchmark.load.search[0]", "integer"),
+    "objectives twice": (both(SEARCHED, put("benchmark.slo", {"tpot_s": 0.05})), "benchmark.slo", "remove it"),
+    "one cell": (both(SEARCHED, put("benchmark.load.budget", {"cells": 1})), "benchmark.load.budget.cells", "equal to 2"),
+    "no dollars": (both(SEARCHED, put("benchmark.load.budget", {"usd": 0})), "benchmark.load.budget.usd", "than 0"),
+    "arms that run alone": (
+        both(SEARCHED, put("serving.devices", 16), put("serving.tensor_parallel", 64)),
+        "benchmark.load",
+        "holds one arm",
+    ),
+    "figure above the range": (
+        both(EXPECT, SEARCHED, put("expect.figures.0.concurrency", 65)),
+        "expect.figures[0].concurrency",
+        "use 1 to 64",
+    ),
+    "figure of a rate": (both(EXPECT, by_rate()), "expect.figures[0].concurrency", "remove the figure"),
+    "duration without a unit": (put("benchmark.duration", "90"), "benchmark.duration", "as in 90m or 3h"),
+    "duration as a number": (put("benchmark.duration", 90), "benchmark.duration", "put it in quotes"),
+    "duration beyond the nodes": (put("benchmark.duration", "169h"), "benchmark.duration", "use 168h or less"),
+    "passes and a duration": (
+        both(put("benchmark.rounds", 2), put("benchmark.duration", "3h")),
+        "benchmark.duration",
+        "keep one of the two",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_contradicts_is_one_clear_line(name: str, variation: Variation) -> None:
+    edit, path, words = REFUSED[name]
+    with pytest.raises(InvalidExperiment) as caught:
+        load(variation(edit))
+    assert [found.where for found in caught.value.findings] == [path], caught.value.lines
+    assert words in caught.value.lines[0]
+
+
+def test_what_stands_in_the_range_may_be_expected(variation: Variation) -> None:
+    assert load(variation(both(EXPECT, SEARCHED, put("expect.figures.0.concurrency", 64)))).expect
+
+
+def loaded_s(experiment: Experiment, **settings: Any) -> float:
+    """With answers of one second, of both arms and all classes."""
+    from dataclasses import replace
+
+    benchmark = Benchmark.model_validate({"requests": 32, **settings})
+    return loading_s(replace(experiment, benchmark=benchmark), experiment.served_arms, answer_s=1.0)
+
+
+def test_what_a_search_may_take_is_its_longest_cells_and_the_first_once_more(reference: Experiment) -> None:
+    each = 2 * len(reference.classes)
+    # Batches hold 4: a request at a time takes 32 answers in a row, 2 take 16, 3 take 11, from 4 on 8.
+    assert loaded_s(reference, load={"search": [1, 8], "budget": {"cells": 3}}) == each * (32 + 16 + 11 + 32)
+    # The whole waves of a cell: 64 requests at once are 64 requests, 16 answers in a row.
+    assert loaded_s(reference, load={"search": [32, 64], "budget": {"cells": 2}}) == each * (16 + 15.75 + 16)
+    minute = {"search": [1, 8], "budget": {"minutes": 1.0}}
+    assert loaded_s(reference, load=minute) == 60 + each * (32 + 32), (
+        "a cell is begun, and the first repeated"
+    )
+    half_a_node = {"search": [1, 8], "budget": {"usd": 35.76 / 60}}
+    assert loaded_s(reference, load=half_a_node) == pytest.approx(60 + each * 64)
+    assert loaded_s(reference, load={"search_rate": [0.5, 8.0], "budget": {"cells": 2}}) == each * 3 * (
+        64 + 8
+    )
+
+
+def test_passes_and_durations_are_loading_of_all_arms_together(reference: Experiment) -> None:
+    once = loaded_s(reference, concurrency=[4])
+    assert once == 2 * len(reference.classes) * 8
+    assert loaded_s(reference, concurrency=[4], rounds=3) == 3 * once
+    assert loaded_s(reference, concurrency=[4], duration="3h") == 3 * 3600 + once
+    assert loaded_s(reference, concurrency=[4], duration="90m") == 90 * 60 + once
+    assert loaded_s(reference, concurrency=[64]) == once, "what the batch does not hold waits"
+
+
+def test_check_says_what_a_run_may_take_and_which_loads_are_a_queue(variation: Variation) -> None:
+    budget = put("benchmark.load.budget", {"cells": 8, "minutes": 30, "usd": 5})
+    text = as_text(load(variation(both(SEARCHED, budget))))
+    assert "1 to 64 requests at once, " in text
+    assert "a search of at most 8 cells, 30 minutes of loading, $5, then its first cell once more" in text
+    assert "above serving.max_num_seqs = 4 requests wait for a place in the batch" in text
+    assert max(map(len, text.splitlines())) <= 100
+    long = load(variation(put("benchmark.duration", "3h")))
+    assert "3h of loading" in as_text(long)
+    part = next(part for part in run_price(long).parts if part.step == "benchmark")
+    assert 3 < part.hours < 4
+    assert "serving.max_num_seqs" not in as_text(long)
