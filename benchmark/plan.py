@@ -25,6 +25,8 @@ MOST_OUTPUT = 1 << 20
 """Tokens of an answer, and of a decode step that nothing is known of."""
 _MOST_LEVELS, _MOST_ARMS, _MOST_DEPTH, _MOST_PROBLEMS = 64, 64, 32, 20
 _MOST_SECONDS, _MOST_USD = 1e6, 1e6
+_FEWEST = 8
+"""Requests of a search's cell, where the plan has as many."""
 OBJECTIVES = ("ttft_s", "tpot_s", "e2e_s")
 """What an SLO may bound."""
 
@@ -165,7 +167,8 @@ class Search(_Part):
     high: Annotated[int | float, _number(10_000, above=0)]
     by: Annotated[str, Field(pattern="^(concurrency|rate)$"), _must_be("concurrency or rate")] = "concurrency"
     cells: Annotated[int, _whole(2, _MOST_LEVELS)] = 12
-    """At most so many, each of all arms and classes; the first is then repeated beyond them."""
+    """At most so many, each of all arms and classes, several at a load where one is not enough; the first is then
+    repeated beyond them."""
     minutes: Annotated[int | float | None, _number(44_640, above=0), _LEFT_OUT] = None
     """Of loading, after which no cell is begun."""
     usd: Annotated[int | float | None, _number(_MOST_USD, above=0), _LEFT_OUT] = None
@@ -268,10 +271,12 @@ class Plan(_Part):
         return self.model_copy(update={"concurrency": levels, "rate": rates})
 
     def cell(self, load: Load) -> Plan:
-        """The plan of one cell of a search: about `requests` of them, in whole waves, so that no block has a lighter end."""
-        waves = max(1, round(self.requests / (load.concurrency or 1)))
-        requests = self.requests if load.concurrency is None else waves * load.concurrency
-        return self.measured_at([load]).model_copy(update={"requests": requests})
+        """The plan of one cell of a search: a quarter of `requests`, in whole waves, so that no block has a lighter end. Of
+        arrivals at a rate half of them, in one block, since a queue needs time to build up."""
+        each = max(-(-self.requests // (2 if load.concurrency is None else 4)), min(self.requests, _FEWEST))
+        if load.concurrency is not None:
+            each = max(1, round(each / load.concurrency)) * load.concurrency
+        return self.measured_at([load]).model_copy(update={"requests": each})
 
     def admits(self, load: Load) -> bool:
         """Whether a cell may have this load."""

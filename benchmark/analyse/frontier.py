@@ -11,6 +11,7 @@ A cell in which more than a tenth of an arm's requests failed counts as not answ
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -59,7 +60,7 @@ def searched(raw: RawRun) -> dict[str, Any] | None:
         "high": plan.search.high,
         "by": plan.search.by,
         "budget": plan.search.budget,
-        "cells": len(raw.searched),
+        "cells": _visits(raw).total(),
         "minutes": minutes,
         "usd": usd,
         "budget_spent": _over_budget(raw) and _unsettled(raw) is not None,
@@ -69,23 +70,22 @@ def searched(raw: RawRun) -> dict[str, Any] | None:
     }
 
 
-def next_cell(raw: RawRun) -> tuple[Load, int] | None:
-    """The cell that a search measures next, and its round: the first cell's repetition is the last one. None at its end."""
-    plan = raw.plan
-    assert plan.search
-    measured = [
-        (Load(concurrency=r.concurrency, rate_per_s=r.rate_per_s), r.round)
-        for r in raw.requests
-        if r.phase == "measured"
-    ]
-    for cell in dict.fromkeys(measured):
-        if measured.count(cell) < plan.cell(cell[0]).requests_per_round:
-            return cell
-    first = raw.searched[:1]
-    if first and (first[0], REPEATED) in measured:
+def next_cell(raw: RawRun) -> tuple[Load, int, int] | None:
+    """The load and round of the cell that a search measures next, and the cells before it: the first cell's repetition is
+    the last one, in the order of the first. None at its end."""
+    cells = list(raw.visits)
+    for before, (load, round_) in enumerate(cells):
+        if raw.visits[load, round_] < raw.plan.cell(load).requests_per_round:
+            return load, round_, 0 if round_ == REPEATED else before
+    if cells and cells[-1][1] == REPEATED:
         return None
-    load = None if first and _over_budget(raw) else _unsettled(raw)
-    return (load, 1) if load else (first[0], REPEATED)
+    wanted = None if cells and _over_budget(raw) else _unsettled(raw)
+    return (wanted, 1 + _visits(raw)[wanted], len(cells)) if wanted else (cells[0][0], REPEATED, 0)
+
+
+def _visits(raw: RawRun) -> Counter[Load]:
+    """Cells by load, without the first one's repetition."""
+    return Counter(load for load, round_ in raw.visits if round_ != REPEATED)
 
 
 def standing(raw: RawRun) -> str:
@@ -94,7 +94,9 @@ def standing(raw: RawRun) -> str:
     assert search
     dollars = "" if usd is None else f", ${usd:.2f}"
     known = [f"{one['treatment']} {in_words(one)}" for one in crossovers(raw) if one["class"] is None]
-    spent_ = f"{len(raw.searched)} cells, {minutes:.1f} minutes of loading{dollars} (at most {search.budget})"
+    spent_ = (
+        f"{_visits(raw).total()} cells, {minutes:.1f} minutes of loading{dollars} (at most {search.budget})"
+    )
     return f"search: {'; '.join([spent_, *known])}"
 
 
@@ -208,17 +210,18 @@ def _size(load: Load) -> float:
 def _over_budget(raw: RawRun) -> bool:
     search, (minutes, usd) = raw.plan.search, spent(raw)
     assert search
-    limits = ((len(raw.searched), search.cells), (minutes, search.minutes), (usd, search.usd))
+    limits = ((_visits(raw).total(), search.cells), (minutes, search.minutes), (usd, search.usd))
     return any(limit is not None and value is not None and value >= limit for value, limit in limits)
 
 
 def _unsettled(raw: RawRun) -> Load | None:
     """The load that the search would measure next, whatever its budget."""
-    cells, search = sort_out(_chosen_by(raw)), raw.plan.search
+    cells, search, visits = sort_out(_chosen_by(raw)), raw.plan.search, _visits(raw)
     assert search
     curves = [_speed_up(cells, arm, None) for arm in cells.treatments]
     curves += [_margin(cells, arm, cells.plan.slo) for arm in cells.plan.arms if cells.plan.slo]
-    load = next_load(curves, _range(cells.plan))
+    counted = [[replace(c, visits=visits[search.load(c.load)]) for c in curve] for curve in curves]
+    load = next_load(counted, _range(cells.plan))
     return None if load is None else search.load(load)
 
 

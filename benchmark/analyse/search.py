@@ -2,7 +2,8 @@
 
 A curve is what a decision looks at over load: the logarithm of the treatment's speed-up, or of the objective over what an
 arm needs. Above 0 it pays, or holds. The ends of the range are measured first, then the middle where they agree, or
-the place where a line between them crosses 0; from there on each cell goes where the curve is expected to cross.
+the place where a line between them crosses 0; from there on each cell goes where the curve is expected to cross. Cells
+are small: a load whose sign is not sure is measured again, and what is clear takes no more than one.
 
 The curve near a load is a local quadratic in log load, with weights that fall off with the distance (local regression,
 Cleveland 1979, Journal of the American Statistical Association 74). That makes its height at a load a weighted sum of
@@ -14,7 +15,7 @@ Statistical Society B 16).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -23,22 +24,23 @@ from typing import Literal
 from benchmark.analyse.stats import t_quantile
 
 Found = Literal["crossing", "always", "never", "not shown"]
-MOST_CELLS = 12
 PRECISION = 0.1
 """A crossing is known where its interval is within this share of it, or within one request."""
-_CONFIDENCE = 0.98
+_CONFIDENCE = 0.984
 """One-sided, of each sign and each end of an interval. A search that ends once its interval is narrow ends too early where
-chance made it so: 0.98 makes up for that, so that 95 % of intervals hold (`scripts/measure search` simulates it)."""
+chance made it so: 0.984 makes up for that, so that 95 % of intervals hold (`scripts/measure search` simulates it)."""
 _WIDEST, _NARROWEST = 0.7, 0.2
 """Bandwidth of the local regression, in log load: a cell one bandwidth away counts for 0.6. The third nearest cell decides."""
 _BENT = 0.7
 """How much of the difference between a parabola and a line through the same cells counts as error."""
-_STEPS = 32
+_STEPS = 16
 """Loads between the cells beside a crossing at which the curve is looked at."""
 _SPREAD = (1.0, 1.12, 1 / 1.12, 1.25, 1 / 1.25, 1.4, 1 / 1.4, 1.6, 1 / 1.6, 1.8, 1 / 1.8)
 """Where cells around a crossing go, as multiples of it."""
-_PROBES = 4
-"""Cells after which a curve without a sure sign anywhere is given up."""
+_MOST_VISITS = 4
+"""Cells at one load."""
+_PROBES = 8
+"""Cells after which a curve whose sign is not sure is given up."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Cell:
     value: float | None
     """None where too little was answered."""
     moves: Mapping[str, Mapping[str, float]]
+    visits: int = 1
+    """How often the load was measured: so much the curve's height counts in the fit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +100,7 @@ class Curve:
         self.cells = [c for c in ordered if c.value is not None and c.load < self.failing]
         self.loads = [cell.load for cell in self.cells]
         self._values = [cell.value or 0.0 for cell in self.cells]
+        self._visits = [cell.visits for cell in self.cells]
 
     def signs(self) -> list[tuple[float, int]]:
         """By load: 1 or -1 where Student's t is sure of it, else 0."""
@@ -126,12 +131,12 @@ class Curve:
 
     def _combined(self, weights: Sequence[float]) -> tuple[float, float]:
         """The weighted sum of the cells, and half the width of its interval."""
-        value = math.fsum(w * v for w, v in zip(weights, self._values, strict=True))
+        value = sum(map(float.__mul__, weights, self._values))
         parts = []
         for table, degrees in self._covariances:
-            rows = (math.fsum(map(float.__mul__, weights, row)) for row in table)
-            parts.append((max(0.0, math.fsum(map(float.__mul__, weights, rows))), degrees))
-        variance = math.fsum(part for part, _ in parts)
+            rows = (sum(map(float.__mul__, weights, row)) for row in table)
+            parts.append((max(0.0, sum(map(float.__mul__, weights, rows))), degrees))
+        variance = sum(part for part, _ in parts)
         if not variance:
             return value, 0.0 if parts else math.inf
         degrees_all = variance**2 / math.fsum(part**2 / degrees for part, degrees in parts)
@@ -141,8 +146,8 @@ class Curve:
         """The height of the curve at a load, and half the width of its interval: with what the parabola's bend makes out,
         since where that matters the curve between the cells is a guess."""
         distances = [math.log(one / load) for one in self.loads]
-        value, half = self._combined(_local(distances, 3))
-        straight, _ = self._combined(_local(distances, 2))
+        value, half = self._combined(_local(distances, self._visits, 3))
+        straight = sum(map(float.__mul__, _local(distances, self._visits, 2), self._values))
         return value, math.hypot(half, _BENT * (value - straight))
 
     def change(self) -> tuple[int, int, bool] | None:
@@ -209,17 +214,21 @@ def _between(one: float, other: float, above: float, below: float) -> float:
     return one * math.exp(math.log(other / one) * share)
 
 
-def _local(distances: Sequence[float], size: int) -> list[float]:
+def _local(distances: Sequence[float], visits: Sequence[int], size: int) -> list[float]:
     """The weight of each cell in the height at distance 0 of a parabola (`size` 3) or a line (2); the line of both where
     there are two cells."""
     size = min(size, len(distances))
     bandwidth = min(max(sorted(map(abs, distances))[min(3, len(distances)) - 1], _NARROWEST), _WIDEST)
-    kernel = [math.exp(-0.5 * (d / bandwidth) ** 2) + 1e-9 for d in distances]
-    moments = [math.fsum(k * d**power for k, d in zip(kernel, distances, strict=True)) for power in range(5)]
-    first = _solved([[moments[i + j] for j in range(size)] for i in range(size)])
+    kernel = [
+        n * (math.exp(-0.5 * (d / bandwidth) ** 2) + 1e-9) for n, d in zip(visits, distances, strict=True)
+    ]
+    powers, moments = list(kernel), [sum(kernel)]
+    for _ in range(2 * size - 2):
+        powers = list(map(float.__mul__, powers, distances))
+        moments.append(sum(powers))
+    first = _solved([moments[row : row + size] for row in range(size)])
     return [
-        k * math.fsum(c * d**power for power, c in enumerate(first))
-        for k, d in zip(kernel, distances, strict=True)
+        k * sum(c * d**power for power, c in enumerate(first)) for k, d in zip(kernel, distances, strict=True)
     ]
 
 
@@ -243,7 +252,7 @@ def next_load(curves: Sequence[Sequence[Cell]], within: Range) -> float | None:
 
 
 def _wanted(cells: Sequence[Cell], within: Range) -> float | None:
-    curve, measured = Curve(cells), {cell.load for cell in cells}
+    curve, measured = Curve(cells), {cell.load: cell.visits for cell in cells}
     for end in (within.low, within.high):
         if end not in measured:
             return end
@@ -258,20 +267,17 @@ def _wanted(cells: Sequence[Cell], within: Range) -> float | None:
     change = curve.change()
     if change is None:
         middle = within.near(math.sqrt(within.low * within.high))
-        if len(curve.cells) < 3:
-            return None if middle in measured else middle
-        return _unsure(curve, within) if len(curve.cells) < _PROBES else None
+        if middle not in measured:
+            return middle
+        again = (load for load, sign in curve.signs() if not sign)
+        return _least(again, measured) if sum(measured.values()) < _PROBES else None
     found = edge(cells, within)
     if found.precise or found.load is None:
         return None
-    wanted = (within.near(found.load * by) for by in _SPREAD)
-    return next((load for load in wanted if load not in measured), None)
+    return _least((within.near(found.load * by) for by in _SPREAD), measured)
 
 
-def _unsure(curve: Curve, within: Range) -> float | None:
-    """Between a cell with a sure sign and the next one without."""
-    for (one, sign), (other, next_sign) in pairwise(curve.signs()):
-        if (sign == 0) != (next_sign == 0):
-            between = within.near(math.sqrt(one * other))
-            return None if between in curve.loads else between
-    return None
+def _least(loads: Iterable[float], visits: Mapping[float, int]) -> float | None:
+    """The load that was measured least often, the first of equals; None where all were measured often enough."""
+    able = [load for load in loads if visits.get(load, 0) < _MOST_VISITS]
+    return min(able, key=lambda load: visits.get(load, 0), default=None)

@@ -65,7 +65,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(level, "--search-rate", option_types.search_range, "LOW:HIGH", "the same over arrivals per second")
     spend = "of a search: cells (default 12), minutes of loading, usd"
     add(load, "--search-budget", option_types.search_budget, "B=X,B=X", spend)
-    add(load, "--requests", positive, "N", "measured requests per cell")
+    add(
+        load,
+        "--requests",
+        positive,
+        "N",
+        "measured requests per cell; of a search, a cell has a part of them",
+    )
     add(long, "--rounds", positive, "N", "passes over all cells")
     add(long, "--duration", seconds, "S", "begin rounds until then; 90, 90s, 30m or 2h")
     add(load, "--warmup", whole, "N", "unmeasured requests per arm")

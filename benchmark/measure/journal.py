@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -76,10 +77,15 @@ class RawRun:
         return plan.measured_at(self.searched) if plan.search else plan
 
     @cached_property
+    def visits(self) -> dict[tuple[Load, int], int]:
+        """Measured requests by load and round, in the order in which these came."""
+        measured = (one for one in self.requests if one.phase == "measured")
+        return Counter((Load(concurrency=r.concurrency, rate_per_s=r.rate_per_s), r.round) for r in measured)
+
+    @property
     def searched(self) -> list[Load]:
         """The loads of measured requests, in the order in which they came."""
-        measured = (one for one in self.requests if one.phase == "measured")
-        return list(dict.fromkeys(Load(concurrency=r.concurrency, rate_per_s=r.rate_per_s) for r in measured))
+        return list(dict.fromkeys(load for load, _ in self.visits))
 
     @property
     def made_up(self) -> dict[str, tuple[str, ...]]:
@@ -235,9 +241,8 @@ def extent(raw: RawRun) -> Extent:
     plan = raw.plan
     measured = [record.round for record in raw.requests if record.phase == "measured"]
     if plan.search:  # it has ended once its first cell is repeated
-        repeated = raw.searched[:1] if REPEATED in measured else []
-        planned = sum(plan.cell(load).requests_per_round for load in [*raw.searched, *repeated])
-        return Extent(planned, bool(repeated) and len(measured) == planned)
+        planned = sum(plan.cell(load).requests_per_round for load, _ in raw.visits)
+        return Extent(planned, REPEATED in measured and len(measured) == planned)
     rounds = plan.rounds if plan.duration_s is None else max(measured, default=1)
     planned = rounds * plan.requests_per_round
     loaded_s = plan.loading_s(block.duration_s for block in raw.blocks)

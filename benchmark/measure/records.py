@@ -77,7 +77,7 @@ Name = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_shar
 RunId = Annotated[str, Field(max_length=1000, pattern=r"^[^/.][^/]*$"), AfterValidator(_shared)]
 Text = InstanceOf[str]
 MOST_ROUNDS = 1_000_000
-REPEATED = 2
+REPEATED = MOST_ROUNDS
 """The round in which a search repeats its first cell."""
 Ordinal = Annotated[int, Field(strict=True, ge=1, le=MOST_ROUNDS)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=1e7)]

@@ -27,8 +27,9 @@ from benchmark.measure.records import BlockRecord, Provenance, RunRecord
 from benchmark.measure.schedule import Turn, blocks_in_round, measured_turns, warmup_turns
 from benchmark.plan import Load, Plan
 
-Choose = Callable[[RawRun], tuple[Load, int] | None]
-"""Of a search: the next cell and its round, from what the journal holds; None at its end."""
+Choose = Callable[[RawRun], tuple[Load, int, int] | None]
+"""Of a search: the next cell's load and round and how many cells are before it, from what the journal holds; None at its
+end."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -164,8 +165,8 @@ async def _search(
     folder, asked = loader.book.path.parent, set()
     while (cell := choose(journal.read(folder))) is not None and cell not in asked:
         asked.add(cell)
-        load, round_ = cell
-        left = filter(None, map(before.left_of, measured_turns(loader.plan.cell(load), round_)))
+        load, *place = cell
+        left = filter(None, map(before.left_of, measured_turns(loader.plan.cell(load), *place)))
         await _carry_out(loader, left, max_error_rate)
         loader.progress.tell(standing(journal.read(folder)))
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice, product
 
-from benchmark.measure.records import Phase
+from benchmark.measure.records import REPEATED, Phase
 from benchmark.plan import Arm, Load, Plan, Prompt
 
 _SETS = 4
@@ -60,18 +60,19 @@ def pairs(plan: Plan, class_: str, load: Load, round_: int = 1) -> Iterator[Pair
     prompts = [prompt for prompt in plan.prompts if prompt.class_ == class_]
     chance = random.Random(f"{plan.seed}/{class_}/{load}/{round_}")
     first = (round_ - 1) * plan.requests
+    again = first if round_ == REPEATED else 0  # drift is told from the same prompts
     for index in range(first, first + plan.requests):
-        pair = _pair(f"{class_}/{load}/{index:04d}", prompts[index % len(prompts)], plan.seed)
+        pair = _pair(f"{class_}/{load}/{index:04d}", prompts[(index - again) % len(prompts)], plan.seed)
         yield pair if load.rate_per_s is None else replace(pair, gap_s=chance.expovariate(load.rate_per_s))
 
 
-def measured_turns(plan: Plan, round_: int = 1) -> Iterator[Turn]:
-    """All measured blocks of a round in the order in which they run."""
+def measured_turns(plan: Plan, round_: int = 1, before: int = 0) -> Iterator[Turn]:
+    """All measured blocks of a round in the order in which they run; of a search's cell, after so many cells `before`."""
     arms = {arm.name: arm for arm in plan.arms}
     for load, class_ in product(plan.loads, plan.classes):
         waiting = pairs(plan, class_, load, round_)
-        for index in range(sets(plan, load)):
-            chosen = tuple(islice(waiting, set_size(plan.requests, load)))
+        for index in range(before * (count := sets(plan, load)), (before + 1) * count):
+            chosen = tuple(islice(waiting, set_size(plan, load)))
             blocks = [
                 Block(
                     arm=name,
@@ -104,20 +105,20 @@ def arm_order(arms: list[str], set_index: int) -> list[str]:
     return order[::-1] if set_index % 2 else order
 
 
-def set_size(requests: int, load: Load) -> int:
+def set_size(plan: Plan, load: Load) -> int:
     """Pairs in a set: whole waves of the concurrency, few enough that the arms take turns.
 
-    In an open loop a set is a quarter of the cell, since a queue needs time to build up.
+    In an open loop a set is a quarter of the cell, since a queue needs time to build up, and of a search the whole cell.
     """
     if load.concurrency is None:
-        return -(-requests // _SETS)
-    waves = requests // (_SETS * load.concurrency)
+        return plan.requests if plan.search else -(-plan.requests // _SETS)
+    waves = plan.requests // (_SETS * load.concurrency)
     return load.concurrency * min(max(waves, 1), _MAX_WAVES)
 
 
 def sets(plan: Plan, load: Load) -> int:
     """Sets in a cell, the last one perhaps smaller."""
-    return -(-plan.requests // set_size(plan.requests, load))
+    return -(-plan.requests // set_size(plan, load))
 
 
 def blocks_in_round(plan: Plan) -> int:

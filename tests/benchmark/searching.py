@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from random import Random
@@ -23,11 +24,14 @@ from typing import Any
 
 from aiohttp import web
 
-from benchmark.plan import Load, Plan, from_dict
-from tests.benchmark.analyse.searches import figures
+from benchmark.analyse.frontier import crossovers
+from benchmark.measure import journal
+from benchmark.measure.journal import RawRun
+from benchmark.measure.records import REPEATED
+from benchmark.plan import Load
+from tests.benchmark.analyse.searches import GRID, MOST_CELLS, figures
 from tests.conftest import ROOT
 
-GRID = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 MOST_OF_GRID = 0.4
 TOKENS = 37
 """The first, and then chunks of 1 to 8."""
@@ -44,6 +48,9 @@ STEP_S: dict[str, Callable[[int], float]] = {
 """By arm, seconds of a decode step with n requests under way: `crosses` meets `plain` at 16, `breaks` answers 503 from
 BREAKS_AT on."""
 CROSSING = 16.0
+OBJECTIVE_S = 0.024
+HOLDS_UP_TO = {"plain": 40.0, "crosses": 20.0, "never": None, "always": None}
+"""Closed loop, up to which load an arm's time per token is below OBJECTIVE_S."""
 
 
 class Loaded:
@@ -200,19 +207,14 @@ def _mean_span(arm: str, rate: float, requests: int, seed: int) -> float:
     return math.exp(math.fsum(logs) / len(logs))
 
 
-def shares_of_grid(given: Plan, loads: list[Load], grid: list[Load]) -> tuple[float, float]:
-    """The measured requests of a search over those of the grid, without and with the repetition of its first cell."""
-    whole = sum(given.cell(load).requests for load in grid)
-    own = sum(given.cell(load).requests for load in loads)
-    return own / whole, (own + given.cell(loads[0]).requests) / whole
-
-
 def main() -> int:
     """Print the figures; 1 when a limit is passed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--runs", type=int, default=1000, help="simulated searches of each kind; 0 for none")
-    parser.add_argument("--requests", type=int, default=64, help="measured requests of a cell (default 64)")
+    parser.add_argument(
+        "--requests", type=int, default=64, help="of a cell, open loop four times as many (default 64)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     if options.serve:
@@ -229,37 +231,70 @@ def main() -> int:
 
 
 def _measured(requests: int) -> Iterator[tuple[str, bool]]:
-    arms = ("plain", "crosses", "never", "always")
-    with served() as address, tempfile.TemporaryDirectory() as folder:
-        for kind, between in (("concurrency", "1:64"), ("rate", "4:64")):
+    for kind, between, count in (("concurrency", "1:64", requests), ("rate", "4:64", 4 * requests)):
+        with served() as address, tempfile.TemporaryDirectory() as folder:
             option = "--search" if kind == "concurrency" else "--search-rate"
-            content = plan(address, arms, requests)
-            found, said = search(Path(folder, kind), content, option, between, "--objective", "tpot_s=0.024")
+            content = plan(address, ("plain", "crosses", "never", "always"), count)
+            wanted = ("--objective", f"tpot_s={OBJECTIVE_S}")
+            found, said = search(Path(folder), content, option, between, *wanted)
             if not found:
                 yield said, False
                 continue
-            truth = CROSSING if kind == "concurrency" else open_loop_crossing(-(-requests // 4), 4, 64)
-            yield f"\n{kind} {between}, the truth is {truth:.1f}:\n{said}", True
-            yield from _against(found, truth, kind, content)
+            # A block of arrivals has half of the requests.
+            truth = CROSSING if kind == "concurrency" else open_loop_crossing(count // 2, 4, 64)
+            yield f"\n{kind} {between}, {count} requests a cell, the truth is {truth:.1f}:\n{said}", True
+            yield from _against(found, truth, kind)
+            yield from _spent(journal.read(Path(folder)), kind)
 
 
-def _against(
-    found: dict[str, Any], truth: float, kind: str, content: dict[str, Any]
-) -> Iterator[tuple[str, bool]]:
+def _against(found: dict[str, Any], truth: float, kind: str) -> Iterator[tuple[str, bool]]:
     rows = {one["treatment"]: one for one in found["crossovers"] if one["class"] is None}
     crosses, by_rate = rows["crosses"], kind == "rate"
-    limit = 0.1 * truth if by_rate else max(1.0, 0.1 * truth)
-    off = abs((crosses["load"] or math.inf) - truth)
-    yield f"{kind}: crosses {crosses['found']} at {crosses['load']}, off by {off:.2f}", off <= limit
+
+    def near(load: float | None, truth: float) -> bool:
+        return abs((load or math.inf) - truth) <= (0.1 * truth if by_rate else max(1.0, 0.1 * truth))
+
+    told = f"{kind}: crosses {crosses['found']} at {crosses['load']} [{crosses['low']}, {crosses['high']}]"
+    yield told, near(crosses["load"], truth) and crosses["precise"]
     for arm in ("never", "always"):
         yield f"{kind}: {arm} is {rows[arm]['found']}", rows[arm]["found"] == arm
-    loads = dict.fromkeys((one["concurrency"], one["rate_per_s"]) for one in found["cells"])
-    cells = [Load(concurrency=c, rate_per_s=r) for c, r in loads]
-    steps = [4 * 16 ** (i / 10) for i in range(11)]
-    grid = [Load(rate_per_s=r) for r in steps] if by_rate else [Load(concurrency=c) for c in GRID]
-    alone, repeated = shares_of_grid(from_dict(content), cells, grid)
-    told = f"{kind}: {len(cells)} cells, {alone:.0%} of the grid's requests, {repeated:.0%} with the first cell's repetition"
-    yield told, len(cells) <= 12 and alone <= MOST_OF_GRID
+    for arm in found["search"]["arms"]:
+        held, told = (
+            arm["objective"],
+            f"{kind}: {arm['arm']} holds the objective: {arm['objective']['found']}",
+        )
+        if by_rate:
+            yield f"{told} at {held['load']}", True
+        elif (most := HOLDS_UP_TO[arm["arm"]]) is None:
+            yield told, held["found"] == ("never" if arm["arm"] == "never" else "always")
+        else:
+            yield f"{told} at {held['load']}, the truth is {most:g}", near(held["load"], most)
+
+
+def _spent(raw: RawRun, kind: str) -> Iterator[tuple[str, bool]]:
+    """Cells, and measured requests over those of the grid: of the whole search, and of its cells until the crossings are known."""
+    whole, cells = len(GRID) * raw.plan.requests, list(raw.visits)
+    share = {
+        cell: count / whole / len(raw.plan.arms) / len(raw.plan.classes) for cell, count in raw.visits.items()
+    }
+    *searched, (_, last) = cells
+    known = next(count for count in range(3, len(cells) + 1) if _known(_until(raw, cells[:count])))
+    yield f"{kind}: all crossings are known after {known} of the cells", True
+    alone, repeated = sum(share[cell] for cell in searched), sum(share.values())
+    told = f"{kind}: {len(searched)} cells with the objective's, {alone:.0%} of the grid's requests, {repeated:.0%} with the first cell's repetition"
+    yield told, last == REPEATED and len(searched) <= MOST_CELLS and repeated <= MOST_OF_GRID
+
+
+def _until(raw: RawRun, cells: list[tuple[Load, int]]) -> RawRun:
+    def kept(record: Any) -> bool:
+        return (Load(concurrency=record.concurrency, rate_per_s=record.rate_per_s), record.round) in cells
+
+    return replace(raw, requests=tuple(filter(kept, raw.requests)), blocks=tuple(filter(kept, raw.blocks)))
+
+
+def _known(raw: RawRun) -> bool:
+    mix = [one for one in crossovers(raw) if one["class"] is None]
+    return all(one["precise"] or one["found"] in ("always", "never") for one in mix)
 
 
 if __name__ == "__main__":

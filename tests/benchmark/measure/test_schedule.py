@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from benchmark.measure.records import REPEATED
 from benchmark.measure.schedule import (
     Block,
     arm_order,
@@ -45,7 +46,7 @@ def test_each_of_three_arms_comes_first_and_last_equally_often() -> None:
 
 
 def test_a_block_is_whole_waves_of_the_concurrency() -> None:
-    assert [set_size(requests, FOUR) for requests in (4, 16, 32, 64, 640)] == [4, 4, 8, 16, 16]
+    assert [set_size(plan(requests=requests), FOUR) for requests in (4, 16, 32, 64, 640)] == [4, 4, 8, 16, 16]
 
 
 def test_each_arm_gets_each_pair_once() -> None:
@@ -100,6 +101,24 @@ def test_arrivals_at_a_rate_come_by_chance_at_that_rate_and_alike_for_each_arm()
 def test_a_cell_with_a_rate_is_cut_into_four_blocks_so_that_a_queue_can_build_up() -> None:
     blocks = [b for b in measured_blocks(plan(rate=[5.0], requests=100)) if b.class_ == "chat"]
     assert [len(block.pairs) for block in blocks] == [25] * 8
+
+
+def test_cells_of_a_search_take_a_quarter_and_begin_with_another_arm_each_time() -> None:
+    made = plan(concurrency=[], requests=48, search={"low": 1, "high": 64})
+    assert [made.cell(Load(concurrency=level)).requests for level in (1, 5, 12, 64)] == [12, 10, 12, 64]
+    cell = made.cell(Load(concurrency=12))
+    arms = [[turn[0].arm for turn in measured_turns(cell, 1, before)][:2] for before in range(4)]
+    assert [order[0] for order in arms] == ["steady", "spec", "spec", "steady"]
+    by_rate = plan(concurrency=[], requests=48, search={"low": 1, "high": 64, "by": "rate"})
+    blocks = [block for turn in measured_turns(by_rate.cell(Load(rate_per_s=2.0))) for block in turn]
+    assert {len(block.pairs) for block in blocks} == {24}
+
+
+def test_the_repeated_cell_of_a_search_asks_the_same_prompts_anew() -> None:
+    cell = plan(requests=4, search={"low": 1, "high": 4}, concurrency=[]).cell(Load(concurrency=2))
+    first, again = (list(pairs(cell, "chat", Load(concurrency=2), round_)) for round_ in (1, REPEATED))
+    assert [pair.prompt.id for pair in first] == [pair.prompt.id for pair in again]
+    assert not {pair.nonce for pair in first} & {pair.nonce for pair in again}
 
 
 def test_the_number_of_blocks_is_known_before_they_are_made() -> None:
