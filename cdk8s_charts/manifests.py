@@ -33,7 +33,13 @@ PLACEHOLDERS = {
 TAG = "_TAG"
 """After an image's placeholder: what stands for its tag in names of objects that Kubernetes does not let change."""
 TAG_LENGTH = 8
+
 _PATTERN = re.compile(r"\$\{([A-Z_]+)\}")
+
+
+def output_of(image: str) -> str:
+    """Output of the workloads stack with what an image's placeholder stands for, where GitOps applies the manifests."""
+    return f"{image.title().replace('_', '')}Address"
 
 
 def tags(value: Any) -> str:

@@ -44,6 +44,7 @@ def add_stacks(
         cluster=control.cluster,
         made=made,
         build_images=lasting.build_images,
+        gitops=lasting.workloads == "gitops",
     )
     # A pod gets its role when it starts, so the associations come first; and `cdk destroy` takes the pods away
     # before the nodes under them and the buckets that they mount.

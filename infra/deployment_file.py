@@ -4,7 +4,7 @@ Pure."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from experiment.parsing import UnreadableFile, whole_text
 
 NAME = "deployment.yaml"
 BUILDERS = ("docker", "codebuild")
+APPLIERS = ("stack", "gitops")
 _LARGEST_BYTES = 2**20
 _DEEPEST = 10
 _LONGEST = 300
@@ -43,6 +44,9 @@ class Lasting:
     """ARN of the role with which a pipeline works inside the cluster."""
     permissions_boundary: str = ""
     """Name of the policy that bounds every role."""
+    workloads: str = "stack"
+    """Who applies the manifests: `stack`, with the deployment, or `gitops`, from a repository of the team's own. A setting of
+    who deploys, not of the experiment, whose objects are the same either way."""
 
     def warnings(self, where: str) -> list[str]:
         """What follows from empty settings, a line each."""
@@ -55,6 +59,11 @@ class Lasting:
         if not self.alarm_email:
             found.append(
                 f"{where}: alarm_email is empty, so no alarm reaches anybody; write an address there"
+            )
+        if self.workloads == "gitops":
+            found.append(
+                f"{where}: workloads is gitops, so no deployment applies the manifests; ./trnspec render --resolved --out DIR "
+                "writes them for your GitOps tool"
             )
         return found
 
@@ -121,10 +130,13 @@ def _address(value: Any, where: str) -> str:
     return text
 
 
-def _builder(value: Any, where: str) -> str:
-    if value not in BUILDERS:
-        raise Misuse(f"{where} = {value!r}: builds nothing; write {' or '.join(BUILDERS)}")
-    return str(value)
+def _one_of(names: tuple[str, ...], does: str) -> Callable[[Any, str], str]:
+    def read(value: Any, where: str) -> str:
+        if value not in names:
+            raise Misuse(f"{where} = {value!r}: {does} nothing; write {' or '.join(names)}")
+        return str(value)
+
+    return read
 
 
 def _boundary(value: Any, where: str) -> str:
@@ -136,12 +148,13 @@ def _boundary(value: Any, where: str) -> str:
     return name
 
 
-_READERS = {
+_READERS: dict[str, Callable[[Any, str], Any]] = {
     "admins": _principals,
     "alarm_email": _address,
-    "build_images": _builder,
+    "build_images": _one_of(BUILDERS, "builds"),
     "pipeline_role": lambda value, where: _principal(value, where) if value else None,
     "permissions_boundary": _boundary,
+    "workloads": _one_of(APPLIERS, "applies"),
 }
 KEYS = tuple(_READERS)
 

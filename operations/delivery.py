@@ -37,6 +37,7 @@ RENEW = timedelta(minutes=45)
 KINDS = ("ServiceAccount", "ConfigMap", "PersistentVolumeClaim", "Service", "Deployment", "Job", "CronJob")
 """Of the manifests, what AmazonEKSViewPolicy shows
 (https://docs.aws.amazon.com/eks/latest/userguide/access-policy-permissions.html); the rest was applied with them."""
+_APPLY = "deploy the workloads stack; where GitOps applies the manifests, render them resolved, commit and sync, then retry"
 PREPARING = ("arguments", "weights", "nodes", "verify", "compile")
 Object = Mapping[str, Any]
 
@@ -162,14 +163,14 @@ def findings(files: tuple[ManifestFile, ...], get: Callable[[str, str], Object |
         kind, name = item["kind"], filled(item["metadata"]["name"], values)
         found = get(kind, name)
         if found is None:
-            yield Finding(f"{kind} {name}", None, "is not in the cluster", "deploy the workloads stack")
+            yield Finding(f"{kind} {name}", None, "is not in the cluster", _APPLY)
             continue
         theirs = {one["name"]: one["image"] for one in pod_containers(found)}
         for container in pod_containers(item):
             wanted, other = container["image"], theirs.get(container["name"])
             if wanted != other and not (other and "${" in wanted):  # which is filled in at deployment
                 why = f"container {container['name']} has {other or 'no image'}, reviewed was {wanted}"
-                yield Finding(f"{kind} {name}", None, why, "deploy again")
+                yield Finding(f"{kind} {name}", None, why, _APPLY)
         yield from _health(kind, name, found)
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import click
 
 from cdk8s_charts.__main__ import files_of_checkout, rendered, said
+from cdk8s_charts.gitops import folder
 from cdk8s_charts.manifests import PLACEHOLDERS, TAG, ManifestFile, fill, names_in, read, with_tags
-from experiment import Experiment
 from experiment.finding import Misuse
-from operations.cloud.aws import aws_of
+from operations.cloud.aws import Aws, aws_of
 from operations.console import print_json
-from operations.options import experiment_of, manifests_option, on_aws
+from operations.options import FILE, experiment_of, manifests_option, on_aws
+from operations.resolving import deployed_images, place_in_repository, refuse_uncompiled, write_folder
 
 _GIVEN = {name for name in PLACEHOLDERS if not name.endswith(TAG)}
 """What somebody must know; what names of Jobs carry follows from it."""
@@ -39,6 +40,12 @@ def _assignment(text: str) -> tuple[str, str]:
     help="Print what was written with its placeholders filled, to apply by hand: ... | kubectl apply -f -",
 )
 @click.option(
+    "--out",
+    type=FILE,
+    metavar="DIR",
+    help="With --resolved: write it into DIR, a folder of your GitOps repository, filled from the deployed stacks.",
+)
+@click.option(
     "--set",
     "given",
     multiple=True,
@@ -52,14 +59,18 @@ def command(
     check: bool,
     everything: bool,
     resolved: bool,
+    out: Path | None,
     given: tuple[tuple[str, str], ...],
     account: str | None,
     as_json: bool,
 ) -> int:
     """Write the Kubernetes objects of an experiment to manifests/, where reviewers read them.
 
-    With --resolved AWS is asked for the account only when neither --account nor --set names it.
+    With --resolved AWS is asked for the account only when neither --account nor --set names it. With --out the stacks must be
+    deployed with `workloads: gitops`; DIR gets the objects, a kustomization and an Argo CD Application.
     """
+    if out is not None and not resolved:
+        raise Misuse("--out: is for --resolved; to write reviewed manifests elsewhere, give --manifests")
     if not resolved:
         found = rendered(files_of_checkout() if everything else [path], out=manifests, check=check)
         if not as_json:
@@ -71,9 +82,21 @@ def command(
         return int(check and any(one["changed"] for one in told))
     experiment = experiment_of(path, verb="render")
     files = read(experiment, manifests)
-    values = _values(experiment, files, dict(given), account)
+    aws, values = aws_of(experiment, account), dict(given)
+    needed = set().union(*(names_in(item) for file in files for item in file.objects)) & _GIVEN
+    if out is not None:
+        repository, place = place_in_repository(out)
+        if images := needed - values.keys() - {"AWS_ACCOUNT"}:
+            values |= deployed_images(experiment, aws, sorted(images))
+        refuse_uncompiled(experiment, aws)
+    values = _values(needed, values, account or aws)
     filled = [ManifestFile(file.name, tuple(fill(file.objects, values))) for file in files]
-    if as_json:
+    if out is not None:
+        texts = folder(experiment, filled, repository=repository, path=place)
+        written = [str(path) for path in write_folder(experiment, texts, out)]
+        written_to = {"folder": str(out), "files": len(texts), "changed": written}
+        print_json(written_to) if as_json else print(f"{out}: {len(texts)} files, {len(written)} changed")
+    elif as_json:
         items = [item for file in filled for item in file.objects]
         print_json({"apiVersion": "v1", "kind": "List", "items": items})
     else:
@@ -81,12 +104,9 @@ def command(
     return 0
 
 
-def _values(
-    experiment: Experiment, files: tuple[ManifestFile, ...], values: dict[str, str], account: str | None
-) -> dict[str, str]:
+def _values(needed: set[str], values: dict[str, str], account: str | Aws) -> dict[str, str]:
     if "AWS_ACCOUNT" not in values:
-        values["AWS_ACCOUNT"] = account or aws_of(experiment, account).account
-    needed = set().union(*(names_in(item) for file in files for item in file.objects)) & _GIVEN
+        values["AWS_ACCOUNT"] = account if isinstance(account, str) else account.account
     for name in sorted(needed - values.keys()):
         raise Misuse(f"{name}: has no value ({PLACEHOLDERS[name]}); give it with --set {name}=...")
     for name in values:

@@ -23,7 +23,7 @@ from experiment.placement import batches, nodes_needed
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import aws_of
 from operations.cloud.clock import Clock, SystemClock
-from operations.cloud.cloudformation import deploy_command
+from operations.cloud.cloudformation import deploy_workloads
 from operations.cloud.kubernetes import (
     Kubernetes,
     Object,
@@ -262,8 +262,8 @@ def _job(experiment: Experiment, kubernetes: Kubernetes, arm: Arm, name: str) ->
     source = proof_name(experiment, arm)
     found = kubernetes.get("cronjob", source)
     if found is None:
-        deploy = deploy_command(experiment.name)
-        raise Refusal(f"{arm.name}: the cluster has no CronJob {source}; deploy the workloads ({deploy})")
+        remedy = deploy_workloads(experiment.name)
+        raise Refusal(f"{arm.name}: the cluster has no CronJob {source}; {remedy}")
     job = job_of(found, name)
     labels = job["metadata"]["labels"] | {"speculation.trn2/proof-of": arm.name}
     job["metadata"]["labels"] = labels

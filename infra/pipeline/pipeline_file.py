@@ -47,6 +47,8 @@ _KEPT = {
     "alarm_email": "its alarms would reach nobody",
 }
 """Of a stage, each with what follows without it."""
+_OPTIONAL = ("workloads",)
+"""Of a stage, with the defaults of `deployment.yaml`."""
 _RUN = re.compile(r"[\w.-]{1,100}")
 
 
@@ -160,7 +162,7 @@ def _hours(value: Any, where: str) -> int:
 def _stage(name: str, value: Any, path: Path, manifests: Path, region: str) -> StageConfiguration:
     where = f"{path.name}: stages.{name}"
     data = mapping(value, where, file=path.name)
-    refuse_unknown(data, ("account", "experiment", *_KEPT), where)
+    refuse_unknown(data, ("account", "experiment", *_KEPT, *_OPTIONAL), where)
     account = _text(data, "account", where)
     file = data.get("experiment")
     if not isinstance(file, str) or not file or Path(file).is_absolute():
@@ -186,7 +188,8 @@ def _stage(name: str, value: Any, path: Path, manifests: Path, region: str) -> S
         "pipeline_role": f"arn:aws:iam::{account}:role/{delivery_role_name(experiment)}",
         "build_images": "codebuild",  # the publishing builds of the pipeline then need no privileged mode
     }
-    lasting = judge({**{key: data[key] for key in _KEPT}, **decided}, where)
+    given = {key: data[key] for key in (*_KEPT, *_OPTIONAL) if key in data}
+    lasting = judge({**given, **decided}, where)
     return StageConfiguration(
         name=name, account=account, experiment=experiment, files=files, path=file, lasting=lasting
     )

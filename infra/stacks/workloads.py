@@ -9,7 +9,7 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct
 
-from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, tags_in_names
+from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, output_of, tags_in_names
 from experiment import Experiment
 from infra import ROOT
 from infra.constructs.helm_charts import install_autoscaling, install_neuron_software
@@ -57,7 +57,11 @@ class KubectlAccess(Construct):
 
 
 class WorkloadsStack(ExperimentStack):
-    """Applies the reviewed manifests, file by file; only the placeholders are filled in."""
+    """Applies the reviewed manifests, file by file; only the placeholders are filled in.
+
+    With `gitops` it tells instead what fills them, and only drivers, KEDA and images come with it: the objects are applied
+    from a repository of the team's own, and two owners of one object would undo each other's work.
+    """
 
     def __init__(
         self,
@@ -68,6 +72,7 @@ class WorkloadsStack(ExperimentStack):
         cluster: eks.ICluster,
         made: ec2.IVpc | None,
         build_images: str,
+        gitops: bool,
     ) -> None:
         super().__init__(scope, "workloads", experiment=experiment, description="Neuron driver and workloads")
         access = KubectlAccess(self, "Access", cluster=cluster, vpc=self.network(experiment, made))
@@ -79,8 +84,13 @@ class WorkloadsStack(ExperimentStack):
             driver = applied
             applied = install_autoscaling(self, experiment=experiment, cluster=access.cluster)
             applied.node.add_dependency(access.entry, driver)
+        images = self._images(files, build_images)
+        if gitops:
+            for image in images_in(files):
+                cdk.CfnOutput(self, output_of(image.placeholder), value=images[image.placeholder])
+            return
         # A placeholder that no object of this experiment names may stay empty.
-        values = dict.fromkeys(PLACEHOLDERS, "") | self._images(files, build_images)
+        values = dict.fromkeys(PLACEHOLDERS, "") | images
         values["AWS_ACCOUNT"] = cdk.Aws.ACCOUNT_ID
         for file in files:
             earlier = applied

@@ -3,14 +3,15 @@ describes any more because its `name` or `region` was changed, or it is gone. Al
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from cdk8s_charts.manifests import output_of
 from experiment import Experiment, InvalidExperiment, load
 from experiment.catalogue.instances import ZONES
 from experiment.finding import Finding, Refusal
@@ -27,12 +28,18 @@ _PARTS = ("network", "storage", "observability", "cluster", "nodes", "identity",
 _ORDER = (*_PARTS[:3], "delivery-role", *_PARTS[3:], "delivery")
 """In which stacks are deployed. A stage of the pipeline has a delivery beside the parts: the cluster lets its role in, and its
 policies hang on that role, so that it cannot be deleted before them."""
+_IMAGE = "BENCHMARK_IMAGE"
 _UNTOLD = "stacks that no file describes were not looked for"
 
 
 def deploy_command(name: str) -> str:
     """For the experiment of this name."""
     return f"./trnspec deploy {_file_of(name)}"
+
+
+def deploy_workloads(name: str) -> str:
+    """How its objects come into the cluster, where only the cluster is asked and cannot say who applies them."""
+    return f"deploy the workloads ({deploy_command(name)}; with GitOps: ./trnspec render --resolved --out DIR, commit, sync)"
 
 
 def not_deployed(what: str, experiment: Experiment, aws: Aws) -> Refusal:
@@ -64,6 +71,12 @@ class Stack:
     name: str
     status: str
     reason: str = ""
+    outputs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def by_gitops(self) -> bool:
+        """Whether it is the workloads stack and leaves its objects to GitOps."""
+        return output_of(_IMAGE) in self.outputs
 
     @property
     def complete(self) -> bool:
@@ -166,6 +179,7 @@ def _stack(entry: dict[str, Any]) -> Stack:
         name=entry["StackName"],
         status=entry["StackStatus"],
         reason=" ".join(entry.get("StackStatusReason", "").split()),
+        outputs={one["OutputKey"]: one.get("OutputValue", "") for one in entry.get("Outputs", ())},
     )
 
 

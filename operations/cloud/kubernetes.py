@@ -14,7 +14,7 @@ from typing import Any
 from experiment.finding import Outside, Refusal
 from experiment.naming import NAME, NODE_ROLE_LABEL
 from operations.cloud.answers import Answer
-from operations.cloud.cloudformation import deploy_command
+from operations.cloud.cloudformation import deploy_command, deploy_workloads
 
 TIMEOUT_S = 20
 """After which kubectl gives up on a request that the endpoint does not answer."""
@@ -167,9 +167,7 @@ def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
     lines = [line.strip()[:500] for line in stderr.splitlines() if line.strip()]
     last = lines[-1] if lines else "kubectl said nothing"
     if "(NotFound)" in stderr or "the server doesn't have a resource type" in stderr:
-        return NotFoundError(
-            f"{doing}: {last}; deploy the workloads first ({deploy}, or ./trnspec render --resolved | kubectl apply)"
-        )
+        return NotFoundError(f"{doing}: {last}; {deploy_workloads(experiment_name)}")
     if "(AlreadyExists)" in stderr or "(Conflict)" in stderr:
         return ConflictError(f"{doing}: {last}; run this again")
     if _NO_LOGIN.search(stderr):

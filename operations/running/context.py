@@ -19,7 +19,7 @@ from infra.settings import BEFORE_BLOCK_ENDS
 from operations.cloud import nodegroup
 from operations.cloud.aws import Aws
 from operations.cloud.clock import Clock, moment, stamp
-from operations.cloud.cloudformation import deploy_command
+from operations.cloud.cloudformation import deploy_workloads
 from operations.cloud.kubernetes import Kubernetes
 from operations.console import progress
 from operations.running.state import Held, RunState, RunStore
@@ -100,10 +100,10 @@ class Context:
         return assumed / len(rounds(self.experiment)) if number else assumed
 
     def need(self, kind: str, name: str) -> dict[str, Any]:
-        """An object that the workloads stack makes. Raises `StepError` when the cluster does not have it."""
+        """An object that a deployment, or GitOps, applies. Raises `StepError` when the cluster does not have it."""
         if (found := self.cluster.get(kind, name)) is None:
-            deploy = deploy_command(self.experiment.name)
-            raise StepError(f"{kind} {name}: none in the cluster; deploy the workloads ({deploy})")
+            remedy = deploy_workloads(self.experiment.name)
+            raise StepError(f"{kind} {name}: none in the cluster; {remedy}")
         return found
 
     def need_nodes(self) -> nodegroup.Group:

@@ -14,7 +14,7 @@ from experiment.expected import file_text
 from experiment.finding import Refusal
 from experiment.naming import BENCHMARK_NAME, LMEVAL_CHECK, LMEVAL_NAME, RESULTS_PREFIX
 from experiment.placement import rounds
-from operations.cloud.cloudformation import deploy_command
+from operations.cloud.cloudformation import deploy_workloads
 from operations.cloud.kubernetes import replicas, trouble
 from operations.running import job_control, preparing, round_plan
 from operations.running.context import Context, StepError
@@ -150,8 +150,8 @@ def restrict(experiment: Experiment, pod: dict[str, Any], arms: Sequence[Arm]) -
     kept = [one for one in pod.get("initContainers", ()) if one["name"] in wanted]
     if missing := wanted - {one["name"] for one in kept}:
         raise StepError(
-            f"cronjob {LMEVAL_NAME}: has no container {', '.join(sorted(missing))}; run ./trnspec render and deploy the "
-            f"workloads ({deploy_command(experiment.name)})"
+            f"cronjob {LMEVAL_NAME}: has no container {', '.join(sorted(missing))}; run ./trnspec render and "
+            f"{deploy_workloads(experiment.name)}"
         )
     others = [one for one in pod["initContainers"] if not one["name"].startswith(LMEVAL_CHECK)]
     pod["initContainers"] = [*others, *kept]

@@ -11,7 +11,7 @@ from typing import Any
 from benchmark.plan import from_dict
 from experiment import Arm
 from experiment.naming import BENCHMARK_NAME, PLAN_FILE
-from operations.cloud.cloudformation import deploy_command
+from operations.cloud.cloudformation import deploy_workloads
 from operations.cloud.kubernetes import ConflictError
 from operations.running.context import Context, StepError
 from operations.running.job_control import containers
@@ -69,7 +69,7 @@ def _stored(context: Context, arguments: Sequence[str], names: Sequence[str] | N
     if address not in arguments:
         raise StepError(
             f"cronjob {BENCHMARK_NAME}: fetches another plan than that of {context.experiment.name}; run ./trnspec render and "
-            f"deploy the workloads ({deploy_command(context.experiment.name)})"
+            f"{deploy_workloads(context.experiment.name)}"
         )
     replaced = {}
     if names is not None:

@@ -147,7 +147,14 @@ def _synthesized(
                 alarm_email="team@example.com",
             ),
         )
-        for stage, one in (("rented", rented), ("small", small), ("within", within)):
+        # GitOps applies its manifests; nothing is asked about those of the next two.
+        add_stacks(
+            cdk.Stage(app, "rented"),
+            experiment=rented,
+            files=render(rented),
+            lasting=Lasting(workloads="gitops"),
+        )
+        for stage, one in (("small", small), ("within", within)):
             add_stacks(cdk.Stage(app, stage), experiment=one, files=(), lasting=Lasting())
         _add_what_is_changed(cdk.Stage(app, "later"), later)
         cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))

@@ -82,7 +82,7 @@ def test_everything_that_lasts_is_read_from_the_file(lasting: Callable[[str], La
     found = lasting(
         f"admins: [{ADMIN}, arn:aws:iam::111122223333:user/eve, {ADMIN}]\nalarm_email: team@example.com\n"
         "build_images: codebuild\npipeline_role: arn:aws:iam::111122223333:role/pipeline\n"
-        "permissions_boundary: bounds\n"
+        "permissions_boundary: bounds\nworkloads: gitops\n"
     )
     assert found == Lasting(
         admins=(ADMIN, "arn:aws:iam::111122223333:user/eve"),
@@ -90,7 +90,10 @@ def test_everything_that_lasts_is_read_from_the_file(lasting: Callable[[str], La
         build_images="codebuild",
         pipeline_role="arn:aws:iam::111122223333:role/pipeline",
         permissions_boundary="bounds",
+        workloads="gitops",
     )
+    assert [line for line in found.warnings("here") if "no deployment applies the manifests" in line]
+    assert not [line for line in lasting("{}").warnings("here") if "manifests" in line]
 
 
 NO_ARN = "is not the ARN of an IAM role or user"
@@ -114,6 +117,8 @@ NO_ARN = "is not the ARN of an IAM role or user"
         ("alarm_email: 'a@example.com,b@example.com'", "is not a mail address"),
         ("build_images: podman", "build_images = 'podman': builds nothing; write docker or codebuild"),
         ("build_images:", "build_images = None: builds nothing; write docker or codebuild"),
+        ("workloads: argo", "workloads = 'argo': applies nothing; write stack or gitops"),
+        ("workloads: [gitops]", "workloads = ['gitops']: applies nothing; write stack or gitops"),
         ("pipeline_role: me", f"pipeline_role = 'me': {NO_ARN}"),
         (
             f"admins: [{ADMIN}]\npipeline_role: {ADMIN}",

@@ -43,6 +43,8 @@ def test_the_committed_file_is_read(reading: Reading) -> None:
     assert (found.dev.account, found.prod.account) == ("222233334444", "444455556666")
     assert found.dev.experiment.cluster.nodes == 0
     assert (found.benchmark, found.baseline_run) == (False, None)
+    assert found.dev.lasting.workloads == "stack"
+    assert reading("stages: {dev: {workloads: gitops}}").dev.lasting.workloads == "gitops"
 
 
 DELIVERY = "arn:aws:iam::222233334444:role/qwen3-32b-us-east-2-delivery"
@@ -72,6 +74,7 @@ WRONG = [
         "stages.dev: alarm_email is empty, and its alarms would reach nobody; write it",
     ),
     ("stages: {dev: {admins: [me]}}", r"stages.dev: admins\[0\] = 'me': is not the ARN"),
+    ("stages: {dev: {workloads: argo}}", "stages.dev: workloads = 'argo': applies nothing; write stack or"),
     (f"stages: {{dev: {{admins: ['{DELIVERY}']}}}}", "pipeline_role = .*-delivery': is among the admins too"),
     (
         'stages: {dev: {account: "444455556666"}}',

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.manifests import PLACEHOLDERS, fill, names_in, tags_in_names, with_tags
+from cdk8s_charts.manifests import PLACEHOLDERS, fill, names_in, output_of, tags_in_names, with_tags
 from cdk8s_charts.render import render
 from experiment import Experiment
 from infra.constructs.images import IMAGES, Image, images_in
@@ -83,6 +83,20 @@ def test_manifests_come_one_after_another_behind_the_driver_and_the_autoscaler(
         assert earlier.logical_id in later.waits_for
     charts = {one.properties["Release"]: one for one in rented_deployment.resources(HELM)}
     assert charts["neuron"].logical_id in charts["keda"].waits_for
+
+
+def test_with_gitops_the_stack_brings_drivers_and_images_and_says_where_the_images_are(
+    rented_deployment: Deployment, deployment: Deployment
+) -> None:
+    assert rented_deployment.resources(MANIFEST) == []
+    assert [one.properties["Release"] for one in rented_deployment.resources(HELM)] == ["neuron", "keda"]
+    told = {
+        name: resolved(one["Value"])
+        for name, one in rented_deployment.templates["workloads"]["Outputs"].items()
+    }
+    built = _built_by_docker(rented_deployment)
+    assert told == {output_of(name): address for name, address in built.items()}
+    assert "Outputs" not in deployment.templates["workloads"]
 
 
 def test_roles_nodes_and_buckets_stand_before_the_first_pod(assembly: Path) -> None:

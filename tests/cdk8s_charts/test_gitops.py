@@ -1,0 +1,141 @@
+"""The folder for a GitOps tool: valid, complete for kustomize, and in waves that cannot wait for a Job for ever."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from cdk8s_charts.gitops import APPLICATION, KUSTOMIZATION, WAVE, application, folder
+from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, read
+from experiment import Experiment
+from experiment.naming import STEP
+from operations.cloud import access
+from tests.cdk8s_charts.objects import EXPERIMENTS, experiment_at
+from tests.conftest import ROOT
+
+CRD = "ARGOCD_APPLICATION_CRD"
+ADDRESS = {"repository": "https://git.example.com/team/fleet.git", "path": "apps/one"}
+Object = dict[str, Any]
+
+
+def _filled(experiment: Experiment) -> list[ManifestFile]:
+    values = dict.fromkeys(PLACEHOLDERS, "x1")
+    files = read(experiment, ROOT / "manifests")
+    return [ManifestFile(file.name, tuple(fill(file.objects, values))) for file in files]
+
+
+def _key(item: Object) -> tuple[str, str]:
+    return item["kind"], item["metadata"]["name"]
+
+
+@pytest.fixture(params=EXPERIMENTS, ids=lambda path: path.stem)
+def experiment(request: pytest.FixtureRequest) -> Experiment:
+    return experiment_at(request.param)
+
+
+@pytest.fixture
+def texts(experiment: Experiment) -> dict[str, str]:
+    return folder(experiment, _filled(experiment), **ADDRESS)
+
+
+@pytest.fixture
+def built(texts: dict[str, str], tmp_path: Path) -> list[Object]:
+    """What the bundled kubectl's kustomize makes of the folder, the Application lying in it too."""
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        [str(access.kubectl()), "kustomize", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return list(yaml.load_all(done.stdout, Loader=yaml.CSafeLoader))
+
+
+def test_kustomize_builds_every_object_as_it_was_reviewed_but_for_its_wave(
+    experiment: Experiment, built: list[Object]
+) -> None:
+    for item in built:
+        annotations = item["metadata"]["annotations"]
+        assert annotations.pop(WAVE).isdecimal()
+        if not annotations:
+            del item["metadata"]["annotations"]
+    wanted = {_key(item): item for file in _filled(experiment) for item in file.objects}
+    assert {_key(item): item for item in built} == wanted
+    assert len(built) == len(wanted)
+
+
+def test_what_can_wait_to_be_released_is_in_the_last_wave_and_what_it_needs_before(
+    built: list[Object],
+) -> None:
+    """Argo CD goes on behind a wave only when all of it is healthy, which a suspended Job is not."""
+    waves: dict[int, set[str]] = {}
+    for item in built:
+        waves.setdefault(int(item["metadata"]["annotations"][WAVE]), set()).add(item["kind"])
+    assert sorted(waves) == [0, 1, 2]
+    assert {"Namespace", "ServiceAccount", "PriorityClass", "NetworkPolicy"} <= waves[0]
+    assert {"PersistentVolume", "PersistentVolumeClaim"} <= waves[1]
+    assert waves[1] <= {"PersistentVolume", "PersistentVolumeClaim", "ResourceClaimTemplate"}
+    making_pods = {"Job", "CronJob", "Deployment"}
+    assert making_pods <= waves[2]
+    assert making_pods.isdisjoint(waves[0] | waves[1])
+    for item in built:
+        if item["kind"] == "Job":
+            assert item["spec"]["suspend"] is True
+            assert item["metadata"]["labels"][STEP]
+        if item["kind"] == "Deployment":
+            assert item["spec"]["replicas"] == 0
+
+
+def test_the_waves_keep_every_object_strictly_valid(reference: Experiment) -> None:
+    for text in folder(reference, _filled(reference), **ADDRESS).values():
+        for item in yaml.safe_load_all(text):
+            if item["apiVersion"].startswith(("kustomize", "argoproj")):
+                continue
+            kubernetes_validate.validate(item, "1.35", strict=True)
+
+
+def test_the_application_takes_nothing_back_that_a_run_does(reference: Experiment) -> None:
+    spec = application(reference, **ADDRESS)["spec"]
+    assert spec["syncPolicy"]["automated"] == {"prune": False, "selfHeal": False}
+    assert "RespectIgnoreDifferences=true" in spec["syncPolicy"]["syncOptions"]
+    assert {(one["kind"], *one["jsonPointers"]) for one in spec["ignoreDifferences"]} == {
+        ("Job", "/spec/suspend"),
+        ("Deployment", "/spec/replicas"),
+    }
+    kustomization = yaml.safe_load(folder(reference, _filled(reference), **ADDRESS)[KUSTOMIZATION])
+    assert APPLICATION not in kustomization["resources"]
+
+
+def test_the_application_is_what_argo_cds_own_schema_allows(reference: Experiment) -> None:
+    """Of manifests/crds/application-crd.yaml of a release of argoproj/argo-cd, here without any field that it does not know."""
+    if not os.environ.get(CRD):
+        pytest.skip(
+            f"no schema: {CRD} names no file; take manifests/crds/application-crd.yaml of argoproj/argo-cd v3.5.1"
+        )
+    definition = yaml.safe_load(Path(os.environ[CRD]).read_text(encoding="utf-8"))
+    (version,) = definition["spec"]["versions"]
+    schema = _closed(version["schema"]["openAPIV3Schema"])
+    made = application(reference, **ADDRESS)
+    assert f"{definition['spec']['group']}/{version['name']}" == made["apiVersion"]
+    validator = Draft202012Validator(schema)
+    assert [error.message for error in validator.iter_errors(made)] == []
+    made["spec"]["syncPolicy"]["automated"]["heal"] = True
+    assert [error.message for error in validator.iter_errors(made)] != []
+
+
+def _closed(schema: Any) -> Any:
+    """An API server drops unknown fields of a structural schema; here they are refused. Metadata is Kubernetes' own."""
+    if isinstance(schema, list):
+        return [_closed(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: _closed(value) for key, value in schema.items()}
+    if isinstance(found.get("properties"), dict) and found.get("type") == "object":
+        found.setdefault("additionalProperties", False)
+    return found

@@ -1,0 +1,178 @@
+"""`render --resolved --out DIR`: what it writes, what it refuses, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cdk8s_charts.gitops import APPLICATION, KUSTOMIZATION
+from cdk8s_charts.manifests import output_of, texts, with_tags, write
+from cdk8s_charts.render import render
+from experiment import load
+from experiment.compilation import artifact_key
+from experiment.naming import COMPLETE, artifact_path
+from tests.conftest import REFERENCE
+from tests.operations.conftest import Say
+from tests.operations.world import World
+
+IMAGES = {
+    name: f"111122223333.dkr.ecr.us-east-2.amazonaws.com/{name.lower()}:0a1b"
+    for name in ("BENCHMARK_IMAGE", "LMEVAL_IMAGE")
+}
+SERVE = {"arm": "qwen-sd-vllm", "replicas": 1}
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """A folder in a clone, that is not there yet."""
+    clone = tmp_path / "fleet"
+    subprocess.run(["git", "init", "-q", str(clone)], check=True)
+    address = "git@git.example.com:team/fleet.git"
+    subprocess.run(["git", "-C", str(clone), "remote", "add", "origin", address], check=True)
+    return clone / "apps" / "one"
+
+
+def stack(world: World, outputs: dict[str, str]) -> None:
+    """The workloads stack with these outputs."""
+    template: dict[str, Any] = {"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}
+    template["Outputs"] = {name: {"Value": value} for name, value in outputs.items()}
+    world.client("cloudformation").create_stack(
+        StackName="qwen3-32b-workloads", TemplateBody=json.dumps(template)
+    )
+
+
+@pytest.fixture
+def deployed(world: World) -> None:
+    stack(world, {output_of(name): address for name, address in IMAGES.items()})
+
+
+def _contents(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+
+
+@pytest.mark.usefixtures("deployed")
+def test_the_folder_is_filled_from_the_stack_and_a_second_rendering_changes_nothing(
+    say: Say, out: Path
+) -> None:
+    code, said, err = say("render", "--resolved", "--out", str(out), "--json")
+    assert (code, err) == (0, "")
+    first = _contents(out)
+    assert sorted(json.loads(said)["changed"]) == sorted(str(out / name) for name in first)
+    tag = with_tags(IMAGES)["BENCHMARK_IMAGE_TAG"]
+    assert f"-{tag}\n" in first["22-fetch.yaml"]
+    assert IMAGES["BENCHMARK_IMAGE"] in first["40-qwen-llmperf.yaml"]
+    assert "${" not in first["20-storage.yaml"] + first["22-fetch.yaml"]
+    listed = {*yaml.safe_load(first[KUSTOMIZATION])["resources"], KUSTOMIZATION, APPLICATION}
+    assert listed == first.keys()
+    source = yaml.safe_load(first[APPLICATION])["spec"]["source"]
+    assert (source["repoURL"], source["path"]) == ("git@git.example.com:team/fleet.git", "apps/one")
+    assert say("render", "--resolved", "--out", str(out))[1] == f"{out}: {len(first)} files, 0 changed\n"
+    assert _contents(out) == first
+
+
+@pytest.mark.usefixtures("deployed")
+def test_what_is_no_longer_rendered_goes_and_what_is_not_ours_stays(
+    say: Say, out: Path, tmp_path: Path
+) -> None:
+    assert say("render", "--resolved", "--out", str(out))[0] == 0
+    data = yaml.safe_load(REFERENCE.read_text(encoding="utf-8"))
+    data.pop("expect")
+    data["benchmark"].pop("lm_eval")
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(data), encoding="utf-8")
+    other = load(path)
+    write(texts(other, render(other), tmp_path / "manifests"))
+    (out / "theirs.yaml").write_text("kind: Mine\n", encoding="utf-8")
+    words = ("render", str(path), "--manifests", str(tmp_path / "manifests"), "--resolved", "--out", str(out))
+    code, _, err = say(*words)
+    assert (code, err) == (0, "")
+    left = _contents(out)
+    assert "45-qwen-lmeval.yaml" not in left
+    assert "45-qwen-lmeval.yaml" not in left[KUSTOMIZATION]
+    assert left["theirs.yaml"] == "kind: Mine\n"
+
+
+@pytest.mark.usefixtures("deployed")
+@pytest.mark.parametrize(
+    ("name", "edit", "why"),
+    [
+        ("22-fetch.yaml", lambda text: text + "# mine\n", "was edited since it was rendered"),
+        (KUSTOMIZATION, lambda _: "kind: Kustomization\n", "was not rendered by this verb"),
+        (APPLICATION, lambda text: text.replace("qwen3-32b,", "another,", 1), "was rendered from another"),
+    ],
+)
+def test_an_edited_file_is_named_and_nothing_is_written(
+    say: Say, out: Path, name: str, edit: Any, why: str
+) -> None:
+    assert say("render", "--resolved", "--out", str(out))[0] == 0
+    (out / name).write_text(edit((out / name).read_text(encoding="utf-8")), encoding="utf-8")
+    (out / "30-qwen-vllm.yaml").unlink()  # which would be written
+    before = _contents(out)
+    code, _, err = say("render", "--resolved", "--out", str(out))
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert f"{name}: {why}" in err
+    assert _contents(out) == before
+
+
+@pytest.mark.parametrize(
+    ("outputs", "line"),
+    [
+        (None, "stack qwen3-32b-workloads: none in account 123456789012, us-east-2; deploy it"),
+        ({}, "has no output BenchmarkImageAddress, LmevalImageAddress, so it applies the manifests itself"),
+        ({"BenchmarkImageAddress": "a.example/b:1"}, "has no output LmevalImageAddress, "),
+    ],
+)
+def test_a_stack_that_does_not_say_what_to_fill_in_is_one_line(
+    say: Say, world: World, out: Path, outputs: dict[str, str] | None, line: str
+) -> None:
+    if outputs is not None:
+        stack(world, outputs)
+    code, _, err = say("render", "--resolved", "--out", str(out))
+    assert (code, len(err.splitlines())) == (1, 1)
+    assert line in err
+    assert not out.exists()
+
+
+@pytest.mark.usefixtures("deployed")
+def test_a_place_that_no_gitops_tool_reads_is_refused(say: Say, out: Path, tmp_path: Path) -> None:
+    code, _, err = say("render", "--resolved", "--out", str(tmp_path / "nowhere"))
+    assert (code, "is not in a clone of a git repository with a remote origin" in err) == (2, True)
+    out.parent.mkdir()
+    out.write_text("a file", encoding="utf-8")
+    code, _, err = say("render", "--resolved", "--out", str(out))
+    assert (code, f"--out {out}: cannot be written (" in err) == (1, True)
+    assert say("render", "--out", str(out))[2].startswith("trnspec render: --out: is for --resolved")
+
+
+@pytest.mark.usefixtures("deployed")
+def test_manifests_of_another_state_are_refused_before_aws_is_asked(
+    say: Say, out: Path, tmp_path: Path
+) -> None:
+    code, _, err = say("render", "--resolved", "--out", str(out), "--manifests", str(tmp_path))
+    assert (code, "is not rendered there; run ./trnspec render" in err) == (2, True)
+    assert not out.exists()
+
+
+def test_a_promoted_arm_is_written_only_once_its_artifact_is_complete(
+    say: Say, world: World, out: Path, tmp_path: Path
+) -> None:
+    """Its pods would hold the devices that its compile Job waits for."""
+    stack(world, {output_of(name): address for name, address in IMAGES.items()})
+    data = {**yaml.safe_load(REFERENCE.read_text(encoding="utf-8")), "serve": SERVE}
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(data), encoding="utf-8")
+    promoted = load(path)
+    write(texts(promoted, render(promoted), tmp_path / "manifests"))
+    words = ("render", str(path), "--manifests", str(tmp_path / "manifests"), "--resolved", "--out", str(out))
+    code, _, err = say(*words)
+    assert (code, "serve.arm = 'qwen-sd-vllm': has no compiled artifact" in err) == (1, True)
+    assert not out.exists()
+    arm = next(arm for arm in promoted.arms if arm.name == SERVE["arm"])
+    world.store("artifacts", f"{artifact_path(arm)}/{COMPLETE}", {"key": artifact_key(arm)})
+    assert say(*words)[0] == 0
+    assert "replicas: 1" in (out / "30-qwen-sd-vllm.yaml").read_text(encoding="utf-8")
