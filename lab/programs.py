@@ -50,12 +50,15 @@ def load_arms(
     benchmark(words, log=out / LOG, meanwhile=lambda: reach(_ended(out)))
 
 
-def requests_of(plan: Plan, less: Mapping[str, int | None]) -> int:
-    """How many requests such a run of `plan` comes to, warm-up included."""
+def requests_of(plan: Plan, less: Mapping[str, int | None]) -> tuple[int | None, str]:
+    """How many requests such a run of `plan` comes to, warm-up included, also in words; None where a search chooses."""
+    if plan.search:
+        return None, "the requests of a search"
     shorter = plan.model_copy(
-        update={name: less[name] for name in ("requests", "warmup") if less.get(name) is not None}
+        update={name: less[name] for name in ("requests", "warmup", "rounds") if less.get(name) is not None}
     )
-    return shorter.rounds * shorter.requests_per_round + shorter.warmup * len(shorter.arms)
+    total = shorter.rounds * shorter.requests_per_round + shorter.warmup * len(shorter.arms)
+    return total, f"{total} requests"
 
 
 def _ended(out: Path) -> int:

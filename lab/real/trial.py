@@ -86,10 +86,10 @@ def execute(wishes: Wishes, *, stages: Stages) -> Results:
             stage.done = f"started {len(names)} servers: {', '.join(names)}"
         agreements = _agreements(experiment, plan, urls, stages)
         less = {"requests": wishes.requests or (SHORT_REQUESTS if wishes.short else None)}
-        total = requests_of(plan, less)
-        with stages.stage(f"sending {total} requests to {len(names)} arms in turn", total=total) as stage:
+        total, told = requests_of(plan, less)
+        with stages.stage(f"sending {told} to {len(names)} arms in turn", total=total) as stage:
             load_arms(written, urls, out=out, less=less, reach=stage.reach)
-            stage.done = f"sent {total} requests to {len(names)} arms in turn"
+            stage.done = f"sent {told} to {len(names)} arms in turn"
     with stages.stage("writing the report, judging") as stage:
         benchmark(["report", str(out)], log=out / LOG)
         about = described(machine, version, label_of(experiment, given))

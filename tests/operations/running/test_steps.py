@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from cdk8s_charts.manifests import read
 from cdk8s_charts.workloads.benchmark_pod import LARGEST_CONFIG_MAP, plan_object
 from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S
 from experiment import Experiment, load
-from experiment.naming import artifact_path
+from experiment.naming import BENCHMARK_NAME, artifact_path
 from experiment.placement import batches, place, rounds
 from operations.cloud.aws import Aws, AwsError
 from operations.options import experiment_of
-from operations.running import job_control
+from operations.running import job_control, measuring
 from operations.running.context import StepError
 from operations.running.measuring import restrict
 from operations.running.round_plan import provide
@@ -90,6 +90,27 @@ def test_an_image_that_is_never_pulled_costs_patience_and_nothing_else(driver: D
     driver.run()
     assert any("warning" in line and "Insufficient ephemeral-storage" in line for line in driver.said)
     assert (driver.clock.now() - begun).total_seconds() > ARGUMENTS_DEADLINE_S
+
+
+def test_a_run_waits_for_its_benchmark_as_long_as_the_job_may_take(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "BENCHMARK_S", 600)
+    (benchmark,) = (
+        one for one in driver.world.api.of("cronjobs") if one["metadata"]["name"] == BENCHMARK_NAME
+    )
+    benchmark["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] = 3600
+    begun: list[datetime] = []
+
+    def last_half_an_hour() -> None:
+        for job in driver.jobs(BENCHMARK_NAME):
+            begun.append(driver.clock.now())
+            if begun[-1] - begun[0] < timedelta(minutes=30):
+                driver.world.ticks[job["metadata"]["name"]] = 0
+
+    driver.world.on_tick.append(last_half_an_hour)
+    driver.run()
+    assert begun[-1] - begun[0] > timedelta(minutes=30)
 
 
 def test_without_verify_no_image_is_asked(driver: Driver) -> None:
