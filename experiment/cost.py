@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from experiment.arms import Arm, Experiment
     from experiment.catalogue.prices import Price
+    from experiment.model import Benchmark
 
 SYSTEM_NODES = 2
 """One a zone, so that DNS outlives a node."""
@@ -102,8 +103,9 @@ def run_price(
     return RunPrice(parts=parts, hours=length, usd=length * usd_per_hour)
 
 
-def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float) -> float:
-    """Seconds for which the arms of a round are loaded at most, in turns, where each answer takes `answer_s`."""
+def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float, worst: bool = False) -> float:
+    """Seconds for which the arms of a round are loaded, in turns, where each answer takes `answer_s`. A search is taken to spread
+    its cells over its range; in the `worst` case all of them are as long as the longest."""
     settings, load = experiment.benchmark, experiment.benchmark.load
     batch = min(arm.serving.max_num_seqs for arm in arms)
     each = len(arms) * len(experiment.classes)
@@ -113,21 +115,27 @@ def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float) -
         return (
             once_s * (settings.rounds or 1) if settings.duration_s is None else settings.duration_s + once_s
         )
-    if load.search_rate:
-        longest_s = settings.requests / load.search_rate[0] + -(-settings.requests // batch) * answer_s
-        found = [longest_s] * load.budget.cells
-    else:
-        low, high = load.search or (1, 1)
-        # A cell has whole waves of requests (`benchmark/plan.py`), and what the batch does not hold waits.
-        waves = {level: max(1, round(settings.requests / level)) for level in range(low, high + 1)}
-        found = sorted((level * n / min(level, batch) * answer_s for level, n in waves.items()), reverse=True)
+    low, high = load.search_rate or load.search or (1, 1)
+    steps = load.budget.cells - 1
+    levels = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
+    found = [each * _cell_s(settings, level, batch, answer_s) for level in levels]
     limits = [load.budget.minutes * 60] if load.budget.minutes else []
     usd_per_hour = sum(arm_usd_per_hour(experiment, arm) for arm in arms)
     limits += [load.budget.usd / usd_per_hour * 3600] if load.budget.usd and usd_per_hour else []
-    # A cell is begun before the limit, and the first is measured once more.
-    longest_s = each * found[0]
-    most_s = each * sum(found[: load.budget.cells])
-    return min([most_s, *(limit_s + longest_s for limit_s in limits)]) + longest_s
+    # A cell is begun before the limit, and the first, at the lower end, is measured once more.
+    whole_s = max(found) * len(found) if worst else sum(found)
+    return min([whole_s, *(limit_s + max(found) for limit_s in limits)]) + found[0]
+
+
+def _cell_s(settings: Benchmark, level: float, batch: int, answer_s: float) -> float:
+    """Of one arm and class in a search, whose cells are as small as `Plan.cell` of benchmark/plan.py makes them: what the batch
+    does not hold waits."""
+    by_rate = settings.load and settings.load.search_rate
+    requests = max(-(-settings.requests // (2 if by_rate else 4)), min(settings.requests, 8))
+    if by_rate:
+        return requests / level + -(-requests // batch) * answer_s
+    at_once = round(level)
+    return max(1, round(requests / at_once)) * at_once / min(at_once, batch) * answer_s
 
 
 def budget_text(experiment: Experiment) -> str:

@@ -210,7 +210,7 @@ class Budget(Section):
     """What a search may spend; whichever is spent first ends it. Each round of arms has as much."""
 
     cells: Annotated[int, Field(ge=2, le=64)] = 12
-    """Loads, each measured with all arms and classes; the first is then measured once more, to show drift."""
+    """Cells, each of all arms and classes at one load; the first is then measured once more, to show drift."""
     minutes: Annotated[float, Field(gt=0, le=44_640)] | None = None
     """Minutes of loading, after which no cell is begun."""
     usd: Annotated[float, Field(gt=0, le=MOST)] | None = None
@@ -254,7 +254,8 @@ class Benchmark(Section):
     """Requests in flight; each value is measured by itself."""
     load: SearchedLoad | None = None
     requests: Positive = 32
-    """Measured requests in a cell (arm x class x concurrency); at least the prompts of the largest class."""
+    """Measured requests in a cell (arm x class x concurrency), of a search in about four; at least the prompts of the largest
+    class."""
     rounds: Annotated[int, Field(gt=0, le=10_000)] | None = None
     """Passes over all cells, with `requests` in each; one without it."""
     duration: Annotated[str, Field(pattern=_TIME)] | None = None

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmark.plan import from_dict
 from experiment import Experiment, load
 from experiment.arms import digest
-from experiment.cost import loading_s, run_price
+from experiment.cost import _cell_s, loading_s, run_price
 from experiment.description import as_text
 from experiment.expected import concurrent_sequences
 from experiment.finding import InvalidExperiment
 from experiment.model import Benchmark
+from tests.benchmark.conftest import plan_content
 from tests.experiment.edits import EXPECT, Edit, both, put, remove
 
 Variation = Callable[[Edit], Path]
@@ -93,29 +96,43 @@ def test_what_stands_in_the_range_may_be_expected(variation: Variation) -> None:
     assert load(variation(both(EXPECT, SEARCHED, put("expect.figures.0.concurrency", 64)))).expect
 
 
-def loaded_s(experiment: Experiment, **settings: Any) -> float:
+def loaded_s(experiment: Experiment, *, worst: bool = False, **settings: Any) -> float:
     """With answers of one second, of both arms and all classes."""
-    from dataclasses import replace
-
     benchmark = Benchmark.model_validate({"requests": 32, **settings})
-    return loading_s(replace(experiment, benchmark=benchmark), experiment.served_arms, answer_s=1.0)
+    return loading_s(
+        replace(experiment, benchmark=benchmark), experiment.served_arms, answer_s=1.0, worst=worst
+    )
 
 
-def test_what_a_search_may_take_is_its_longest_cells_and_the_first_once_more(reference: Experiment) -> None:
+def test_what_a_search_may_take_is_its_cells_and_the_first_once_more(reference: Experiment) -> None:
     each = 2 * len(reference.classes)
-    # Batches hold 4: a request at a time takes 32 answers in a row, 2 take 16, 3 take 11, from 4 on 8.
-    assert loaded_s(reference, load={"search": [1, 8], "budget": {"cells": 3}}) == each * (32 + 16 + 11 + 32)
-    # The whole waves of a cell: 64 requests at once are 64 requests, 16 answers in a row.
-    assert loaded_s(reference, load={"search": [32, 64], "budget": {"cells": 2}}) == each * (16 + 15.75 + 16)
-    minute = {"search": [1, 8], "budget": {"minutes": 1.0}}
-    assert loaded_s(reference, load=minute) == 60 + each * (32 + 32), (
-        "a cell is begun, and the first repeated"
-    )
-    half_a_node = {"search": [1, 8], "budget": {"usd": 35.76 / 60}}
-    assert loaded_s(reference, load=half_a_node) == pytest.approx(60 + each * 64)
-    assert loaded_s(reference, load={"search_rate": [0.5, 8.0], "budget": {"cells": 2}}) == each * 3 * (
-        64 + 8
-    )
+    # Batches hold 4. A cell has 8 requests: one at a time 8 answers in a row, 2 at a time 4, from 4 on 2.
+    few = {"search": [1, 4], "budget": {"cells": 3}}
+    assert loaded_s(reference, load=few) == each * (8 + 4 + 2 + 8)
+    assert loaded_s(reference, load=few, worst=True) == each * 4 * 8
+    # In whole waves: 64 requests at once are 64 requests, 16 answers in a row.
+    ends = {"search": [1, 64], "budget": {"cells": 2}}
+    assert loaded_s(reference, load=ends) == each * (8 + 16 + 8)
+    minute = {"search": [1, 4], "budget": {"minutes": 1.0}}
+    assert loaded_s(reference, load=minute) == 60 + each * (8 + 8), "a cell is begun, and the first repeated"
+    half_a_node = {"search": [1, 4], "budget": {"usd": 35.76 / 60}}
+    assert loaded_s(reference, load=half_a_node) == pytest.approx(60 + each * 16)
+    by_rate = {"search_rate": [0.5, 8.0], "budget": {"cells": 2}}
+    assert loaded_s(reference, load=by_rate) == each * (16 / 0.5 + 4 + 16 / 8 + 4 + 16 / 0.5 + 4)
+
+
+@pytest.mark.parametrize("kind", ["concurrency", "rate"])
+@pytest.mark.parametrize("requests", [4, 16, 32, 100])
+def test_the_cells_that_are_paid_for_are_those_that_the_benchmark_sends(kind: str, requests: int) -> None:
+    content = plan_content(concurrency=[], requests=requests, search={"low": 1, "high": 64, "by": kind})
+    plan = from_dict(content)
+    key = "search_rate" if kind == "rate" else "search"
+    settings = Benchmark.model_validate({"requests": requests, "load": {key: [1, 64]}})
+    for level in (1, 3, 16, 64):
+        assert plan.search
+        sent = plan.cell(plan.search.load(level)).requests
+        time_s = _cell_s(settings, level, batch=1, answer_s=1.0)
+        assert time_s == (sent / level + sent if kind == "rate" else sent)
 
 
 def test_passes_and_durations_are_loading_of_all_arms_together(reference: Experiment) -> None:
