@@ -14,6 +14,22 @@ PRIVATE_SUBNET_MASK = 19
 """8,187 addresses a zone; every pod takes one."""
 PUBLIC_SUBNET_MASK = 24
 """Holds the NAT gateway, nothing else."""
+SERVICES = (
+    "ecr.api",
+    "ecr.dkr",
+    "sts",
+    "logs",
+    "monitoring",
+    "eks",
+    "eks-auth",
+    "ssm",
+    "ssmmessages",
+    "ec2messages",
+    "ec2",
+)
+"""What nodes, add-ons, pods and the way in call: images, credentials (`eks-auth` is Pod Identity's), metrics, logs,
+the session manager, and `ec2` for the network plugin
+(https://docs.aws.amazon.com/eks/latest/userguide/private-clusters.html)."""
 
 SYSTEM_VOLUME_GIB = 150
 """Holds two Neuron images, which the proof of the arguments pulls (`cdk8s_charts/pods/sizes.py`), beside the other images, the

@@ -13,22 +13,6 @@ from infra.stacks.experiment_stack import ExperimentStack
 
 MOST_ZONES = 6
 """The most zones of any AWS region. Addresses are reserved for as many, so that a further zone moves no subnet."""
-SERVICES = (
-    "ecr.api",
-    "ecr.dkr",
-    "sts",
-    "logs",
-    "monitoring",
-    "eks",
-    "eks-auth",
-    "ssm",
-    "ssmmessages",
-    "ec2messages",
-    "ec2",
-)
-"""What nodes, add-ons, pods and the way in call: images, credentials (`eks-auth` is Pod Identity's), metrics, logs,
-the session manager, and `ec2` for the network plugin
-(https://docs.aws.amazon.com/eks/latest/userguide/private-clusters.html)."""
 
 
 class NetworkStack(ExperimentStack):
@@ -94,7 +78,7 @@ class NetworkStack(ExperimentStack):
             for subnet in self.vpc.private_subnets
             if subnet.availability_zone in (*cluster.availability_zones, cluster.trn2_zone)
         ]
-        for service in SERVICES:
+        for service in settings.SERVICES:
             ec2.CfnVPCEndpoint(
                 endpoints,
                 service,

@@ -16,6 +16,7 @@ from operations.console import print_json, print_table, progress
 from operations.options import experiment_of, on_aws
 from operations.preflight import account as of_account
 from operations.preflight import capacity, reach
+from operations.preflight.existing_vpc import ExistingVpc
 
 
 @on_aws
@@ -70,6 +71,7 @@ def _of_account(experiment: Experiment, aws: Aws, now: datetime) -> dict[str, Ca
         "bootstrap": lambda: of_account.bootstrap(aws),
         "stacks": lambda: of_account.halfway_stacks(experiment, aws),
         "leftovers": lambda: of_account.what_was_left(experiment, aws),
+        **ExistingVpc(experiment, aws).checks(),
     }
 
 

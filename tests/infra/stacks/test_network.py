@@ -6,7 +6,7 @@ from pathlib import Path
 
 from experiment import Experiment
 from experiment.catalogue.instances import ZONES
-from infra.stacks.network import SERVICES
+from infra.settings import SERVICES
 from tests.infra.templates import Deployment
 
 

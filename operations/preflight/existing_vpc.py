@@ -1,0 +1,242 @@
+"""Whether an existing VPC has what nodes, pods and the control plane need. It is read and never changed.
+
+What EKS asks of a VPC and its subnets: https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, partial
+from ipaddress import IPv4Network
+from typing import Any
+
+from experiment import Experiment
+from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
+from experiment.cost import SYSTEM_NODES
+from experiment.finding import Finding, Refusal, finding, fine
+from experiment.naming import stack_name
+from infra.settings import SERVICES
+from operations.cloud import cloudformation
+from operations.cloud.aws import Aws, Calls
+from operations.cloud.nodegroup import read
+
+CONTROL_PLANE_ADDRESSES = 16
+"""What EKS recommends for its own interfaces in a subnet; functions and the way in take a few of them."""
+INTERFACES_OF_A_NODE = 2
+"""With addresses for pods: the one in use and the one that the network plugin keeps ready, full of addresses
+(`WARM_ENI_TARGET`, https://docs.aws.amazon.com/eks/latest/best-practices/vpc-cni.html). EFA takes an address on the first
+network card alone."""
+BALANCER_TAG = "kubernetes.io/role/internal-elb"
+_OUTSIDE = "public.ecr.aws and Hugging Face"
+_EVERYWHERE = "0.0.0.0/0"
+_DNS = {"enableDnsSupport": "--enable-dns-support", "enableDnsHostnames": "--enable-dns-hostnames"}
+_GONE = "InvalidVpcID.NotFound", "InvalidVpcID.Malformed"
+
+
+class ExistingVpc:
+    """The checks of the VPC that an experiment names. What EC2 says of subnets, routes and endpoints is asked once."""
+
+    def __init__(self, experiment: Experiment, aws: Aws) -> None:
+        self._experiment, self._aws = experiment, aws
+        self._named = experiment.cluster.network.private_subnets
+        self._vpc = experiment.cluster.network.vpc or ""
+
+    @property
+    def _ec2(self) -> Calls:
+        return self._aws.client("ec2")
+
+    def _asked(self, operation: str, key: str, name: str, *values: str) -> list[dict[str, Any]]:
+        return list(self._ec2.every(operation, key, Filters=[{"Name": name, "Values": list(values)}]))
+
+    def checks(self) -> dict[str, Callable[[], Finding]]:
+        """All of them by name; none where a deployment makes the network."""
+        if not self._vpc:
+            return {}
+        found: dict[str, Callable[[], Finding]] = {"vpc": self.vpc}
+        for zone in self._named:
+            found[f"subnet {zone}"] = partial(self.subnet, zone)
+            found[f"addresses {zone}"] = partial(self.addresses, zone)
+            found[f"way out {zone}"] = partial(self.way_out, zone)
+        return {**found, "endpoints": self.endpoints}
+
+    def vpc(self) -> Finding:
+        """There, with both kinds of DNS, and no control plane in another network."""
+        vpc, aws = self._vpc, self._aws
+        if self._ec2.find("describe_vpcs", *_GONE, VpcIds=[vpc]) is None:
+            why = f"{vpc}: no such VPC in account {aws.account}, {aws.region}"
+            return finding(why, "check cluster.network.vpc, cluster.region and AWS_PROFILE")
+        own = stack_name(self._experiment, "network")
+        if cloudformation.one(own, aws).made:
+            why = f"{own} is deployed, and a cluster does not move from its network to {vpc}"
+            return finding(why, "run ./trnspec teardown first; buckets stay")
+        told = {name: self._ec2.describe_vpc_attribute(VpcId=vpc, Attribute=name) for name in _DNS}
+        off = [name for name in _DNS if not told[name][name[0].upper() + name[1:]]["Value"]]
+        if not off:
+            return fine(f"{vpc} resolves names and gives them to hosts")
+        commands = (
+            f"aws ec2 modify-vpc-attribute --vpc-id {vpc} {_DNS[name]} --region {aws.region}" for name in off
+        )
+        why = f"{vpc} has {' and '.join(off)} off, and nodes cannot register without"
+        return finding(why, " && ".join(commands))
+
+    def subnet(self, zone: str) -> Finding:
+        """There, in this VPC and zone, and where the load balancer is looked for if there is one."""
+        found, key = self._there(zone), f"cluster.network.private_subnets.{zone}"
+        name, region = self._named[zone], self._aws.region
+        if found["VpcId"] != self._vpc:
+            return finding(f"{name} is in {found['VpcId']}, not in {self._vpc}", f"change {key}")
+        if found["AvailabilityZone"] != zone:
+            there = found["AvailabilityZone"]
+            return finding(f"{name} is in {there}, not in {zone}", f"name a subnet of {zone} in {key}")
+        serve = self._experiment.serve
+        tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}
+        if serve is not None and serve.certificate_arn and tags.get(BALANCER_TAG) != "1":
+            why = f"{name} has no tag {BALANCER_TAG}, so the load balancer of serve finds no place there"
+            remedy = (
+                f"aws ec2 create-tags --resources {name} --tags Key={BALANCER_TAG},Value=1 --region {region}"
+            )
+            return finding(why, remedy)
+        return fine(f"{name}, {found['CidrBlock']}")
+
+    def addresses(self, zone: str) -> Finding:
+        """Free addresses for what may still start: the EC2 API knows how many a node's interfaces take."""
+        free, parts = int(self._there(zone)["AvailableIpAddressCount"]), self._parts(zone)
+        need, of = sum(parts.values()), ", ".join(f"{count} {what}" for what, count in parts.items())
+        told = f"{self._named[zone]} has {free} free addresses; needed: {need}{of and f' ({of})'}"
+        if free >= need:
+            return fine(told)
+        return finding(told, f"name a larger subnet of {zone}, or free addresses in this one")
+
+    def _parts(self, zone: str) -> dict[str, int]:
+        """Addresses that are not taken yet, by what takes them. System nodes spread over the zones."""
+        experiment, cluster = self._experiment, self._experiment.cluster
+        there = {stack.name for stack in cloudformation.deployed(experiment, self._aws) if stack.made}
+        parts = {}
+        if stack_name(experiment, "cluster") not in there:
+            nodes = -(-(SYSTEM_NODES + 1) // len(self._named))
+            parts["for the control plane"] = CONTROL_PLANE_ADDRESSES
+            parts["for system nodes"] = nodes * self._of_a_node(SYSTEM_INSTANCE_TYPE)
+        if zone == cluster.trn2_zone:
+            up = read(experiment, self._aws).desired if stack_name(experiment, "nodes") in there else 0
+            parts["for Trn2 nodes"] = max(cluster.max_nodes - up, 0) * self._of_a_node(cluster.instance)
+        return parts
+
+    def _of_a_node(self, instance: str) -> int:
+        (kind,) = self._ec2.describe_instance_types(InstanceTypes=[instance])["InstanceTypes"]
+        return INTERFACES_OF_A_NODE * int(kind["NetworkInfo"]["Ipv4AddressesPerInterface"])
+
+    def way_out(self, zone: str) -> Finding:
+        """A route to the internet that works without a public address."""
+        self._there(zone)
+        table = self._table(zone)
+        name, route = table.get("RouteTableId", "no route table"), _default_route(table)
+        to_nat = f"aws ec2 create-route --route-table-id {name} --destination-cidr-block {_EVERYWHERE} --nat-gateway-id nat-..."
+        if route is None:
+            why = f"{name} has no route to {_EVERYWHERE}; charts, images and weights come from {_OUTSIDE} too"
+            return finding(why, to_nat)
+        target = _target(route)
+        if route.get("State") == "blackhole":
+            return finding(
+                f"{name} sends {_EVERYWHERE} to {target}, which is gone", to_nat.replace("create", "replace")
+            )
+        if target.startswith("igw-"):
+            why = f"{name} sends {_EVERYWHERE} to {target}, which serves public addresses only, and nodes have none"
+            return finding(why, f"name a private subnet of {zone}, whose route leads to a NAT gateway")
+        s3 = "" if self._reaches_s3(zone) else "; S3 goes that way too: a gateway endpoint costs nothing"
+        return fine(f"{name} sends {_EVERYWHERE} to {target}{s3}")
+
+    def endpoints(self) -> Finding:
+        """Without a way out every service is needed here; and one that is here is used, so it must let nodes in."""
+        shut = [
+            f"{endpoint['VpcEndpointId']} ({service})"
+            for service, endpoint in self._interfaces.items()
+            if not self._admits(endpoint)
+        ]
+        if shut:
+            why = f"{', '.join(shut)}: no security group admits port 443 from all of these subnets"
+            return finding(
+                why, "add an inbound rule for TCP 443 from the subnets' networks to a group of each"
+            )
+        cut_off = [zone for zone in self._subnets if _default_route(self._table(zone)) is None]
+        missing = [service for service in SERVICES if service not in self._interfaces] if cut_off else []
+        missing += ["s3"] if any(not self._reaches_s3(zone) for zone in cut_off) else []
+        if missing:
+            why = f"subnets in {', '.join(cut_off)} have no way out, and the VPC no endpoint with private DNS for"
+            prefix = f"com.amazonaws.{self._aws.region}."
+            remedy = f"create them ({prefix}ecr.api ...; s3 as a gateway endpoint of the route tables), or add a way out"
+            return finding(f"{why} {', '.join(missing)}", remedy)
+        return fine(f"inside the VPC: {', '.join(self._interfaces) or 'none'}; the others by the way out")
+
+    def _there(self, zone: str) -> dict[str, Any]:
+        """The subnet as EC2 describes it. Raises `Refusal` where the account has none of this id here."""
+        if zone in self._subnets:
+            return self._subnets[zone]
+        why = f"{self._named[zone]}: no such subnet in account {self._aws.account}, {self._aws.region}"
+        remedy = f"check cluster.network.private_subnets.{zone}, cluster.region and AWS_PROFILE"
+        raise Refusal(finding(why, remedy))
+
+    @cached_property
+    def _subnets(self) -> dict[str, dict[str, Any]]:
+        """By zone, those that exist, whatever VPC they are in."""
+        found = self._asked("describe_subnets", "Subnets", "subnet-id", *self._named.values())
+        zones = {name: zone for zone, name in self._named.items()}
+        return {zones[one["SubnetId"]]: one for one in found}
+
+    @cached_property
+    def _tables(self) -> list[dict[str, Any]]:
+        return self._asked("describe_route_tables", "RouteTables", "vpc-id", self._vpc)
+
+    def _table(self, zone: str) -> dict[str, Any]:
+        """Its own route table, else the main one."""
+        joined = [(one, table) for table in self._tables for one in table.get("Associations", ())]
+        own = (table for one, table in joined if one.get("SubnetId") == self._named[zone])
+        return next(own, next((table for one, table in joined if one.get("Main")), {}))
+
+    @cached_property
+    def _endpoints(self) -> list[dict[str, Any]]:
+        found = self._asked("describe_vpc_endpoints", "VpcEndpoints", "vpc-id", self._vpc)
+        return [one for one in found if str(one.get("State")).lower() == "available"]
+
+    @cached_property
+    def _interfaces(self) -> dict[str, dict[str, Any]]:
+        """Endpoints that answer under a service's usual name, by service."""
+        prefix = f"com.amazonaws.{self._aws.region}."
+        return {
+            one["ServiceName"].removeprefix(prefix): one
+            for one in self._endpoints
+            if one.get("VpcEndpointType") == "Interface"
+            and one.get("PrivateDnsEnabled")
+            and one["ServiceName"].removeprefix(prefix) in (*SERVICES, "s3")
+        }
+
+    def _reaches_s3(self, zone: str) -> bool:
+        table = self._table(zone).get("RouteTableId")
+        gateways = [one for one in self._endpoints if table in one.get("RouteTableIds", ())]
+        return "s3" in self._interfaces or any(one["ServiceName"].endswith(".s3") for one in gateways)
+
+    def _admits(self, endpoint: dict[str, Any]) -> bool:
+        """Whether rules with addresses let every subnet in."""
+        groups = [group["GroupId"] for group in endpoint.get("Groups", ())]
+        described = self._ec2.describe_security_groups(GroupIds=groups)["SecurityGroups"] if groups else []
+        rules = [rule for group in described for rule in group["IpPermissions"] if _opens_https(rule)]
+        wide = [IPv4Network(one["CidrIp"]) for rule in rules for one in rule.get("IpRanges", ())]
+        inside = [IPv4Network(one["CidrBlock"]) for one in self._subnets.values()]
+        return all(any(subnet.subnet_of(other) for other in wide) for subnet in inside)
+
+
+def _default_route(table: dict[str, Any]) -> dict[str, Any] | None:
+    routes = table.get("Routes", ())
+    return next((route for route in routes if route.get("DestinationCidrBlock") == _EVERYWHERE), None)
+
+
+def _target(route: dict[str, Any]) -> str:
+    """The id of what a route leads to: a NAT or transit gateway, an interface ..."""
+    named = (
+        str(value) for key, value in route.items() if key.endswith("Id") and not key.startswith("Destination")
+    )
+    return next((value for value in named if "-" in value), "something without an id")
+
+
+def _opens_https(rule: dict[str, Any]) -> bool:
+    within: bool = rule.get("FromPort", 0) <= 443 <= rule.get("ToPort", 65535)
+    return rule["IpProtocol"] == "-1" or (rule["IpProtocol"] == "tcp" and within)
