@@ -13,6 +13,7 @@ from cdk8s_charts.workloads import (
     benchmark_pod,
     namespace,
     network_policy,
+    prometheus,
     proofs,
     quality_pod,
 )
@@ -54,6 +55,13 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
         for name, objects in files.items()
     )
     return tuple(sorted(made, key=lambda file: file.name))
+
+
+def render_for_prometheus(experiment: Experiment, groups: Objects) -> ManifestFile:
+    """What the Prometheus Operator reads, with these groups of alert rules. Not part of a deployment: it needs the operator,
+    and belongs to who runs that."""
+    objects = [*prometheus.pod_monitors(experiment), prometheus.rules(experiment, groups)]
+    return ManifestFile("prometheus.yaml", tuple(_placed(cdk8s.Chart(cdk8s.App(), "prometheus"), objects)))
 
 
 def _placed(chart: cdk8s.Chart, objects: Objects) -> Objects:

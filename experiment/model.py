@@ -38,6 +38,9 @@ _VPC = r"^vpc-[0-9a-f]{8,17}$"
 _SUBNET = r"^subnet-[0-9a-f]{8,17}$"
 _HOUR = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
 _TIME = r"^[1-9][0-9]{0,3}[mh]$"
+_LABEL = r"^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
+_LABEL_NAME = r"^([a-z0-9][-.a-z0-9]{0,251}[a-z0-9]/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
+_NAMESPACE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 FORMS = {
     _SECRET: "a Secret's name: lower-case letters, digits, hyphens and dots",
     _COMMIT: "the 40 hex digits of a commit",
@@ -45,6 +48,9 @@ FORMS = {
     _RESERVATION: "the id that EC2 gave the reservation or block, as in cr-0123456789abcdef0",
     _VPC: "the id of a VPC, as in vpc-0123456789abcdef0",
     _SUBNET: "the id of a subnet, as in subnet-0123456789abcdef0",
+    _LABEL: "a label's value: up to 63 letters, digits, hyphens, underscores and dots",
+    _LABEL_NAME: "a label's name, as in release or example.com/team",
+    _NAMESPACE: "a namespace's name: lower-case letters, digits and hyphens",
     _HOUR: 'hour and minute in UTC, as in "22:00"',
     _TIME: "whole minutes or hours, as in 90m or 3h",
 }
@@ -319,6 +325,15 @@ class Network(Section):
     """Its subnets to use, one for each zone: the zone's name, then the subnet's id."""
 
 
+class Prometheus(Section):
+    """A Prometheus of your own in the cluster, made by the Prometheus Operator, beside CloudWatch (docs/prometheus.md)."""
+
+    namespace: Annotated[str, Field(pattern=_NAMESPACE)]
+    """Where it runs; only its pods are let in."""
+    labels: dict[Annotated[str, Field(pattern=_LABEL_NAME)], Annotated[str, Field(pattern=_LABEL)]] = {}
+    """What it selects PodMonitors and PrometheusRules by, as in `release: kube-prometheus-stack`."""
+
+
 class Cluster(Section):
     """Where it runs."""
 
@@ -340,6 +355,7 @@ class Cluster(Section):
     network: Network = Network()
     off_at_utc: Annotated[str, Field(pattern=_HOUR)] = "22:00"
     """Every day at this time (UTC) the Trn2 nodes are turned off."""
+    prometheus: Prometheus | None = None
 
     @property
     def trn2_zone(self) -> str:

@@ -24,6 +24,8 @@ LMEVAL_NAME = "qwen-lmeval"
 LMEVAL_CHECK = "check-"
 """Before an arm's name: the container that asks it."""
 SERVICE_PORT = 8000
+METRICS_PORT, METRICS_PORT_NAME = 9400, "metrics"
+"""On which the benchmark shows a run to Prometheus."""
 RESULTS_PREFIX = "runs/"
 """Under which the benchmark stores its runs in the bucket of results."""
 STATE_PREFIX = "state/"

@@ -23,6 +23,8 @@ from experiment.naming import (
     ACCOUNT_PLACEHOLDER,
     BENCHMARK_ACCOUNT,
     BENCHMARK_NAME,
+    METRICS_PORT,
+    METRICS_PORT_NAME,
     PLAN_FILE,
     PLANS_PREFIX,
     RESULTS_PREFIX,
@@ -218,6 +220,9 @@ def benchmark_cron_job(
         "volumeMounts": [*publish["volumeMounts"]],
         "restartPolicy": "Always",
     }
+    if experiment.cluster.prometheus:
+        follow["args"] = [*follow["args"], "--listen", f"0.0.0.0:{METRICS_PORT}"]
+        follow["ports"] = [{"name": METRICS_PORT_NAME, "containerPort": METRICS_PORT}]
     body["initContainers"] = [restore, keep, follow, *before, run]
     pod.add_volume(body, "plan", **plan_source)
     pod.mount(run, "plan", _PLAN_MOUNT)

@@ -8,7 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.plain_objects import kubernetes_object
-from experiment.naming import AUTOSCALER_NAMESPACE, AUTOSCALER_OPERATOR, NAME, PART_OF, ROLE, SERVICE_PORT
+from experiment.naming import (
+    AUTOSCALER_NAMESPACE,
+    AUTOSCALER_OPERATOR,
+    METRICS_PORT,
+    NAME,
+    PART_OF,
+    ROLE,
+    SERVICE_PORT,
+)
 
 if TYPE_CHECKING:
     from experiment.arms import Experiment
@@ -33,6 +41,7 @@ def policies(experiment: Experiment) -> list[dict[str, Any]]:
         _policy(experiment, "default-deny", {}, ingress=[], egress=[]),
         _policy(experiment, "servers", _pods("server"), ingress=[from_clients], egress=[]),
         *_promoted(experiment),
+        *_prometheus(experiment),
         _policy(experiment, "clients", _pods("client"), ingress=[], egress=[to_servers, *_outside()]),
         *(jobs if experiment.device_arms else ()),
     ]
@@ -53,6 +62,27 @@ def _promoted(experiment: Experiment) -> list[dict[str, Any]]:
     chosen = {"matchLabels": {NAME: serve.arm, ROLE: "server"}}
     ingress = [{"from": peers, "ports": [_port(SERVICE_PORT)]}]
     return [_policy(experiment, "promoted", chosen, ingress=ingress, egress=[])]
+
+
+def _prometheus(experiment: Experiment) -> list[dict[str, Any]]:
+    """Prometheus may read servers and benchmark: its pods, as the Prometheus Operator labels them, and no others."""
+    prometheus = experiment.cluster.prometheus
+    if prometheus is None:
+        return []
+    reader = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": prometheus.namespace}},
+        "podSelector": {"matchLabels": {NAME: "prometheus"}},
+    }
+    return [
+        _policy(
+            experiment,
+            f"prometheus-{role}s",
+            _pods(role),
+            ingress=[{"from": [reader], "ports": [_port(port)]}],
+            egress=[],
+        )
+        for role, port in (("server", SERVICE_PORT), ("client", METRICS_PORT))
+    ]
 
 
 def _outside() -> list[dict[str, Any]]:

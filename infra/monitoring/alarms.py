@@ -21,6 +21,7 @@ from experiment.cost import SYSTEM_NODES
 from experiment.naming import cluster_name, metrics_namespace, schedule_group
 from infra.monitoring.container_insights import NAMESPACE as INSIGHTS
 from infra.monitoring.container_insights import NODE_COUNT
+from infra.monitoring.promql import finished, series
 from infra.monitoring.widgets import cell_dimensions
 
 MOST_METRICS_IN_ALARM = 10
@@ -31,6 +32,8 @@ QUIET_PERIODS = 3
 """Of a run: no request takes a quarter of an hour."""
 IDLE_PERIODS = 12
 """Of a paid node: an hour. Compiling is quiet too and takes longer, which the message says."""
+FORGOTTEN_S = IDLE_PERIODS * PERIOD_S
+"""Prometheus keeps no state of an alarm: a run that vanished counts as on for so long, where CloudWatch waits to be told."""
 _GIVEN_UP = (
     "InvocationsSentToDeadLetterCount",
     "InvocationsFailedToBeSentToDeadLetterCount",
@@ -49,6 +52,8 @@ class MetricAlarm:
     """What it means and what to do, for the person who gets the mail."""
     queries: tuple[dict[str, Any], ...]
     """As `MetricDataQuery` of CloudFormation."""
+    promql: str = ""
+    """The same number to Prometheus; empty where it cannot know it, or another alarm of the arm asks for it already."""
     comparison: Literal["GreaterThanThreshold", "LessThanThreshold"] = "GreaterThanThreshold"
     threshold: float
     periods: int
@@ -118,6 +123,7 @@ def error_rate(experiment: Experiment, arm: Arm) -> MetricAlarm:
         name=f"{experiment.name}-error-rate-{arm.name}",
         message=f"More than {MOST_ERRORS:.0%} of the requests to {arm.name} fail: look at its pod's log.",
         queries=(_over_all_cells(experiment, "AVG", f" WHERE Arm = '{arm.name}'"),),
+        promql=f"{finished(experiment, 'sum', arm=arm.name)} / {finished(experiment, 'count', arm=arm.name)}",
         threshold=MOST_ERRORS,
         periods=3,
         breaching=2,
@@ -157,6 +163,7 @@ def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
             name=f"{experiment.name}-p99-tpot-{arm.name}" + (f"-{number}" if number > 1 else ""),
             message=f"One token in a hundred of {arm.name} takes longer than {limit:g} s in some class of prompts.",
             queries=_greatest(portion, "worst", f"worst p99 of {arm.name}"),
+            promql="" if number > 1 else f"max({series(experiment, TPOT, arm=arm.name, quantile='0.99')})",
             threshold=limit,
             periods=3,
             breaching=2,
@@ -172,6 +179,7 @@ def no_data(experiment: Experiment) -> tuple[Alarm, ...]:
         name=f"{experiment.name}-run-is-on",
         message="Not a fault: a benchmark run is on.",
         queries=({"Id": "active", **_statistic(*metric)},),
+        promql=f"max(last_over_time({series(experiment, RUN_ACTIVE)}[{FORGOTTEN_S}s]))",
         threshold=0,
         periods=1,
         breaching=1,
@@ -199,6 +207,7 @@ def idle_node(experiment: Experiment) -> tuple[Alarm, ...]:
         name=f"{experiment.name}-paid-nodes",
         message="Not a fault: Trn2 nodes stand.",
         queries=({"Id": "nodes", **_statistic(*metric)},),
+        promql=NODE_COUNT.promql,
         threshold=SYSTEM_NODES,
         periods=IDLE_PERIODS,
         breaching=IDLE_PERIODS,
@@ -236,6 +245,7 @@ def _silence(experiment: Experiment, name: str, periods: int) -> MetricAlarm:
         name=f"{experiment.name}-{name}",
         message="Not a fault by itself: no request has finished.",
         queries=(_over_all_cells(experiment, "COUNT"),),
+        promql=finished(experiment, "count"),
         comparison="LessThanThreshold",
         threshold=1,
         periods=periods,

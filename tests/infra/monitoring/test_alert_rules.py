@@ -1,0 +1,146 @@
+"""The alert rules say what the alarms say: promtool runs them over series made by hand, in both directions."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from benchmark.metrics import PERIOD_S
+from experiment import Experiment
+from experiment.cost import SYSTEM_NODES
+from infra.monitoring import alarms
+from infra.monitoring.alarms import MetricAlarm
+from infra.monitoring.alert_rules import alert_groups
+
+pytestmark = pytest.mark.skipif(
+    not shutil.which("promtool"), reason="no promtool: apt-get install prometheus"
+)
+
+ARM, OTHER = "qwen-sd-vllm", "qwen-vllm"
+OF = 'experiment="qwen3-32b"'
+CELL = f'{OF},arm="{ARM}",class="code",concurrency="4"'
+ACTIVE, REQUESTS = f"trnspec_run_active{{{OF}}}", f"trnspec_errors_count{{{CELL}}}"
+FAILED, P99 = f"trnspec_errors_sum{{{CELL}}}", f'trnspec_tpot_seconds{{{CELL},quantile="0.99"}}'
+NODES = {f'kube_node_info{{node="n{number}"}}': "1x150" for number in range(SYSTEM_NODES)}
+TRN2 = {'kube_node_info{node="trn2"}': "1x150"}
+
+
+class Story(NamedTuple):
+    """Series in promtool's notation, a value a minute, and what is in alarm at a minute."""
+
+    series: Mapping[str, str]
+    minute: int
+    alarms: set[str]
+
+
+STORIES = {
+    "nothing was ever heard of": Story({}, 120, set()),
+    "a healthy run": Story({ACTIVE: "1x60", REQUESTS: "0+10x60", FAILED: "0x60", P99: "0.05x60"}, 40, set()),
+    "one request in ten fails": Story(
+        {ACTIVE: "1x60", REQUESTS: "0+10x60", FAILED: "0+1x60"}, 40, {f"error-rate-{ARM}"}
+    ),
+    "one in twenty fails, which is the limit": Story(
+        {ACTIVE: "1x60", REQUESTS: "0+20x60", FAILED: "0+1x60"}, 40, set()
+    ),
+    "one in ten fails for one period": Story(
+        {ACTIVE: "1x60", REQUESTS: "0+10x60", FAILED: "0x31 0+1x4 4x30"}, 37, set()
+    ),
+    "one in ten fails for two periods": Story(
+        {ACTIVE: "1x60", REQUESTS: "0+10x60", FAILED: "0x30 0+1x10 10x30"}, 42, {f"error-rate-{ARM}"}
+    ),
+    "no request is sent any more, so none fails": Story(
+        {REQUESTS: "0+10x10 100x50", FAILED: "0+9x10 90x50"}, 40, set()
+    ),
+    "tokens are slow": Story({ACTIVE: "1x60", REQUESTS: "0+10x60", P99: "0.21x60"}, 40, {f"p99-tpot-{ARM}"}),
+    "tokens are as slow as allowed": Story({ACTIVE: "1x60", REQUESTS: "0+10x60", P99: "0.2x60"}, 40, set()),
+    "tokens are slow in one class of two": Story(
+        {REQUESTS: "0+10x60", P99: "0.21x60", P99.replace("code", "chat"): "0.02x60"}, 40, {f"p99-tpot-{ARM}"}
+    ),
+    "tokens were slow for one period": Story({REQUESTS: "0+10x60", P99: "0.05x32 0.21x4 0.05x30"}, 42, set()),
+    "a run hangs": Story({ACTIVE: "1x60", REQUESTS: "0+10x10 100x50"}, 35, {"no-data"}),
+    "a run hung for two periods only": Story({ACTIVE: "1x60", REQUESTS: "0+10x22 220x12 230x30"}, 34, set()),
+    "a run has ended": Story({ACTIVE: "1x10 0x50", REQUESTS: "0+10x10 100x50"}, 35, set()),
+    "a pod vanished": Story({ACTIVE: "1x10 stale", REQUESTS: "0+10x10 stale"}, 35, {"no-data"}),
+    "a pod vanished long ago": Story({ACTIVE: "1x10 stale", REQUESTS: "0+10x10 stale"}, 90, set()),
+    "nodes are paid for and idle": Story(NODES | TRN2, 75, {"paid-node-idle"}),
+    "nodes have been idle for half an hour": Story(NODES | TRN2 | {REQUESTS: "0+10x45 450x60"}, 75, set()),
+    "nodes work": Story(NODES | TRN2 | {REQUESTS: "0+10x150"}, 75, set()),
+    "only system nodes stand": Story(NODES, 75, set()),
+}
+
+
+@pytest.fixture(scope="module")
+def rules(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rules") / "rules.yaml"
+    path.write_text(yaml.safe_dump({"groups": alert_groups(experiment)}), encoding="utf-8")
+    return path
+
+
+def test_promtool_takes_the_file(rules: Path) -> None:
+    done = subprocess.run(
+        ["promtool", "check", "rules", str(rules)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "6 rules found" in done.stdout
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_story_ends_in_these_alarms_and_no_others(name: str, rules: Path, experiment: Experiment) -> None:
+    story = STORIES[name]
+    known = [(rule["alert"], rule) for group in alert_groups(experiment) for rule in group["rules"]]
+    assert {f"{experiment.name}-{one}" for one in story.alarms} <= {alert for alert, _ in known}
+    expected = [
+        {
+            "eval_time": f"{story.minute}m",
+            "alertname": alert,
+            "exp_alerts": [{"exp_labels": rule["labels"], "exp_annotations": rule["annotations"]}]
+            if alert.removeprefix(f"{experiment.name}-") in story.alarms
+            else [],
+        }
+        for alert, rule in known
+    ]
+    series = [{"series": one, "values": values} for one, values in story.series.items()]
+    content = {
+        "rule_files": [rules.name],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": series, "alert_rule_test": expected}],
+    }
+    path = rules.parent / "story.yaml"
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    done = subprocess.run(
+        ["promtool", "test", "rules", str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_rule_is_seen_in_alarm_and_silent(experiment: Experiment) -> None:
+    fired = {name for story in STORIES.values() for name in story.alarms}
+    rules = {rule["alert"] for group in alert_groups(experiment) for rule in group["rules"]}
+    assert {name.replace(ARM, OTHER) for name in fired} | fired == {
+        name.removeprefix(f"{experiment.name}-") for name in rules
+    }
+
+
+def test_an_alarm_that_notifies_has_a_rule_unless_only_cloudwatch_can_know(experiment: Experiment) -> None:
+    rules = {rule["alert"] for group in alert_groups(experiment) for rule in group["rules"]}
+    without = {alarm.name for alarm in alarms.alarms(experiment) if alarm.notifies} - rules
+    assert without == {f"{experiment.name}-switch-off-failed"}
+
+
+def test_rules_have_the_alarms_thresholds_periods_and_messages(experiment: Experiment) -> None:
+    rules = {rule["alert"]: rule for group in alert_groups(experiment) for rule in group["rules"]}
+    seen = 0
+    for alarm in alarms.alarms(experiment):
+        if isinstance(alarm, MetricAlarm) and alarm.name in rules:
+            expression = rules[alarm.name]["expr"]
+            window = f"[{alarm.periods * PERIOD_S * 1000 - 1}ms:{PERIOD_S}s]) >= {alarm.breaching})"
+            assert expression.endswith(f"> bool {alarm.threshold:g}){window}")
+            assert rules[alarm.name]["annotations"]["description"] == alarm.message
+            seen += 1
+    assert seen == 4
