@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import click
+import yaml
 
 from cdk8s_charts.__main__ import files_of_checkout, rendered, said
 from cdk8s_charts.gitops import folder
 from cdk8s_charts.manifests import PLACEHOLDERS, TAG, ManifestFile, fill, names_in, read, with_tags
+from experiment import Experiment
 from experiment.finding import Misuse
 from operations.cloud.aws import Aws, aws_of
 from operations.console import print_json
@@ -46,6 +48,13 @@ def _assignment(text: str) -> tuple[str, str]:
     help="With --resolved: write it into DIR, a folder of your GitOps repository, filled from the deployed stacks.",
 )
 @click.option(
+    "--prometheus",
+    type=FILE,
+    metavar="DIR",
+    help="Write instead what a Prometheus and a Grafana of yours take: PodMonitors and alert rules (prometheus.yaml), the "
+    "rules alone (rules.yaml), a dashboard (dashboard.json).",
+)
+@click.option(
     "--set",
     "given",
     multiple=True,
@@ -60,6 +69,7 @@ def command(
     everything: bool,
     resolved: bool,
     out: Path | None,
+    prometheus: Path | None,
     given: tuple[tuple[str, str], ...],
     account: str | None,
     as_json: bool,
@@ -71,6 +81,8 @@ def command(
     """
     if out is not None and not resolved:
         raise Misuse("--out: is for --resolved; to write reviewed manifests elsewhere, give --manifests")
+    if prometheus:
+        return _for_prometheus(experiment_of(path, verb="render"), prometheus, as_json=as_json)
     if not resolved:
         found = rendered(files_of_checkout() if everything else [path], out=manifests, check=check)
         if not as_json:
@@ -101,6 +113,35 @@ def command(
         print_json({"apiVersion": "v1", "kind": "List", "items": items})
     else:
         sys.stdout.write("".join(file.yaml() for file in filled))
+    return 0
+
+
+def _for_prometheus(experiment: Experiment, folder: Path, *, as_json: bool) -> int:
+    from cdk8s_charts.render import render_for_prometheus  # jsii takes a second to start
+    from infra.monitoring.alert_rules import alert_groups
+    from infra.monitoring.grafana import grafana_dashboard
+
+    if experiment.cluster.prometheus is None:
+        raise Misuse(
+            f"{experiment.name}: cluster.prometheus is not set, so its pods would let no Prometheus read them; write "
+            "`prometheus: {namespace: monitoring}` under `cluster`, with the namespace of yours"
+        )
+    groups = alert_groups(experiment)
+    written = {
+        "prometheus.yaml": render_for_prometheus(experiment, groups).yaml(),
+        "rules.yaml": yaml.safe_dump({"groups": groups}, sort_keys=False, width=1000),
+        "dashboard.json": grafana_dashboard(experiment),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in written.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Misuse(f"--prometheus {folder}: {error.strerror}; give a folder that can be written") from None
+    if as_json:
+        print_json({"written": [str(folder / name) for name in written]})
+    else:
+        print(f"{folder}: {', '.join(written)}")
     return 0
 
 

@@ -28,7 +28,6 @@ from benchmark.show.cloudwatch import load_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PATH = "/metrics"
-USD_PER_HOUR = "trnspec_usd_per_hour"
 LAST_LOOK_S = 45.0
 """How long a run that has ended waits for Prometheus to read it: more than an interval of the PodMonitor, less than what
 Kubernetes gives a pod that ends."""
@@ -43,10 +42,6 @@ class _Series:
         self.sum, self.count = 0.0, 0
         self.recent: deque[tuple[float, float]] = deque()
         """When a request ended, and a value of it."""
-
-    def add(self, end_s: float, value: float) -> None:
-        self.sum, self.count = self.sum + value, self.count + 1
-        self.recent.append((end_s, value))
 
     def quantiles(self, since_s: float) -> Iterator[tuple[float, float]]:
         """None where nothing ended since then: no value is not zero."""
@@ -94,10 +89,12 @@ class Page:
         return self._cells.setdefault(cell, {metric.name: _Series() for metric in PUBLISHED})
 
     def _count(self, record: RequestRecord, ceiling: int) -> None:
-        series = self._cell((record.arm, record.class_, load_of(record)))
+        cell = self._cell((record.arm, record.class_, load_of(record)))
+        end_s = record.started_unix_s + (record.e2e_s or 0.0)
         for name, values in published_values(record, ceiling).items():
-            for value in values:
-                series[name].add(record.started_unix_s + (record.e2e_s or 0.0), value)
+            series = cell[name]
+            series.sum, series.count = series.sum + sum(values), series.count + len(values)
+            series.recent.extend((end_s, value) for value in values)
 
     def _lines(self, raw: RawRun, on: bool) -> Iterator[str]:
         experiment, now_s = raw.plan.experiment, self._clock()
@@ -125,18 +122,12 @@ class Page:
 
 
 def _prices(cells: Cells) -> Iterator[str]:
-    """Dollars an hour of each arm, and per million output tokens so far as the report calculates them."""
-    experiment = cells.plan.experiment
-    yield from _head(USD_PER_HOUR, "gauge", "what the arm's share of its node costs an hour, list price")
-    for name, price in cells.plan.prices.items():
-        if price is not None:
-            yield _sample(USD_PER_HOUR, price, experiment=experiment, arm=name)
+    """Dollars per million output tokens so far, as the report calculates them; CloudWatch has an estimate."""
     yield from _head(COST.prometheus_name, "gauge", COST.formula)
     for arm, class_, load in product(cells.plan.arms, cells.plan.classes, cells.plan.loads):
         place = Place(class_, load)
-        delivered = throughput(arm, cells.of(arm, place), cells.blocks_of(arm, place))
-        if found := cost(arm, delivered):
-            labels = _labels(experiment, arm.name, class_, load_of(load))
+        if found := cost(arm, throughput(arm, cells.of(arm, place), cells.blocks_of(arm, place))):
+            labels = _labels(cells.plan.experiment, arm.name, class_, load_of(load))
             yield _sample(COST.prometheus_name, found[COST.name], **labels)
 
 

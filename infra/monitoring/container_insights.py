@@ -15,96 +15,63 @@ from benchmark.metrics import PERIOD_S
 NAMESPACE = "ContainerInsights"
 
 
+IN_PROMETHEUS = {
+    "cluster_node_count": "count(kube_node_info)",
+    "cluster_failed_node_count": 'sum(kube_node_status_condition{condition="Ready",status="true"} == bool 0)',
+    "node_cpu_utilization": f'100 * (1 - avg(rate(node_cpu_seconds_total{{mode="idle"}}[{PERIOD_S}s])))',
+    "node_memory_utilization": "100 * avg(1 - node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes)",
+    "node_filesystem_utilization": "100 * max(1 - node_filesystem_avail_bytes / node_filesystem_size_bytes)",
+    "node_neuroncore_utilization": "100 * avg(neuroncore_utilization_ratio)",
+    "node_neurondevice_runtime_memory_used_bytes": 'max(neuron_runtime_memory_used_bytes{memory_location="neuron_device"})',
+    "node_neuron_execution_latency": 'avg(execution_latency_seconds{percentile="p50"})',
+    "node_neuron_execution_errors_total": f"sum(increase(execution_errors_total[{PERIOD_S}s]))",
+    "node_neurondevice_hw_ecc_events_total": f"sum(increase(hardware_ecc_events_total[{PERIOD_S}s]))",
+}
+"""The same numbers where Prometheus reads kube-state-metrics, the node exporter and `neuron-monitor-prometheus.py`. Names of the
+last as in the agent's receiver of it (amazon-cloudwatch-agent, `awsneuron`) and its tests: unproven, no device was read."""
+
+
 class InsightsMetric(NamedTuple):
     """One metric of the agent."""
 
     name: str
     title: str
     statistic: str
-    promql: str = ""
-    """The same to a Prometheus that reads the usual exporters; empty where none has it."""
     dimensions: tuple[str, ...] = ("ClusterName",)
 
+    @property
+    def promql(self) -> str:
+        """Raises KeyError for a metric that no exporter has."""
+        return IN_PROMETHEUS[self.name]
 
-NODE_COUNT = InsightsMetric("cluster_node_count", "nodes", "Maximum", "count(kube_node_info)")
+
+NODE_COUNT = InsightsMetric("cluster_node_count", "nodes", "Maximum")
 NODE_METRICS = (
     NODE_COUNT,
-    InsightsMetric(
-        "cluster_failed_node_count",
-        "nodes that failed",
-        "Maximum",
-        'sum(kube_node_status_condition{condition="Ready",status="true"} == bool 0)',
-    ),
-    InsightsMetric(
-        "node_cpu_utilization",
-        "node CPU, %",
-        "Average",
-        f'100 * (1 - avg(rate(node_cpu_seconds_total{{mode="idle"}}[{PERIOD_S}s])))',
-    ),
-    InsightsMetric(
-        "node_memory_utilization",
-        "node memory, %",
-        "Average",
-        "100 * avg(1 - node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes)",
-    ),
-    InsightsMetric(
-        "node_filesystem_utilization",
-        "node disk, %",
-        "Maximum",
-        '100 * max(1 - node_filesystem_avail_bytes{mountpoint="/"} / node_filesystem_size_bytes{mountpoint="/"})',
-    ),
+    InsightsMetric("cluster_failed_node_count", "nodes that failed", "Maximum"),
+    InsightsMetric("node_cpu_utilization", "node CPU, %", "Average"),
+    InsightsMetric("node_memory_utilization", "node memory, %", "Average"),
+    InsightsMetric("node_filesystem_utilization", "node disk, %", "Maximum"),
 )
-"""In Prometheus: kube-state-metrics and the node exporter
-(https://github.com/kubernetes/kube-state-metrics/tree/main/docs/metrics, https://github.com/prometheus/node_exporter)."""
 NEURON_NODE_METRICS = (
-    InsightsMetric(
-        "node_neuroncore_utilization",
-        "NeuronCores, %",
-        "Average",
-        "100 * avg(neuroncore_utilization_ratio)",
-    ),
-    InsightsMetric(
-        "node_neurondevice_runtime_memory_used_bytes",
-        "runtime memory, bytes",
-        "Maximum",
-        'max(neuron_runtime_memory_used_bytes{memory_location="neuron_device"})',
-    ),
-    InsightsMetric(
-        "node_neuron_execution_latency",
-        "execution latency, s",
-        "Average",
-        'avg(execution_latency_seconds{percentile="p50"})',
-    ),
-    InsightsMetric(
-        "node_neuron_execution_errors_total",
-        "execution errors",
-        "Sum",
-        f"sum(increase(execution_errors_total[{PERIOD_S}s]))",
-    ),
-    InsightsMetric(
-        "node_neurondevice_hw_ecc_events_total",
-        "ECC events",
-        "Sum",
-        f"sum(increase(hardware_ecc_events_total[{PERIOD_S}s]))",
-    ),
+    InsightsMetric("node_neuroncore_utilization", "NeuronCores, %", "Average"),
+    InsightsMetric("node_neurondevice_runtime_memory_used_bytes", "runtime memory, bytes", "Maximum"),
+    InsightsMetric("node_neuron_execution_latency", "execution latency, s", "Average"),
+    InsightsMetric("node_neuron_execution_errors_total", "execution errors", "Sum"),
+    InsightsMetric("node_neurondevice_hw_ecc_events_total", "ECC events", "Sum"),
 )
-"""In Prometheus: what `neuron-monitor-prometheus.py` exports, by the agent's own receiver of it
-(`awsneuron/metric_name.go` and the tests of awscontainerinsightreceiver). Unproven: no device was read."""
 NEURON_POD_METRICS = (
     InsightsMetric(
         "pod_neuroncore_utilization",
         "NeuronCores of an arm, %",
         "Average",
-        dimensions=("ClusterName", "Namespace", "PodName"),
+        ("ClusterName", "Namespace", "PodName"),
     ),
 )
 """Only where the device plugin hands out the devices: the agent learns from the kubelet which pod holds which extended
 resource (`awsdevicepodcorrelation` in the agent's configuration), and a resource claim is not one."""
 SERVICE_PODS = InsightsMetric(
-    "service_number_of_running_pods",
-    "running replicas",
-    "Maximum",
-    dimensions=("Service", "Namespace", "ClusterName"),
+    "service_number_of_running_pods", "running replicas", "Maximum", ("Service", "Namespace", "ClusterName")
 )
 INSIGHTS_METRICS = (*NODE_METRICS, *NEURON_NODE_METRICS, *NEURON_POD_METRICS, SERVICE_PODS)
 

@@ -148,8 +148,7 @@ def introduction(experiment: Experiment, *, page: int, pages: int, left_out: str
     return (
         f"# {experiment.name}{f' ({page} of {pages})' if pages > 1 else ''}\n"
         f"{experiment.description}\n\n"
-        f"Baseline **{experiment.baseline.name}** against {_others(experiment)}, by class of prompts. Time per output "
-        "token is per token, not per streamed chunk. In the ratios, above 1 means better than the baseline.\n\n"
+        f"{compared(experiment)}\n\n"
         "The values are *measured* when the benchmark ran against this cluster. They are *emulated* when someone "
         "published a run of the emulated arms here: CloudWatch cannot tell the two apart, the run's summary.json can. "
         "Intervals and verdicts stand in the report of a run, and so does the exact cost: the one here is an estimate, "
@@ -160,6 +159,14 @@ def introduction(experiment: Experiment, *, page: int, pages: int, left_out: str
             else ""
         )
         + (f" So many arms leave no room for {left_out}." if left_out else "")
+    )
+
+
+def compared(experiment: Experiment) -> str:
+    """What is compared, and how a time and a ratio are meant."""
+    return (
+        f"Baseline **{experiment.baseline.name}** against {_others(experiment)}, by class of prompts. Time per output "
+        "token is per token, not per streamed chunk. In the ratios, above 1 means better than the baseline."
     )
 
 

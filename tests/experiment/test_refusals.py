@@ -48,6 +48,9 @@ a subnet of another region | VPC | {cluster.network.private_subnets.us-west-2a: 
 zones unlike those of the subnets | VPC {cluster.network.private_subnets.us-east-2c: subnet-0c0123456789abcde, cluster.availability_zones: [us-east-2c, us-east-2b]} | {-cluster.network.private_subnets.us-east-2c} | cluster.network.private_subnets | has no subnet in us-east-2c, which cluster.availability_zones names
 no subnet in the zone of a reservation | VPC RESERVATION | {cluster.capacity.availability_zone: us-east-2c} | cluster.network.private_subnets | has no subnet in us-east-2c, which cluster.capacity.availability_zone names
 no way out | {cluster.network: {nat_gateways: 1}} | {cluster.network.nat_gateways: 0} | cluster.network.nat_gateways | greater than or equal to 1
+namespace of a Prometheus | {cluster.prometheus: {namespace: monitoring, labels: {release: kube-prometheus-stack}}} | {cluster.prometheus.namespace: Monitoring} | cluster.prometheus.namespace | has another form; write a namespace's name
+Prometheus that nobody can find | {cluster.prometheus: {namespace: m, labels: {example.com/team: a-b}}} | {-cluster.prometheus.namespace} | cluster.prometheus.namespace | missing
+label that Kubernetes refuses | {cluster.prometheus: {namespace: m, labels: {release: stack}}} | {cluster.prometheus.labels.release: two words} | cluster.prometheus.labels.release | has another form; write a label's value
 an hour that is none | {cluster.off_at_utc: '23:59'} | {cluster.off_at_utc: '24:00'} | cluster.off_at_utc | has another form; write hour and minute in UTC, as in "22:00"
 small instance where it was not seen | SMALL | {cluster.region: us-east-2, cluster.availability_zones: [us-east-2a, us-east-2b]} | cluster.region | trn2.3xlarge was not seen there
 more devices than the small instance has | SMALL | {serving.devices: 4, serving.tensor_parallel: 16} | serving.devices | use one of 1
@@ -441,5 +444,6 @@ def test_the_longest_name_gives_buckets_that_s3_takes(region: str, variation: Va
 
 def test_every_pattern_of_the_schema_is_explained() -> None:
     schema = json.dumps(ExperimentFile.model_json_schema())
-    patterns = {json.loads(found) for found in re.findall(r'"pattern": ("(?:[^"\\]|\\.)*")', schema)}
+    found = re.findall(r'"pattern(?:Properties)?": (?:\{)?("(?:[^"\\]|\\.)*")', schema)
+    patterns = {json.loads(one) for one in found}
     assert patterns == FORMS.keys()

@@ -1,0 +1,93 @@
+"""The dashboard for Grafana: its shape, its registry, and that Prometheus can read every query."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from grafana_foundation_sdk.models.dashboard import Dashboard
+
+from benchmark.metrics import PUBLISHED
+from experiment import Experiment
+from infra.monitoring.container_insights import IN_PROMETHEUS, NEURON_NODE_METRICS, NODE_METRICS
+from infra.monitoring.grafana import grafana_dashboard
+
+
+@pytest.fixture(scope="module")
+def dashboard(experiment: Experiment) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(grafana_dashboard(experiment))
+    return found
+
+
+def graphs(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+    panels = [one for row in dashboard["panels"] for one in (row, *row.get("panels", ()))]
+    return [panel for panel in panels if panel["type"] == "timeseries"]
+
+
+def queries(dashboard: dict[str, Any]) -> list[str]:
+    return [target["expr"] for panel in graphs(dashboard) for target in panel["targets"]]
+
+
+def test_the_library_reads_what_was_written(dashboard: dict[str, Any]) -> None:
+    assert Dashboard.from_json(dashboard).title == dashboard["title"] == "qwen3-32b-us-east-2"
+    assert dashboard["schemaVersion"] == Dashboard().schema_version >= 42
+    assert len(dashboard["uid"]) <= 40
+
+
+def test_the_first_glance_answers_what_decides(dashboard: dict[str, Any]) -> None:
+    seen = [panel["title"] for panel in dashboard["panels"] if panel["type"] == "timeseries"]
+    assert seen == [
+        "tpot_s p50 (lower is better)",
+        "tpot_s p50: times better than qwen-vllm",
+        "tokens_per_step Average (higher is better)",
+        "Requests in the servers",
+        "usd_per_million_output_tokens (lower is better)",
+        "USD an hour of the servers that answer",
+    ]
+    first = next(panel for panel in dashboard["panels"] if panel["type"] == "timeseries")
+    assert first["targets"][0]["legendFormat"] == "{{class}} {{arm}} {{concurrency}}"
+    assert first["options"]["legend"]["showLegend"] is True
+
+
+def test_panels_lie_side_by_side_within_24_columns(dashboard: dict[str, Any]) -> None:
+    for row in (
+        dashboard["panels"],
+        *(row.get("panels", ()) for row in dashboard["panels"]),
+    ):
+        taken = [
+            (x, y)
+            for panel in row
+            for at in [panel["gridPos"]]
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        ]
+        assert len(taken) == len(set(taken))
+        assert all(x < 24 for x, _ in taken)
+
+
+def test_every_metric_of_the_registry_is_asked_for(dashboard: dict[str, Any], experiment: Experiment) -> None:
+    asked = "\n".join(queries(dashboard))
+    assert [metric.name for metric in PUBLISHED if metric.prometheus_name not in asked] == []
+    runtime = experiment.baseline.runtime
+    assert [
+        name for name in runtime.metrics if f"{name}{{" not in asked and f"{name}_bucket{{" not in asked
+    ] == []
+    assert {one.name for one in (*NODE_METRICS, *NEURON_NODE_METRICS)} == IN_PROMETHEUS.keys()
+    assert [one for one in IN_PROMETHEUS.values() if one not in asked] == []
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool: apt-get install prometheus")
+def test_prometheus_reads_every_query(dashboard: dict[str, Any], tmp_path: Path) -> None:
+    rules = [{"record": f"panel:{number}", "expr": one} for number, one in enumerate(queries(dashboard))]
+    path = tmp_path / "rules.yaml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}), encoding="utf-8")
+    done = subprocess.run(
+        ["promtool", "check", "rules", str(path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{len(rules)} rules found" in done.stdout
