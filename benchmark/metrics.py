@@ -59,7 +59,7 @@ TTFT = Metric(
     name="ttft_s",
     unit="s",
     better="lower",
-    formula="time from sending the request to the first chunk that carries an output token",
+    formula="time from sending the request (open loop: from when it was due) to the first chunk that carries an output token",
     cloudwatch_name="TimeToFirstToken",
     statistic="p50",
 )
@@ -84,7 +84,7 @@ E2E = Metric(
     name="e2e_s",
     unit="s",
     better="lower",
-    formula="time from sending the request to the last chunk that carries output",
+    formula="time from sending the request (open loop: from when it was due) to the last chunk that carries output",
     cloudwatch_name="EndToEndLatency",
     statistic="p50",
 )

@@ -8,22 +8,36 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from reprlib import repr as shown
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from benchmark.addresses import url_problem
 from benchmark.errors import PlanError
 from benchmark.file_access import json_of, text_of
+from benchmark.limits import (
+    LEFT_OUT,
+    MOST_DEPTH,
+    MOST_LEVELS,
+    UNLESS_NONE,
+    Part,
+    asked_by_user,
+    held_to,
+    items,
+    levels,
+    must_be,
+    number,
+    shallow,
+    whole,
+)
 
 MOST_OUTPUT = 1 << 20
 """Tokens of an answer, and of a decode step that nothing is known of."""
-_MOST_LEVELS, _MOST_ARMS, _MOST_DEPTH, _MOST_PROBLEMS = 64, 64, 32, 20
+_MOST_ARMS, _MOST_PROBLEMS = 64, 20
 _MOST_SECONDS, _MOST_USD = 1e6, 1e6
 _FEWEST = 8
 """Requests of a search's cell, where the plan has as many."""
@@ -31,147 +45,72 @@ OBJECTIVES = ("ttft_s", "tpot_s", "e2e_s")
 """What an SLO may bound."""
 
 
-def _shallow(value: Any) -> bool:
-    """Whether lists and objects in `value` are nested at most _MOST_DEPTH deep."""
-    level = [value]
-    for _ in range(_MOST_DEPTH):
-        parts = (
-            v.values() if isinstance(v, dict) else v if isinstance(v, (list, tuple)) else () for v in level
-        )
-        level = list(chain.from_iterable(parts))
-        if not level:
-            return True
-    return False
-
-
-def by_user(message: Mapping[str, Any]) -> bool:
-    """Whether the user wrote it, as plain text: the nonce goes in front of the last such message."""
-    return message.get("role") == "user" and isinstance(message.get("content"), str)
-
-
-def conversation(value: Any) -> bool:
-    """Messages, at least one of them the user's with text."""
-    if not (isinstance(value, (list, tuple)) and all(isinstance(m, dict) for m in value) and _shallow(value)):
-        return False
-    return any(map(by_user, value))
-
-
-def _held_to(check: Callable[[Any], bool]) -> AfterValidator:
-    """Refuses what `check` does not hold for; the field says what it must be."""
-
-    def held(value: Any) -> Any:
-        if not check(value):
-            raise ValueError
-        return value
-
-    return AfterValidator(held)
-
-
-def _must_be(wanted: str, **limits: Any) -> Any:
-    return Field(description=wanted, **limits)
-
-
-def _whole(minimum: int, maximum: int) -> Any:
-    return _must_be(f"a whole number from {minimum} to {maximum}", ge=minimum, le=maximum)
-
-
-def _number(maximum: float, *, above: float | None = None, least: float = 0.0) -> Any:
-    """A number from `least`, or above `above`."""
-    bottom = f"from {least:g}" if above is None else f"above {above:g}"
-    return _must_be(f"a number {bottom} to {maximum:,.0f}", gt=above, ge=least, le=maximum)
-
-
-def _list(wanted: str, *, least: int = 1, most: int | None = None) -> Any:
-    """JSON has lists where a frozen model has tuples. One wrong entry says as much as a million."""
-    return _must_be(wanted, strict=False, min_length=least, max_length=most, fail_fast=True)
-
-
-def _levels(each: Any) -> Any:
-    return _list(f"a list of at most {_MOST_LEVELS}, each {each.description}", least=0, most=_MOST_LEVELS)
-
-
-_IN_FLIGHT, _PER_S = _whole(1, 4096), _number(10_000, least=0.0001)
-_OBJECTIVE = _number(_MOST_SECONDS, above=0)
+_IN_FLIGHT, _PER_S = whole(1, 4096), number(10_000, least=0.0001)
+_OBJECTIVE = number(_MOST_SECONDS, above=0)
 _FOR_ANY_OF = f"an object of seconds above 0 to {_MOST_SECONDS:,.0f} for any of {', '.join(OBJECTIVES)}"
 _NAMED = "printable ASCII, 1 to 128 characters, not starting with a colon"
-Name = Annotated[str, _must_be(_NAMED, pattern=r"^( +[!-~]|[!-9;-~])[ -~]*$", max_length=128)]
+Name = Annotated[str, must_be(_NAMED, pattern=r"^( +[!-~]|[!-9;-~])[ -~]*$", max_length=128)]
 """CloudWatch takes it as a dimension value."""
-Tokens = Annotated[int, _whole(1, MOST_OUTPUT)]
+Tokens = Annotated[int, whole(1, MOST_OUTPUT)]
 Message = Mapping[str, Any]
-_LEFT_OUT = Field(exclude_if=lambda value: not value)
-"""A plan file does not have the key where it says nothing."""
+_MOST_WAIT_S = 31 * 86_400
+MIXED = ":all classes"
+"""Class of a block in which several classes are asked together; no class can be called so."""
 
 
-class _Part(BaseModel):
-    """A JSON object that knows its keys and does not guess types; null is as if the key were absent."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, content: Any) -> Any:
-        if not isinstance(content, dict):
-            return content
-        known = {field.alias or name for name, field in cls.model_fields.items()}
-        return {key: value for key, value in content.items() if value is not None or key not in known}
-
-    def to_dict(self, *, exclude_unset: bool = False) -> dict[str, Any]:
-        """As a plan file has it; `exclude_unset` leaves out what was not given."""
-        return self.model_dump(mode="json", by_alias=True, exclude_unset=exclude_unset)
-
-
-class Arm(_Part):
+class Arm(Part):
     """One endpoint under test."""
 
     name: Name
     url: Annotated[
-        str, _held_to(lambda url: url_problem(url) is None), AfterValidator(lambda url: url.rstrip("/"))
+        str, held_to(lambda url: url_problem(url) is None), AfterValidator(lambda url: url.rstrip("/"))
     ]
     """Base URL up to and including `/v1`, without a trailing slash."""
-    speculative_tokens: Annotated[int, _whole(0, MOST_OUTPUT)] = 0
+    speculative_tokens: Annotated[int, whole(0, MOST_OUTPUT)] = 0
     """Draft tokens per step; 0 is plain decoding."""
     max_tokens_per_step: Tokens = 1
     """The most tokens that one decode step of this engine can yield."""
-    usd_per_hour: Annotated[int | float | None, _number(_MOST_USD)] = None
+    usd_per_hour: Annotated[int | float | None, number(_MOST_USD)] = None
     """What the arm's share of its node costs."""
     also_changes: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...],
-        _list(f"a list of at most {_MOST_LEVELS} texts", least=0, most=_MOST_LEVELS),
-        _LEFT_OUT,
+        items(f"a list of at most {MOST_LEVELS} texts", least=0, most=MOST_LEVELS),
+        LEFT_OUT,
     ] = ()
     """What is different in its engine beside the speculation, in words for the report."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """How a cell is loaded: so many requests in flight, or arriving at a rate. Exactly one is set."""
+    """How a cell is loaded: so many requests in flight, or arriving at a rate; neither is a replay of recorded arrivals."""
 
     concurrency: int | None = None
     rate_per_s: float | None = None
     """Mean of a Poisson process."""
 
     def __str__(self) -> str:
-        return f"c{self.concurrency}" if self.rate_per_s is None else f"{self.rate_per_s:g}/s"
+        closed = "replay" if self.concurrency is None else f"c{self.concurrency}"
+        return closed if self.rate_per_s is None else f"{self.rate_per_s:g}/s"
 
     @property
     def in_words(self) -> str:
         if self.rate_per_s is None:
-            return f"{self.concurrency} at a time"
+            return "recorded arrivals" if self.concurrency is None else f"{self.concurrency} at a time"
         return f"{self.rate_per_s:g} requests/s"
 
 
-class Search(_Part):
+class Search(Part):
     """Cells chosen one after the other between two loads, instead of listed ones (`benchmark/analyse/search.py`)."""
 
-    low: Annotated[int | float, _number(10_000, above=0)]
-    high: Annotated[int | float, _number(10_000, above=0)]
-    by: Annotated[str, Field(pattern="^(concurrency|rate)$"), _must_be("concurrency or rate")] = "concurrency"
-    cells: Annotated[int, _whole(2, _MOST_LEVELS)] = 12
+    low: Annotated[int | float, number(10_000, above=0)]
+    high: Annotated[int | float, number(10_000, above=0)]
+    by: Annotated[str, Field(pattern="^(concurrency|rate)$"), must_be("concurrency or rate")] = "concurrency"
+    cells: Annotated[int, whole(2, MOST_LEVELS)] = 12
     """At most so many, each of all arms and classes, several at a load where one is not enough; the first is then
     repeated beyond them."""
-    minutes: Annotated[int | float | None, _number(44_640, above=0), _LEFT_OUT] = None
+    minutes: Annotated[int | float | None, number(44_640, above=0), LEFT_OUT] = None
     """Of loading, after which no cell is begun."""
-    usd: Annotated[int | float | None, _number(_MOST_USD, above=0), _LEFT_OUT] = None
+    usd: Annotated[int | float | None, number(_MOST_USD, above=0), LEFT_OUT] = None
     """What all arms together cost in that time, after which no cell is begun."""
 
     @property
@@ -185,70 +124,78 @@ class Search(_Part):
         return Load(rate_per_s=value) if self.by == "rate" else Load(concurrency=int(value))
 
 
-class Prompt(_Part):
+class Prompt(Part):
     """One prompt; `messages` goes to /chat/completions, `prompt` to /completions. Exactly one is set."""
 
     id: Name
     class_: Name = Field(alias="class")
-    prompt: Annotated[str | None, _held_to(bool), _must_be("text"), _LEFT_OUT] = None
+    prompt: Annotated[str | None, held_to(bool), must_be("text"), LEFT_OUT] = None
     messages: Annotated[
         Annotated[tuple[Message, ...], Field(strict=False, fail_fast=True)] | None,
-        _held_to(conversation),
-        _must_be("messages, one at least a user's with text content"),
-        _LEFT_OUT,
+        held_to(asked_by_user),
+        must_be("messages, one at least a user's with text content"),
+        LEFT_OUT,
     ] = None
-    max_tokens: Annotated[int | None, _whole(1, MOST_OUTPUT), _LEFT_OUT] = None
+    max_tokens: Annotated[int | None, whole(1, MOST_OUTPUT), LEFT_OUT] = None
+    at_s: Annotated[int | float | None, number(_MOST_WAIT_S), UNLESS_NONE] = None
+    """When it arrives, seconds after the start; of a later turn, the earliest that it is sent."""
+    conversation: Annotated[Name | None, LEFT_OUT] = None
+    """Prompts with the same one are its turns, in this order: each waits for the answer to the one before it."""
+    think_s: Annotated[int | float, number(_MOST_WAIT_S), LEFT_OUT] = 0
+    """How long a turn waits after that answer."""
+    made_up: Annotated[bool, must_be("true or false"), LEFT_OUT] = False
+    """Whether its text only has the length of a recorded one."""
 
 
-class Plan(_Part):
+class Plan(Part):
     """Everything that decides which requests are sent, in the order of its file."""
 
-    schema_: Annotated[int, _must_be("1", ge=1, le=1)] = Field(alias="schema")
+    schema_: Annotated[int, must_be("1", ge=1, le=1)] = Field(alias="schema")
     experiment: Name
     model: Annotated[
         str,
-        _held_to(lambda value: bool(value.strip()) and value.isprintable() and len(value) < 500),
-        _must_be("the served model's name, printable, below 500 characters"),
+        held_to(lambda value: bool(value.strip()) and value.isprintable() and len(value) < 500),
+        must_be("the served model's name, printable, below 500 characters"),
     ]
     baseline: Name
-    arms: Annotated[tuple[Arm, ...], _list(f"a list of 1 to {_MOST_ARMS} arms", most=_MOST_ARMS)]
-    concurrency: Annotated[tuple[Annotated[int, _IN_FLIGHT], ...], _levels(_IN_FLIGHT)] = ()
-    requests: Annotated[int, _whole(1, 1_000_000)]
+    arms: Annotated[tuple[Arm, ...], items(f"a list of 1 to {_MOST_ARMS} arms", most=_MOST_ARMS)]
+    concurrency: Annotated[tuple[Annotated[int, _IN_FLIGHT], ...], levels(_IN_FLIGHT)] = ()
+    requests: Annotated[int, whole(1, 1_000_000)]
     """Measured requests per cell."""
-    warmup: Annotated[int, _whole(0, 100_000)] = 0
+    warmup: Annotated[int, whole(0, 100_000)] = 0
     """Unmeasured requests per arm before the first cell."""
-    seed: Annotated[int, _whole(0, (1 << 63) - 1)] = 1
+    seed: Annotated[int, whole(0, (1 << 63) - 1)] = 1
     max_tokens: Tokens
-    temperature: Annotated[float, _number(100)] = 0.0
+    temperature: Annotated[float, number(100)] = 0.0
     extra_body: Annotated[
-        Mapping[str, Any], _held_to(_shallow), _must_be(f"a JSON object, nested at most {_MOST_DEPTH} deep")
+        Mapping[str, Any], held_to(shallow), must_be(f"a JSON object, nested at most {MOST_DEPTH} deep")
     ] = Field(default_factory=dict)
     """Merged into each request body as it is."""
-    rate: Annotated[tuple[Annotated[float, _PER_S], ...], _levels(_PER_S)] = ()
+    rate: Annotated[tuple[Annotated[float, _PER_S], ...], levels(_PER_S)] = ()
     """Requests per second, a cell each, open loop; where given, `concurrency` counts for nothing."""
-    rounds: Annotated[int, _whole(1, 10_000)] = 1
+    rounds: Annotated[int, whole(1, 10_000)] = 1
     """Passes over all cells, `requests` in each."""
-    duration_s: Annotated[int | float | None, _number(31 * 86_400, above=0)] = None
+    duration_s: Annotated[int | float | None, number(31 * 86_400, above=0)] = None
     """Where given, rounds are begun until this time of loading has passed."""
-    simultaneous: Annotated[bool, _must_be("true or false")] = False
+    simultaneous: Annotated[bool, must_be("true or false")] = False
     """Whether the arms are loaded at once instead of in turns."""
-    ignore_eos: Annotated[bool, _must_be("true or false")] = False
+    ignore_eos: Annotated[bool, must_be("true or false")] = False
     """Whether answers are forced to max_tokens. What follows an answer's end is not natural text."""
     slo: Annotated[
         Mapping[
             Annotated[str, Field(pattern=f"^({'|'.join(OBJECTIVES)})$")], Annotated[int | float, _OBJECTIVE]
         ]
         | None,
-        _must_be(_FOR_ANY_OF, min_length=1),
+        must_be(_FOR_ANY_OF, min_length=1),
     ] = None
     """Objectives for goodput: ttft_s, tpot_s, e2e_s, each optional."""
     search: Annotated[
         Search | None,
-        _must_be("an object with low, high and, if need be, by, cells, minutes, usd"),
-        _LEFT_OUT,
+        must_be("an object with low, high and, if need be, by, cells, minutes, usd"),
+        LEFT_OUT,
     ] = None
     """Where given, loads are searched; then `concurrency` and `rate` are not given."""
-    prompts: Annotated[tuple[Prompt, ...], _list("a list of at least one prompt")]
+    prompts: Annotated[tuple[Prompt, ...], items("a list of at least one prompt")]
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -259,6 +206,8 @@ class Plan(_Part):
     @property
     def loads(self) -> tuple[Load, ...]:
         """What cells are loaded with, in order."""
+        if self.timed:
+            return (Load(),)
         if self.rate:
             return tuple(Load(rate_per_s=rate) for rate in self.rate)
         return tuple(Load(concurrency=level) for level in self.concurrency)
@@ -291,9 +240,33 @@ class Plan(_Part):
         return tuple(dict.fromkeys(prompt.class_ for prompt in self.prompts))
 
     @property
+    def timed(self) -> bool:
+        """Whether the prompts arrive when they say."""
+        return any(prompt.at_s is not None for prompt in self.prompts)
+
+    @property
+    def replayed(self) -> bool:
+        """Whether all classes are asked together, each prompt once a round: prompts with arrival times, and conversations."""
+        return self.timed or any(prompt.conversation for prompt in self.prompts)
+
+    @property
+    def conversations(self) -> list[list[Prompt]]:
+        """Prompts by conversation, most of them one alone, in the order in which they begin."""
+        found: dict[tuple[bool, str], list[Prompt]] = {}
+        for one in self.prompts:
+            found.setdefault((one.conversation is None, one.conversation or one.id), []).append(one)
+        return sorted(found.values(), key=lambda turns: turns[0].at_s or 0.0)
+
+    @property
+    def loaded_with(self) -> tuple[str, ...]:
+        """What blocks are made of: each class by itself, or all together."""
+        return (MIXED,) if self.replayed and len(self.classes) > 1 else self.classes
+
+    @property
     def requests_per_round(self) -> int:
         """Measured requests in one pass over all cells."""
-        return len(self.arms) * len(self.classes) * len(self.loads) * self.requests
+        cells = len(self.arms) * len(self.loads) * self.requests
+        return cells if self.replayed else cells * len(self.classes)
 
     @property
     def greedy(self) -> bool:
@@ -370,10 +343,10 @@ def from_dict(content: Any) -> Plan:
     raise PlanError(_one_line(problems))
 
 
-_PARTS: dict[Any, type[_Part]] = {"arms": Arm, "prompts": Prompt}
+_PARTS: dict[Any, type[Part]] = {"arms": Arm, "prompts": Prompt}
 
 
-def _told(where: str, part: type[_Part], content: dict[str, Any], error: ValidationError) -> list[str]:
+def _told(where: str, part: type[Part], content: dict[str, Any], error: ValidationError) -> list[str]:
     """What pydantic found, in our words: a line for each wrong field of `part`, unknown keys first."""
     fields = {field.alias or name: field for name, field in part.model_fields.items()}
     wrong: dict[str, None] = {}
@@ -415,6 +388,28 @@ def _contradictions(plan: Plan) -> Iterable[str]:
     for index, prompt in enumerate(plan.prompts):
         if (prompt.prompt is None) == (prompt.messages is None):
             yield f"prompts[{index}]: needs exactly one of `prompt` and `messages`"
+        elif prompt.conversation and prompt.messages is None:
+            yield f"prompts[{index}]: a turn of a conversation needs `messages`"
+    if plan.replayed:
+        yield from _against_replay(plan)
+
+
+def _against_replay(plan: Plan) -> Iterable[str]:
+    what = "arrival times (at_s)" if plan.timed else "conversations"
+    given = {"search": plan.search} | (
+        {"concurrency": plan.concurrency, "rate": plan.rate} if plan.timed else {}
+    )
+    if names := [name for name, value in given.items() if value]:
+        yield f"prompts: have {what}, which decide the load; leave {' and '.join(names)} out"
+    if plan.requests != (count := len(plan.prompts)):
+        once = f"prompts have {what}, so each of the {count} is asked once in a round"
+        yield f"requests: {plan.requests}; {once}; leave it out, or repeat all with rounds"
+    for first, *later in plan.conversations if plan.timed else ():
+        if first.at_s is None:
+            yield f"prompts: {first.id!r} has no at_s, and others have; give it to each, later turns excepted"
+        times = [turn.at_s for turn in (first, *later) if turn.at_s is not None]
+        if times != sorted(times):
+            yield f"prompts: turns of conversation {first.conversation!r} arrive in another order than they stand in"
 
 
 def _against_search(plan: Plan, search: Search) -> Iterable[str]:

@@ -1,6 +1,7 @@
 """Files of prompts as people have them, read as lines of one form. The keys of an entry tell its format:
 
-- JSON lines: `prompt`, `messages` or `text`; `id`, `class` (or `category`) and `max_tokens` where there are any;
+- JSON lines: `prompt`, `messages` or `text`; `id`, `class` (or `category`) and `max_tokens` where there are any; for a
+  replay `at_s`, `conversation` and `think_s`;
 - Spec-Bench and MT-Bench: `question_id`, `category`, `turns`
   (https://github.com/hemingkx/Spec-Bench/blob/main/data/spec_bench/question.jsonl,
   https://github.com/lm-sys/FastChat/blob/main/fastchat/llm_judge/data/mt_bench/question.jsonl);
@@ -8,6 +9,9 @@
   (https://huggingface.co/datasets/anon8231489123/ShareGPT_Vicuna_unfiltered);
 - OpenAI batch: `custom_id`, `body` with `messages` or `prompt`
   (https://platform.openai.com/docs/api-reference/batch/request-input).
+
+Lines with the same `conversation` are its turns, each with what it adds. Where the `messages` of a later turn begin with an
+assistant's, that is the recorded answer to the turn before, and is asked as it stands.
 
 Of the turns of Spec-Bench and ShareGPT the user's first is asked: a later one follows an answer that is not in the file, or that
 another model gave.
@@ -19,13 +23,14 @@ import difflib
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from experiment.finding import Finding, shortened
 from experiment.parsing import UnreadableFile, whole_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 NAME = re.compile(r"[!-9;-~][ -~]{0,99}")
@@ -33,6 +38,8 @@ NAME = re.compile(r"[!-9;-~][ -~]{0,99}")
 LARGEST_BYTES = 16 * 2**20
 MOST_PROBLEMS = 20
 """As many as a person reads; a file of another format is wrong in every line."""
+_FEW = 3
+MOST_WAIT_S = 31 * 86_400
 _OURS, _TURNS, _SHARED, _BATCH = (
     "JSON lines",
     "Spec-Bench format, first turns only",
@@ -45,7 +52,8 @@ _FORMATS = {**dict.fromkeys(_OWN_KEYS, _OURS), "turns": _TURNS, "conversations":
 _IDS, _CLASSES = ("id", "question_id", "custom_id"), ("class", "category")
 _LIMITS = ("max_tokens", "max_completion_tokens")
 Line = tuple[str, dict[str, Any]]
-"""Where an entry stands (`line 9 of mine.jsonl`); its `id`, `class`, `prompt` or `messages`, and `max_tokens` if it has its own."""
+"""Where an entry stands (`line 9 of mine.jsonl`); its `id`, `class`, `prompt` or `messages`, and what else it has of its own:
+`max_tokens`, `at_s`, `conversation`, `think_s`, `made_up`."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +88,11 @@ def read_file(path: Path, *, name: str) -> PromptFile:
                 raise _Unusable(f"is {found}, and the file began as {formats[0]}", "keep one format a file")
             class_ = _name(entry, _CLASSES, unnamed)
             named = {"id": _name(entry, _IDS, f"{class_}-{number}"), "class": class_}
-            lines.append((place, named | _asked(entry, found)))
+            asked = named | _asked(entry, found) | (_arrival(entry) if found == _OURS else {})
+            lines.append((place, {key: value for key, value in asked.items() if value is not None}))
         except _Unusable as error:
             problems.append(Finding("prompts.file", place, *error.args))
-        if len(problems) == MOST_PROBLEMS:
-            break
+    problems = _once([*problems, *_out_of_time(lines)])
     ids = Counter(content["id"] for _, content in lines)
     for id_, count in ids.most_common(MOST_PROBLEMS):
         if count > 1:
@@ -107,6 +115,55 @@ def _entries(text: str, name: str) -> list[tuple[str, str]]:
     if not found:
         raise _Unusable("holds no prompt")
     return found
+
+
+def _once(problems: list[Finding]) -> list[Finding]:
+    """Problems that more than a few lines have, once with their number."""
+    alike: dict[tuple[str, str], list[Finding]] = {}
+    for one in problems:
+        alike.setdefault((one.why, one.remedy), []).append(one)
+    told: list[Finding] = []
+    for first, *more in alike.values():
+        many = f"{first.why}; {len(more)} more entries have the same problem"
+        told += [first, *more] if len(more) < _FEW else [replace(first, why=many)]
+    return told[:MOST_PROBLEMS]
+
+
+def _arrival(entry: dict[str, Any]) -> dict[str, Any]:
+    """When an entry is asked, and after what."""
+    found: dict[str, Any] = {"made_up": True} if entry.get("made_up") is True else {}
+    for key in ("at_s", "think_s"):
+        if (value := entry.get(key)) is not None:
+            if type(value) not in (int, float) or not 0 <= value <= MOST_WAIT_S:
+                remedy = f"give seconds from 0 to {MOST_WAIT_S:,} (31 days)"
+                raise _Unusable(f"`{key}` is {_short(value)}", remedy)
+            found[key] = value
+    if entry.get("conversation") is not None:
+        found["conversation"] = _name(entry, ("conversation",), "")
+        if isinstance(text := entry.get("prompt", entry.get("text")), str):
+            found |= {"prompt": None, "messages": [{"role": "user", "content": text}]}
+    elif "think_s" in found:
+        raise _Unusable(
+            "has `think_s`, but no turn is before it", "give the `conversation` that it is a turn of"
+        )
+    return found
+
+
+def _out_of_time(lines: list[Line]) -> Iterator[Finding]:
+    """Entries without an arrival time beside others with one, and turns that arrive before the turn that they follow."""
+    last: dict[str, float | None] = {}
+    timed = any("at_s" in content for _, content in lines)
+    for place, content in lines if timed else ():
+        talk, at_s = content.get("conversation"), content.get("at_s")
+        if at_s is None and (talk is None or talk not in last):
+            remedy = "give every entry one, or none; only later turns of a conversation do without"
+            yield Finding("prompts.file", place, "has no `at_s`, and other entries have", remedy)
+        before_s = last.get(talk) if talk else None
+        if before_s is not None and at_s is not None and at_s < before_s:
+            why = f"`at_s` is {at_s:g}, and the turn before it has {before_s:g}"
+            yield Finding("prompts.file", place, why, "write the turns of a conversation in their order")
+        if talk:
+            last[talk] = before_s if at_s is None else at_s
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from benchmark.analyse.values import Blocks, Records, output_tokens, pooled, req
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import BlockRecord, RequestRecord
 from benchmark.metrics import TPOT
-from benchmark.plan import Arm, Load, Plan
+from benchmark.plan import MIXED, Arm, Load, Plan
 
 _CLOCK_S = 0.002
 """Starts are written down to the millisecond."""
@@ -82,6 +82,13 @@ class Cells:
 
     def blocks_of(self, arm: Arm, place: Place) -> list[BlockRecord]:
         return self.blocks.get((arm.name, place), [])
+
+    def loaded(self, arm: Arm, place: Place) -> tuple[list[RequestRecord], list[BlockRecord]]:
+        """All that the arm was asked in the blocks of a cell, and the blocks: of a replay, all classes together."""
+        if MIXED not in self.plan.loaded_with:
+            return self.of(arm, place), self.blocks_of(arm, place)
+        together = [one for class_ in self.plan.classes for one in self.of(arm, Place(class_, place.load))]
+        return together, self.blocks_of(arm, Place(MIXED, place.load))
 
     def plain_s(self, place: Place) -> float | None:
         """Seconds of a step of an arm that decodes plainly, the baseline where it does; None without such an arm."""

@@ -248,6 +248,12 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
     if run["aa"]:
         noise = f": {_times(mix)}{_interval(mix)} is noise" if mix else ""
         return "none", f"nothing is recommended, because arms share an address (A/A){noise}"
+    if mix and run.get("made_up_texts"):
+        why = "because texts were made up, and how many drafts are accepted depends on the text"
+        return (
+            "unclear",
+            f"nothing is recommended, {why}: with them {named(mix)} is {_times(mix)}{_interval(mix)}",
+        )
     if len(run["arms"]) == 1:
         return "none", f"nothing is compared, because {base} is the only arm"
     if mix is None:

@@ -21,7 +21,7 @@ from benchmark.analyse.values import pooled
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import LATE_S
 from benchmark.metrics import INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S
-from benchmark.plan import Arm, Plan
+from benchmark.plan import MIXED, Arm, Plan
 
 _SURPRISE = 0.05
 """A measured speed-up this far from the expected one has another cause beside the steps."""
@@ -151,6 +151,13 @@ def warnings(raw: RawRun) -> list[str]:
 def _of_plan(plan: Plan) -> Iterator[str]:
     if is_aa(plan):
         yield "A/A: arms share an address; what differs between them is noise, and no outputs are compared"
+    if made_up := sum(prompt.made_up for prompt in plan.prompts):
+        yield (
+            f"{made_up} of {len(plan.prompts)} prompts have made-up texts with the lengths of recorded ones: how many drafts are "
+            "accepted depends on the text, so no speed-up here is that of your traffic"
+        )
+    if MIXED in plan.loaded_with:
+        yield "classes were asked together, as they come: tokens per second and dollars are those of all classes"
     if plan.simultaneous:
         yield "the arms were loaded at once: they may have slowed each other down, and the client both"
     if plan.ignore_eos:

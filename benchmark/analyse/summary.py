@@ -6,7 +6,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
 
 - `schema`: 1
 - `run`: id, experiment, model, baseline, arms (as planned, without addresses), provenance, started, finished,
-  plan_sha256, complete, requests_planned, requests_recorded, sittings, rounds, requests_per_cell, warmup, seed,
+  plan_sha256, complete, requests_planned, requests_recorded, sittings, rounds, requests_per_cell, replayed, made_up_texts (prompts), warmup, seed,
   max_tokens, temperature, ignore_eos, simultaneous, extra_body, slo, timeout_s, client, python, token_source, interval;
   `aa`: two arms have one address; `warnings`: [text]; `largest_client_lag_s`;
   `crossover`: [{class, treatment, concurrency_from_which_plain_is_cheaper, shown, text}]
@@ -161,6 +161,8 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "sittings": len(raw.sittings),
         "rounds": 1 if plan.search else max((record.round for record in measured), default=0),
         "requests_per_cell": plan.requests,
+        "replayed": plan.replayed,
+        "made_up_texts": sum(prompt.made_up for prompt in plan.prompts),
         "warmup": plan.warmup,
         "seed": plan.seed,
         "max_tokens": plan.max_tokens,
@@ -205,11 +207,11 @@ def _explanations(
 
 def _cell(cells: Cells, arm: Arm, place: Place, found: Judged) -> dict[str, Any]:
     """One cell of the summary."""
-    plan, records, blocks = cells.plan, cells.of(arm, place), cells.blocks_of(arm, place)
+    plan, records, (together, blocks) = cells.plan, cells.of(arm, place), cells.loaded(arm, place)
     answered = cells.answered(arm, place)
     errors = Counter(record.error for record in records if record.error)
     steps = acceptance(arm, records, known_at(cells, arm, place))
-    delivered = throughput(arm, records, blocks)
+    delivered = throughput(arm, together, blocks)
     lengths = [float(r.completion_tokens) for r in answered if r.completion_tokens]
     compared = arm.name != plan.baseline
     return {

@@ -132,11 +132,9 @@ def _with_interval(row: Mapping[str, Any], value: str, low: str, high: str) -> s
 
 def _where(cell: Mapping[str, Any]) -> str:
     """The load and the arm, where there are any."""
+    from benchmark.plan import Load
+
     if cell["arm"] is None:
         return ""
-    load = (
-        f"{cell['concurrency']} at a time"
-        if cell["rate_per_s"] is None
-        else f"{cell['rate_per_s']:g} requests/s"
-    )
-    return f", {load}, {cell['arm']}"
+    load = Load(concurrency=cell["concurrency"], rate_per_s=cell["rate_per_s"])
+    return f", {load.in_words}, {cell['arm']}"

@@ -64,7 +64,7 @@ def _text(found: Mapping[str, Any]) -> Iterator[str]:
 def _line(row: Mapping[str, Any], arm: str, *, scale: float) -> str:
     from benchmark.show.wording import verdict_text
 
-    load = row["concurrency"] if row["rate_per_s"] is None else f"{row['rate_per_s']:g}/s"
+    load = row["concurrency"] or "replay" if row["rate_per_s"] is None else f"{row['rate_per_s']:g}/s"
     old, new = ("-" if row[when] is None else f"{row[when] * scale:.2f}" for when in ("old", "new"))
     ratio = "-" if row["ratio"] is None else f"{row['ratio']:.3f}"
     if row["ratio"] is not None and row["ci_low"] is not None:

@@ -54,10 +54,11 @@ def execute(options: argparse.Namespace) -> int:
 
 def _plan(exports: dict[str, Export], options: argparse.Namespace) -> Plan:
     """The plan that would have measured this, as far as the exports tell."""
-    from benchmark.plan import conversation, from_dict
+    from benchmark.limits import asked_by_user
+    from benchmark.plan import from_dict
 
     def prompt(id_: str, content: Any) -> dict[str, Any]:
-        if conversation(content):
+        if asked_by_user(content):
             return {"id": id_, "class": options.class_, "messages": content}
         text = content if isinstance(content, str) else "(not recorded)"
         return {"id": id_, "class": options.class_, "prompt": text}

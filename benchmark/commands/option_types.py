@@ -237,6 +237,8 @@ def overridden(
     for arm in content["arms"]:
         arm |= {field: by_arm[arm["name"]] for field, by_arm in of_arms.items() if arm["name"] in by_arm}
     content["prompts"] = [one for one in content["prompts"] if not classes or one["class"] in classes]
+    if plan.replayed and "requests" not in given:
+        content["requests"] = len(content["prompts"])
     for prompt in content["prompts"]:
         if "max_tokens" in prompt:  # the option is also the ceiling of what single prompts ask for
             prompt["max_tokens"] = min(prompt["max_tokens"], given.get("max_tokens", prompt["max_tokens"]))

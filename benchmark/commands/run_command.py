@@ -183,6 +183,11 @@ def _plan_of_prompts(options: argparse.Namespace) -> dict[str, Any]:
         raise PlanError(f"--prompts: needs {', '.join(absent)} as well, which a plan would say")
     baseline = options.baseline or options.arm[0][0]
     drafted = {baseline: 0} | dict(options.speculative_tokens)  # unless told, the baseline decodes plainly
+    load: dict[str, Any] = {}
+    if any(one.keys() & {"at_s", "conversation"} for one in prompts):
+        load["requests"] = len(prompts)
+    if any("at_s" in one for one in prompts):
+        load["concurrency"] = []
     return {
         "schema": 1,
         "experiment": options.experiment or "unnamed",
@@ -190,6 +195,7 @@ def _plan_of_prompts(options: argparse.Namespace) -> dict[str, Any]:
         "baseline": baseline,
         "arms": [arm(name, url, drafted.get(name), max_tokens) for name, url in options.arm],
         **_DEFAULTS,
+        **load,
         "max_tokens": max_tokens,
         "prompts": prompts,
     }

@@ -37,7 +37,7 @@ class Belonging:
     def __init__(self, opening: RunRecord) -> None:
         plan = opening.plan
         self._opening, self._identity = opening, plan.sha256()
-        self._known = {"arm": {arm.name for arm in plan.arms}, "class_": set(plan.classes)}
+        self._known = {"arm": {arm.name for arm in plan.arms}, "class_": {*plan.classes, *plan.loaded_with}}
         self._admits = plan.admits
         self._rounds = plan.rounds if plan.duration_s is None else MOST_ROUNDS
         if plan.search:

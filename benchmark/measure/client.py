@@ -19,9 +19,10 @@ import aiohttp
 
 from benchmark.errors import EndpointError, PlanError
 from benchmark.file_access import json_of
+from benchmark.limits import by_user
 from benchmark.measure.schedule import Pair
 from benchmark.measure.stream import MOST_TOKENS, Output, SseParser, StreamFault, StreamTally
-from benchmark.plan import Arm, Plan, by_user
+from benchmark.plan import Arm, Plan
 
 _IDLE_CONNECTION_S = 2.0
 """Connections idle for longer are dropped: servers close theirs after some seconds (uvicorn after 5), and a
@@ -41,6 +42,7 @@ KEY_REMEDY = f"set {' or '.join(API_KEYS)} to the key of the arms"
 _PAUSE_S = 1.0
 """How long a server is left alone that takes no connection."""
 _LONGEST_PAUSE_S = 60.0
+_NOTHING_SAID: Mapping[str, str] = {}
 _TIMEOUT = aiohttp.ClientTimeout(total=15)
 _MOST_LISTED, _MOST_NAMED, _MOST_OWNER, _MOST_SAID = 8 << 20, 10, 100, 100
 """Of what an endpoint says about itself: bytes, models that are named, characters of an owner, texts."""
@@ -81,11 +83,12 @@ def _authorization() -> dict[str, str]:
 
 
 async def ask(
-    http: aiohttp.ClientSession, url: str, body: bytes, *, max_tokens: int = MOST_TOKENS
+    http: aiohttp.ClientSession, url: str, body: bytes, *, max_tokens: int = MOST_TOKENS, late_s: float = 0.0
 ) -> Output | Failure:
-    """Send `body`, which asks for `max_tokens` at most, to `url` and read the stream to its end."""
+    """Send `body`, which asks for `max_tokens` at most, to `url` and read the stream to its end; times count from when it
+    was to be sent, `late_s` ago."""
     tally = StreamTally(max_tokens)
-    sent = perf_counter()
+    sent = perf_counter() - late_s
     try:
         async with http.post(url, data=body, headers=_HEADERS, allow_redirects=False) as response:
             if response.status != 200:
@@ -202,8 +205,12 @@ def request_path(pair: Pair) -> str:
     return "/completions" if pair.prompt.messages is None else "/chat/completions"
 
 
-def request_body(plan: Plan, pair: Pair) -> bytes:
-    """The request. The nonce comes before the prompt, where a prefix cache begins to compare."""
+def request_body(plan: Plan, pair: Pair, said: Mapping[str, str] = _NOTHING_SAID) -> bytes:
+    """The request. The nonce comes before the prompt, where a prefix cache begins to compare.
+
+    A later turn of a conversation has all before it, as it was sent, with the answers in `said` (by pair). Raises
+    LookupError where one is missing.
+    """
     max_tokens = pair.prompt.max_tokens or plan.max_tokens
     content: dict[str, Any] = {
         "model": plan.model,
@@ -215,13 +222,25 @@ def request_body(plan: Plan, pair: Pair) -> bytes:
     }
     if plan.ignore_eos:
         content |= {"ignore_eos": True, "min_tokens": max_tokens}
-    if (messages := pair.prompt.messages) is None:
+    if pair.prompt.messages is None:
         content["prompt"] = f"[{pair.nonce}] {pair.prompt.prompt}"
     else:
-        last = max(index for index, message in enumerate(messages) if by_user(message))
-        marked = {**messages[last], "content": f"[{pair.nonce}] {messages[last]['content']}"}
-        content["messages"] = [*messages[:last], marked, *messages[last + 1 :]]
+        turns = [pair]
+        while (before := turns[-1].after) is not None:
+            turns.append(before)
+        content["messages"] = [message for turn in reversed(turns) for message in _messages(turn, said)]
     return json.dumps({**content, **plan.extra_body}).encode()
+
+
+def _messages(turn: Pair, said: Mapping[str, str]) -> list[Mapping[str, Any]]:
+    """What a turn adds: the answer before it, unless its own messages begin with one that was recorded, and they."""
+    messages = turn.prompt.messages or ()
+    last = max(index for index, message in enumerate(messages) if by_user(message))
+    marked = {**messages[last], "content": f"[{turn.nonce}] {messages[last]['content']}"}
+    own = [*messages[:last], marked, *messages[last + 1 :]]
+    if turn.after is None or own[0].get("role") == "assistant":
+        return own
+    return [{"role": "assistant", "content": said[turn.after.id]}, *own]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from benchmark.measure.divergence import Again, Asked, Case, Line
 from benchmark.measure.journal import Journal, RawRun
 from benchmark.measure.loader import Progress, together
 from benchmark.measure.records import RequestRecord
-from benchmark.measure.schedule import Pair
+from benchmark.measure.schedule import asked_as
 from benchmark.plan import Plan
 
 LIMIT_S = 600.0
@@ -62,7 +62,7 @@ async def look_closer(
         with Journal(out, divergence.FILE_NAME) as book:
             async with asyncio.timeout(LIMIT_S), session(timeout_s) as http:
                 known = {line.key: line for line in raw.closer}
-                look = _Look(plan, raw.sittings[0].run, http, book, known, random.Random(plan.seed))
+                look = _Look(plan, raw.sittings[0].run, http, book, known, random.Random(plan.seed), raw.said)
                 await look.at(differing, most)
                 await look.repeat(raw.requests, repeats)
                 found = divergence.cases(raw.requests, known.values(), plan.baseline)
@@ -81,6 +81,7 @@ class _Look:
     book: Journal
     known: dict[tuple[object, ...], Line]
     chance: random.Random
+    said: dict[str, str]
 
     async def at(self, found: Sequence[Case], most: int) -> None:
         """Ask about the cases."""
@@ -100,9 +101,9 @@ class _Look:
         line = Again(run=self.run, pair_id=record.pair_id, started_unix_s=round(time.time(), 3))
         if line.key in self.known:
             return
-        pair = self._pair(record)
+        pair = asked_as(self.plan, record)
         url, most = self.plan.arm(record.arm).url + request_path(pair), self.plan.most_tokens(pair.prompt)
-        result = await ask(self.http, url, request_body(self.plan, pair), max_tokens=most)
+        result = await ask(self.http, url, request_body(self.plan, pair, self.said), max_tokens=most)
         names = ("text", "completion_tokens", "cached_tokens")
         said = result if isinstance(result, Failure) else {name: getattr(result, name) for name in names}
         self._keep(replace(line, **_said(said)))
@@ -112,7 +113,7 @@ class _Look:
         answer, where no text is given that could be cut into other tokens than those it was written in."""
         share = case.common / max(len(case.text), 1)
         whole = int(1.5 * share * (case.ours.completion_tokens or len(case.text))) + 32
-        whole = min(whole, self.plan.most_tokens(self._pair(case.ours).prompt))
+        whole = min(whole, self.plan.most_tokens(asked_as(self.plan, case.ours).prompt))
         start = beginning(case.text, case.common)
         ways = [(start, case.common - start + 1), (0, whole)]
         for given, max_tokens in ways if start else ways[1:]:
@@ -135,8 +136,8 @@ class _Look:
         )
         if isinstance(known := self.known.get(line.key), Asked):
             return known
-        pair = self._pair(case.ours)
-        body = question(self.plan, pair, case.text[:given], max_tokens)
+        pair = asked_as(self.plan, case.ours)
+        body = question(request_body(self.plan, pair, self.said), case.text[:given], max_tokens)
         url = self.plan.arm(arm).url + request_path(pair)
         said = await ask_whole(self.http, url, body, max_tokens=max_tokens)
         if not isinstance(said, Failure):
@@ -151,10 +152,6 @@ class _Look:
     def _keep(self, line: Line) -> None:
         self.known[line.key] = line
         self.book.write(divergence.to_json(line))
-
-    def _pair(self, record: RequestRecord) -> Pair:
-        prompt = next(one for one in self.plan.prompts if one.id == record.prompt_id)
-        return Pair(id=record.pair_id, class_=record.class_, prompt=prompt, nonce=record.nonce)
 
 
 def _said(said: Failure | dict[str, Any]) -> dict[str, Any]:
@@ -172,17 +169,17 @@ def beginning(text: str, common: int) -> int:
     return places[0] if len(places) == 2 and common - places[0] <= _NEAR else 0
 
 
-def question(plan: Plan, pair: Pair, given: str, max_tokens: int) -> bytes:
-    """The request of the load with log-probabilities, without a stream, and going on from `given` of its answer.
+def question(body: bytes, given: str, max_tokens: int) -> bytes:
+    """The request of the load, `body`, with log-probabilities, without a stream, and going on from `given` of its answer.
 
     A chat goes on from its last message in vLLM's way (`continue_final_message`); a server that does not know it writes
     something else, which is recognised.
     """
-    content = json.loads(request_body(plan, pair))
+    content = json.loads(body)
     for key in ("stream_options", "max_completion_tokens", "min_tokens"):
         content.pop(key, None)
     content |= {"stream": False, "max_tokens": max_tokens}
-    if pair.prompt.messages is None:
+    if "prompt" in content:
         content |= {"prompt": content["prompt"] + given, "logprobs": divergence.MOST_LISTED}
     else:
         content |= {"logprobs": True, "top_logprobs": divergence.MOST_LISTED}

@@ -87,6 +87,15 @@ class RawRun:
         """The loads of measured requests, in the order in which they came."""
         return list(dict.fromkeys(load for load, _ in self.visits))
 
+    @cached_property
+    def said(self) -> dict[str, str]:
+        """By pair, the first answer to it, which later turns of a conversation were given."""
+        found: dict[str, str] = {}
+        for one in self.requests:
+            if one.phase == "measured" and one.text is not None:
+                found.setdefault(one.pair_id, one.text)
+        return found
+
     @property
     def made_up(self) -> dict[str, tuple[str, ...]]:
         """By arm, the classes whose acceptance an emulated endpoint made up in any sitting."""

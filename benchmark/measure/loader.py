@@ -31,7 +31,7 @@ from benchmark.measure.records import (
     BlockRecord,
     RequestRecord,
 )
-from benchmark.measure.schedule import Block, Pair
+from benchmark.measure.schedule import Block, Pair, threads
 from benchmark.measure.stream import Output, StreamFault
 from benchmark.plan import Plan
 
@@ -146,6 +146,9 @@ class Loader:
     progress: Progress
     standings: dict[str, Standing]
     """By arm."""
+    said: dict[str, str] = field(default_factory=dict)
+    """By pair of a conversation, the answer that the turn after it is given: the first that came from any arm, so that all
+    arms are asked the same."""
 
     async def carry_out(self, block: Block) -> None:
         """Load the block's arm until its pairs are used up. Raises StorageError."""
@@ -177,32 +180,47 @@ class Loader:
         self.progress.end(block, lag_s=lag.worst_s)
 
     async def _load(self, block: Block) -> None:
-        """Send the block's requests: so many at a time, or each when it is due, however many are still in flight."""
+        """Send the block's requests: so many at a time, or each when it is due, however many are still in flight. The
+        turns of a conversation wait for each other."""
         async with together() as tasks:
+            found = threads(block.pairs)
             if block.load.concurrency is not None:
-                waiting = iter(block.pairs)
-                for index in range(min(block.load.concurrency, len(block.pairs))):
+                waiting = iter(found)
+                for index in range(min(block.load.concurrency, len(found))):
                     tasks.create_task(self._slot(block, waiting, index * _STAGGER_S))
                 return
             now = asyncio.get_running_loop().time
             began, due_s = now(), 0.0
-            for pair in block.pairs:
-                due_s += pair.gap_s or 0.0
+            for thread in found:
+                if thread[0].after is None:
+                    due_s += thread[0].gap_s or 0.0
                 await asyncio.sleep(began + due_s - now())
-                tasks.create_task(self._one(block, pair, scheduled_s=round(due_s, _DECIMALS)))
+                tasks.create_task(self._thread(block, thread, began, due_s))
 
-    async def _slot(self, block: Block, waiting: Iterator[Pair], delay_s: float) -> None:
+    async def _slot(self, block: Block, waiting: Iterator[list[Pair]], delay_s: float) -> None:
         """One request after another. A server that refuses is left alone for a while: one that restarts is not
         to meet, and fail, all the requests of a run within a second."""
         await asyncio.sleep(delay_s)
-        for pair in waiting:
-            await asyncio.sleep(self.standings[block.arm].rest_until - time.monotonic())
-            await self._one(block, pair)
+        for first, *later in waiting:
+            for pair in (first, *later):
+                await asyncio.sleep(pair.prompt.think_s if pair is not first else 0)
+                await asyncio.sleep(self.standings[block.arm].rest_until - time.monotonic())
+                await self._one(block, pair)
 
-    async def _one(self, block: Block, pair: Pair, scheduled_s: float | None = None) -> None:
-        """Send one request and record it."""
+    async def _thread(self, block: Block, turns: list[Pair], began: float, due_s: float) -> None:
+        """An arrival, and the turns that follow it: each when it is due and the answer before it has been read."""
+        now = asyncio.get_running_loop().time
+        first_s = due_s - (turns[0].gap_s or 0.0 if turns[0].after else 0.0)
+        for turn in turns:
+            if turn is not turns[0]:
+                due_s = max(first_s + (turn.gap_s or 0.0), now() - began + turn.prompt.think_s)
+                await asyncio.sleep(began + due_s - now())
+            await self._one(block, turn, due_s, began)
+
+    async def _one(self, block: Block, pair: Pair, due_s: float | None = None, began: float = 0.0) -> None:
+        """Send one request and record it. What was due `due_s` after `began` counts its times from then: how late the
+        client was is part of what a user would have waited."""
         url = self.plan.arm(block.arm).url + request_path(pair)
-        body = request_body(self.plan, pair)
         asked = RequestRecord(
             run=self.run,
             arm=block.arm,
@@ -215,11 +233,21 @@ class Loader:
             started_unix_s=round(time.time(), 3),
             round=block.round,
             rate_per_s=block.load.rate_per_s,
-            scheduled_s=scheduled_s,
+            scheduled_s=None if due_s is None else round(due_s, _DECIMALS),
             forced_length=self.plan.ignore_eos,
             api="completions" if pair.prompt.messages is None else "chat",
         )
-        result = await ask(self.http, url, body, max_tokens=self.plan.most_tokens(pair.prompt))
+        result: Output | Failure
+        try:
+            body = request_body(self.plan, pair, self.said)
+        except LookupError:
+            result = Failure("no_turn_before", "there is no answer to the turn before it")
+        else:
+            late_s = 0.0 if due_s is None else max(0.0, asyncio.get_running_loop().time() - began - due_s)
+            most = self.plan.most_tokens(pair.prompt)
+            result = await ask(self.http, url, body, max_tokens=most, late_s=late_s)
+        if isinstance(result, Output) and pair.prompt.conversation and block.phase == "measured":
+            self.said.setdefault(pair.id, result.text)
         record = completed(asked, result)
         self.book.append(record)
         failed = isinstance(result, Failure)

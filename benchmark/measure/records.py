@@ -116,7 +116,7 @@ class RequestRecord:
     arm: Name
     class_: Annotated[Name, Field(alias="class")]
     concurrency: Ordinal | None
-    """Requests in flight of the cell; None where they arrive at a rate."""
+    """Requests in flight of the cell; None where they arrive at a rate, or as recorded (`rate_per_s` is None too)."""
     prompt_id: Name
     nonce: Text
     pair_id: Name
@@ -126,7 +126,7 @@ class RequestRecord:
     ttft_s: SkipValidation[float | None] = None
     e2e_s: SkipValidation[float | None] = None
     chunk_s: Annotated[Sequence[float], _packed("d")] = ()
-    """Arrival of each output chunk, seconds since sending."""
+    """Arrival of each output chunk, seconds since sending; in an open loop, since it was to be sent."""
     chunk_tokens: Annotated[Sequence[int], _packed("I")] | None = None
     """Tokens in each of them, where the server tells."""
     stream_chunks: SkipValidation[int | None] = None
@@ -143,7 +143,7 @@ class RequestRecord:
     text: Text | None = None
     error: Name | None = None
     """connect_refused, connect_failed, http_<status>, timeout, reset, malformed, html_page, stream_error, no_done,
-    zero_tokens, implausible_usage, too_large; implausible_times is a reader's (`benchmark.measure.checking`)."""
+    zero_tokens, implausible_usage, too_large, no_turn_before; implausible_times is a reader's (`benchmark.measure.checking`)."""
     message: Text | None = None
     round: Ordinal = 1
     """Which pass over all cells it belongs to, from 1."""

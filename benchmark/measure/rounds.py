@@ -45,6 +45,8 @@ class Earlier:
     """Measured requests by round."""
     durations_s: list[float] = field(default_factory=list)
     """Of the blocks."""
+    said: dict[str, str] = field(default_factory=dict)
+    """By pair of a conversation, the first answer to it."""
     left_out: LeftOut = field(default_factory=LeftOut)
     """Lines of the journal that cannot be used: their requests are made again."""
 
@@ -87,6 +89,7 @@ def earlier(plan: Plan, out: Path) -> Earlier:
     found = Earlier(plan)
     if not journal.exists(out):
         return found
+    talks = {prompt.id for prompt in plan.prompts if prompt.conversation}
     for record in journal.records(out, found.left_out):
         if isinstance(record, RunRecord):
             found.sittings.append(record)
@@ -95,6 +98,8 @@ def earlier(plan: Plan, out: Path) -> Earlier:
         elif record.phase == "measured":
             found.done.add((record.pair_id, record.arm))
             found.in_round[record.round] += 1
+            if record.prompt_id in talks and record.text is not None:
+                found.said.setdefault(record.pair_id, record.text)
     # The plan itself is compared: an earlier version's hash held the prices too.
     if not found.sittings or found.sittings[0].plan.sha256() != plan.sha256():
         whose = found.sittings[0].run if found.sittings else "nobody"
@@ -142,7 +147,7 @@ async def run(
             opening = _opening(before, found or await endpoints(http, plan), timeout_s)
             book.append(opening)
             standings = {arm.name: Standing() for arm in plan.arms}
-            loader = Loader(plan, opening.run, http, book, progress, standings)
+            loader = Loader(plan, opening.run, http, book, progress, standings, before.said)
             if plan.search:
                 progress.expect(None)
                 progress.tell(f"search: at most {plan.search.budget}; then the first cell once more")

@@ -4,6 +4,9 @@ A pair is one prompt with one nonce, asked of each arm. Pairs come in sets; an a
 set, as the cell says, while the other arms idle. From set to set the order of the arms is turned round:
 A B, B A, B A, A B, so that what drifts with time falls on each arm alike. A round is one pass over all cells.
 
+Prompts with arrival times, and conversations, are replayed: all classes together, each prompt once in a round, in the
+same order and at the same times to each arm. A replay is cut into parts as any open loop is; no conversation is cut.
+
 Blocks are made as they are needed: a run of days takes no more memory than one of a minute.
 """
 
@@ -11,11 +14,11 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from itertools import chain, islice, product
 
-from benchmark.measure.records import REPEATED, Phase
+from benchmark.measure.records import REPEATED, Phase, RequestRecord
 from benchmark.plan import Arm, Load, Plan, Prompt
 
 _SETS = 4
@@ -36,7 +39,10 @@ class Pair:
     prompt: Prompt
     nonce: str
     gap_s: float | None = None
-    """Open loop: how long after the pair before it, or after the block's start, it is sent."""
+    """Open loop: how long after the pair before it, or after the block's start, it is sent; of a later turn, at least so
+    long after its conversation began."""
+    after: Pair | None = None
+    """Of a later turn of a conversation, the turn before it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +75,14 @@ def pairs(plan: Plan, class_: str, load: Load, round_: int = 1) -> Iterator[Pair
 def measured_turns(plan: Plan, round_: int = 1, before: int = 0) -> Iterator[Turn]:
     """All measured blocks of a round in the order in which they run; of a search's cell, after so many cells `before`."""
     arms = {arm.name: arm for arm in plan.arms}
-    for load, class_ in product(plan.loads, plan.classes):
-        waiting = pairs(plan, class_, load, round_)
+    for load, class_ in product(plan.loads, plan.loaded_with):
+        asked = (
+            replay(plan, load, round_)
+            if plan.replayed
+            else ([one] for one in pairs(plan, class_, load, round_))
+        )
         for index in range(before * (count := sets(plan, load)), (before + 1) * count):
-            chosen = tuple(islice(waiting, set_size(plan, load)))
+            chosen = tuple(chain.from_iterable(islice(asked, set_size(plan, load))))
             blocks = [
                 Block(
                     arm=name,
@@ -87,10 +97,41 @@ def measured_turns(plan: Plan, round_: int = 1, before: int = 0) -> Iterator[Tur
             yield from [tuple(blocks)] if plan.simultaneous else [(block,) for block in blocks]
 
 
+def replay(plan: Plan, load: Load, round_: int = 1) -> Iterator[list[Pair]]:
+    """The conversations of one round in the order in which they begin; nearly all prompts are one by themselves."""
+    chance, began_s = random.Random(f"{plan.seed}/{load}/{round_}"), 0.0
+    numbers = {one.id: number for number, one in enumerate(plan.prompts, start=(round_ - 1) * plan.requests)}
+    for conversation in plan.conversations:
+        turns: list[Pair] = []
+        last_s, began_s = began_s, conversation[0].at_s or 0.0
+        for prompt in conversation:
+            pair = _pair(f"{prompt.class_}/{load}/{numbers[prompt.id]:04d}", prompt, plan.seed)
+            if turns:
+                gap_s = max(0.0, (prompt.at_s or 0.0) - began_s)
+            else:
+                gap_s = chance.expovariate(load.rate_per_s) if load.rate_per_s else began_s - last_s
+            turns.append(replace(pair, gap_s=gap_s, after=turns[-1] if turns else None))
+        yield turns
+
+
+def asked_as(plan: Plan, record: RequestRecord) -> Pair:
+    """The pair of a record, with the nonce that the arm got."""
+    if plan.replayed and record.phase == "measured":
+        load = Load(concurrency=record.concurrency, rate_per_s=record.rate_per_s)
+        arm = plan.arm(record.arm)
+        asked = chain.from_iterable(
+            _for_arm(plan, arm, tuple(one)) for one in replay(plan, load, record.round)
+        )
+        return next(pair for pair in asked if pair.id == record.pair_id)
+    prompt = next(one for one in plan.prompts if one.id == record.prompt_id)
+    return Pair(id=record.pair_id, class_=record.class_, prompt=prompt, nonce=record.nonce)
+
+
 def warmup_turns(plan: Plan, sitting: int) -> Iterator[Turn]:
     """`warmup` requests to each arm over all classes, with nonces of their own in each sitting."""
-    count = len(plan.prompts)
-    mixed = [plan.prompts[i * count // plan.warmup % count] for i in range(plan.warmup)]
+    first = [conversation[0] for conversation in plan.conversations]
+    count = len(first)
+    mixed = [first[i * count // plan.warmup % count] for i in range(plan.warmup)]
     chosen = tuple(_pair(f"warmup/{sitting}/{i:04d}", prompt, plan.seed) for i, prompt in enumerate(mixed))
     levels = [load.concurrency or _OPEN_LOOP_WARMUP for load in plan.loads]
     load = Load(concurrency=max(levels, default=_OPEN_LOOP_WARMUP))
@@ -110,20 +151,35 @@ def set_size(plan: Plan, load: Load) -> int:
 
     In an open loop a set is a quarter of the cell, since a queue needs time to build up, and of a search the whole cell.
     """
+    units = _units(plan)
     if load.concurrency is None:
-        return plan.requests if plan.search else -(-plan.requests // _SETS)
-    waves = plan.requests // (_SETS * load.concurrency)
+        return units if plan.search else -(-units // _SETS)
+    waves = units // (_SETS * load.concurrency)
     return load.concurrency * min(max(waves, 1), _MAX_WAVES)
 
 
 def sets(plan: Plan, load: Load) -> int:
     """Sets in a cell, the last one perhaps smaller."""
-    return -(-plan.requests // set_size(plan, load))
+    return -(-_units(plan) // set_size(plan, load))
+
+
+def _units(plan: Plan) -> int:
+    """What a cell is cut by: requests, or conversations."""
+    return len(plan.conversations) if plan.replayed else plan.requests
 
 
 def blocks_in_round(plan: Plan) -> int:
     """How many blocks the turns of a round come to."""
-    return len(plan.arms) * len(plan.classes) * sum(sets(plan, load) for load in plan.loads)
+    return len(plan.arms) * len(plan.loaded_with) * sum(sets(plan, load) for load in plan.loads)
+
+
+def threads(chosen: Iterable[Pair]) -> list[list[Pair]]:
+    """Pairs that follow each other, by conversation; a turn whose turn before is not among them is the first."""
+    found: dict[str, list[Pair]] = {}
+    for pair in chosen:
+        thread = found.pop(pair.after.id, []) if pair.after else []
+        found[pair.id] = [*thread, pair]
+    return list(found.values())
 
 
 def _for_arm(plan: Plan, arm: Arm, chosen: tuple[Pair, ...]) -> tuple[Pair, ...]:
@@ -133,7 +189,11 @@ def _for_arm(plan: Plan, arm: Arm, chosen: tuple[Pair, ...]) -> tuple[Pair, ...]
     """
     if next(one for one in plan.arms if one.url == arm.url) is arm:
         return chosen
-    return tuple(replace(p, nonce=_nonce(plan.seed, f"{arm.name}/{p.id}", p.prompt)) for p in chosen)
+    found: dict[str, Pair] = {}
+    for p in chosen:
+        own = _nonce(plan.seed, f"{arm.name}/{p.id}", p.prompt)
+        found[p.id] = replace(p, nonce=own, after=found[p.after.id] if p.after else None)
+    return tuple(found.values())
 
 
 def _pair(id_: str, prompt: Prompt, seed: int) -> Pair:

@@ -153,8 +153,8 @@ def parcels(plan: Plan, measured: Iterable[RequestRecord]) -> list[Parcel]:
 
 
 def load_of(cell: RequestRecord | Load) -> str:
-    """The last dimension, as many values as the plan has loads: requests in flight, or arrivals as `2.5/s`."""
-    return str(cell.concurrency) if cell.rate_per_s is None else f"{cell.rate_per_s:g}/s"
+    """The last dimension, as many values as the plan has loads: requests in flight, or arrivals as `2.5/s` or `replay`."""
+    return str(cell.concurrency or "replay") if cell.rate_per_s is None else f"{cell.rate_per_s:g}/s"
 
 
 def _parcel(plan: Plan, cell: Sequence[str], minute: float, records: Records) -> Parcel:

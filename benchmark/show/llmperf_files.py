@@ -68,7 +68,7 @@ def write(raw: RawRun, folder: Path) -> list[Path]:
             "timestamp": int(max(map(_ended, records))),
         }
         rate = place.load.rate_per_s
-        load = f"c{place.load.concurrency}" if rate is None else f"r{rate:g}"
+        load = str(place.load) if rate is None else f"r{rate:g}"
         cell = folder / FOLDER / _slug(arm) / f"{_slug(place.class_)}-{_slug(load)}"
         for ending, content in (("individual_responses", answers), ("summary", whole)):
             text = json.dumps(content, indent=4, allow_nan=False) + "\n"

@@ -141,7 +141,7 @@ def _notes(summary: Mapping[str, Any]) -> list[str]:
     run = summary["run"]
     return [
         f"{run['experiment']}: {run['model']}. {sentence(run)} Run {run['id']}, {run['started']} to {run['finished']}.",
-        f"n: answered requests of {planned_text(run)} planned per cell, warm-up excluded; tok/step is over all steps; token "
+        f"n: answered requests; planned were {planned_text(run)}, warm-up excluded; tok/step is over all steps; token "
         f"counts from {run['token_source']}.",
         f"{run['interval']}; verdicts from {MIN_PROMPTS} prompts on; no difference: the interval lies inside "
         f"{EQUIVALENT[0]} to {EQUIVALENT[1]}. Prices per hour are the plan's.",

@@ -15,9 +15,10 @@ UNKNOWN = "-"
 
 
 def planned_text(run: Mapping[str, Any]) -> str:
-    """How many requests a cell should have: `8`, or `8 in each of 3 rounds`."""
-    rounds = run["rounds"]
-    return f"{run['requests_per_cell']}" + (f" in each of {rounds} rounds" if rounds > 1 else "")
+    """How many requests there should be: `8 requests for each class and arm`, and in how many rounds."""
+    rounds, each = run["rounds"], "arm" if run["replayed"] else "class and arm"
+    text = f"{run['requests_per_cell']} requests for each {each}"
+    return f"{text} in each of {rounds} rounds" if rounds > 1 else text
 
 
 def headline(summary: Mapping[str, Any], cell: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -29,6 +29,8 @@ class Timing:
     sizes: tuple[int, ...] = (1,)
     """Tokens of the chunks after the first, in turn."""
     owned_by: str = "vllm"
+    word: str = "word"
+    """What its answers are made of."""
 
 
 @dataclass
@@ -115,7 +117,7 @@ async def _stream(response: web.StreamResponse, timing: Timing, seen: Seen) -> N
         size = min(next(sizes) if done else 1, total - done)
         due = seen.began + timing.first_s + steps * timing.step_s
         await asyncio.sleep(max(0.0, due - perf_counter()))
-        text = "".join(f"word{done + i} " for i in range(size))
+        text = "".join(f"{timing.word}{done + i} " for i in range(size))
         done, steps = done + size, steps + 1
         content = choice({"content": text}) if chat else {"index": 0, "text": text, "finish_reason": None}
         if done == total:

@@ -70,6 +70,12 @@ def test_prompts_and_messages_are_read_with_their_own_limits(variation: Variatio
             "`messages` is empty or malformed",
         ),
         (_line(1), "id 'q1' stands 2 times"),
+        (_line(9, at_s=-1), "`at_s` is -1; give seconds from 0 to 2,678,400"),
+        (_line(9, at_s="now"), "`at_s` is 'now'"),
+        (_line(9, at_s=float("nan")), "`at_s` is nan"),
+        (_line(9, at_s=1), "line 1 of mine.jsonl.*has no `at_s`, and other entries have; 7 more entries"),
+        (_line(9, think_s=1), "has `think_s`, but no turn is before it"),
+        (_line(9, conversation="\n", at_s=1), "`conversation` is .* give printable ASCII"),
         (_line(9, prompt="y" * 500), "up to 500 prompt tokens"),
     ],
 )
@@ -90,6 +96,25 @@ def test_every_wrong_line_is_reported_and_nothing_that_follows_from_it(variation
     assert [problem.value for problem in caught.value.findings] == [
         f"line {number} of mine.jsonl" for number in (8, 9, 10)
     ]
+
+
+def test_turns_that_arrive_in_another_order_are_refused(variation: Variation) -> None:
+    times = [*range(8), 5, 4]
+    lines = [
+        _line(n, at_s=at_s, **({"conversation": "talk"} if n > 7 else {})) for n, at_s in enumerate(times)
+    ]
+    with pytest.raises(
+        InvalidExperiment, match=r"line 10 of mine.jsonl.*`at_s` is 4, and the turn before it has 5"
+    ):
+        load(_with_file(variation, lines))
+
+
+def test_a_file_of_plain_text_is_one_problem_with_a_count(variation: Variation) -> None:
+    with pytest.raises(InvalidExperiment) as caught:
+        load(_with_file(variation, ["Plain text."] * 500))
+    (problem,) = caught.value.findings
+    assert "is not JSON" in problem.why
+    assert "499 more entries have the same problem" in problem.why
 
 
 def test_further_keys_of_a_line_are_not_read(variation: Variation) -> None:

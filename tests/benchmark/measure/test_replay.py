@@ -1,0 +1,334 @@
+"""Replays: prompts that arrive when they say, and conversations whose turns wait for each other, alike for each arm."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark.__main__ import main
+from benchmark.errors import PlanError
+from benchmark.measure import journal
+from benchmark.measure.client import request_body
+from benchmark.measure.journal import RawRun
+from benchmark.measure.known_server import MODEL as KNOWN
+from benchmark.measure.known_server import Served, served
+from benchmark.measure.records import RequestRecord
+from benchmark.measure.schedule import asked_as, measured_turns, replay, warmup_turns
+from benchmark.plan import MIXED, Load, Plan, from_dict
+from tests.benchmark.conftest import Run, plan_content
+from tests.benchmark.endpoint import Endpoint, Seen
+from tests.benchmark.measure.test_run import lose, measured, summary
+
+REPLAY = Load()
+TIMES = (0.0, 0.02, 0.02, 0.05, 0.06, 0.1, 0.3, 0.31)
+
+
+def line(id_: str, at_s: float | None = None, **more: Any) -> dict[str, Any]:
+    own = {"messages": [{"role": "user", "content": f"Question {id_}?"}]} | more
+    return {"id": id_, "class": "chat", **own} | ({} if at_s is None else {"at_s": at_s})
+
+
+ARRIVALS = [line(f"p{number}", at_s) for number, at_s in enumerate(TIMES)]
+TALK = [
+    line("first", 0.0, conversation="talk"),
+    line("second", conversation="talk", think_s=0.03),
+    line("third", 0.4, conversation="talk"),
+    line("beside", 0.01),
+]
+RECORDED: dict[str, Any] = {
+    "messages": [{"role": "assistant", "content": "as recorded"}, {"role": "user", "content": "And?"}]
+}
+
+
+def asked(prompts: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
+    load = {} if any("at_s" in one for one in prompts) else {"concurrency": [2]}
+    return {"prompts": prompts, "requests": len(prompts), "concurrency": [], "rate": []} | load | changes
+
+
+def plan_of(prompts: list[dict[str, Any]], **changes: Any) -> Plan:
+    return from_dict(plan_content(**asked(prompts, **changes)))
+
+
+def by_arm(raw: RawRun) -> dict[str, list[RequestRecord]]:
+    return {
+        arm.name: [r for r in raw.requests if r.arm == arm.name and r.phase == "measured"]
+        for arm in raw.plan.arms
+    }
+
+
+def content_of(one: Seen) -> str:
+    return "\n".join(f"{said['role']}: {said['content']}" for said in one.body["messages"])
+
+
+def reported(out: Path) -> str:
+    assert main(["report", str(out)]) == 0
+    return (out / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Served]:
+    with served(first_ms=20, step_ms=4) as known:
+        yield known
+
+
+def against_known(server: Served, folder: Path, lines: list[dict[str, Any]], *options: str) -> int:
+    file = folder / "traffic.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    arms = [f"--arm=plain={server.url('steady')}", f"--arm=draft={server.url('bursts')}"]
+    told = ["--speculative-tokens=draft=7", "--tokens-per-step=draft=8", f"--model={KNOWN}", "--max-tokens=9"]
+    return main(["run", f"--prompts={file}", f"--out={folder / 'out'}", *arms, *told, *options])
+
+
+def test_each_arm_meets_the_arrivals_of_the_file_in_their_order(server: Served, tmp_path: Path) -> None:
+    assert against_known(server, tmp_path, [*ARRIVALS[4:], *ARRIVALS[:4]]) == 0
+    raw = journal.read(tmp_path / "out")
+    at_s = {one["id"]: one["at_s"] for one in ARRIVALS}
+    due = {}
+    for arm, records in by_arm(raw).items():
+        starts = [block.started_unix_s for block in raw.blocks if block.arm == arm]
+        parts: dict[int, list[RequestRecord]] = {}
+        for one in sorted(records, key=lambda r: r.started_unix_s):
+            parts.setdefault(sum(start <= one.started_unix_s + 0.002 for start in starts), []).append(one)
+        assert [r.prompt_id for part in parts.values() for r in part if at_s[r.prompt_id] != 0.02] == [
+            name for name, at in sorted(at_s.items(), key=lambda item: item[1]) if at != 0.02
+        ]
+        for (_, part), start in zip(sorted(parts.items()), starts, strict=True):
+            ordered = sorted(part, key=lambda r: r.scheduled_s or 0)
+            for before, after in pairwise(ordered):
+                gap_s = at_s[after.prompt_id] - at_s[before.prompt_id]
+                assert (after.scheduled_s or 0) - (before.scheduled_s or 0) == pytest.approx(gap_s, abs=1e-5)
+            assert all(r.started_unix_s >= start + (r.scheduled_s or 0) - 0.005 for r in part), "never early"
+        due[arm] = {r.pair_id: (r.scheduled_s, r.nonce) for r in records}
+    assert due["plain"] == due["draft"]
+    assert len(due["plain"]) == len(ARRIVALS)
+    truth = server.truth()
+    keys = {arm: {one["key"] for one in truth if one["arm"] == arm} for arm in ("steady", "bursts")}
+    assert {nonce for _, nonce in due["plain"].values()} <= keys["steady"] & keys["bursts"]
+
+
+def test_a_late_client_adds_to_the_times_that_it_measures(
+    run: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From when a request was to be sent, not from when the client came to it."""
+
+    def slow(*args: Any) -> bytes:
+        time.sleep(0.05)
+        return request_body(*args)
+
+    monkeypatch.setattr("benchmark.measure.loader.request_body", slow)
+    assert run("--warmup 0", **asked(ARRIVALS[:1])) == 0
+    assert all(one["ttft_s"] >= 0.05 + 0.015 for one in measured(out))
+
+
+def test_a_turn_waits_for_the_last_answer_and_both_arms_are_asked_the_same(
+    run: Run, out: Path, endpoint: Endpoint
+) -> None:
+    endpoint.arms["spec"] = replace(endpoint.arms["spec"], word="other")
+    assert run("--warmup 0", **asked(TALK)) == 0
+    load = endpoint.seen[: 2 * len(TALK)]  # differing answers are looked at after it
+    said = {arm: [one for one in load if one.arm == arm] for arm in endpoint.arms}
+    bodies = {arm: sorted(map(content_of, seen)) for arm, seen in said.items()}
+    assert bodies["steady"] == bodies["spec"], "although their answers differ"
+    for seen in said.values():
+        turns = [one for one in seen if "beside" not in content_of(one)]
+        assert [len(one.body["messages"]) for one in turns] == [1, 3, 5]
+        for before, after in pairwise(turns):
+            assert after.began >= before.ended
+            assert after.body["messages"][: len(before.body["messages"])] == before.body["messages"]
+        assert turns[1].began - turns[0].ended >= 0.03 - 0.002, "it thinks"
+        assert {
+            one["content"].split()[0] for one in turns[2].body["messages"] if one["role"] == "assistant"
+        } == {"word0"}
+    for records in by_arm(journal.read(out)).values():
+        found = {one.prompt_id: one for one in records}
+        assert (found["third"].scheduled_s or 0) >= 0.4
+        assert (found["second"].scheduled_s or 0) >= (found["first"].e2e_s or 0) + 0.03 - 0.001
+
+
+def test_a_recorded_answer_takes_the_place_of_the_one_that_was_given(run: Run, endpoint: Endpoint) -> None:
+    talk = [TALK[0], line("second", conversation="talk", **RECORDED), *ARRIVALS[1:]]
+    assert run("--warmup 0", **asked(talk)) == 0
+    (one, other) = (seen for seen in endpoint.seen if len(seen.body["messages"]) == 3)
+    assert one.body["messages"] == other.body["messages"]
+    assert one.body["messages"][1] == RECORDED["messages"][0]
+
+
+def test_conversations_without_times_are_held_so_many_at_once(
+    run: Run, out: Path, endpoint: Endpoint
+) -> None:
+    talks = [line(f"{talk}-{turn}", conversation=talk) for talk in "abcdef" for turn in range(3)]
+    assert run("--warmup 0", **asked(talks)) == 0
+    steady = [one for one in endpoint.seen if one.arm == "steady"]
+    assert max(sum(o.began <= one.began < o.ended for o in steady) for one in steady) == 2
+    assert sorted(len(one.body["messages"]) for one in steady) == [1] * 6 + [3] * 6 + [5] * 6
+    assert {r.concurrency for r in journal.read(out).requests} == {2}
+
+
+def test_an_interrupted_replay_goes_on_with_the_answers_that_it_had(
+    run: Run, out: Path, endpoint: Endpoint
+) -> None:
+    talk = [line(f"t{turn}", 0.0 if turn == 0 else None, conversation="talk") for turn in range(4)]
+    assert run("--warmup 0", **asked(talk)) == 0
+    whole = {arm: sorted(content_of(one) for one in endpoint.seen if one.arm == arm) for arm in endpoint.arms}
+    lose(out, 2)
+    endpoint.seen.clear()
+    endpoint.arms["steady"] = endpoint.arms["spec"] = replace(endpoint.arms["spec"], word="new")
+    assert run("--warmup 0", **asked(talk)) == 0
+    assert [content_of(one) for one in endpoint.seen[:2]] == whole["spec"][-2:]
+    assert summary(out)["run"]["complete"] is True
+    assert len(journal.read(out).sittings) == 2
+
+
+def test_no_turn_follows_an_answer_that_never_came(run: Run, out: Path, endpoint: Endpoint) -> None:
+    talk = [*TALK[:2], line("recorded", conversation="talk", **RECORDED), line("last", conversation="talk")]
+    arms = [{"name": "reset", "url": "http://x/v1"}]
+    assert run("--warmup 0", **asked(talk, arms=arms, baseline="reset")) == 1
+    errors = {one["prompt_id"]: one["error"] for one in measured(out)}
+    assert errors == {
+        "first": "reset",
+        "second": "no_turn_before",
+        "recorded": "no_turn_before",
+        "last": "no_turn_before",
+    }
+    assert len(endpoint.seen) == 1
+
+
+def test_classes_are_asked_together_and_throughput_is_of_all(run: Run, out: Path) -> None:
+    mixed = [one | {"class": "ab"[number % 2]} for number, one in enumerate(ARRIVALS * 2)]
+    mixed = [one | {"id": f"{one['id']}-{number}"} for number, one in enumerate(mixed)]
+    assert run("--warmup 0 --rounds 2", **asked(mixed)) == 0
+    found, raw = summary(out), journal.read(out)
+    assert {block.class_ for block in raw.blocks} == {MIXED}
+    assert (found["run"]["complete"], found["run"]["requests_planned"]) == (True, 2 * 2 * len(mixed))
+    for arm in ("steady", "spec"):
+        cells = [cell for cell in found["cells"] if cell["arm"] == arm]
+        assert [cell["n"] for cell in cells] == [len(mixed)] * 2
+        (delivered,) = {json.dumps(cell["throughput"]) for cell in cells}
+        blocks = [block for block in raw.blocks if block.arm == arm]
+        assert json.loads(delivered)["loaded_s"] == pytest.approx(sum(block.duration_s for block in blocks))
+    assert any("asked together" in text for text in found["run"]["warnings"])
+    page = reported(out)
+    assert f"{len(mixed)} requests for each arm in each of 2 rounds" in page
+    assert "recorded arrivals" in page
+
+
+def test_the_page_says_that_texts_were_made_up(
+    run: Run, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [one | {"made_up": number > 1} for number, one in enumerate(ARRIVALS)]
+    assert run("--warmup 0", **asked(lines)) == 0
+    said = "6 of 8 prompts have made-up texts with the lengths of recorded ones"
+    for text in (capsys.readouterr().out, reported(out)):
+        assert said in " ".join(text.split())
+        assert "othing is recommended, because texts were made up" in " ".join(text.split())
+
+
+def test_a_replay_is_cut_into_parts_and_no_conversation_is() -> None:
+    plan = plan_of([*TALK, *(line(f"q{number}", 1.0 + number) for number in range(10))])
+    turns = list(measured_turns(plan))
+    assert [block.arm for (block,) in turns] == [
+        "steady",
+        "spec",
+        "spec",
+        "steady",
+        "spec",
+        "steady",
+        "steady",
+        "spec",
+    ]
+    parts = [[pair.prompt.id for pair in block.pairs] for (block,) in turns if block.arm == "steady"]
+    assert parts[0] == ["first", "second", "third", "beside", "q0"]
+    assert [name for part in parts for name in part] == [one.id for one in plan.prompts]
+    gaps = [
+        pair.gap_s for (block,) in turns if block.arm == "spec" for pair in block.pairs if pair.after is None
+    ]
+    assert gaps == pytest.approx([0, 0.01, 0.99, *[1] * 9])
+
+
+def test_each_round_of_a_replay_has_nonces_of_its_own_and_the_same_times() -> None:
+    plan = plan_of(ARRIVALS, rounds=2)
+    one, two = ([turns[0] for turns in replay(plan, REPLAY, round_)] for round_ in (1, 2))
+    assert [pair.gap_s for pair in one] == [pair.gap_s for pair in two]
+    assert not {pair.nonce for pair in one} & {pair.nonce for pair in two}
+    assert not {pair.id for pair in one} & {pair.id for pair in two}
+
+
+def test_a_warm_up_asks_no_later_turn() -> None:
+    ((steady,), _) = warmup_turns(plan_of(TALK, warmup=4), 1)
+    assert {pair.prompt.id for pair in steady.pairs} == {"first", "beside"}
+
+
+def test_arms_at_one_address_have_other_nonces_in_every_turn_and_are_found_again() -> None:
+    arms = [{"name": name, "url": "http://same/v1"} for name in ("steady", "again")]
+    plan = plan_of(TALK, arms=arms)
+    for (block,) in measured_turns(plan):
+        for pair in block.pairs:
+            if pair.after is not None:
+                (before,) = (one for one in block.pairs if one.id == pair.after.id)
+                assert pair.after == before
+            own = RequestRecord(
+                run="r",
+                arm=block.arm,
+                class_=pair.class_,
+                concurrency=None,
+                prompt_id=pair.prompt.id,
+                nonce=pair.nonce,
+                pair_id=pair.id,
+                phase="measured",
+                started_unix_s=0.0,
+            )
+            assert asked_as(plan, own) == pair
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            asked(ARRIVALS, concurrency=[4]),
+            r"arrival times \(at_s\), which decide the load; leave concurrency out",
+        ),
+        (asked(ARRIVALS, rate=[4.0]), "leave rate out"),
+        (asked(ARRIVALS, search={"low": 1, "high": 4}), "leave search out"),
+        (
+            asked([line("a", conversation="c")], concurrency=[], search={"low": 1, "high": 4}),
+            "leave search out",
+        ),
+        (asked(ARRIVALS, requests=3), "requests: 3; .*each of the 8 is asked once in a round"),
+        (asked([*ARRIVALS, line("x")]), "'x' has no at_s, and others have"),
+        (asked([line("a", -1.0)]), r"prompts\[0\].at_s: -1.0; must be a number from 0"),
+        (asked([line("a", 1.7e9)]), r"prompts\[0\].at_s: 1700000000.0; must be a number from 0 to 2,678,400"),
+        (asked([line("a", 2.0, conversation="c"), line("b", 1.0, conversation="c")]), "another order"),
+        (
+            asked([{"id": "a", "class": "x", "prompt": "p", "conversation": "c", "at_s": 0}]),
+            "a turn of a conversation needs `messages`",
+        ),
+    ],
+)
+def test_a_replay_that_contradicts_itself_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        from_dict(plan_content(**changes))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--concurrency=4"], "leave concurrency out"),
+        (["--rate=2"], "leave rate out"),
+        (["--search=1:4"], "leave search out"),
+        (["--requests=3"], "requests: 3;"),
+    ],
+)
+def test_options_that_do_not_go_with_arrival_times_are_refused_in_one_line(
+    server: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
+) -> None:
+    assert against_known(server, tmp_path, ARRIVALS, *options) == 2
+    (_, said) = capsys.readouterr().err.splitlines()
+    assert words in said
+    assert not (tmp_path / "out").exists()
