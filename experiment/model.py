@@ -6,91 +6,35 @@ Structure only; what the values mean together is judged in `checks`, and what ne
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    GetCoreSchemaHandler,
-    JsonValue,
-    Tag,
-    ValidationInfo,
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationInfo
+
+from experiment.forms import (
+    COMMIT,
+    EKS,
+    FOLDER,
+    GROUP,
+    HOUR,
+    LABEL,
+    LABEL_NAME,
+    MOST,
+    NAME,
+    NAMESPACE,
+    RESERVATION,
+    SUBNET,
+    TIME,
+    VPC,
+    Listed,
+    NotNegative,
+    OneOrSeveral,
+    Positive,
+    Seconds,
+    SecretName,
 )
-from pydantic_core import CoreSchema, core_schema
 
 if TYPE_CHECKING:
     from experiment.catalogue.instances import Instance
-
-
-MOST = 1_000_000
-Positive = Annotated[int, Field(gt=0, le=MOST)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[int, Field(ge=0, le=MOST)]
-_SECRET = r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$"
-_COMMIT = r"^[0-9a-f]{40}$"
-_FOLDER = r"^s3://[a-z0-9][-.a-z0-9]{1,61}[a-z0-9](/[-._=A-Za-z0-9]+)+/?$"
-_RESERVATION = r"^cr-[0-9a-f]{8,32}$"
-_VPC = r"^vpc-[0-9a-f]{8,17}$"
-_SUBNET = r"^subnet-[0-9a-f]{8,17}$"
-_HOUR = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
-_TIME = r"^[1-9][0-9]{0,3}[mh]$"
-_LABEL = r"^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
-_LABEL_NAME = r"^([a-z0-9][-.a-z0-9]{0,251}[a-z0-9]/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
-_NAMESPACE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
-FORMS = {
-    _SECRET: "a Secret's name: lower-case letters, digits, hyphens and dots",
-    _COMMIT: "the 40 hex digits of a commit",
-    _FOLDER: "a folder of a bucket, as in s3://my-bucket/models/mine",
-    _RESERVATION: "the id that EC2 gave the reservation or block, as in cr-0123456789abcdef0",
-    _VPC: "the id of a VPC, as in vpc-0123456789abcdef0",
-    _SUBNET: "the id of a subnet, as in subnet-0123456789abcdef0",
-    _LABEL: "a label's value: up to 63 letters, digits, hyphens, underscores and dots",
-    _LABEL_NAME: "a label's name, as in release or example.com/team",
-    _NAMESPACE: "a namespace's name: lower-case letters, digits and hyphens",
-    _HOUR: 'hour and minute in UTC, as in "22:00"',
-    _TIME: "whole minutes or hours, as in 90m or 3h",
-}
-"""What the patterns of this schema ask for, as a refusal says it."""
-REMOVED_KEYS = {
-    "benchmark.harness": (
-        "chose llmperf as the client, which this release no longer builds or runs",
-        "remove the key: llmperf's files and its own figure come with every run (docs/reproduce.md)",
-    ),
-    "benchmark.llmperf": (
-        "set what llmperf asks, which this release no longer builds or runs",
-        "remove the key",
-    ),
-}
-"""Keys that an earlier release read: what they did, and what to do now."""
-STAND_INS = {"name": "", "model": "", "mode": "", "arm": "", "num_speculative_tokens": 0, "concurrency": 1}
-"""What may stand where one of these required values is missing, so that the rest of the file can be judged."""
-SecretName = Annotated[str, Field(pattern=_SECRET)]
-UNION_TAGS = ("<one>", "<several>")
-"""What pydantic puts into an error's location for the two branches of `OneOrSeveral`."""
-_T = TypeVar("_T")
-OneOrSeveral = Annotated[
-    Annotated[_T, Tag(UNION_TAGS[0])]
-    | Annotated[list[_T], Field(min_length=1, max_length=128), Tag(UNION_TAGS[1])],
-    Discriminator(lambda value: UNION_TAGS[isinstance(value, list)]),
-]
-"""A value, or a list of values to sweep."""
-
-
-class Listed:
-    """Marks a tuple that YAML gives as a list, with so many items: strict validation takes no list for one."""
-
-    def __init__(self, least: int = 0, most: int | None = None) -> None:
-        self.least, self.most = least, most
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        item = handler.generate_schema(get_args(source)[0])
-        listed = core_schema.list_schema(item, min_length=self.least, max_length=self.most, strict=False)
-        written = core_schema.plain_serializer_function_ser_schema(list)
-        return core_schema.no_info_after_validator_function(tuple, listed, serialization=written)
 
 
 def _finite(value: JsonValue) -> JsonValue:
@@ -110,13 +54,13 @@ class ModelReference(Section):
 
     model: str
     """Its repository on Hugging Face, as owner/name."""
-    revision: Annotated[str, Field(pattern=_COMMIT)] | None = None
+    revision: Annotated[str, Field(pattern=COMMIT)] | None = None
     """A commit; without one the newest is taken when the weights are fetched, and recorded."""
     like: str | None = None
     """Of a model that the catalogue does not list: the model of the catalogue that has its shape, as of a fine-tune."""
     config: str | None = None
     """The same by its `config.json`; the path is relative to the experiment file's folder."""
-    weights: Annotated[str, Field(pattern=_FOLDER)] | None = None
+    weights: Annotated[str, Field(pattern=FOLDER)] | None = None
     """Folder in S3 to take it from, instead of Hugging Face; changed weights need another one."""
 
 
@@ -264,7 +208,7 @@ class Benchmark(Section):
     class."""
     rounds: Annotated[int, Field(gt=0, le=10_000)] | None = None
     """Passes over all cells, with `requests` in each; one without it."""
-    duration: Annotated[str, Field(pattern=_TIME)] | None = None
+    duration: Annotated[str, Field(pattern=TIME)] | None = None
     """Instead of `rounds`: passes are begun until all arms of a round were loaded for so long together, as in 90m or 3h."""
     warmup: Annotated[int, Field(ge=0, le=1000)] = 4
     """Requests to each arm before anything is measured."""
@@ -303,7 +247,7 @@ class Capacity(Section):
 
     kind: Literal["on-demand", "capacity-block", "reservation"] = "on-demand"
     """The two others are bought before, and need their id and zone."""
-    reservation_id: Annotated[str, Field(pattern=_RESERVATION)] | None = None
+    reservation_id: Annotated[str, Field(pattern=RESERVATION)] | None = None
     """The id that EC2 gave it."""
     availability_zone: str | None = None
     """The zone of the reservation; leave it out on demand."""
@@ -319,24 +263,46 @@ class Network(Section):
     """One, or one for each zone."""
     interface_endpoints: bool = False
     """Whether calls to AWS stay in the network, through endpoints that bill by the hour."""
-    vpc: Annotated[str, Field(pattern=_VPC)] | None = None
+    vpc: Annotated[str, Field(pattern=VPC)] | None = None
     """Id of an existing VPC to deploy into; its owner decides about ways out and endpoints."""
-    private_subnets: dict[str, Annotated[str, Field(pattern=_SUBNET)]] = {}
+    private_subnets: dict[str, Annotated[str, Field(pattern=SUBNET)]] = {}
     """Its subnets to use, one for each zone: the zone's name, then the subnet's id."""
 
 
 class Prometheus(Section):
     """A Prometheus of your own in the cluster, made by the Prometheus Operator, beside CloudWatch (docs/prometheus.md)."""
 
-    namespace: Annotated[str, Field(pattern=_NAMESPACE)]
+    namespace: Annotated[str, Field(pattern=NAMESPACE)]
     """Where it runs; only its pods are let in."""
-    labels: dict[Annotated[str, Field(pattern=_LABEL_NAME)], Annotated[str, Field(pattern=_LABEL)]] = {}
+    labels: dict[Annotated[str, Field(pattern=LABEL_NAME)], Annotated[str, Field(pattern=LABEL)]] = {}
     """What it selects PodMonitors and PrometheusRules by, as in `release: kube-prometheus-stack`."""
+
+
+Installed = Literal[
+    "eks-pod-identity-agent",
+    "aws-mountpoint-s3-csi-driver",
+    "amazon-cloudwatch-observability",
+    "eks-node-monitoring-agent",
+    "neuron",
+    "keda",
+    "system-nodes",
+]
+"""What a deployment installs into a cluster and a cluster may have already."""
+INSTALLABLE: tuple[Installed, ...] = get_args(Installed)
 
 
 class Cluster(Section):
     """Where it runs."""
 
+    existing: Annotated[str, Field(pattern=EKS)] | None = None
+    """Name of an existing cluster to deploy into, in the VPC of `network`; no cluster and no network are then made."""
+    security_group: Annotated[str, Field(pattern=GROUP)] | None = None
+    """Its cluster security group, as `./trnspec preflight` names it."""
+    provided: Annotated[tuple[Installed, ...], Listed()] = ()
+    """What the existing cluster has already: EKS add-ons, `neuron` (the DRA driver, or the device plugin), `keda`, and
+    `system-nodes` with the label `speculation.trn2/role: system`. The rest is installed."""
+    nodes_of: Annotated[str, Field(pattern=NAME)] | None = None
+    """Experiment in the same cluster whose Trn2 nodes, system nodes and add-ons this one uses too."""
     kubernetes: str = "1.35"
     """Version of EKS, in quotes."""
     region: str = "us-east-2"
@@ -353,7 +319,7 @@ class Cluster(Section):
     """Trn2 nodes at most; arms beyond what fits wait for a later batch."""
     capacity: Capacity = Capacity()
     network: Network = Network()
-    off_at_utc: Annotated[str, Field(pattern=_HOUR)] = "22:00"
+    off_at_utc: Annotated[str, Field(pattern=HOUR)] = "22:00"
     """Every day at this time (UTC) the Trn2 nodes are turned off."""
     prometheus: Prometheus | None = None
 
@@ -361,6 +327,10 @@ class Cluster(Section):
     def trn2_zone(self) -> str:
         """Where the Trn2 nodes stand: in the reservation's zone where there is one, else in the first."""
         return self.capacity.availability_zone or self.availability_zones[0]
+
+    def brings(self, what: Installed) -> bool:
+        """Whether a deployment installs it; KEDA is in nobody's nodes stack."""
+        return what not in self.provided and (self.nodes_of is None or what == "keda")
 
 
 def _as_replicas(value: Any, info: ValidationInfo) -> Any:

@@ -46,7 +46,7 @@ COMPLETE = "COMPLETE"
 it, and travels alone."""
 NEURON_TAINT_KEY = "aws.amazon.com/neuron"
 NODE_ROLE_LABEL = "speculation.trn2/role"
-"""On every node: `neuron` or `system`."""
+"""On every node: see `role_label`."""
 UNPINNED = "unpinned"
 """Stands for a revision that the experiment leaves open."""
 _SLUG_LENGTH = 36
@@ -59,7 +59,24 @@ def namespace(experiment: Experiment) -> str:
 
 def cluster_name(experiment: Experiment) -> str:
     """EKS cluster."""
-    return experiment.name
+    return experiment.cluster.existing or experiment.name
+
+
+def nodes_owner(experiment: Experiment) -> str:
+    """Name of the experiment whose deployment makes the Trn2 nodes, and what turns them off."""
+    return experiment.cluster.nodes_of or experiment.name
+
+
+def role_label(experiment: Experiment, role: str) -> str:
+    """Value of `NODE_ROLE_LABEL` on the nodes for `neuron` or `system` that the experiment's pods may use.
+
+    In a cluster that several experiments share, nodes belong to one of them: another node image may stand on those of
+    another. Nodes that came with the cluster have the plain word.
+    """
+    owner = nodes_owner(experiment)
+    came = role == "system" and "system-nodes" in experiment.cluster.provided
+    plain = came or owner == cluster_name(experiment)
+    return role if plain else f"{owner}-{role}"
 
 
 def bucket(experiment: Experiment, purpose: str, account: str) -> str:
@@ -128,7 +145,7 @@ def neuron_nodegroup(experiment: Experiment) -> str:
 
 def neuron_nodegroups(experiment: Experiment) -> str:
     """How the names of all such groups begin."""
-    return f"{experiment.name}-trn2-"
+    return f"{nodes_owner(experiment)}-trn2-"
 
 
 def system_nodegroup(experiment: Experiment) -> str:
@@ -138,17 +155,17 @@ def system_nodegroup(experiment: Experiment) -> str:
 
 def schedule_group(experiment: Experiment) -> str:
     """EventBridge Scheduler group of the schedules that turn the Trn2 group off."""
-    return f"{experiment.name}-off"
+    return f"{nodes_owner(experiment)}-off"
 
 
 def daily_schedule(experiment: Experiment) -> str:
     """The schedule of that group that ends every day; a rental's own is made after its model."""
-    return f"{experiment.name}-daily"
+    return f"{nodes_owner(experiment)}-daily"
 
 
 def off_role_name(experiment: Experiment) -> str:
     """Role that EventBridge Scheduler assumes to set the Trn2 group to 0."""
-    return f"{account_wide(experiment)}-trn2-off"
+    return f"{nodes_owner(experiment)}-{experiment.cluster.region}-trn2-off"
 
 
 def promoted_service(experiment_name: str) -> str:
@@ -205,7 +222,7 @@ def container_insights_log_groups(experiment: Experiment) -> tuple[str, ...]:
 
 def way_in_name(experiment: Experiment) -> str:
     """Tag `Name` of the instance through which a private endpoint is reached, and its Auto Scaling group."""
-    return f"{experiment.name}-way-in"
+    return f"{cluster_name(experiment)}-way-in"
 
 
 def notices_topic(experiment: Experiment) -> str:

@@ -78,7 +78,8 @@ class _Look:
     def cluster(self) -> dict[str, Any]:
         dra = self.experiment.baseline.serving.allocation == "dra"
         with cluster_of(self.experiment, self.aws) as cluster:
-            nodes, pods = cluster.list("nodes"), cluster.list("pods")
+            nodes = kubernetes.own_nodes(self.experiment, cluster.list("nodes"))
+            pods = cluster.list("pods")
             deployments = {item["metadata"]["name"]: item for item in cluster.list("deployments")}
             claims = cluster.list("resourceclaims") if dra else []
         arms = []

@@ -33,6 +33,7 @@ from operations.cloud.kubernetes import (
     job_of,
     job_state,
     json_lines,
+    own_nodes,
     role,
 )
 from operations.console import print_json, print_table, progress
@@ -73,7 +74,7 @@ def verify(
     experiment: Experiment, kubernetes: Kubernetes, clock: Clock, *, tell: Callable[[str], None]
 ) -> list[Finding]:
     """All findings. The proof on the nodes is left out where the API already tells that its pods could not start."""
-    nodes = kubernetes.list("node")
+    nodes = own_nodes(experiment, kubernetes.list("node"))
     findings = [
         *nodes_ready(nodes, wanted=nodes_needed(experiment)),
         *node_size(experiment, nodes),

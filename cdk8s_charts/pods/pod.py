@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.pods.sizes import shared_memory_gib
-from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL
+from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL, role_label
 
 if TYPE_CHECKING:
+    from experiment.arms import Experiment
     from experiment.placement import Share
 
 PodSpec = dict[str, Any]
@@ -47,15 +48,15 @@ def variables(environment: dict[str, str]) -> list[dict[str, Any]]:
     return [{"name": name, "value": value} for name, value in environment.items()]
 
 
-def on_neuron_nodes(spec: PodSpec) -> None:
+def on_neuron_nodes(experiment: Experiment, spec: PodSpec) -> None:
     """Only Trn2 nodes, whose taint keeps everything else away."""
-    spec["nodeSelector"] = {NODE_ROLE_LABEL: "neuron"}
+    spec["nodeSelector"] = {NODE_ROLE_LABEL: role_label(experiment, "neuron")}
     spec["tolerations"] = [{"key": NEURON_TAINT_KEY, "operator": "Exists", "effect": "NoSchedule"}]
 
 
-def on_system_nodes(spec: PodSpec) -> None:
+def on_system_nodes(experiment: Experiment, spec: PodSpec) -> None:
     """Only system nodes, so that a load generator never shares a host with what it measures."""
-    spec["nodeSelector"] = {NODE_ROLE_LABEL: "system"}
+    spec["nodeSelector"] = {NODE_ROLE_LABEL: role_label(experiment, "system")}
 
 
 def add_scratch(spec: PodSpec, gib: int) -> None:

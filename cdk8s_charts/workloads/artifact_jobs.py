@@ -139,7 +139,7 @@ def fetching_job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
         }
         pod.add_volume(body, "token", secret=secret)
         pod.mount(fetch, "token", "/token")
-    pod.on_system_nodes(body)
+    pod.on_system_nodes(experiment, body)
     return suspended_job(
         experiment,
         "fetch",
@@ -189,7 +189,7 @@ def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         pod.mount(holder, "scratch", SCRATCH_MOUNT, writable=True)
     pod.mount(push, "scratch", SCRATCH_MOUNT)
     body["securityContext"] = pod.OWN_VOLUMES
-    pod.on_neuron_nodes(body)
+    pod.on_neuron_nodes(experiment, body)
     return suspended_job(
         experiment,
         "compile",

@@ -80,7 +80,7 @@ def job_and_files(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
     if arm.speculation is not None and arm.speculation.mode == "medusa":
         files.append(_medusa_files(experiment, arm))
         _join_heads(body, demo, arm, files[0]["metadata"]["name"])
-    pod.on_neuron_nodes(body)
+    pod.on_neuron_nodes(experiment, body)
     job = suspended_job(
         experiment,
         "batch",

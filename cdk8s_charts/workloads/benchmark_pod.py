@@ -138,7 +138,7 @@ def measuring_cron_job(
     """A CronJob that never starts by itself; its Jobs are made by people and scripts."""
     body["serviceAccountName"] = BENCHMARK_ACCOUNT
     body["restartPolicy"] = "OnFailure"  # in place, so that what was measured is still on the disk
-    pod.on_system_nodes(body)
+    pod.on_system_nodes(experiment, body)
     pod.settle(body, grace_s=60, priority=priority_name(experiment, MEASURING), level="restricted")
     own = labels(experiment, name, "client")
     job = {

@@ -109,7 +109,7 @@ def _arguments_job(
     for name, files_of in mounted.items():
         pod.add_volume(body, name, configMap={"name": files_of["metadata"]["name"], "defaultMode": 0o444})
         pod.mount(container, name, f"{_ASKED_MOUNT}/{name}")
-    pod.on_system_nodes(body)
+    pod.on_system_nodes(experiment, body)
     return suspended_job(
         experiment,
         _ARGUMENTS,
@@ -186,7 +186,7 @@ def _proof_pod(experiment: Experiment, arm: Arm) -> pod.PodSpec:
     pod.mount(container, "scratch", SCRATCH_MOUNT, writable=True)
     for purpose in STORES:
         mount_store(experiment, purpose, spec, container)
-    pod.on_neuron_nodes(spec)
+    pod.on_neuron_nodes(experiment, spec)
     hold_devices(spec, container, experiment, arm)
     priority, level = priority_name(experiment, JOBS), arm.serving.pod_security
     pod.settle(spec, grace_s=30, priority=priority, level=level)

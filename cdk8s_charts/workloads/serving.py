@@ -115,7 +115,7 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     if arm.serving.devices:
         add_sources(experiment, body, server, arm)
         hold_devices(body, server, experiment, arm)
-        pod.on_neuron_nodes(body)
+        pod.on_neuron_nodes(experiment, body)
     pod.settle(
         body,
         grace_s=_add_drain(server, experiment),

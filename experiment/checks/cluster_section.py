@@ -270,6 +270,58 @@ def existing_vpc(file: ExpandedFile) -> Iterator[Finding]:
             yield Finding(path, None, why, remedy, rests_on=(said,))
 
 
+_OF_EXISTING = ("security_group", "provided", "nodes_of")
+
+
+def existing_cluster(file: ExpandedFile) -> Iterator[Finding]:
+    """What is said of an existing cluster, all of it and nothing that is its owner's."""
+    cluster, rests = file.cluster, ("cluster.existing",)
+    if cluster.existing is None:
+        for name in _OF_EXISTING:
+            if value := getattr(cluster, name):
+                remedy = "write its name as cluster.existing, or remove this"
+                said = list(value) if isinstance(value, tuple) else value
+                yield Finding(
+                    f"cluster.{name}",
+                    said,
+                    "is of an existing cluster, and none is named",
+                    remedy,
+                    rests_on=rests,
+                )
+        return
+    why = "is missing: an existing cluster is joined in its own VPC"
+    remedy = "`aws eks describe-cluster --query cluster.resourcesVpcConfig` and ./trnspec preflight name it"
+    for path, value in (("network.vpc", cluster.network.vpc), ("security_group", cluster.security_group)):
+        if value is None:
+            yield Finding(f"cluster.{path}", None, why, remedy, rests_on=rests)
+    if cluster.admin_cidrs:
+        why = "is about the endpoint of an existing cluster, which its owner decides about"
+        yield Finding("cluster.admin_cidrs", list(cluster.admin_cidrs), why, "remove it", rests_on=rests)
+    if cluster.existing == file.name:
+        why = "is the experiment's own name, which the cluster of its own would have"
+        yield Finding(
+            "cluster.existing", file.name, why, "give the experiment another name", rests_on=("name",)
+        )
+    yield from _shared_nodes(file)
+
+
+def _shared_nodes(file: ExpandedFile) -> Iterator[Finding]:
+    """Nodes of another experiment are started as that one says."""
+    cluster, path, owner = file.cluster, "cluster.nodes_of", file.cluster.nodes_of
+    if owner is None:
+        return
+    if owner == file.name:
+        why, remedy = "is this experiment", "write the name of the one whose nodes it uses, or remove this"
+        yield Finding(path, owner, why, remedy, rests_on=("name",))
+    if cluster.nodes:
+        why = f"nodes are started with the stacks of {owner}, whose they are"
+        yield Finding("cluster.nodes", cluster.nodes, why, "remove it", rests_on=(path,))
+    if file.serving.allocation == "device-plugin":
+        why = "the size of a logical core is then a fact of the node, as its owner started it"
+        remedy = "use allocation: dra, or remove cluster.nodes_of"
+        yield Finding("serving.allocation", "device-plugin", why, remedy, rests_on=(path,))
+
+
 RULES = (
     kubernetes_version,
     node_driver,
@@ -280,4 +332,5 @@ RULES = (
     counts,
     own_network,
     existing_vpc,
+    existing_cluster,
 )

@@ -11,6 +11,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from experiment import Experiment
+from experiment.model import INSTALLABLE
 from experiment.naming import container_insights_log_groups
 from infra.constructs.kept_logs import log_group
 from infra.pins import ADDON_VERSIONS
@@ -60,6 +61,13 @@ def pod_identity() -> iam.IPrincipal:
     return iam.ServicePrincipal("pods.eks.amazonaws.com").with_session_tags()
 
 
+def installed(experiment: Experiment) -> set[str]:
+    """The add-ons that a deployment installs: into an existing cluster what the experiment needs and the cluster lacks; the
+    network plugin, kube-proxy, CoreDNS and the metrics server are its owner's."""
+    cluster, every = experiment.cluster, {*BEFORE_NODES, *AFTER_NODES}
+    return every & {name for name in INSTALLABLE if cluster.brings(name)} if cluster.existing else every
+
+
 class ManagedAddons(Construct):
     """The add-ons at their pinned versions, those that call AWS with a role through Pod Identity that exists before
     their first pod does. Not run on AWS."""
@@ -71,25 +79,33 @@ class ManagedAddons(Construct):
         *,
         experiment: Experiment,
         cluster: eks.ICluster,
-        nodes: Construct,
+        nodes: Construct | None,
     ) -> None:
         super().__init__(scope, construct_id)
         self._cluster_name = cluster.cluster_name
         self._versions = ADDON_VERSIONS[experiment.cluster.kubernetes]
-        pods = pod_identity()
-        self._roles = {
-            "vpc-cni": ("aws-node", self._network_plugin_role(pods)),
-            OBSERVABILITY: ("cloudwatch-agent", self._observability_role(pods, experiment)),
-        }
-        nodes.node.add_dependency(*(self._addon(name, values) for name, values in BEFORE_NODES.items()))
+        pods, wanted = pod_identity(), installed(experiment)
+        self._roles = {}
+        if "vpc-cni" in wanted:
+            self._roles["vpc-cni"] = ("aws-node", self._network_plugin_role(pods))
+        if OBSERVABILITY in wanted:
+            role = self._observability_role(pods, experiment)
+            self._roles[OBSERVABILITY] = ("cloudwatch-agent", role)
+        before = [self._addon(name, values) for name, values in BEFORE_NODES.items() if name in wanted]
+        if nodes is not None:
+            nodes.node.add_dependency(*before)
         # The add-on would make these groups itself, without a limit on how long they keep logs.
         groups = [
             log_group(self, name.rpartition("/")[2], name=name)
             for name in container_insights_log_groups(experiment)
+            if OBSERVABILITY in wanted
         ]
         for name, values in AFTER_NODES.items():
-            addon = self._addon(name, values)
-            addon.node.add_dependency(nodes, *(groups if name == OBSERVABILITY else ()))
+            if name in wanted:
+                addon = self._addon(name, values)
+                addon.node.add_dependency(
+                    *([nodes] if nodes else ()), *(groups if name == OBSERVABILITY else ())
+                )
 
     def _addon(self, name: str, values: dict[str, Any]) -> eks.CfnAddon:
         associations = None

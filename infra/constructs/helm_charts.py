@@ -10,7 +10,13 @@ from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
 from experiment import Experiment
-from experiment.naming import AUTOSCALER_NAMESPACE, AUTOSCALER_OPERATOR, NODE_ROLE_LABEL, namespace
+from experiment.naming import (
+    AUTOSCALER_NAMESPACE,
+    AUTOSCALER_OPERATOR,
+    NODE_ROLE_LABEL,
+    namespace,
+    role_label,
+)
 from infra.pins import AUTOSCALER_CHART, NEURON_CHART
 
 NEURON_VALUES = {
@@ -78,7 +84,7 @@ def autoscaler_values(experiment: Experiment) -> dict[str, Any]:
 
     Keys: https://github.com/kedacore/charts/blob/main/keda/values.yaml
     """
-    on_system_nodes = {"nodeSelector": {NODE_ROLE_LABEL: "system"}}
+    on_system_nodes = {"nodeSelector": {NODE_ROLE_LABEL: role_label(experiment, "system")}}
     return {
         "watchNamespace": namespace(experiment),
         "operator": {"name": AUTOSCALER_OPERATOR, **on_system_nodes},

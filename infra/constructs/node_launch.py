@@ -14,7 +14,7 @@ from experiment import Experiment
 from experiment.catalogue.node_images import images_of
 from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
 from experiment.cost import SYSTEM_NODES
-from experiment.naming import NODE_ROLE_LABEL, system_nodegroup
+from experiment.naming import NODE_ROLE_LABEL, role_label, system_nodegroup
 from infra import settings
 
 POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")
@@ -119,7 +119,7 @@ def add_system_nodes(scope: Construct, *, experiment: Experiment, cluster: eks.I
         max_size=SYSTEM_NODES + 1,
         node_role=node_role(nodes),
         subnets=ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS),
-        labels={NODE_ROLE_LABEL: "system"},
+        labels={NODE_ROLE_LABEL: role_label(experiment, "system")},
     )
     group_resource(group, experiment)
     return nodes

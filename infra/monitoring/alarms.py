@@ -112,8 +112,9 @@ def alarms(experiment: Experiment) -> tuple[Alarm, ...]:
         *(error_rate(experiment, arm) for arm in experiment.served_arms),
         *(alarm for arm in experiment.served_arms for alarm in slow_tokens(experiment, arm)),
         *no_data(experiment),
-        *idle_node(experiment),
-        failed_switch_off(experiment),
+        # Container Insights counts the nodes of a whole cluster, so in a shared one the count says nothing of ours.
+        *(() if experiment.cluster.existing else idle_node(experiment)),
+        *(() if experiment.cluster.nodes_of else (failed_switch_off(experiment),)),
     )
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import aws_cdk as cdk
 from aws_cdk import aws_codebuild as codebuild
 from aws_cdk import aws_ec2 as ec2
-from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3_assets as s3_assets
@@ -32,7 +31,7 @@ from experiment.naming import (
 from infra import ROOT
 from infra.constructs.kept_logs import log_group
 from infra.constructs.way_in import reach_endpoint
-from infra.deployment import add_stacks
+from infra.deployment import Made, add_stacks
 from infra.pipeline.build_steps import PREPARE_STAGE, ClusterStep, build_spec, project_name
 from infra.pipeline.pipeline_file import PipelineConfiguration, StageConfiguration, delivery_role_name
 from infra.stacks.experiment_stack import ExperimentStack
@@ -61,20 +60,17 @@ class DeliveredStage(cdk.Stage):
             env=cdk.Environment(account=stage.account, region=stage.experiment.cluster.region),
             permissions_boundary=cdk.PermissionsBoundary.from_name(configuration.boundary),
         )
-        made, storage, control = add_stacks(
-            self, experiment=stage.experiment, files=stage.files, lasting=stage.lasting
-        )
+        made = add_stacks(self, experiment=stage.experiment, files=stage.files, lasting=stage.lasting)
         starts_nodes = any(step.starts_nodes for step in steps)
         role = DeliveryRoleStack(
-            self, experiment=stage.experiment, starts_nodes=starts_nodes, key=storage.store.key
+            self, experiment=stage.experiment, starts_nodes=starts_nodes, key=made.storage.store.key
         )
-        control.add_stack_dependency(role)
+        made.admits_pipeline.add_stack_dependency(role)
         delivery = DeliveryStack(
             self,
             configuration=configuration,
             stage=stage,
             steps=steps,
-            cluster=control.cluster,
             made=made,
         )
         delivery.add_stack_dependency(role)
@@ -166,11 +162,11 @@ class DeliveryStack(ExperimentStack):
         configuration: PipelineConfiguration,
         stage: StageConfiguration,
         steps: tuple[ClusterStep, ...],
-        cluster: eks.ICluster,
-        made: ec2.IVpc | None,
+        made: Made,
     ) -> None:
         super().__init__(scope, "delivery", experiment=stage.experiment, description="steps of the delivery")
-        vpc = self.network(stage.experiment, made)
+        vpc = self.network(stage.experiment, made.vpc)
+        cluster = self.cluster_of(stage.experiment, made.cluster, vpc)
         source = s3_assets.Asset(
             self,
             "Source",
@@ -188,7 +184,10 @@ class DeliveryStack(ExperimentStack):
             "vpc": vpc,
             "subnet_selection": ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS),
             "security_groups": [
-                reach_endpoint(
+                # Its members reach the endpoint, so that no rule of an existing cluster is changed.
+                cluster.cluster_security_group
+                if made.cluster is None
+                else reach_endpoint(
                     self,
                     cluster=cluster,
                     vpc=vpc,

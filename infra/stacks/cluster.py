@@ -12,12 +12,13 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from experiment import Experiment
-from experiment.naming import cluster_name, control_plane_log_group, namespace, watchers_group
+from experiment.naming import cluster_name, control_plane_log_group
 from infra.constructs.addons import ManagedAddons
 from infra.constructs.kept_logs import log_group
 from infra.constructs.node_launch import add_system_nodes
 from infra.constructs.way_in import WayIn
 from infra.stacks.experiment_stack import ExperimentStack
+from infra.stacks.identity import admit_pipeline
 
 
 class ClusterStack(ExperimentStack):
@@ -46,7 +47,7 @@ class ClusterStack(ExperimentStack):
         # It implements the interface; the Python types of aws-cdk-lib 2.275 lack one of its properties.
         self.cluster = cast("eks.ICluster", control_plane)
         if pipeline_role is not None:
-            self._admit_pipeline(pipeline_role, experiment)
+            admit_pipeline(self, pipeline_role, experiment=experiment, cluster=self.cluster)
         nodes = add_system_nodes(self, experiment=experiment, cluster=self.cluster)
         ManagedAddons(self, "Addons", experiment=experiment, cluster=self.cluster, nodes=nodes)
         if not experiment.cluster.admin_cidrs:
@@ -94,26 +95,6 @@ class ClusterStack(ExperimentStack):
         # With STANDARD, EKS moves it to the next version (https://docs.aws.amazon.com/eks/latest/userguide/view-upgrade-policy.html).
         resource.upgrade_policy = eks.CfnCluster.UpgradePolicyProperty(support_type="STANDARD")
         return control_plane
-
-    def _admit_pipeline(self, role: str, experiment: Experiment) -> None:
-        """It starts Jobs and scales Deployments in the experiment's namespace. What it sees beyond, nodes and devices,
-        is given by the rendered ClusterRole to its group."""
-        entry = eks.AccessEntry(
-            self,
-            "Pipeline",
-            cluster=self.cluster,
-            principal=role,
-            access_policies=[
-                eks.AccessPolicy.from_access_policy_name(
-                    "AmazonEKSEditPolicy",
-                    access_scope_type=eks.AccessScopeType.NAMESPACE,
-                    namespaces=[namespace(experiment)],
-                ),
-            ],
-        )
-        template = entry.node.default_child
-        assert isinstance(template, eks.CfnAccessEntry)
-        template.kubernetes_groups = [watchers_group(experiment)]
 
     def _say_how_to_connect(self, experiment: Experiment) -> None:
         cdk.CfnOutput(self, "ClusterName", value=self.cluster.cluster_name)

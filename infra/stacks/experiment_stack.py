@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
 from experiment import Experiment
-from experiment.naming import stack_name
+from experiment.naming import cluster_name, stack_name
 
 
 class ExperimentStack(cdk.Stack):
@@ -45,3 +46,20 @@ class ExperimentStack(cdk.Stack):
         ):
             cdk.Annotations.of(self).acknowledge_warning(warning)
         return vpc
+
+    def cluster_of(
+        self, experiment: Experiment, made: eks.ICluster | None, vpc: ec2.IVpc | None = None
+    ) -> eks.ICluster:
+        """The cluster that a deployment makes; where it makes none, the existing one, by what the file says of it.
+
+        Functions of ours join its security group, whose members reach the endpoint: no rule of it is changed.
+        """
+        if made is not None:
+            return made
+        return eks.Cluster.from_cluster_attributes(
+            self,
+            "Cluster",
+            cluster_name=cluster_name(experiment),
+            vpc=vpc,
+            cluster_security_group_id=experiment.cluster.security_group,
+        )

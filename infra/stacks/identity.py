@@ -17,6 +17,7 @@ from experiment.naming import (
     SERVING_ACCOUNT,
     metrics_namespace,
     namespace,
+    watchers_group,
 )
 from infra.constructs.addons import pod_identity
 from infra.stacks.experiment_stack import ExperimentStack
@@ -30,13 +31,22 @@ class IdentityStack(ExperimentStack):
     the buckets do not depend on their readers."""
 
     def __init__(
-        self, scope: Construct, *, experiment: Experiment, cluster: eks.ICluster, store: ModelStore
+        self,
+        scope: Construct,
+        *,
+        experiment: Experiment,
+        cluster: eks.ICluster | None,
+        store: ModelStore,
+        pipeline_role: str | None = None,
     ) -> None:
         super().__init__(scope, "identity", experiment=experiment, description="identity of the pods")
         weights, artifacts, results = (
             bucket.bucket_arn for bucket in (store.checkpoints, store.artifacts, store.results)
         )
-        key, cluster_name, pods = store.key.key_arn, cluster.cluster_name, pod_identity()
+        joined = self.cluster_of(experiment, cluster)
+        if cluster is None and pipeline_role is not None:
+            admit_pipeline(self, pipeline_role, experiment=experiment, cluster=joined)
+        key, cluster_name, pods = store.key.key_arn, joined.cluster_name, pod_identity()
         for account, statements in (
             # Mountpoint, or the pod's own copy to local disks, reads weights and artifacts; it can write neither.
             (SERVING_ACCOUNT, [*_read(weights), *_read(artifacts), _use_key(key, "kms:Decrypt")]),
@@ -56,6 +66,27 @@ class IdentityStack(ExperimentStack):
                 service_account=account,
                 role_arn=role.role_arn,
             )
+
+
+def admit_pipeline(scope: Construct, role: str, *, experiment: Experiment, cluster: eks.ICluster) -> None:
+    """It starts Jobs and scales Deployments in the experiment's namespace. What it sees beyond, nodes and devices, is given
+    by the rendered ClusterRole to its group."""
+    entry = eks.AccessEntry(
+        scope,
+        "Pipeline",
+        cluster=cluster,
+        principal=role,
+        access_policies=[
+            eks.AccessPolicy.from_access_policy_name(
+                "AmazonEKSEditPolicy",
+                access_scope_type=eks.AccessScopeType.NAMESPACE,
+                namespaces=[namespace(experiment)],
+            ),
+        ],
+    )
+    template = entry.node.default_child
+    assert isinstance(template, eks.CfnAccessEntry)
+    template.kubernetes_groups = [watchers_group(experiment)]
 
 
 def _measure(results: str, experiment: Experiment) -> Statements:

@@ -22,7 +22,9 @@ from experiment.naming import (
     off_role_name,
     schedule_group,
 )
+from infra.constructs.addons import ManagedAddons
 from infra.constructs.neuron_nodes import NeuronNodes
+from infra.constructs.node_launch import add_system_nodes
 from infra.settings import BEFORE_BLOCK_ENDS
 from infra.stacks.experiment_stack import ExperimentStack
 
@@ -132,13 +134,19 @@ class TimeToLive(Construct):
 
 
 class NodesStack(ExperimentStack):
-    """The group of Neuron nodes, and what empties it."""
+    """The group of Neuron nodes, and what empties it; in an existing cluster also the system nodes and the add-ons that it
+    lacks."""
 
     def __init__(
-        self, scope: Construct, *, experiment: Experiment, cluster: eks.ICluster, made: ec2.IVpc | None
+        self, scope: Construct, *, experiment: Experiment, cluster: eks.ICluster | None, made: ec2.IVpc | None
     ) -> None:
         super().__init__(scope, "nodes", experiment=experiment, description="Trainium2 nodes")
         vpc = self.network(experiment, made)
+        joined, cluster = cluster is None, self.cluster_of(experiment, cluster, vpc)
+        if joined:
+            brings = experiment.cluster.brings("system-nodes")
+            system = add_system_nodes(self, experiment=experiment, cluster=cluster) if brings else None
+            ManagedAddons(self, "Addons", experiment=experiment, cluster=cluster, nodes=system)
         end = TimeToLive(self, "TimeToLive", experiment=experiment)
         nodes = NeuronNodes(self, "NeuronNodes", experiment=experiment, cluster=cluster, vpc=vpc)
         # A group that waits for its first node may take hours to be made, and what ends it is there before.

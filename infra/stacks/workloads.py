@@ -69,18 +69,21 @@ class WorkloadsStack(ExperimentStack):
         *,
         experiment: Experiment,
         files: tuple[ManifestFile, ...],
-        cluster: eks.ICluster,
+        cluster: eks.ICluster | None,
         made: ec2.IVpc | None,
         build_images: str,
         gitops: bool,
     ) -> None:
         super().__init__(scope, "workloads", experiment=experiment, description="Neuron driver and workloads")
-        access = KubectlAccess(self, "Access", cluster=cluster, vpc=self.network(experiment, made))
-        applied = install_neuron_software(
-            self, cluster=access.cluster, allocation=experiment.baseline.serving.allocation
-        )
-        applied.node.add_dependency(access.entry)
-        if experiment.serve is not None and experiment.serve.scales:
+        vpc = self.network(experiment, made)
+        access = KubectlAccess(self, "Access", cluster=self.cluster_of(experiment, cluster, vpc), vpc=vpc)
+        applied: Construct = access.entry
+        if experiment.cluster.brings("neuron"):
+            applied = install_neuron_software(
+                self, cluster=access.cluster, allocation=experiment.baseline.serving.allocation
+            )
+            applied.node.add_dependency(access.entry)
+        if experiment.serve is not None and experiment.serve.scales and experiment.cluster.brings("keda"):
             driver = applied
             applied = install_autoscaling(self, experiment=experiment, cluster=access.cluster)
             applied.node.add_dependency(access.entry, driver)

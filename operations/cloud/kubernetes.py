@@ -11,8 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from experiment import Experiment
 from experiment.finding import Outside, Refusal
-from experiment.naming import NAME, NODE_ROLE_LABEL
+from experiment.naming import NAME, NODE_ROLE_LABEL, role_label
 from operations.cloud.answers import Answer
 from operations.cloud.cloudformation import deploy_command, deploy_workloads
 
@@ -74,6 +75,22 @@ class Kubernetes:
         """Make an object. Raises `ConflictError` when it exists."""
         self._run(["create", "--validate=ignore", "--filename=-"], stdin=json.dumps(body))
 
+    def refusals(self, bodies: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        """What the server says against objects, admission included; it keeps none of them (`dryRun=All`).
+
+        Raises `Outside` where it cannot be asked.
+        """
+        told = json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies})
+        arguments = ["apply", "--server-side", "--force-conflicts", "--dry-run=server", "--filename=-"]
+        done = self._called([*arguments, "--field-manager=preflight"], stdin=told)
+        if done.returncode == 0:
+            return ()
+        error = explain(done.stderr, doing=_doing(arguments), experiment_name=self._namespace)
+        if isinstance(error, Outside) and not _FORBIDDEN.search(done.stderr):
+            raise error
+        said = (line.strip()[:500] for line in done.stderr.splitlines())
+        return tuple(line for line in said if line and not line.startswith("Warning: "))
+
     def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
         """Merge `change` into an object."""
         self._run(["patch", kind, name, "--type=merge", f"--patch={json.dumps(change)}"])
@@ -106,9 +123,17 @@ class Kubernetes:
         return _answer(found, lambda key: _unreadable(doing, f"no {key}"))
 
     def _run(self, arguments: Sequence[str], *, stdin: str | None = None) -> str:
+        result = self._called(arguments, stdin=stdin)
+        if result.returncode != 0:
+            raise explain(result.stderr, doing=_doing(arguments), experiment_name=self._namespace)
+        return result.stdout
+
+    def _called(
+        self, arguments: Sequence[str], *, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
         command, doing = [*self._command, f"--request-timeout={TIMEOUT_S}s", *arguments], _doing(arguments)
         try:
-            result = subprocess.run(
+            return subprocess.run(
                 command,
                 input=stdin,
                 capture_output=True,
@@ -125,9 +150,6 @@ class Kubernetes:
             raise Outside(
                 f"{doing}: does not end within {_PROCESS_S} s; check network and credentials, then run this again"
             ) from None
-        if result.returncode != 0:
-            raise explain(result.stderr, doing=doing, experiment_name=self._namespace)
-        return result.stdout
 
 
 def _doing(arguments: Sequence[str]) -> str:
@@ -189,7 +211,6 @@ def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
 
 
 Object = Mapping[str, Any]
-NEURON = {NODE_ROLE_LABEL: "neuron"}
 
 
 def condition(item: Object, kind: str, status: str = "True") -> Object | None:
@@ -204,8 +225,16 @@ def is_ready(node: Object) -> bool:
 
 
 def role(node: Object) -> str:
-    """`neuron`, `system`, or nothing for a node that is not ours."""
-    return str(node["metadata"].get("labels", {}).get(NODE_ROLE_LABEL, ""))
+    """`neuron`, `system`, or nothing for a node of nobody here."""
+    return str(node["metadata"].get("labels", {}).get(NODE_ROLE_LABEL, "")).rpartition("-")[2]
+
+
+def own_nodes(experiment: Experiment, nodes: Sequence[Object]) -> list[Object]:
+    """Those that the experiment's pods may use; in a cluster of its own all that there are."""
+    if experiment.cluster.existing is None:
+        return list(nodes)
+    own = {role_label(experiment, name) for name in ("neuron", "system")}
+    return [node for node in nodes if node["metadata"].get("labels", {}).get(NODE_ROLE_LABEL) in own]
 
 
 def replicas(deployment: Object | None) -> tuple[int, int]:

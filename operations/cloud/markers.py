@@ -119,9 +119,12 @@ def _keys(aws: Aws, name: str, prefix: str) -> list[str]:
 
 
 def log_groups(experiment: Experiment, aws: Aws) -> list[str]:
-    """Groups that EKS and the agents write to. Both may make one again while the cluster goes, after its stack has deleted
-    it (https://github.com/terraform-aws-modules/terraform-aws-eks/issues/2763)."""
-    names = (control_plane_log_group(experiment), *container_insights_log_groups(experiment))
+    """Groups of a deployment that EKS and the agents write to. Both may make one again while the cluster goes, after its
+    stack has deleted it (https://github.com/terraform-aws-modules/terraform-aws-eks/issues/2763)."""
+    cluster = experiment.cluster
+    names = [] if cluster.existing else [control_plane_log_group(experiment)]
+    if cluster.brings("amazon-cloudwatch-observability"):
+        names += container_insights_log_groups(experiment)
     return [
         group["logGroupName"]
         for prefix in dict.fromkeys(name.rpartition("/")[0] for name in names)

@@ -146,7 +146,8 @@ def halfway_stacks(experiment: Experiment, aws: Aws) -> Finding:
 def what_was_left(experiment: Experiment, aws: Aws) -> Finding:
     """Whether something stands under a name that a stack which is not there will give."""
     there = {stack.name for stack in cloudformation.deployed(experiment, aws) if stack.made}
-    groups = [] if stack_name(experiment, "cluster") in there else markers.log_groups(experiment, aws)
+    part = "nodes" if experiment.cluster.existing else "cluster"
+    groups = [] if stack_name(experiment, part) in there else markers.log_groups(experiment, aws)
     stores = [] if stack_name(experiment, "storage") in there else markers.buckets(experiment, aws)
     if not (groups or stores):
         return fine("nothing of an earlier deployment is in the way")

@@ -17,7 +17,7 @@ from experiment.placement import compilations_at_once, nodes_needed
 from operations.cloud import markers, nodegroup
 from operations.cloud.aws import Aws
 from operations.cloud.clock import moment, stamp
-from operations.cloud.kubernetes import NEURON, Object, exit_codes, is_ready, json_lines, pods_of
+from operations.cloud.kubernetes import Object, exit_codes, is_ready, json_lines, own_nodes, pods_of, role
 from operations.running import job_control
 from operations.running.context import Context, StepError
 from store.artifact import CONFIGURATION, DIFFERENCES, comparison
@@ -125,7 +125,8 @@ def start_nodes(context: Context) -> None:
 
 def _nodes(context: Context, wanted: int) -> str | None:
     group = context.need_nodes()
-    ready = sum(is_ready(node) for node in context.cluster.list("nodes", labels=NEURON))
+    standing = own_nodes(context.experiment, context.cluster.list("nodes"))
+    ready = sum(is_ready(node) for node in standing if role(node) == "neuron")
     if ready >= wanted:
         return None
     if group.issues and context.clock.now() - moment(context.state.nodes_since) >= _GRACE:

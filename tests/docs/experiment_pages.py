@@ -19,6 +19,7 @@ from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
 from experiment.catalogue.runtimes import MODES, RUNTIMES
 from experiment.description import as_json
+from experiment.forms import FORMS
 from tests.conftest import ROOT
 
 SCHEMA = ROOT / "experiments" / "experiment.schema.json"
@@ -116,7 +117,7 @@ def _takes(content: Any) -> str:
     if either := content.get("anyOf"):
         return _takes(either[0])
     if "pattern" in content:
-        return model.FORMS[content["pattern"]]
+        return FORMS[content["pattern"]]
     if content.get("type") in ("integer", "number"):
         kind = "whole number" if content["type"] == "integer" else "number"
         if "minimum" in content:

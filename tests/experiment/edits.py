@@ -72,6 +72,11 @@ VPC = put(
         },
     },
 )
+CLUSTER = both(
+    VPC,
+    put("cluster.existing", "team"),
+    put("cluster.security_group", "sg-0123456789abcdef0"),
+)
 LLAMA = both(
     put("target.model", "meta-llama/Llama-3.3-70B-Instruct"),
     put(f"{SPECULATION}.draft.model", "meta-llama/Llama-3.2-1B-Instruct"),

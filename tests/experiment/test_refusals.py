@@ -11,9 +11,11 @@ import pytest
 from experiment import InvalidExperiment, load
 from experiment.catalogue.instances import ZONES
 from experiment.checks.names import longest_name
-from experiment.model import FORMS, ExperimentFile
+from experiment.forms import FORMS
+from experiment.model import ExperimentFile
 from experiment.naming import bucket
 from tests.experiment.edits import BLOCK, NATIVE, SPECULATION, Edit, both, combined, put
+from tests.experiment.existing_refusals import TABLE as EXISTING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,17 +38,6 @@ a zone that its region lacks | {cluster.availability_zones: [us-east-2c, us-east
 malformed reservation | RESERVATION | {cluster.capacity.reservation_id: r-1} | cluster.capacity.reservation_id | has another form; write the id that EC2 gave the reservation or block, as in cr-0123456789abcdef0
 more nodes than the most | {cluster.nodes: 2, cluster.max_nodes: 2} | {cluster.max_nodes: 1} | cluster.nodes | above cluster.max_nodes 1
 more gateways than zones | {cluster.network: {nat_gateways: 2}} | {cluster.network.nat_gateways: 3} | cluster.network.nat_gateways | one gateway a zone
-gateways of an existing VPC | VPC | {cluster.network.nat_gateways: 1} | cluster.network.nat_gateways | in an existing VPC its owner decides about that; remove it
-endpoints of an existing VPC | VPC | {cluster.network.interface_endpoints: false} | cluster.network.interface_endpoints | in an existing VPC its owner decides
-malformed VPC | VPC | {cluster.network.vpc: vpc-1} | cluster.network.vpc | has another form; write the id of a VPC
-malformed subnet | VPC | {cluster.network.private_subnets.us-east-2b: sn-1} | cluster.network.private_subnets.us-east-2b | has another form; write the id of a subnet
-subnets of no VPC | VPC | {-cluster.network.vpc} | cluster.network.private_subnets | and none is named; write its id as cluster.network.vpc
-VPC without subnets | VPC | {-cluster.network.private_subnets} | cluster.network.private_subnets | has a subnet in no zone, and EKS needs subnets in two zones
-subnets in one zone | VPC | {-cluster.network.private_subnets.us-east-2b} | cluster.network.private_subnets | has a subnet in us-east-2a, and EKS needs
-a subnet for two zones | VPC | {cluster.network.private_subnets.us-east-2b: subnet-0a0123456789abcde} | cluster.network.private_subnets.us-east-2b | stands twice
-a subnet of another region | VPC | {cluster.network.private_subnets.us-west-2a: subnet-0c0123456789abcde} | cluster.network.private_subnets.us-west-2a | us-west-2a is not a zone of us-east-2
-zones unlike those of the subnets | VPC {cluster.network.private_subnets.us-east-2c: subnet-0c0123456789abcde, cluster.availability_zones: [us-east-2c, us-east-2b]} | {-cluster.network.private_subnets.us-east-2c} | cluster.network.private_subnets | has no subnet in us-east-2c, which cluster.availability_zones names
-no subnet in the zone of a reservation | VPC RESERVATION | {cluster.capacity.availability_zone: us-east-2c} | cluster.network.private_subnets | has no subnet in us-east-2c, which cluster.capacity.availability_zone names
 no way out | {cluster.network: {nat_gateways: 1}} | {cluster.network.nat_gateways: 0} | cluster.network.nat_gateways | greater than or equal to 1
 namespace of a Prometheus | {cluster.prometheus: {namespace: monitoring, labels: {release: kube-prometheus-stack}}} | {cluster.prometheus.namespace: Monitoring} | cluster.prometheus.namespace | has another form; write a namespace's name
 Prometheus that nobody can find | {cluster.prometheus: {namespace: m, labels: {example.com/team: a-b}}} | {-cluster.prometheus.namespace} | cluster.prometheus.namespace | missing
@@ -291,7 +282,9 @@ HERE: dict[str, tuple[Edit, str, str]] = {
 
 
 def _rows() -> dict[str, tuple[Edit, Edit, str, str]]:
-    rows = ([cell.strip() for cell in line.split("|")] for line in TABLE.strip().splitlines())
+    rows = (
+        [cell.strip() for cell in line.split("|")] for line in (TABLE.strip() + EXISTING).strip().splitlines()
+    )
     return {
         name: (combined(good), combined(mistake), path.replace("S.", "arms[1].speculation."), words)
         for name, good, mistake, path, words in rows

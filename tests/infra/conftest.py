@@ -117,6 +117,36 @@ def within(experiment: Experiment) -> Experiment:
     return replace(experiment, name="within", cluster=cluster)
 
 
+def _in_a_cluster(experiment: Experiment, name: str, **said: object) -> Experiment:
+    there = {"existing": "team", "security_group": "sg-0123456789abcdef0", **said}
+    return replace(experiment, name=name, cluster=experiment.cluster.model_copy(update=there))
+
+
+@pytest.fixture(scope="session")
+def joined(within: Experiment) -> Experiment:
+    """The reference in an existing cluster that has nothing of what it needs."""
+    return _in_a_cluster(within, "joined")
+
+
+@pytest.fixture(scope="session")
+def beside(within: Experiment) -> Experiment:
+    """Another in the same cluster, which has nearly everything by now, on Trn2 nodes of its own."""
+    there = ("neuron", "system-nodes", "eks-pod-identity-agent", "aws-mountpoint-s3-csi-driver")
+    return _in_a_cluster(within, "beside", provided=(*there, "amazon-cloudwatch-observability"))
+
+
+@pytest.fixture(scope="session")
+def sharing(within: Experiment) -> Experiment:
+    """A third, on the nodes of the first."""
+    return _in_a_cluster(within, "sharing", nodes_of="joined")
+
+
+@pytest.fixture(scope="session")
+def in_a_cluster(joined: Experiment, beside: Experiment, sharing: Experiment) -> tuple[Experiment, ...]:
+    """All that share it."""
+    return joined, beside, sharing
+
+
 @pytest.fixture(scope="session")
 def small() -> Experiment:
     """The Medusa experiment: trn2.3xlarge in another region, without EFA, with the device plugin."""
@@ -125,7 +155,12 @@ def small() -> Experiment:
 
 @pytest.fixture(scope="session")
 def _synthesized(
-    opened: Experiment, rented: Experiment, later: Experiment, small: Experiment, within: Experiment
+    opened: Experiment,
+    rented: Experiment,
+    later: Experiment,
+    small: Experiment,
+    within: Experiment,
+    in_a_cluster: tuple[Experiment, ...],
 ) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="cdk-out-") as outdir:
         # CloudFormation validation triples the time; one test of its own has it on.
@@ -156,6 +191,9 @@ def _synthesized(
         )
         for stage, one in (("small", small), ("within", within)):
             add_stacks(cdk.Stage(app, stage), experiment=one, files=(), lasting=Lasting())
+        for one in in_a_cluster:
+            lasting = Lasting(admins=(ADMIN,), pipeline_role=PIPELINE)
+            add_stacks(cdk.Stage(app, one.name), experiment=one, files=render(one), lasting=lasting)
         _add_what_is_changed(cdk.Stage(app, "later"), later)
         cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
         with pytest.raises(RuntimeError, match="ValidationFailed"):  # there are findings, see test_rules
@@ -189,6 +227,9 @@ deployment = _deployed()
 open_deployment, rented_deployment, small_deployment, within_deployment = (
     _deployed(stage) for stage in ("opened", "rented", "small", "within")
 )
+joined_deployment, beside_deployment, sharing_deployment = (
+    _deployed(stage) for stage in ("joined", "beside", "sharing")
+)
 later_deployment = _deployed("later")
 """What the reference deploys once it was changed: network, storage, cluster and nodes."""
 
@@ -212,7 +253,8 @@ def templates(_synthesized: Path) -> list[Path]:
         path
         for path in _synthesized.glob("assembly-*/*.template.json")
         if re.match(
-            "opened(network|cluster|nodes|workloads)|rentednodes|within(cluster|nodes|workloads)", path.name
+            "opened(network|cluster|nodes|workloads)|rentednodes|within(cluster|nodes|workloads)|joined|sharingworkloads",
+            path.name,
         )
     ]
     return sorted([*_synthesized.glob("*.template.json"), *differing])

@@ -1,0 +1,67 @@
+"""What the values of an experiment file may look like: patterns with their words, bounds, lists."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar, get_args
+
+from pydantic import Discriminator, Field, GetCoreSchemaHandler, Tag
+from pydantic_core import CoreSchema, core_schema
+
+MOST = 1_000_000
+Positive = Annotated[int, Field(gt=0, le=MOST)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[int, Field(ge=0, le=MOST)]
+SECRET = r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$"
+COMMIT = r"^[0-9a-f]{40}$"
+FOLDER = r"^s3://[a-z0-9][-.a-z0-9]{1,61}[a-z0-9](/[-._=A-Za-z0-9]+)+/?$"
+RESERVATION = r"^cr-[0-9a-f]{8,32}$"
+VPC = r"^vpc-[0-9a-f]{8,17}$"
+SUBNET = r"^subnet-[0-9a-f]{8,17}$"
+EKS = r"^[0-9A-Za-z][-_0-9A-Za-z]{0,99}$"
+NAME = r"^[a-z]([-a-z0-9]{0,23}[a-z0-9])?$"
+GROUP = r"^sg-[0-9a-f]{8,17}$"
+HOUR = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
+TIME = r"^[1-9][0-9]{0,3}[mh]$"
+LABEL = r"^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
+LABEL_NAME = r"^([a-z0-9][-.a-z0-9]{0,251}[a-z0-9]/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
+NAMESPACE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+FORMS = {
+    SECRET: "a Secret's name: lower-case letters, digits, hyphens and dots",
+    COMMIT: "the 40 hex digits of a commit",
+    FOLDER: "a folder of a bucket, as in s3://my-bucket/models/mine",
+    RESERVATION: "the id that EC2 gave the reservation or block, as in cr-0123456789abcdef0",
+    VPC: "the id of a VPC, as in vpc-0123456789abcdef0",
+    SUBNET: "the id of a subnet, as in subnet-0123456789abcdef0",
+    LABEL: "a label's value: up to 63 letters, digits, hyphens, underscores and dots",
+    LABEL_NAME: "a label's name, as in release or example.com/team",
+    NAMESPACE: "a namespace's name: lower-case letters, digits and hyphens",
+    EKS: "the name of an EKS cluster: letters, digits, hyphens and underscores",
+    NAME: "the name of an experiment",
+    GROUP: "the id of a security group, as in sg-0123456789abcdef0",
+    HOUR: 'hour and minute in UTC, as in "22:00"',
+    TIME: "whole minutes or hours, as in 90m or 3h",
+}
+"""What the patterns of this schema ask for, as a refusal says it."""
+SecretName = Annotated[str, Field(pattern=SECRET)]
+UNION_TAGS = ("<one>", "<several>")
+"""What pydantic puts into an error's location for the two branches of `OneOrSeveral`."""
+_T = TypeVar("_T")
+OneOrSeveral = Annotated[
+    Annotated[_T, Tag(UNION_TAGS[0])]
+    | Annotated[list[_T], Field(min_length=1, max_length=128), Tag(UNION_TAGS[1])],
+    Discriminator(lambda value: UNION_TAGS[isinstance(value, list)]),
+]
+"""A value, or a list of values to sweep."""
+
+
+class Listed:
+    """Marks a tuple that YAML gives as a list, with so many items: strict validation takes no list for one."""
+
+    def __init__(self, least: int = 0, most: int | None = None) -> None:
+        self.least, self.most = least, most
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        item = handler.generate_schema(get_args(source)[0])
+        listed = core_schema.list_schema(item, min_length=self.least, max_length=self.most, strict=False)
+        written = core_schema.plain_serializer_function_ser_schema(list)
+        return core_schema.no_info_after_validator_function(tuple, listed, serialization=written)
