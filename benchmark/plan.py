@@ -78,6 +78,8 @@ class Arm(Part):
         LEFT_OUT,
     ] = ()
     """What is different in its engine beside the speculation, in words for the report."""
+    baseline: Annotated[Name | None, _LEFT_OUT] = None
+    """The arm that it is compared with, itself where it is such an arm; the plan's baseline where it says nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,6 +281,11 @@ class Plan(Part):
         return total / len(self.arms) if self.simultaneous else total
 
     @property
+    def baselines(self) -> dict[str, str]:
+        """By arm, what it is compared with; a baseline has itself."""
+        return {arm.name: arm.baseline or self.baseline for arm in self.arms}
+
+    @property
     def prices(self) -> dict[str, float | None]:
         """By arm, dollars an hour."""
         return {arm.name: arm.usd_per_hour for arm in self.arms}
@@ -287,9 +294,14 @@ class Plan(Part):
         return next(arm for arm in self.arms if arm.name == name)
 
     def with_arms(self, names: Sequence[str]) -> Plan:
-        """The plan with these arms alone; the first of them is the baseline where the plan's own is not one."""
+        """The plan with these arms alone; the first of them is the baseline where the plan's own is not one, and of those
+        whose own is not one."""
         baseline = self.baseline if self.baseline in names else names[0]
-        arms = tuple(arm for arm in self.arms if arm.name in names)
+        arms = tuple(
+            arm if arm.baseline in (None, *names) else arm.model_copy(update={"baseline": None})
+            for arm in self.arms
+            if arm.name in names
+        )
         return self.model_copy(update={"arms": arms, "baseline": baseline})
 
     def most_tokens(self, prompt: Prompt) -> int:
@@ -385,6 +397,11 @@ def _contradictions(plan: Plan) -> Iterable[str]:
     yield from (f"prompts: the id {id_!r} appears twice" for id_ in _repeated(p.id for p in plan.prompts))
     if plan.baseline not in names:
         yield f"baseline: {plan.baseline!r} is not an arm; the arms are {', '.join(names)}"
+    for arm, baseline in plan.baselines.items():
+        if baseline not in names and baseline != plan.baseline:
+            yield f"arms: the baseline {baseline!r} of {arm!r} is not an arm; the arms are {', '.join(names)}"
+        elif plan.baselines.get(baseline, baseline) != baseline:
+            yield f"arms: {baseline!r} is the baseline of {arm!r}, and has another one itself"
     for index, prompt in enumerate(plan.prompts):
         if (prompt.prompt is None) == (prompt.messages is None):
             yield f"prompts[{index}]: needs exactly one of `prompt` and `messages`"

@@ -57,9 +57,11 @@ class Speculation:
 
 
 class ArmServing(Serving):
-    """With the degree of tensor parallelism, which the instance type decides where the file does not."""
+    """With the degree of tensor parallelism, which the instance type decides where the file does not, and one batch."""
 
     tensor_parallel: int
+    max_num_seqs: int
+    """Of this arm's batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +124,7 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """One experiment; `arms[0]` is the baseline."""
+    """One experiment; of each size of the batch, the first arm is the baseline."""
 
     name: str
     description: str
@@ -191,8 +193,18 @@ class Experiment:
 
     @property
     def baseline(self) -> Arm:
-        """The arm that every other is compared with."""
+        """The arm that every other of its batch is compared with; what all arms share can be read from it."""
         return self.arms[0]
+
+    @property
+    def by_batch(self) -> tuple[tuple[Arm, ...], ...]:
+        """The arms of each size of the batch, the baseline first."""
+        sizes = dict.fromkeys(arm.serving.max_num_seqs for arm in self.arms)
+        return tuple(tuple(arm for arm in self.arms if arm.serving.max_num_seqs == size) for size in sizes)
+
+    def baseline_of(self, arm: Arm) -> Arm:
+        """What `arm` is compared with: the baseline of its own batch."""
+        return next(one for one in self.arms if one.serving.max_num_seqs == arm.serving.max_num_seqs)
 
     @property
     def classes(self) -> tuple[str, ...]:

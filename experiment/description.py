@@ -185,6 +185,7 @@ def _heading(experiment: Experiment) -> list[str]:
         else "this machine"
     )
     runtimes = dict.fromkeys(arm.runtime.name for arm in experiment.arms)
+    sizes = " or ".join(str(arms[0].serving.max_num_seqs) for arms in experiment.by_batch)
     lines = [
         f"{experiment.name}: {len(experiment.arms)} arms in {count} batch{'es' if count > 1 else ''} on {where}",
         "",
@@ -199,7 +200,7 @@ def _heading(experiment: Experiment) -> list[str]:
         f"  node image  {experiment.node_image.release}, Neuron driver {experiment.node_image.neuron_driver}",
         f"  serving     {serving.devices} device{'s' if serving.devices > 1 else ''} an arm by "
         f"{_ALLOCATION[serving.allocation]}, TP {serving.tensor_parallel} at LNC {serving.logical_nc_config}, "
-        f"{serving.max_num_seqs} x {serving.max_model_len} tokens",
+        f"{sizes} x {serving.max_model_len} tokens",
         f"  capacity    {_capacity(cluster)}",
         f"  off         every day at {cluster.off_at_utc} UTC; {cluster.nodes} Trn2 nodes start at deploy time",
     ]

@@ -56,9 +56,12 @@ def judge(
     expanded, repeated = expand(written)
     file, unusable = with_own_models(expanded, folder)
     found = [*repeated, *unusable, *checks.problems(file, prompts)]
-    # The arms of a sweep share what they were written with, and what is wrong with it is said once.
-    distinct = {(problem.where, problem.why, repr(problem.value)): problem for problem in found}
-    return file, list(distinct.values())
+    # Arms that one arm of the file makes share what they were written with, and what is wrong with it is said once: of the
+    # first of them, whose name is the shortest.
+    distinct = {
+        (one.where, one.why, one.where.endswith("].name") or repr(one.value)): one for one in reversed(found)
+    }
+    return file, list(reversed(distinct.values()))
 
 
 def _without_effect(file: ExpandedFile, experiment: Experiment) -> Iterator[Finding]:
@@ -92,7 +95,13 @@ def _arm(file: ExpandedFile, arm: SingleArm) -> Arm:
         target=_weights(file, file.target),
         runtime=RUNTIMES[arm.runtime],
         instance=instance,
-        serving=ArmServing(**{**dict(file.serving), "tensor_parallel": file.serving.degree_on(instance)}),
+        serving=ArmServing(
+            **{
+                **dict(file.serving),
+                "tensor_parallel": file.serving.degree_on(instance),
+                "max_num_seqs": arm.max_num_seqs,
+            }
+        ),
         speculation=Speculation(**{**dict(treatment), "draft": _weights(file, treatment.draft)})
         if treatment
         else None,

@@ -92,7 +92,7 @@ class ArmSection(Section):
     """One vLLM service, or one for each combination of its lists. Without `speculation` it decodes plainly."""
 
     name: str
-    """Lower-case letters, digits and hyphens; a sweep adds its values."""
+    """Lower-case letters, digits and hyphens; a sweep adds its values, a further size of the batch `-b8`."""
     runtime: str | None = None
     """A runtime other than the experiment's; it is then part of what is compared."""
     speculation: SpeculationSection | None = None
@@ -116,8 +116,9 @@ class Serving(Section):
     """Physical NeuronCores in a logical one."""
     tensor_parallel: Positive | None = None
     """Logical NeuronCores over which a model is sharded; all of the arm's devices without it."""
-    max_num_seqs: Positive = 4
-    """Requests that are decoded together in one batch."""
+    max_num_seqs: OneOrSeveral[Positive] = 4
+    """Requests that are decoded together in one batch. Each size of a list has all arms, the baseline too: NAME of the first
+    size, NAME-b8 of a further size 8."""
     max_model_len: Positive = 1024
     """Prompt and output together, in tokens."""
     allocation: Literal["dra", "device-plugin"] = "dra"

@@ -49,20 +49,28 @@ def arm_memory_bytes(arm: Arm) -> int:
 
 
 def batches(experiment: Experiment) -> tuple[tuple[Arm, ...], ...]:
-    """The arms that stand at once, one group after the other: the rounds of the run, then the arms that are Jobs."""
+    """The arms that stand at once, one group after the other: the rounds of the run, then the arms that are Jobs.
+
+    Arms of all sizes of the batch stand together where they fit; else each size has rounds of its own, as its own baseline
+    is in each of them.
+    """
     at_once = _per_node(experiment) * experiment.cluster.max_nodes
-    served = experiment.served_arms
-    beside = (experiment.baseline,) if at_once > 1 else ()
-    later = _cut(served[at_once:], at_once - len(beside))
-    return (
-        served[:at_once],
-        *((*beside, *group) for group in later),
-        *_cut(experiment.batch_arms, at_once),
-    )
+    found: list[tuple[Arm, ...]] = []
+    for arms in experiment.by_batch:
+        baseline, *others = served = [arm for arm in arms if not arm.batch_only]
+        if found and len(found[-1]) + len(served) <= at_once:
+            found[-1] += (*served,)
+            continue
+        beside = (baseline,) if at_once > 1 else ()
+        found += (
+            (*beside, *group)
+            for group in _cut(tuple(others if beside else served), at_once - len(beside)) or [()]
+        )
+    return (*found, *_cut(experiment.batch_arms, at_once))
 
 
 def rounds(experiment: Experiment) -> tuple[tuple[Arm, ...], ...]:
-    """Groups of served arms, each with the baseline in it, so that every comparison is made within one hour.
+    """Groups of served arms, each with the baseline of its arms in it, so that every comparison is made within one hour.
 
     Where only one arm fits at once, each stands alone and the comparison is between hours.
     """

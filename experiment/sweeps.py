@@ -1,4 +1,5 @@
-"""Sweeps: an arm that lists drafts or windows is as many arms as there are combinations, each with its own name.
+"""Sweeps: an arm that lists drafts or windows is as many arms as there are combinations, each with its own name; of several
+sizes of the batch, each has all of them.
 
 Expansion comes before every check, so that rules and renderers only know arms with one draft and one window; each
 remembers where the author wrote them.
@@ -7,9 +8,9 @@ remembers where the author wrote them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice, product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from experiment.catalogue.models import MODELS, Model, head
 from experiment.finding import Finding
@@ -33,6 +34,7 @@ class SingleArm(ArmSection):
 
     runtime: str
     speculation: Treatment | None = None
+    max_num_seqs: int
     at: str
     """`arms[1]`."""
     runtime_at: str
@@ -65,34 +67,47 @@ class ExpandedFile(ExperimentFile):
         return self.models.get(reference.model)
 
 
+_T = TypeVar("_T")
 MOST_ARMS = 128
 """Far more than anybody can pay for, and few enough to judge in a moment."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)b(?![a-z0-9])", re.IGNORECASE)
 
 
 def expand(file: ExperimentFile) -> tuple[ExpandedFile, list[Finding]]:
-    """Every combination of every arm, in file order, drafts first, then windows; and what is wrong with the lists."""
-    problems = [problem for number, arm in enumerate(file.arms) for problem in _repeated(number, arm)]
-    singles = (single for number, arm in enumerate(file.arms) for single in _singles(file, number, arm))
+    """Every combination of every arm, batch by batch in file order, drafts first, then windows; and what is wrong with the
+    lists."""
+    sizes = _several(file.serving.max_num_seqs)
+    problems = [*_twice("serving.max_num_seqs", sizes)]
+    problems += (problem for number, arm in enumerate(file.arms) for problem in _repeated(number, arm))
+    singles = (
+        single
+        for size in dict.fromkeys(sizes)
+        for number, arm in enumerate(file.arms)
+        for single in _singles(file, number, arm, size, f"-b{size}" * (size != sizes[0]))
+    )
     arms = tuple(islice(singles, MOST_ARMS + 1))
     if len(arms) > MOST_ARMS:
         lists = map(_lists, file.arms)
-        total = sum(max(1, len(drafts) * len(windows)) for drafts, windows in lists)
+        total = len(sizes) * sum(max(1, len(drafts) * len(windows)) for drafts, windows in lists)
         remedy = f"sweep less: {MOST_ARMS} arms at most"
         problems.append(Finding("arms", None, f"the lists make {total} arms", remedy))
     return ExpandedFile.model_construct(**{**dict(file), "arms": arms[:MOST_ARMS]}), problems
 
 
-def _singles(file: ExperimentFile, number: int, arm: ArmSection) -> Iterator[SingleArm]:
+def _singles(
+    file: ExperimentFile, number: int, arm: ArmSection, size: int, of_batch: str
+) -> Iterator[SingleArm]:
+    """The arms of one arm of the file and one size of the batch, whose names end with `of_batch`."""
     at, speculation = f"arms[{number}]", arm.speculation
     common: dict[str, Any] = {
         "runtime": arm.runtime or file.runtime,
         "engine": arm.engine,
+        "max_num_seqs": size,
         "at": at,
         "runtime_at": f"{at}.runtime" if arm.runtime else "runtime",
     }
     if speculation is None:
-        yield SingleArm.model_construct(name=arm.name, **common)
+        yield SingleArm.model_construct(name=arm.name + of_batch, **common)
         return
     drafts, windows = _lists(arm)
     several_drafts = isinstance(speculation.draft, list)
@@ -102,7 +117,7 @@ def _singles(file: ExperimentFile, number: int, arm: ArmSection) -> Iterator[Sin
         if draft in drafts[:d] or window in windows[:w]:
             continue  # refused already, and once is enough
         yield SingleArm.model_construct(
-            name=arm.name + f"-{short[d]}" * several_drafts + f"-k{window}" * several_windows,
+            name=arm.name + f"-{short[d]}" * several_drafts + f"-k{window}" * several_windows + of_batch,
             speculation=Treatment.model_construct(
                 mode=speculation.mode,
                 draft=draft,
@@ -120,7 +135,11 @@ def _lists(arm: ArmSection) -> tuple[list[DraftReference], list[int]]:
     if arm.speculation is None:
         return [], []
     draft, window = arm.speculation.draft, arm.speculation.num_speculative_tokens
-    return draft if isinstance(draft, list) else [draft], window if isinstance(window, list) else [window]
+    return _several(draft), _several(window)
+
+
+def _several(value: _T | list[_T]) -> list[_T]:
+    return value if isinstance(value, list) else [value]
 
 
 def _short_names(drafts: list[DraftReference]) -> list[str]:
@@ -133,10 +152,12 @@ def _short_names(drafts: list[DraftReference]) -> list[str]:
 def _repeated(number: int, arm: ArmSection) -> Iterator[Finding]:
     """A value that a sweep lists twice would be one arm twice."""
     drafts, windows = _lists(arm)
-    fields: tuple[tuple[str, list[Any]], ...] = (("num_speculative_tokens", windows), ("draft", drafts))
-    for field, values in fields:
-        for place, value in enumerate(values):
-            if value in values[:place]:
-                path = f"arms[{number}].speculation.{field}[{place}]"
-                shown = value if isinstance(value, int) else value.model
-                yield Finding(path, shown, "stands twice in this sweep", "name each value once")
+    yield from _twice(f"arms[{number}].speculation.num_speculative_tokens", windows)
+    yield from _twice(f"arms[{number}].speculation.draft", drafts)
+
+
+def _twice(path: str, values: Sequence[DraftReference | int]) -> Iterator[Finding]:
+    for place, value in enumerate(values):
+        if value in values[:place]:
+            shown = value if isinstance(value, int) else value.model
+            yield Finding(f"{path}[{place}]", shown, "stands twice in this sweep", "name each value once")

@@ -257,7 +257,7 @@ def predict(
     Raises Misuse, and `BenchmarkError` for a mixture of classes that nothing is known of.
     """
     likely, slow, fast = (_rows(arm, advice, mix, times) for times in (steps.likely, steps.slow, steps.fast))
-    baseline = expected_of(experiment, experiment.baseline).usd_per_million(steps.likely.plain_s)
+    baseline = expected_of(experiment, experiment.baseline_of(arm)).usd_per_million(steps.likely.plain_s)
     found = []
     for class_name, row in likely.items():
         low, high = _bound(slow[class_name], "ci_low"), _bound(fast[class_name], "ci_high")

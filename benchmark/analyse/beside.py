@@ -9,7 +9,7 @@ Both are optional. What is not there is absent from the summary too, and the rep
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import NormalDist
@@ -25,15 +25,15 @@ Answers = Mapping[str, bool]
 _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
-def beside(folder: Path, *, arms: list[str], baseline: str) -> dict[str, Any]:
-    """`engines` and `quality` of a summary. Raises ResultsError for a file that cannot be what its name says."""
+def beside(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any]:
+    """`engines` and `quality` of a summary; of each arm its baseline is given. Raises ResultsError for a file that cannot be what its name says."""
     return {
-        "engines": _engines(folder / ENGINES, arms),
-        "quality": _quality(folder / ANSWERS, arms, baseline),
+        "engines": _engines(folder / ENGINES, baselines),
+        "quality": _quality(folder / ANSWERS, baselines),
     }
 
 
-def _engines(folder: Path, arms: list[str]) -> dict[str, Any]:
+def _engines(folder: Path, arms: Iterable[str]) -> dict[str, Any]:
     """By arm: whether its configuration was compared, and what differs beyond the speculation that was asked for."""
     found: dict[str, Any] = {}
     for arm in arms:
@@ -54,9 +54,9 @@ def _engines(folder: Path, arms: list[str]) -> dict[str, Any]:
     return found
 
 
-def _quality(folder: Path, arms: list[str], baseline: str) -> dict[str, Any] | None:
-    """Scores of every arm that was asked, and each treatment's against the baseline's; None where no arm was."""
-    asked = {arm: answers for arm in arms if (answers := _answers(folder / arm))}
+def _quality(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any] | None:
+    """Scores of every arm that was asked, and each treatment's against its baseline's; None where no arm was."""
+    asked = {arm: answers for arm in baselines if (answers := _answers(folder / arm))}
     if not asked:
         return None
     questions, path = None, folder / QUESTIONS
@@ -67,7 +67,7 @@ def _quality(folder: Path, arms: list[str], baseline: str) -> dict[str, Any] | N
     for arm, answers in asked.items():
         for name, marks in answers.items():
             scores.append({"arm": arm, "filter": name, "n": len(marks), "correct": sum(marks.values())})
-            if arm != baseline and name in asked.get(baseline, {}):
+            if arm != (baseline := baselines[arm]) and name in asked.get(baseline, {}):
                 names = {"filter": name, "baseline": baseline, "treatment": arm}
                 pairs.append({**names, **compare(asked[baseline][name], marks)})
     return {"task": "gsm8k", "questions": questions, "scores": scores, "comparisons": pairs}

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 from benchmark.analyse.comparison import Pairs, pairs_of
@@ -65,13 +65,35 @@ class Cells:
         """In the order of the tables: load by load, class by class."""
         return (Place(class_, load) for load, class_ in product(self.plan.loads, self.plan.classes))
 
-    @property
-    def baseline(self) -> Arm:
-        return self.plan.arm(self.plan.baseline)
+    def baseline_of(self, arm: Arm) -> Arm:
+        return self.plan.arm(self.plan.baselines[arm.name])
 
     @property
     def treatments(self) -> list[Arm]:
-        return [arm for arm in self.plan.arms if arm.name != self.plan.baseline]
+        return [arm for arm in self.plan.arms if self.baseline_of(arm) is not arm]
+
+    def best_baseline(self, load: Load) -> Arm:
+        """The one whose tokens are cheapest under this load; without prices, the one that delivers most of them."""
+        baselines = [self.plan.arm(name) for name in dict.fromkeys(self.plan.baselines.values())]
+        priced = all(arm.usd_per_hour for arm in baselines)
+
+        def value(arm: Arm) -> float:
+            parts = [self.loaded(arm, Place(class_, load)) for class_ in self.plan.loaded_with]
+            records, blocks = (list(chain.from_iterable(kind)) for kind in zip(*parts, strict=True))
+            delivered = throughput(arm, records, blocks)
+            per_s = (delivered or {}).get("output_tokens_per_s") or 0.0
+            return per_s / (arm.usd_per_hour or 1.0) if priced else per_s
+
+        return max(baselines, key=value) if len(baselines) > 1 else baselines[0]
+
+    def compared(self, load: Load) -> list[tuple[Arm, Arm]]:
+        """Each treatment behind its own baseline, and behind the best one where that is another."""
+        best = self.best_baseline(load)
+        return [
+            (self.plan.arm(name), arm)
+            for arm in self.treatments
+            for name in dict.fromkeys((self.plan.baselines[arm.name], best.name))
+        ]
 
     def of(self, arm: Arm, place: Place) -> list[RequestRecord]:
         """All measured requests of a cell, failed ones too."""
@@ -90,20 +112,20 @@ class Cells:
         together = [one for class_ in self.plan.classes for one in self.of(arm, Place(class_, place.load))]
         return together, self.blocks_of(arm, Place(MIXED, place.load))
 
-    def plain_s(self, place: Place) -> float | None:
-        """Seconds of a step of an arm that decodes plainly, the baseline where it does; None without such an arm."""
-        arms = (self.baseline, *self.plan.arms)
+    def plain_s(self, arm: Arm, place: Place) -> float | None:
+        """Seconds of a step of an arm that decodes plainly, the baseline of `arm` where it does; None without such an arm."""
+        arms = (self.baseline_of(arm), *self.plan.arms)
         plain = next((arm for arm in arms if arm.max_tokens_per_step == 1), None)
         timed = plain and pooled(self.answered(plain, place), 1)
         return timed.tpot_s if timed else None
 
-    def judged(self, arm: Arm, place: Place) -> bool:
-        """Whether a difference between the baseline and `arm` there says anything."""
-        return not {(one.name, place.class_) for one in (self.baseline, arm)} & self.made_up
+    def judged(self, arms: tuple[Arm, Arm], place: Place) -> bool:
+        """Whether a difference between two arms there says anything."""
+        return not {(one.name, place.class_) for one in arms} & self.made_up
 
-    def pairs(self, arm: Arm, place: Place) -> Pairs:
-        """Answered pairs of the baseline and `arm`."""
-        return pairs_of(self.of(self.baseline, place), self.of(arm, place))
+    def pairs(self, arms: tuple[Arm, Arm], place: Place) -> Pairs:
+        """Answered pairs of a baseline and another arm."""
+        return pairs_of(*(self.of(arm, place) for arm in arms))
 
 
 def sort_out(raw: RawRun) -> Cells:

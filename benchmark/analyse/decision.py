@@ -9,6 +9,7 @@ hold for all treatments together (`benchmark.analyse.mix`).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -29,15 +30,16 @@ _USD = ("usd_before", "usd_after")
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
-    """A treatment against the baseline, in one class or (None) over the mix.
+    """A treatment against a baseline, in one class or (None) over the mix.
 
-    `family` is the arm's name without its window (0: plain decoding), which a line over windows joins. Times are geometric
+    `family` is the arm's name without its window (0: plain decoding), which a line over windows joins; a batch has its own. Times are geometric
     means over the pairs, so that before over after is the ratio. Dollars are per million output tokens, prompts and
     waiting included. `prompts_to_tell` a class would show this difference, or one of 5 %, four times out of
     five; None where something is shown.
     """
 
     class_: str | None
+    baseline: str
     arm: str
     family: str
     window: int
@@ -73,6 +75,8 @@ class AtLoad:
     """What to do under one load."""
 
     load: Load
+    baseline: str
+    """What treatments are judged by: of several baselines, the one with the cheapest tokens."""
     mix: Gain | None
     """The best treatment over all classes; None where nothing can be compared."""
     by_class: tuple[Gain, ...]
@@ -81,11 +85,19 @@ class AtLoad:
     """Every treatment over the mix, the best first."""
     by_window: tuple[Gain, ...]
     """Every treatment in every class, by family, class and window."""
+    by_own: tuple[Gain, ...]
+    """Every treatment whose own baseline is another one against that: over the mix, then in every class."""
     winners: tuple[Winner, ...]
     """Of several treatments: the mix's, then each class's that has one."""
     advice: Advice = "none"
     sentence: str = ""
     """Without a full stop."""
+
+    @property
+    def over_mix(self) -> list[Gain]:
+        """Every treatment over the mix, the best first, and beside it the same against the baseline of its own batch."""
+        own = [gain for gain in self.by_own if gain.class_ is None]
+        return [one for gain in self.by_arm for one in (gain, *(g for g in own if g.arm == gain.arm))]
 
 
 @dataclass(frozen=True)
@@ -138,7 +150,7 @@ def _dearness(mix: Gain | None) -> tuple[bool, float]:
 def question(summary: Mapping[str, Any]) -> str:
     """What the run asks, from its arms and what is known of their drafts."""
     run = summary["run"]
-    treatments = [arm for arm in run["arms"] if arm["name"] != run["baseline"]]
+    treatments = [arm for arm in run["arms"] if baseline_of(run, arm["name"]) != arm["name"]]
     model = _short(run["model"])
     if run["aa"] or not treatments:
         return f"How much do measurements of {model} vary?" if run["aa"] else f"How fast is {model}?"
@@ -153,17 +165,26 @@ def question(summary: Mapping[str, Any]) -> str:
     return f"Does drafting {what} pay for {model}?"
 
 
+def baseline_of(run: Mapping[str, Any], name: str) -> str:
+    """What an arm of a summary's run is compared with; itself, where it is a baseline."""
+    own = next(arm.get("baseline") for arm in run["arms"] if arm["name"] == name)
+    return own or str(run["baseline"])
+
+
 def _short(model: str) -> str:
     """Without its owner."""
     return model.rstrip("/").rpartition("/")[2]
 
 
 def _at(summary: Mapping[str, Any], load: Load) -> AtLoad:
-    comparisons, mixes, best = (
+    comparisons, mixes, best, cheapest = (
         [one for one in summary.get(key, ()) if Place.of(one).load == load]
-        for key in ("comparisons", "mix", "best")
+        for key in ("comparisons", "mix", "best", "best_baseline")
     )
-    gains = [_of_class(summary, one, mixes) for one in comparisons if one["metric"] == TPOT.name]
+    baseline = cheapest[0]["arm"] if cheapest else summary["run"]["baseline"]
+    every = [_of_class(summary, one, mixes) for one in comparisons if one["metric"] == TPOT.name]
+    over_mix = [_of_mix(summary, one, every) for one in mixes]
+    gains = [gain for gain in every if gain.baseline == baseline]
     winners = {one["class"]: _winner(one) for one in best}
     classes = list(dict.fromkeys(gain.class_ for gain in gains))
 
@@ -171,13 +192,15 @@ def _at(summary: Mapping[str, Any], load: Load) -> AtLoad:
         won = winners.get(gain.class_)
         return won is None or gain.arm != won.arm, -(gain.ratio or 0)
 
-    by_arm = tuple(sorted((_of_mix(summary, one, gains) for one in mixes), key=rank))
+    by_arm = tuple(sorted((gain for gain in over_mix if gain.baseline == baseline), key=rank))
     at = AtLoad(
         load=load,
+        baseline=baseline,
         mix=next((gain for gain in by_arm if gain.ratio), None),
         by_class=tuple(min((g for g in gains if g.class_ == class_), key=rank) for class_ in classes),
         by_arm=by_arm,
         by_window=tuple(sorted(gains, key=lambda g: (g.family, classes.index(g.class_), g.window))),
+        by_own=tuple(gain for gain in (*over_mix, *every) if gain.baseline != baseline),
         winners=tuple(winners.values()),
     )
     advice, sentence = _advice(summary, at)
@@ -190,8 +213,11 @@ def _of_class(summary: Mapping[str, Any], one: Mapping[str, Any], mixes: Sequenc
     usd = [cost[name].get("usd_per_million_output_tokens") for name in (one["baseline"], arm)]
     if one["verdict"] == "not judged":  # as made up as the time that they come from
         usd = [None, None]
-    why = (w for w in summary["explanations"] if (Place.of(w), w["treatment"]) == (place, arm))
-    of_arm = (of_class for mix in mixes if mix["treatment"] == arm for of_class in mix["classes"])
+    pair = one["baseline"], arm
+    own = one["baseline"] == baseline_of(summary["run"], arm)  # which alone is explained
+    why = (w for w in summary["explanations"] if own and (Place.of(w), w["treatment"]) == (place, arm))
+    of_pair = (mix for mix in mixes if (mix["baseline"], mix["treatment"]) == pair)
+    of_arm = (of_class for mix in of_pair for of_class in mix["classes"])
     times = (of_class for of_class in of_arm if of_class["class"] == place.class_)
     return _gain(summary, {**next(why, {}), **next(times, {}), **one}, usd)
 
@@ -199,7 +225,8 @@ def _of_class(summary: Mapping[str, Any], one: Mapping[str, Any], mixes: Sequenc
 def _of_mix(summary: Mapping[str, Any], one: Mapping[str, Any], gains: Sequence[Gain]) -> Gain:
     """Dollars are the mean of the classes', as their shares of the tokens are equal."""
     inside = [c["class"] for c in one["classes"] if c["share"]]
-    members = [gain for gain in gains if gain.arm == one["treatment"] and gain.class_ in inside]
+    pair = one["baseline"], one["treatment"]
+    members = [gain for gain in gains if (gain.baseline, gain.arm) == pair and gain.class_ in inside]
     fewest = min((gain.prompts for gain in members), default=0)
     return _gain(summary, {**one, "n_prompts": fewest}, [_mean(members, side) for side in _USD])
 
@@ -216,8 +243,9 @@ def _gain(summary: Mapping[str, Any], known: Mapping[str, Any], usd: Sequence[fl
         to_tell = max(prompts + 1, math.ceil(prompts * more))
     return Gain(
         class_=known["class"],
+        baseline=known["baseline"],
         arm=arm,
-        family=arm.removesuffix(f"-k{window}"),
+        family=re.sub(rf"-k{window}(?=(-b\d+)?$)", "", arm),
         window=window,
         verdict=VERDICT_WORDS[code],
         ratio=known["ratio"],
@@ -243,8 +271,7 @@ def _winner(one: Mapping[str, Any]) -> Winner:
 
 def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
     """What to do, and the sentence that says so."""
-    run, mix = summary["run"], at.mix
-    base = run["baseline"]
+    run, mix, base = summary["run"], at.mix, at.baseline
     if run["aa"]:
         noise = f": {_times(mix)}{_interval(mix)} is noise" if mix else ""
         return "none", f"nothing is recommended, because arms share an address (A/A){noise}"
@@ -270,13 +297,13 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
     )
     also = [g for g in at.by_class if g.verdict == "faster" and g.class_ in {gain.class_ for gain in rest}]
     inside = [gain for gain in own if gain.prompts >= MIN_PROMPTS]
-    who, told = named(mix, _of_many(at)), _over_mix(mix, inside, len(own))
+    who, told = named(mix, _of_many(at)), _over_mix(mix, inside, len(own)) + _beside(run, at, mix)
     by_class = own if len(inside) > 1 else [gain for gain in own if gain not in inside]
     details = [parts(by_class), *(f"{named(gain)} is {parts([gain])}" for gain in also)]
     detail = "".join(f"; {text}" for text in details if text)
     gain_usd = mix.usd_before / mix.usd_after if mix.usd_before and mix.usd_after else 1.0
     pays, price = mix.verdict == "faster", "more" if gain_usd < EQUIVALENT[0] else "less"
-    if (pays or faster) and (troubles := list(_troubles(summary, at.load, mix.arm))):
+    if (pays or faster) and (troubles := list(_troubles(summary, at, mix.arm))):
         return "wait", f"do not use {who} yet: it is {told}, but {' and '.join(troubles)}{detail}"
     if (pays and gain_usd < EQUIVALENT[0]) or (not pays and not faster and gain_usd > EQUIVALENT[1]):
         return "choose", f"choose by what counts: {who} is {told}, and costs {price}{detail}"
@@ -298,18 +325,18 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
     return "keep", f"keep {base}: {who} is {told}{detail}"
 
 
-def _troubles(summary: Mapping[str, Any], load: Load, arm: str) -> Iterator[str]:
+def _troubles(summary: Mapping[str, Any], at: AtLoad, arm: str) -> Iterator[str]:
     """What speaks against a treatment that is faster."""
-    base, counts = summary["run"]["baseline"], {}
+    base, counts = at.baseline, {}
     for name in (base, arm):
-        own = [cell for cell in summary["cells"] if cell["arm"] == name and Place.of(cell).load == load]
+        own = [cell for cell in summary["cells"] if cell["arm"] == name and Place.of(cell).load == at.load]
         failed = sum(cell["errors"] for cell in own)
         counts[name] = failed, failed + sum(cell["n"] for cell in own)
     (before, asked_before), (after, asked) = counts[base], counts[arm]
     if after / max(asked, 1) > before / max(asked_before, 1) + MORE_ERRORS:
         yield f"{after} of {asked} of its requests failed ({base}: {before} of {asked_before})"
     if faults := sum((cell.get("output_equality") or {}).get("faults") or 0 for cell in own):
-        yield f"in {faults} of its answers it took a token that {base} finds much less likely"
+        yield f"in {faults} of its answers it took a token that {baseline_of(summary['run'], arm)} finds much less likely"
     quality = (summary.get("quality") or {"comparisons": ()})["comparisons"]
     if worse := [one for one in quality if one["treatment"] == arm and one["n"] and one["ci_high"] < 0]:
         yield f"its answers to gsm8k are worse by {max(-one['difference'] * 100 for one in worse):.1f} points"
@@ -328,6 +355,18 @@ def _over_mix(mix: Gain, inside: Sequence[Gain], classes: int) -> str:
     scope = f"over {'all' if len(inside) == classes else len(inside)} classes in equal shares"
     scope = f"for {inside[0].class_}" if len(inside) == 1 else scope
     return f"{_times(mix)} {scope}{_interval(mix)}{_dollars([mix])}"
+
+
+def _beside(run: Mapping[str, Any], at: AtLoad, mix: Gain) -> str:
+    """Of several baselines, which one that is, and what the treatment's own one says."""
+    if not any("baseline" in arm for arm in run["arms"]):
+        return ""
+    if not (own := [gain for gain in at.by_own if gain.arm == mix.arm and gain.class_ is None]):
+        return f" (over {at.baseline}, the baseline of its own batch and the cheapest)"
+    said = f"{_times(own[0])}{_interval(own[0])}" if own[0].ratio else own[0].verdict
+    return (
+        f" (over {at.baseline}, the cheapest baseline; over {own[0].baseline}, that of its own batch, {said})"
+    )
 
 
 def _dollars(gains: Sequence[Gain]) -> str:

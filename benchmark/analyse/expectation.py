@@ -151,7 +151,8 @@ def _estimate(figure: _Figure, cells: Cells) -> tuple[Estimate | None, str]:
         if (arm.name, place.class_) in cells.made_up:
             return None, f"the emulator makes up the acceptance of {place.class_}"
         if figure.metric == "speed_up":
-            found = log_ratios((cells.baseline, arm), cells.pairs(arm, place))[TPOT.name]
+            arms = (cells.baseline_of(arm), arm)
+            found = log_ratios(arms, cells.pairs(arms, place))[TPOT.name]
         else:
             found = _logs(figure.metric, cells, arm, place)
         for prompt, values in found.items():

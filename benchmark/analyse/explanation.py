@@ -35,11 +35,12 @@ def explain(
     described: Mapping[str, Mapping[str, Any]],
     measured_speed_up: float | None,
 ) -> dict[str, Any]:
-    """Why `arm` is as fast as it is, or null values where its steps are not known.
+    """Why `arm` is as fast as it is beside its baseline, or null values where its steps are not known.
 
     `described` holds the summary's cells by arm.
     """
-    base, treated = (_step(cells, one, place, described[one.name]) for one in (cells.baseline, arm))
+    own = cells.baseline_of(arm)
+    base, treated = (_step(cells, one, place, described[one.name]) for one in (own, arm))
     ratio = needed = expected = None
     if base and treated:
         ratio = treated[1] / base[1]
@@ -56,7 +57,7 @@ def explain(
         text = f"the steps of an arm are not known: {why}"
     return {
         **place.to_dict(),
-        "baseline": cells.plan.baseline,
+        "baseline": own.name,
         "treatment": arm.name,
         "tokens_per_step": treated[0] if treated else None,
         "step_time_ratio": ratio,
@@ -96,11 +97,12 @@ def _outcome(expected: float, measured: float | None) -> str:
 
 def crossovers(plan: Plan, comparisons: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """For each class and treatment, the lowest measured concurrency from which plain decoding stays cheaper."""
-    base = plan.arm(plan.baseline)
     found = []
     for class_, arm in product(plan.classes, plan.arms):
-        sought = (class_, arm.name, OUTPUT_TOKENS_PER_S.name)
-        rows = [row for row in comparisons if (row["class"], row["treatment"], row["metric"]) == sought]
+        base = plan.arm(plan.baselines[arm.name])
+        sought = (class_, base.name, arm.name, OUTPUT_TOKENS_PER_S.name)
+        keys = ("class", "baseline", "treatment", "metric")
+        rows = [row for row in comparisons if tuple(map(row.get, keys)) == sought]
         rows = [row for row in rows if row["concurrency"] is not None and row["ratio"] is not None]
         rows.sort(key=lambda row: int(row["concurrency"]))
         price, note = 1.0, " (arms at the same price per hour)"

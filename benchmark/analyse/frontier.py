@@ -44,7 +44,7 @@ def crossovers(raw: RawRun) -> list[dict[str, Any]]:
             if raw.plan.search is None and all(cell.value is None for cell in curve):
                 continue  # too few prompts, or an acceptance that was made up: nothing to say about loads
             known = edge(curve, within)
-            names = {"class": class_, "baseline": cells.plan.baseline, "treatment": arm.name}
+            names = {"class": class_, "baseline": cells.baseline_of(arm).name, "treatment": arm.name}
             found.append(names | asdict(known) | {"by": "rate" if cells.plan.rate else "concurrency"})
     return found
 
@@ -231,12 +231,12 @@ def _fails(cells: Cells, arm: Arm, load: Load) -> bool:
 
 
 def _speed_up(cells: Cells, arm: Arm, class_: str | None) -> list[Cell]:
-    """The curve of an arm's log speed-up over the baseline, in one class or over the mix."""
-    found = []
+    """The curve of an arm's log speed-up over its baseline, in one class or over the mix."""
+    found, arms = [], (cells.baseline_of(arm), arm)
     for load in cells.plan.loads:
-        before, after = (_of_class(times_of(cells, one, load), class_) for one in (cells.baseline, arm))
+        before, after = (_of_class(times_of(cells, one, load), class_) for one in arms)
         strata = Strata.of(before, after)
-        if not strata.inside or any(_fails(cells, one, load) for one in (cells.baseline, arm)):
+        if not strata.inside or any(_fails(cells, one, load) for one in arms):
             found.append(Cell(_size(load), None, {}))
             continue
         one, other = strata.total_s

@@ -23,7 +23,7 @@ def judged(raw: RawRun) -> Judged:
     for line in raw.closer:
         if isinstance(line, Asked):
             asked.setdefault((line.treatment, line.pair_id), []).append(line)
-    found = {(c.treatment, c.ours.pair_id): c for c in cases(raw.requests, raw.closer, raw.plan.baseline)}
+    found = {(c.treatment, c.ours.pair_id): c for c in cases(raw.requests, raw.closer, raw.plan)}
     return {key: (case, verdict(case, asked.get(key, ()))) for key, case in found.items()}
 
 
@@ -36,14 +36,14 @@ def counted(verdicts: Iterable[Verdict]) -> dict[str, int]:
 def losslessness(raw: RawRun, found: Judged) -> dict[str, Any] | None:
     """`losslessness` of a summary; None where answers are drawn at a temperature, or no pair can be compared."""
     plan = raw.plan
-    ours = answers_of(plan.baseline, raw.requests)
     by_arm: dict[str, list[Verdict]] = {}
     for (arm, _), (_, one) in found.items():
         by_arm.setdefault(arm, []).append(one)
-    second = sum(isinstance(a, Again) and a.text is not None and a.pair_id in ours for a in raw.closer)
+    first = answers_of(plan.baseline, raw.requests)
+    second = sum(isinstance(a, Again) and a.text is not None and a.pair_id in first for a in raw.closer)
     treatments: list[dict[str, Any]] = []
-    for arm in (arm.name for arm in plan.arms if arm.name != plan.baseline):
-        pairs = answers_of(arm, raw.requests).items()
+    for arm, base in ((arm, base) for arm, base in plan.baselines.items() if arm != base):
+        ours, pairs = answers_of(base, raw.requests), answers_of(arm, raw.requests).items()
         n = sum(pair in ours and ours[pair].nonce == other.nonce for pair, other in pairs)
         if n:
             treatments.append({"treatment": arm, **_rate(by_arm.get(arm, ()), n)})

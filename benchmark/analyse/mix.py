@@ -35,14 +35,18 @@ _OF_PAIR = ("arm", "ratio", "ci_low", "ci_high", "together", "verdict")
 
 
 def mixes(cells: Cells) -> dict[str, Any]:
-    """`mix`: each treatment against the baseline, by load; `best`: of several, the best by load and class (null: of the mix)."""
-    found: dict[str, Any] = {"mix": [], "best": []}
-    arms, base = [arm.name for arm in cells.treatments], cells.plan.baseline
+    """`mix`: each treatment against baselines, by load; `best`: of several, the best by load and class (null: of the mix);
+    `best_baseline`: of several, what these are told apart over."""
+    found: dict[str, Any] = {"mix": [], "best": [], "best_baseline": []}
+    arms = [arm.name for arm in cells.treatments]
     for load in cells.plan.loads:
         where = {"concurrency": load.concurrency, "rate_per_s": load.rate_per_s}
         times = {arm.name: times_of(cells, arm, load) for arm in cells.plan.arms}
-        for arm in arms:
-            row = {"class": None, **where, **over(times, base, arm, together=len(arms))}
+        base, compared = cells.best_baseline(load).name, cells.compared(load)
+        if len({*cells.plan.baselines.values()}) > 1:
+            found["best_baseline"].append({"class": None, **where, "arm": base})
+        for own, arm in ((own.name, arm.name) for own, arm in compared):
+            row = {"class": None, **where, **over(times, own, arm, together=len(compared))}
             made_up = all((arm, class_) in cells.made_up for class_ in cells.plan.classes)
             found["mix"].append(row | {"verdict": "not judged"} if made_up else row)
         for class_ in (None, *cells.plan.classes) if len(arms) > 1 else ():

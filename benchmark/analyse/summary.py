@@ -24,7 +24,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   `throughput`: {requests_per_s, output_tokens_per_s, loaded_s, mean_in_flight, client_lag_s} | null,
   `goodput`: {slo, share, per_s} | null, `cost`: {usd_per_million_output_tokens, usd_per_hour,
   output_tokens_per_s_of_arm} | null}]
-- `comparisons`: [{class, concurrency, rate_per_s, baseline, treatment, metric, ratio (speed-up, above 1 is better),
+- `comparisons`, each arm with its own baseline and, of several, with the best one as well: [{class, concurrency, rate_per_s, baseline, treatment, metric, ratio (speed-up, above 1 is better),
   ci_low, ci_high, n_pairs, n_prompts, verdict, p_value, p_holm, verdict_holm (both for the headline only),
   detectable_ratio, error_rates: [baseline, treatment], warning}]; the verdict "not judged", with a null ratio, is of
   classes whose acceptance an emulated arm made up
@@ -42,6 +42,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   arms: [{arm, objective: as a crossover, up to which load it is kept, cheapest: {load, output_tokens_per_s,
   usd_per_million_output_tokens} of the measured loads within the objective}], drift: [{arm, metric, ratio (above 1: faster
   at the end), ci_low, ci_high, verdict, ...}]}
+- `best_baseline`, of several baselines the one with the cheapest tokens: [{class: null, concurrency, rate_per_s, arm}]
 - `best`, of several treatments: [{class (null: the mix), concurrency, rate_per_s, arm, over: [{arm, ratio (above 1: `best`
   is faster), ci_low, ci_high, together, verdict}]}]
 - `losslessness`: {margin_nats, `baseline`: {arm, and as a treatment has them, of its second answers} | null where it was not
@@ -181,12 +182,12 @@ def _run(raw: RawRun) -> dict[str, Any]:
 
 
 def _comparisons(cells: Cells) -> Iterator[dict[str, Any]]:
-    for place, arm in product(cells.places, cells.treatments):
-        base, treated = (cells.of(one, place) for one in (cells.baseline, arm))
-        failures = {"error_rates": error_rates(base, treated), "warning": error_warning(base, treated)}
-        judged = cells.judged(arm, place)
-        for result in compare((cells.baseline, arm), cells.pairs(arm, place), judged=judged):
-            yield {**place.to_dict(), **result, **failures}
+    for place in cells.places:
+        for arms in cells.compared(place.load):
+            base, treated = (cells.of(one, place) for one in arms)
+            failures = {"error_rates": error_rates(base, treated), "warning": error_warning(base, treated)}
+            for result in compare(arms, cells.pairs(arms, place), judged=cells.judged(arms, place)):
+                yield {**place.to_dict(), **result, **failures}
 
 
 def _explanations(
@@ -195,14 +196,15 @@ def _explanations(
     comparisons: Sequence[Mapping[str, Any]],
 ) -> Iterator[dict[str, Any]]:
     ratios = {
-        (Place.of(found), found["treatment"]): found["ratio"]
+        (Place.of(found), found["baseline"], found["treatment"]): found["ratio"]
         for found in comparisons
         if found["metric"] == _HEADLINE
     }
     for place, arm in product(cells.places, cells.treatments):
-        if cells.pairs(arm, place):
+        base = cells.baseline_of(arm)
+        if cells.pairs((base, arm), place):
             here = {name: cell for (where, name), cell in described.items() if where == place}
-            yield explain(cells, arm, place, here, ratios[place, arm.name])
+            yield explain(cells, arm, place, here, ratios[place, base.name, arm.name])
 
 
 def _cell(cells: Cells, arm: Arm, place: Place, found: Judged) -> dict[str, Any]:
@@ -213,7 +215,7 @@ def _cell(cells: Cells, arm: Arm, place: Place, found: Judged) -> dict[str, Any]
     steps = acceptance(arm, records, known_at(cells, arm, place))
     delivered = throughput(arm, together, blocks)
     lengths = [float(r.completion_tokens) for r in answered if r.completion_tokens]
-    compared = arm.name != plan.baseline
+    compared = cells.baseline_of(arm) is not arm
     return {
         "arm": arm.name,
         **place.to_dict(),
@@ -238,9 +240,10 @@ def _cell(cells: Cells, arm: Arm, place: Place, found: Judged) -> dict[str, Any]
 
 def _equality(cells: Cells, arm: Arm, place: Place, found: Judged) -> dict[str, Any]:
     """How often a treatment wrote the baseline's text, and of greedy answers what the differing ones are."""
-    pairs, plan = cells.pairs(arm, place), cells.plan
+    base, plan = cells.baseline_of(arm), cells.plan
+    pairs = cells.pairs((base, arm), place)
     verdicts = [found[arm.name, r.pair_id][1] for r, _ in pairs if (arm.name, r.pair_id) in found]
-    equality = output_equality(plan.baseline, pairs)
+    equality = output_equality(base.name, pairs)
     return equality | (counted(verdicts) if plan.greedy else dict.fromkeys(counted(())))
 
 

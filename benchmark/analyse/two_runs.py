@@ -48,10 +48,9 @@ def compare_runs(old: RawRun, new: RawRun) -> dict[str, Any]:
             f"the runs share no arm (old: {names[0]}; new: {names[1]}); give them the same names"
         )
     of_arms = [_arm(runs, place, arm) for place, arm in product(places, arms)]
-    speed_ups = []
-    if old.plan.baseline == (baseline := new.plan.baseline):
-        treatments = [arm for arm in arms if arm != baseline]
-        speed_ups = [_speed_up(runs, place, arm) for place, arm in product(places, treatments)]
+    before, after = old.plan.baselines, new.plan.baselines
+    treatments = [arm for arm in arms if before[arm] == after[arm] != arm]
+    speed_ups = [_speed_up(runs, place, arm) for place, arm in product(places, treatments)]
     for rows in (of_arms, speed_ups):
         adjust(rows)
     return {
@@ -105,15 +104,15 @@ def _by_prompt(answered: Records, arm: Arm) -> dict[str, float]:
 
 def _speed_up(runs: tuple[Cells, Cells], place: Place, name: str) -> dict[str, Any]:
     """What has become of a treatment's speed-up over the baseline, which is the same in both runs."""
-    gains = []
+    gains, judged = [], True
     for cells in runs:
-        arms = (cells.baseline, cells.plan.arm(name))
-        found = log_ratios(arms, cells.pairs(arms[1], place))[_METRIC.name]
+        arms = (cells.baseline_of(cells.plan.arm(name)), cells.plan.arm(name))
+        found = log_ratios(arms, cells.pairs(arms, place))[_METRIC.name]
         gains.append({prompt: math.exp(_mean(values)) for prompt, values in found.items()})
-    judged = all(cells.judged(cells.plan.arm(name), place) for cells in runs)
+        judged = judged and cells.judged(arms, place)
     return {
         **place.to_dict(),
-        "baseline": runs[0].baseline.name,
+        "baseline": runs[0].plan.baselines[name],
         "treatment": name,
         **_versus(*gains, more_is_better=True, judged=judged),
     }

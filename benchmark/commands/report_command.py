@@ -65,8 +65,7 @@ def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
 
     raw = raw or journal.read(folder)
     summary = summarise(raw)
-    arms = [arm["name"] for arm in summary["run"]["arms"]]
-    summary |= beside(folder, arms=arms, baseline=summary["run"]["baseline"])
+    summary |= beside(folder, raw.plan.baselines)
     summary |= against_published(folder, summary, raw)
     summary["decision"] = decide(summary).as_json()
     write(summary, folder)

@@ -53,7 +53,7 @@ async def look_closer(
 
     Raises StorageError, and ResultsError where another process does the same.
     """
-    plan, differing = raw.plan, list(divergence.cases(raw.requests, (), raw.plan.baseline))
+    plan, differing = raw.plan, list(divergence.cases(raw.requests, (), raw.plan))
     if not differing or not plan.greedy:
         return
     progress.tell(f"answers differ in {len(differing)} pairs; looking at them for {LIMIT_S:.0f} s at most")
@@ -65,7 +65,7 @@ async def look_closer(
                 look = _Look(plan, raw.sittings[0].run, http, book, known, random.Random(plan.seed), raw.said)
                 await look.at(differing, most)
                 await look.repeat(raw.requests, repeats)
-                found = divergence.cases(raw.requests, known.values(), plan.baseline)
+                found = divergence.cases(raw.requests, known.values(), plan)
                 await look.at([case for case in found if case.treatment == plan.baseline], most)
     except TimeoutError:
         progress.warn(f"stopped looking at differing answers after {LIMIT_S:.0f} s; {again}")

@@ -18,6 +18,7 @@ from pydantic import Field, TypeAdapter
 from benchmark.errors import ResultsError
 from benchmark.file_access import json_of, lines_of
 from benchmark.measure.records import Moment, Name, Ordinal, RequestRecord, RunId, Text
+from benchmark.plan import Plan
 
 FILE_NAME = "divergence.jsonl"
 MARGIN_NATS = 0.5
@@ -165,16 +166,18 @@ def answers_of(arm: str, requests: Iterable[RequestRecord]) -> dict[str, Request
     return {one.pair_id: one for one in mine if one.error is None and one.text is not None}
 
 
-def cases(requests: Sequence[RequestRecord], lines: Iterable[Line], baseline: str) -> Iterator[Case]:
-    """Where a treatment wrote something else than the baseline, and then where the baseline itself did."""
-    ours = answers_of(baseline, requests)
-    for arm in dict.fromkeys(one.arm for one in requests if one.arm != baseline):
+def cases(requests: Sequence[RequestRecord], lines: Iterable[Line], plan: Plan) -> Iterator[Case]:
+    """Where a treatment wrote something else than its baseline, and then where the plan's baseline itself did."""
+    baselines = plan.baselines
+    for arm in dict.fromkeys(one.arm for one in requests if baselines[one.arm] != one.arm):
+        ours = answers_of(baselines[arm], requests)
         for pair, other in answers_of(arm, requests).items():
             if pair in ours and ours[pair].nonce == other.nonce and ours[pair].text != other.text:
                 yield Case(ours=ours[pair], theirs=other.text or "", treatment=arm)
-    for line in (line for line in lines if line.pair_id in ours):
-        if isinstance(line, Again) and line.text not in (None, ours[line.pair_id].text):
-            yield Case(ours=ours[line.pair_id], theirs=line.text or "", treatment=baseline)
+    first = answers_of(plan.baseline, requests)
+    for line in (line for line in lines if line.pair_id in first):
+        if isinstance(line, Again) and line.text not in (None, first[line.pair_id].text):
+            yield Case(ours=first[line.pair_id], theirs=line.text or "", treatment=plan.baseline)
 
 
 def first_difference(one: str, other: str) -> int:

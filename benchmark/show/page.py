@@ -169,7 +169,7 @@ def _shown(summary: Mapping[str, Any], decision: Decision) -> list[str]:
     if len(names) <= _MOST_ARMS:
         return names
     best = {gain.arm for at in decision.loads for gain in (*at.by_class, at.mix) if gain}
-    return [name for name in names if name == summary["run"]["baseline"] or name in best]
+    return [name for name in names if name in {*best, *(at.baseline for at in decision.loads)}]
 
 
 def _together(said: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
@@ -218,9 +218,8 @@ def _samples(raw: RawRun) -> list[Sample]:
             written.setdefault((record.arm, record.class_), []).append(record)
     found = []
     for class_, arm in product(plan.classes, plan.arms):
-        if arm.name == plan.baseline:
-            continue
-        pairs = pairs_of(written.get((plan.baseline, class_), ()), written.get((arm.name, class_), ()))
+        names = (plan.baselines[arm.name], arm.name)
+        pairs = pairs_of(*(written.get((name, class_), ()) for name in names)) if len({*names}) > 1 else ()
         if pairs:
             base, treated = next((p for p in pairs if p[0].text != p[1].text), pairs[0])
             found.append(_sample(prompts.get(base.prompt_id, ""), base, treated))

@@ -79,9 +79,10 @@ def answer(at: AtLoad, axis: Axis) -> Picture | None:
 
 def treatments(at: AtLoad, axis: Axis) -> Picture | None:
     """Every treatment over all classes, the best first; None where there is but one."""
-    rows = [(gain.arm, *_numbers(gain)) for gain in at.by_arm]
-    table = Table(title=f"Arms over {ALL_CLASSES}", headings=("arm", *_NUMBERS), rows=rows, names=1)
-    return _on(axis, table, _lanes(at.by_arm, axis)) if len(rows) > 1 else None
+    rows = [(gain.arm, gain.baseline, *_numbers(gain)) for gain in at.over_mix]
+    headings = ("arm", "baseline", *_NUMBERS)
+    table = Table(title=f"Arms over {ALL_CLASSES}", headings=headings, rows=rows)
+    return _on(axis, table, _lanes(at.over_mix, axis)) if len(at.by_arm) > 1 else None
 
 
 def _numbers(gain: Gain) -> Row:
@@ -99,11 +100,13 @@ def _lanes(gains: Sequence[Gain], axis: Axis) -> list[Lane]:
 
 def by_other_metrics(summary: Mapping[str, Any], at: AtLoad) -> Iterator[Picture]:
     """The same arms and classes by the metrics that do not decide, all on one axis."""
-    wanted = {(gain.class_, gain.arm) for gain in at.by_class}
+    wanted = {(gain.class_, gain.baseline, gain.arm) for gain in at.by_class}
     known = [
         one
         for one in summary["comparisons"]
-        if Place.of(one).load == at.load and (one["class"], one["treatment"]) in wanted and one["ratio"]
+        if Place.of(one).load == at.load
+        and (one["class"], one["baseline"], one["treatment"]) in wanted
+        and one["ratio"]
     ]
     axis = ratio_axis([(one["ratio"], one["ci_low"], one["ci_high"]) for one in known])
     for metric in COMPARED[1:]:

@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 from benchmark.analyse.cells import Place
-from benchmark.analyse.decision import AtLoad, Decision, Gain, money
+from benchmark.analyse.decision import AtLoad, Decision, Gain, baseline_of, money
 from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT
 from benchmark.plan import Load
 from benchmark.show.wording import UNKNOWN, differences, number, ratio_text, tokens_per_step
@@ -70,29 +70,31 @@ def lean(table: Table) -> tuple[Table, str]:
     return left, said
 
 
-def decision_tables(baseline: str, at: AtLoad) -> list[Table]:
+def decision_tables(at: AtLoad) -> list[Table]:
     """What a decision rests on: each class and the mix; of several treatments the best of each class, then all over the
     mix. Nothing where nothing is compared."""
-    title = f"{at.load.in_words}, {baseline} -> treatment"
+    title = f"{at.load.in_words}, {at.baseline} -> treatment"
     if not at.by_class:
         return []
     if len(at.by_arm) < 2:
         return [_gains(title, [*at.by_class, *([at.mix] if at.mix and len(at.by_class) > 1 else ())])]
     return [
         _gains(f"{title}, the best of each class", at.by_class),
-        _gains("Every treatment, all classes in equal shares", at.by_arm),
+        _gains("Every treatment, all classes in equal shares", at.over_mix),
     ]
 
 
 def every_comparison(decision: Decision) -> list[Table]:
     """By load: each treatment in each class."""
-    return [_gains(at.load.in_words, at.by_window) for at in decision.loads if at.by_window]
+    own = {at.load: [gain for gain in at.by_own if gain.class_] for at in decision.loads}
+    return [_gains(at.load.in_words, [*at.by_window, *own[at.load]]) for at in decision.loads if at.by_window]
 
 
 def _gains(title: str, gains: Sequence[Gain]) -> Table:
+    several = len({gain.baseline for gain in gains}) > 1
     rows = [
         (
-            *(gain.class_ or "all, equal shares", gain.arm, str(gain.window)),
+            *(gain.class_ or "all, equal shares", gain.arm, *([gain.baseline] * several), str(gain.window)),
             _before_after(gain.tpot_before_s, gain.tpot_after_s, 1000, 1),
             ratio_text({"ratio": gain.ratio, "ci_low": gain.low, "ci_high": gain.high}),
             gain.verdict,
@@ -101,8 +103,9 @@ def _gains(title: str, gains: Sequence[Gain]) -> Table:
         for gain in gains
     ]
     of_mix = not any(gain.class_ for gain in gains)
+    headings = (*DECISION[:2], *(["baseline"] * several), *DECISION[2:])[of_mix:]
     return Table(
-        title=title, headings=DECISION[of_mix:], rows=[row[of_mix:] for row in rows], names=2 - of_mix
+        title=title, headings=headings, rows=[row[of_mix:] for row in rows], names=2 + several - of_mix
     )
 
 
@@ -203,11 +206,11 @@ def engine_lines(summary: Mapping[str, Any], *, undeclared_alone: bool = False) 
     run = summary["run"]
     for arm in run["arms"]:
         name = arm["name"]
-        if name != run["baseline"]:
+        if name != (base := baseline_of(run, name)):
             known = summary.get("engines", {}).get(name)
             if undeclared_alone and not (known and known["undeclared"]):
                 continue
-            yield f"Engine of {name} against {run['baseline']}: {_engine(name, known)}"
+            yield f"Engine of {name} against {base}: {_engine(name, known)}"
             for text in () if undeclared_alone else arm.get("also_changes", ()):
                 yield f"Engine of {name}, declared beside speculation: {text}."
 

@@ -78,7 +78,7 @@ def _answer(summary: Mapping[str, Any], at: AtLoad) -> Iterator[str]:
     """The tables of a load, or its cells where nothing is compared, and their remarks; nothing that was made up."""
     if at.by_class and {gain.verdict for gain in at.by_class} == {VERDICT_WORDS["not judged"]}:
         return
-    tables = decision_tables(summary["run"]["baseline"], at)
+    tables = decision_tables(at)
     yield from map(_drawn, tables or [_cells(summary, at.load)])
     if at.mix:
         several = (

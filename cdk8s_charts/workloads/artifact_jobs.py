@@ -214,7 +214,7 @@ def weights_checks(experiment: Experiment, arm: Arm) -> list[pod.Container]:
 
 
 def _push_arguments(experiment: Experiment, arm: Arm) -> list[str]:
-    key, baseline = artifact_key(arm), experiment.baseline
+    key, baseline = artifact_key(arm), experiment.baseline_of(arm)
     arguments = ["push", compiled_path(arm), "--to", artifact_address(experiment, arm), "--key", key]
     arguments += ["--inputs-from", "ARTIFACT_INPUTS", "--region", experiment.cluster.region]
     for name in dialect_of(arm).artifact_files:

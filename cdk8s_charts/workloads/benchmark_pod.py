@@ -98,9 +98,11 @@ def plan_object(experiment: Experiment) -> tuple[str, bytes] | None:
 
 
 def _arm(experiment: Experiment, arm: Arm) -> plans.Arm:
+    base = experiment.baseline_of(arm)
     return plans.Arm(
         name=arm.name,
         url=service_url(experiment, arm),
+        **({} if base is experiment.baseline else {"baseline": base.name}),
         speculative_tokens=arm.num_speculative_tokens,
         max_tokens_per_step=arm.tokens_per_step,
         usd_per_hour=round(arm_usd_per_hour(experiment, arm), 4),

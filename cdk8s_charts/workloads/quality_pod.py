@@ -62,9 +62,7 @@ def cron_job(experiment: Experiment) -> dict[str, Any]:
     for check in checks:
         pod.mount(check, "results", RESULTS, writable=True)
         pod.mount(check, "tmp", "/tmp", writable=True)
-    return benchmark_pod.measuring_cron_job(
-        experiment, LMEVAL_NAME, body, deadline_s=_deadline_s(experiment, len(checks))
-    )
+    return benchmark_pod.measuring_cron_job(experiment, LMEVAL_NAME, body, deadline_s=_deadline_s(experiment))
 
 
 def arguments(experiment: Experiment, arm: Arm) -> list[str]:
@@ -115,8 +113,8 @@ def _check(experiment: Experiment, arm: Arm) -> pod.Container:
     return check
 
 
-def _deadline_s(experiment: Experiment, arms: int) -> int:
+def _deadline_s(experiment: Experiment) -> int:
     """Every answer of full length at 0.2 s a token, and an hour."""
     limit = experiment.benchmark.lm_eval.limit if experiment.benchmark.lm_eval else 0
-    turns = -(-limit // experiment.baseline.serving.max_num_seqs)
-    return int(arms * turns * _LONGEST_ANSWER * SLOWEST_TPOT_S) + 3600
+    turns = sum(-(-limit // arm.serving.max_num_seqs) for arm in experiment.served_arms)
+    return int(turns * _LONGEST_ANSWER * SLOWEST_TPOT_S) + 3600

@@ -67,7 +67,7 @@ def memory(file: ExpandedFile) -> Iterator[Finding]:
         memory_bytes(
             model,
             tensor_parallel=serving.degree_on(instance),
-            sequences=serving.max_num_seqs,
+            sequences=max((arm.max_num_seqs for arm in file.arms), default=1),
             tokens=serving.max_model_len,
         )
         for model in models

@@ -110,7 +110,9 @@ def distinct_arms(file: ExpandedFile) -> Iterator[Finding]:
     seen: dict[str, SingleArm] = {}
     for arm in file.arms:
         if seen.setdefault(arm.name, arm) is not arm:
-            remedy = "give each arm its own name; a sweep adds its values to the arm's"
+            remedy = (
+                "give each arm its own name; a sweep adds its values to it, a further size of the batch -b8"
+            )
             yield Finding(f"{arm.at}.name", arm.name, "is the name of another arm too", remedy)
     reserved = {
         BENCHMARK_NAME: "benchmark",

@@ -142,15 +142,16 @@ def medusa_heads(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def comparable_arms(file: ExpandedFile) -> Iterator[Finding]:
-    """A plain baseline first, then at least one arm that differs from it and from the others."""
-    if len(file.arms) < 2:
-        why = f"a comparison needs two arms, there is {len(file.arms)}"
+    """A plain baseline first, then at least one arm that differs from it and from the others; every batch has the same."""
+    arms = [arm for arm in file.arms if arm.max_num_seqs == file.arms[0].max_num_seqs]
+    if len(arms) < 2:
+        why = f"a comparison needs two arms, there is {len(arms)}"
         yield Finding("arms", None, why, "add an arm with `speculation`")
     if file.arms and file.arms[0].speculation is not None:
         why = "the first arm is the baseline, which decodes plainly"
         yield Finding("arms[0].speculation", None, why, "put an arm without `speculation` first")
     meanings: dict[tuple[str, Treatment | None, str], SingleArm] = {}
-    for arm in file.arms:
+    for arm in arms:
         engine = json.dumps(arm.engine, sort_keys=True)
         twin = meanings.setdefault((arm.runtime, arm.speculation, engine), arm)
         if twin is not arm:
@@ -175,8 +176,9 @@ def engine_keys(file: ExpandedFile) -> Iterator[Finding]:
                 remedy = f"did you mean: {', '.join(close)}" if close else "remove it"
                 yield Finding(where, value, why, remedy, rests_on=(arm.runtime_at,))
             elif runtime is not None and runtime.dialect == "native":
-                serving = file.serving
-                asked = native_value(key, value, sequences=serving.max_num_seqs, tokens=serving.max_model_len)
+                asked = native_value(
+                    key, value, sequences=arm.max_num_seqs, tokens=file.serving.max_model_len
+                )
                 if asked is not None:
                     why = f"is refused by runtime {arm.runtime}"
                     yield Finding(where, value, why, f"write {asked}", rests_on=("serving",))
@@ -203,7 +205,7 @@ def one_at_a_time(file: ExpandedFile) -> Iterator[Finding]:
     """NxD Inference runs unfused and Medusa speculation for a batch of one only; no server can be loaded with it."""
     batch = [one for one in treated(file) if one.reachable and one.mode and one.mode.batch_only]
     for one in batch:
-        if file.serving.max_num_seqs > 1:
+        if one.arm.max_num_seqs > 1:
             why = f"{one.treatment.mode} speculation takes one request at a time"
             yield Finding(
                 "serving.max_num_seqs",

@@ -176,12 +176,13 @@ def one_kind_of_load(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Find
 def expected_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
     """A figure is expected of what is measured, and has a source."""
     arms, classes = [arm.name for arm in file.arms], sorted({prompt.class_name for prompt in prompts})
+    baselines = [arm.name for arm in file.arms if arm.at == file.arms[0].at]
     for number, one in enumerate(file.expect.figures if file.expect else ()):
         path, loads = f"expect.figures[{number}]", _measured_at(file.benchmark)
         if one.arm not in arms:
             why = "is not an arm of this experiment"
             yield Finding(f"{path}.arm", one.arm, why, f"known: {', '.join(arms)}", rests_on=("arms",))
-        elif one.metric == "speed_up" and one.arm == arms[0]:
+        elif one.metric == "speed_up" and one.arm in baselines:
             why = "is measured against the baseline, which this arm is"
             yield Finding(f"{path}.metric", one.metric, why, "name another arm", rests_on=("arms",))
         for name in set(one.classes) - set(classes) if prompts else ():

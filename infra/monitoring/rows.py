@@ -57,7 +57,7 @@ def metric_rows(experiment: Experiment, detail: Detail) -> Iterator[Row]:
             experiment,
             *(
                 Graph(
-                    f"{metric.cloudwatch_name} {statistic}: times better than {experiment.baseline.name}",
+                    f"{metric.cloudwatch_name} {statistic}: times better than {_baselines(experiment)}",
                     statistic,
                     ratios,
                     ("no difference", 1),
@@ -165,7 +165,7 @@ def introduction(experiment: Experiment, *, page: int, pages: int, left_out: str
 def compared(experiment: Experiment) -> str:
     """What is compared, and how a time and a ratio are meant."""
     return (
-        f"Baseline **{experiment.baseline.name}** against {_others(experiment)}, by class of prompts. Time per output "
+        f"Baseline **{_baselines(experiment)}** against {_others(experiment)}, by class of prompts. Time per output "
         "token is per token, not per streamed chunk. In the ratios, above 1 means better than the baseline."
     )
 
@@ -184,8 +184,14 @@ def _node_words(experiment: Experiment) -> str:
     )
 
 
+def _baselines(experiment: Experiment) -> str:
+    """The baseline, of several batches with what tells that each has its own."""
+    more = len(experiment.by_batch) - 1
+    return experiment.baseline.name + (f" ({more} more for other batches)" if more else "")
+
+
 def _others(experiment: Experiment) -> str:
-    names = [arm.name for arm in experiment.served_arms if arm is not experiment.baseline]
+    names = [arm.name for arm in experiment.served_arms if arm is not experiment.baseline_of(arm)]
     if not names:
         return "no other arm"
     left = len(names) - _MOST_NAMES

@@ -178,10 +178,10 @@ def arm_lines(experiment: Experiment, metric: Metric, cells: Cells, statistic: s
 
 
 def ratio_lines(experiment: Experiment, metric: Metric, cells: Cells) -> list[Line]:
-    """How many times better than the baseline each other arm is."""
+    """How many times better than the baseline of its batch each other arm is."""
 
     def ratio(arm: Arm, own: str, base: str) -> str | None:
-        if arm is experiment.baseline:
+        if arm is experiment.baseline_of(arm):
             return None
         return f"{base}/{own}" if metric.better == "lower" else f"{own}/{base}"
 
@@ -210,7 +210,7 @@ def _calculated(
     kind: str,
     expression: Callable[[Arm, str, str], str | None],
 ) -> list[Line]:
-    """Metric math over hidden lines: what `expression` makes of an arm's line and the baseline's."""
+    """Metric math over hidden lines: what `expression` makes of an arm's line and its baseline's."""
     assert cells.concurrency is not None
     shown: list[Line] = []
     sources: list[Line] = []
@@ -220,7 +220,8 @@ def _calculated(
             sources.append(
                 _line(experiment, metric, arm, class_name, cells.concurrency, id=own, visible=False)
             )
-            if (text := expression(arm, own, f"c{row}a0")) is not None:
+            base = experiment.served_arms.index(experiment.baseline_of(arm))
+            if (text := expression(arm, own, f"c{row}a{base}")) is not None:
                 label = f"{class_name} {arm.name}"
                 shown.append([{"expression": text, "id": f"{kind}{row}a{column}", "label": label}])
     return [*shown, *sources]

@@ -171,19 +171,23 @@ def _text(prompt: Any) -> str:
 
 
 def _undeclared(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> dict[str, list[str]]:
-    """Where an arm differs from the baseline beyond its treatment, by this state's own notion of it."""
+    """Where an arm differs from the baseline of its batch beyond its treatment, by this state's own notion of it."""
     from cdk8s_charts.parity import undeclared_differences
 
     items = (item for items in objects.values() for item in items if item["kind"] == "Deployment")
     deployments = {item["metadata"]["name"]: item for item in items}
-    first = experiment.arms[0]
-    baseline = deployments.get(first.name)
+    first: dict[int, Any] = {}
+    for arm in experiment.arms:
+        first.setdefault(arm.serving.max_num_seqs, arm)
+    pairs = [(first[arm.serving.max_num_seqs], arm) for arm in experiment.arms]
     return {
         arm.name: sorted(
-            undeclared_differences(baseline, deployments[arm.name], engine=(*first.engine, *arm.engine))
+            undeclared_differences(
+                deployments[base.name], deployments[arm.name], engine=(*base.engine, *arm.engine)
+            )
         )
-        for arm in experiment.arms[1:]
-        if baseline and arm.name in deployments
+        for base, arm in pairs
+        if base is not arm and {base.name, arm.name} <= deployments.keys()
     }
 
 

@@ -246,7 +246,8 @@ def _compare_engines(context: Context) -> None:
 
 
 def _compare(context: Context, arm: Arm) -> None:
-    path, baseline = artifact_path(arm), artifact_path(context.experiment.baseline)
+    base = context.experiment.baseline_of(arm)
+    path, baseline = artifact_path(arm), artifact_path(base)
     address = f"s3://{context.bucket('artifacts')}/{baseline}"
     stored = _saved(context, f"{path}/{DIFFERENCES}")
     if stored is not None and stored.get("compared") and stored.get("baseline") == address:
@@ -254,7 +255,7 @@ def _compare(context: Context, arm: Arm) -> None:
     ours, theirs = (_saved(context, f"{folder}/{CONFIGURATION}") for folder in (path, baseline))
     if ours is None:
         return  # a runtime whose compiler saves none; the report says that nothing was compared
-    text = comparison(address, theirs, ours, declared_keys(context.experiment.baseline, arm))
+    text = comparison(address, theirs, ours, declared_keys(base, arm))
     context.aws.client("s3").put_object(
         Bucket=context.bucket("artifacts"), Key=f"{path}/{DIFFERENCES}", Body=text.encode()
     )
@@ -283,5 +284,5 @@ def _saved(context: Context, key: str) -> dict[str, Any] | None:
 
 
 def _treated(context: Context, arms: Sequence[Arm]) -> list[Arm]:
-    baseline = artifact_path(context.experiment.baseline)
-    return [arm for arm in arms if artifact_path(arm) != baseline]
+    base_of = context.experiment.baseline_of
+    return [arm for arm in arms if artifact_path(arm) != artifact_path(base_of(arm))]

@@ -33,6 +33,26 @@ def test_words_for_the_report_travel_and_do_not_make_another_plan() -> None:
         plan(arms=[plain, spec | {"also_changes": "off"}])
 
 
+def batches(**baselines: Any) -> dict[str, Any]:
+    """Arms with baselines of their own, and one that names none."""
+    arms = [{"name": name, "url": "http://h/v1", "baseline": own} for name, own in baselines.items()]
+    steady = [] if "steady" in baselines else [{"name": "steady", "url": "http://h/v1"}]
+    return {"arms": [*steady, *arms, {"name": "steady-b8", "url": "http://h/v1"}]}
+
+
+def test_an_arm_has_the_plans_baseline_or_its_own() -> None:
+    named = {"spec-b8": "steady-b8", "steady-b8": "steady-b8"}
+    arms = [{"name": name, "url": "http://h/v1"} for name in ("steady", "spec", *named)]
+    whole = plan(
+        arms=[arm | ({"baseline": named[arm["name"]]} if arm["name"] in named else {}) for arm in arms]
+    )
+    assert whole.baselines == {"steady": "steady", "spec": "steady"} | named
+    of_round = whole.with_arms(["steady-b8", "spec-b8"])
+    assert (of_round.baseline, of_round.baselines) == ("steady-b8", named)
+    assert whole.with_arms(["steady", "spec-b8"]).baselines == {"steady": "steady", "spec-b8": "steady"}
+    assert from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
+
+
 def test_all_problems_are_named_at_once() -> None:
     with pytest.raises(PlanError) as error:
         plan(requests=0, concurrency=[0], colour="red", prompts=[{"id": "a", "class": "x", "promt": "?"}])
@@ -57,6 +77,12 @@ def test_all_problems_are_named_at_once() -> None:
         ({"concurrency": [4, 4]}, "4 appears twice"),
         ({"concurrency": []}, "unless `rate` is given"),
         ({"temperature": "hot"}, "temperature: 'hot'"),
+        (batches(spec="nobody"), "the baseline 'nobody' of 'spec' is not an arm; the arms are steady, spec"),
+        (
+            batches(spec="spec", steady="spec"),
+            "'steady' is the baseline of 'steady-b8', and has another one itself",
+        ),
+        (batches(spec=7), "arms[1].baseline: 7"),
     ],
 )
 def test_a_plan_that_cannot_work_is_refused(changes: dict[str, Any], told: str) -> None:

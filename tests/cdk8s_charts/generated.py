@@ -20,7 +20,7 @@ from tests.experiment.edits import put
 CHOICES: dict[str, list[Any]] = {
     "serving.devices": [1, 4, 8, 16],
     "serving.logical_nc_config": [1, 2],
-    "serving.max_num_seqs": [1, 4, 16],
+    "serving.max_num_seqs": [1, 4, [4, 16]],
     "serving.max_model_len": [1024, 4096],
     "serving.allocation": ["dra", "device-plugin"],
     "serving.artifact_source": ["mount", "scratch"],

@@ -285,8 +285,8 @@ def an_arm_serves_its_own_artifact(experiment: Experiment, objects: list[Object]
 
 def arms_differ_as_declared(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
     deployments = named(objects, "Deployment")
-    baseline = experiment.baseline
-    for arm in experiment.served_arms[1:]:
+    for arm in experiment.served_arms:
+        baseline = experiment.baseline_of(arm)
         found = undeclared_differences(
             deployments[baseline.name],
             deployments[arm.name],

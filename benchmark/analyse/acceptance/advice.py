@@ -49,10 +49,10 @@ def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
     arm, nothing known by position.
     """
     wishes, plan, run = wishes or Wishes(), raw.plan, raw.sittings[0]
-    plain = next((arm for arm in (plan.arm(plan.baseline), *plan.arms) if not arm.speculative_tokens), None)
+    undrafted = [arm for arm in (plan.arm(plan.baseline), *plan.arms) if not arm.speculative_tokens]
     speculating = {arm.name: arm for arm in plan.arms if arm.speculative_tokens}
-    if plain is None or not speculating:
-        raise ResultsError(f"run {run.run}: {_undeclared(plan, plain is None)}")
+    if not undrafted or not speculating:
+        raise ResultsError(f"run {run.run}: {_undeclared(plan, not undrafted)}")
     if wishes.timed_with is not None and wishes.timed_with not in speculating:
         raise ResultsError(
             f"--timed-with: {wishes.timed_with!r} is not a speculating arm of the run; "
@@ -61,6 +61,7 @@ def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
     cells = sort_out(raw)
     subjects, left_out = [], []
     for place, arm in product(cells.places, speculating.values()):
+        plain = own if (own := cells.baseline_of(arm)) in undrafted else undrafted[0]
         if found := subject_of(cells, plain, arm, place, wishes):
             subjects.append(found)
         known = known_at(cells, arm, place)

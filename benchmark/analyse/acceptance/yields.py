@@ -91,7 +91,7 @@ def known_at(cells: Cells, arm: Arm, place: Place) -> Known:
     """What is known of an arm's decode steps there."""
     if (arm.name, place.class_) in cells.made_up:
         return INVENTED
-    return known(arm, cells.of(arm, place), cells.blocks_of(arm, place), cells.plain_s(place))
+    return known(arm, cells.of(arm, place), cells.blocks_of(arm, place), cells.plain_s(arm, place))
 
 
 def known(arm: Arm, records: Records, blocks: Blocks = (), plain_s: float | None = None) -> Known:

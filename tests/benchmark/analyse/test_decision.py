@@ -41,7 +41,7 @@ def run_of(
             "name": name,
             "url": f"http://{name}/v1",
             "usd_per_hour": (usd or {}).get(name),
-            "speculative_tokens": int(name.rpartition("-k")[2] or 0) if "-k" in name else 0,
+            "speculative_tokens": int(name.rpartition("-k")[2].partition("-")[0]) if "-k" in name else 0,
             "max_tokens_per_step": 8,
         }
         for name in ("plain", *gains)

@@ -97,7 +97,7 @@ def test_plain_decoding_is_cheaper_from_the_load_on_where_the_speed_up_is_below_
     shown: bool | None,
     text: str | None,
 ) -> None:
-    said = {"class": "chat", "treatment": "spec", "metric": "output_tokens_per_s"}
+    said = {"class": "chat", "baseline": "steady", "treatment": "spec", "metric": "output_tokens_per_s"}
     names = ("concurrency", "ratio", "ci_low", "ci_high")
     rows = [said | dict(zip(names, ratio, strict=True)) for ratio in ratios]
     found = crossovers(plan(*prices), rows)

@@ -130,6 +130,7 @@ def test_the_summary_is_plain_json_without_nan() -> None:
         "explanations",
         "mix",
         "best",
+        "best_baseline",
         "losslessness",
         "crossovers",
         "search",

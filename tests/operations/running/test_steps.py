@@ -170,7 +170,7 @@ def test_every_arm_of_a_sweep_is_asked_once_and_compared_with_the_baseline(swept
     assert sorted(asked) == sorted(arm.name for arm in swept.world.experiment.arms)
     for number, treatment in enumerate(swept.world.experiment.arms[1:], start=1):
         found = beside(
-            swept.out / f"round-{number}", arms=["qwen-vllm", treatment.name], baseline="qwen-vllm"
+            swept.out / f"round-{number}", dict.fromkeys(["qwen-vllm", treatment.name], "qwen-vllm")
         )
         assert [one["treatment"] for one in found["quality"]["comparisons"]] == [treatment.name]
         assert found["quality"]["questions"]["revision"] == "0" * 40

@@ -1,0 +1,114 @@
+"""Arms of several batches: each treatment beside the baseline of its own batch and beside the best baseline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchmark.analyse.decision import decide
+from benchmark.analyse.losslessness import judged
+from benchmark.analyse.summary import summarise
+from benchmark.analyse.two_runs import compare_runs
+from benchmark.measure.journal import RawRun
+from benchmark.plan import from_dict
+from benchmark.show import page, tables, terminal
+from tests.benchmark.analyse.test_decision import run_of
+
+CLASSES = ("a", "b")
+PRICES = dict.fromkeys(("plain", "plain-b8", "spec-k7", "spec-k7-b8"), 10.0)
+
+
+def two_batches(gains: dict[str, float], *, usd: dict[str, float] | None = None) -> RawRun:
+    """Of `plain` and others, with how many times as fast they are."""
+    by_arm = {name: dict.fromkeys(CLASSES, gain) for name, gain in gains.items()}
+    raw = run_of(by_arm, usd=PRICES if usd is None else usd)
+    content = raw.plan.to_dict()
+    for arm in content["arms"]:
+        if arm["name"].endswith("-b8"):
+            arm["baseline"] = "plain-b8"
+    plan = from_dict(content)
+    sittings = tuple(replace(one, plan=plan) for one in raw.sittings)
+    return replace(raw, sittings=sittings)
+
+
+BETTER = {"plain-b8": 1.3, "spec-k7": 1.6, "spec-k7-b8": 2.6}
+
+
+def compared(rows: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
+    return {(one["baseline"], one["treatment"]): one["ratio"] for one in rows}
+
+
+def test_a_treatment_is_compared_with_its_own_baseline_and_with_the_best() -> None:
+    summary = summarise(two_batches(BETTER))
+    expected: dict[tuple[str, str], float] = {
+        ("plain", "spec-k7"): 1.6,
+        ("plain-b8", "spec-k7"): 1.6 / 1.3,
+        ("plain-b8", "spec-k7-b8"): 2.0,
+    }
+    assert compared(summary["mix"]) == pytest.approx(expected, rel=0.05)
+    for class_ in CLASSES:
+        rows = [one for one in summary["comparisons"] if one["class"] == class_ and one["metric"] == "tpot_s"]
+        assert compared(rows) == pytest.approx(expected, rel=0.05)
+    assert [one["arm"] for one in summary["best_baseline"]] == ["plain-b8"]
+    assert {one["arm"] for one in summary["best"]} == {"spec-k7-b8"}
+    assert {(one["baseline"], one["treatment"]) for one in summary["explanations"]} == {
+        ("plain", "spec-k7"),
+        ("plain-b8", "spec-k7-b8"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("gains", "usd", "begins", "says"),
+    [
+        (BETTER, None, "Use spec-k7-b8 (window 7; best of 2", "(over plain-b8, the baseline of its own batch and the cheapest)"),
+        (BETTER | {"spec-k7": 3.0}, None, "Use spec-k7 (window 7", "(over plain-b8, the cheapest baseline; over plain, that of its own batch, 3.0"),
+        (BETTER | {"plain-b8": 4.0}, None, "Keep plain-b8: spec-k7-b8 (window 7", "0.65 times as fast"),
+        (BETTER, PRICES | {"plain-b8": 40.0}, "Use spec-k7-b8", "(over plain, the cheapest baseline; over plain-b8, that of its own"),
+        (BETTER, {}, "Use spec-k7-b8", "(over plain-b8, the baseline of its own batch and the cheapest)"),
+    ],
+    ids=["own is best", "best is another's", "no drafting pays", "by dollars", "without prices"],
+)  # fmt: skip
+def test_the_sentence_judges_by_the_best_baseline_and_names_both(
+    gains: dict[str, float], usd: dict[str, float] | None, begins: str, says: str
+) -> None:
+    found = decide(summarise(two_batches(gains, usd=usd)))
+    assert found.sentence.startswith(begins)
+    assert says in found.sentence
+
+
+def test_table_and_page_have_each_treatment_beside_both() -> None:
+    raw = two_batches(BETTER)
+    summary = summarise(raw)
+    _, every = tables.decision_tables(decide(summary).at)
+    own = [(row[0], row[1]) for row in every.rows]
+    assert own == [("spec-k7-b8", "plain-b8"), ("spec-k7", "plain-b8"), ("spec-k7", "plain")]
+    assert "spec-k7     plain " in terminal.render(summary)
+    html = page.render(raw, summary)
+    for arm, baseline in own:
+        row = html[html.index('aria-label="Arms over all classes"') :]
+        assert (
+            f'data-label="arm">{arm}</td><td role="cell" class="word" data-label="baseline">{baseline}<'
+            in row
+        )
+
+
+def test_texts_and_earlier_runs_are_compared_with_the_own_baseline() -> None:
+    raw = two_batches(BETTER)
+    other = {"plain-b8": "x", "spec-k7-b8": "x", "plain": "y", "spec-k7": "y"}
+    records = tuple(
+        replace(one, text=other[one.arm], text_sha256=f"{ord(other[one.arm]):064x}") for one in raw.requests
+    )
+    assert judged(replace(raw, requests=records)) == {}
+    rows = compare_runs(raw, raw)["speed_ups"]
+    assert {(one["baseline"], one["treatment"]) for one in rows} == {
+        ("plain", "spec-k7"),
+        ("plain-b8", "spec-k7-b8"),
+    }
+
+
+def test_one_baseline_says_nothing_of_batches() -> None:
+    summary = summarise(run_of({"spec-k7": {"a": 2.0}}))
+    assert summary["best_baseline"] == []
+    assert "baseline" not in decide(summary).sentence
