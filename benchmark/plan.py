@@ -294,14 +294,10 @@ class Plan(Part):
         return next(arm for arm in self.arms if arm.name == name)
 
     def with_arms(self, names: Sequence[str]) -> Plan:
-        """The plan with these arms alone; the first of them is the baseline where the plan's own is not one, and of those
-        whose own is not one."""
+        """The plan with these arms alone; the first of them is the baseline where the plan's, or an arm's, is not one."""
         baseline = self.baseline if self.baseline in names else names[0]
-        arms = tuple(
-            arm if arm.baseline in (None, *names) else arm.model_copy(update={"baseline": None})
-            for arm in self.arms
-            if arm.name in names
-        )
+        kept, alone = (arm for arm in self.arms if arm.name in names), {"baseline": None}
+        arms = tuple(one if one.baseline in (None, *names) else one.model_copy(update=alone) for one in kept)
         return self.model_copy(update={"arms": arms, "baseline": baseline})
 
     def most_tokens(self, prompt: Prompt) -> int:
@@ -395,13 +391,9 @@ def _contradictions(plan: Plan) -> Iterable[str]:
     if plan.duration_s is not None and plan.rounds > 1:
         yield "rounds: a plan with duration_s begins as many as fit; leave one of the two out"
     yield from (f"prompts: the id {id_!r} appears twice" for id_ in _repeated(p.id for p in plan.prompts))
-    if plan.baseline not in names:
-        yield f"baseline: {plan.baseline!r} is not an arm; the arms are {', '.join(names)}"
-    for arm, baseline in plan.baselines.items():
-        if baseline not in names and baseline != plan.baseline:
-            yield f"arms: the baseline {baseline!r} of {arm!r} is not an arm; the arms are {', '.join(names)}"
-        elif plan.baselines.get(baseline, baseline) != baseline:
-            yield f"arms: {baseline!r} is the baseline of {arm!r}, and has another one itself"
+    for name in dict.fromkeys(plan.baselines.values()):
+        if plan.baselines.get(name) != name:
+            yield f"baseline: {name!r} is not an arm that is its own baseline; the arms are {', '.join(names)}"
     for index, prompt in enumerate(plan.prompts):
         if (prompt.prompt is None) == (prompt.messages is None):
             yield f"prompts[{index}]: needs exactly one of `prompt` and `messages`"

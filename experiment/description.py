@@ -153,11 +153,12 @@ def _loads(settings: Benchmark) -> str:
 
 def _long(experiment: Experiment) -> Iterator[str]:
     """How long it loads where its cells alone do not say it, and which loads are a queue."""
-    settings, batch = experiment.benchmark, experiment.baseline.serving.max_num_seqs
+    settings = experiment.benchmark
+    sizes = [arms[0].serving.max_num_seqs for arms in experiment.by_batch]
     if settings.load or settings.rounds or settings.duration:
         yield cost.budget_text(experiment)
-    if (settings.most_at_once or 0) > batch:
-        yield f"above serving.max_num_seqs = {batch} requests wait for a place in the batch"
+    if few := [str(size) for size in sizes if size < (settings.most_at_once or 0)]:
+        yield f"above serving.max_num_seqs = {' or '.join(few)} requests wait for a place in the batch"
 
 
 def _declared(experiment: Experiment) -> list[str]:

@@ -77,10 +77,13 @@ def test_all_problems_are_named_at_once() -> None:
         ({"concurrency": [4, 4]}, "4 appears twice"),
         ({"concurrency": []}, "unless `rate` is given"),
         ({"temperature": "hot"}, "temperature: 'hot'"),
-        (batches(spec="nobody"), "the baseline 'nobody' of 'spec' is not an arm; the arms are steady, spec"),
+        (
+            batches(spec="nobody"),
+            "'nobody' is not an arm that is its own baseline; the arms are steady, spec",
+        ),
         (
             batches(spec="spec", steady="spec"),
-            "'steady' is the baseline of 'steady-b8', and has another one itself",
+            "'steady' is not an arm that is its own baseline",
         ),
         (batches(spec=7), "arms[1].baseline: 7"),
     ],

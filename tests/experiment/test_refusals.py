@@ -104,18 +104,6 @@ a model of the catalogue in another shape | | {target.like: Qwen/Qwen3-14B} | ta
 a commit of a bucket | {target.weights: 's3://my-bucket/mine'} | {target.revision: 0123456789abcdef0123456789abcdef01234567} | target.revision | give changed weights another folder
 a bucket without a folder | {target.weights: 's3://my-bucket/mine'} | {target.weights: 's3://my-bucket/'} | target.weights | has another form; write a folder of a bucket, as in s3://my-bucket/models/mine
 every bucket at once | {target.weights: 's3://my-bucket/mine'} | {target.weights: 's3://my-bucket/*'} | target.weights | has another form
-batch of none | {serving.max_num_seqs: [4, 8]} | {serving.max_num_seqs: [4, 0]} | serving.max_num_seqs[1] | greater than 0
-no batch | {serving.max_num_seqs: [4]} | {serving.max_num_seqs: []} | serving.max_num_seqs | at least 1 item
-batch twice | {serving.max_num_seqs: [4, 8]} | {serving.max_num_seqs: [4, 8, 4]} | serving.max_num_seqs[2] | stands twice
-batch in words | {serving.max_num_seqs: [4, 8]} | {serving.max_num_seqs: [4, eight]} | serving.max_num_seqs[1] | valid integer
-batch beyond the memory | {serving.max_num_seqs: [4, 8]} | {serving.max_num_seqs: [4, 2000]} | serving.devices | fewer sequences
-batch that makes another arm's name | {serving.max_num_seqs: [4, 8], arms.1.name: qwen-vllm-b4} | {arms.1.name: qwen-vllm-b8} | arms[0].name | is the name of another arm too
-batch that makes a long name | {serving.max_num_seqs: [4, 8], arms.1.name: a-name-of-51-characters-which-is-as-long-as-possibl} | {arms.1.name: a-name-of-52-characters-which-is-as-long-as-possible} | arms[1].name | use 54 at most
-batches of a bad name | {serving.max_num_seqs: [4, 8]} | {arms.1.name: Qwen} | arms[1].name | is not a DNS label
-batches of one name | {serving.max_num_seqs: [4, 8]} | {arms.1.name: qwen-vllm} | arms[1].name | is the name of another arm too
-batches of the baseline alone | {serving.max_num_seqs: [4, 8]} | {-arms.1, serve: null, benchmark.lm_eval: null} | arms | a comparison needs two arms, there is 1
-speed-up of another batch's baseline | EXPECT {serving.max_num_seqs: [4, 8]} | {expect.figures.0.arm: qwen-vllm-b8, expect.figures.0.metric: speed_up, expect.figures.0.row: S9} | expect.figures[0].metric | name another arm
-Medusa in one of two batches | MEDUSA | {serving.max_num_seqs: [1, 4, 8]} | serving.max_num_seqs | one request at a time
 Medusa in batches | MEDUSA | {serving.max_num_seqs: 4} | serving.max_num_seqs | one request at a time
 more tokens than Medusa heads | MEDUSA | {arms.2.speculation.num_speculative_tokens: 5} | arms[2].speculation.num_speculative_tokens | the draft declares 4
 figure of an arm that is not there | EXPECT | {expect.figures.0.arm: qwen-sd} | expect.figures[0].arm | known: qwen-vllm, qwen-sd-vllm
