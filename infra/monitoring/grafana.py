@@ -21,7 +21,7 @@ from experiment.cost import arm_usd_per_hour
 from experiment.naming import dashboard_name
 from infra.monitoring import container_insights as insights
 from infra.monitoring.promql import series
-from infra.monitoring.rows import DETAILS, FURTHER, HEADLINES, compared
+from infra.monitoring.rows import DETAILS, FURTHER, HEADLINES, baselines, compared
 
 _COLUMNS, _HEIGHT, _LONGEST_UID = 24, 8, 40
 _UNITS = {"s": "s", "USD": "currencyUSD"}
@@ -150,15 +150,18 @@ def _arms(experiment: Experiment, metric: Metric, statistic: str) -> Panel:
 
 
 def _ratio(experiment: Experiment, metric: Metric, statistic: str) -> Panel:
-    own = value(experiment, metric, statistic)
-    base = value(experiment, metric, statistic, "class, concurrency", arm=experiment.baseline.name)
-    on = "on (class, concurrency)"
-    times = (
-        f"({base}) / {on} group_right () ({own})"
-        if metric.better == "lower"
-        else f"({own}) / {on} group_left () ({base})"
-    )
-    return Panel(f"{metric.name} {statistic}: times better than {experiment.baseline.name}", {_LEGEND: times})
+    on, several, times = "on (class, concurrency)", len(experiment.by_batch) > 1, []
+    for arms in experiment.by_batch:
+        of_batch = {"arm": "|".join(arm.name for arm in arms)} if several else {}
+        own = value(experiment, metric, statistic, **of_batch)
+        base = value(experiment, metric, statistic, "class, concurrency", arm=arms[0].name)
+        times.append(
+            f"({base}) / {on} group_right () ({own})"
+            if metric.better == "lower"
+            else f"({own}) / {on} group_left () ({base})"
+        )
+    title = f"{metric.name} {statistic}: times better than {baselines(experiment)}"
+    return Panel(title, {_LEGEND: " or ".join(times)})
 
 
 def _servers(experiment: Experiment) -> Iterator[Panel]:

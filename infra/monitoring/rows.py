@@ -57,7 +57,7 @@ def metric_rows(experiment: Experiment, detail: Detail) -> Iterator[Row]:
             experiment,
             *(
                 Graph(
-                    f"{metric.cloudwatch_name} {statistic}: times better than {_baselines(experiment)}",
+                    f"{metric.cloudwatch_name} {statistic}: times better than {baselines(experiment)}",
                     statistic,
                     ratios,
                     ("no difference", 1),
@@ -165,7 +165,7 @@ def introduction(experiment: Experiment, *, page: int, pages: int, left_out: str
 def compared(experiment: Experiment) -> str:
     """What is compared, and how a time and a ratio are meant."""
     return (
-        f"Baseline **{_baselines(experiment)}** against {_others(experiment)}, by class of prompts. Time per output "
+        f"Baseline **{baselines(experiment)}** against {_others(experiment)}, by class of prompts. Time per output "
         "token is per token, not per streamed chunk. In the ratios, above 1 means better than the baseline."
     )
 
@@ -184,7 +184,7 @@ def _node_words(experiment: Experiment) -> str:
     )
 
 
-def _baselines(experiment: Experiment) -> str:
+def baselines(experiment: Experiment) -> str:
     """The baseline, of several batches with what tells that each has its own."""
     more = len(experiment.by_batch) - 1
     return experiment.baseline.name + (f" ({more} more for other batches)" if more else "")

@@ -13,9 +13,10 @@ import yaml
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from benchmark.metrics import PUBLISHED
-from experiment import Experiment
+from experiment import Experiment, load
 from infra.monitoring.container_insights import IN_PROMETHEUS, NEURON_NODE_METRICS, NODE_METRICS
 from infra.monitoring.grafana import grafana_dashboard
+from tests.experiment.edits import put
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +82,11 @@ def test_every_metric_of_the_registry_is_asked_for(dashboard: dict[str, Any], ex
     assert [one for one in IN_PROMETHEUS.values() if one not in asked] == []
 
 
+@pytest.mark.parametrize("sizes", [4, [4, 8]])
 @pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool: apt-get install prometheus")
-def test_prometheus_reads_every_query(dashboard: dict[str, Any], tmp_path: Path) -> None:
+def test_prometheus_reads_every_query(variation: Any, sizes: Any, tmp_path: Path) -> None:
+    experiment = load(variation(put("serving.max_num_seqs", sizes)))
+    dashboard = json.loads(grafana_dashboard(experiment))
     rules = [{"record": f"panel:{number}", "expr": one} for number, one in enumerate(queries(dashboard))]
     path = tmp_path / "rules.yaml"
     path.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}), encoding="utf-8")
@@ -91,3 +95,14 @@ def test_prometheus_reads_every_query(dashboard: dict[str, Any], tmp_path: Path)
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{len(rules)} rules found" in done.stdout
+
+
+def test_each_arm_is_divided_by_the_baseline_of_its_own_batch(variation: Any) -> None:
+    dashboard = json.loads(grafana_dashboard(load(variation(put("serving.max_num_seqs", [4, 8])))))
+    titles = {panel["title"]: panel["targets"] for panel in graphs(dashboard)}
+    (target,) = titles["tpot_s p50: times better than qwen-vllm (1 more for other batches)"]
+    first, second = target["expr"].split(" or ")
+    for ratio, size in ((first, ""), (second, "-b8")):
+        base, own = ratio.split("group_right ()")
+        assert f'arm="qwen-vllm{size}"' in base
+        assert f'arm=~"qwen-vllm{size}|qwen-sd-vllm{size}"' in own

@@ -18,6 +18,7 @@ from infra.monitoring.alarms import alarms
 from infra.monitoring.container_insights import INSIGHTS_METRICS, NAMESPACE
 from infra.monitoring.pages import dashboard_pages, service_page
 from tests.conftest import ROOT
+from tests.experiment.edits import put
 from tests.infra.monitoring.cloudwatch_rules import expanded, violations
 from tests.infra.templates import Deployment, resolved
 
@@ -204,6 +205,13 @@ def test_a_ratio_above_one_means_that_the_treatment_is_better(
     assert "qwen-vllm" in hidden["c0a0"]
     assert "qwen-sd-vllm" in hidden["c0a1"]
     assert not any(line[-1]["visible"] for line in hidden.values())
+
+
+def test_a_ratio_is_over_the_baseline_of_the_arms_own_batch(variation: Any) -> None:
+    found = graphs(load(variation(put("serving.max_num_seqs", [4, 8]))))
+    ratio = next(one for one in found if one["title"].startswith("TimePerOutputToken p50: times better"))
+    shown = [line[0]["expression"] for line in ratio["metrics"] if len(line) == 1]
+    assert shown[:2] == ["c0a0/c0a1", "c0a2/c0a3"]
 
 
 def test_the_cost_of_an_arm_is_its_price_over_its_throughput(experiment: Experiment) -> None:
