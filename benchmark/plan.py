@@ -78,7 +78,7 @@ class Arm(Part):
         LEFT_OUT,
     ] = ()
     """What is different in its engine beside the speculation, in words for the report."""
-    baseline: Annotated[Name | None, _LEFT_OUT] = None
+    baseline: Annotated[Name | None, LEFT_OUT] = None
     """The arm that it is compared with, itself where it is such an arm; the plan's baseline where it says nothing."""
 
 
