@@ -222,9 +222,8 @@ class Plan(Part):
         return self.model_copy(update={"concurrency": levels, "rate": rates})
 
     def cell(self, load: Load) -> Plan:
-        """The plan of one cell of a search: a quarter of `requests`, in whole waves, so that no block has a lighter end. Of
-        arrivals at a rate half of them, in one block, since a queue needs time to build up."""
-        each = max(-(-self.requests // (2 if load.concurrency is None else 4)), min(self.requests, _FEWEST))
+        """The plan of one cell of a search: a quarter of `requests`, in whole waves, so that no block has a lighter end."""
+        each = max(-(-self.requests // 4), min(self.requests, _FEWEST))
         if load.concurrency is not None:
             each = max(1, round(each / load.concurrency)) * load.concurrency
         return self.measured_at([load]).model_copy(update={"requests": each})

@@ -130,9 +130,8 @@ def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float, w
 def _cell_s(settings: Benchmark, level: float, batch: int, answer_s: float) -> float:
     """Of one arm and class in a search, whose cells are as small as `Plan.cell` of benchmark/plan.py makes them: what the batch
     does not hold waits."""
-    by_rate = settings.load and settings.load.search_rate
-    requests = max(-(-settings.requests // (2 if by_rate else 4)), min(settings.requests, 8))
-    if by_rate:
+    requests = max(-(-settings.requests // 4), min(settings.requests, 8))
+    if settings.load and settings.load.search_rate:
         return requests / level + -(-requests // batch) * answer_s
     at_once = round(level)
     return max(1, round(requests / at_once)) * at_once / min(at_once, batch) * answer_s

@@ -109,7 +109,8 @@ class Decision:
     origin: str
     """`measured` or `emulated`."""
     here: int
-    """Which of `loads` the sentence is about: where tokens are cheapest, or the largest where prices are not known."""
+    """Which of `loads` the sentence is about: where tokens are cheapest, of a search within its objective, or the largest
+    where prices are not known."""
     loads: tuple[AtLoad, ...]
 
     @property
@@ -127,8 +128,12 @@ def decide(summary: Mapping[str, Any]) -> Decision:
     places = dict.fromkeys(Place.of(cell).load for cell in summary["cells"])
     loads = tuple(_at(summary, load) for load in places)
     here = min(range(len(loads)), key=lambda index: (*_dearness(loads[index].mix), -index))
+    if search := summary.get("search"):
+        here = _within(search, [one.load.rate_per_s or one.load.concurrency for one in loads], here)
     told = loads[here].sentence
-    if len(loads) > 1:
+    if search:  # what it says about other loads stands in sentences of its own
+        told = f"at {loads[here].load.in_words}, {told}"
+    elif len(loads) > 1:
         others = [
             f"at {one.load.in_words} " + (f"{one.mix.arm} is {_times(one.mix)}" if one.mix else "no verdict")
             for one in loads
@@ -140,6 +145,13 @@ def decide(summary: Mapping[str, Any]) -> Decision:
     told = ": ".join(filter(None, (", ".join(labels), told)))
     sentence = f"{told[:1].upper()}{told[1:]}."
     return Decision(question(summary), sentence, run["provenance"], here, loads)
+
+
+def _within(search: Mapping[str, Any], loads: Sequence[float | None], otherwise: int) -> int:
+    """Where tokens are cheapest, or most where prices are not known, within the objective of a search."""
+    able = [arm["cheapest"] for arm in search["arms"] if arm["cheapest"]]
+    worth = [one["usd_per_million_output_tokens"] or [-one["output_tokens_per_s"][0]] for one in able]
+    return loads.index(able[worth.index(min(worth))]["load"]) if able else otherwise
 
 
 def _dearness(mix: Gain | None) -> tuple[bool, float]:

@@ -20,8 +20,8 @@ from benchmark.analyse.cells import Cells, Place, cost, sort_out, throughput
 from benchmark.analyse.comparison import MIN_PROMPTS, Verdict, said
 from benchmark.analyse.mix import Strata, Times, times_of
 from benchmark.analyse.search import Cell, Edge, Range, edge, next_load
-from benchmark.analyse.stats import clustered_mean
-from benchmark.analyse.values import request_values
+from benchmark.analyse.stats import clustered_mean, summed, weighted_mean
+from benchmark.analyse.values import output_tokens, request_values
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED
 from benchmark.metrics import TPOT
@@ -117,20 +117,19 @@ def in_words(found: Mapping[str, Any]) -> str:
     }.get(found["found"])
     if text is None:
         low, high = (_shown(found, found[name]) for name in ("low", "high"))
-        wide = "" if found["precise"] else ", wider than asked for"
+        wide = "" if found["precise"] else ", less sure than asked for"
         text = (
             f"pays {'from' if found['rising'] else 'up to'} {at(found['load'])} [{low}, {high}]{wide}{more}"
         )
     return text + (f"; too few answers at {at(found['failing'])}" if found["failing"] else "")
 
 
-def sentences(summary: Mapping[str, Any]) -> Iterator[str]:
+def sentences(summary: Mapping[str, Any], *, by_class: bool = True) -> Iterator[str]:
     """What the run says about load, for people; nothing where it has one load."""
-    of_mix = [one for one in summary.get("crossovers", ()) if one["class"] is None]
-    by_class = [one for one in summary.get("crossovers", ()) if one["class"] is not None]
-    several = len({one["class"] for one in by_class}) > 1
-    for one in of_mix:
-        own = [other for other in by_class if other["treatment"] == one["treatment"]]
+    found = summary.get("crossovers", ())
+    several = by_class and len({one["class"] for one in found}) > 2
+    for one in (one for one in found if one["class"] is None):
+        own = [other for other in found if other["class"] and other["treatment"] == one["treatment"]]
         parts = [f"{one['treatment']} {in_words(one)}"]
         parts += [f"{other['class']}: {in_words(other)}" for other in own if several]
         yield f"Load: {'; '.join(parts)}."
@@ -138,7 +137,7 @@ def sentences(summary: Mapping[str, Any]) -> Iterator[str]:
         return
     yield from _cheapest(search)
     if search["budget_spent"]:
-        yield f"The search ended with its budget ({search['budget']}); a larger --search-budget goes further."
+        yield f"The search ended with its budget ({search['budget']}); a larger budget goes further."
     for drift in search["drift"]:
         if drift["verdict"] in _DRIFTED:
             yield (
@@ -152,32 +151,48 @@ def _cheapest(search: Mapping[str, Any]) -> Iterator[str]:
     limits = ", ".join(
         f"{name.removesuffix('_s').upper()} {value:g} s" for name, value in (objective or {}).items()
     )
-    within = f"within {limits}" if objective else "without an objective"
+    within = f"that meets {limits}" if objective else "without an objective"
     able = [arm for arm in search["arms"] if arm["cheapest"]]
-    for arm in search["arms"]:
-        if objective and not arm["cheapest"]:
-            yield f"{arm['arm']}: at no measured load {within}."
+    if objective and not able:
+        points = [
+            (point["tpot_s"][0], arm["arm"], point["load"])
+            for arm in search["arms"]
+            for point in arm["points"]
+        ]
+        least, arm, load = min(points, default=(0.0, "", 0.0))
+        known = f"; the lowest TPOT was {least:.3g} s, {arm} at {_at(search)(load)}" if points else ""
+        yield f"No arm meets {limits} at a measured load{known}."
     if not able:
         return
     priced = all(arm["cheapest"]["usd_per_million_output_tokens"] for arm in able)
-    key = "usd_per_million_output_tokens" if priced else "output_tokens_per_s"
-    ordered = sorted(able, key=lambda arm: arm["cheapest"][key] * (1 if priced else -1))
-    told = [
-        f"{arm['arm']} at {_at(search)(arm['cheapest']['load'])}, "
-        + (
-            f"${arm['cheapest'][key]:.3g} per million output tokens"
+    key, sign = ("usd_per_million_output_tokens", 1) if priced else ("output_tokens_per_s", -1)
+    ordered = sorted(able, key=lambda arm: sign * arm["cheapest"][key][0])
+    told = []
+    for arm in ordered:
+        value, low, high = (f"{number:.3g}" for number in arm["cheapest"][key])
+        worth = (
+            f"${value} [{low}, {high}] per million output tokens"
             if priced
-            else f"{arm['cheapest'][key]:.4g} tokens/s"
+            else f"{value} [{low}, {high}] tokens/s"
         )
-        for arm in ordered
-    ]
-    what = "Cheapest" if priced else "Most output tokens"
-    yield f"{what} {within}: {'; then '.join(told)}."
+        told.append(f"{arm['arm']} at {_at(search)(arm['cheapest']['load'])}, {worth}")
+    (_, low, high), *others = (arm["cheapest"][key] for arm in ordered)
+    close = "; no clear difference between the first two" * any(
+        begin <= high and low <= end for _, begin, end in others[:1]
+    )
+    unable = [arm["arm"] for arm in search["arms"] if not arm["cheapest"]]
+    rest = f"; not met by {' and '.join(unable)} at a measured load" if unable else ""
+    yield f"{'Cheapest' if priced else 'Most output tokens'} {within}: {'; then '.join(told)}{close}{rest}."
 
 
 def _at(found: Mapping[str, Any]) -> Any:
-    unit = "requests/s" if found["by"] == "rate" else "requests at once"
-    return lambda load: f"{_shown(found, load)} {unit}"
+    def said(load: float) -> str:
+        shown = _shown(found, load)
+        if found["by"] == "rate":
+            return f"{shown} requests/s"
+        return f"{shown} request{'s' * (shown != '1')} at once"
+
+    return said
 
 
 def _shown(found: Mapping[str, Any], load: float) -> str:
@@ -265,20 +280,23 @@ def _margin(cells: Cells, arm: Arm, objective: Mapping[str, float] | None) -> li
 
 
 def _margin_at(cells: Cells, arm: Arm, load: Load, name: str, limit: float) -> Cell:
-    by_class: dict[str, dict[str, list[float]]] = {}
-    for class_ in cells.plan.classes:
-        for record in cells.answered(arm, Place(class_, load)):
-            if value := request_values(record, arm.max_tokens_per_step).get(name):
-                by_class.setdefault(class_, {}).setdefault(record.prompt_id, []).append(
-                    math.log(limit / value)
-                )
-    inside = {class_: own for class_, own in by_class.items() if len(own) >= MIN_PROMPTS}
+    inside = _logs(cells, arm, load, name)
     if not inside:
         return Cell(_size(load), None, {})
     share = 1 / len(inside)
     mean = share * math.fsum(clustered_mean(own).mean for own in inside.values())
-    moves = {class_: {p: share * m for p, m in _moves(own).items()} for class_, own in inside.items()}
-    return Cell(_size(load), mean, moves)
+    moves = {class_: {p: -share * m for p, m in _moves(own).items()} for class_, own in inside.items()}
+    return Cell(_size(load), math.log(limit) - mean, moves)
+
+
+def _logs(cells: Cells, arm: Arm, load: Load, name: str) -> dict[str, dict[str, list[float]]]:
+    """By class and prompt, logs of a metric over an arm's answers; classes with too few prompts are left out."""
+    by_class: dict[str, dict[str, list[float]]] = {}
+    for class_ in cells.plan.classes:
+        for record in cells.answered(arm, Place(class_, load)):
+            if value := request_values(record, arm.max_tokens_per_step).get(name):
+                by_class.setdefault(class_, {}).setdefault(record.prompt_id, []).append(math.log(value))
+    return {class_: own for class_, own in by_class.items() if len(own) >= MIN_PROMPTS}
 
 
 def _moves(by_prompt: Mapping[str, Sequence[float]]) -> dict[str, float]:
@@ -291,26 +309,55 @@ def _moves(by_prompt: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 def _best(cells: Cells, arm: Arm) -> dict[str, Any]:
-    """Up to which load an arm keeps the objective, and where among these its tokens are cheapest, as measured."""
-    objective, able = cells.plan.slo, []
+    """Up to which load an arm keeps the objective, what it delivers at each measured load, and where among those that keep
+    the objective its tokens are cheapest."""
+    objective = cells.plan.slo
     margins = _margin(cells, arm, objective) if objective else []
+    points = []
     for index, load in enumerate(cells.plan.loads):
-        if objective and (margins[index].value or -1.0) <= 0:
-            continue
-        places = [Place(class_, load) for class_ in cells.plan.classes]
-        records = [one for place in places for one in cells.of(arm, place)]
-        delivered = throughput(arm, records, [one for place in places for one in cells.blocks_of(arm, place)])
-        if delivered and delivered["output_tokens_per_s"] and not _fails(cells, arm, load):
-            usd = (cost(arm, delivered) or {}).get("usd_per_million_output_tokens")
-            tokens = delivered["output_tokens_per_s"]
-            able.append(
-                {"load": _size(load), "output_tokens_per_s": tokens, "usd_per_million_output_tokens": usd}
-            )
+        if point := _point(cells, arm, load):
+            point["within"] = not objective or (margins[index].value or -1.0) > 0
+            points.append(point)
     known: Edge | None = edge(margins, _range(cells.plan)) if objective else None
+    able = [point for point in points if point["within"]]
     return {
         "arm": arm.name,
         "objective": asdict(known) if known else None,
-        "cheapest": max(able, key=lambda one: one["output_tokens_per_s"], default=None),
+        "points": points,
+        "cheapest": max(able, key=lambda one: one["output_tokens_per_s"][0], default=None),
+    }
+
+
+def _point(cells: Cells, arm: Arm, load: Load) -> dict[str, Any] | None:
+    """What an arm delivers at a load, with intervals over prompts; None where too little was answered.
+
+    Tokens per second are tokens over seconds of answers, a ratio of two sums over prompts, times the answers under way.
+    """
+    places = [Place(class_, load) for class_ in cells.plan.classes]
+    records = [one for place in places for one in cells.of(arm, place)]
+    delivered = throughput(arm, records, [one for place in places for one in cells.blocks_of(arm, place)])
+    logs = _logs(cells, arm, load, TPOT.name)
+    if not logs or not delivered or not delivered["output_tokens_per_s"] or _fails(cells, arm, load):
+        return None
+    of_prompt: dict[tuple[str, str], list[float]] = {}
+    for one in records:
+        sums = of_prompt.setdefault((one.class_, one.prompt_id), [0.0, 0.0])
+        sums[0] += (output_tokens(one, arm.max_tokens_per_step) or 0) if one.error is None else 0
+        sums[1] += one.e2e_s or 0.0
+    pace = weighted_mean([(t / s, s) for t, s in of_prompt.values() if s], n=len(records))
+    parts, share = [clustered_mean(own) for own in logs.values()], 1 / len(logs)
+    tpot = summed(
+        share * math.fsum(part.mean for part in parts),
+        [replace(part, error=(part.error or 0.0) * share) for part in parts],
+    )
+    per_s, usd = delivered["output_tokens_per_s"], cost(arm, delivered)
+    low, high = (max(end or 0.0, 0.01 * pace.mean) / pace.mean for end in (pace.low, pace.high))
+    million = usd and usd["usd_per_million_output_tokens"]
+    return {
+        "load": _size(load),
+        "tpot_s": [math.exp(value or 0.0) for value in (tpot.mean, tpot.low, tpot.high)],
+        "output_tokens_per_s": [per_s, per_s * low, per_s * high],
+        "usd_per_million_output_tokens": million and [million, million / high, million / low],
     }
 
 

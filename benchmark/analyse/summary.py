@@ -39,8 +39,9 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   95 % interval, null without a crossing; precise: within 10 % or one request; more: it crosses again above; failing: the
   lowest load at which too little was answered, by: "concurrency" | "rate"}] (`benchmark/analyse/search.py`)
 - `search`, null where loads were listed: {low, high, by, budget, cells, minutes, usd, budget_spent, objective,
-  arms: [{arm, objective: as a crossover, up to which load it is kept, cheapest: {load, output_tokens_per_s,
-  usd_per_million_output_tokens} of the measured loads within the objective}], drift: [{arm, metric, ratio (above 1: faster
+  arms: [{arm, objective: as a crossover, up to which load it is kept, points: [{load, tpot_s, output_tokens_per_s,
+  usd_per_million_output_tokens (null without a price): [value, ci_low, ci_high], within: whether the objective is kept}],
+  cheapest: the point within the objective where tokens are cheapest | null}], drift: [{arm, metric, ratio (above 1: faster
   at the end), ci_low, ci_high, verdict, ...}]}
 - `best_baseline`, of several baselines the one with the cheapest tokens: [{class: null, concurrency, rate_per_s, arm}]
 - `best`, of several treatments: [{class (null: the mix), concurrency, rate_per_s, arm, over: [{arm, ratio (above 1: `best`

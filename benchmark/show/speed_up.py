@@ -1,4 +1,5 @@
-"""Speed-up: a row of a table for each class with its interval on one axis, and lines against the window.
+"""Speed-up: a row of a table for each class with its interval on one axis, lines against the window, and what a search of
+the load found.
 
 The window is the number of speculative tokens: measured where arms of one family had several, else predicted from the one.
 """
@@ -12,6 +13,7 @@ from typing import Any
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import EQUIVALENT, VERDICT_WORDS
 from benchmark.analyse.decision import AtLoad, Gain, money
+from benchmark.analyse.frontier import in_words
 from benchmark.metrics import COMPARED
 from benchmark.plan import Load
 from benchmark.show.canvas import NARROW, WIDE, Axis, Figure, Look, Panel, Plot, Points, figure, looks
@@ -286,3 +288,60 @@ def _draw(plot: Plot, line: _Line, look: Look) -> None:
     plot.line([*line.predicted.items()], look, dashed=True)
     plot.line(line.points if len(line.points) > 1 else [], look)
     plot.dots(line.points, look)
+
+
+def crossovers(summary: Mapping[str, Any]) -> Table | None:
+    """Up to which load each treatment pays, for the mix and by class, of a run that searched its loads."""
+    rows = [
+        (one["treatment"], one["class"] or ALL_CLASSES, in_words(one))
+        for one in (summary["crossovers"] if summary.get("search") else ())
+    ]
+    return Table(
+        title="Up to which load", headings=("arm", "class", "load"), rows=rows, names=3
+    ).unless_empty()
+
+
+def frontier(summary: Mapping[str, Any], arms: Mapping[str, Look]) -> list[Figure]:
+    """What each arm delivers for a dollar against its time per token, at every load that a search measured."""
+    search, price = (
+        summary.get("search"),
+        {arm["name"]: arm["usd_per_hour"] for arm in summary["run"]["arms"]},
+    )
+    known = [one for one in search["arms"] if one["arm"] in arms and one["points"]] if search else []
+    if search is None or not known:
+        return []
+    priced = all(price[one["arm"]] for one in known)
+    drawn = [
+        (arms[one["arm"]], one["points"], price[one["arm"]] if priced else 1.0, one["cheapest"])
+        for one in known
+    ]
+    ends = [
+        (1000 * p["tpot_s"][2], p["output_tokens_per_s"][2] / per)
+        for _, points, per, _ in drawn
+        for p in points
+    ]
+    x = Axis(low=0, high=max(end for end, _ in ends) * 1.05, title="ms per output token")
+    unit = "output tokens/s for $1 an hour" if priced else "output tokens/s of an arm"
+    y = Axis(low=0, high=max(end for _, end in ends) * 1.1, title=unit, most=5)
+    plot, said = Plot(x, y, width=WIDE, labels=()), []
+    if limit := 1000 * (search["objective"] or {}).get("tpot_s", 0.0):
+        plot.line([(limit, y.low), (limit, y.high)], _LEVEL, dashed=True)
+    for look, points, per, best in drawn:
+        middles = [(1000 * p["tpot_s"][0], p["output_tokens_per_s"][0] / per) for p in points]
+        for (at, height), point in zip(middles, points, strict=True):
+            (_, left, right), (_, low, high) = point["tpot_s"], point["output_tokens_per_s"]
+            plot.line([(1000 * left, height), (min(1000 * right, x.high), height)], look)
+            plot.line([(at, low / per), (at, high / per)], look)
+        plot.line(middles, look)
+        plot.dots(middles, look)
+        where = f"best at load {best['load']:g}" if best else "no load within the objective"
+        said.append(f"{look.name}: {', '.join(f'{b:.3g} at {a:.3g} ms' for a, b in middles)}; {where}")
+    caption = (
+        "Each mark is a measured load, from the lowest to the highest, with 95 % intervals; the further up and to the left, the "
+        f"better.{' Dashed: the objective.' if limit else ''}"
+    )
+    alt = f"{unit} against the time per output token. {'. '.join(said)}."
+    legend = [look for look, *_ in drawn]
+    return figure(
+        "frontier", "Output tokens against the time of each", caption, [plot.panel("f", "", alt)], legend
+    )

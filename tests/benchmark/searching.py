@@ -213,7 +213,7 @@ def main() -> int:
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--runs", type=int, default=1000, help="simulated searches of each kind; 0 for none")
     parser.add_argument(
-        "--requests", type=int, default=64, help="of a cell, open loop four times as many (default 64)"
+        "--requests", type=int, default=64, help="of a cell, open loop eight times as many (default 64)"
     )
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -231,7 +231,7 @@ def main() -> int:
 
 
 def _measured(requests: int) -> Iterator[tuple[str, bool]]:
-    for kind, between, count in (("concurrency", "1:64", requests), ("rate", "4:64", 4 * requests)):
+    for kind, between, count in (("concurrency", "1:64", requests), ("rate", "4:64", 8 * requests)):
         with served() as address, tempfile.TemporaryDirectory() as folder:
             option = "--search" if kind == "concurrency" else "--search-rate"
             content = plan(address, ("plain", "crosses", "never", "always"), count)
@@ -240,8 +240,8 @@ def _measured(requests: int) -> Iterator[tuple[str, bool]]:
             if not found:
                 yield said, False
                 continue
-            # A block of arrivals has half of the requests.
-            truth = CROSSING if kind == "concurrency" else open_loop_crossing(count // 2, 4, 64)
+            # A block of arrivals has a quarter of the requests.
+            truth = CROSSING if kind == "concurrency" else open_loop_crossing(count // 4, 4, 64)
             yield f"\n{kind} {between}, {count} requests a cell, the truth is {truth:.1f}:\n{said}", True
             yield from _against(found, truth, kind)
             yield from _spent(journal.read(Path(folder)), kind)

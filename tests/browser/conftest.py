@@ -17,7 +17,7 @@ from benchmark.measure.journal import RawRun
 from benchmark.show.page import filled, render
 from maintenance import picture
 from tests.benchmark.records import emulated, raw_run
-from tests.benchmark.show.runs import FUSED, PLAIN, SMALL, run_of, swept
+from tests.benchmark.show.runs import FUSED, PLAIN, SMALL, run_of, searched, swept
 
 CLASSES = ("repetition", "numeric", "json", "code", "open-ended")
 LONG = "a-name-that-somebody-made-as-long-as-names-may-be"
@@ -43,6 +43,7 @@ def runs() -> dict[str, RawRun]:
         "two endpoints": run_of(ends, ("json", "code", "open-ended")),
         "loads": run_of(classes=CLASSES, loads=loads),
         "long names": run_of(long_arms, tuple(f"{LONG}-{i}" for i in range(8))),
+        "search": searched(CLASSES, slo=slo),
         "many requests": run_of(classes=("json",), requests=260),
         "nothing asked": raw_run(),
     }

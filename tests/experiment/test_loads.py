@@ -118,7 +118,7 @@ def test_what_a_search_may_take_is_its_cells_and_the_first_once_more(reference: 
     half_a_node = {"search": [1, 4], "budget": {"usd": 35.76 / 60}}
     assert loaded_s(reference, load=half_a_node) == pytest.approx(60 + each * 16)
     by_rate = {"search_rate": [0.5, 8.0], "budget": {"cells": 2}}
-    assert loaded_s(reference, load=by_rate) == each * (16 / 0.5 + 4 + 16 / 8 + 4 + 16 / 0.5 + 4)
+    assert loaded_s(reference, load=by_rate) == each * (8 / 0.5 + 2 + 8 / 8 + 2 + 8 / 0.5 + 2)
 
 
 @pytest.mark.parametrize("kind", ["concurrency", "rate"])

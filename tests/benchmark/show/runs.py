@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchmark.measure.journal import RawRun
-from benchmark.measure.records import RequestRecord
+from benchmark.measure.records import REPEATED, RequestRecord
 from tests.benchmark.records import WALL, answered, failed, raw_run
 
 HOSTILE = '<script>alert("x")</script><img src=https://evil.example/p.png onerror=alert(1)>'
@@ -21,6 +21,8 @@ FUSED = {
     "usd_per_hour": 17.88,
 }
 SMALL = {"name": "qwen-sd-06b", "url": "http://small/v1", "speculative_tokens": 7, "max_tokens_per_step": 7}
+CROWDED = {**FUSED, "name": "qwen-sd-crowded"}
+"""Slower with each request beside it."""
 ACCEPTED = {"repetition": 0.97, "json": 0.85, "code": 0.8, "open-ended": 0.45}
 """By class: how often a draft is right."""
 
@@ -39,7 +41,8 @@ def timed(
     """An answer of 60 tokens whose steps yield what drafts of `class_` would."""
     right = ACCEPTED.get(class_, 0.6) * (0.7 if arm is SMALL else 1.0)
     drafted = arm.get("speculative_tokens", 0)
-    slower = 1 + 0.02 * ((load["concurrency"] or 4) - 4)
+    at_once = (load["concurrency"] or 4) / 4
+    slower = at_once**1.5 if arm["name"] == CROWDED["name"] else 0.92 + 0.08 * at_once
     step_s = (0.094 if arm is FUSED else 0.045 + 0.0057 * drafted) * slower * noise.gauss(1, 0.02)
     tokens, times = [1], [0.12 * noise.gauss(1, 0.1)]
     while sum(tokens) < 60:
@@ -84,6 +87,25 @@ def run_of(
         "rate": [load["rate_per_s"] for load in loads if load["rate_per_s"]],
     }
     return raw_run(*records, **(content | plan))
+
+
+def searched(
+    classes: tuple[str, ...] = tuple(ACCEPTED),
+    *,
+    arms: tuple[dict[str, Any], ...] = (PLAIN, CROWDED),
+    **plan: Any,
+) -> RawRun:
+    """A search from 1 to 8 requests at once, to its end; its treatment pays up to about 6."""
+    loads = tuple({"concurrency": level, "rate_per_s": None} for level in (1, 8, 2, 4))
+    whole = run_of(arms, classes, loads=loads, concurrency=[], search={"low": 1, "high": 8}, **plan)
+    first = [one for one in whole.requests if one.concurrency == 1]
+    again = [
+        replace(
+            one, round=REPEATED, pair_id=f"{one.pair_id}/again", started_unix_s=one.started_unix_s + 1000.0
+        )
+        for one in first
+    ]
+    return replace(whole, requests=(*whole.requests, *again))
 
 
 def swept(windows: tuple[int, ...], classes: tuple[str, ...] = tuple(ACCEPTED)) -> RawRun:

@@ -16,7 +16,7 @@ from benchmark.file_access import write_whole
 from benchmark.measure.journal import RawRun
 from benchmark.show import page
 from tests.benchmark.records import answered, emulated, raw_run
-from tests.benchmark.show.runs import HOSTILE, PLAIN, run_of
+from tests.benchmark.show.runs import CROWDED, HOSTILE, PLAIN, run_of, searched
 
 Attributes = dict[str, str | None]
 CASES = ("three arms, failures", "one class, hours", "one arm", "nothing answered", "nothing asked", "rate")
@@ -207,3 +207,38 @@ def test_headings_are_in_order(pages: dict[str, str]) -> None:
         levels = [int(tag[1]) for tag, _, _ in Parts(content).found if re.fullmatch(r"h\d", tag)]
         assert levels[0] == 1
         assert all(below - above <= 1 for above, below in itertools.pairwise(levels)), levels
+
+
+def test_a_search_shows_up_to_which_load_it_pays_and_what_each_arm_delivers() -> None:
+    raw = searched(slo={"tpot_s": 0.03})
+    summary = summarise(raw)
+    made = page.render(raw, summary)
+    (mix,) = (one for one in summary["crossovers"] if one["class"] is None)
+    assert f"qwen-sd-crowded pays up to {int(mix['load'])} requests at once [" in made
+    assert made.count("pays up to") > len(summary["crossovers"]) - 2, "each class has its row"
+    assert "; not met by qwen-vllm at a measured load." in made
+    assert "Cheapest that meets TPOT 0.03 s: qwen-sd-crowded at 1 request at once, $" in made
+    (drawn,) = re.findall(r'<figure id="frontier">.*?</figure>', made, re.DOTALL)
+    points = [point for arm in summary["search"]["arms"] for point in arm["points"]]
+    assert len(points) == 8
+    assert drawn.count("<path transform") == len(points)
+    for point in points:
+        for name in ("tpot_s", "output_tokens_per_s", "usd_per_million_output_tokens"):
+            value, low, high = point[name]
+            assert 0 < low <= value <= high
+        assert point["within"] == (point["tpot_s"][0] < 0.03)
+    assert "output tokens/s for $1 an hour" in drawn
+
+
+def test_a_search_without_prices_tells_tokens_of_an_arm() -> None:
+    free = tuple({**arm, "usd_per_hour": None} for arm in (PLAIN, CROWDED))
+    raw = searched(("json",), arms=free)
+    made = page.render(raw, summarise(raw))
+    assert "output tokens/s of an arm" in made
+    assert "Most output tokens without an objective: qwen-sd-crowded at 1 request at once, " in made
+
+
+def test_a_page_of_listed_loads_has_no_frontier() -> None:
+    loads = tuple({"concurrency": level, "rate_per_s": None} for level in (1, 4, 8))
+    raw = run_of(loads=loads)
+    assert "frontier" not in page.render(raw, summarise(raw))
