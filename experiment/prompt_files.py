@@ -49,7 +49,7 @@ _OURS, _TURNS, _SHARED, _BATCH = (
 _OWN_KEYS = ("prompt", "messages", "text")
 _FORMATS = {**dict.fromkeys(_OWN_KEYS, _OURS), "turns": _TURNS, "conversations": _SHARED, "body": _BATCH}
 """By the first of these keys that an entry has."""
-_IDS, _CLASSES = ("id", "question_id", "custom_id"), ("class", "category")
+_IDS, CLASSES = ("id", "question_id", "custom_id"), ("class", "category")
 _LIMITS = ("max_tokens", "max_completion_tokens")
 Line = tuple[str, dict[str, Any]]
 """Where an entry stands (`line 9 of mine.jsonl`); its `id`, `class`, `prompt` or `messages`, and what else it has of its own:
@@ -65,15 +65,15 @@ class PromptFile:
     problems: tuple[Finding, ...]
 
 
-class _Unusable(Exception):
-    """Why an entry cannot be used, and what to do."""
+class Unusable(Exception):
+    """Why an entry cannot be used, and what to do, as arguments."""
 
 
 def read_file(path: Path, *, name: str) -> PromptFile:
     """The file at `path`, which messages call `name`."""
     try:
-        entries = _entries(whole_text(path, most_bytes=LARGEST_BYTES), name)
-    except (UnreadableFile, _Unusable) as error:
+        entries = entries_of(whole_text(path, most_bytes=LARGEST_BYTES), name)
+    except (UnreadableFile, Unusable) as error:
         remedy = "give JSON lines or a JSON list in UTF-8, with no more than the prompts to ask"
         return PromptFile("", (), (Finding("prompts.file", name, str(error.args[0]), remedy),))
     unnamed = path.stem if NAME.fullmatch(path.stem) else "all"
@@ -82,17 +82,17 @@ def read_file(path: Path, *, name: str) -> PromptFile:
     problems: list[Finding] = []
     for number, (place, text) in enumerate(entries, start=1):
         try:
-            entry = _object(text)
+            entry = entry_of(text)
             formats.append(found := _format_of(entry))
             if found != formats[0]:
-                raise _Unusable(f"is {found}, and the file began as {formats[0]}", "keep one format a file")
-            class_ = _name(entry, _CLASSES, unnamed)
-            named = {"id": _name(entry, _IDS, f"{class_}-{number}"), "class": class_}
+                raise Unusable(f"is {found}, and the file began as {formats[0]}", "keep one format a file")
+            class_ = name_in(entry, CLASSES, unnamed)
+            named = {"id": name_in(entry, _IDS, f"{class_}-{number}"), "class": class_}
             asked = named | _asked(entry, found) | (_arrival(entry) if found == _OURS else {})
             lines.append((place, {key: value for key, value in asked.items() if value is not None}))
-        except _Unusable as error:
+        except Unusable as error:
             problems.append(Finding("prompts.file", place, *error.args))
-    problems = _once([*problems, *_out_of_time(lines)])
+    problems = told_once([*problems, *_out_of_time(lines)])
     ids = Counter(content["id"] for _, content in lines)
     for id_, count in ids.most_common(MOST_PROBLEMS):
         if count > 1:
@@ -101,23 +101,23 @@ def read_file(path: Path, *, name: str) -> PromptFile:
     return PromptFile(formats[0] if formats else "", tuple(lines), tuple(problems))
 
 
-def _entries(text: str, name: str) -> list[tuple[str, str]]:
+def entries_of(text: str, name: str) -> list[tuple[str, str]]:
     """Each entry as JSON, and where it stands: in a list, or on a line of its own."""
     if text.lstrip().startswith("["):
         try:
             in_list = enumerate(json.loads(text), start=1)
             found = [(f"entry {number} of {name}", json.dumps(one)) for number, one in in_list]
         except (ValueError, RecursionError) as error:
-            raise _Unusable(f"begins as a JSON list and is not JSON ({error})") from None
+            raise Unusable(f"begins as a JSON list and is not JSON ({error})") from None
     else:
         lines = enumerate(text.split("\n"), start=1)
         found = [(f"line {number} of {name}", line) for number, line in lines if line.strip()]
     if not found:
-        raise _Unusable("holds no prompt")
+        raise Unusable("holds no prompt")
     return found
 
 
-def _once(problems: list[Finding]) -> list[Finding]:
+def told_once(problems: list[Finding]) -> list[Finding]:
     """Problems that more than a few lines have, once with their number."""
     alike: dict[tuple[str, str], list[Finding]] = {}
     for one in problems:
@@ -136,14 +136,14 @@ def _arrival(entry: dict[str, Any]) -> dict[str, Any]:
         if (value := entry.get(key)) is not None:
             if type(value) not in (int, float) or not 0 <= value <= MOST_WAIT_S:
                 remedy = f"give seconds from 0 to {MOST_WAIT_S:,} (31 days)"
-                raise _Unusable(f"`{key}` is {_short(value)}", remedy)
+                raise Unusable(f"`{key}` is {_short(value)}", remedy)
             found[key] = value
     if entry.get("conversation") is not None:
-        found["conversation"] = _name(entry, ("conversation",), "")
+        found["conversation"] = name_in(entry, ("conversation",), "")
         if isinstance(text := entry.get("prompt", entry.get("text")), str):
             found |= {"prompt": None, "messages": [{"role": "user", "content": text}]}
     elif "think_s" in found:
-        raise _Unusable(
+        raise Unusable(
             "has `think_s`, but no turn is before it", "give the `conversation` that it is a turn of"
         )
     return found
@@ -166,16 +166,16 @@ def _out_of_time(lines: list[Line]) -> Iterator[Finding]:
             last[talk] = before_s if at_s is None else at_s
 
 
-def _object(text: str) -> dict[str, Any]:
+def entry_of(text: str) -> dict[str, Any]:
     try:
         entry: Any = json.loads(text)
         json.dumps(entry, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise _Unusable("holds half a character (a lone surrogate)", "write whole characters") from None
+        raise Unusable("holds half a character (a lone surrogate)", "write whole characters") from None
     except (ValueError, RecursionError) as error:
-        raise _Unusable(f"is not JSON ({error})", "write one JSON object a line, or one JSON list") from None
+        raise Unusable(f"is not JSON ({error})", "write one JSON object a line, or one JSON list") from None
     if not isinstance(entry, dict):
-        raise _Unusable(f"is not a JSON object: {_short(entry)}", 'write {"class": ..., "prompt": ...}')
+        raise Unusable(f"is not a JSON object: {_short(entry)}", 'write {"class": ..., "prompt": ...}')
     return entry
 
 
@@ -185,15 +185,15 @@ def _format_of(entry: dict[str, Any]) -> str:
             return name
     keys = shortened(", ".join(f"`{key}`" for key in sorted(entry)), 200)
     why = f"needs either `prompt` or `messages` and has {f'only {keys}' if keys else 'no key'}"
-    raise _Unusable(why, f"give one of them, or a known format (one of the keys {', '.join(_FORMATS)})")
+    raise Unusable(why, f"give one of them, or a known format (one of the keys {', '.join(_FORMATS)})")
 
 
-def _name(entry: dict[str, Any], keys: tuple[str, ...], otherwise: str) -> str:
+def name_in(entry: dict[str, Any], keys: tuple[str, ...], otherwise: str) -> str:
     """The first of `keys` in the entry; a whole number counts as text."""
     key = next((key for key in keys if key in entry), None)
     value = otherwise if key is None else str(entry[key]) if type(entry[key]) is int else entry[key]
     if not isinstance(value, str) or not NAME.fullmatch(value):
-        raise _Unusable(f"`{key}` is {_short(value)}", "give printable ASCII, 100 characters at most")
+        raise Unusable(f"`{key}` is {_short(value)}", "give printable ASCII, 100 characters at most")
     return value
 
 
@@ -208,21 +208,21 @@ def _asked(entry: dict[str, Any], format_: str) -> dict[str, Any]:
             ]
         if not (turns and isinstance(turns[0], str) and turns[0].strip()):
             why = f"`{key}` has no first turn of the user: {_short(entry[key])}"
-            raise _Unusable(why, "give its text, or remove the entry")
+            raise Unusable(why, "give its text, or remove the entry")
         return {"messages": [{"role": "user", "content": turns[0]}]}
     body = entry["body"] if format_ == _BATCH else entry
     if not isinstance(body, dict):
-        raise _Unusable(f"`body` is {_short(body)}", "give the body of a request, a JSON object")
+        raise Unusable(f"`body` is {_short(body)}", "give the body of a request, a JSON object")
     own = [key for key in _OWN_KEYS if key in body]
     if len(own) != 1:
         found = " and ".join(f"`{key}`" for key in own) or "neither"
-        raise _Unusable(f"needs either `prompt` or `messages` and has {found}", "give one of them")
+        raise Unusable(f"needs either `prompt` or `messages` and has {found}", "give one of them")
     for key in body.keys() - set(_LIMITS):
         if close := difflib.get_close_matches(key, _LIMITS, n=1, cutoff=0.8):
-            raise _Unusable(f"has the key {_short(key)}", f"did you mean `{close[0]}`?")
+            raise Unusable(f"has the key {_short(key)}", f"did you mean `{close[0]}`?")
     limit = next((body[key] for key in _LIMITS if body.get(key) is not None), None)
     if limit is not None and (type(limit) is not int or limit < 1):
-        raise _Unusable(f"`max_tokens` is {_short(limit)}", "give a whole number above 0")
+        raise Unusable(f"`max_tokens` is {_short(limit)}", "give a whole number above 0")
     asked = {"messages" if own == ["messages"] else "prompt": body[own[0]]}
     return asked if limit is None else asked | {"max_tokens": limit}
 

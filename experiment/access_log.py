@@ -1,0 +1,180 @@
+"""An access log of OpenAI-style requests as prompts that arrive when its requests did.
+
+What is kept are times, lengths and classes. Texts are kept on request only: without that, each prompt gets a made-up text of the
+recorded length, and says so, because how many drafts are accepted depends on the text. Formats, told by their keys:
+
+- Mooncake: `timestamp` in milliseconds, `input_length`, `output_length`
+  (https://docs.nvidia.com/aiperf/benchmark-modes/trace-replay-with-mooncake-traces);
+- Azure: TIMESTAMP, ContextTokens, GeneratedTokens
+  (https://github.com/Azure/AzurePublicDataset/blob/master/AzureLLMInferenceDataset2023.md);
+- BurstGPT: Timestamp in seconds, Request tokens, Response tokens (https://github.com/HPMLL/BurstGPT);
+- LiteLLM's logging payload: `startTime`, `prompt_tokens`, `completion_tokens`, `messages`
+  (https://docs.litellm.ai/docs/proxy/logging_spec);
+- Envoy AI Gateway: `start_time`, `genai_tokens_input`, `genai_tokens_output`
+  (https://aigateway.envoyproxy.io/docs/capabilities/observability/accesslogs);
+- nginx: `msec`, which is the request's end, `request_time`, and `request_body`, which is a request of the OpenAI API
+  (https://nginx.org/en/docs/http/ngx_http_log_module.html).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import random
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from experiment.finding import Finding, shortened
+from experiment.parsing import UnreadableFile, whole_text
+from experiment.prompt_files import (
+    CLASSES,
+    NAME,
+    PromptFile,
+    Unusable,
+    entries_of,
+    entry_of,
+    name_in,
+    told_once,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LARGEST_BYTES = 512 * 2**20
+_FORMATS = {
+    "Mooncake trace": ("timestamp", 1000, "input_length", "output_length"),
+    "Azure LLM inference trace": ("TIMESTAMP", 1, "ContextTokens", "GeneratedTokens"),
+    "BurstGPT trace": ("Timestamp", 1, "Request tokens", "Response tokens"),
+    "LiteLLM log": ("startTime", 1, "prompt_tokens", "completion_tokens"),
+    "Envoy AI Gateway access log": ("start_time", 1, "genai_tokens_input", "genai_tokens_output"),
+    "nginx access log": ("msec", 1, "request_body", ""),
+}
+"""By name: the key of the time, its units a second, and the keys of both lengths, in tokens."""
+_WORDS = "the of and to in is it you that he was for on are as with at be this from or had by but not what all we can out"
+"""Common words, nearly always a token each."""
+_MOST_TOKENS = 1 << 20
+"""A longer prompt or answer is a mistake of the log."""
+
+
+def read_log(path: Path, *, texts: bool, class_key: str, seed: int) -> tuple[PromptFile, int]:
+    """The log at `path` in the order of arrival, and how many of its entries have no answer. `texts`: keep what was asked;
+    `class_key`: where the class is, with dots into objects; `seed`: of made-up texts."""
+    problems: list[Finding] = []
+    found: list[tuple[float, str, dict[str, Any]]] = []
+    format_, entries = "", []
+    try:
+        entries = _entries(whole_text(path, most_bytes=LARGEST_BYTES), path.name)
+        format_ = _format_of(entry_of(entries[0][1]))
+    except (UnreadableFile, Unusable) as error:
+        remedy = (
+            error.args[1] if len(error.args) > 1 else "give JSON lines, a JSON list, or CSV with a heading"
+        )
+        problems.append(Finding("log", path.name, str(error.args[0]), remedy))
+    for number, (place, text) in enumerate(entries if format_ else (), start=1):
+        try:
+            entry = entry_of(text)
+            chance = None if texts else random.Random(f"{seed}/{number}")
+            if asked := _asked(entry, format_, chance):
+                named = {class_key: _inside(entry, class_key)} if class_key else entry
+                unnamed = path.stem if NAME.fullmatch(path.stem) else "all"
+                class_ = name_in(named, (class_key,) if class_key else CLASSES, unnamed)
+                found.append((_arrived_s(entry, format_), place, {"class": class_} | asked))
+        except Unusable as error:
+            problems.append(Finding("log", place, *error.args))
+    if not found and not problems:
+        why = f"none of its {len(entries)} entries has a length of prompt and answer"
+        problems.append(Finding("log", path.name, why, "give a log of requests that were answered"))
+    found.sort(key=lambda one: one[0])
+    lines = tuple(
+        (place, {"id": f"request-{number}", "at_s": round(at_s - found[0][0], 6)} | content)
+        for number, (at_s, place, content) in enumerate(found, start=1)
+    )
+    return PromptFile(format_, lines, tuple(told_once(problems))), len(entries) - len(found)
+
+
+def _entries(text: str, name: str) -> list[tuple[str, str]]:
+    if text.lstrip()[:1] in ("{", "[", ""):
+        return entries_of(text, name)
+    rows = csv.DictReader(text.splitlines())
+    found = [
+        (f"line {rows.line_num} of {name}", json.dumps({str(k): v for k, v in row.items()})) for row in rows
+    ]
+    if not found:
+        raise Unusable("has one line, and a log in CSV has a heading and entries")
+    return found
+
+
+def _format_of(entry: dict[str, Any]) -> str:
+    for name, (at, _, given, _) in _FORMATS.items():
+        if at in entry and given in entry:
+            return name
+    known = "; ".join(f"{at}, {given}" for at, _, given, _ in _FORMATS.values())
+    keys = shortened(", ".join(sorted(entry)), 200)
+    raise Unusable(
+        f"is no known log, its first entry has {keys or 'no key'}", f"known by two keys each: {known}"
+    )
+
+
+def _asked(entry: dict[str, Any], format_: str, chance: random.Random | None) -> dict[str, Any] | None:
+    """What an entry asked, its text made up where there is `chance`; nothing where it was not answered."""
+    _, _, given, taken = _FORMATS[format_]
+    try:
+        body = entry if taken else entry_of(str(entry[given]))
+    except (Unusable, LookupError):
+        return None
+    messages, said = body.get("messages"), body.get("prompt")
+    if isinstance(messages, list):
+        said = "\n".join(str(one.get("content")) for one in messages if isinstance(one, dict))
+    elif isinstance(said, str):
+        messages = [{"role": "user", "content": said}]
+    most = _count(entry.get(taken) if taken else body.get("max_completion_tokens", body.get("max_tokens")))
+    own = {"max_tokens": most} if most else {}
+    words = _count(entry.get(given)) if taken else len(said) // 2 + 1 if isinstance(said, str) else 0
+    if not words or (taken and not most):
+        return None
+    if chance is None:
+        if not messages:
+            raise Unusable("has no text of its request", "leave --texts out, and texts are made up")
+        return own | {"messages": messages}
+    text = " ".join(chance.choices(_WORDS.split(), k=words))
+    text = text if taken else text[: len(said or "")]  # where no tokens were counted, as many characters
+    return own | {"messages": [{"role": "user", "content": text}], "made_up": True}
+
+
+def _inside(entry: dict[str, Any], key: str) -> Any:
+    found: Any = entry
+    for part in key.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
+
+
+def _count(value: Any) -> int:
+    """A length; 0 where there is none."""
+    try:
+        return count if 0 < (count := int(float(value))) <= _MOST_TOKENS else 0
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
+def _arrived_s(entry: dict[str, Any], format_: str) -> float:
+    """When a request came, in seconds. nginx writes it down at its end."""
+    at, per_s, _, taken = _FORMATS[format_]
+    return _time(entry, at) / per_s - (0.0 if taken else _time(entry, "request_time"))
+
+
+def _time(entry: dict[str, Any], key: str) -> float:
+    value = entry.get(key)
+    try:
+        try:
+            found = float(value)  # type: ignore[arg-type]
+        except ValueError:
+            date = datetime.fromisoformat(str(value))
+            found = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+        if math.isfinite(found):
+            return found
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise Unusable(
+        f"`{key}` is {shortened(repr(value), 60)}", "give a number or a date as 2026-11-22T18:15:46.68Z"
+    )

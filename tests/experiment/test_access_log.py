@@ -1,0 +1,204 @@
+"""`prompts --log`: access logs of OpenAI-style requests as prompts with arrival times."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiment.__main__ import main
+from experiment.prompt_files import LARGEST_BYTES, read_file
+
+MOONCAKE: list[dict[str, Any]] = [
+    {"timestamp": at, "input_length": given, "output_length": taken, "hash_ids": [0]}
+    for at, given, taken in ((27482, 6, 52), (30535, 12, 26), (28000, 9, 3))
+]
+AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:15:46.6805900,374,44
+2023-11-16 18:15:50.9951690,396,109
+"""
+BURST = """Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type
+5,ChatGPT,472,18,490,Conversation log
+45,ChatGPT,1087,0,1087,Conversation log
+118,GPT-4,417,276,693,Conversation log
+"""
+SAID = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "My secret?"}]
+LITELLM: list[dict[str, Any]] = [
+    {
+        "startTime": 1763.5 + number,
+        "prompt_tokens": 20,
+        "completion_tokens": 5,
+        "messages": SAID,
+        "metadata": {"user_api_key_alias": f"team-{number}"},
+    }
+    for number in range(2)
+]
+ENVOY: list[dict[str, Any]] = [
+    {
+        "start_time": "2025-08-30T16:51:37.894Z",
+        "genai_tokens_input": 15,
+        "genai_tokens_output": 7,
+        "response_code": 200,
+    },
+    {"start_time": "2025-08-30T16:51:38.000Z", "genai_tokens_input": None, "genai_tokens_output": None},
+    {
+        "start_time": "2025-08-30T16:51:39.894Z",
+        "genai_tokens_input": 3,
+        "genai_tokens_output": 9,
+        "response_code": 200,
+    },
+]
+NGINX: list[dict[str, Any]] = [
+    {
+        "msec": "1763800000.500",
+        "request_time": "0.500",
+        "request_body": json.dumps({"messages": SAID, "max_tokens": 8}),
+    },
+    {
+        "msec": "1763800009.000",
+        "request_time": "8.000",
+        "request_body": json.dumps({"prompt": "Once", "max_tokens": 4}),
+    },
+    {"msec": "1763800009.000", "request_time": "0.001", "request_body": "-"},
+]
+
+Captured = pytest.CaptureFixture[str]
+
+
+def jsonl(entries: list[dict[str, Any]]) -> str:
+    return "\n".join(map(json.dumps, entries))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "gateway.log"
+
+
+def converted(log: Path, text: str, *options: str) -> int:
+    log.write_text(text)
+    return main(["prompts", "--log", str(log), *options])
+
+
+@pytest.mark.parametrize(
+    ("text", "format_", "expected"),
+    [
+        (jsonl(MOONCAKE), "Mooncake trace", [(0.0, 6, 52), (0.518, 9, 3), (3.053, 12, 26)]),
+        (json.dumps(MOONCAKE), "Mooncake trace", [(0.0, 6, 52), (0.518, 9, 3), (3.053, 12, 26)]),
+        (AZURE, "Azure LLM inference trace", [(0.0, 374, 44), (4.314579, 396, 109)]),
+        (BURST, "BurstGPT trace", [(0.0, 472, 18), (113.0, 417, 276)]),
+        (jsonl(LITELLM), "LiteLLM log", [(0.0, 20, 5), (1.0, 20, 5)]),
+        (jsonl(ENVOY), "Envoy AI Gateway access log", [(0.0, 15, 7), (2.0, 3, 9)]),
+    ],
+)
+def test_times_and_lengths_of_a_log_are_kept_and_texts_are_not(
+    log: Path, capsys: Captured, text: str, format_: str, expected: list[tuple[float, int, int]]
+) -> None:
+    assert converted(log, text) == 0
+    told = capsys.readouterr()
+    lines = [json.loads(line) for line in told.out.splitlines()]
+    words = [len(one["messages"][0]["content"].split()) for one in lines]
+    assert [(one["at_s"], n, one["max_tokens"]) for one, n in zip(lines, words, strict=True)] == expected
+    assert all(one["made_up"] and one["class"] == "gateway" for one in lines)
+    assert "secret" not in told.out
+    assert f"{format_} in {expected[-1][0]:g} s" in told.err
+    assert "texts are made up, so a replay cannot tell how much drafting helps your traffic" in told.err
+    assert ("1 entries without an answer are left out" in told.err) == (text in (BURST, jsonl(ENVOY)))
+
+
+def test_a_log_of_nginx_is_dated_back_to_when_its_requests_came(log: Path, capsys: Captured) -> None:
+    assert converted(log, jsonl(NGINX)) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["at_s"], second["at_s"]) == (0.0, 1.0)
+    assert (first["max_tokens"], second["max_tokens"]) == (8, 4)
+    assert len(first["messages"][0]["content"]) == len("Be brief.\nMy secret?")
+
+
+def test_made_up_texts_are_the_same_for_the_same_seed(log: Path, capsys: Captured) -> None:
+    said = []
+    for seed in ("1", "1", "2"):
+        assert converted(log, jsonl(MOONCAKE), "--seed", seed) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] != said[2]
+
+
+def test_texts_are_kept_when_asked_and_nothing_is_then_made_up(log: Path, capsys: Captured) -> None:
+    assert converted(log, jsonl(LITELLM), "--texts", "--class", "metadata.user_api_key_alias") == 0
+    told = capsys.readouterr()
+    lines = [json.loads(line) for line in told.out.splitlines()]
+    assert [one["class"] for one in lines] == ["team-0", "team-1"]
+    assert all(one["messages"] == SAID and "made_up" not in one for one in lines)
+    assert "made up" not in told.err
+
+
+def test_what_is_converted_is_a_file_of_prompts(log: Path, capsys: Captured, tmp_path: Path) -> None:
+    assert converted(log, AZURE) == 0
+    (tmp_path / "traffic.jsonl").write_text(capsys.readouterr().out)
+    read = read_file(tmp_path / "traffic.jsonl", name="traffic.jsonl")
+    assert not read.problems
+    assert [content["at_s"] for _, content in read.lines] == [0.0, 4.314579]
+    assert all(content["made_up"] for _, content in read.lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        ("", [], "gateway.log: holds no prompt; give JSON lines, a JSON list, or CSV with a heading"),
+        (
+            "TIMESTAMP,ContextTokens,GeneratedTokens\n",
+            [],
+            "has one line, and a log in CSV has a heading and entries",
+        ),
+        (
+            "127.0.0.1 - - [22/Nov/2026] GET /\n" * 3,
+            [],
+            "is no known log, its first entry has 127.0.0.1 - - [22/Nov/2026] GET /",
+        ),
+        (
+            '{"prompt": "x"}\n' * 30,
+            [],
+            "is no known log, its first entry has prompt; known by two keys each: timestamp, input_length",
+        ),
+        (jsonl(MOONCAKE) + "\n{", [], "line 4 of gateway.log: is not JSON"),
+        (
+            jsonl([{**MOONCAKE[0], "timestamp": "soon"}]),
+            [],
+            "line 1 of gateway.log: `timestamp` is 'soon'; give a number or a date",
+        ),
+        (jsonl([{**MOONCAKE[0], "timestamp": float("nan")}]), [], "`timestamp` is nan"),
+        (jsonl([{**ENVOY[1]}] * 2), [], "none of its 2 entries has a length of prompt and answer"),
+        (
+            jsonl(MOONCAKE),
+            ["--texts"],
+            "line 1 of gateway.log: has no text of its request; leave --texts out",
+        ),
+        (jsonl(MOONCAKE), ["--class", "user"], "`user` is None; give printable ASCII"),
+    ],
+)
+def test_a_log_that_cannot_be_converted_gives_one_clear_line_for_each_problem(
+    log: Path, capsys: Captured, text: str, options: list[str], words: str
+) -> None:
+    assert converted(log, text, *options) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert words in told.err
+    assert len(told.err.splitlines()) <= 3
+
+
+def test_a_log_with_more_than_a_run_reads_is_told(
+    log: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert LARGEST_BYTES == 16 * 2**20
+    monkeypatch.setattr("experiment.__main__.LARGEST_BYTES", 1 << 20)
+    assert converted(log, jsonl([{**MOONCAKE[0], "input_length": 1 << 20}])) == 0
+    assert (
+        "its prompts are larger than 1 MiB, which is the most that is read; take the first ones"
+        in capsys.readouterr().err
+    )
+
+
+def test_texts_without_a_log_are_a_wrong_command(log: Path, capsys: Captured) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["prompts", str(log), "--texts"])
+    assert "--texts: goes with --log" in capsys.readouterr().err
