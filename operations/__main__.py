@@ -37,9 +37,7 @@ VERBS = {
     "published": Verb(
         "operations.handed_on:published", HERE, "results that others published, and what they imply"
     ),
-    "prompts": Verb(
-        "operations.handed_on:prompts", HERE, "prompts or an access log as lines that a run takes"
-    ),
+    "prompts": Verb("operations.access_log", HERE, "prompts or an access log as lines that a run takes"),
     "step": Verb("operations.handed_on:step", HERE, "what published results let expect of one engine"),
     "benchmark": Verb(
         "operations.handed_on:benchmark", HERE, "run, report, compare ... for any two endpoints"

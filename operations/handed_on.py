@@ -59,7 +59,6 @@ rehearse = Process("rehearse", module="lab.rehearse")
 benchmark = Process("benchmark", module="benchmark.__main__")
 results = _Here("results", module="benchmark.__main__", words=("results",))
 published = _Here("published", module="experiment.__main__", words=("published",))
-prompts = _Here("prompts", module="experiment.__main__", words=("prompts",))
 step = _Here("step", module="experiment.__main__", words=("step",))
 
 

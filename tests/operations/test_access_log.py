@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from experiment.__main__ import main
 from experiment.prompt_files import LARGEST_BYTES, read_file
+from operations.__main__ import main
 
 MOONCAKE: list[dict[str, Any]] = [
     {"timestamp": at, "input_length": given, "output_length": taken, "hash_ids": [0]}
@@ -102,7 +102,7 @@ def test_times_and_lengths_of_a_log_are_kept_and_texts_are_not(
     assert [(one["at_s"], n, one["max_tokens"]) for one, n in zip(lines, words, strict=True)] == expected
     assert all(one["made_up"] and one["class"] == "gateway" for one in lines)
     assert "secret" not in told.out
-    assert f"{format_} in {expected[-1][0]:g} s" in told.err
+    assert f" in {expected[-1][0]:g} s, {format_}" in told.err
     assert "texts are made up, so a replay cannot tell how much drafting helps your traffic" in told.err
     assert ("1 entries without an answer are left out" in told.err) == (text in (BURST, jsonl(ENVOY)))
 
@@ -190,15 +190,17 @@ def test_a_log_with_more_than_a_run_reads_is_told(
     log: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert LARGEST_BYTES == 16 * 2**20
-    monkeypatch.setattr("experiment.__main__.LARGEST_BYTES", 1 << 20)
+    monkeypatch.setattr("operations.access_log.LARGEST_BYTES", 1 << 20)
     assert converted(log, jsonl([{**MOONCAKE[0], "input_length": 1 << 20}])) == 0
-    assert (
-        "its prompts are larger than 1 MiB, which is the most that is read; take the first ones"
-        in capsys.readouterr().err
-    )
+    assert "above 1 MiB, which a run reads; take the first" in capsys.readouterr().err
 
 
 def test_texts_without_a_log_are_a_wrong_command(log: Path, capsys: Captured) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["prompts", str(log), "--texts"])
-    assert "--texts: goes with --log" in capsys.readouterr().err
+    assert main(["prompts", str(log), "--texts"]) == 2
+    assert "--texts and --class go with --log" in capsys.readouterr().err
+
+
+def test_without_it_any_file_of_prompts_is_printed(log: Path, capsys: Captured) -> None:
+    log.write_text(jsonl([{"text": "Hello"}]))
+    assert main(["prompts", str(log)]) == 0
+    assert json.loads(capsys.readouterr().out) == {"id": "gateway-1", "class": "gateway", "prompt": "Hello"}

@@ -1,4 +1,4 @@
-"""An access log of OpenAI-style requests as prompts that arrive when its requests did.
+"""`prompts`: an access log of OpenAI-style requests as prompts that arrive when its requests did.
 
 What is kept are times, lengths and classes. Texts are kept on request only: without that, each prompt gets a made-up text of the
 recorded length, and says so, because how many drafts are accepted depends on the text. Formats, told by their keys:
@@ -22,26 +22,30 @@ import csv
 import json
 import math
 import random
+import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from experiment.finding import Finding, shortened
+import click
+
+from experiment.__main__ import main as prompts_of
+from experiment.finding import Finding, Misuse, shortened
 from experiment.parsing import UnreadableFile, whole_text
 from experiment.prompt_files import (
     CLASSES,
+    LARGEST_BYTES,
     NAME,
-    PromptFile,
     Unusable,
     entries_of,
     entry_of,
     name_in,
     told_once,
 )
+from operations.options import FILE
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-LARGEST_BYTES = 512 * 2**20
+_MOST_BYTES = 512 * 2**20
+_MADE_UP = "texts are made up, so a replay cannot tell how much drafting helps your traffic"
 _FORMATS = {
     "Mooncake trace": ("timestamp", 1000, "input_length", "output_length"),
     "Azure LLM inference trace": ("TIMESTAMP", 1, "ContextTokens", "GeneratedTokens"),
@@ -57,40 +61,70 @@ _MOST_TOKENS = 1 << 20
 """A longer prompt or answer is a mistake of the log."""
 
 
-def read_log(path: Path, *, texts: bool, class_key: str, seed: int) -> tuple[PromptFile, int]:
-    """The log at `path` in the order of arrival, and how many of its entries have no answer. `texts`: keep what was asked;
-    `class_key`: where the class is, with dots into objects; `seed`: of made-up texts."""
+@click.command()
+@click.argument("path", type=FILE, metavar="FILE")
+@click.option("--log", is_flag=True, help=f"FILE is an access log or a trace: {', '.join(_FORMATS)}.")
+@click.option("--texts", is_flag=True, help="With --log: keep the texts, which are made up otherwise.")
+@click.option("--class", "class_key", metavar="KEY", default="", help="With --log: the key of the class.")
+@click.option("--seed", type=int, metavar="N", default=1, help="Of made-up texts; by default 1.")
+def command(path: Path, log: bool, texts: bool, class_key: str, seed: int) -> int:
+    """Print a file of prompts as JSON lines, which a run takes; of an access log with the times of its requests.
+
+    What the file is, and what was left out, goes to stderr.
+    """
+    if not log:
+        if texts or class_key:
+            raise Misuse("--texts and --class go with --log; add it, or leave them out")
+        return prompts_of(["prompts", str(path)], prog="trnspec")
+    format_, lines, left_out = read_log(path, texts=texts, class_key=class_key, seed=seed)
+    remarks = [f"{len(lines)} prompts in {lines[-1]['at_s']:g} s, {format_}"]
+    remarks += [f"{left_out} entries without an answer are left out"] if left_out else []
+    remarks += [] if texts else [_MADE_UP]
+    text = "\n".join(map(json.dumps, lines))
+    if len(text) > LARGEST_BYTES:
+        remarks.append(
+            f"above {LARGEST_BYTES >> 20} MiB, which a run reads; take the first, as with head -n 1000"
+        )
+    print(f"{path.name}: {'; '.join(remarks)}", file=sys.stderr)
+    print(text, flush=True)
+    return 0
+
+
+def read_log(path: Path, *, texts: bool, class_key: str, seed: int) -> tuple[str, list[dict[str, Any]], int]:
+    """The format of the log at `path`, its requests in the order of arrival, and how many entries have no answer. `texts`: keep
+    what was asked; `class_key`: where the class is, with dots into objects; `seed`: of made-up texts. Raises `Misuse`.
+    """
     problems: list[Finding] = []
-    found: list[tuple[float, str, dict[str, Any]]] = []
-    format_, entries = "", []
+    found: list[tuple[float, dict[str, Any]]] = []
     try:
-        entries = _entries(whole_text(path, most_bytes=LARGEST_BYTES), path.name)
+        entries = _entries(whole_text(path, most_bytes=_MOST_BYTES), path.name)
         format_ = _format_of(entry_of(entries[0][1]))
     except (UnreadableFile, Unusable) as error:
         remedy = (
             error.args[1] if len(error.args) > 1 else "give JSON lines, a JSON list, or CSV with a heading"
         )
-        problems.append(Finding("log", path.name, str(error.args[0]), remedy))
-    for number, (place, text) in enumerate(entries if format_ else (), start=1):
+        raise Misuse(Finding(path.name, None, str(error.args[0]), remedy)) from None
+    unnamed = path.stem if NAME.fullmatch(path.stem) else "all"
+    for number, (place, text) in enumerate(entries, start=1):
         try:
             entry = entry_of(text)
-            chance = None if texts else random.Random(f"{seed}/{number}")
-            if asked := _asked(entry, format_, chance):
+            if asked := _asked(entry, format_, None if texts else random.Random(f"{seed}/{number}")):
                 named = {class_key: _inside(entry, class_key)} if class_key else entry
-                unnamed = path.stem if NAME.fullmatch(path.stem) else "all"
                 class_ = name_in(named, (class_key,) if class_key else CLASSES, unnamed)
-                found.append((_arrived_s(entry, format_), place, {"class": class_} | asked))
+                found.append((_arrived_s(entry, format_), {"class": class_} | asked))
         except Unusable as error:
-            problems.append(Finding("log", place, *error.args))
-    if not found and not problems:
+            problems.append(Finding(place, None, *error.args))
+    if problems:
+        raise Misuse(*told_once(problems))
+    if not found:
         why = f"none of its {len(entries)} entries has a length of prompt and answer"
-        problems.append(Finding("log", path.name, why, "give a log of requests that were answered"))
+        raise Misuse(Finding(path.name, None, why, "give a log of requests that were answered"))
     found.sort(key=lambda one: one[0])
-    lines = tuple(
-        (place, {"id": f"request-{number}", "at_s": round(at_s - found[0][0], 6)} | content)
-        for number, (at_s, place, content) in enumerate(found, start=1)
-    )
-    return PromptFile(format_, lines, tuple(told_once(problems))), len(entries) - len(found)
+    lines = [
+        {"id": f"request-{number}", "at_s": round(at_s - found[0][0], 6)} | content
+        for number, (at_s, content) in enumerate(found, start=1)
+    ]
+    return format_, lines, len(entries) - len(found)
 
 
 def _entries(text: str, name: str) -> list[tuple[str, str]]:
