@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -20,7 +22,6 @@ from experiment.finding import Misuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
     from experiment.arms import Experiment
 
@@ -190,15 +191,22 @@ def stale(wanted: dict[Path, str]) -> list[Path]:
 
 
 def write(wanted: dict[Path, str]) -> list[Path]:
-    """Write the files, the fingerprint last, and remove what an earlier rendering left; returns what changed."""
+    """Write the files and remove what an earlier rendering left; returns what changed."""
     changed = stale(wanted)
-    for path in sorted(changed, key=lambda path: path.name == FINGERPRINT):
-        if path in wanted:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(wanted[path], encoding="utf-8")
-        else:
-            path.unlink()
+    replace({path: wanted.get(path) for path in changed}, next(iter(wanted)).parent, last=FINGERPRINT)
     return changed
+
+
+def replace(changes: Mapping[Path, str | None], folder: Path, *, last: str) -> None:
+    """Put texts in the places of files of a folder, all of them beside it first, so that a full disk changes nothing. The file
+    that speaks of the others comes after them, and what has no text any more goes at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".rendering-", dir=folder) as beside:
+        for path, text in changes.items():
+            if text is not None:
+                Path(beside, path.name).write_text(text, encoding="utf-8")
+        for path in sorted(changes, key=lambda path: (changes[path] is None, path.name == last)):
+            path.unlink() if changes[path] is None else Path(beside, path.name).replace(path)
 
 
 class _Dumper(_FastDumper):  # type: ignore[misc]  # C code has no types

@@ -21,12 +21,13 @@ from cdk8s_charts.manifests import stale, texts, write
 from experiment import InvalidExperiment, load
 from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.finding import Misuse, Refusal
+from infra.deployment_file import NAME, read_deployment
 from operations.cloud import markers, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import aws_of
 from operations.cloud.kubernetes import replicas
 from operations.console import print_json, progress, warn
-from operations.options import dry_run_option, experiment_of, manifests_option, on_aws
+from operations.options import ROOT, dry_run_option, experiment_of, manifests_option, on_aws
 from operations.running.state import RunStore
 
 if TYPE_CHECKING:
@@ -97,6 +98,10 @@ def command(
     with progress(f"rendering {experiment.name}"):
         rendered = texts(experiment, render(experiment), manifests)
     files = stale(rendered)
+    gitops = []
+    if read_deployment(ROOT / NAME).workloads == "gitops":
+        # Argo CD leaves replicas to whoever scales; and the losers must let go of their devices first.
+        gitops = [f"./trnspec render {path} --resolved --out <DIR>", f"./trnspec promote {path} {arm} --now"]
     aws = aws_of(experiment, account) if now else None
     nodes_now = _nodes_of_the_ready(experiment, service, aws) if aws is not None else None
     costs = bill(experiment, service)
@@ -113,10 +118,7 @@ def command(
         **costs,
         "trn2_nodes_now": nodes_now,
         "scaled": [],
-        "next": [
-            f"git diff {path} {manifests / experiment.name}",
-            f"./trnspec deploy {path}",
-        ],
+        "next": [f"git diff {path} {manifests / experiment.name}", f"./trnspec deploy {path}", *gitops],
         "off_at_utc": experiment.cluster.off_at_utc,
         "dry_run": dry_run,
     }

@@ -9,15 +9,15 @@ from __future__ import annotations
 import hashlib
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from cdk8s_charts.gitops import KUSTOMIZATION
-from cdk8s_charts.manifests import output_of
-from experiment.finding import Finding, Misuse, Refusal
+from cdk8s_charts.manifests import output_of, replace
+from experiment.finding import Misuse, Refusal
 from experiment.naming import stack_name
 from operations.cloud import cloudformation, markers
 
@@ -32,42 +32,39 @@ def deployed_images(experiment: Experiment, aws: Aws, placeholders: Iterable[str
     """What the stack built, by placeholder. Raises `Refusal` where it is not deployed, stands halfway, or applies the
     manifests itself."""
     stack = cloudformation.one(stack_name(experiment, "workloads"), aws)
-    deploy = cloudformation.deploy_command(experiment.name)
     if not stack.made:
         raise cloudformation.not_deployed(f"stack {stack.name}", experiment, aws)
     if not stack.complete:
-        waiting = Finding(f"stack {stack.name}", None, f"is {stack.status}", "wait for its end")
-        raise Refusal(*(cloudformation.halfway([stack], experiment.name, region=aws.region) or [waiting]))
-    found = {name: stack.outputs.get(output_of(name), "") for name in placeholders}
-    if missing := [output_of(name) for name, value in found.items() if not value]:
+        raise Refusal(f"stack {stack.name}: is {stack.status}; ./trnspec status says what to do")
+    if missing := {output_of(name) for name in placeholders} - stack.outputs.keys():
         raise Refusal(
-            f"stack {stack.name}: has no output {', '.join(missing)}, so it applies the manifests itself or is older than they "
-            f"are; set workloads: gitops in deployment.yaml (a pipeline's stage: in pipeline.yaml), then {deploy}"
+            f"stack {stack.name}: has no output {', '.join(sorted(missing))}, so it applies the manifests itself or is older than "
+            "they are; set workloads: gitops in deployment.yaml (a pipeline's stage: in pipeline.yaml), then "
+            f"{cloudformation.deploy_command(experiment.name)}"
         )
-    return found
+    return {name: stack.outputs[output_of(name)] for name in placeholders}
 
 
 def refuse_uncompiled(experiment: Experiment, aws: Aws) -> None:
     """Raises `Refusal` for a promoted arm without its artifact: its pods would hold the devices that compiling needs."""
-    serve = experiment.serve
-    arm = next((arm for arm in experiment.arms if serve and serve.replicas and arm.name == serve.arm), None)
-    if arm is not None and not markers.has_artifact(experiment, aws, arm):
-        raise Refusal(
-            f"serve.arm = {arm.name!r}: has no compiled artifact, so its pods would hold devices and wait for it; take `serve` "
-            "out, render and sync, then ./trnspec run, which compiles it"
+    for arm in experiment.arms:
+        served = (
+            experiment.serve is not None and experiment.serve.replicas and arm.name == experiment.serve.arm
         )
+        if served and not markers.has_artifact(experiment, aws, arm):
+            raise Refusal(
+                f"serve.arm = {arm.name!r}: has no compiled artifact, so its pods would hold devices and wait for it; take `serve` "
+                "out, render and sync, then ./trnspec run, which compiles it"
+            )
 
 
 def place_in_repository(out: Path) -> tuple[str, str]:
     """Address of the repository in whose clone a folder lies, without a password, and the folder's path in it."""
     there = next(one for one in (out.resolve(), *out.resolve().parents) if one.is_dir())
-    asked = ("rev-parse", "--show-toplevel"), ("config", "--get", "remote.origin.url")
+    git: Any = partial(subprocess.run, cwd=there, capture_output=True, text=True, check=False)
     try:
-        ended = [
-            subprocess.run(["git", "-C", str(there), *words], capture_output=True, text=True, check=False)
-            for words in asked
-        ]
-        top, address = (one.stdout.strip() for one in ended)
+        top = git(["git", "rev-parse", "--show-toplevel"]).stdout.strip()
+        address = git(["git", "config", "--get", "remote.origin.url"]).stdout.strip()
     except OSError as error:
         raise Misuse(f"git: cannot be run ({error.strerror}); install git") from None
     if not top or not address:
@@ -103,7 +100,7 @@ def write_folder(experiment: Experiment, texts: Mapping[str, str], out: Path) ->
         if problems:
             raise Misuse(*problems)
         changed += [path for path, text in wanted.items() if standing.get(path) != text]
-        _replace({path: wanted.get(path) for path in changed}, out)
+        replace({path: wanted.get(path) for path in changed}, out, last=KUSTOMIZATION)
     except OSError as error:
         raise Refusal(f"--out {out}: cannot be written ({error.strerror}); give another folder") from None
     return changed
@@ -123,18 +120,3 @@ def _foreign(experiment: Experiment, text: str) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _replace(changes: Mapping[Path, str | None], out: Path) -> None:
-    """All texts beside their places first: a full disk changes nothing. The kustomization, which names the others, comes after
-    them, and what it no longer names goes last."""
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".rendering-", dir=out) as beside:
-        for path, text in changes.items():
-            if text is not None:
-                (Path(beside) / path.name).write_text(text, encoding="utf-8")
-        for path in sorted(changes, key=lambda path: (changes[path] is None, path.name == KUSTOMIZATION)):
-            if changes[path] is None:
-                path.unlink()
-            else:
-                (Path(beside) / path.name).replace(path)

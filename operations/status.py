@@ -17,6 +17,8 @@ from operations.console import print_json, print_table, warn
 from operations.options import experiment_of, on_aws
 from operations.running.state import RunStore
 
+_GITOPS = "(GitOps applies the objects)"
+
 
 @on_aws
 def command(path: Path, account: str | None, as_json: bool) -> int:
@@ -55,10 +57,13 @@ class _Look:
         self.experiment, self.aws = experiment, aws
         self.findings: list[Finding] = []
 
-    def stacks(self) -> list[dict[str, str]]:
+    def stacks(self) -> list[dict[str, str | bool]]:
         found = cloudformation.expected(self.experiment, self.aws)
         self.findings += cloudformation.halfway(found, self.experiment.name, region=self.aws.region)
-        return [vars(stack) for stack in found]
+        return [
+            {"name": one.name, "status": one.status, "reason": one.reason, "by_gitops": one.by_gitops}
+            for one in found
+        ]
 
     def trn2(self) -> dict[str, Any]:
         group = nodegroup.read(self.experiment, self.aws)
@@ -154,7 +159,8 @@ class _Look:
 
 def _print(page: dict[str, Any]) -> None:
     rows: list[tuple[str, str, str]] = [
-        ("stack", one["name"], f"{one['status']} {one['reason']}".strip()) for one in page["stacks"] or ()
+        ("stack", one["name"], f"{one['status']} {one['reason'] or _GITOPS * one['by_gitops']}".strip())
+        for one in page["stacks"] or ()
     ]
     if (group := page["trn2"]) is not None:
         off = f", off at {group['off_at']}" if group["off_at"] else ""

@@ -11,8 +11,9 @@ import click
 
 from experiment import Experiment
 from experiment.finding import Misuse, Refusal
-from experiment.naming import cluster_name, stack_name
+from experiment.naming import cluster_name, namespace, stack_name
 from operations.cloud import cloudformation, markers, nodegroup
+from operations.cloud.access import cluster_of
 from operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
 from operations.cloud.clock import Clock, SystemClock
 from operations.cloud.cloudformation import TAG, Stack
@@ -67,6 +68,8 @@ def command(
     experiment = _meant(path, name, region)
     aws = aws_of(experiment, account)
     there = _going(experiment, aws)
+    if dry_run and (standing := of_gitops(experiment, aws, there)):
+        warn(standing)
     if not dry_run and there:
         _confirm(experiment, aws, confirm)
     kept = [] if dry_run else take_down(experiment, aws, SystemClock())
@@ -120,6 +123,8 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str,
     _stop_nodes(experiment, aws)
     kept = []
     going = _going(experiment, aws)
+    if standing := of_gitops(experiment, aws, going):
+        raise Refusal(standing)
     with progress(f"deleting the stacks of {experiment.name}", len(going)) as told:
         for stack in reversed(going):
             print(f"    {stack.name}: deleting", file=sys.stderr)
@@ -146,6 +151,25 @@ def _stop_nodes(experiment: Experiment, aws: Aws) -> None:
             warn(str(error))
         elif isinstance(error, AwsError):  # no answer about the nodes; that there is no group is one
             raise
+
+
+def of_gitops(experiment: Experiment, aws: Aws, there: list[Stack]) -> str:
+    """Why objects that no stack owns must go before the stacks; empty where there are none, or the cluster does not answer.
+
+    Who applied them would apply them again, and a load balancer of theirs keeps the network from being deleted.
+    """
+    if any(stack.by_gitops for stack in there):
+        where = namespace(experiment)
+        try:
+            with cluster_of(experiment, aws) as cluster:
+                if cluster.get("namespace", where) is not None:
+                    return (
+                        f"namespace {where}: GitOps applied its objects, which no stack deletes; delete its Application with them "
+                        f"(argocd app delete {experiment.name}), then run ./trnspec teardown again"
+                    )
+        except Refusal as error:
+            warn(f"whether objects of GitOps are left is not known ({error})")
+    return ""
 
 
 def _delete(stack: Stack, aws: Aws, clock: Clock) -> str | None:

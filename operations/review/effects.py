@@ -35,7 +35,11 @@ MOST_OTHERS = 3
 """Places without a name in the reader's language that a row tells, where nothing else explains them."""
 MOST_PROMPTS = 3
 """Of a class, that are quoted; the diff has all of them."""
-_REMOVED = "removed: `cdk deploy` deletes its Deployment and its pods end; its artifact stays until a run marks it stale"
+_REMOVED = "removed: `cdk deploy`, or pruning with GitOps, deletes its Deployment and its pods end; its artifact stays until a run marks it stale"
+_OWNERS = {
+    "gitops": "deploying deletes every object that the workloads stack applied, running pods too, until GitOps applies them",
+    "stack": "deploying applies what GitOps applies too; delete its Application first, without its objects",
+}
 _STATEFUL = ("AWS::S3::Bucket", "AWS::KMS::Key", "AWS::EKS::Cluster", "AWS::EC2::VPC", "AWS::DynamoDB::Table")
 _NODES = ("AWS::EKS::Nodegroup", "AWS::EC2::LaunchTemplate")
 _IN_PLACE = ("Properties.ScalingConfig", "Properties.Tags", "Properties.UpdateConfig", "DependsOn")
@@ -119,11 +123,28 @@ def compare(base: State, head: State) -> Review:
         for state in (base, head)
     ]
     return Review(
-        experiments=(*_experiments(base, head), *_pipeline(base["delivery"], head["delivery"])),
+        experiments=(
+            *_owner(base, head),
+            *_experiments(base, head),
+            *_pipeline(base["delivery"], head["delivery"]),
+        ),
         granted=tuple(sorted(grants[1] - grants[0])),
         withdrawn=tuple(sorted(grants[0] - grants[1])),
         diffs=tuple(_diffs(base, head)),
     )
+
+
+def _applier(state: State) -> str:
+    return str(state.get("workloads", "stack"))
+
+
+def _owner(base: State, head: State) -> Iterator[ExperimentReview]:
+    """Who applies the objects; the stacks or GitOps."""
+    before, after = _applier(base), _applier(head)
+    if before != after:
+        yield ExperimentReview(
+            "deployment.yaml", (), (Note("apply", f"workloads: {before} -> {after}: {_OWNERS[after]}"),)
+        )
 
 
 def _pipeline(before: State, after: State) -> Iterator[ExperimentReview]:
@@ -155,7 +176,7 @@ def _experiments(base: State, head: State) -> Iterator[ExperimentReview]:
                 *_facts(old["facts"], new["facts"]),
                 *_prompts(old["prompts"], new["prompts"]),
                 *(Note("apply", text) for text in sorted(refused(before, after))),
-                *_came_and_went({row.name for row in arms}, *files),
+                *_came_and_went({row.name for row in arms}, *files, gitops=_applier(head) == "gitops"),
                 *_resources(name, base["templates"], head["templates"], names=names),
             )
         if said or any(row.changes or row.needs_human for row in arms):
@@ -312,10 +333,11 @@ def _prompts(old: Mapping[str, list[str]], new: Mapping[str, list[str]]) -> Iter
             yield Note("comparability", f"and {len(found) - MOST_PROMPTS} more prompts of {class_name}")
 
 
-def _came_and_went(rows: Collection[str], before: State, after: State) -> Iterator[Note]:
+def _came_and_went(rows: Collection[str], before: State, after: State, *, gitops: bool) -> Iterator[Note]:
     """Objects by file that nobody's row speaks of; what an arm brings or leaves is in its row.
 
-    A file is one resource of the workloads stack: its objects go with it, one that leaves a file stays in the cluster.
+    A file is one resource of the workloads stack: its objects go with it, one that leaves a file stays in the cluster. With
+    `gitops` all stay until somebody prunes.
     """
     old, new = by_key(before), by_key(after)
     with_file = by_key({file: items for file, items in before.items() if file not in after})
@@ -333,7 +355,7 @@ def _came_and_went(rows: Collection[str], before: State, after: State) -> Iterat
         else:
             how = (
                 "no longer rendered, and not deleted by applying"
-                if (kind, name) in left
+                if gitops or (kind, name) in left
                 else "deleted with its file"
             )
             yield Note("apply", f"{kind} {name}: {how}")

@@ -43,15 +43,27 @@ def snapshot(*, templates: bool) -> State:
     - `experiments`: by name {facts, prompts, arms: {name: {facts, key, usd_per_hour}}, cost, undeclared}
     - `objects`: by experiment and file, the committed objects
     - `templates`: by name of stack; without `templates`, of none
+    - `workloads`: who applies the objects, `stack` or `gitops`; later than the others, so a state may lack it
     - `delivery`: the templates of the pipeline, of its stages' own stacks and of the bootstrap's policies
     - `problems`: what kept something from being read, a line each; with one, the rest is not to be compared
     """
     state: State = {"experiments": {}, "objects": {}, "templates": {}, "delivery": {}, "problems": []}
+    _add_deployment(state)
     for path in sorted(Path("experiments").glob("*.yaml")):
         _add_experiment(state, path, templates=templates)
     if templates and not state["problems"]:  # which the pipeline would only repeat
         _add_delivery(state)
     return state
+
+
+def _add_deployment(state: State) -> None:
+    from experiment.finding import Misuse
+    from infra.deployment_file import NAME, read_deployment
+
+    try:
+        state["workloads"] = read_deployment(Path(NAME)).workloads
+    except Misuse as error:
+        state["problems"] += error.lines
 
 
 def _add_experiment(state: State, path: Path, *, templates: bool) -> None:

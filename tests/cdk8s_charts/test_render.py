@@ -75,13 +75,14 @@ def test_files_are_read_back_and_those_of_another_state_or_none_at_all_are_refus
 
 
 def test_writing_removes_what_an_earlier_render_left(
-    reference: Experiment, files: Files, tmp_path: Path
+    reference: Experiment, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = texts(reference, files, tmp_path)
     assert len(write(wanted)) == len(files) + 1
     gone = tmp_path / reference.name / "30-gone.yaml"
     gone.write_text("x")
-    assert write(wanted) == [gone]
+    monkeypatch.chdir(tmp_path)  # a relative folder, as people give one
+    assert write(texts(reference, files, Path("."))) == [gone.relative_to(tmp_path)]
     assert not gone.exists()
     assert write(wanted) == []
 

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 KINDS = {
     "pods": ("", "v1", "Pod", True, "po"),
     "nodes": ("", "v1", "Node", False, "no"),
+    "namespaces": ("", "v1", "Namespace", False, "ns"),
     "configmaps": ("", "v1", "ConfigMap", True, "cm"),
     "services": ("", "v1", "Service", True, "svc"),
     "secrets": ("", "v1", "Secret", True, ""),

@@ -257,6 +257,20 @@ def test_now_lowers_the_losers_first_then_raises_the_winner(world: World, promot
     assert "qwen-vllm from 1 to 0 replicas" in err
 
 
+def test_where_gitops_applies_the_next_steps_go_through_its_repository(
+    file: Path, promote: Promote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file.parent / "deployment.yaml").write_text("workloads: gitops\n", encoding="utf-8")
+    monkeypatch.setattr(verb, "ROOT", file.parent)
+    code, out, _ = promote("qwen-sd-vllm", "--dry-run", "--json")
+    assert code == 0
+    assert json.loads(out)["next"][1:4] == [
+        f"./trnspec deploy {file}",
+        f"./trnspec render {file} --resolved --out <DIR>",
+        f"./trnspec promote {file} qwen-sd-vllm --now",
+    ]
+
+
 def test_now_tried_only_touches_nothing(file: Path, world: World, promote: Promote) -> None:
     compiled(world, "qwen-sd-vllm")
     before = file.read_text()

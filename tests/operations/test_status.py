@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from cdk8s_charts.manifests import output_of
 from experiment import Experiment
 from experiment.naming import artifact_path
 from operations import status
@@ -14,6 +15,7 @@ from operations.cloud import cloudformation
 from operations.cloud.aws import Aws
 from tests.operations.clients import stubbed
 from tests.operations.conftest import Say
+from tests.operations.test_resolving import stack
 from tests.operations.world import World
 
 
@@ -43,6 +45,14 @@ def test_status_shows_what_there_is(world: World, say: Say) -> None:
     _, text, _ = say("status")
     assert "1 of 1 ready" in text
     assert max(len(line) for line in text.splitlines()) <= 100
+
+
+def test_status_says_that_gitops_applies_the_objects(world: World, say: Say) -> None:
+    stack(world, {output_of("BENCHMARK_IMAGE"): "registry.example/tools:1"})
+    assert "CREATE_COMPLETE (GitOps applies the objects)" in say("status")[1]
+    stacks = {one["name"]: one for one in json.loads(say("status", "--json")[1])["stacks"]}
+    assert stacks["qwen3-32b-workloads"]["by_gitops"] is True
+    assert stacks["qwen3-32b-nodes"]["by_gitops"] is False
 
 
 def test_status_shows_the_composite_alarms_too(experiment: Experiment) -> None:

@@ -11,6 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 from botocore.parsers import ResponseParserError
 
+from cdk8s_charts.manifests import output_of
 from operations import teardown
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws, AwsError, translate
@@ -23,11 +24,13 @@ from tests.operations.world import World
 TAGS = [{"Key": "experiment", "Value": "qwen3-32b"}]
 
 
-def deploy(world: World, *parts: str) -> Callable[[], list[str]]:
-    """Stacks with one topic in each; returns what tells which are left."""
+def deploy(world: World, *parts: str, outputs: tuple[str, ...] = ()) -> Callable[[], list[str]]:
+    """Stacks with one topic and these outputs in each; returns what tells which are left."""
     client = world.client("cloudformation")
-    template = json.dumps({"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}})
+    body = {"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}
     for part in parts:
+        told = {name: {"Value": part} for name in outputs}
+        template = json.dumps({**body, "Outputs": told} if told else body)
         client.create_stack(StackName=f"qwen3-32b-{part}", TemplateBody=template, Tags=TAGS)
     return lambda: [stack["StackName"] for stack in client.describe_stacks()["Stacks"]]
 
@@ -45,6 +48,28 @@ def test_teardown_asks_for_the_name_and_then_deletes_everything(world: World, sa
     assert (code, left(), world.nodes) == (0, [], 0)
     assert "4 of 4 stacks deleted" in out
     assert say("teardown", "--confirm", "qwen3-32b")[0] == 0  # again, on nothing
+
+
+def test_objects_that_gitops_applied_must_go_before_the_stacks(world: World, say: Say) -> None:
+    """Nodes are set to 0 all the same."""
+    left = deploy(world, "cluster", "workloads", outputs=(output_of("BENCHMARK_IMAGE"),))
+    world.api.put("namespaces", "qwen3-32b", {})
+    say("scale", "1")
+    line = "namespace qwen3-32b: GitOps applied its objects, which no stack deletes; delete its Application"
+    code, out, err = say("teardown", "--dry-run")
+    assert (code, line in err, "would delete" in out, world.nodes) == (0, True, True, 1)
+    code, _, err = say("teardown", "--confirm", "qwen3-32b")
+    assert (code, line in err, len(left()), world.nodes) == (1, True, 2, 0)
+    del world.api.objects[("namespaces", "", "qwen3-32b")]
+    code, _, err = say("teardown", "--confirm", "qwen3-32b")
+    assert (code, "GitOps" in err, left()) == (0, False, [])
+
+
+def test_a_cluster_that_does_not_answer_does_not_keep_the_stacks_of_gitops(world: World, say: Say) -> None:
+    left = deploy(world, "workloads", outputs=(output_of("BENCHMARK_IMAGE"),))
+    world.api.refusal = (403, "Forbidden", "namespaces is forbidden")
+    code, _, err = say("teardown", "--confirm", "qwen3-32b")
+    assert (code, left(), "whether objects of GitOps are left is not known" in err) == (0, [], True)
 
 
 def test_a_stage_of_the_pipeline_is_taken_down_in_an_order_that_works(world: World, aws: Aws) -> None:

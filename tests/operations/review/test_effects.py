@@ -235,7 +235,7 @@ def test_devices_change_what_an_arm_costs(base: State, edited: Edited) -> None:
 def test_arm_removed(base: State, edited: Edited) -> None:
     experiment = only(edited(with_five), base)
     (text,) = told(experiment)["qwen-sd-five"]
-    assert text.startswith("removed: `cdk deploy` deletes its Deployment and its pods end")
+    assert text.startswith("removed: `cdk deploy`, or pruning with GitOps, deletes its Deployment")
     assert marks(experiment, "compiles") == set()
     assert marks(experiment, "removed") == {"qwen-sd-five"}
     assert experiment.needs_human
@@ -251,6 +251,23 @@ def test_an_object_that_leaves_its_file_stays_and_one_whose_file_goes_does_not(
     texts = notes(only(base, head))
     assert "CronJob verify-8-lnc2: deleted with its file" in texts
     assert [text for text in texts if text.startswith("NetworkPolicy") and "not deleted by applying" in text]
+
+
+def test_with_gitops_no_object_goes_before_somebody_prunes(base: State, head: State) -> None:
+    head["workloads"] = base["workloads"] = "gitops"
+    (files,) = head["objects"].values()
+    del files["50-verify.yaml"]
+    assert "CronJob verify-8-lnc2: no longer rendered, and not deleted by applying" in notes(only(base, head))
+
+
+def test_another_owner_of_the_objects_needs_a_human(base: State, head: State) -> None:
+    """A state from before there was a choice says nothing of it, and its stacks apply."""
+    head["workloads"] = "gitops"
+    there, back = only(base, head), only(head, base)
+    assert there.name == back.name == "deployment.yaml"
+    assert there.needs_human
+    assert "workloads: stack -> gitops: deploying deletes every object" in notes(there)[0]
+    assert "workloads: gitops -> stack: deploying applies what GitOps applies too" in notes(back)[0]
 
 
 def test_experiments_that_come_and_that_go_on_billing(base: State, edited: Edited) -> None:

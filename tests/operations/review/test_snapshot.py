@@ -121,6 +121,15 @@ def test_nothing_changed_is_exit_0_beside_an_experiment_of_the_lab_which_is_neve
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
+def test_another_owner_of_the_objects_is_told_of_the_settings_that_last(
+    edited: Callable[[str, str, str], Path],
+) -> None:
+    tree = edited("deployment.yaml", "workloads: stack", "workloads: gitops")
+    ended = review(tree, "HEAD", "--without-templates")
+    assert ended.returncode == 1, ended.stderr
+    assert "workloads: stack -> gitops: deploying deletes every object" in ended.stdout
+
+
 @pytest.fixture
 def base(repository: Path) -> Iterator[Base]:
     """A BASE of its own: the state after an edit, committed; the working tree is as it was."""
