@@ -281,8 +281,9 @@ class Plan(Part):
 
     @property
     def baselines(self) -> dict[str, str]:
-        """By arm, what it is compared with; a baseline has itself."""
-        return {arm.name: arm.baseline or self.baseline for arm in self.arms}
+        """By arm, what it is compared with; a baseline has itself, and so has an arm that is alone."""
+        several = len(self.arms) > 1
+        return {arm.name: (several and arm.baseline) or self.baseline for arm in self.arms}
 
     @property
     def prices(self) -> dict[str, float | None]:
@@ -296,7 +297,8 @@ class Plan(Part):
         """The plan with these arms alone; the first of them is the baseline where the plan's, or an arm's, is not one."""
         baseline = self.baseline if self.baseline in names else names[0]
         kept, alone = (arm for arm in self.arms if arm.name in names), {"baseline": None}
-        arms = tuple(one if one.baseline in (None, *names) else one.model_copy(update=alone) for one in kept)
+        own = (None, *names) if len(names) > 1 else {arm.baseline for arm in self.arms}
+        arms = tuple(one if one.baseline in own else one.model_copy(update=alone) for one in kept)
         return self.model_copy(update={"arms": arms, "baseline": baseline})
 
     def most_tokens(self, prompt: Prompt) -> int:

@@ -187,6 +187,11 @@ def _of_records(raw: RawRun) -> Iterator[str]:
             f"the client was up to {lag_s * 1000:.0f} ms late in {late} of {len(raw.blocks)} blocks: times may be "
             "too long by that; give it more CPU or fewer requests at once"
         )
+    if (rounds := len({sitting.run for sitting in raw.sittings})) > 1:
+        yield (
+            f"{rounds} rounds, one after the other: between arms of two rounds there are hours; where an arm and its "
+            "baseline were in one round, that round's page compares them within it"
+        )
     yield from raw.cautions
     for arm, classes in raw.made_up.items():
         yield (

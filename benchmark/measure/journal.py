@@ -10,9 +10,9 @@ import fcntl
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from benchmark.measure.records import (
     from_json,
     to_json,
 )
-from benchmark.plan import Load, Plan
+from benchmark.plan import Arm, Load, Plan
 
 FILE_NAME = "requests.jsonl"
 _PIECE = 1 << 16
@@ -112,7 +112,11 @@ class RawRun:
 
 
 def read(folder: Path) -> RawRun:
-    """The journal in `folder`. Raises ResultsError where it does not exist or holds no run."""
+    """The journal in `folder`, or of all rounds in it together. Raises ResultsError where none exists or one holds no run."""
+    if not (folder / FILE_NAME).exists():
+        names = (path.name.removeprefix("round-") for path in folder.glob("round-*"))
+        if numbers := sorted(int(name) for name in names if name.isdecimal()):
+            return _together(folder, [read(folder / f"round-{number}") for number in numbers])
     left_out = LeftOut()
     found = list(records(folder, left_out))
     sittings = tuple(record for record in found if isinstance(record, RunRecord))
@@ -125,6 +129,30 @@ def read(folder: Path) -> RawRun:
             f"{path}: holds no run{why}; give the folder that `run --out` or `import --out` wrote"
         )
     return RawRun(sittings, requests, blocks, str(left_out), divergence.read(folder, sittings[0].run))
+
+
+def _together(folder: Path, rounds: Sequence[RawRun]) -> RawRun:
+    """Rounds of one run, each with some of its arms, as one; of an arm that was in several, the first one counts."""
+    plan, arms, seen = rounds[0].plan, list[Arm](), set[str]()
+    requests, blocks, closer = list[RequestRecord](), list[BlockRecord](), list(rounds[0].closer)
+    for one in rounds:
+        whole = one.plan.model_copy(update={"arms": plan.arms, "baseline": plan.baseline})
+        if whole != plan or plan.search or plan.duration_s:
+            why = (
+                "differ in more than their arms" if whole != plan else "have each loads or times of their own"
+            )
+            raise ResultsError(f"{folder}: its rounds {why}; give one of its folders round-1, round-2, ...")
+        new = {arm.name for arm in one.plan.arms} - seen
+        arms += (arm for arm in one.plan.arms if arm.name in new)
+        requests += (record for record in one.requests if record.arm in new)
+        blocks += (block for block in one.blocks if block.arm in new)
+        told = (line for line in one.closer if isinstance(line, divergence.Asked))
+        closer += (line for line in told if line.treatment in new and one is not rounds[0])
+        seen |= new
+    plan = plan.model_copy(update={"arms": tuple(arms)})
+    sittings = (replace(s, plan=plan, plan_sha256=plan.sha256()) for one in rounds for s in one.sittings)
+    left_out = "; ".join(dict.fromkeys(one.left_out for one in rounds if one.left_out))
+    return RawRun(tuple(sittings), tuple(requests), tuple(blocks), left_out, tuple(closer))
 
 
 def records(folder: Path, left_out: LeftOut) -> Iterator[Record]:

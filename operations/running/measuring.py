@@ -158,8 +158,9 @@ def restrict(experiment: Experiment, pod: dict[str, Any], arms: Sequence[Arm]) -
 
 
 def bring_home(context: Context) -> None:
-    """Each round into a folder: its records, its arms' answers to gsm8k, and how their engines differ."""
-    measured = rounds(context.experiment)
+    """Each round into a folder: its records, its arms' answers to gsm8k, and how their engines differ; and a report of all
+    rounds together, where they have the same loads."""
+    measured, settings = rounds(context.experiment), context.experiment.benchmark
     for number, arms in enumerate(measured, start=1):
         prefix = context.state.results.get(str(number))
         if prefix is None:
@@ -175,6 +176,10 @@ def bring_home(context: Context) -> None:
         _bring_beside(context, folder, arms)
         if context.report is not None:
             context.report(folder)
+    if len(measured) > 1 and not (settings.load or settings.duration):
+        _bring_beside(context, context.out, context.experiment.served_arms)
+        if context.report is not None:
+            context.report(context.out)
 
 
 def _bring_beside(context: Context, folder: Path, arms: Sequence[Arm]) -> None:

@@ -23,7 +23,7 @@ PRICES = dict.fromkeys(("plain", "plain-b8", "spec-k7", "spec-k7-b8"), 10.0)
 def two_batches(gains: dict[str, float], *, usd: dict[str, float] | None = None) -> RawRun:
     """Of `plain` and others, with how many times as fast they are."""
     by_arm = {name: dict.fromkeys(CLASSES, gain) for name, gain in gains.items()}
-    raw = run_of(by_arm, usd=PRICES if usd is None else usd)
+    raw = run_of(by_arm, usd=PRICES if usd is None else usd, max_tokens=200)
     content = raw.plan.to_dict()
     for arm in content["arms"]:
         if arm["name"].endswith("-b8"):

@@ -1,0 +1,85 @@
+"""Rounds of one run, each in a folder of its own, read as one run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark.__main__ import main
+from benchmark.analyse.summary import summarise
+from benchmark.errors import ResultsError
+from benchmark.measure.journal import RawRun, read
+from tests.benchmark.analyse.test_decision import run_of
+from tests.benchmark.analyse.test_several_baselines import BETTER, two_batches
+from tests.benchmark.records import store
+
+
+def stored(raw: RawRun, folder: Path, *rounds: list[str], **changes: Any) -> Path:
+    """The run in as many rounds, with these arms; of the last the plan is changed."""
+    for number, names in enumerate(rounds, start=1):
+        plan = raw.plan.with_arms(names)
+        if number == len(rounds):
+            plan = plan.model_copy(update=changes)
+        own = replace(raw.sittings[0], run=f"r{number}", plan=plan, plan_sha256=plan.sha256())
+        requests = tuple(replace(one, run=f"r{number}") for one in raw.requests if one.arm in names)
+        store(replace(raw, sittings=(own,), requests=requests), folder / f"round-{number}")
+    return folder
+
+
+PAIRS = (["plain", "spec-k7"], ["plain-b8", "spec-k7-b8"])
+ALONE = tuple([name] for pair in PAIRS for name in pair)
+
+
+@pytest.mark.parametrize("rounds", [PAIRS, ALONE], ids=["in pairs", "one by one"])
+def test_arms_of_different_rounds_are_compared_as_if_they_had_been_in_one(
+    tmp_path: Path, rounds: tuple[list[str], ...]
+) -> None:
+    raw = two_batches(BETTER)
+    together = read(stored(raw, tmp_path, *rounds))
+    assert together.plan.baselines == raw.plan.baselines
+    ours, whole = summarise(together), summarise(raw)
+    for part in ("mix", "best", "best_baseline"):
+        assert ours[part] == whole[part]
+    assert ours["run"]["complete"]
+    (said,) = ours["run"]["warnings"]
+    assert said.startswith(f"{len(rounds)} rounds, one after the other")
+
+
+def test_of_an_arm_that_was_in_several_rounds_the_first_counts(tmp_path: Path) -> None:
+    raw = run_of({f"spec-k{k}": {"a": 2.0} for k in (3, 5)})
+    together = read(stored(raw, tmp_path, ["plain", "spec-k3"], ["plain", "spec-k5"]))
+    assert len(together.requests) == len(raw.requests)
+    assert [one.run for one in together.requests if one.arm == "plain"] == ["r1"] * 8
+
+
+def test_the_tenth_round_comes_after_the_second(tmp_path: Path) -> None:
+    names = [f"spec-k{k}" for k in range(2, 12)]
+    raw = run_of({name: {"a": 2.0} for name in names})
+    found = read(stored(raw, tmp_path, ["plain"], *([name] for name in names)))
+    assert [arm.name for arm in found.plan.arms] == ["plain", *names]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [({"seed": 7}, "differ in more than their arms"), ({"concurrency": (8,)}, "differ in more than")],
+)
+def test_rounds_that_were_not_asked_alike_are_refused(
+    tmp_path: Path, changes: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ResultsError, match=why) as error:
+        read(stored(two_batches(BETTER), tmp_path, *PAIRS, **changes))
+    assert str(tmp_path) in str(error.value)
+
+
+def test_a_report_of_all_rounds_is_written_above_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(stored(two_batches(BETTER), tmp_path, *PAIRS))]) == 0
+    assert "over plain-b8, the baseline of its own batch and the cheapest" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    assert (tmp_path / "report.html").is_file()
+    assert not (tmp_path / "requests.jsonl").exists()
