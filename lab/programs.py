@@ -39,10 +39,10 @@ def load_arms(
     urls: Mapping[str, str],
     *,
     out: Path,
-    less: Mapping[str, int | None],
+    less: Mapping[str, int | str | None],
     reach: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """`benchmark run` on the arms at `urls`, its options `less` shortening the plan. `reach` is told how many requests have
+    """`benchmark run` on the arms at `urls`, its options `less` shortening the plan, or having its load searched. `reach` is told how many requests have
     ended. Raises `Refusal`."""
     words = ["run", "--plan", str(plan), "--out", str(out)]
     words += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
@@ -50,9 +50,9 @@ def load_arms(
     benchmark(words, log=out / LOG, meanwhile=lambda: reach(_ended(out)))
 
 
-def requests_of(plan: Plan, less: Mapping[str, int | None]) -> tuple[int | None, str]:
+def requests_of(plan: Plan, less: Mapping[str, int | str | None]) -> tuple[int | None, str]:
     """How many requests such a run of `plan` comes to, warm-up included, also in words; None where a search chooses."""
-    if plan.search:
+    if plan.search or less.get("search"):
         return None, "the requests of a search"
     shorter = plan.model_copy(
         update={name: less[name] for name in ("requests", "warmup", "rounds") if less.get(name) is not None}

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmark.commands.option_types import search_range
 from benchmark.show.terminal import render
 from experiment.finding import Refusal
 from lab.arguments import ROOT, add_experiment, positive, refused, shown
@@ -104,6 +105,12 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument("--arms", type=_listed, metavar="A,B", help="only these arms, and the baseline")
     parser.add_argument(
         "--requests", type=positive, metavar="N", help="per arm and class (default: the file's)"
+    )
+    parser.add_argument(
+        "--search",
+        type=search_range,
+        metavar="LOW:HIGH",
+        help="search between two loads for the largest at which drafting pays, for example 1:16; judges no claim about models",
     )
     parser.add_argument(
         "--at-once", type=positive, default=2, metavar="N", help="servers that start at a time (default 2)"

@@ -45,6 +45,8 @@ class Wishes(Namespace):
     """Only these, and the baseline."""
     short: bool
     requests: int | None
+    search: tuple[float, float] | None
+    """The loads between which the benchmark searches, instead of the file's."""
     at_once: int
     """Servers that start at a time."""
     install_only: bool
@@ -76,7 +78,15 @@ def execute(wishes: Wishes, *, stages: Stages) -> Results:
         plan = mounted.model_copy(update={"arms": tuple(arm for arm in mounted.arms if arm.name in names)})
         written, servers = write_plan(plan, out), [found[name] for name in names]
         stage.done = "rendered the manifests, and took commands and plan from them"
-    engine = Engine(command=command, folders=folders, options=wishes.options)
+    options = list(wishes.options)
+    less: dict[str, int | str | None] = {
+        "requests": wishes.requests or (SHORT_REQUESTS if wishes.short else None)
+    }
+    if wishes.search:
+        low, high = wishes.search
+        options = ["--max-num-seqs", f"{high:g}", *options]
+        less["search"] = f"{low:g}:{high:g}"
+    engine = Engine(command=command, folders=folders, options=options)
     with ExitStack() as up:
         with stages.stage(f"starting {len(names)} servers", total=len(names)) as stage:
             standing = running(
@@ -85,7 +95,6 @@ def execute(wishes: Wishes, *, stages: Stages) -> Results:
             urls = up.enter_context(standing)
             stage.done = f"started {len(names)} servers: {', '.join(names)}"
         agreements = _agreements(experiment, plan, urls, stages)
-        less = {"requests": wishes.requests or (SHORT_REQUESTS if wishes.short else None)}
         total, told = requests_of(plan, less)
         with stages.stage(f"sending {told} to {len(names)} arms in turn", total=total) as stage:
             load_arms(written, urls, out=out, less=less, reach=stage.reach)
@@ -93,7 +102,7 @@ def execute(wishes: Wishes, *, stages: Stages) -> Results:
     with stages.stage("writing the report, judging") as stage:
         benchmark(["report", str(out)], log=out / LOG)
         about = described(machine, version, label_of(experiment, given))
-        scope = _scope(experiment, given, short=wishes.short)
+        scope = "machinery" if plan.search or wishes.search else _scope(experiment, given, short=wishes.short)
         results = _judged(experiment, sweep, names, agreements, about, out=out, scope=scope)
         save(results, out)
         met = sum(claim.met for claim in results.claims)

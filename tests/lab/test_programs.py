@@ -18,11 +18,12 @@ from lab.programs import requests_of
         ({"concurrency": [1], "rounds": 3}, {"requests": 8}, 3 * 2 * 8 + 2 * 4),
         ({"concurrency": [1], "rounds": 3}, {"requests": 8, "rounds": 1}, 2 * 8 + 2 * 4),
         ({"search": {"low": 1, "high": 8}}, {"requests": 8}, None),
+        ({"concurrency": [1]}, {"requests": 8, "search": "1:16"}, None),
     ],
-    ids=["loads", "fewer requests", "passes", "one pass", "a search chooses"],
+    ids=["loads", "fewer requests", "passes", "one pass", "a search chooses", "a search instead of loads"],
 )
 def test_requests_of_a_shortened_plan(
-    given: dict[str, Any], less: dict[str, int | None], expected: int | None
+    given: dict[str, Any], less: dict[str, int | str | None], expected: int | None
 ) -> None:
     arms = [{"name": name, "url": f"http://127.0.0.1:1/{name}/v1"} for name in ("a", "b")]
     plan = from_dict(
