@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 import click
 
 from experiment import Experiment
-from experiment.finding import Misuse, Outside, Refusal
+from experiment.finding import Finding, Misuse, Outside, Refusal
 from experiment.naming import cluster_name, namespace, way_in_name
 from operations.cloud.aws import Aws, aws_of
 from operations.cloud.cloudformation import ROOT, not_deployed
@@ -75,30 +75,43 @@ def command(ctx: click.Context, account: str | None, as_json: bool, words: tuple
 @contextmanager
 def cluster_of(experiment: Experiment, aws: Aws) -> Iterator[Kubernetes]:
     """kubectl on the experiment's cluster; everything that it needs lies in a folder that goes away again."""
-    described = _described(experiment, aws)
-    host = urlsplit(described["endpoint"]).hostname or ""
-    public = described.get("resourcesVpcConfig", {}).get("endpointPublicAccess", True)
+    there = described(experiment, aws)
+    host = urlsplit(there["endpoint"]).hostname or ""
+    public = there.get("resourcesVpcConfig", {}).get("endpointPublicAccess", True)
     beside = os.environ.get("CLUSTER_ENDPOINT") == "direct"  # a build inside the VPC needs no tunnel
-    way = nullcontext(described["endpoint"]) if public or beside else into(experiment, aws, host=host)
+    way = nullcontext(there["endpoint"]) if public or beside else into(experiment, aws, host=host)
     with tempfile.TemporaryDirectory(prefix="operations-") as folder, way as server:
         config = Path(folder) / "kubeconfig"
         with os.fdopen(os.open(config, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
-            json.dump(kubeconfig(described, region=aws.region, server=server, host=host), file)
+            json.dump(kubeconfig(there, region=aws.region, server=server, host=host), file)
         yield Kubernetes(kubectl=kubectl(), kubeconfig=config, namespace=namespace(experiment))
 
 
-def _described(experiment: Experiment, aws: Aws) -> dict[str, Any]:
+def described(experiment: Experiment, aws: Aws) -> dict[str, Any]:
     """The cluster as EKS describes it. Raises `Refusal` when there is none, or it is not ready."""
     name = cluster_name(experiment)
     found = aws.client("eks").find("describe_cluster", "ResourceNotFoundException", name=name)
+    if found is None and experiment.cluster.existing:
+        why, remedy = (
+            f"none in account {aws.account}, {aws.region}",
+            "check cluster.existing, AWS_PROFILE and cluster.region",
+        )
+        raise Refusal(Finding(f"cluster {name}", None, why, remedy))
     if found is None:
         raise not_deployed(f"cluster {name}", experiment, aws)
-    described: dict[str, Any] = found["cluster"]
-    if described["status"] not in ("ACTIVE", "UPDATING"):
+    there: dict[str, Any] = found["cluster"]
+    if there["status"] not in ("ACTIVE", "UPDATING"):
         raise Refusal(
-            f"cluster {name}: is {described['status']}; wait for CloudFormation to end, then run this again"
+            f"cluster {name}: is {there['status']}; wait for CloudFormation to end, then run this again"
         )
-    return described
+    return there
+
+
+def _elsewhere(experiment: Experiment) -> str:
+    """What to do where no tunnel leads to a private endpoint."""
+    if experiment.cluster.existing:
+        return "run this on a machine that reaches the endpoint, with CLUSTER_ENDPOINT=direct"
+    return "put your network into cluster.admin_cidrs"
 
 
 def kubeconfig(described: dict[str, Any], *, region: str, server: str, host: str) -> dict[str, Any]:
@@ -137,7 +150,7 @@ def into(experiment: Experiment, aws: Aws, *, host: str) -> Iterator[str]:
     if plugin is None:
         raise Outside(
             f"cluster {cluster_name(experiment)}: its endpoint is private and {PLUGIN} is not installed; install it "
-            "(docs.aws.amazon.com/systems-manager, Session Manager plugin), or put your network into cluster.admin_cidrs"
+            f"(docs.aws.amazon.com/systems-manager, Session Manager plugin), or {_elsewhere(experiment)}"
         )
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -234,8 +247,8 @@ def _node(experiment: Experiment, aws: Aws) -> str:
     if not online:
         raise Outside(
             f"cluster {cluster_name(experiment)}: its endpoint is private and {way_in_name(experiment)} "
-            f"({len(instances)} running) does not answer to Systems Manager; wait some minutes after a deployment, or put "
-            "your network into cluster.admin_cidrs and deploy"
+            f"({len(instances)} running) does not answer to Systems Manager; wait some minutes after a deployment, or "
+            f"{_elsewhere(experiment)}"
         )
     return min(online)
 

@@ -75,21 +75,31 @@ class Kubernetes:
         """Make an object. Raises `ConflictError` when it exists."""
         self._run(["create", "--validate=ignore", "--filename=-"], stdin=json.dumps(body))
 
-    def refusals(self, bodies: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-        """What the server says against objects, admission included; it keeps none of them (`dryRun=All`).
+    def refusals(self, bodies: Sequence[Mapping[str, Any]], *, namespace: str) -> tuple[tuple[str, ...], str]:
+        """Objects of this namespace, or of none, that the server does not take, admission included, and what it says; it
+        keeps none (`dryRun=All`).
 
         Raises `Outside` where it cannot be asked.
         """
         told = json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies})
-        arguments = ["apply", "--server-side", "--force-conflicts", "--dry-run=server", "--filename=-"]
-        done = self._called([*arguments, "--field-manager=preflight"], stdin=told)
+        arguments = ["apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=ignore"]
+        arguments += [
+            "--field-manager=preflight",
+            "--output=name",
+            "--filename=-",
+            f"--namespace={namespace}",
+        ]
+        done = self._called(arguments, stdin=told)
         if done.returncode == 0:
-            return ()
+            return (), ""
         error = explain(done.stderr, doing=_doing(arguments), experiment_name=self._namespace)
         if isinstance(error, Outside) and not _FORBIDDEN.search(done.stderr):
             raise error
-        said = (line.strip()[:500] for line in done.stderr.splitlines())
-        return tuple(line for line in said if line and not line.startswith("Warning: "))
+        names = [f"{one['kind']} {one['metadata']['name']}" for one in bodies]
+        taken = {re.sub(r"[./].*/|/", " ", line) for line in done.stdout.splitlines()}  # kind.group/name
+        lines = dict.fromkeys(line.strip() for line in done.stderr.splitlines())
+        why = " ".join(line for line in lines if not line.startswith("Warning: "))
+        return tuple(name for name in names if name.lower() not in taken), why[:500]
 
     def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
         """Merge `change` into an object."""

@@ -16,6 +16,7 @@ from operations.console import print_json, print_table, progress
 from operations.options import experiment_of, on_aws
 from operations.preflight import account as of_account
 from operations.preflight import capacity, reach
+from operations.preflight.existing_cluster import ExistingCluster
 from operations.preflight.existing_vpc import ExistingVpc
 
 
@@ -55,7 +56,8 @@ def judge(experiment: Experiment, aws: Aws, web: reach.Web, *, now: datetime) ->
         yield Finding("", None, why, remedy, check="account", state=State.UNKNOWN)
     for image in reach.images(experiment):
         yield _made("image", partial(reach.reachable, image, web))
-    yield _made("admin_cidrs", lambda: reach.admin_cidrs(experiment, web))
+    if experiment.cluster.existing is None:
+        yield _made("admin_cidrs", lambda: reach.admin_cidrs(experiment, web))
 
 
 def _of_account(experiment: Experiment, aws: Aws, now: datetime) -> dict[str, Callable[[], Finding]]:
@@ -71,6 +73,7 @@ def _of_account(experiment: Experiment, aws: Aws, now: datetime) -> dict[str, Ca
         "bootstrap": lambda: of_account.bootstrap(aws),
         "stacks": lambda: of_account.halfway_stacks(experiment, aws),
         "leftovers": lambda: of_account.what_was_left(experiment, aws),
+        **ExistingCluster(experiment, aws).checks(),
         **ExistingVpc(experiment, aws).checks(),
     }
 

@@ -24,6 +24,16 @@ KINDS = {
     "cronjobs": ("batch", "v1", "CronJob", True, "cj"),
     "resourceclaims": ("resource.k8s.io", "v1", "ResourceClaim", True, ""),
     "resourceslices": ("resource.k8s.io", "v1", "ResourceSlice", False, ""),
+    "resourceclaimtemplates": ("resource.k8s.io", "v1", "ResourceClaimTemplate", True, ""),
+    "serviceaccounts": ("", "v1", "ServiceAccount", True, "sa"),
+    "resourcequotas": ("", "v1", "ResourceQuota", True, ""),
+    "persistentvolumes": ("", "v1", "PersistentVolume", False, "pv"),
+    "persistentvolumeclaims": ("", "v1", "PersistentVolumeClaim", True, "pvc"),
+    "priorityclasses": ("scheduling.k8s.io", "v1", "PriorityClass", False, ""),
+    "clusterroles": ("rbac.authorization.k8s.io", "v1", "ClusterRole", False, ""),
+    "clusterrolebindings": ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", False, ""),
+    "networkpolicies": ("networking.k8s.io", "v1", "NetworkPolicy", True, ""),
+    "poddisruptionbudgets": ("policy", "v1", "PodDisruptionBudget", True, "pdb"),
     "deviceclasses": ("resource.k8s.io", "v1", "DeviceClass", False, ""),
 }
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -42,6 +52,10 @@ class ApiServer:
     refusal: tuple[int, str, str] | None = None
     """Status, reason and message with which every request is answered."""
     url: str = ""
+    denied: dict[str, str] = field(default_factory=dict)
+    """Why an admission webhook refuses objects, by kind."""
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    """Objects of dry runs."""
     changed: Callable[[], None] = lambda: None
     """Called before every request."""
     lingering: set[str] = field(default_factory=set)
@@ -132,12 +146,25 @@ class _Handler(BaseHTTPRequestHandler):
         if not name:
             return self._send(200, self._listed(kind, namespace, query))
         key = (kind, namespace, name)
+        if query.get("dryRun") == ["All"]:
+            return self._dry_run(kind, namespace, json.loads(sent))
         if key not in self.api.objects:
             return self._refuse(404, "NotFound", f'{kind} "{name}" not found')
         if self.command == "PATCH":
             merge(self.api.objects[key], json.loads(sent))
         found = self.api.remove(key) if self.command == "DELETE" else self.api.objects[key]
         self._send(200, found)
+
+    def _dry_run(self, kind: str, namespace: str, body: dict[str, Any]) -> None:
+        """Nothing is kept; an admission webhook may say no, and a namespace must exist."""
+        self.api.asked.append(body)
+        if namespace and namespace != "default" and ("namespaces", "", namespace) not in self.api.objects:
+            return self._refuse(404, "NotFound", f'namespaces "{namespace}" not found')
+        if why := self.api.denied.get(body["kind"]):
+            return self._refuse(
+                403, "Forbidden", f'admission webhook "policy.example" denied the request: {why}'
+            )
+        self._send(200, body)
 
     def _listed(self, kind: str, namespace: str, query: dict[str, list[str]]) -> dict[str, Any]:
         _, _, title, namespaced, _ = KINDS[kind]

@@ -1,0 +1,219 @@
+"""Whether an existing cluster is the one that the experiment describes, what it has already, and whether its server takes every
+object. It is read, asked by dry run, and never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from cdk8s_charts.manifests import fill, read, with_tags
+from cdk8s_charts.pods.devices import DRIVER
+from experiment import Experiment
+from experiment.finding import Finding, finding, fine
+from experiment.model import INSTALLABLE, Installed
+from experiment.naming import NODE_ROLE_LABEL, namespace, neuron_nodegroup, role_label, stack_name
+from operations.cloud import cloudformation
+from operations.cloud.access import cluster_of, described
+from operations.cloud.aws import Aws
+from operations.cloud.kubernetes import Kubernetes, Object, pod_containers, pod_spec
+from operations.options import ROOT
+
+_DAEMONS: dict[Installed, str] = {
+    "eks-pod-identity-agent": "eks-pod-identity-agent",
+    "aws-mountpoint-s3-csi-driver": "s3-csi-node",
+    "amazon-cloudwatch-observability": "cloudwatch-agent",
+    "eks-node-monitoring-agent": "eks-node-monitoring-agent",
+}
+"""The DaemonSet by which each is known, whoever installed it."""
+_PLUGIN = "neuron-device-plugin"
+_MADE_BY: dict[Installed, str] = {"neuron": "workloads", "keda": "workloads"}
+"""The stack that installs it; the nodes stack where none is named."""
+_MODES = ("API", "API_AND_CONFIG_MAP")
+
+
+class ExistingCluster:
+    """The checks of the cluster that an experiment names."""
+
+    def __init__(self, experiment: Experiment, aws: Aws) -> None:
+        self._experiment, self._aws = experiment, aws
+        self._wanted = experiment.cluster
+
+    def checks(self) -> dict[str, Callable[[], Finding]]:
+        """All of them by name; none where a deployment makes the cluster."""
+        if self._wanted.existing is None:
+            return {}
+        return {"cluster": self.cluster, "software": self.software, "admission": self.admission}
+
+    @cached_property
+    def _standing(self) -> set[str]:
+        """Parts of the experiment that stand already."""
+        made = {stack.name for stack in cloudformation.deployed(self._experiment, self._aws) if stack.made}
+        return {part for part in ("nodes", "workloads") if stack_name(self._experiment, part) in made}
+
+    def cluster(self) -> Finding:
+        """Version, network, how it lets roles in, and the node group of another experiment where it is used."""
+        there = described(self._experiment, self._aws)
+        mode = there.get("accessConfig", {}).get("authenticationMode", "CONFIG_MAP")
+        told = f"{there['name']}: Kubernetes {there['version']}, authentication mode {mode}"
+        return _joined(told, [*self._wrong(there, mode), *self._without_group()])
+
+    def _wrong(self, there: dict[str, Any], mode: str) -> Iterator[tuple[str, str]]:
+        wanted, network = self._wanted, there["resourcesVpcConfig"]
+        if _minor(there["version"]) < _minor(wanted.kubernetes):
+            why = f"it has Kubernetes {there['version']}, older than cluster.kubernetes {wanted.kubernetes}"
+            yield why, f"let its owner upgrade it to {wanted.kubernetes}, or use another cluster"
+        ids = {"network.vpc": (wanted.network.vpc, "vpcId")}
+        ids["security_group"] = (wanted.security_group, "clusterSecurityGroupId")
+        for key, (said, name) in ids.items():
+            if (found := network.get(name)) != said:
+                yield f"cluster.{key} is {said}, and EKS says {found}", f"write cluster.{key}: {found}"
+        if mode not in _MODES:
+            why = f"its authentication mode is {mode}, in which no access entry lets our role in"
+            command = f"aws eks update-cluster-config --name {there['name']} --region {self._aws.region}"
+            yield why, f"let its owner run {command} --access-config authenticationMode=API_AND_CONFIG_MAP"
+        if not network.get("endpointPrivateAccess", False):
+            why = "its endpoint is not reached from inside the VPC, where our functions run"
+            yield why, "let its owner enable private access of the endpoint"
+
+    def _without_group(self) -> Iterator[tuple[str, str]]:
+        if self._wanted.nodes_of is None:
+            return
+        eks, name = self._aws.client("eks"), neuron_nodegroup(self._experiment)
+        groups = list(eks.every("list_nodegroups", "nodegroups", clusterName=self._wanted.existing))
+        if name not in groups:
+            why = (
+                f"it has no node group {name} of {self._wanted.nodes_of}, only {', '.join(groups) or 'none'}"
+            )
+            yield (
+                why,
+                "deploy that first; if its zone, purchase or node image is another, remove cluster.nodes_of",
+            )
+
+    def software(self) -> Finding:
+        """What is there against what is declared; the device plugin and the DRA driver never both on a node."""
+        with cluster_of(self._experiment, self._aws) as kubernetes:
+            daemons = kubernetes.list("daemonsets", everywhere=True)
+            there = self._found(kubernetes, daemons)
+        wanted: list[Installed] = [name for name in INSTALLABLE if name != "keda" or self._scales]
+        installs = [name for name in wanted if self._wanted.brings(name)]
+        told = f"there: {', '.join(sorted(there)) or 'nothing'}; a deployment installs: {', '.join(installs) or 'nothing'}"
+        return _joined(told, [*self._undeclared(there, installs, wanted), *self._two_ways(daemons)])
+
+    @property
+    def _scales(self) -> bool:
+        return self._experiment.serve is not None and self._experiment.serve.scales
+
+    def _found(self, kubernetes: Kubernetes, daemons: Sequence[Object]) -> set[Installed]:
+        names = {one["metadata"]["name"] for one in daemons}
+        there = {name for name, daemon in _DAEMONS.items() if daemon in names}
+        if self._experiment.baseline.serving.allocation == "dra":
+            here = any(one["metadata"]["name"] == DRIVER for one in kubernetes.list("deviceclasses"))
+        else:
+            here = any(_is_plugin(one) for one in daemons)
+        if here:
+            there.add("neuron")
+        if self._scales and kubernetes.list("deployments", labels=_KEDA, everywhere=True):
+            there.add("keda")
+        if kubernetes.list("nodes", labels={NODE_ROLE_LABEL: role_label(self._experiment, "system")}):
+            there.add("system-nodes")
+        return there
+
+    def _undeclared(
+        self, there: set[Installed], installs: Sequence[Installed], wanted: Sequence[Installed]
+    ) -> Iterator[tuple[str, str]]:
+        for name in wanted:
+            ours = _MADE_BY.get(name, "nodes") in self._standing
+            if name in installs and name in there and not ours and name != "system-nodes":
+                yield (
+                    f"{name} is there, and a deployment would install it again",
+                    f"add {name} to cluster.provided",
+                )
+            elif name not in installs and name not in there:
+                owner = self._wanted.nodes_of
+                source = (
+                    "cluster.provided names it" if name in self._wanted.provided else f"{owner} brings it"
+                )
+                instead = "remove it there" if name in self._wanted.provided else f"deploy {owner} first"
+                yield (
+                    f"{name} is not there, though {source}",
+                    f"{instead}, or let the cluster's owner install it",
+                )
+
+    def _two_ways(self, daemons: Sequence[Object]) -> Iterator[tuple[str, str]]:
+        """The device plugin on nodes of ours where claims are asked for, or the DRA driver beside the plugin."""
+        allocation = self._experiment.baseline.serving.allocation
+        for one in daemons:
+            other = _is_plugin(one) if allocation == "dra" else _is_driver(one)
+            selector = pod_spec(one).get("nodeSelector", {})
+            if other and (labels := self._labels(selector)) == selector:
+                name = f"{one['metadata']['namespace']}/{one['metadata']['name']}"
+                why = f"{name} would run on our nodes beside serving.allocation {allocation}, and both hand out the same devices"
+                instead = "device-plugin" if allocation == "dra" else "dra"
+                yield (
+                    why,
+                    f"set serving.allocation: {instead}, or let its owner keep it off nodes with {labels or NODE_ROLE_LABEL}",
+                )
+
+    def _labels(self, selector: Object) -> dict[str, str]:
+        """Of what a selector asks, that which our Trn2 nodes have."""
+        ours = {
+            NODE_ROLE_LABEL: role_label(self._experiment, "neuron"),
+            "node.kubernetes.io/instance-type": self._experiment.instance.name,
+            "eks.amazonaws.com/nodegroup": neuron_nodegroup(self._experiment),
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "amd64",
+        }
+        return {key: value for key, value in selector.items() if ours.get(key) == value}
+
+    def admission(self) -> Finding:
+        """Whether the server takes every object, by a dry run; before the first deployment in namespace `default`."""
+        own = namespace(self._experiment)
+        with cluster_of(self._experiment, self._aws) as kubernetes:
+            exists = kubernetes.get("namespace", own) is not None
+            if exists and "workloads" not in self._standing:
+                why = f"namespace {own} exists, and no stack of this experiment made it"
+                return finding(why, "give the experiment another name, or let its owner remove the namespace")
+            place = own if exists else "default"
+            objects = self._objects(place)
+            refused, said = kubernetes.refusals(objects, namespace=place)
+        if refused:
+            why = f"the server does not take {', '.join(refused)}: {said}"
+            return finding(why, "let the cluster's owner admit it, or change what it names")
+        where = "" if exists else f", asked in namespace default because {own} does not exist yet"
+        return fine(f"the server would take all {len(objects)} objects{where}")
+
+    def _objects(self, place: str) -> list[dict[str, Any]]:
+        """What a deployment applies, in this namespace; kinds that KEDA brings with it cannot be asked about before."""
+        assets = f"cdk-hnb659fds-container-assets-{self._aws.account}-{self._aws.region}:preflight"
+        image = f"{self._aws.account}.dkr.ecr.{self._aws.region}.amazonaws.com/{assets}"
+        values = {"AWS_ACCOUNT": self._aws.account, "BENCHMARK_IMAGE": image, "LMEVAL_IMAGE": image}
+        files = read(self._experiment, ROOT / "manifests")
+        objects = fill((one for file in files for one in file.objects), with_tags(values))
+        for one in objects:
+            if "namespace" in one["metadata"]:
+                one["metadata"] = {**one["metadata"], "namespace": place}
+        brought = "keda.sh/" if self._wanted.brings("keda") else "\n"
+        return [one for one in objects if not str(one["apiVersion"]).startswith(brought)]
+
+
+_KEDA = {"app.kubernetes.io/name": "keda-operator"}
+
+
+def _is_plugin(daemon: Object) -> bool:
+    return any(_PLUGIN in str(one.get("image")) for one in pod_containers(daemon))
+
+
+def _is_driver(daemon: Object) -> bool:
+    return any("neuron-dra-driver" in str(one.get("image")) for one in pod_containers(daemon))
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+def _joined(told: str, wrong: Sequence[tuple[str, str]]) -> Finding:
+    """One finding for all that is wrong, else what was found."""
+    if not wrong:
+        return fine(told)
+    return finding(f"{told}; " + "; ".join(why for why, _ in wrong), "; ".join(what for _, what in wrong))

@@ -1,0 +1,251 @@
+"""What preflight says of an existing cluster: whether it fits, what it has, and what its server would refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.eks.models import eks_backends
+
+from cdk8s_charts.manifests import texts, write
+from cdk8s_charts.render import render
+from experiment import Experiment
+from experiment.finding import Finding, Refusal, State
+from experiment.model import Network, Serve
+from operations.cloud.aws import Aws
+from operations.preflight import existing_cluster
+from operations.preflight.checklist import _of_account
+from operations.preflight.existing_cluster import ExistingCluster
+from tests.operations import clients
+from tests.operations.api_server import ApiServer
+from tests.operations.clients import shared_client
+from tests.operations.clock import START
+
+GROUP, VPC = "sg-0123456789abcdef0", "vpc-0123456789abcdef0"
+SUBNETS = {"us-east-2a": "subnet-0a0123456789abcde", "us-east-2b": "subnet-0b0123456789abcde"}
+EVERY = ("eks-pod-identity-agent", "s3-csi-node", "cloudwatch-agent", "eks-node-monitoring-agent")
+PROVIDED = (
+    "eks-pod-identity-agent",
+    "aws-mountpoint-s3-csi-driver",
+    "amazon-cloudwatch-observability",
+    "eks-node-monitoring-agent",
+)
+Change = Callable[..., Experiment]
+
+
+@pytest.fixture
+def joining(experiment: Experiment) -> Change:
+    """The reference under another name in the cluster `team`."""
+
+    def changed(**said: Any) -> Experiment:
+        network = Network(vpc=VPC, private_subnets=SUBNETS)
+        there = {"existing": "team", "security_group": GROUP, "network": network, **said}
+        return replace(experiment, name="joined", cluster=experiment.cluster.model_copy(update=there))
+
+    return changed
+
+
+def described(**changes: Any) -> dict[str, Any]:
+    network = {"vpcId": VPC, "clusterSecurityGroupId": GROUP, "endpointPrivateAccess": True}
+    cluster = {
+        "name": "team",
+        "status": "ACTIVE",
+        "version": "1.35",
+        "endpoint": "https://example.com",
+        "resourcesVpcConfig": {**network, **changes.pop("network", {})},
+        "accessConfig": {"authenticationMode": changes.pop("mode", "API")},
+    }
+    return {"cluster": {**cluster, **changes}}
+
+
+def eks_says(**answers: dict[str, Any]) -> Aws:
+    client, stub = clients.stubbed("eks")
+    for operation, answer in answers.items():
+        stub.add_response(operation, answer)
+    return Aws("us-east-2", make_client=lambda _service: client)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why", "remedy"),
+    [
+        (described(version="1.33"), "has Kubernetes 1.33, older than", "let its owner upgrade it to 1.35"),
+        (
+            described(network={"vpcId": "vpc-0f"}),
+            f"cluster.network.vpc is {VPC}, and EKS says vpc-0f",
+            "write cluster.network.vpc: vpc-0f",
+        ),
+        (
+            described(network={"clusterSecurityGroupId": "sg-0f"}),
+            "EKS says sg-0f",
+            "write cluster.security_group: sg-0f",
+        ),
+        (
+            described(mode="CONFIG_MAP"),
+            "no access entry lets our role in",
+            "authenticationMode=API_AND_CONFIG_MAP",
+        ),
+        (
+            described(network={"endpointPrivateAccess": False}),
+            "not reached from inside the VPC",
+            "private access",
+        ),
+    ],
+)
+def test_a_cluster_that_does_not_fit_is_found(
+    joining: Change, answer: dict[str, Any], why: str, remedy: str
+) -> None:
+    found = ExistingCluster(joining(), eks_says(describe_cluster=answer)).cluster()
+    assert found.state is State.FINDING
+    assert why in found.why
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize("changes", [{}, {"version": "1.36"}, {"mode": "API_AND_CONFIG_MAP"}])
+def test_a_cluster_that_fits_is_fine(joining: Change, changes: dict[str, Any]) -> None:
+    found = ExistingCluster(joining(), eks_says(describe_cluster=described(**changes))).cluster()
+    assert found.state is State.FINE, found
+
+
+def test_nodes_of_another_experiment_must_stand(joining: Change) -> None:
+    sharing, groups = joining(nodes_of="first"), {"nodegroups": ["first-trn2-a-on-demand-d2-27"]}
+    found = ExistingCluster(sharing, eks_says(describe_cluster=described(), list_nodegroups=groups)).cluster()
+    assert "no node group first-trn2-a-on-demand-d2-28 of first" in found.why
+    assert "if its zone, purchase or node image is another, remove cluster.nodes_of" in found.remedy
+
+
+def test_a_cluster_that_is_not_there_is_named(joining: Change, aws: Aws) -> None:
+    with pytest.raises(
+        Refusal, match=r"cluster team: none in account \d+, us-east-2; check cluster.existing"
+    ):
+        ExistingCluster(joining(), aws).cluster()
+
+
+@pytest.fixture
+def team(aws: Aws, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> ApiServer:
+    """A cluster of somebody else, with an endpoint that answers."""
+    monkeypatch.setattr(Aws, "_boto_client", lambda self, service: shared_client(service, self.region))
+    eks = shared_client("eks")
+    eks.create_cluster(
+        name="team",
+        roleArn=f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/r",
+        resourcesVpcConfig={"subnetIds": ["subnet-0a"]},
+    )
+    there = eks_backends[DEFAULT_ACCOUNT_ID]["us-east-2"].clusters["team"]
+    there.endpoint, there.certificate_authority = api.url, {}
+    return api
+
+
+def daemon(api: ApiServer, name: str, image: str = "a", selector: dict[str, str] | None = None) -> None:
+    spec = {"containers": [{"name": "a", "image": image}], "nodeSelector": selector or {}}
+    api.put("daemonsets", name, {"spec": {"template": {"spec": spec}}}, namespace="kube-system")
+
+
+def software(experiment: Experiment, aws: Aws) -> Finding:
+    return ExistingCluster(experiment, aws).software()
+
+
+def test_what_is_there_and_what_would_be_installed_is_told(
+    joining: Change, aws: Aws, team: ApiServer
+) -> None:
+    found = software(joining(), aws)
+    assert found.state is State.FINE, found
+    assert found.why.startswith(
+        "there: nothing; a deployment installs: eks-pod-identity-agent, aws-mountpoint"
+    )
+    for name in EVERY:
+        daemon(team, name)
+    team.put("deviceclasses", "neuron.aws.com", {})
+    team.put("nodes", "n", {"metadata": {"labels": {"speculation.trn2/role": "system"}}})
+    found = software(joining(provided=(*PROVIDED, "neuron", "system-nodes")), aws)
+    assert found.state is State.FINE, found
+    assert found.why.endswith("a deployment installs: nothing")
+    found = software(joining(), aws)
+    assert "neuron is there, and a deployment would install it again" in found.why
+    assert "add neuron to cluster.provided" in found.remedy
+
+
+def test_what_is_declared_and_not_there_is_found(joining: Change, aws: Aws, team: ApiServer) -> None:
+    found = software(joining(provided=("neuron",)), aws)
+    assert "neuron is not there, though cluster.provided names it" in found.why
+    found = software(joining(nodes_of="first"), aws)
+    assert "eks-pod-identity-agent is not there, though first brings it" in found.why
+    assert "deploy first first" in found.remedy
+
+
+def test_what_our_own_stack_installed_is_not_found(joining: Change, aws: Aws, team: ApiServer) -> None:
+    daemon(team, "s3-csi-node")
+    assert software(joining(), aws).state is State.FINDING
+    template = '{"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}'
+    shared_client("cloudformation").create_stack(StackName="joined-nodes", TemplateBody=template)
+    assert software(joining(), aws).state is State.FINE
+
+
+@pytest.mark.parametrize("allocation", ["dra", "device-plugin"])
+def test_both_ways_of_handing_out_devices_on_one_node_are_found(
+    joining: Change, aws: Aws, team: ApiServer, allocation: str
+) -> None:
+    wanted = joining()
+    serving = wanted.baseline.serving.model_copy(update={"allocation": allocation})
+    wanted = replace(wanted, arms=tuple(replace(arm, serving=serving) for arm in wanted.arms))
+    image = "neuron-device-plugin" if allocation == "dra" else "neuron-dra-driver"
+    daemon(
+        team, "other", f"public.ecr.aws/neuron/{image}:1", {"node.kubernetes.io/instance-type": "inf2.xlarge"}
+    )
+    assert software(wanted, aws).state is State.FINE  # it never comes onto our nodes
+    daemon(team, "other", f"public.ecr.aws/neuron/{image}:1", {"kubernetes.io/os": "linux"})
+    found = software(wanted, aws)
+    assert f"kube-system/other would run on our nodes beside serving.allocation {allocation}" in found.why
+
+
+def test_keda_counts_where_replicas_scale(joining: Change, aws: Aws, team: ApiServer) -> None:
+    wanted = replace(joining(), serve=Serve(arm="qwen-sd-vllm", replicas=1, max_replicas=2))
+    assert software(wanted, aws).why.endswith("neuron, keda, system-nodes")
+    labels = {"app.kubernetes.io/name": "keda-operator"}
+    team.put("deployments", "keda-operator", {"metadata": {"labels": labels}}, namespace="keda")
+    assert "add keda to cluster.provided" in software(wanted, aws).remedy
+
+
+@pytest.fixture
+def rendered(joining: Change, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    wanted = joining()
+    write(texts(wanted, render(wanted), tmp_path / "manifests"))
+    monkeypatch.setattr(existing_cluster, "ROOT", tmp_path)
+    return wanted
+
+
+def test_the_server_is_asked_about_every_object_and_keeps_none(
+    rendered: Experiment, aws: Aws, team: ApiServer
+) -> None:
+    found = ExistingCluster(rendered, aws).admission()
+    assert found.state is State.FINE, found
+    assert "asked in namespace default because joined does not exist yet" in found.why
+    assert len(team.asked) > 30
+    assert not team.objects
+    team.denied["Deployment"] = "limits are missing"
+    found = ExistingCluster(rendered, aws).admission()
+    assert "the server does not take Deployment qwen-sd-vllm, Deployment qwen-vllm: " in found.why
+    assert "limits are missing" in found.why
+
+
+def test_a_namespace_of_somebody_else_is_found_by_name(
+    rendered: Experiment, aws: Aws, team: ApiServer
+) -> None:
+    team.put("namespaces", "joined", {})
+    found = ExistingCluster(rendered, aws).admission()
+    assert found.why == "namespace joined exists, and no stack of this experiment made it"
+    assert not team.asked
+    template = '{"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}'
+    shared_client("cloudformation").create_stack(StackName="joined-workloads", TemplateBody=template)
+    assert ExistingCluster(rendered, aws).admission().state is State.FINE
+
+
+def test_the_checks_belong_to_an_existing_cluster_only(
+    experiment: Experiment, joining: Change, aws: Aws
+) -> None:
+    names = {"cluster", "software", "admission"}
+    assert names <= _of_account(joining(), aws, START).keys()
+    assert names.isdisjoint(_of_account(experiment, aws, START))
