@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations
 from statistics import NormalDist
 
 PERCENTILES = (50, 90, 95, 99)
@@ -141,6 +143,43 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
         largest = max(largest, min(1.0, p * (len(known) - rank)))
         adjusted[index] = largest
     return adjusted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trend:
+    """A slope over time with its 95 % interval, and the two-sided p-value of there being none."""
+
+    slope: float
+    low: float
+    high: float
+    p_value: float
+
+
+def seasonal_kendall(seasons: Iterable[Sequence[tuple[float, float]]]) -> Trend | None:
+    """The seasonal Kendall test of (time, value) in order of time, and the slope that belongs to it; None where no value
+    differs from another one of its season. With one season: the Mann-Kendall test and the Theil-Sen slope.
+
+    Hirsch, Slack and Smith 1982, Water Resources Research 18; ties and the slope's interval: Kendall 1975, Sen 1968.
+    """
+    score, variance, slopes = 0, 0.0, list[float]()
+    for season in seasons:
+        for (start, before), (end, after) in combinations(season, 2):
+            score += (after > before) - (after < before)
+            if end > start:
+                slopes.append((after - before) / (end - start))
+        alike = [len(season), *Counter(value for _, value in season).values()]
+        all_, *ties = (n * (n - 1) * (2 * n + 5) / 18 for n in alike)
+        variance += all_ - math.fsum(ties)
+    if variance <= 0 or not slopes:
+        return None
+    slopes.sort()
+    count, reach = len(slopes), NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * math.sqrt(variance)
+    return Trend(
+        slope=percentile(slopes, 50),
+        low=slopes[max(0, round((count - reach) / 2) - 1)],
+        high=slopes[min(count - 1, round((count + reach) / 2))],
+        p_value=math.erfc(max(abs(score) - 1, 0) / math.sqrt(2 * variance)),
+    )
 
 
 @lru_cache

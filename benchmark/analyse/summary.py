@@ -44,6 +44,10 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   cheapest: the point within the objective where tokens are cheapest | null}], drift: [{arm, metric, ratio (above 1: faster
   at the end), ci_low, ci_high, verdict, ...}]}
 - `best_baseline`, of several baselines the one with the cheapest tokens: [{class: null, concurrency, rate_per_s, arm}]
+- `course`: {trends: [{arm, metric, hours, blocks, ratio (above 1: faster at the end than at the beginning), ci_low, ci_high,
+  p_value, p_holm, verdict: "slower" | "faster" | "equivalent" | "not shown"}], restarts: [{arm, after, before: when its
+  counters began again}], gaps: [{from, to, seconds, resumed: whether the run was taken up again in it}]}; trends are not told
+  of a search (`benchmark/analyse/course.py`)
 - `best`, of several treatments: [{class (null: the mix), concurrency, rate_per_s, arm, over: [{arm, ratio (above 1: `best`
   is faster), ci_low, ci_high, together, verdict}]}]
 - `losslessness`: {margin_nats, `baseline`: {arm, and as a treatment has them, of its second answers} | null where it was not
@@ -71,12 +75,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
-from benchmark.analyse import frontier
+from benchmark.analyse import course, frontier
 from benchmark.analyse.acceptance.yields import acceptance, known_at
 from benchmark.analyse.cells import Cells, Place, cost, goodput, sort_out, throughput, token_source
 from benchmark.analyse.comparison import METHOD, adjust, compare, error_rates, error_warning, output_equality
@@ -114,7 +117,7 @@ def summarise(raw: RawRun) -> dict[str, Any]:
     comparisons = list(_comparisons(cells))
     for _, together in groupby(comparisons, key=lambda found: Place.of(found).load):
         adjust([found for found in together if found["metric"] == _HEADLINE])
-    found = judged(raw)
+    found, happened = judged(raw), course.course(raw)
     described = {
         (place, arm.name): _cell(cells, arm, place, found)
         for place, arm in product(cells.places, cells.plan.arms)
@@ -123,7 +126,7 @@ def summarise(raw: RawRun) -> dict[str, Any]:
         "schema": 1,
         "run": {
             **_run(raw),
-            "warnings": warnings(raw),
+            "warnings": [*warnings(raw), *course.sentences(happened)],
             "crossover": crossovers(raw.plan, comparisons),
         },
         "cells": list(described.values()),
@@ -133,6 +136,7 @@ def summarise(raw: RawRun) -> dict[str, Any]:
         **mixes(cells),
         "crossovers": frontier.crossovers(raw),
         "search": frontier.searched(raw),
+        "course": happened,
     }
 
 
@@ -154,8 +158,8 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "arms": [{k: v for k, v in arm.to_dict().items() if k != "url"} for arm in plan.arms],
         "aa": is_aa(plan),
         "provenance": first.provenance,
-        "started": _iso(first.started_unix_s),
-        "finished": _iso(max(ends)) if ends else None,
+        "started": course.iso(first.started_unix_s),
+        "finished": course.iso(max(ends)) if ends else None,
         "plan_sha256": first.plan_sha256,
         "complete": size.complete,
         "requests_planned": size.requests_planned,
@@ -267,7 +271,3 @@ def _distributions(answered: Records, arm: Arm, *, by_chunk: bool) -> dict[str, 
     found[TOKENS_PER_CHUNK.name] = distribution([mean for mean in chunks if mean is not None])
     found[INTER_CHUNK_LATENCY.name] = distribution([gap for record in answered for gap in gaps(record)])
     return found
-
-
-def _iso(unix_s: float) -> str:
-    return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -134,6 +134,7 @@ def test_the_summary_is_plain_json_without_nan() -> None:
         "losslessness",
         "crossovers",
         "search",
+        "course",
     }
     assert set(summary) == {"schema", *parts}
     assert set(cell(summary, "steady")["tpot_s"]) == {"n", "mean", "p50", "p90", "p95", "p99"}

@@ -1,0 +1,162 @@
+"""What happened while a run was on: arms that became slower or faster, servers that started again, time without a record.
+
+Pairs share what drifts, so a speed-up hardly feels it; absolute times, costs and objectives do.
+
+A trend is told by the seasonal Kendall test (Hirsch, Slack and Smith 1982, Water Resources Research 18), its size by the
+median of the slopes between all pairs of values of a season (Sen 1968, Journal of the American Statistical Association
+63). A season is one class under one load; its values are the blocks of requests to an arm, each the mean log TPOT of its
+answers less that of their prompts. So neither a class, nor a load, nor a prompt looks like time, and what the requests of
+a block share counts once. The test says that a level moved and not why; a search tells drift by its first cell alone.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from benchmark.analyse.cells import Cells, sort_out
+from benchmark.analyse.comparison import EQUIVALENT
+from benchmark.analyse.stats import holm, seasonal_kendall
+from benchmark.analyse.values import request_values
+from benchmark.measure.journal import RawRun
+from benchmark.metrics import TPOT
+from benchmark.plan import Arm
+
+_CLOCK_S = 0.002
+"""Starts are written down to the millisecond."""
+_GAP_S = 60.0
+"""Without any request under way: between two blocks a client needs less than a second."""
+_SURE = 0.01
+"""Holm's p-value below which a trend is called one. Stricter than elsewhere, since noise of neighbouring blocks may be alike,
+which the test does not know."""
+_MOST_VALUES = 200
+"""Of a season; more of them are averaged, neighbour with neighbour."""
+
+
+def course(raw: RawRun) -> dict[str, Any]:
+    """`trends` by arm, `restarts` and `gaps` in their order."""
+    return {"trends": _trends(raw), "restarts": list(_restarts(raw)), "gaps": list(_gaps(raw))}
+
+
+def sentences(found: Mapping[str, Any]) -> Iterator[str]:
+    """One for each kind of thing that happened."""
+    moved = [one for one in found["trends"] if one["verdict"] in ("slower", "faster")]
+    if moved:
+        said = (
+            f"{one['arm']} was {one['ratio']:.2f} times as fast at the end as at the beginning "
+            f"[{one['ci_low']:.2f}, {one['ci_high']:.2f}], p = {one['p_holm']:.2g}"
+            for one in moved
+        )
+        over = f"drift over {_long(moved[0]['hours'] * 3600)} (seasonal Kendall test)"
+        yield f"{over}: {'; '.join(said)}; the pairs of a speed-up share it, absolute times do not"
+    by_arm: dict[str, list[Mapping[str, Any]]] = {}
+    for one in found["restarts"]:
+        by_arm.setdefault(one["arm"], []).append(one)
+    if by_arm:
+        said = (
+            f"{arm} {len(own)} time{'s' * (len(own) > 1)}, first between {own[0]['after']} and {own[0]['before']}"
+            for arm, own in by_arm.items()
+        )
+        yield f"counters began again, so a server restarted or several share an address: {'; '.join(said)}"
+    if gaps := found["gaps"]:
+        longest = max(gaps, key=lambda gap: gap["seconds"])
+        resumed = sum(gap["resumed"] for gap in gaps)
+        yield (
+            f"nothing was measured for {_long(sum(gap['seconds'] for gap in gaps))} in {len(gaps)} gap{'s' * (len(gaps) > 1)}, "
+            f"the longest from {longest['from']} to {longest['to']}; after {resumed} of them the run was taken up again"
+        )
+
+
+def _long(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
+
+
+def _trends(raw: RawRun) -> list[dict[str, Any]]:
+    if raw.plan.search:
+        return []
+    cells, found = sort_out(raw), list[dict[str, Any]]()
+    for arm in raw.plan.arms:
+        seasons = list(_seasons(cells, arm))
+        if (trend := seasonal_kendall(seasons)) is None:
+            continue
+        times = [hour for season in seasons for hour, _ in season]
+        hours = max(times) - min(times)
+        ratio, high, low = (math.exp(-hours * slope) for slope in (trend.slope, trend.low, trend.high))
+        found.append(
+            {
+                "arm": arm.name,
+                "metric": TPOT.name,
+                "hours": hours,
+                "blocks": len(times),
+                "ratio": ratio,
+                "ci_low": low,
+                "ci_high": high,
+                "p_value": trend.p_value,
+            }
+        )
+    for one, adjusted in zip(found, holm([one["p_value"] for one in found]), strict=True):
+        small = EQUIVALENT[0] < one["ci_low"] and one["ci_high"] < EQUIVALENT[1]
+        shown = adjusted is not None and adjusted < _SURE
+        way = "faster" if one["ratio"] > 1 else "slower"
+        one |= {"p_holm": adjusted, "verdict": "equivalent" if small else way if shown else "not shown"}
+    return found
+
+
+def _seasons(cells: Cells, arm: Arm) -> Iterator[list[tuple[float, float]]]:
+    """By class and load: hour and value of each block in order. A prompt that was asked once says nothing about time."""
+    for (name, place), records in cells.requests.items():
+        if name != arm.name or (name, place.class_) in cells.made_up:
+            continue
+        starts = sorted(block.started_unix_s for block in cells.blocks_of(arm, place))
+        by_prompt: dict[str, list[tuple[int, float]]] = {}
+        for record in records:
+            value = request_values(record, arm.max_tokens_per_step).get(TPOT.name)
+            if value and (block := bisect_right(starts, record.started_unix_s + _CLOCK_S)):
+                by_prompt.setdefault(record.prompt_id, []).append((block - 1, math.log(value)))
+        moves: dict[int, list[float]] = {}
+        for values in by_prompt.values():
+            mean = math.fsum(value for _, value in values) / len(values)
+            for block, value in values if len(values) > 1 else ():
+                moves.setdefault(block, []).append(value - mean)
+        season = [(starts[block] / 3600, math.fsum(own) / len(own)) for block, own in sorted(moves.items())]
+        size = -(-len(season) // _MOST_VALUES)
+        portions = (season[at : at + size] for at in range(0, len(season), size or 1))
+        yield [(math.fsum(t for t, _ in p) / len(p), math.fsum(v for _, v in p) / len(p)) for p in portions]
+
+
+def _restarts(raw: RawRun) -> Iterator[dict[str, Any]]:
+    """Counters of a server only grow; where one fell, it counts from 0 again. Nothing is known of servers without counters."""
+    for arm in raw.plan.arms:
+        known, last_s = dict[str, float](), 0.0
+        for block in sorted(
+            (block for block in raw.blocks if block.arm == arm.name), key=lambda block: block.started_unix_s
+        ):
+            end_s = block.started_unix_s + block.duration_s
+            for at_s, counters in (
+                (block.started_unix_s, block.counters_before),
+                (end_s, block.counters_after),
+            ):
+                if counters and any(value < known.get(name, 0.0) for name, value in counters.items()):
+                    yield {"arm": arm.name, "after": iso(last_s), "before": iso(at_s)}
+                if counters:
+                    known, last_s = dict(counters), at_s
+
+
+def _gaps(raw: RawRun) -> Iterator[dict[str, Any]]:
+    """Time between the first and the last request in which none was under way."""
+    spans = [(one.started_unix_s, one.started_unix_s + (one.e2e_s or 0.0)) for one in raw.requests]
+    spans += [(one.started_unix_s, one.started_unix_s + one.duration_s) for one in raw.blocks]
+    reached = math.inf
+    for start, end in sorted(spans):
+        if start - reached > _GAP_S:
+            resumed = any(reached < sitting.started_unix_s <= start for sitting in raw.sittings)
+            yield {"from": iso(reached), "to": iso(start), "seconds": start - reached, "resumed": resumed}
+        reached = end if math.isinf(reached) else max(reached, end)
+
+
+def iso(unix_s: float) -> str:
+    """The moment in UTC, to the second."""
+    return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,212 @@
+"""What happened while a run was on: against scipy, against runs whose truth is known, and in sentences."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from itertools import count, product
+from typing import Any
+
+import pytest
+
+from benchmark.analyse.course import course, sentences
+from benchmark.analyse.stats import seasonal_kendall
+from benchmark.analyse.summary import summarise
+from benchmark.measure.journal import RawRun
+from benchmark.measure.records import RequestRecord
+from tests.benchmark.records import WALL, answered, block, counted, raw_run
+
+scipy_stats = pytest.importorskip("scipy.stats")
+PROMPTS, SETS = 6, 4
+BLOCK_S = 30.0
+FALSE_ALARMS = 0.05
+MOVED = ("slower", "faster")
+
+
+def values(dice: random.Random, n: int, slope: float = 0.0) -> list[tuple[float, float]]:
+    return [(t + dice.random() / 2, slope * t + dice.gauss(0, 1)) for t in range(n)]
+
+
+@pytest.mark.parametrize("n", [4, 9, 30, 120])
+@pytest.mark.parametrize("slope", [0.0, 0.05, -0.4])
+def test_one_season_is_the_test_of_kendall_and_the_slope_of_theil_and_sen(n: int, slope: float) -> None:
+    season = values(random.Random(n), n, slope)
+    times, found = [t for t, _ in season], [x for _, x in season]
+    trend = seasonal_kendall([season])
+    assert trend
+    low, middle, high = (
+        getattr(scipy_stats.theilslopes(found, times, 0.95), one)
+        for one in ("low_slope", "slope", "high_slope")
+    )
+    assert (trend.slope, trend.low, trend.high) == pytest.approx((middle, low, high))
+    score = round(scipy_stats.kendalltau(times, found).statistic * n * (n - 1) / 2)
+    z = (abs(score) - (score != 0)) / math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
+    assert trend.p_value == pytest.approx(2 * scipy_stats.norm.sf(z))
+    exact = scipy_stats.kendalltau(times, found, method="exact").pvalue
+    assert trend.p_value == pytest.approx(exact, abs=0.03)
+
+
+def test_ties_lower_the_variance_as_scipy_has_it() -> None:
+    dice = random.Random(1)
+    season = [(float(t), float(dice.randrange(4))) for t in range(60)]
+    times, found = zip(*season, strict=True)
+    trend = seasonal_kendall([season])
+    assert trend
+    asymptotic = scipy_stats.kendalltau(times, found, method="asymptotic").pvalue
+    assert trend.p_value == pytest.approx(asymptotic, abs=0.02)
+
+
+def test_seasons_of_other_levels_and_slopes_of_one_sign_add_up() -> None:
+    dice = random.Random(2)
+    seasons = [[(t, x + 1000 * k) for t, x in values(dice, 6, 0.8)] for k in range(8)]
+    together = seasonal_kendall(seasons)
+    assert together
+    assert together.p_value < 0.01
+    assert together.low < 0.8 < together.high
+    assert all((alone := seasonal_kendall([one])) and alone.p_value > 0.005 for one in seasons)
+    assert seasonal_kendall([]) is None
+    assert seasonal_kendall([[(0.0, 1.0), (1.0, 1.0)], [(0.0, 2.0)]]) is None
+
+
+def simulated(
+    seed: int,
+    *,
+    slower_by: float = 0.0,
+    rounds: int = 2,
+    spread: float = 0.05,
+    shared: float = 0.03,
+    alike: float = 0.0,
+) -> RawRun:
+    """Two arms, two classes, blocks of six prompts in turns. Over the whole run `spec` becomes slower by that share. Prompts
+    differ, requests have noise with heavy tails, and those of a block share some of it, of which `alike` is the
+    correlation with the block before."""
+    dice, clock, number = random.Random(seed), count(), count()
+    level = {
+        (arm, c, p): dice.gauss(0, 0.3) for arm in ("steady", "spec") for c in "ab" for p in range(PROMPTS)
+    }
+    total = rounds * 2 * SETS * 2
+    requests, blocks, block_noise = [], [], dice.gauss(0, shared)
+    for round_, class_, turn in product(range(rounds), "ab", range(SETS)):
+        for arm in ("steady", "spec") if turn % 2 else ("spec", "steady"):
+            begun = next(clock)
+            at_s = begun * BLOCK_S
+            moved = math.log1p(slower_by) * begun / total if arm == "spec" else 0.0
+            block_noise = alike * block_noise + math.sqrt(1 - alike**2) * dice.gauss(0, shared)
+            blocks.append(block(at_s, BLOCK_S - 0.1, arm=arm, class_=class_, round=round_ + 1))
+            for prompt in range(PROMPTS):
+                noise = dice.gauss(0, spread) * (8 if dice.random() < 0.05 else 1) + block_noise
+                tpot_s = 0.02 * math.exp(level[arm, class_, prompt] + noise + moved)
+                one = answered(
+                    arm, next(number), class_=class_, chunk_s=(0.1, 0.1 + tpot_s, 0.1 + 2 * tpot_s)
+                )
+                at: dict[str, Any] = {
+                    "prompt_id": f"{class_}-{prompt}",
+                    "round": round_ + 1,
+                    "started_unix_s": WALL + at_s + prompt,
+                }
+                requests.append(replace(one, **at))
+    prompts = [{"id": f"{c}-{p}", "class": c, "prompt": f"{c} {p}"} for c in "ab" for p in range(PROMPTS)]
+    raw = raw_run(*requests, prompts=prompts, rounds=rounds, requests=PROMPTS * SETS)
+    return replace(raw, blocks=tuple(blocks))
+
+
+def alarms(runs: range, **known: Any) -> dict[str, float]:
+    """By arm, the share of runs in which it is called slower or faster."""
+    found = [
+        {one["arm"]: one["verdict"] for one in course(simulated(seed, **known))["trends"]} for seed in runs
+    ]
+    return {arm: sum(one[arm] in MOVED for one in found) / len(found) for arm in ("steady", "spec")}
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"rounds": 1},
+        {"rounds": 3},
+        {"rounds": 2, "spread": 0.3},
+        {"rounds": 2, "shared": 0.15},
+        {"rounds": 3, "shared": 0.05, "alike": 0.3},
+    ],
+    ids=["one pass", "three passes", "noisy requests", "noisy blocks", "neighbours alike"],
+)
+def test_runs_without_drift_alarm_in_at_most_five_of_a_hundred(known: dict[str, Any]) -> None:
+    runs = range(200)
+    found = [course(simulated(seed, **known))["trends"] for seed in runs]
+    assert all(len(one) == 2 for one in found)
+    wrong = sum(any(arm["verdict"] in MOVED for arm in one) for one in found)
+    assert wrong / len(runs) <= FALSE_ALARMS
+
+
+@pytest.mark.parametrize(("rounds", "slower_by"), [(3, 0.4), (6, 0.15)])
+def test_an_arm_that_becomes_slower_is_found_and_its_neighbour_is_not(rounds: int, slower_by: float) -> None:
+    found = alarms(range(40), rounds=rounds, slower_by=slower_by)
+    assert found["spec"] >= 0.9
+    assert found["steady"] <= FALSE_ALARMS
+    (trend,) = (
+        one for one in course(simulated(1, rounds=8, slower_by=0.3))["trends"] if one["arm"] == "spec"
+    )
+    assert trend["ci_low"] < 1 / 1.3 < trend["ci_high"]
+    assert trend["verdict"] == "slower"
+
+
+def test_the_interval_of_a_drift_holds_it() -> None:
+    held = [
+        one["ci_low"] <= 1 / 1.2 ** (one["hours"] * 3600 / (96 * BLOCK_S)) <= one["ci_high"]
+        for seed in range(60)
+        for one in course(simulated(seed, rounds=6, slower_by=0.2))["trends"]
+        if one["arm"] == "spec"
+    ]
+    assert sum(held) >= 0.9 * len(held)
+
+
+def test_prompts_that_were_asked_once_say_nothing_about_time() -> None:
+    raw = simulated(1, rounds=1)
+    renamed = [replace(one, prompt_id=one.pair_id) for one in raw.requests]
+    assert course(replace(raw, requests=tuple(renamed)))["trends"] == []
+
+
+def test_a_server_that_counts_from_0_again_has_restarted() -> None:
+    raw = raw_run(answered())
+    growing = [{"tokens": 10.0 * n, "drafts": n} for n in range(8)]
+    whole = [
+        replace(counted(growing[n], growing[n + 1]), started_unix_s=WALL + 30 * n) for n in range(0, 6, 2)
+    ]
+    assert course(replace(raw, blocks=tuple(whole)))["restarts"] == []
+    between = replace(whole[2], counters_before={"tokens": 0.0}, counters_after={"tokens": 5.0})
+    inside = replace(whole[1], counters_after={"tokens": 3.0, "drafts": 1.0})
+    for blocks, after, before in (
+        ([whole[0], whole[1], between], "2026-09-21T14:15:01Z", "2026-09-21T14:16:00Z"),
+        ([whole[0], inside], "2026-09-21T14:15:00Z", "2026-09-21T14:15:01Z"),
+    ):
+        (found,) = course(replace(raw, blocks=tuple(blocks)))["restarts"]
+        assert (found["arm"], found["after"], found["before"]) == ("spec", after, before)
+    silent = replace(whole[1], counters_before=None, counters_after=None)
+    assert course(replace(raw, blocks=(whole[0], silent, whole[2])))["restarts"] == []
+
+
+def at(second: float, **changes: Any) -> RequestRecord:
+    return answered(pair=int(second), started_unix_s=WALL + second, **changes)
+
+
+def test_time_without_a_request_is_a_gap_and_a_long_request_is_none() -> None:
+    raw = raw_run(at(0), at(50), at(200), at(9000))
+    again = replace(raw.sittings[0], sitting=2, started_unix_s=WALL + 8990)
+    found = course(replace(raw, sittings=(*raw.sittings, again)))["gaps"]
+    assert [(round(one["seconds"]), one["resumed"]) for one in found] == [(150, False), (8800, True)]
+    (said,) = sentences({"trends": [], "restarts": [], "gaps": found})
+    assert said.startswith("nothing was measured for 2.5 hours in 2 gaps, the longest from ")
+    assert said.endswith("; after 1 of them the run was taken up again")
+    busy = replace(raw_run(at(0), at(200)), blocks=(block(0.0, 190.0),))
+    assert course(busy)["gaps"] == []
+    assert course(raw_run())["gaps"] == []
+
+
+def test_summary_and_warnings_say_it_once() -> None:
+    raw = simulated(1, rounds=8, slower_by=0.3)
+    summary = summarise(raw)
+    assert {one["arm"]: one["verdict"] for one in summary["course"]["trends"]}["spec"] == "slower"
+    (said,) = (one for one in summary["run"]["warnings"] if "drift" in one)
+    assert "seasonal Kendall" in said
+    assert "spec was 0." in said
+    assert not any("counters" in one or "nothing was measured" in one for one in summary["run"]["warnings"])
