@@ -107,18 +107,20 @@ def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float, w
     """Seconds for which the arms of a round are loaded, in turns, where each answer takes `answer_s`. A search is taken to spread
     its cells over its range; in the `worst` case all of them are as long as the longest."""
     settings, load = experiment.benchmark, experiment.benchmark.load
-    batch = min(arm.serving.max_num_seqs for arm in arms)
-    each = len(arms) * len(experiment.classes)
+    classes, batches = len(experiment.classes), [arm.serving.max_num_seqs for arm in arms]
     if load is None:
-        cells = (-(-settings.requests // min(level, batch)) * answer_s for level in settings.concurrency)
-        once_s = each * int(sum(cells))
+        turns = [
+            sum(-(-settings.requests // min(level, batch)) for level in settings.concurrency)
+            for batch in batches
+        ]
+        once_s = sum(classes * int(answers * answer_s) for answers in turns)
         return (
             once_s * (settings.rounds or 1) if settings.duration_s is None else settings.duration_s + once_s
         )
     low, high = load.search_rate or load.search or (1, 1)
     steps = load.budget.cells - 1
     levels = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
-    found = [each * _cell_s(settings, level, batch, answer_s) for level in levels]
+    found = [classes * sum(_cell_s(settings, level, b, answer_s) for b in batches) for level in levels]
     limits = [load.budget.minutes * 60] if load.budget.minutes else []
     usd_per_hour = sum(arm_usd_per_hour(experiment, arm) for arm in arms)
     limits += [load.budget.usd / usd_per_hour * 3600] if load.budget.usd and usd_per_hour else []

@@ -146,7 +146,9 @@ def _restarts(raw: RawRun) -> Iterator[dict[str, Any]]:
 
 
 def _gaps(raw: RawRun) -> Iterator[dict[str, Any]]:
-    """Time between the first and the last request in which none was under way."""
+    """Time between the first and the last request in which none was under way; rounds of arms are runs with hours between."""
+    if len({sitting.run for sitting in raw.sittings}) > 1:
+        return
     spans = [(one.started_unix_s, one.started_unix_s + (one.e2e_s or 0.0)) for one in raw.requests]
     spans += [(one.started_unix_s, one.started_unix_s + one.duration_s) for one in raw.blocks]
     reached = math.inf

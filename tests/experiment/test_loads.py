@@ -144,6 +144,16 @@ def test_passes_and_durations_are_loading_of_all_arms_together(reference: Experi
     assert loaded_s(reference, concurrency=[64]) == once, "what the batch does not hold waits"
 
 
+def test_arms_of_a_larger_batch_are_loaded_for_as_long_as_theirs_takes(variation: Variation) -> None:
+    both_sizes = load(variation(both(SEARCHED, put("serving.max_num_seqs", [4, 8]))))
+    four, eight = both_sizes.by_batch
+    one = {"load": {"search": [8, 64], "budget": {"cells": 2}}}
+    arms = (four[0], eight[0])
+    benchmark = Benchmark.model_validate({"requests": 32, **one})
+    found = loading_s(replace(both_sizes, benchmark=benchmark), arms, answer_s=1.0)
+    assert found == len(both_sizes.classes) * ((2 + 1) + (16 + 8) + (2 + 1))
+
+
 def test_check_says_what_a_run_may_take_and_which_loads_are_a_queue(variation: Variation) -> None:
     budget = put("benchmark.load.budget", {"cells": 8, "minutes": 30, "usd": 5})
     text = as_text(load(variation(both(SEARCHED, budget))))
