@@ -122,6 +122,10 @@ def _text(said: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield f"traffic of {shares}{_where(mix)}:"
         yield f"  {mix['text']}"
+    for one in said.get("by_load", ()):
+        yield ""
+        yield f"{one['class'] or 'the mixture'}, {one['arm']}, by load:"
+        yield f"  {one['text']}"
 
 
 def _with_interval(row: Mapping[str, Any], value: str, low: str, high: str) -> str:

@@ -11,6 +11,8 @@ rate: each position's own share of accepted drafts goes in (`benchmark.analyse.a
 - `left_out` (of a run only): [{class, concurrency, rate_per_s, arm, why}], cells whose chunks are not steps
 - `mixes`: [{concurrency, rate_per_s, arm, weights: {class: share}, by_k: [{k, speed_up, ci_low, ci_high}],
   best_k, recommended_k, not_told_apart, text}]
+- `by_load` (of a run only, whose step times are known at two loads or more): [{class (null: the mixture), arm, by: "concurrency" |
+  "rate", choices: [{k, low, high}], text}], which window is fastest from which load to which
 
 `recommended_k` 0 is "keep plain decoding". One timed window fixes one point of the line through step times and not where it begins: the
 windows from the smallest to the largest that is best for some beginning are `not_told_apart`, and then `recommended_k` is only the first assumption's.
@@ -19,7 +21,7 @@ windows from the smallest to the largest that is best for some beginning are `no
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -37,6 +39,8 @@ _MOST_WINDOWS = 1001
 """Each is a sum over its positions."""
 _ASSUMPTIONS, _FEWER, _MANY = 20, 4, 64
 """Steps in which the share of what drafting adds that is spent whatever the window goes from 0 to 1; fewer above so many windows."""
+_LOADS = 100
+"""Steps from the lowest to the highest load of a run at which windows are compared."""
 _Row = tuple[Subject, Sequence[Window], Sequence[Sequence[Window]]]
 """With the windows as the first assumption has them, and as the others have them; none where two windows were timed."""
 _ELSEWHERE = "as given, of another machine"
@@ -76,7 +80,55 @@ def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
         )
     basis = f"run {run.run} of {plan.experiment} ({plan.model}), {run.provenance}"
     times = "the run's own" if wishes.step_times is None else _ELSEWHERE
-    return {**_advice(subjects, wishes, basis, times), "left_out": left_out}
+    said = _advice(subjects, wishes, basis, times)
+    return {
+        **said,
+        "by_load": list(_by_load([] if wishes.step_times else [*said["cells"], *said["mixes"]])),
+        "left_out": left_out,
+    }
+
+
+def _by_load(advised: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Between the lowest and the highest load of a run, with the logarithms of load and speed-up on lines between two measured
+    loads. Where step times do not single out a window, only the largest is told from plain decoding."""
+    groups: dict[tuple[Any, ...], dict[float, Mapping[str, Any]]] = {}
+    for one in advised:
+        by = "concurrency" if one["rate_per_s"] is None else "rate"
+        load = float(one["concurrency"] if one["rate_per_s"] is None else one["rate_per_s"])
+        groups.setdefault((one.get("class"), one["arm"], by), {})[load] = one
+    for (class_, arm, by), at in groups.items():
+        loads = sorted(at)
+        if len(loads) < 2:
+            continue
+        alone = any(one["not_told_apart"] for one in at.values())
+        lines = {
+            load: {row["k"]: math.log(row["speed_up"]) for row in one["by_k"][-1:] if alone}
+            or {row["k"]: math.log(row["speed_up"]) for row in one["by_k"]}
+            for load, one in at.items()
+        }
+        choices: list[dict[str, float]] = []
+        for load in _between(loads[0], loads[-1], whole=by == "concurrency"):
+            right = next(one for one in loads[1:] if load <= one)
+            left = max(one for one in loads if one < right)
+            share = math.log(load / left) / math.log(right / left)
+            k = recommended({k: math.exp(v + share * (lines[right][k] - v)) for k, v in lines[left].items()})
+            if choices and choices[-1]["k"] == k:
+                choices[-1]["high"] = load
+            else:
+                choices.append({"k": k, "low": load, "high": load})
+        unit = "requests at once" if by == "concurrency" else "requests/s"
+        names = [f"window {one['k']:g}" if one["k"] else "plain decoding" for one in choices]
+        told = [
+            f"{name} from {one['low']:.3g} to {one['high']:.3g} {unit}"
+            for name, one in zip(names, choices, strict=True)
+        ]
+        text = f"predicted between measured loads: {', '.join(told)}"
+        yield {"class": class_, "arm": arm, "by": by, "choices": choices, "text": text}
+
+
+def _between(low: float, high: float, *, whole: bool) -> list[float]:
+    steps = [low * (high / low) ** (step / _LOADS) for step in range(_LOADS + 1)]
+    return list(dict.fromkeys(map(float, map(round, steps)))) if whole else steps
 
 
 def _undeclared(plan: Plan, plain: bool) -> str:

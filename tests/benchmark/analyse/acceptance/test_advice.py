@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.analyse.acceptance.advice import _advice, advise, forecast
+from benchmark.analyse.acceptance.advice import _advice, _by_load, advise, forecast
 from benchmark.analyse.acceptance.samples import Subject, Wishes
 from benchmark.analyse.acceptance.windows import Sample, step_times
 from benchmark.analyse.acceptance.yields import survivals
@@ -180,6 +180,27 @@ def test_given_acceptance_and_step_times_are_enough() -> None:
     assert [row["tokens_per_step"] for row in code["by_k"]] == pytest.approx([1.0, 1.9, 2.7])
     assert code["by_k"][0]["ci_low"] is None
     assert (code["recommended_k"], prose["recommended_k"]) == (3, 2)
+
+
+def test_step_times_at_two_loads_tell_up_to_which_load_a_window_is_predicted_to_pay() -> None:
+    def at(load: int, gains: dict[int, float]) -> dict[str, Any]:
+        by_k = [{"k": k, "speed_up": gain} for k, gain in gains.items()]
+        where = {"class": "chat", "arm": "spec", "concurrency": load, "rate_per_s": None}
+        return {**where, "by_k": by_k, "not_told_apart": []}
+
+    (one,) = _by_load([at(1, {3: 1.5, 7: 2.0}), at(64, {3: 0.75, 7: 0.25})])
+    # Window 7 is at 2 * load ** -0.5, window 3 at 1.5 * load ** (-1 / 6): they meet at 2.4, and window 3 is within 1 % of 1 from 10.7 on.
+    assert one["choices"] == [
+        {"k": 7, "low": 1.0, "high": 2.0},
+        {"k": 3, "low": 3.0, "high": 10.0},
+        {"k": 0, "low": 11.0, "high": 64.0},
+    ]
+    assert one["text"].startswith(
+        "predicted between measured loads: window 7 from 1 to 2 requests at once, window 3"
+    )
+    assert list(_by_load([at(4, {7: 2.0})])) == []
+    not_told = [at(1, {3: 1.5, 7: 2.0}) | {"not_told_apart": [3, 7]}, at(64, {3: 0.75, 7: 0.25})]
+    assert [choice["k"] for choice in next(iter(_by_load(not_told)))["choices"]] == [7, 0]
 
 
 def test_traffic_is_weighted_by_its_tokens() -> None:
