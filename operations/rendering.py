@@ -14,7 +14,7 @@ from cdk8s_charts.gitops import folder
 from cdk8s_charts.manifests import PLACEHOLDERS, TAG, ManifestFile, fill, names_in, read, with_tags
 from experiment import Experiment
 from experiment.finding import Misuse
-from operations.cloud.aws import Aws, aws_of
+from operations.cloud.aws import aws_of
 from operations.console import print_json
 from operations.options import FILE, experiment_of, manifests_option, on_aws
 from operations.resolving import deployed_images, place_in_repository, refuse_uncompiled, write_folder
@@ -101,7 +101,9 @@ def command(
         if images := needed - values.keys() - {"AWS_ACCOUNT"}:
             values |= deployed_images(experiment, aws, sorted(images))
         refuse_uncompiled(experiment, aws)
-    values = _values(needed, values, account or aws)
+    if "AWS_ACCOUNT" not in values:
+        values["AWS_ACCOUNT"] = account or aws.account
+    values = _complete(needed, values)
     filled = [ManifestFile(file.name, tuple(fill(file.objects, values))) for file in files]
     if out is not None:
         texts = folder(experiment, filled, repository=repository, path=place)
@@ -145,9 +147,7 @@ def _for_prometheus(experiment: Experiment, folder: Path, *, as_json: bool) -> i
     return 0
 
 
-def _values(needed: set[str], values: dict[str, str], account: str | Aws) -> dict[str, str]:
-    if "AWS_ACCOUNT" not in values:
-        values["AWS_ACCOUNT"] = account if isinstance(account, str) else account.account
+def _complete(needed: set[str], values: dict[str, str]) -> dict[str, str]:
     for name in sorted(needed - values.keys()):
         raise Misuse(f"{name}: has no value ({PLACEHOLDERS[name]}); give it with --set {name}=...")
     for name in values:

@@ -83,11 +83,8 @@ def write_folder(experiment: Experiment, texts: Mapping[str, str], out: Path) ->
 
     Raises `Misuse` before anything is written for a file that somebody edited, and for one of others in the place of ours.
     """
-    wanted = {
-        out
-        / name: f"# trnspec render --resolved: experiment {experiment.name}, sha256 {_digest(text)}\n{text}"
-        for name, text in texts.items()
-    }
+    head = f"# trnspec render --resolved: experiment {experiment.name}, sha256"
+    wanted = {out / name: f"{head} {_digest(text)}\n{text}" for name, text in texts.items()}
     problems, changed = [], []
     try:
         standing = {path: path.read_text(encoding="utf-8", errors="replace") for path in out.glob("*.yaml")}
