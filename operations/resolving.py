@@ -7,6 +7,7 @@ files, those that somebody edited, and those of others, without a list beside th
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -60,7 +61,8 @@ def refuse_uncompiled(experiment: Experiment, aws: Aws) -> None:
 
 def place_in_repository(out: Path) -> tuple[str, str]:
     """Address of the repository in whose clone a folder lies, without a password, and the folder's path in it."""
-    there = next(one for one in (out.resolve(), *out.resolve().parents) if one.is_dir())
+    real = Path(os.path.realpath(out))  # which takes a loop of links as it is
+    there = next(one for one in (real, *real.parents) if one.is_dir())
     git: Any = partial(subprocess.run, cwd=there, capture_output=True, text=True, check=False)
     try:
         top = git(["git", "rev-parse", "--show-toplevel"]).stdout.strip()
@@ -75,7 +77,7 @@ def place_in_repository(out: Path) -> tuple[str, str]:
     parts = urlsplit(address)
     if parts.scheme in ("http", "https"):
         address = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-    return address, out.resolve().relative_to(Path(top).resolve()).as_posix()
+    return address, real.relative_to(Path(top).resolve()).as_posix()
 
 
 def write_folder(experiment: Experiment, texts: Mapping[str, str], out: Path) -> list[Path]:

@@ -142,6 +142,8 @@ def test_a_stack_that_does_not_say_what_to_fill_in_is_one_line(
 def test_a_place_that_no_gitops_tool_reads_is_refused(say: Say, out: Path, tmp_path: Path) -> None:
     code, _, err = say("render", "--resolved", "--out", str(tmp_path / "nowhere"))
     assert (code, "is not in a clone of a git repository with a remote origin" in err) == (2, True)
+    (tmp_path / "loop").symlink_to("loop")
+    assert "is not in a clone" in say("render", "--resolved", "--out", str(tmp_path / "loop" / "x"))[2]
     out.parent.mkdir()
     out.write_text("a file", encoding="utf-8")
     code, _, err = say("render", "--resolved", "--out", str(out))
