@@ -56,11 +56,11 @@ class Page:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._read = Event()
         self._counted = 0
         self._cells: dict[Cell, dict[str, _Series]] = {}
         self._known: set[Cell] = set()
-        self._text = ""
+        self._shown = "", Event()
+        """What is read, and whether somebody has."""
 
     def show(self, raw: RawRun, *, on: bool) -> None:
         """Show what `raw` holds by now, and whether its run is `on`."""
@@ -70,20 +70,20 @@ class Page:
             if record.phase == "measured":
                 self._count(record, raw.plan.arm(record.arm).max_tokens_per_step)
         self._counted = len(raw.requests)
-        self._text = "".join(f"{line}\n" for line in self._lines(raw, on))
+        self._shown = "".join(f"{line}\n" for line in self._lines(raw, on)), Event()
         self._known = set(self._cells)
-        self._read.clear()
 
-    def text(self) -> bytes:
-        """For one reader."""
-        text = self._text
-        self._read.set()
-        return text.encode()
+    def tell(self, reader: Callable[[bytes], object]) -> None:
+        """Hand the page to one reader."""
+        text, read = self._shown
+        reader(text.encode())
+        read.set()
 
     def wait_until_read(self) -> None:
         """Until somebody has read that the run has ended, for so long as that can take."""
-        if self._text:
-            self._read.wait(LAST_LOOK_S)
+        text, read = self._shown
+        if text:
+            read.wait(LAST_LOOK_S)
 
     def _cell(self, cell: Cell) -> dict[str, _Series]:
         return self._cells.setdefault(cell, {metric.name: _Series() for metric in PUBLISHED})
@@ -152,9 +152,13 @@ def served(page: Page, address: tuple[str, int], report: Callable[[str], None]) 
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found = self.path.partition("?")[0] == PATH
-            body = page.text() if found else b"see /metrics\n"
-            self.send_response(200 if found else 404)
+            if self.path.partition("?")[0] == PATH:
+                page.tell(self._answer)
+            else:
+                self.send_error(404)
+
+        def _answer(self, body: bytes) -> None:
+            self.send_response(200)
             self.send_header("Content-Type", CONTENT_TYPE)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -17,17 +17,18 @@ from grafana_foundation_sdk.models.common import DataSourceRef
 
 from benchmark.metrics import COST, ERRORS, PERIOD_S, RUN_ACTIVE, TOKENS_PER_STEP, TPOT, Metric
 from experiment import Experiment
+from experiment.arms import Arm
 from experiment.cost import arm_usd_per_hour
 from experiment.naming import dashboard_name
 from infra.monitoring import container_insights as insights
 from infra.monitoring.promql import series
 from infra.monitoring.rows import DETAILS, FURTHER, HEADLINES, baselines, compared
 
-_COLUMNS, _HEIGHT, _LONGEST_UID = 24, 8, 40
-_UNITS = {"s": "s", "USD": "currencyUSD"}
+_COLUMNS, _HEIGHT, _LONGEST_UID, _FIRST = 24, 8, 40, "At a glance"
 _CELL = "arm, class, concurrency"
 _LEGEND = "{{class}} {{arm}} {{concurrency}}"
 _SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
+_RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 _DRAFTS, _ACCEPTED = "vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_accepted_tokens_total"
 
 
@@ -39,13 +40,6 @@ class Panel(NamedTuple):
     """Queries by their legend."""
     unit: str = "short"
     description: str = ""
-
-
-class Row(NamedTuple):
-    """Panels under a heading; all but the first row are folded up."""
-
-    title: str
-    panels: list[Panel]
 
 
 def grafana_dashboard(experiment: Experiment) -> str:
@@ -60,71 +54,57 @@ def grafana_dashboard(experiment: Experiment) -> str:
         .with_variable(dashboard.DatasourceVariable("datasource").type("prometheus"))
         .with_panel(text.Panel().content(_words(experiment)).span(_COLUMNS).height(4))
     )
-    first, *others = dashboard_rows(experiment)
-    made.with_row(dashboard.Row(first.title))
-    for panel in first.panels:
-        made.with_panel(_drawn(panel, len(first.panels) // 2))
-    for row in others:
-        folded = dashboard.Row(row.title).collapsed(True)
-        for panel in row.panels:
-            folded.with_panel(_drawn(panel, len(row.panels)))
-        made.with_row(folded)
+    for title, panels in dashboard_rows(experiment).items():
+        if title == _FIRST:
+            made.with_row(dashboard.Row(title))
+            for panel in panels:
+                made.with_panel(_drawn(panel, len(panels) // 2))
+        else:
+            folded = dashboard.Row(title).collapsed(True)
+            for panel in panels:
+                folded.with_panel(_drawn(panel, len(panels)))
+            made.with_row(folded)
     return json.dumps(made.build(), cls=JSONEncoder, indent=1) + "\n"
 
 
-def dashboard_rows(experiment: Experiment) -> Iterator[Row]:
+def dashboard_rows(experiment: Experiment) -> dict[str, list[Panel]]:
     """What is asked: first what decides, then each metric as CloudWatch's dashboard has it, servers and nodes."""
-    yield Row(
-        "At a glance",
-        [
-            _arms(experiment, TPOT, "p50"),
-            _ratio(experiment, TPOT, "p50"),
-            _arms(experiment, TOKENS_PER_STEP, "Average"),
-            Panel(
-                "Requests in the servers",
-                {
-                    f"{what} {{{{arm}}}}": f"sum by (arm) ({series(experiment, f'vllm:num_requests_{what}')})"
-                    for what in ("running", "waiting")
-                },
-            ),
-            Panel(
-                f"{COST.name} ({COST.better} is better)",
-                {_LEGEND: f"max by ({_CELL}) ({series(experiment, COST)})"},
-                "currencyUSD",
-                "Of the run so far, as in the report.",
-            ),
-            Panel(
-                "USD an hour of the servers that answer",
-                {
-                    arm.name: f"{arm_usd_per_hour(experiment, arm):.6g} * "
-                    f"count({series(experiment, 'vllm:num_requests_running', arm=arm.name)})"
-                    for arm in experiment.served_arms
-                },
-                "currencyUSD",
-                "List price of an arm's share of its node; a node bills whole, and also while no server answers.",
-            ),
+
+    def statistics(metric: Metric) -> list[Panel]:
+        return [_arms(experiment, metric, one) for one in DETAILS[0].statistics(metric)]
+
+    def ratios(metric: Metric) -> list[Panel]:
+        return [_ratio(experiment, metric, one) for one in DETAILS[0].statistics(metric)]
+
+    answering = {
+        arm.name: f"{arm_usd_per_hour(experiment, arm):.6g} * count({series(experiment, _RUNNING, arm=arm.name)})"
+        for arm in experiment.served_arms
+    }
+    load = {
+        f"{name} {{{{arm}}}}": f"sum by (arm) ({series(experiment, name)})" for name in (_RUNNING, _WAITING)
+    }
+    cost = f"{COST.name} of the run so far ({COST.better} is better)"
+    first = [
+        _arms(experiment, TPOT, "p50"),
+        _ratio(experiment, TPOT, "p50"),
+        _arms(experiment, TOKENS_PER_STEP, "Average"),
+        Panel("Requests in the servers", load),
+        Panel(cost, {_LEGEND: f"max by ({_CELL}) ({series(experiment, COST)})"}, "currencyUSD"),
+        Panel("USD an hour of the servers that answer, list price", answering, "currencyUSD"),
+    ]
+    active = {"{{provenance}}": f"max by (provenance) ({series(experiment, RUN_ACTIVE)})"}
+    errors = [_arms(experiment, ERRORS, one) for one in ("Average", "Sum")]
+    return {
+        _FIRST: first,
+        **{metric.name: statistics(metric) + ratios(metric) for metric in HEADLINES},
+        "Runs and errors": [Panel("1 while a run is on", active), *errors],
+        **{metric.name: statistics(metric) for metric in FURTHER},
+        "Servers": list(_servers(experiment)),
+        "Nodes": [Panel(one.title, {one.statistic: one.promql}) for one in insights.NODE_METRICS],
+        "Trainium nodes": [
+            Panel(one.title, {one.statistic: one.promql}) for one in insights.NEURON_NODE_METRICS
         ],
-    )
-    statistics = DETAILS[0].statistics
-    for metric in HEADLINES:
-        shown = [_arms(experiment, metric, one) for one in statistics(metric)]
-        yield Row(metric.name, shown + [_ratio(experiment, metric, one) for one in statistics(metric)])
-    active = f"max by (provenance) ({series(experiment, RUN_ACTIVE)})"
-    yield Row(
-        "Runs and errors",
-        [
-            Panel("1 while a run is on", {"{{provenance}}": active}),
-            *(_arms(experiment, ERRORS, one) for one in ("Average", "Sum")),
-        ],
-    )
-    for metric in FURTHER:
-        yield Row(metric.name, [_arms(experiment, metric, one) for one in statistics(metric)])
-    yield Row("Servers", list(_servers(experiment)))
-    for title, metrics in (
-        ("Nodes", insights.NODE_METRICS),
-        ("Trainium nodes", insights.NEURON_NODE_METRICS),
-    ):
-        yield Row(title, [Panel(one.title, {one.statistic: one.promql}) for one in metrics])
+    }
 
 
 def value(experiment: Experiment, metric: Metric, statistic: str, by: str = _CELL, **labels: str) -> str:
@@ -140,50 +120,51 @@ def value(experiment: Experiment, metric: Metric, statistic: str, by: str = _CEL
 
 
 def _arms(experiment: Experiment, metric: Metric, statistic: str) -> Panel:
-    title = f"{metric.name} {statistic} ({metric.better} is better)"
-    return Panel(
-        title,
-        {_LEGEND: value(experiment, metric, statistic)},
-        _UNITS.get(metric.unit, "short"),
-        metric.formula,
+    title, query = (
+        f"{metric.name} {statistic} ({metric.better} is better)",
+        value(experiment, metric, statistic),
     )
+    return Panel(title, {_LEGEND: query}, "s" if metric.unit == "s" else "short", metric.formula)
 
 
 def _ratio(experiment: Experiment, metric: Metric, statistic: str) -> Panel:
-    on, several, times = "on (class, concurrency)", len(experiment.by_batch) > 1, []
-    for arms in experiment.by_batch:
-        of_batch = {"arm": "|".join(arm.name for arm in arms)} if several else {}
-        own = value(experiment, metric, statistic, **of_batch)
-        base = value(experiment, metric, statistic, "class, concurrency", arm=arms[0].name)
-        times.append(
-            f"({base}) / {on} group_right () ({own})"
-            if metric.better == "lower"
-            else f"({own}) / {on} group_left () ({base})"
-        )
-    title = f"{metric.name} {statistic}: times better than {baselines(experiment)}"
-    return Panel(title, {_LEGEND: " or ".join(times)})
+    def of(arm: Arm) -> str:
+        return value(experiment, metric, statistic, "class, concurrency", arm=arm.name)
+
+    lines = {}
+    for arm in experiment.served_arms:
+        own, base = of(arm), of(experiment.baseline_of(arm))
+        times = f"({base}) / ({own})" if metric.better == "lower" else f"({own}) / ({base})"
+        lines[_LEGEND.replace("{{arm}}", arm.name)] = times
+    return Panel(f"{metric.name} {statistic}: times better than {baselines(experiment)}", lines)
 
 
 def _servers(experiment: Experiment) -> Iterator[Panel]:
     """Each metric that the catalogue lists for an arm's runtime; what is accepted only where the engine counts it."""
     names = dict.fromkeys(name for arm in experiment.served_arms for name in arm.runtime.metrics)
+
+    def rate(name: str, by: str = "arm") -> str:
+        return f"sum by ({by}) (rate({series(experiment, name)}[{PERIOD_S}s]))"
+
     if _DRAFTS in names:
-        accepted, drafts = (
-            f"sum by (arm) (increase({series(experiment, one)}[{PERIOD_S}s]))" for one in (_ACCEPTED, _DRAFTS)
+        yield Panel(
+            "Tokens of a step as the server counts them",
+            {"{{arm}}": f"1 + {rate(_ACCEPTED)} / {rate(_DRAFTS)}"},
         )
-        yield Panel("Tokens of a step as the server counts them", {"{{arm}}": f"1 + {accepted} / {drafts}"})
     for name in names:
         if name.endswith("_total"):
-            lines = {"{{arm}}": f"sum by (arm) (rate({series(experiment, name)}[{PERIOD_S}s]))"}
+            yield Panel(f"{name}, a second", {"{{arm}}": rate(name)})
         elif name.endswith("_seconds"):
-            buckets = f"sum by (arm, le) (rate({series(experiment, name, '_bucket')}[{PERIOD_S}s]))"
-            lines = {
-                f"p{percent} {{{{arm}}}}": f"histogram_quantile({percent / 100:g}, {buckets})"
-                for percent in (50, 99)
-            }
+            buckets = rate(f"{name}_bucket", "arm, le")
+            yield Panel(
+                name,
+                {
+                    f"p{100 * one:g} {{{{arm}}}}": f"histogram_quantile({one}, {buckets})"
+                    for one in (0.5, 0.99)
+                },
+            )
         else:
-            lines = {"{{arm}}": f"max by (arm) ({series(experiment, name)})"}
-        yield Panel(f"{name}{', a second' if name.endswith('_total') else ''}", lines)
+            yield Panel(name, {"{{arm}}": f"max by (arm) ({series(experiment, name)})"})
 
 
 def _words(experiment: Experiment) -> str:
@@ -201,6 +182,6 @@ def _drawn(panel: Panel, in_line: int) -> timeseries.Panel:
     drawn.legend(common.VizLegendOptions().show_legend(True))
     for place, (legend, query) in enumerate(panel.lines.items()):
         drawn.with_target(
-            prometheus.Dataquery().expr(query).legend_format(legend).ref_id(chr(ord("A") + place)).range()
+            prometheus.Dataquery().expr(query).legend_format(legend).ref_id(f"Q{place}").range()
         )
     return drawn

@@ -12,10 +12,9 @@ from experiment import Experiment
 
 
 def series(experiment: Experiment, metric: Metric | str, suffix: str = "", **labels: str) -> str:
-    """The series of one experiment; a metric by its registry's name or as it is exported. `a|b` takes both."""
+    """The series of one experiment; a metric by its registry's name or as it is exported."""
     name = metric if isinstance(metric, str) else metric.prometheus_name
-    wanted = {"experiment": experiment.name, **labels}
-    chosen = ",".join(f'{key}{"=~" if "|" in value else "="}"{value}"' for key, value in wanted.items())
+    chosen = ",".join(f'{key}="{value}"' for key, value in {"experiment": experiment.name, **labels}.items())
     return f"{name}{suffix}{{{chosen}}}"
 
 

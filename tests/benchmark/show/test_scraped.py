@@ -28,9 +28,15 @@ _SAMPLE = re.compile(r"(\w+)\{(.*)\} (\S+)")
 SPEC = ("spec", "chat", "2")
 
 
+def text(page: Page) -> str:
+    read: list[bytes] = []
+    page.tell(read.append)
+    return read[0].decode()
+
+
 def samples(page: Page) -> dict[tuple[str, str], float]:
     """Values by name and labels."""
-    lines = page.text().decode().splitlines()
+    lines = text(page).splitlines()
     found = [_SAMPLE.fullmatch(line) for line in lines if not line.startswith("#")]
     assert all(found), lines
     return {(one[1], one[2]): float(one[3]) for one in found if one}
@@ -108,7 +114,7 @@ def test_promtool_finds_nothing_wrong() -> None:
     page = page_at(10)
     page.show(raw_run(*(answered(arm, i) for arm in ("steady", "spec") for i in range(9))), on=True)
     done = subprocess.run(
-        ["promtool", "check", "metrics"], input=page.text(), capture_output=True, check=False
+        ["promtool", "check", "metrics"], input=text(page).encode(), capture_output=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
@@ -148,7 +154,7 @@ def test_it_is_read_over_http_while_the_run_is_on_and_once_after(
         scrape()
         with pytest.raises(HTTPError, match="404"):
             urlopen(f"http://127.0.0.1:{port}/elsewhere")
-    active = [text.partition("trnspec_run_active{")[2].partition("\n")[0][-1] for text in read]
+    active = [one.partition("trnspec_run_active{")[2].partition("\n")[0][-1] for one in read]
     assert active == ["1", "1", "0"]
     assert lines == [f"for Prometheus: http://127.0.0.1:{port}/metrics"]
 
