@@ -7,6 +7,7 @@ is what Prometheus does. `python -m tests.infra.monitoring.live VLLM` writes the
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import re
@@ -18,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -300,10 +302,11 @@ def tables(shown: Shown, what: str) -> Iterator[str]:
     yield ""
     yield "| class | arm | time per token p50, ms | times better | tokens a step | USD per million tokens |"
     yield "|---|---|---|---|---|---|"
-    for key, values in time_s.items():
-        at = dict(key)
-        figures = [1000 * values[-1], times[key][-1], steps[key][-1], usd[key][-1]]
-        yield f"| {at['class']} | {at['arm']} | " + " | ".join(f"{one:.2f}" for one in figures) + " |"
+    by_cell = [{_cell(key): values[-1] for key, values in one.items()} for one in (time_s, times, steps, usd)]
+    for class_, arm in by_cell[0]:
+        time_per_token, *others = (one[class_, arm] for one in by_cell)
+        figures = " | ".join(f"{one:.2f}" for one in (1000 * time_per_token, *others))
+        yield f"| {class_} | {arm} | {figures} |"
     yield ""
     told = [f"Most requests running at once: {_told(at_once, 'vllm:num_requests_running {{arm}}', 'g', max)}"]
     told += [f"USD an hour: {_told(hourly, None, '.2f')}"]
@@ -313,6 +316,12 @@ def tables(shown: Shown, what: str) -> Iterator[str]:
         ]
     yield "; ".join(told) + "."
     yield ""
+
+
+def _cell(key: tuple[tuple[str, str], ...]) -> tuple[str, str]:
+    """Class and arm; the lines of a ratio have the arm in their legend."""
+    labels = dict(key)
+    return labels["class"], labels.get("arm") or labels["line"].split()[1]
 
 
 def _told(
@@ -327,10 +336,11 @@ def _told(
     )
 
 
-def main(vllm: str) -> None:
+def main() -> None:
     """Both kinds of arms; the tables go into the guide."""
-    from tempfile import TemporaryDirectory
-
+    parser = argparse.ArgumentParser(prog="python -m tests.infra.monitoring.live", description=main.__doc__)
+    parser.add_argument("vllm", help="the lab's engine, as in .lab/venv/bin/vllm")
+    vllm = parser.parse_args().vllm
     reference, lab = load(REFERENCE), load(LAB)
     with TemporaryDirectory() as one, TemporaryDirectory() as other:
         names = tuple(arm.name for arm in reference.served_arms)
@@ -340,7 +350,7 @@ def main(vllm: str) -> None:
         *tables(made_up, "*Emulated* arms of `experiments/qwen3-32b.yaml`, 8 requests of 48 tokens a cell:"),
         *tables(
             real,
-            "*Measured* on two cores with other work on them, vLLM 0.32.0 for CPUs and the lab's tiny models, two arms of `experiments/lab-tiny.yaml`, 8 requests of at most 48 tokens a cell:",
+            "*Measured* on two cores with other work on them, vLLM 0.32.0 for CPUs and the lab's tiny models, two arms of `experiments/lab-tiny.yaml`, 8 requests of at most 48 tokens a cell; the machine was busy, so the times show that there are data and no more:",
         ),
     ]
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
@@ -349,4 +359,4 @@ def main(vllm: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()
