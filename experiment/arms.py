@@ -213,7 +213,18 @@ class Experiment:
 
 
 _OF_EXISTING = ("vpc", "private_subnets", "existing", "security_group", "provided", "nodes_of")
-_LATER = ("engine", "shape_of", "address", "load", "rounds", "duration", "prometheus", *_OF_EXISTING)
+_OF_A_REPLAY = ("at_s", "conversation", "think_s", "made_up")
+_LATER = (
+    "engine",
+    "shape_of",
+    "address",
+    "load",
+    "rounds",
+    "duration",
+    "prometheus",
+    *_OF_EXISTING,
+    *_OF_A_REPLAY,
+)
 """Fields that came later: where they declare nothing, the fingerprint stays what it was before."""
 _JUDGED = ("one_layer", "needs_device_sampling", "sized_cache", "offered")
 """Facts of the catalogue that a file is judged by, and that change nothing of one that passes or are seen in its arms."""

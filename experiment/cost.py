@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from experiment.catalogue.prices import EKS_CONTROL_PLANE, LAB, NAT_GATEWAY, SYSTEM_NODE, TRN2_ON_DEMAND
 from experiment.catalogue.published import PLAIN_TPOT_S
 from experiment.placement import compilations_at_once, nodes_needed, rounds
+from experiment.prompts import replayed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -107,13 +108,14 @@ def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float, w
     """Seconds for which the arms of a round are loaded, in turns, where each answer takes `answer_s`. A search is taken to spread
     its cells over its range; in the `worst` case all of them are as long as the longest."""
     settings, load = experiment.benchmark, experiment.benchmark.load
-    classes, batches = len(experiment.classes), [arm.serving.max_num_seqs for arm in arms]
+    classes = 1 if replayed(experiment.prompts) else len(experiment.classes)
+    batches = [arm.serving.max_num_seqs for arm in arms]
     if load is None:
-        turns = [
-            sum(-(-settings.requests // min(level, batch)) for level in settings.concurrency)
-            for batch in batches
-        ]
+        # Recorded arrivals may all wait for the batch; then nothing else bounds how many are in flight.
+        listed = settings.concurrency or (settings.requests,)
+        turns = [sum(-(-settings.requests // min(level, batch)) for level in listed) for batch in batches]
         once_s = sum(classes * int(answers * answer_s) for answers in turns)
+        once_s += int(len(arms) * len(listed) * (replay_s(experiment) + _turns_s(experiment, answer_s)))
         return (
             once_s * (settings.rounds or 1) if settings.duration_s is None else settings.duration_s + once_s
         )
@@ -127,6 +129,19 @@ def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float, w
     # A cell is begun before the limit, and the first, at the lower end, is measured once more.
     whole_s = max(found) * len(found) if worst else sum(found)
     return min([whole_s, *(limit_s + max(found) for limit_s in limits)]) + found[0]
+
+
+def replay_s(experiment: Experiment) -> float:
+    """When the last prompt of a replay arrives."""
+    return max((prompt.at_s or 0.0 for prompt in experiment.prompts), default=0.0)
+
+
+def _turns_s(experiment: Experiment, answer_s: float) -> float:
+    """What the longest conversation takes, whose turns cannot be asked at once."""
+    found: dict[str, float] = {}
+    for one in experiment.prompts:
+        found[one.conversation] = found.get(one.conversation, 0.0) + answer_s + one.think_s
+    return max((took_s for talk, took_s in found.items() if talk), default=0.0)
 
 
 def _cell_s(settings: Benchmark, level: float, batch: int, answer_s: float) -> float:
@@ -147,7 +162,8 @@ def budget_text(experiment: Experiment) -> str:
         limits = f", {minutes:g} minutes of loading" if minutes else ""
         limits += f", ${usd:g}" if usd else ""
         return f"a search of at most {load.budget.cells} cells{limits}, then its first cell once more"
-    requests = f"{settings.requests * len(experiment.classes) + settings.warmup} requests a level"
+    classes = 1 if replayed(experiment.prompts) else len(experiment.classes)
+    requests = f"{settings.requests * classes + settings.warmup} requests a level"
     if settings.duration:
         return f"{settings.duration} of loading and the rest of a pass of {requests}"
     return requests + (f", {settings.rounds} times" if settings.rounds else "")

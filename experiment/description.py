@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from experiment import cost, expected
 from experiment.compilation import artifact_key
 from experiment.placement import GIB, arm_memory_bytes, batches, nodes_needed, place
+from experiment.prompts import replayed, timed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from experiment.arms import Arm, Experiment
-    from experiment.model import Benchmark, Cluster
+    from experiment.model import Cluster
     from experiment.placement import Place
 
 
@@ -124,7 +125,7 @@ def as_text(experiment: Experiment) -> str:
             *_declared(experiment),
             *_prompts(experiment),
             f"  benchmark   {settings.endpoint}, temperature {settings.temperature:g}, {settings.max_tokens} tokens, "
-            f"{_loads(settings)}, {settings.requests} requests a cell",
+            f"{_loads(experiment)}",
             *(f"              {text}" for text in _long(experiment)),
             *(
                 [f"  quality     gsm8k, {settings.lm_eval.limit} questions an arm"]
@@ -144,11 +145,15 @@ def as_text(experiment: Experiment) -> str:
     )
 
 
-def _loads(settings: Benchmark) -> str:
+def _loads(experiment: Experiment) -> str:
+    settings = experiment.benchmark
+    each = f"{settings.requests} requests {'an arm' if replayed(experiment.prompts) else 'a cell'}"
+    if timed(experiment.prompts):
+        return f"recorded arrivals in {cost.replay_s(experiment):g} s, {each}"
     if settings.load is None:
-        return f"concurrency {', '.join(map(str, settings.concurrency))}"
+        return f"concurrency {', '.join(map(str, settings.concurrency))}, {each}"
     low, high = settings.load.search_rate or settings.load.search or (0, 0)
-    return f"{low:g} to {high:g} requests {'a second' if settings.load.search_rate else 'at once'}"
+    return f"{low:g} to {high:g} requests {'a second' if settings.load.search_rate else 'at once'}, {each}"
 
 
 def _long(experiment: Experiment) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from experiment import checks
 from experiment.arms import Arm, ArmServing, Experiment, Speculation, Weights
@@ -13,14 +13,14 @@ from experiment.compilation import compile_config
 from experiment.finding import Finding, InvalidExperiment, Misuse
 from experiment.model_config import with_own_models
 from experiment.parsing import parse, read
-from experiment.prompts import Prompt, read_prompts
+from experiment.prompts import Prompt, read_prompts, replayed, timed
 from experiment.sweeps import ExpandedFile, SingleArm, expand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from experiment.model import ExperimentFile, ModelReference
+    from experiment.model import Benchmark, ExperimentFile, ModelReference
 
 
 def load(path: Path) -> Experiment:
@@ -80,12 +80,20 @@ def _resolved(file: ExpandedFile, prompts: tuple[Prompt, ...], prompt_format: st
         arms=tuple(_arm(file, arm) for arm in file.arms),
         prompts=prompts,
         prompt_format=prompt_format,
-        benchmark=file.benchmark,
+        benchmark=_as_recorded(file.benchmark, prompts),
         cluster=file.cluster,
         token_secret=file.weights.token_secret,
         serve=file.serve,
         expect=file.expect,
     )
+
+
+def _as_recorded(asked: Benchmark, prompts: tuple[Prompt, ...]) -> Benchmark:
+    """Of a replay every prompt is asked once in a round, and at their own times there is no other load."""
+    if not replayed(prompts):
+        return asked
+    load: dict[str, Any] = {"concurrency": ()} if timed(prompts) else {}
+    return asked.model_copy(update={"requests": len(prompts), **load})
 
 
 def _arm(file: ExpandedFile, arm: SingleArm) -> Arm:

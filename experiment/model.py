@@ -143,7 +143,7 @@ class PromptsSection(Section):
     """Prompts by class: texts that resemble each other in how well they can be drafted."""
     file: str | None = None
     """JSON lines (`prompt`, `messages` or `text`, and `class`), MT-Bench, Spec-Bench, ShareGPT or OpenAI batch; the path is
-    relative to this file."""
+    relative to this file. Lines with `at_s` or `conversation` are replayed: docs/replay.md."""
 
 
 class Objectives(Section):

@@ -29,12 +29,30 @@ class Prompt:
     messages: tuple[tuple[str, str], ...] = ()
     """Role and content, in order."""
     max_tokens: int | None = None
+    at_s: float | None = None
+    """When it arrives, seconds after the start."""
+    conversation: str = ""
+    """Prompts with the same one are its turns; each waits for the answer to the one before it."""
+    think_s: float = 0
+    """How long a turn waits after that answer."""
+    made_up: bool = False
+    """Whether its text only has the length of a recorded one."""
 
     @property
     def utf8_bytes(self) -> int:
         """Upper bound of its tokens: a byte-level vocabulary never needs more than one token a byte."""
         contents = [self.text] if self.text is not None else [content for _, content in self.messages]
         return sum(len(content.encode()) for content in contents)
+
+
+def timed(prompts: Iterable[Prompt]) -> bool:
+    """Whether they arrive when they say, which then is the load."""
+    return any(one.at_s is not None for one in prompts)
+
+
+def replayed(prompts: Iterable[Prompt]) -> bool:
+    """Whether all are asked together, each once in a round: with arrival times, or as conversations."""
+    return any(one.at_s is not None or one.conversation for one in prompts)
 
 
 Read = tuple[tuple[Prompt, ...], tuple[Finding, ...], str]
@@ -102,6 +120,9 @@ def _from_file(name: str, endpoint: str, folder: Path) -> Read:
 def _prompt(content: dict[str, Any], endpoint: str) -> Prompt:
     """A line as the experiment's endpoint takes it. Raises ValueError where it is empty or malformed."""
     common = {"id": content["id"], "class_name": content["class"], "max_tokens": content.get("max_tokens")}
+    common |= {key: content[key] for key in ("at_s", "conversation", "think_s", "made_up") if key in content}
+    if "conversation" in content and endpoint != "chat":
+        raise ValueError
     match content:
         case {"prompt": str(text)} | {"messages": [{"role": "user", "content": str(text)}]} if text.strip():
             return Prompt(**common, **_asked(text, endpoint))

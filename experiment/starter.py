@@ -27,7 +27,7 @@ from experiment.checks.names import known
 from experiment.finding import Finding, Misuse
 from experiment.loading import judge
 from experiment.model import Benchmark, Cluster, ExperimentFile, PromptsSection
-from experiment.prompts import read_prompts
+from experiment.prompts import read_prompts, replayed, timed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,10 +73,18 @@ def compose(
         "file": _scalar(file),
         "prompts": f"{len(asked)} of {len(classes)} class{'es' * (len(classes) > 1)}, {format_}",
     }
+    # A replay brings its own load.
+    own_load = (
+        r"^  (concurrency|requests): .*\n"
+        if timed(asked)
+        else r"^  requests: .*\n"
+        if replayed(asked)
+        else r"(?!)"
+    )
     refused = []
     for place in _places(target, as_published=base.name == TARGET):
         chosen = given | place
-        text = _TEXT.substitute(chosen)
+        text = re.sub(own_load, "", _TEXT.substitute(chosen), flags=re.MULTILINE)
         _, found = judge(ExperimentFile.model_validate(yaml.safe_load(text)), asked, folder)
         if not found:
             text = re.sub(r"^(.*?\S)   # ", lambda match: f"{match[1]:<25}  # ", text, flags=re.MULTILINE)

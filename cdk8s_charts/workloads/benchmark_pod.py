@@ -119,6 +119,10 @@ def _prompt(prompt: Prompt) -> plans.Prompt:
             "prompt": prompt.text,
             "messages": messages if prompt.text is None else None,
             "max_tokens": prompt.max_tokens,
+            "at_s": prompt.at_s,
+            "conversation": prompt.conversation or None,
+            "think_s": prompt.think_s or None,
+            "made_up": prompt.made_up or None,
         }
     )
 

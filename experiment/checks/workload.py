@@ -10,6 +10,7 @@ from experiment.catalogue.published import figure
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
 from experiment.finding import Finding
+from experiment.prompts import replayed, timed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,11 +45,14 @@ def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding
         else ""
     )
     related = ("serving.max_model_len", "benchmark.max_tokens", *([drafting.at] if drafting else []))
-    need = {
-        prompt: prompt.utf8_bytes + _room(prompt) + (prompt.max_tokens or answer) + step for prompt in prompts
-    }
+    need: dict[Prompt, int] = {}
+    before: Counter[str] = Counter()
+    for prompt in prompts:
+        own = prompt.utf8_bytes + _room(prompt) + (prompt.max_tokens or answer)
+        need[prompt] = before[prompt.conversation] + own + step
+        before[prompt.conversation] += own if prompt.conversation else 0
     too_long = [prompt for prompt in prompts if need[prompt] > limit]
-    common = [prompt for prompt in too_long if prompt.max_tokens is None]
+    common = [prompt for prompt in too_long if prompt.max_tokens is None and not prompt.conversation]
     if len(_by_class(common)) > 1 or 2 * len(common) > len(prompts):
         longest = max(common, key=need.__getitem__)
         most = answer - (need[longest] - limit)
@@ -59,14 +63,16 @@ def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding
         first = f"use {most} or less" if most > 0 else "shorten the prompts"
         remedy = f"{first}, or raise serving.max_model_len"
         yield Finding("benchmark.max_tokens", answer, why, remedy, rests_on=related)
-        too_long = [prompt for prompt in too_long if prompt.max_tokens is not None]
+        too_long = [prompt for prompt in too_long if prompt not in common]
     for name, group in _by_class(too_long).items():
         prompt = max(group, key=need.__getitem__)
         others = f" ({len(group) - 1} more of this class do not fit either)" if len(group) > 1 else ""
         path = "prompts.file" if file.prompts.file else f"prompts.classes.{name}"
+        own = prompt.utf8_bytes + _room(prompt) + (prompt.max_tokens or answer) + step
+        turns = f" + {need[prompt] - own} in the turns before it" if need[prompt] > own else ""
         why = (
             f"up to {prompt.utf8_bytes} prompt tokens (its UTF-8 bytes) + {_room(prompt)} for nonce and template + "
-            f"{prompt.max_tokens or answer} to generate{last} = {need[prompt]}, above max_model_len {limit}{others}"
+            f"{prompt.max_tokens or answer} to generate{turns}{last} = {need[prompt]}, above max_model_len {limit}{others}"
         )
         remedy = "shorten the prompt, lower benchmark.max_tokens or raise serving.max_model_len"
         yield Finding(path, prompt.id, why, remedy, rests_on=related)
@@ -94,7 +100,10 @@ def plan_size(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Findi
     size = sum(prompt.utf8_bytes + PLAN_BYTES_PER_PROMPT for prompt in prompts)
     if size > PLAN_BYTES:
         why = f"{len(prompts)} prompts make a plan of about {size} bytes, and the ConfigMap that carries it holds 1 MiB"
-        yield Finding("prompts", None, why, f"keep it below {PLAN_BYTES}")
+        fit = len(prompts) * PLAN_BYTES // size
+        yield Finding(
+            "prompts", None, why, f"keep it below {PLAN_BYTES}, which is about {fit} of these prompts"
+        )
 
 
 def sampling(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -123,6 +132,12 @@ def thinking(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
 def every_prompt_asked(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
     """A cell must be large enough for each prompt of its class; the same prompts are asked of every arm."""
     asked = file.benchmark.requests
+    if replayed(prompts):
+        if "requests" in file.benchmark.model_fields_set and asked != len(prompts):
+            why = f"cannot be chosen in a replay, where each of the {len(prompts)} prompts is asked once in a round"
+            remedy = "remove it; benchmark.rounds repeats all"
+            yield Finding("benchmark.requests", asked, why, remedy, rests_on=("prompts",))
+        return
     for name, largest in Counter(prompt.class_name for prompt in prompts).most_common(1):
         if asked < largest:
             why = f"is fewer than the {largest} prompts of class {name!r}, so some would never be asked"
@@ -137,9 +152,14 @@ def distinct_levels(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Findi
         yield Finding("benchmark.concurrency", list(levels), "names a level twice", "name each once")
 
 
-def one_kind_of_load(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """Loads are listed or searched, and a run has a number of passes or a duration."""
+def one_kind_of_load(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+    """Loads are listed, searched or recorded, and a run has a number of passes or a duration."""
     asked, path = file.benchmark, "benchmark.load"
+    of_prompts = ("concurrency", "load") if timed(prompts) else ("load",) if replayed(prompts) else ()
+    for key in of_prompts:
+        if key in asked.model_fields_set:
+            why = "does not go with prompts that have arrival times (at_s) or conversations"
+            yield Finding(f"benchmark.{key}", None, why, "remove it, or these keys of the prompts")
     if asked.rounds and asked.duration:
         why = "means as many passes as fit, and benchmark.rounds a number of them"
         yield Finding("benchmark.duration", asked.duration, why, "keep one of the two")
@@ -178,7 +198,7 @@ def expected_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
     arms, classes = [arm.name for arm in file.arms], sorted({prompt.class_name for prompt in prompts})
     baselines = [arm.name for arm in file.arms if arm.at == file.arms[0].at]
     for number, one in enumerate(file.expect.figures if file.expect else ()):
-        path, loads = f"expect.figures[{number}]", _measured_at(file.benchmark)
+        path, loads = f"expect.figures[{number}]", () if timed(prompts) else _measured_at(file.benchmark)
         if one.arm not in arms:
             why = "is not an arm of this experiment"
             yield Finding(f"{path}.arm", one.arm, why, f"known: {', '.join(arms)}", rests_on=("arms",))

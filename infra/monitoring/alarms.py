@@ -134,10 +134,10 @@ def error_rate(experiment: Experiment, arm: Arm) -> MetricAlarm:
 
 def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
     """p99 of the time per output token, the worst of an arm's cells; percentiles cannot be combined over cells. So there are
-    several alarms, of ten metrics each. A search goes beyond the objective on purpose, to loads that nobody knows yet: its arms
-    have one alarm each, on the mean over all cells.
+    several alarms, of ten metrics each. A search goes beyond the objective on purpose, to loads that nobody knows yet, and a replay
+    has no level: arms then have one alarm each, on the mean over all cells.
     """
-    if experiment.benchmark.load:
+    if not experiment.benchmark.known_concurrency:
         yield MetricAlarm(
             name=f"{experiment.name}-mean-tpot-{arm.name}",
             message=f"A token of {arm.name} takes longer than {SLOWEST_TPOT_S:g} s on average, at the load of the moment.",

@@ -67,7 +67,7 @@ class Cells(NamedTuple):
 
     classes: tuple[str, ...]
     concurrency: int | None
-    """None: every load that a search comes to."""
+    """None: every load that a search comes to, or that of a replay."""
 
     @property
     def at(self) -> str:
