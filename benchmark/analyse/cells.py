@@ -72,19 +72,18 @@ class Cells:
     def treatments(self) -> list[Arm]:
         return [arm for arm in self.plan.arms if self.baseline_of(arm) is not arm]
 
+    def per_usd(self, arm: Arm, load: Load) -> float:
+        """Output tokens a second and dollar an hour that it delivered; without all prices, as if they were equal."""
+        parts = [self.loaded(arm, Place(class_, load)) for class_ in self.plan.loaded_with]
+        records, blocks = (list(chain.from_iterable(kind)) for kind in zip(*parts, strict=True))
+        delivered = throughput(arm, records, blocks) or {}
+        usd = arm.usd_per_hour if all(self.plan.prices.values()) else None
+        return (delivered.get("output_tokens_per_s") or 0.0) / (usd or 1.0)
+
     def best_baseline(self, load: Load) -> Arm:
-        """The one whose tokens are cheapest under this load; without prices, the one that delivers most of them."""
+        """The one whose tokens are cheapest under this load."""
         baselines = [self.plan.arm(name) for name in dict.fromkeys(self.plan.baselines.values())]
-        priced = all(arm.usd_per_hour for arm in baselines)
-
-        def value(arm: Arm) -> float:
-            parts = [self.loaded(arm, Place(class_, load)) for class_ in self.plan.loaded_with]
-            records, blocks = (list(chain.from_iterable(kind)) for kind in zip(*parts, strict=True))
-            delivered = throughput(arm, records, blocks)
-            per_s = (delivered or {}).get("output_tokens_per_s") or 0.0
-            return per_s / (arm.usd_per_hour or 1.0) if priced else per_s
-
-        return max(baselines, key=value) if len(baselines) > 1 else baselines[0]
+        return max(baselines, key=lambda arm: self.per_usd(arm, load)) if len(baselines) > 1 else baselines[0]
 
     def compared(self, load: Load) -> list[tuple[Arm, Arm]]:
         """Each treatment behind its own baseline, and behind the best one where that is another."""

@@ -87,6 +87,8 @@ class AtLoad:
     """Every treatment in every class, by family, class and window."""
     by_own: tuple[Gain, ...]
     """Every treatment whose own baseline is another one against that: over the mix, then in every class."""
+    able: tuple[str, ...]
+    """Of several baselines: treatments whose tokens are not dearer than those of `baseline`, all where there is none."""
     winners: tuple[Winner, ...]
     """Of several treatments: the mix's, then each class's that has one."""
     advice: Advice = "none"
@@ -194,15 +196,16 @@ def _at(summary: Mapping[str, Any], load: Load) -> AtLoad:
         for key in ("comparisons", "mix", "best", "best_baseline")
     )
     baseline = cheapest[0]["arm"] if cheapest else summary["run"]["baseline"]
+    able = tuple(cheapest[0]["no_dearer"]) if cheapest else ()
     every = [_of_class(summary, one, mixes) for one in comparisons if one["metric"] == TPOT.name]
     over_mix = [_of_mix(summary, one, every) for one in mixes]
     gains = [gain for gain in every if gain.baseline == baseline]
     winners = {one["class"]: _winner(one) for one in best}
     classes = list(dict.fromkeys(gain.class_ for gain in gains))
 
-    def rank(gain: Gain) -> tuple[bool, float]:
-        won = winners.get(gain.class_)
-        return won is None or gain.arm != won.arm, -(gain.ratio or 0)
+    def rank(gain: Gain) -> tuple[bool, bool, float]:
+        won, dearer = winners.get(gain.class_), bool(able) and gain.arm not in able
+        return dearer, won is None or gain.arm != won.arm, -(gain.ratio or 0)
 
     by_arm = tuple(sorted((gain for gain in over_mix if gain.baseline == baseline), key=rank))
     at = AtLoad(
@@ -213,6 +216,7 @@ def _at(summary: Mapping[str, Any], load: Load) -> AtLoad:
         by_arm=by_arm,
         by_window=tuple(sorted(gains, key=lambda g: (g.family, classes.index(g.class_), g.window))),
         by_own=tuple(gain for gain in (*over_mix, *every) if gain.baseline != baseline),
+        able=able,
         winners=tuple(winners.values()),
     )
     advice, sentence = _advice(summary, at)
@@ -309,7 +313,7 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
     )
     also = [g for g in at.by_class if g.verdict == "faster" and g.class_ in {gain.class_ for gain in rest}]
     inside = [gain for gain in own if gain.prompts >= MIN_PROMPTS]
-    who, told = named(mix, _of_many(at)), _over_mix(mix, inside, len(own)) + _beside(run, at, mix)
+    who, told = named(mix, _of_many(at)), _over_mix(mix, inside, len(own)) + _beside(at, mix)
     by_class = own if len(inside) > 1 else [gain for gain in own if gain not in inside]
     details = [parts(by_class), *(f"{named(gain)} is {parts([gain])}" for gain in also)]
     detail = "".join(f"; {text}" for text in details if text)
@@ -359,7 +363,9 @@ def _of_many(at: AtLoad) -> str:
     if not (won := next((one for one in at.winners if one.class_ is None), None)):
         return ""
     second = f"{won.ratio:.2f} times faster than {won.second}"
-    return f"best of {len(at.by_arm)}, {f'not told apart from {_listed(won.alike)}' if won.alike else second}"
+    few = 0 < len(at.able) < len(at.by_arm)
+    among = f"{len(at.able)} that cost no more than {at.baseline}" if few else f"{len(at.by_arm)}"
+    return f"best of {among}, {f'not told apart from {_listed(won.alike)}' if won.alike else second}"
 
 
 def _over_mix(mix: Gain, inside: Sequence[Gain], classes: int) -> str:
@@ -369,9 +375,9 @@ def _over_mix(mix: Gain, inside: Sequence[Gain], classes: int) -> str:
     return f"{_times(mix)} {scope}{_interval(mix)}{_dollars([mix])}"
 
 
-def _beside(run: Mapping[str, Any], at: AtLoad, mix: Gain) -> str:
+def _beside(at: AtLoad, mix: Gain) -> str:
     """Of several baselines, which one that is, and what the treatment's own one says."""
-    if not any("baseline" in arm for arm in run["arms"]):
+    if not at.able:
         return ""
     if not (own := [gain for gain in at.by_own if gain.arm == mix.arm and gain.class_ is None]):
         return f" (over {at.baseline}, the baseline of its own batch and the cheapest)"

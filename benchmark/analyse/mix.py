@@ -13,6 +13,9 @@ the variances of the strata add up, with Welch and Satterthwaite's degrees of fr
 The best of several treatments looks better than it is, because it was chosen for that. So the intervals of m treatments
 over the baseline hold together (Bonferroni, 1 - 0.05 / m each), and the best is told apart from another treatment where
 the interval of that pair excludes 1 at 1 - 0.05 / (m (m - 1) / 2): the run chooses which of all pairs is looked at.
+
+A batch that is smaller than the load lets requests wait, which their time per token does not show. So of several batches the
+best is one whose tokens are not dearer than those of the best baseline, where one is.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmark.analyse.cells import Cells, Place
-from benchmark.analyse.comparison import MIN_PROMPTS, said
+from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, said
 from benchmark.analyse.stats import clustered_mean, summed
 from benchmark.analyse.values import request_values
 from benchmark.metrics import TPOT
@@ -43,19 +46,22 @@ def mixes(cells: Cells) -> dict[str, Any]:
         where = {"concurrency": load.concurrency, "rate_per_s": load.rate_per_s}
         times = {arm.name: times_of(cells, arm, load) for arm in cells.plan.arms}
         base, compared = cells.best_baseline(load).name, cells.compared(load)
+        able = arms
         if len({*cells.plan.baselines.values()}) > 1:
-            found["best_baseline"].append({"class": None, **where, "arm": base})
+            least = cells.per_usd(cells.plan.arm(base), load) / EQUIVALENT[1]
+            able = [arm.name for arm in cells.treatments if cells.per_usd(arm, load) >= least] or arms
+            found["best_baseline"].append({"class": None, **where, "arm": base, "no_dearer": able})
         for own, arm in ((own.name, arm.name) for own, arm in compared):
             row = {"class": None, **where, **over(times, own, arm, together=len(compared))}
             made_up = all((arm, class_) in cells.made_up for class_ in cells.plan.classes)
             found["mix"].append(row | {"verdict": "not judged"} if made_up else row)
-        for class_ in (None, *cells.plan.classes) if len(arms) > 1 else ():
+        for class_ in (None, *cells.plan.classes) if len(able) > 1 else ():
             of_class = {
                 arm: {c: t for c, t in own.items() if class_ in (None, c)} for arm, own in times.items()
             }
-            best, *others = ranked(of_class, base, arms) or [""]
+            best, *others = ranked(of_class, base, able) or [""]
             if others:
-                pairs = math.comb(len(arms), 2)
+                pairs = math.comb(len(able), 2)
                 rows = [{**over(of_class, arm, best, together=pairs), "arm": arm} for arm in others]
                 rows = [{key: row[key] for key in _OF_PAIR} for row in rows]
                 found["best"].append({"class": class_, **where, "arm": best, "over": rows})

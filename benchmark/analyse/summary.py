@@ -43,12 +43,14 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   usd_per_million_output_tokens (null without a price): [value, ci_low, ci_high], within: whether the objective is kept}],
   cheapest: the point within the objective where tokens are cheapest | null}], drift: [{arm, metric, ratio (above 1: faster
   at the end), ci_low, ci_high, verdict, ...}]}
-- `best_baseline`, of several baselines the one with the cheapest tokens: [{class: null, concurrency, rate_per_s, arm}]
+- `best_baseline`, of several baselines the one with the cheapest tokens: [{class: null, concurrency, rate_per_s, arm,
+  no_dearer: [treatments whose tokens cost no more than 5 % more than its own; all, where there is none]}]
 - `course`: {trends: [{arm, metric, hours, blocks, ratio (above 1: faster at the end than at the beginning), ci_low, ci_high,
   p_value, p_holm, verdict: "slower" | "faster" | "equivalent" | "not shown"}], restarts: [{arm, after, before: when its
   counters began again}], gaps: [{from, to, seconds, resumed: whether the run was taken up again in it}]}; trends are not told
   of a search (`benchmark/analyse/course.py`)
-- `best`, of several treatments: [{class (null: the mix), concurrency, rate_per_s, arm, over: [{arm, ratio (above 1: `best`
+- `best`, of several treatments, of those of `no_dearer`: [{class (null: the mix), concurrency, rate_per_s, arm,
+  over: [{arm, ratio (above 1: `best`
   is faster), ci_low, ci_high, together, verdict}]}]
 - `losslessness`: {margin_nats, `baseline`: {arm, and as a treatment has them, of its second answers} | null where it was not
   asked again, `treatments`: [{treatment, n_pairs, equal, differing, ci_low, ci_high (of the share that differs), near_ties,

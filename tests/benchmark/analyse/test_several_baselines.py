@@ -51,7 +51,8 @@ def test_a_treatment_is_compared_with_its_own_baseline_and_with_the_best() -> No
     for class_ in CLASSES:
         rows = [one for one in summary["comparisons"] if one["class"] == class_ and one["metric"] == "tpot_s"]
         assert compared(rows) == pytest.approx(expected, rel=0.05)
-    assert [one["arm"] for one in summary["best_baseline"]] == ["plain-b8"]
+    (best,) = summary["best_baseline"]
+    assert (best["arm"], best["no_dearer"]) == ("plain-b8", ["spec-k7", "spec-k7-b8"])
     assert {one["arm"] for one in summary["best"]} == {"spec-k7-b8"}
     assert {(one["baseline"], one["treatment"]) for one in summary["explanations"]} == {
         ("plain", "spec-k7"),
@@ -66,9 +67,10 @@ def test_a_treatment_is_compared_with_its_own_baseline_and_with_the_best() -> No
         (BETTER | {"spec-k7": 3.0}, None, "Use spec-k7 (window 7", "(over plain-b8, the cheapest baseline; over plain, that of its own batch, 3.0"),
         (BETTER | {"plain-b8": 4.0}, None, "Keep plain-b8: spec-k7-b8 (window 7", "0.65 times as fast"),
         (BETTER, PRICES | {"plain-b8": 40.0}, "Use spec-k7-b8", "(over plain, the cheapest baseline; over plain-b8, that of its own"),
+        (BETTER | {"spec-k7": 4.0}, PRICES | {"spec-k7": 40.0}, "Use spec-k7-b8 (window 7): 2.0", "times faster for "),
         (BETTER, {}, "Use spec-k7-b8", "(over plain-b8, the baseline of its own batch and the cheapest)"),
     ],
-    ids=["own is best", "best is another's", "no drafting pays", "by dollars", "without prices"],
+    ids=["own is best", "best is another's", "no drafting pays", "by dollars", "faster and dearer", "without prices"],
 )  # fmt: skip
 def test_the_sentence_judges_by_the_best_baseline_and_names_both(
     gains: dict[str, float], usd: dict[str, float] | None, begins: str, says: str
