@@ -50,8 +50,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   counters began again}], gaps: [{from, to, seconds, resumed: whether the run was taken up again in it}]}; trends are not told
   of a search (`benchmark/analyse/course.py`)
 - `best`, of several treatments, of those of `no_dearer`: [{class (null: the mix), concurrency, rate_per_s, arm,
-  over: [{arm, ratio (above 1: `best`
-  is faster), ci_low, ci_high, together, verdict}]}]
+  over: [{arm, ratio (above 1: `best` is faster), ci_low, ci_high, together, verdict}]}]
 - `losslessness`: {margin_nats, `baseline`: {arm, and as a treatment has them, of its second answers} | null where it was not
   asked again, `treatments`: [{treatment, n_pairs, equal, differing, ci_low, ci_high (of the share that differs), near_ties,
   faults, cannot_tell, reasons: {why it cannot be told: pairs}, widest_near_tie_nats, p_holm, more_than_baseline}],
