@@ -22,6 +22,16 @@ def main() -> int:
         configuration = configure(context, deployment=deployment)
         for line in configuration.lasting.warnings(deployment.name):
             print(line, file=sys.stderr)
+        region = configuration.experiment.cluster.region
+        for name in (
+            "AWS_REGION",
+            "AWS_DEFAULT_REGION",
+        ):  # CDK_DEFAULT_REGION is never empty, whether wanted or not
+            if os.environ.get(name, region) != region:
+                told = (
+                    f"{name} is {os.environ[name]}; this deploys to {region}, the experiment's cluster.region"
+                )
+                print(told, file=sys.stderr)
         app_of(configuration).synth()
     except Misuse as error:
         print(error, file=sys.stderr)

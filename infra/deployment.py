@@ -10,6 +10,7 @@ from constructs import Construct
 
 from cdk8s_charts.manifests import ManifestFile
 from experiment import Experiment
+from infra.constructs.conventions import follow
 from infra.deployment_file import Lasting
 from infra.stacks.cluster import ClusterStack
 from infra.stacks.experiment_stack import ExperimentStack
@@ -38,6 +39,7 @@ def add_stacks(
     scope: Construct, *, experiment: Experiment, files: tuple[ManifestFile, ...], lasting: Lasting
 ) -> Made:
     """Put every stack of the experiment into `scope`, an app or a stage of a pipeline; `files` are its manifests."""
+    follow(scope, lasting)
     existing = experiment.cluster.network.vpc
     made = None if existing else NetworkStack(scope, experiment=experiment).vpc
     storage = StorageStack(scope, experiment=experiment)

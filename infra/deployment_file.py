@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,12 @@ _PRINCIPAL = re.compile(
     r"arn:aws[a-z-]*:iam::\d{12}:(role(?!/aws-service-role/)|user)/[\w+=,.@/-]+", re.ASCII
 )
 """EKS admits no service-linked role (https://docs.aws.amazon.com/eks/latest/userguide/access-entries.html)."""
+_TAG_KEY = re.compile(r"(?!(?i:aws:)|experiment$|Name$)[\w .:/=+@-]{1,128}")
+_TAG = re.compile(r"[\w .:/=+@-]{0,256}")
+_RETENTIONS = (
+    1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653,
+)  # fmt: skip
+"""https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutRetentionPolicy.html"""
 _SESSION = re.compile(r"arn:aws[a-z-]*:sts::\d{12}:assumed-role/([\w+=,.@-]+)/.*", re.ASCII)
 
 
@@ -44,6 +50,14 @@ class Lasting:
     """ARN of the role with which a pipeline works inside the cluster."""
     permissions_boundary: str = ""
     """Name of the policy that bounds every role."""
+    kms_key: str = ""
+    """ARN of a KMS key for buckets, Kubernetes secrets, notices and logs; without one keys are made."""
+    log_days: int = 90
+    """How long log groups keep logs."""
+    log_destination: str = ""
+    """ARN of a destination of CloudWatch Logs to which every log group sends what it gets."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Tags on every stack, which CloudFormation puts on what they make, and on instances and disks."""
     workloads: str = "stack"
     """Who applies the manifests: `stack`, with the deployment, or `gitops`, from a repository of the team's own. A setting of
     who deploys, not of the experiment, whose objects are the same either way."""
@@ -148,15 +162,73 @@ def _boundary(value: Any, where: str) -> str:
     return name
 
 
+def _arn(service: str, resource: str, what: str, example: str) -> Callable[[Any, str], str]:
+    pattern = re.compile(rf"arn:aws[a-z-]*:{service}:[a-z0-9-]+:\d{{12}}:{resource}", re.ASCII)
+
+    def read(value: Any, where: str) -> str:
+        text = str(value or "").strip()
+        if text and not pattern.fullmatch(text):
+            raise Misuse(
+                f"{where} = {text!r}: is not the ARN of {what}; write one like "
+                f"arn:aws:{service}:us-east-2:111122223333:{example}"
+            )
+        return text
+
+    return read
+
+
+def _days(value: Any, where: str) -> int:
+    if type(value) is not int or value not in _RETENTIONS:
+        known = ", ".join(map(str, _RETENTIONS))
+        raise Misuse(f"{where} = {value!r}: CloudWatch keeps no logs for so long; use one of {known}")
+    return value
+
+
+def _tags(value: Any, where: str) -> dict[str, str]:
+    """As most services of AWS take them (https://docs.aws.amazon.com/tag-editor/latest/userguide/best-practices-and-strats.html)."""
+    if not isinstance(value or {}, dict):
+        raise Misuse(f'{where} = {value!r}: has no keys and values; write them like {{cost-center: "4711"}}')
+    for key, text in (value or {}).items():
+        if not (
+            isinstance(key, str)
+            and isinstance(text, str)
+            and _TAG_KEY.fullmatch(key)
+            and _TAG.fullmatch(text)
+        ):
+            raise Misuse(
+                f"{where}: {key!r} = {text!r}: is not a tag; write texts of letters, digits, spaces and _.:/=+-@, numbers in "
+                "quotes; `experiment`, `Name` and what begins with aws: are taken"
+            )
+    return dict(value or {})
+
+
 _READERS: dict[str, Callable[[Any, str], Any]] = {
     "admins": _principals,
     "alarm_email": _address,
     "build_images": _one_of(BUILDERS, "builds"),
     "pipeline_role": lambda value, where: _principal(value, where) if value else None,
     "permissions_boundary": _boundary,
+    "kms_key": _arn("kms", "key/[a-z0-9-]+", "a KMS key", "key/0a1b2c3d-..., not of an alias"),
+    "log_days": _days,
+    "log_destination": _arn(
+        "logs", "destination:[^:*]+", "a destination of CloudWatch Logs", "destination:central"
+    ),
+    "tags": _tags,
     "workloads": _one_of(APPLIERS, "applies"),
 }
 KEYS = tuple(_READERS)
+CONVENTIONS = ("kms_key", "log_days", "log_destination", "tags")
+"""What an account wants of everything that is made in it."""
+
+
+def refuse_elsewhere(lasting: Lasting, region: str, where: str) -> None:
+    """`Misuse` for a key or a destination in another region than the experiment, which AWS would not take."""
+    for name in ("kms_key", "log_destination"):
+        arn = getattr(lasting, name)
+        if arn and arn.split(":")[3] != region:
+            raise Misuse(
+                f"{where}: {name} = {arn!r}: is not in {region}, the experiment's region; name one that is"
+            )
 
 
 def parse(path: Path) -> Any:

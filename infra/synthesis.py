@@ -17,7 +17,7 @@ from cdk8s_charts.manifests import ManifestFile, read
 from experiment import Experiment, load
 from experiment.finding import Finding, Misuse
 from infra import ROOT
-from infra.deployment_file import KEYS, NAME, Lasting, read_deployment
+from infra.deployment_file import KEYS, NAME, Lasting, read_deployment, refuse_elsewhere
 
 if TYPE_CHECKING:
     import aws_cdk as cdk  # for types alone; imported at run time after the check
@@ -58,6 +58,7 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
     problems = _forgotten(merged)
     try:
         lasting = read_deployment(deployment)
+        refuse_elsewhere(lasting, experiment.cluster.region, deployment.name)
     except Misuse as error:
         problems += error.findings
     try:

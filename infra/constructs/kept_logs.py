@@ -1,4 +1,4 @@
-"""Log groups that keep logs for three months and are deleted with their stack."""
+"""Log groups that are deleted with their stack, and keep, encrypt and send their logs as the account wants it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,31 @@ import aws_cdk as cdk
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-_DAYS, _RETENTION = 90, logs.RetentionDays.THREE_MONTHS
+from infra.constructs.conventions import convention
 
 
 def log_group(scope: Construct, construct_id: str, *, name: str | None = None) -> logs.LogGroup:
     """A log group of our own."""
-    return logs.LogGroup(
-        scope,
-        construct_id,
-        log_group_name=name,
-        retention=_RETENTION,
-        removal_policy=cdk.RemovalPolicy.DESTROY,
-    )
+    group = logs.LogGroup(scope, construct_id, log_group_name=name)
+    keep_logs(group)
+    return group
 
 
 def keep_logs(construct: Construct) -> None:
-    """The same for every log group inside `construct` that CDK made by itself."""
+    """For every log group inside `construct`, those that CDK made by itself included."""
+    key, days, destination = (
+        convention(construct, name) for name in ("kms_key", "log_days", "log_destination")
+    )
     for child in construct.node.find_all():
         if isinstance(child, logs.CfnLogGroup):
-            child.retention_in_days = _DAYS
+            child.retention_in_days = days
+            child.kms_key_id = key or None
             child.apply_removal_policy(cdk.RemovalPolicy.DESTROY)
+            if destination:
+                logs.CfnSubscriptionFilter(
+                    child,
+                    "Sent",
+                    destination_arn=destination,
+                    filter_pattern="",  # everything
+                    log_group_name=child.ref,
+                )

@@ -13,7 +13,15 @@ from experiment import Experiment, load
 from experiment.finding import Misuse
 from experiment.naming import account_wide
 from infra import ROOT
-from infra.deployment_file import Lasting, judge, mapping, parse, refuse_unknown
+from infra.deployment_file import (
+    CONVENTIONS,
+    Lasting,
+    judge,
+    mapping,
+    parse,
+    refuse_elsewhere,
+    refuse_unknown,
+)
 
 STAGES = ("dev", "prod")
 BOOTSTRAP = ROOT / "infra/bootstrap/policies.yaml"
@@ -47,7 +55,7 @@ _KEPT = {
     "alarm_email": "its alarms would reach nobody",
 }
 """Of a stage, each with what follows without it."""
-_OPTIONAL = ("workloads",)
+_OPTIONAL = ("workloads", *CONVENTIONS)
 """Of a stage, with the defaults of `deployment.yaml`."""
 _RUN = re.compile(r"[\w.-]{1,100}")
 
@@ -190,6 +198,7 @@ def _stage(name: str, value: Any, path: Path, manifests: Path, region: str) -> S
     }
     given = {key: data[key] for key in (*_KEPT, *_OPTIONAL) if key in data}
     lasting = judge({**given, **decided}, where)
+    refuse_elsewhere(lasting, region, where)
     return StageConfiguration(
         name=name, account=account, experiment=experiment, files=files, path=file, lasting=lasting
     )

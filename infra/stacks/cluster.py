@@ -8,12 +8,12 @@ from typing import cast
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
-from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from experiment import Experiment
 from experiment.naming import cluster_name, control_plane_log_group
 from infra.constructs.addons import ManagedAddons
+from infra.constructs.conventions import encryption_key
 from infra.constructs.kept_logs import log_group
 from infra.constructs.node_launch import add_system_nodes
 from infra.constructs.way_in import WayIn
@@ -68,11 +68,10 @@ class ClusterStack(ExperimentStack):
                 if cidrs
                 else eks.EndpointAccess.PRIVATE
             ),
-            secrets_encryption_key=kms.Key(
+            secrets_encryption_key=encryption_key(
                 self,
                 "SecretsKey",
                 description=f"Kubernetes secrets of {experiment.name}",
-                enable_key_rotation=True,
                 removal_policy=cdk.RemovalPolicy.DESTROY,  # it opens nothing once the cluster is gone
             ),
             cluster_logging=[

@@ -6,12 +6,12 @@ from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from experiment import Experiment
 from experiment.naming import notices_topic
+from infra.constructs.conventions import encryption_key
 from infra.monitoring.alarms import Alarm, alarms
 from infra.monitoring.pages import Page, dashboard_pages, service_page
 from infra.stacks.experiment_stack import ExperimentStack
@@ -58,11 +58,10 @@ def _topic(scope: Construct, experiment: Experiment) -> sns.Topic:
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Notify_Users_Alarm_Changes.html
     """
-    key = kms.Key(
+    key = encryption_key(
         scope,
         "Key",
         description=f"Notices of {experiment.name}",
-        enable_key_rotation=True,
         removal_policy=cdk.RemovalPolicy.DESTROY,  # it opens nothing once the topic is gone
     )
     allowed: dict[str, Any] = {

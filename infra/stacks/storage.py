@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import aws_cdk as cdk
-from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from experiment import Experiment
 from experiment.naming import STALE_TAG, bucket
 from infra import settings
+from infra.constructs.conventions import encryption_key
 from infra.stacks.experiment_stack import ExperimentStack
 
 _KEPT = cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
@@ -28,11 +28,10 @@ class ModelStore(Construct):
 
     def __init__(self, scope: Construct, construct_id: str, *, experiment: Experiment) -> None:
         super().__init__(scope, construct_id)
-        self.key = kms.Key(
+        self.key = encryption_key(
             self,
             "Key",
             description=f"weights, artifacts and results of {experiment.name}",
-            enable_key_rotation=True,
             removal_policy=_KEPT,
         )
         uploads = s3.LifecycleRule(

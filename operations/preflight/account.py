@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
 
 from experiment import Experiment
 from experiment.catalogue.node_images import images_of
 from experiment.cost import SYSTEM_NODES
 from experiment.finding import Finding, finding, fine
 from experiment.naming import stack_name
+from infra.deployment_file import Lasting
 from infra.pins import ADDON_VERSIONS
 from operations.cloud import cloudformation, markers
 from operations.cloud.aws import Aws
@@ -21,6 +25,7 @@ STANDARD_QUOTA = "L-1216C47A"
 (https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html)."""
 STANDARD_VCPUS = SYSTEM_NODES * 4 + 2
 """Of the system nodes and the way in."""
+_USE = "Decrypt", "GenerateDataKey"
 BOOTSTRAP_PARAMETER = "/cdk-bootstrap/hnb659fds/version"
 BOOTSTRAP_VERSION = 6
 """The least that the default synthesizer takes (https://docs.aws.amazon.com/cdk/v2/guide/bootstrapping-env.html)."""
@@ -131,6 +136,55 @@ def bootstrap(aws: Aws) -> Finding:
     if int(version) < BOOTSTRAP_VERSION:
         return finding(f"version {version}, {BOOTSTRAP_VERSION} or later is needed", remedy)
     return fine(f"version {version}")
+
+
+def imported_key(aws: Aws, lasting: Lasting) -> Finding:
+    """Whether the KMS key of deployment.yaml can be used, as far as its state and policy can be read; conditions are not judged."""
+    arn = lasting.kms_key
+    if not arn:
+        return fine("none is named: keys are made, logs and disks use those of AWS")
+    found = aws.client("kms").find("describe_key", "NotFoundException", KeyId=arn)
+    remedy = "name another key in deployment.yaml, or enable this one"
+    if found is None:
+        return finding(f"{arn}: no such key", remedy)
+    known = found["KeyMetadata"]
+    state, kind = known["KeyState"], known.get("KeySpec")
+    if (state, kind) != ("Enabled", "SYMMETRIC_DEFAULT"):
+        return finding(f"{arn} is {state}, of kind {kind}; a symmetric key is needed, enabled", remedy)
+    policy = json.loads(aws.client("kms").get_key_policy(KeyId=arn, PolicyName="default")["Policy"])
+    wanted = {
+        f"arn:aws:iam::{aws.account}:root": ("CreateGrant", "DescribeKey", *_USE),
+        f"logs.{aws.region}.amazonaws.com": ("Encrypt", "ReEncryptTo", "DescribeKey", *_USE),
+        "cloudwatch.amazonaws.com": _USE,
+    }
+    missing = [
+        f"{who} kms:{action}"
+        for who, actions in wanted.items()
+        for action in actions
+        if not any(_allows(statement, who, f"kms:{action}") for statement in _listed(policy["Statement"]))
+    ]
+    if missing:
+        why = f"the policy of {arn} does not allow {', '.join(missing)}"
+        return finding(why, "add the statements of docs/what-you-have.md to it (aws kms put-key-policy)")
+    return fine(f"{arn}: the account, CloudWatch Logs and the alarms may use it")
+
+
+def _allows(statement: dict[str, Any], who: str, action: str) -> bool:
+    named = statement.get("Principal", {})
+    principals = (
+        [named] if isinstance(named, str) else [one for some in named.values() for one in _listed(some)]
+    )
+    account = who.split(":")[4] if who.startswith("arn:") else who
+    actions = (str(one).lower() for one in _listed(statement.get("Action", ())))
+    return (
+        statement["Effect"] == "Allow"
+        and not {"*", who, account}.isdisjoint(principals)
+        and any(fnmatchcase(action.lower(), one) for one in actions)
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def halfway_stacks(experiment: Experiment, aws: Aws) -> Finding:

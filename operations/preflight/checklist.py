@@ -11,6 +11,8 @@ from pathlib import Path
 
 from experiment import Experiment
 from experiment.finding import Finding, Refusal, State
+from infra.deployment_file import read_deployment
+from infra.synthesis import DEPLOYMENT
 from operations.cloud.aws import Aws, aws_of
 from operations.console import print_json, print_table, progress
 from operations.options import experiment_of, on_aws
@@ -73,6 +75,7 @@ def _of_account(experiment: Experiment, aws: Aws, now: datetime) -> dict[str, Ca
         "bootstrap": lambda: of_account.bootstrap(aws),
         "stacks": lambda: of_account.halfway_stacks(experiment, aws),
         "leftovers": lambda: of_account.what_was_left(experiment, aws),
+        "kms key": lambda: of_account.imported_key(aws, read_deployment(DEPLOYMENT)),
         **ExistingCluster(experiment, aws).checks(),
         **ExistingVpc(experiment, aws).checks(),
     }

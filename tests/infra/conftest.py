@@ -33,6 +33,16 @@ gc.set_threshold(100_000, 50, 50)
 ROOT = Path(__file__).resolve().parents[2]
 ADMIN = "arn:aws:iam::111122223333:role/platform/admin"
 SECOND_ADMIN = "arn:aws:iam::111122223333:role/platform/second"
+KEY = "arn:aws:kms:us-east-2:111122223333:key/0a1b2c3d-0000-4000-8000-000000000000"
+DESTINATION = "arn:aws:logs:us-east-2:444455556666:destination:central"
+WANTED = Lasting(
+    admins=(ADMIN,),
+    build_images="codebuild",
+    kms_key=KEY,
+    log_days=365,
+    log_destination=DESTINATION,
+    tags={"cost-center": "4711"},
+)
 PIPELINE = "arn:aws:iam::111122223333:role/platform/pipeline"
 
 
@@ -107,7 +117,7 @@ def later(experiment: Experiment) -> Experiment:
 
 @pytest.fixture(scope="session")
 def within(experiment: Experiment) -> Experiment:
-    """The reference in an existing VPC, with a subnet in the zone that would be the third."""
+    """The reference in an existing VPC of an account that has wishes (`WANTED`), with a subnet in the zone that would be the third."""
     network = Network(
         vpc="vpc-0123456789abcdef0",
         private_subnets={"us-east-2c": "subnet-0c0123456789abcde", "us-east-2a": "subnet-0a0123456789abcde"},
@@ -189,8 +199,8 @@ def _synthesized(
             files=render(rented),
             lasting=Lasting(workloads="gitops"),
         )
-        for stage, one in (("small", small), ("within", within)):
-            add_stacks(cdk.Stage(app, stage), experiment=one, files=(), lasting=Lasting())
+        add_stacks(cdk.Stage(app, "small"), experiment=small, files=(), lasting=Lasting())
+        add_stacks(cdk.Stage(app, "within"), experiment=within, files=render(within), lasting=WANTED)
         for one in in_a_cluster:
             lasting = Lasting(admins=(ADMIN,), pipeline_role=PIPELINE)
             add_stacks(cdk.Stage(app, one.name), experiment=one, files=render(one), lasting=lasting)
@@ -253,7 +263,7 @@ def templates(_synthesized: Path) -> list[Path]:
         path
         for path in _synthesized.glob("assembly-*/*.template.json")
         if re.match(
-            "opened(network|cluster|nodes|workloads)|rentednodes|within(cluster|nodes|workloads)|joined|sharingworkloads",
+            "opened(network|cluster|nodes|workloads)|rentednodes|within|joined|sharingworkloads",
             path.name,
         )
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -14,8 +15,9 @@ import pytest
 
 from experiment.finding import Misuse
 from infra import ROOT
-from infra.deployment_file import KEYS, Lasting, read_deployment
+from infra.deployment_file import CONVENTIONS, KEYS, Lasting, read_deployment
 from infra.synthesis import DEPLOYMENT, configure
+from tests.infra.conftest import DESTINATION, KEY
 
 ADMIN = "arn:aws:iam::111122223333:role/ops"
 SERVICE_LINKED = (
@@ -96,6 +98,27 @@ def test_everything_that_lasts_is_read_from_the_file(lasting: Callable[[str], La
     assert not [line for line in lasting("{}").warnings("here") if "manifests" in line]
 
 
+def test_what_an_account_wants_is_read_from_the_file(
+    lasting: Callable[[str], Lasting], tmp_path: Path
+) -> None:
+    text = f"kms_key: {KEY}\nlog_days: 365\nlog_destination: {DESTINATION}\ntags: {{cost-center: '4711', Owner: ''}}\n"
+    tags = {"cost-center": "4711", "Owner": ""}
+    assert lasting(text) == Lasting(kms_key=KEY, log_days=365, log_destination=DESTINATION, tags=tags)
+    with pytest.raises(Misuse) as caught:
+        configure(
+            {"experiment": "experiments/llama-medusa-batch.yaml"}, deployment=tmp_path / "deployment.yaml"
+        )
+    assert "kms_key = " in str(caught.value)
+    assert "is not in ap-southeast-4, the experiment's region; name one that is" in str(caught.value)
+
+
+def test_the_guide_shows_settings_that_are_read(lasting: Callable[[str], Lasting]) -> None:
+    guide = (ROOT / "docs" / "what-you-have.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"^```yaml\n(permissions_boundary:.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+    found = lasting(text)
+    assert [key for key in CONVENTIONS if getattr(found, key) == getattr(Lasting(), key)] == []
+
+
 NO_ARN = "is not the ARN of an IAM role or user"
 
 
@@ -125,6 +148,24 @@ NO_ARN = "is not the ARN of an IAM role or user"
             "is among the admins too, and EKS keeps one access entry",
         ),
         ("permissions_boundary: arn:aws:iam::111122223333:policy/b", "is not the name of an IAM policy"),
+        (
+            "kms_key: alias/mine",
+            "kms_key = 'alias/mine': is not the ARN of a KMS key; write one like arn:aws:kms:",
+        ),
+        (f"kms_key: {KEY.replace('key/', 'alias/')}", "key/0a1b2c3d-..., not of an alias"),
+        (
+            "log_days: 100",
+            "log_days = 100: CloudWatch keeps no logs for so long; use one of 1, 3, 5, 7, 14, 30,",
+        ),
+        ("log_days: true", "log_days = True: CloudWatch keeps no logs for so long"),
+        (
+            "log_destination: arn:aws:s3:::logs",
+            "is not the ARN of a destination of CloudWatch Logs; write one",
+        ),
+        ("tags: [a]", "tags = ['a']: has no keys and values"),
+        ("tags: {aws:x: y}", "'aws:x' = 'y': is not a tag"),
+        ("tags: {experiment: y}", "'experiment' = 'y': is not a tag; write texts of letters"),
+        ("tags: {cost-center: 4711}", "'cost-center' = 4711: is not a tag; write texts of letters"),
         ("admin: []", "deployment.yaml: 'admin' is not a key; use admins, alarm_email, "),
         ("- admins", "has no keys and values; see the committed deployment.yaml"),
         ("", "deployment.yaml = None: has no keys and values"),
@@ -218,8 +259,12 @@ def test_cloudformation_validation_has_no_finding(validated: Path) -> None:
 
 @pytest.mark.slow
 def test_two_synths_give_the_same_bytes(validated: Path, tmp_path: Path) -> None:
-    ended = _run({"CDK_VALIDATION": "false", "PYTHONHASHSEED": "2", "CDK_OUTDIR": str(tmp_path)})
+    """And another region of who deploys is told, and changes nothing."""
+    varied = {"CDK_VALIDATION": "false", "PYTHONHASHSEED": "2", "AWS_REGION": "eu-west-1"}
+    ended = _run({**varied, "CDK_OUTDIR": str(tmp_path)})
     assert ended.returncode == 0
+    told = "AWS_REGION is eu-west-1; this deploys to us-east-2, the experiment's cluster.region"
+    assert ended.stderr.splitlines().count(told) == 1
     first, second = (
         {path.name: path.read_bytes() for path in folder.glob("*.template.json")}
         for folder in (validated, tmp_path)

@@ -43,6 +43,7 @@ def test_the_committed_file_is_read(reading: Reading) -> None:
     assert (found.dev.account, found.prod.account) == ("222233334444", "444455556666")
     assert found.dev.experiment.cluster.nodes == 0
     assert (found.benchmark, found.baseline_run) == (False, None)
+    assert reading("stages: {dev: {tags: {owner: ml}}}").dev.lasting.tags == {"owner": "ml"}
     assert found.dev.lasting.workloads == "stack"
     assert reading("stages: {dev: {workloads: gitops}}").dev.lasting.workloads == "gitops"
 
@@ -75,6 +76,11 @@ WRONG = [
     ),
     ("stages: {dev: {admins: [me]}}", r"stages.dev: admins\[0\] = 'me': is not the ARN"),
     ("stages: {dev: {workloads: argo}}", "stages.dev: workloads = 'argo': applies nothing; write stack or"),
+    ("stages: {dev: {log_days: 8}}", "stages.dev: log_days = 8: CloudWatch keeps no logs for so long"),
+    (
+        "stages: {dev: {kms_key: 'arn:aws:kms:us-west-2:222233334444:key/0'}}",
+        "stages.dev: kms_key = .* is not in us-east-2",
+    ),
     (f"stages: {{dev: {{admins: ['{DELIVERY}']}}}}", "pipeline_role = .*-delivery': is among the admins too"),
     (
         'stages: {dev: {account: "444455556666"}}',

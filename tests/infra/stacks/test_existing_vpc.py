@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
-from experiment import Experiment
+import pytest
+import yaml
+
+from cdk8s_charts.manifests import texts, write
+from cdk8s_charts.render import render
+from experiment import Experiment, load
+from infra.deployment_file import Lasting
+from infra.synthesis import cdk_app, configure
+from tests.conftest import ROOT
 from tests.infra.templates import STACKS, Deployment
 
 
@@ -44,3 +56,50 @@ def test_nothing_is_looked_up_or_warned_of(assembly: Path) -> None:
     assert len(stacks) == len(STACKS) - 1
     warned = [entry for one in stacks for entries in one.get("metadata", {}).values() for entry in entries]
     assert not [entry for entry in warned if entry["type"] in ("aws:cdk:warning", "aws:cdk:error")]
+
+
+@pytest.mark.slow
+def test_cloudformation_validation_has_no_finding_in_what_the_guide_shows(tmp_path: Path) -> None:
+    """The reference with the guide's network and settings, by the way that a deployment takes."""
+    guide = (ROOT / "docs" / "what-you-have.md").read_text(encoding="utf-8")
+    network, settings = re.findall(r"^```yaml\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)[:2]
+    data = yaml.safe_load((ROOT / "experiments" / "qwen3-32b.yaml").read_text(encoding="utf-8"))
+    data["cluster"].update(yaml.safe_load(network)["cluster"])
+    file, deployment = tmp_path / "within.yaml", tmp_path / "deployment.yaml"
+    file.write_text(yaml.safe_dump(data), encoding="utf-8")
+    deployment.write_text(settings, encoding="utf-8")
+    one = load(file)
+    write(texts(one, render(one), tmp_path / "manifests"))
+    context = {"experiment": str(file), "manifests": str(tmp_path / "manifests")}
+    told = {
+        "CDK_VALIDATION": "true",
+        "CDK_OUTDIR": str(tmp_path / "out"),
+        "CDK_CONTEXT_JSON": json.dumps(context),
+    }
+    command = [sys.executable, "app.py", str(deployment)]
+    ended = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **told}, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    # Without validation there is no such file; in it are plugins that found something or were told to be silent.
+    assert json.loads((tmp_path / "out" / "validation-report.json").read_text())["pluginReports"] == []
+    assert len([*(tmp_path / "out").glob("*.template.json")]) == len(STACKS) - 1
+
+
+@pytest.mark.slow
+def test_no_experiment_looks_anything_up(tmp_path: Path) -> None:
+    """So none needs a cdk.context.json: what is missing in the context would stand in a manifest."""
+    app = cdk_app(configure({}).context, outdir=str(tmp_path), validation=False)
+
+    from aws_cdk import Stage
+
+    from infra.deployment import add_stacks
+
+    for path in sorted((ROOT / "experiments").glob("*.yaml")):
+        if not (one := load(path)).lab_only:
+            add_stacks(Stage(app, one.name), experiment=one, files=(), lasting=Lasting())
+    app.synth()
+    manifests = [json.loads(path.read_text(encoding="utf-8")) for path in tmp_path.rglob("manifest.json")]
+    assert len(manifests) > 10
+    assert not [one for one in manifests if "missing" in one]
+    assert not (ROOT / "cdk.context.json").exists()
