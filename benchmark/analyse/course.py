@@ -15,6 +15,8 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 from benchmark.analyse.cells import Cells, sort_out
@@ -84,19 +86,10 @@ def _trends(raw: RawRun) -> list[dict[str, Any]]:
             continue
         times = [hour for season in seasons for hour, _ in season]
         hours = max(times) - min(times)
-        ratio, high, low = (math.exp(-hours * slope) for slope in (trend.slope, trend.low, trend.high))
-        found.append(
-            {
-                "arm": arm.name,
-                "metric": TPOT.name,
-                "hours": hours,
-                "blocks": len(times),
-                "ratio": ratio,
-                "ci_low": low,
-                "ci_high": high,
-                "p_value": trend.p_value,
-            }
-        )
+        slopes = {"ratio": trend.slope, "ci_low": trend.high, "ci_high": trend.low}
+        ratios = {name: math.exp(-hours * slope) for name, slope in slopes.items()}
+        size = {"metric": TPOT.name, "hours": hours, "blocks": len(times)}
+        found.append({"arm": arm.name, **size, **ratios, "p_value": trend.p_value})
     for one, adjusted in zip(found, holm([one["p_value"] for one in found]), strict=True):
         small = EQUIVALENT[0] < one["ci_low"] and one["ci_high"] < EQUIVALENT[1]
         shown = adjusted is not None and adjusted < _SURE
@@ -130,19 +123,13 @@ def _seasons(cells: Cells, arm: Arm) -> Iterator[list[tuple[float, float]]]:
 def _restarts(raw: RawRun) -> Iterator[dict[str, Any]]:
     """Counters of a server only grow; where one fell, it counts from 0 again. Nothing is known of servers without counters."""
     for arm in raw.plan.arms:
-        known, last_s = dict[str, float](), 0.0
-        for block in sorted(
-            (block for block in raw.blocks if block.arm == arm.name), key=lambda block: block.started_unix_s
-        ):
-            end_s = block.started_unix_s + block.duration_s
-            for at_s, counters in (
-                (block.started_unix_s, block.counters_before),
-                (end_s, block.counters_after),
-            ):
-                if counters and any(value < known.get(name, 0.0) for name, value in counters.items()):
-                    yield {"arm": arm.name, "after": iso(last_s), "before": iso(at_s)}
-                if counters:
-                    known, last_s = dict(counters), at_s
+        own = [block for block in raw.blocks if block.arm == arm.name]
+        read = [(block.started_unix_s, block.counters_before) for block in own]
+        read += [(block.started_unix_s + block.duration_s, block.counters_after) for block in own]
+        known = sorted(((at_s, counters) for at_s, counters in read if counters), key=itemgetter(0))
+        for (last_s, last), (at_s, counters) in pairwise(known):
+            if any(value < last.get(name, 0.0) for name, value in counters.items()):
+                yield {"arm": arm.name, "after": iso(last_s), "before": iso(at_s)}
 
 
 def _gaps(raw: RawRun) -> Iterator[dict[str, Any]]:

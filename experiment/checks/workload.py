@@ -180,12 +180,7 @@ def one_kind_of_load(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
         if ends and not ends[0] < ends[1]:
             yield Finding(f"{path}.{key}", list(ends), "is an empty range", "write the lower end first")
     instance, devices = INSTANCES.get(file.cluster.instance), file.serving.devices
-    served = len(file.arms) - sum(bool(one.mode and one.mode.batch_only) for one in treated(file))
-    if served < 2:
-        yield Finding(
-            path, None, "compares arms, and one alone is served", "add an arm that a server can run"
-        )
-    elif instance and devices and instance.devices // devices * file.cluster.max_nodes == 1:
+    if instance and devices and instance.devices // devices * file.cluster.max_nodes == 1:
         why = "compares arms that run together, and cluster.max_nodes holds one arm"
         related = ("cluster.max_nodes", "serving.devices", "cluster.instance")
         yield Finding(

@@ -142,6 +142,7 @@ def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
             name=f"{experiment.name}-mean-tpot-{arm.name}",
             message=f"A token of {arm.name} takes longer than {SLOWEST_TPOT_S:g} s on average, at the load of the moment.",
             queries=(_over_all_cells(experiment, "AVG", f" WHERE Arm = '{arm.name}'", TPOT),),
+            promql=" / ".join(finished(experiment, part, TPOT, arm=arm.name) for part in ("sum", "count")),
             threshold=SLOWEST_TPOT_S,
             periods=3,
             breaching=2,

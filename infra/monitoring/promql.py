@@ -18,6 +18,8 @@ def series(experiment: Experiment, metric: Metric | str, suffix: str = "", **lab
     return f"{name}{suffix}{{{chosen}}}"
 
 
-def finished(experiment: Experiment, what: Literal["sum", "count"], **labels: str) -> str:
-    """Requests that ended within a period (`count`), or those of them that failed (`sum`)."""
-    return f"sum(increase({series(experiment, ERRORS, f'_{what}', **labels)}[{PERIOD_S}s]))"
+def finished(
+    experiment: Experiment, what: Literal["sum", "count"], metric: Metric = ERRORS, **labels: str
+) -> str:
+    """Requests that ended within a period (`count`), or those of them that failed (`sum`); of another metric its values."""
+    return f"sum(increase({series(experiment, metric, f'_{what}', **labels)}[{PERIOD_S}s]))"

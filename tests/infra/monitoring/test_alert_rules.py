@@ -5,15 +5,17 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import yaml
 
-from benchmark.metrics import PERIOD_S
+from benchmark.metrics import PERIOD_S, TPOT
 from experiment import Experiment
 from experiment.cost import SYSTEM_NODES
+from experiment.model import SearchedLoad
 from infra.monitoring import alarms
 from infra.monitoring.alarms import MetricAlarm
 from infra.monitoring.alert_rules import alert_groups
@@ -131,6 +133,20 @@ def test_an_alarm_that_notifies_has_a_rule_unless_only_cloudwatch_can_know(exper
     rules = {rule["alert"] for group in alert_groups(experiment) for rule in group["rules"]}
     without = {alarm.name for alarm in alarms.alarms(experiment) if alarm.notifies} - rules
     assert without == {f"{experiment.name}-switch-off-failed"}
+
+
+def test_a_search_is_watched_by_its_mean_time_per_token(experiment: Experiment, tmp_path: Path) -> None:
+    load = SearchedLoad.model_validate({"search": [1, 64]})
+    searched = replace(experiment, benchmark=experiment.benchmark.model_copy(update={"load": load}))
+    groups = alert_groups(searched)
+    (path := tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": groups}), encoding="utf-8")
+    done = subprocess.run(
+        ["promtool", "check", "rules", str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rules = {rule["alert"].removeprefix(f"{searched.name}-"): rule["expr"] for rule in groups[0]["rules"]}
+    assert not any(name.startswith("p99") for name in rules)
+    assert f'{TPOT.prometheus_name}_sum{{experiment="qwen3-32b",arm="{ARM}"}}' in rules[f"mean-tpot-{ARM}"]
 
 
 def test_rules_have_the_alarms_thresholds_periods_and_messages(experiment: Experiment) -> None:
