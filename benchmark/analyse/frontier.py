@@ -28,6 +28,8 @@ from benchmark.metrics import TPOT
 from benchmark.plan import Arm, Load, Plan
 
 _MOST_FAILED = 0.1
+_FEW_ANSWERS = 3
+"""A cell of arrivals that is over after less time than so many answers take is a burst, not a load."""
 _DRIFTED: tuple[Verdict, ...] = ("faster", "slower")
 
 
@@ -67,6 +69,7 @@ def searched(raw: RawRun) -> dict[str, Any] | None:
         "objective": dict(plan.slo) if plan.slo else None,
         "arms": [_best(cells, arm) for arm in plan.arms],
         "drift": list(_drift(raw)),
+        "bursts_from": min(_bursts(cells), default=None),
     }
 
 
@@ -138,6 +141,11 @@ def sentences(summary: Mapping[str, Any], *, by_class: bool = True) -> Iterator[
     yield from _cheapest(search)
     if search["budget_spent"]:
         yield f"The search ended with its budget ({search['budget']}); a larger budget goes further."
+    if search["bursts_from"]:
+        yield (
+            f"From {search['bursts_from']:g} requests/s on, a cell's requests arrive within the time of {_FEW_ANSWERS} answers: "
+            "they meet fewer others than in an endless stream; more requests come closer to it."
+        )
     for drift in search["drift"]:
         if drift["verdict"] in _DRIFTED:
             yield (
@@ -359,6 +367,16 @@ def _point(cells: Cells, arm: Arm, load: Load) -> dict[str, Any] | None:
         "output_tokens_per_s": [per_s, per_s * low, per_s * high],
         "usd_per_million_output_tokens": million and [million, million / high, million / low],
     }
+
+
+def _bursts(cells: Cells) -> Iterator[float]:
+    """Rates at which a cell is over before a queue has built up."""
+    for load in cells.plan.loads:
+        places = [Place(class_, load) for class_ in cells.plan.classes]
+        took_s = [r.e2e_s or 0.0 for arm in cells.plan.arms for at in places for r in cells.answered(arm, at)]
+        arriving_s = cells.plan.cell(load).requests / (load.rate_per_s or math.inf)
+        if load.rate_per_s and took_s and arriving_s < _FEW_ANSWERS * math.fsum(took_s) / len(took_s):
+            yield load.rate_per_s
 
 
 def _drift(raw: RawRun) -> Iterator[dict[str, Any]]:

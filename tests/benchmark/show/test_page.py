@@ -238,6 +238,13 @@ def test_a_search_without_prices_tells_tokens_of_an_arm() -> None:
     assert "Most output tokens without an objective: qwen-sd-crowded at 1 request at once, " in made
 
 
+def test_rates_whose_cells_are_too_short_for_a_queue_are_named() -> None:
+    loads = tuple({"concurrency": None, "rate_per_s": rate} for rate in (0.1, 4.0, 8.0))
+    search = {"low": 0.1, "high": 8.0, "by": "rate"}
+    made = page.render(raw := run_of(loads=loads, rate=[], concurrency=[], search=search), summarise(raw))
+    assert "From 4 requests/s on, a cell&#39;s requests arrive within the time of 3 answers" in made
+
+
 def test_a_page_of_listed_loads_has_no_frontier() -> None:
     loads = tuple({"concurrency": level, "rate_per_s": None} for level in (1, 4, 8))
     raw = run_of(loads=loads)
