@@ -82,6 +82,10 @@ def command(
     if out is not None and not resolved:
         raise Misuse("--out: is for --resolved; to write reviewed manifests elsewhere, give --manifests")
     if prometheus:
+        if check or everything or resolved or out or given:
+            raise Misuse(
+                "--prometheus: writes files of its own; leave --check, --all, --resolved, --out and --set out"
+            )
         return _for_prometheus(experiment_of(path, verb="render"), prometheus, as_json=as_json)
     if not resolved:
         found = rendered(files_of_checkout() if everything else [path], out=manifests, check=check)

@@ -5,6 +5,7 @@ Fields: https://prometheus-operator.dev/docs/api-reference/api/
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.plain_objects import kubernetes_object
@@ -19,9 +20,12 @@ _FROM_POD = {"experiment": PART_OF, "arm": NAME}
 
 
 def pod_monitors(experiment: Experiment) -> list[dict[str, Any]]:
-    """The servers, labelled with their arm, and the benchmark while it runs: there its sidecar answers."""
+    """The servers, labelled with their arm, and the benchmark while it runs: its sidecar answers then. Its pod is Pending
+    all that time, because measuring is an init container; the operator drops pods that have ended and no others
+    (https://github.com/prometheus-operator/prometheus-operator/pull/5049).
+    """
     relabelings = [
-        {"sourceLabels": [f"__meta_kubernetes_pod_label_{_meta(label)}"], "targetLabel": name}
+        {"sourceLabels": ["__meta_kubernetes_pod_label_" + re.sub(r"\W", "_", label)], "targetLabel": name}
         for name, label in _FROM_POD.items()
     ]
     return [
@@ -49,8 +53,3 @@ def _object(experiment: Experiment, kind: str, name: str, spec: dict[str, Any]) 
     return kubernetes_object(
         "monitoring.coreos.com/v1", kind, name, within=experiment, labels=marks, spec=spec
     )
-
-
-def _meta(label: str) -> str:
-    """As Prometheus writes it: what is not a letter or a digit becomes an underscore."""
-    return "".join(one if one.isalnum() else "_" for one in label)

@@ -21,7 +21,7 @@ from experiment.cost import SYSTEM_NODES
 from experiment.naming import cluster_name, metrics_namespace, schedule_group
 from infra.monitoring.container_insights import NAMESPACE as INSIGHTS
 from infra.monitoring.container_insights import NODE_COUNT
-from infra.monitoring.promql import finished, series
+from infra.monitoring.promql import series, value
 from infra.monitoring.widgets import cell_dimensions
 
 MOST_METRICS_IN_ALARM = 10
@@ -124,7 +124,7 @@ def error_rate(experiment: Experiment, arm: Arm) -> MetricAlarm:
         name=f"{experiment.name}-error-rate-{arm.name}",
         message=f"More than {MOST_ERRORS:.0%} of the requests to {arm.name} fail: look at its pod's log.",
         queries=(_over_all_cells(experiment, "AVG", f" WHERE Arm = '{arm.name}'"),),
-        promql=f"{finished(experiment, 'sum', arm=arm.name)} / {finished(experiment, 'count', arm=arm.name)}",
+        promql=value(experiment, ERRORS, "Average", arm=arm.name),
         threshold=MOST_ERRORS,
         periods=3,
         breaching=2,
@@ -142,7 +142,7 @@ def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
             name=f"{experiment.name}-mean-tpot-{arm.name}",
             message=f"A token of {arm.name} takes longer than {SLOWEST_TPOT_S:g} s on average, at the load of the moment.",
             queries=(_over_all_cells(experiment, "AVG", f" WHERE Arm = '{arm.name}'", TPOT),),
-            promql=" / ".join(finished(experiment, part, TPOT, arm=arm.name) for part in ("sum", "count")),
+            promql=value(experiment, TPOT, "Average", arm=arm.name),
             threshold=SLOWEST_TPOT_S,
             periods=3,
             breaching=2,
@@ -165,7 +165,7 @@ def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
             name=f"{experiment.name}-p99-tpot-{arm.name}" + (f"-{number}" if number > 1 else ""),
             message=f"One token in a hundred of {arm.name} takes longer than {limit:g} s in some class of prompts.",
             queries=_greatest(portion, "worst", f"worst p99 of {arm.name}"),
-            promql="" if number > 1 else f"max({series(experiment, TPOT, arm=arm.name, quantile='0.99')})",
+            promql="" if number > 1 else value(experiment, TPOT, "p99", arm=arm.name),
             threshold=limit,
             periods=3,
             breaching=2,
@@ -247,7 +247,7 @@ def _silence(experiment: Experiment, name: str, periods: int) -> MetricAlarm:
         name=f"{experiment.name}-{name}",
         message="Not a fault by itself: no request has finished.",
         queries=(_over_all_cells(experiment, "COUNT"),),
-        promql=finished(experiment, "count"),
+        promql=value(experiment, ERRORS, "SampleCount"),
         comparison="LessThanThreshold",
         threshold=1,
         periods=periods,

@@ -60,20 +60,18 @@ NEURON_NODE_METRICS = (
     InsightsMetric("node_neuron_execution_errors_total", "execution errors", "Sum"),
     InsightsMetric("node_neurondevice_hw_ecc_events_total", "ECC events", "Sum"),
 )
-NEURON_POD_METRICS = (
-    InsightsMetric(
-        "pod_neuroncore_utilization",
-        "NeuronCores of an arm, %",
-        "Average",
-        ("ClusterName", "Namespace", "PodName"),
-    ),
+NEURON_POD = InsightsMetric(
+    "pod_neuroncore_utilization",
+    "NeuronCores of an arm, %",
+    "Average",
+    ("ClusterName", "Namespace", "PodName"),
 )
 """Only where the device plugin hands out the devices: the agent learns from the kubelet which pod holds which extended
 resource (`awsdevicepodcorrelation` in the agent's configuration), and a resource claim is not one."""
 SERVICE_PODS = InsightsMetric(
     "service_number_of_running_pods", "running replicas", "Maximum", ("Service", "Namespace", "ClusterName")
 )
-INSIGHTS_METRICS = (*NODE_METRICS, *NEURON_NODE_METRICS, *NEURON_POD_METRICS, SERVICE_PODS)
+INSIGHTS_METRICS = (*NODE_METRICS, *NEURON_NODE_METRICS, NEURON_POD, SERVICE_PODS)
 
 
 def insights_line(metric: InsightsMetric, values: dict[str, str], **rendering: Any) -> list[Any]:

@@ -21,7 +21,7 @@ from experiment.arms import Arm
 from experiment.cost import arm_usd_per_hour
 from experiment.naming import dashboard_name
 from infra.monitoring import container_insights as insights
-from infra.monitoring.promql import series
+from infra.monitoring.promql import series, value
 from infra.monitoring.rows import DETAILS, FURTHER, HEADLINES, baselines, compared
 
 _COLUMNS, _HEIGHT, _LONGEST_UID, _FIRST = 24, 8, 40, "At a glance"
@@ -105,18 +105,6 @@ def dashboard_rows(experiment: Experiment) -> dict[str, list[Panel]]:
             Panel(one.title, {one.statistic: one.promql}) for one in insights.NEURON_NODE_METRICS
         ],
     }
-
-
-def value(experiment: Experiment, metric: Metric, statistic: str, by: str = _CELL, **labels: str) -> str:
-    """A statistic of CloudWatch over the same period."""
-    if statistic.startswith("p"):
-        quantile = f"{int(statistic[1:]) / 100:g}"
-        return f"max by ({by}) ({series(experiment, metric, quantile=quantile, **labels)})"
-    total, count = (
-        f"sum by ({by}) (increase({series(experiment, metric, part, **labels)}[{PERIOD_S}s]))"
-        for part in ("_sum", "_count")
-    )
-    return total if statistic == "Sum" else f"{total} / {count}"
 
 
 def _arms(experiment: Experiment, metric: Metric, statistic: str) -> Panel:

@@ -5,9 +5,7 @@ https://prometheus.io/docs/prometheus/latest/querying/basics/
 
 from __future__ import annotations
 
-from typing import Literal
-
-from benchmark.metrics import ERRORS, PERIOD_S, Metric
+from benchmark.metrics import PERIOD_S, Metric
 from experiment import Experiment
 
 
@@ -18,8 +16,13 @@ def series(experiment: Experiment, metric: Metric | str, suffix: str = "", **lab
     return f"{name}{suffix}{{{chosen}}}"
 
 
-def finished(
-    experiment: Experiment, what: Literal["sum", "count"], metric: Metric = ERRORS, **labels: str
-) -> str:
-    """Requests that ended within a period (`count`), or those of them that failed (`sum`); of another metric its values."""
-    return f"sum(increase({series(experiment, metric, f'_{what}', **labels)}[{PERIOD_S}s]))"
+def value(experiment: Experiment, metric: Metric, statistic: str, by: str = "", **labels: str) -> str:
+    """A statistic of CloudWatch over the same period; over several cells the worst percentile, and the sum of what is counted."""
+    if statistic.startswith("p"):
+        quantile = f"{int(statistic[1:]) / 100:g}"
+        return f"max by ({by}) ({series(experiment, metric, quantile=quantile, **labels)})"
+    total, count = (
+        f"sum by ({by}) (increase({series(experiment, metric, part, **labels)}[{PERIOD_S}s]))"
+        for part in ("_sum", "_count")
+    )
+    return {"Sum": total, "SampleCount": count, "Average": f"{total} / {count}"}[statistic]

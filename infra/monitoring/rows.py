@@ -110,7 +110,7 @@ def node_rows(experiment: Experiment) -> Iterator[Row]:
             ),
         )
     if experiment.baseline.serving.allocation == "device-plugin":
-        (metric,) = insights.NEURON_POD_METRICS
+        metric = insights.NEURON_POD
         lines = [
             insights.insights_line(metric, {**values, "PodName": arm.name}, label=arm.name)
             for arm in experiment.served_arms

@@ -109,6 +109,8 @@ def test_what_prometheus_and_grafana_take_is_written_where_the_pods_let_them_in(
     assert json.loads((folder / "dashboard.json").read_text())["title"] == "qwen3-32b-us-east-2"
     code, _, err = say("render", str(REFERENCE), "--prometheus", str(tmp_path / "other"))
     assert (code, "cluster.prometheus is not set" in err, (tmp_path / "other").exists()) == (2, True, False)
+    code, _, err = say("render", str(watched), "--prometheus", str(tmp_path / "other"), "--check")
+    assert (code, "leave --check" in err, (tmp_path / "other").exists()) == (2, True, False)
     (tmp_path / "file").write_text("")
     code, _, err = say("render", str(watched), "--prometheus", str(tmp_path / "file" / "in"))
     assert (code, "give a folder that can be written" in err, len(err.splitlines())) == (2, True, 1)
