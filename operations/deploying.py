@@ -36,7 +36,7 @@ from operations.options import (
 def command(
     ctx: click.Context, words: tuple[str, ...], dry_run: bool, account: str | None, as_json: bool
 ) -> None:
-    """Deploy all stacks of an experiment, workloads included, with the pinned CDK; Trn2 nodes start at 0.
+    """Deploy all stacks of an experiment, its objects too unless GitOps applies them; Trn2 nodes start at 0.
 
     deployment.yaml and the manifests are taken as they are committed. What follows -- goes to `cdk deploy`, for
     example -- --require-approval never. --dry-run shows the difference to what is deployed (`cdk diff`).

@@ -103,7 +103,7 @@ def command(
         # Argo CD leaves replicas to whoever scales; and the losers must let go of their devices first.
         gitops = [f"./trnspec render {path} --resolved --out <DIR>", f"./trnspec promote {path} {arm} --now"]
     aws = aws_of(experiment, account) if now else None
-    nodes_now = _nodes_of_the_ready(experiment, service, aws) if aws is not None else None
+    nodes_now = _nodes_of_the_ready(experiment, aws) if aws is not None else None
     costs = bill(experiment, service)
     told: dict[str, Any] = {
         "experiment": experiment.name,
@@ -273,7 +273,7 @@ def bill(experiment: Experiment, serve: Serve) -> dict[str, Any]:
     }
 
 
-def _nodes_of_the_ready(experiment: Experiment, serve: Serve, aws: Aws) -> int:
+def _nodes_of_the_ready(experiment: Experiment, aws: Aws) -> int:
     """What must be so before an arm may be raised; returns how many Trn2 nodes there are.
 
     Raises `Refusal` while a run is under way, whose arms these are, and where the arm was never compiled.
@@ -283,10 +283,7 @@ def _nodes_of_the_ready(experiment: Experiment, serve: Serve, aws: Aws) -> int:
         raise Refusal(
             f"run {held.state.id}: is unfinished and its arms would be taken from it; finish it with ./trnspec run, then promote"
         )
-    if not markers.has_artifact(experiment, aws, _arm(experiment, serve)):
-        raise Refusal(
-            f"{serve.arm}: has no compiled artifact, so its pods would wait for ever; run ./trnspec run, which compiles it"
-        )
+    markers.refuse_uncompiled(experiment, aws)
     return nodegroup.read(experiment, aws).desired
 
 

@@ -14,10 +14,11 @@ from cdk8s_charts.gitops import folder
 from cdk8s_charts.manifests import PLACEHOLDERS, TAG, ManifestFile, fill, names_in, read, with_tags
 from experiment import Experiment
 from experiment.finding import Misuse
+from operations.cloud import markers
 from operations.cloud.aws import aws_of
 from operations.console import print_json
 from operations.options import FILE, experiment_of, manifests_option, on_aws
-from operations.resolving import deployed_images, place_in_repository, refuse_uncompiled, write_folder
+from operations.resolving import deployed_images, place_in_repository, write_folder
 
 _GIVEN = {name for name in PLACEHOLDERS if not name.endswith(TAG)}
 """What somebody must know; what names of Jobs carry follows from it."""
@@ -87,33 +88,46 @@ def command(
                 "--prometheus: writes files of its own; leave --check, --all, --resolved, --out and --set out"
             )
         return _for_prometheus(experiment_of(path, verb="render"), prometheus, as_json=as_json)
-    if not resolved:
-        found = rendered(files_of_checkout() if everything else [path], out=manifests, check=check)
-        if not as_json:
-            return said(found, check=check)
-        told = [
-            {**vars(one), "folder": str(one.folder), "changed": [*map(str, one.changed)]} for one in found
-        ]
-        print_json({"rendered": told})
-        return int(check and any(one["changed"] for one in told))
-    experiment = experiment_of(path, verb="render")
-    files = read(experiment, manifests)
-    aws, values = aws_of(experiment, account), dict(given)
+    if resolved:
+        experiment = experiment_of(path, verb="render")
+        return _resolved(
+            experiment, read(experiment, manifests), out, dict(given), account=account, as_json=as_json
+        )
+    found = rendered(files_of_checkout() if everything else [path], out=manifests, check=check)
+    if not as_json:
+        return said(found, check=check)
+    told = [{**vars(one), "folder": str(one.folder), "changed": [*map(str, one.changed)]} for one in found]
+    print_json({"rendered": told})
+    return int(check and any(one["changed"] for one in told))
+
+
+def _resolved(
+    experiment: Experiment,
+    files: tuple[ManifestFile, ...],
+    out: Path | None,
+    values: dict[str, str],
+    *,
+    account: str | None,
+    as_json: bool,
+) -> int:
+    """Fill the placeholders; into a folder from what is deployed, else from what was given."""
+    aws = aws_of(experiment, account)
     needed = set().union(*(names_in(item) for file in files for item in file.objects)) & _GIVEN
     if out is not None:
         repository, place = place_in_repository(out)
         if images := needed - values.keys() - {"AWS_ACCOUNT"}:
             values |= deployed_images(experiment, aws, sorted(images))
-        refuse_uncompiled(experiment, aws)
+        markers.refuse_uncompiled(experiment, aws)
     if "AWS_ACCOUNT" not in values:
         values["AWS_ACCOUNT"] = account or aws.account
-    values = _complete(needed, values)
+    _refuse_incomplete(needed, values)
+    values = with_tags(values)
     filled = [ManifestFile(file.name, tuple(fill(file.objects, values))) for file in files]
     if out is not None:
         texts = folder(experiment, filled, repository=repository, path=place)
         written = [str(path) for path in write_folder(experiment, texts, out)]
-        written_to = {"folder": str(out), "files": len(texts), "changed": written}
-        print_json(written_to) if as_json else print(f"{out}: {len(texts)} files, {len(written)} changed")
+        told = {"folder": str(out), "files": len(texts), "changed": written}
+        print_json(told) if as_json else print(f"{out}: {len(texts)} files, {len(written)} changed")
     elif as_json:
         items = [item for file in filled for item in file.objects]
         print_json({"apiVersion": "v1", "kind": "List", "items": items})
@@ -151,7 +165,7 @@ def _for_prometheus(experiment: Experiment, folder: Path, *, as_json: bool) -> i
     return 0
 
 
-def _complete(needed: set[str], values: dict[str, str]) -> dict[str, str]:
+def _refuse_incomplete(needed: set[str], values: dict[str, str]) -> None:
     for name in sorted(needed - values.keys()):
         raise Misuse(f"{name}: has no value ({PLACEHOLDERS[name]}); give it with --set {name}=...")
     for name in values:
@@ -159,4 +173,3 @@ def _complete(needed: set[str], values: dict[str, str]) -> dict[str, str]:
             raise Misuse(
                 f"{name} = {values[name]!r}: is not a pinned image; write registry/repository:tag (not latest) or @sha256:..."
             )
-    return with_tags(values)

@@ -9,18 +9,17 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Mapping
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from cdk8s_charts.gitops import KUSTOMIZATION
 from cdk8s_charts.manifests import output_of, replace
 from experiment.finding import Misuse, Refusal
 from experiment.naming import stack_name
-from operations.cloud import cloudformation, markers
+from operations.cloud import cloudformation
+from operations.review.reviewing import git
 
 if TYPE_CHECKING:
     from experiment import Experiment
@@ -46,29 +45,12 @@ def deployed_images(experiment: Experiment, aws: Aws, placeholders: Iterable[str
     return {name: stack.outputs[output_of(name)] for name in placeholders}
 
 
-def refuse_uncompiled(experiment: Experiment, aws: Aws) -> None:
-    """Raises `Refusal` for a promoted arm without its artifact: its pods would hold the devices that compiling needs."""
-    for arm in experiment.arms:
-        served = (
-            experiment.serve is not None and experiment.serve.replicas and arm.name == experiment.serve.arm
-        )
-        if served and not markers.has_artifact(experiment, aws, arm):
-            raise Refusal(
-                f"serve.arm = {arm.name!r}: has no compiled artifact, so its pods would hold devices and wait for it; take `serve` "
-                "out, render and sync, then ./trnspec run, which compiles it"
-            )
-
-
 def place_in_repository(out: Path) -> tuple[str, str]:
     """Address of the repository in whose clone a folder lies, without a password, and the folder's path in it."""
     real = Path(os.path.realpath(out))  # which takes a loop of links as it is
     there = next(one for one in (real, *real.parents) if one.is_dir())
-    git: Any = partial(subprocess.run, cwd=there, capture_output=True, text=True, check=False)
-    try:
-        top = git(["git", "rev-parse", "--show-toplevel"]).stdout.strip()
-        address = git(["git", "config", "--get", "remote.origin.url"]).stdout.strip()
-    except OSError as error:
-        raise Misuse(f"git: cannot be run ({error.strerror}); install git") from None
+    asked = git(there, "rev-parse", "--show-toplevel"), git(there, "config", "--get", "remote.origin.url")
+    top, address = ((found or b"").decode().strip() for found in asked)
     if not top or not address:
         raise Misuse(
             f"--out {out}: is not in a clone of a git repository with a remote origin, which the Application names; clone the "

@@ -38,6 +38,16 @@ def has_artifact(experiment: Experiment, aws: Aws, arm: Arm) -> bool:
     return found is not None and found.get("key") == artifact_key(arm)
 
 
+def refuse_uncompiled(experiment: Experiment, aws: Aws) -> None:
+    """Raises `Refusal` where a promoted arm has no artifact: its pods would hold the devices that compiling needs."""
+    for arm in experiment.arms:
+        if experiment.serve and arm.name == experiment.serve.arm and not has_artifact(experiment, aws, arm):
+            raise Refusal(
+                f"{arm.name}: has no compiled artifact, so its pods would hold devices and wait for it; run ./trnspec run, which "
+                "compiles it, before it is served"
+            )
+
+
 def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
     """The JSON of a marker, nothing when there is none or it is not a marker.
 

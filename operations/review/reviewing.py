@@ -65,13 +65,13 @@ def _review(base: str, *, templates: bool) -> tuple[Review, str]:
 
 def _check_out(base: str, into: Path) -> str:
     """Put the files of the commit that `base` names into a folder; its short hash."""
-    commit = _git("rev-parse", "--verify", "--quiet", "--short", f"{base}^{{commit}}")
+    commit = git(ROOT, "rev-parse", "--verify", "--quiet", "--short", f"{base}^{{commit}}")
     if commit is None:
         raise Misuse(
             f"{base}: no commit of this repository; fetch it (git fetch origin), or name another, e.g. origin/main"
         )
     name = commit.decode().strip()
-    archive = _git("archive", "--format=tar", name)
+    archive = git(ROOT, "archive", "--format=tar", name)
     if archive is None:
         raise Misuse(
             f"{base}: git cannot read its files; fetch them (git fetch --unshallow), then run this again"
@@ -81,9 +81,10 @@ def _check_out(base: str, into: Path) -> str:
     return name
 
 
-def _git(*arguments: str) -> bytes | None:
+def git(folder: Path, *arguments: str) -> bytes | None:
+    """What git says in a folder; nothing when it refuses. Raises `Outside` when it cannot be run."""
     try:
-        ended = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=False)
+        ended = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, check=False)
     except OSError as error:
         raise Outside(f"git: cannot be run ({error.strerror}); install git") from None
     return None if ended.returncode else ended.stdout

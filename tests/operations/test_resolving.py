@@ -172,7 +172,7 @@ def test_a_promoted_arm_is_written_only_once_its_artifact_is_complete(
     write(texts(promoted, render(promoted), tmp_path / "manifests"))
     words = ("render", str(path), "--manifests", str(tmp_path / "manifests"), "--resolved", "--out", str(out))
     code, _, err = say(*words)
-    assert (code, "serve.arm = 'qwen-sd-vllm': has no compiled artifact" in err) == (1, True)
+    assert (code, "qwen-sd-vllm: has no compiled artifact" in err) == (1, True)
     assert not out.exists()
     arm = next(arm for arm in promoted.arms if arm.name == SERVE["arm"])
     world.store("artifacts", f"{artifact_path(arm)}/{COMPLETE}", {"key": artifact_key(arm)})
