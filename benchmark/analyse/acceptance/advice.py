@@ -79,6 +79,8 @@ def advise(raw: RawRun, wishes: Wishes | None = None) -> dict[str, Any]:
             f"run {run.run}: no cell tells how many tokens its steps yield, position by position; {why}"
         )
     basis = f"run {run.run} of {plan.experiment} ({plan.model}), {run.provenance}"
+    if any(prompt.made_up for prompt in plan.prompts):
+        basis += ", with made-up texts, whose acceptance is not that of your traffic"
     times = "the run's own" if wishes.step_times is None else _ELSEWHERE
     said = _advice(subjects, wishes, basis, times)
     return {
@@ -94,7 +96,7 @@ def _by_load(advised: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     groups: dict[tuple[Any, ...], dict[float, Mapping[str, Any]]] = {}
     for one in advised:
         by = "concurrency" if one["rate_per_s"] is None else "rate"
-        load = float(one["concurrency"] if one["rate_per_s"] is None else one["rate_per_s"])
+        load = float(one["rate_per_s"] or one["concurrency"] or 0)  # a replay has one load, without a size
         groups.setdefault((one.get("class"), one["arm"], by), {})[load] = one
     for (class_, arm, by), at in groups.items():
         loads = sorted(at)

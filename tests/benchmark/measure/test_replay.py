@@ -230,6 +230,16 @@ def test_the_page_says_that_texts_were_made_up(
         assert "othing is recommended, because texts were made up" in " ".join(text.split())
 
 
+def test_nothing_is_predicted_from_made_up_texts_without_saying_so(
+    run: Run, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--warmup 0", **asked([one | {"made_up": True} for one in ARRIVALS])) == 0
+    assert main(["advise", str(out)]) == 0
+    assert "with made-up texts, whose acceptance is not that of your traffic" in capsys.readouterr().out
+    assert main(["advise", "--acceptance", str(out / "summary.json"), "--step-times", "0=0.04,7=0.09"]) == 2
+    assert "its texts were made up, and acceptance depends on the text" in capsys.readouterr().err
+
+
 def test_a_replay_is_cut_into_parts_and_no_conversation_is() -> None:
     plan = plan_of([*TALK, *(line(f"q{number}", 1.0 + number) for number in range(10))])
     turns = list(measured_turns(plan))
