@@ -25,7 +25,7 @@ from experiment.expected import file_text
 from experiment.naming import metrics_namespace
 from lab.arguments import shown
 from lab.emulator.published_steps import emulated
-from lab.programs import LOG, benchmark, load_arms, requests_of, run_quietly
+from lab.programs import LOG, benchmark, load_arms, replay_cut, requests_of, run_quietly
 from lab.real.servers import LOOPBACK, Launch, running
 from lab.rendered import Container, containers, mounted_plan, rendered, write_plan
 from lab.stages import Stages
@@ -100,14 +100,14 @@ def _measure(
     files: Sequence[ManifestFile],
     *,
     out: Path,
-    less: Mapping[str, int],
+    less: Mapping[str, int | str | None],
     stages: Stages,
 ) -> None:
     """Load the arms with the benchmark that the pod runs and the plan that the pod mounts.
 
     A server tells the caution about its arm to anyone who asks for its models, so that they reach the results.
     """
-    plan, ways = mounted_plan(files), emulated(experiment)
+    (plan, less), ways = replay_cut(mounted_plan(files), less), emulated(experiment)
     file = write_plan(plan, out)
     (out / EXPECTED_FILE).write_text(file_text(experiment), encoding="utf-8")
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -48,6 +49,17 @@ def load_arms(
     words += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
     words += [word for name, value in less.items() if value is not None for word in (f"--{name}", str(value))]
     benchmark(words, log=out / LOG, meanwhile=lambda: reach(_ended(out)))
+
+
+def replay_cut(
+    plan: Plan, less: Mapping[str, int | str | None]
+) -> tuple[Plan, Mapping[str, int | str | None]]:
+    """A replay that is to have fewer requests: the first conversations that arrive. Every other plan as it is."""
+    if not plan.replayed or not less.get("requests"):
+        return plan, less
+    count = int(less["requests"] or 0) * len(plan.classes)
+    kept = tuple(chain.from_iterable(plan.conversations[:count]))
+    return plan.model_copy(update={"prompts": kept, "requests": len(kept)}), {**less, "requests": None}
 
 
 def requests_of(plan: Plan, less: Mapping[str, int | str | None]) -> tuple[int | None, str]:

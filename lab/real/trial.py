@@ -15,7 +15,7 @@ from experiment import Experiment, Finding, InvalidExperiment, load
 from experiment.finding import Refusal
 from lab.arguments import shown
 from lab.models import shipped
-from lab.programs import LOG, benchmark, load_arms, requests_of
+from lab.programs import LOG, benchmark, load_arms, replay_cut, requests_of
 from lab.real import installation
 from lab.real.claims import Scope, Sweep, judge
 from lab.real.installation import install
@@ -76,16 +76,16 @@ def execute(wishes: Wishes, *, stages: Stages) -> Results:
         files = rendered(path, experiment, out / "manifests")
         mounted, found = mounted_plan(files), containers(files)
         plan = mounted.model_copy(update={"arms": tuple(arm for arm in mounted.arms if arm.name in names)})
+        less: Mapping[str, int | str | None]
+        less = {"requests": wishes.requests or (SHORT_REQUESTS if wishes.short else None)}
+        plan, less = replay_cut(plan, less)
         written, servers = write_plan(plan, out), [found[name] for name in names]
         stage.done = "rendered the manifests, and took commands and plan from them"
     options = list(wishes.options)
-    less: dict[str, int | str | None] = {
-        "requests": wishes.requests or (SHORT_REQUESTS if wishes.short else None)
-    }
     if wishes.search:
         low, high = wishes.search
         options = ["--max-num-seqs", f"{high:g}", *options]
-        less["search"] = f"{low:g}:{high:g}"
+        less = {**less, "search": f"{low:g}:{high:g}"}
     engine = Engine(command=command, folders=folders, options=options)
     with ExitStack() as up:
         with stages.stage(f"starting {len(names)} servers", total=len(names)) as stage:

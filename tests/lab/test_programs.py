@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from benchmark.plan import from_dict
-from lab.programs import requests_of
+from lab.programs import replay_cut, requests_of
+from tests.benchmark.conftest import plan_content
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,18 @@ def test_requests_of_a_shortened_plan(
     )
     told = "the requests of a search" if expected is None else f"{expected} requests"
     assert requests_of(plan, less) == (expected, told)
+
+
+def test_a_shorter_replay_is_the_conversations_that_arrive_first() -> None:
+    talk = [
+        {"id": f"t{n}", "class": "chat", "messages": [{"role": "user", "content": "?"}]} for n in range(3)
+    ]
+    prompts: list[dict[str, Any]] = [one | {"conversation": "talk"} for one in talk]
+    prompts[0] |= {"at_s": 1.0}
+    prompts += [{"id": f"p{n}", "class": "chat", "prompt": "x", "at_s": float(n)} for n in range(4)]
+    plan = from_dict(plan_content(prompts=prompts, requests=7, concurrency=[]))
+    cut, less = replay_cut(plan, {"requests": 2, "max-tokens": 9})
+    assert [one.id for one in cut.prompts] == ["p0", "t0", "t1", "t2"]
+    assert (cut.requests, less) == (4, {"requests": None, "max-tokens": 9})
+    other = from_dict(plan_content())
+    assert replay_cut(other, {"requests": 2}) == (other, {"requests": 2})
