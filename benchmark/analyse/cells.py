@@ -148,9 +148,7 @@ def token_source(records: Iterable[RequestRecord]) -> str | None:
 
 
 def _place(record: RequestRecord | BlockRecord) -> Place:
-    if record.rate_per_s is not None:
-        return Place(record.class_, Load(rate_per_s=record.rate_per_s))
-    return Place(record.class_, Load(concurrency=record.concurrency))
+    return Place(record.class_, Load(concurrency=record.concurrency, rate_per_s=record.rate_per_s))
 
 
 def throughput(arm: Arm, records: Records, blocks: Blocks) -> dict[str, Any] | None:

@@ -229,12 +229,10 @@ def _of_class(summary: Mapping[str, Any], one: Mapping[str, Any], mixes: Sequenc
     usd = [cost[name].get("usd_per_million_output_tokens") for name in (one["baseline"], arm)]
     if one["verdict"] == "not judged":  # as made up as the time that they come from
         usd = [None, None]
-    pair = one["baseline"], arm
     own = one["baseline"] == baseline_of(summary["run"], arm)  # which alone is explained
     why = (w for w in summary["explanations"] if own and (Place.of(w), w["treatment"]) == (place, arm))
-    of_pair = (mix for mix in mixes if (mix["baseline"], mix["treatment"]) == pair)
-    of_arm = (of_class for mix in of_pair for of_class in mix["classes"])
-    times = (of_class for of_class in of_arm if of_class["class"] == place.class_)
+    over_mix = next((m for m in mixes if (m["baseline"], m["treatment"]) == (one["baseline"], arm)), {})
+    times = (times for times in over_mix.get("classes", ()) if times["class"] == place.class_)
     return _gain(summary, {**next(why, {}), **next(times, {}), **one}, usd)
 
 
@@ -255,8 +253,8 @@ def _gain(summary: Mapping[str, Any], known: Mapping[str, Any], usd: Sequence[fl
         wanted = max(abs(math.log(known["ratio"])), math.log(EQUIVALENT[1]))
         more = (
             math.log(known["detectable_ratio"]) / wanted
-        ) ** 2  # an interval shrinks with the root of their number
-        to_tell = max(prompts + 1, math.ceil(prompts * more))
+        )  # an interval shrinks with the root of their number
+        to_tell = max(prompts + 1, math.ceil(prompts * more**2))
     return Gain(
         class_=known["class"],
         baseline=known["baseline"],
@@ -293,10 +291,8 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
         return "none", f"nothing is recommended, because arms share an address (A/A){noise}"
     if mix and run.get("made_up_texts"):
         why = "because texts were made up, and how many drafts are accepted depends on the text"
-        return (
-            "unclear",
-            f"nothing is recommended, {why}: with them {named(mix)} is {_times(mix)}{_interval(mix)}",
-        )
+        told = f"with them {named(mix)} is {_times(mix)}{_interval(mix)}"
+        return "unclear", f"nothing is recommended, {why}: {told}"
     if len(run["arms"]) == 1:
         return "none", f"nothing is compared, because {base} is the only arm"
     if mix is None:
@@ -308,9 +304,8 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
             )
         return "unclear", f"no verdict: {why}"
     own = [gain for gain in at.by_window if gain.arm == mix.arm]
-    faster, rest = (
-        [gain for gain in own if (gain.verdict == "faster") is wanted] for wanted in (True, False)
-    )
+    faster = [gain for gain in own if gain.verdict == "faster"]
+    rest = [gain for gain in own if gain.verdict != "faster"]
     also = [g for g in at.by_class if g.verdict == "faster" and g.class_ in {gain.class_ for gain in rest}]
     inside = [gain for gain in own if gain.prompts >= MIN_PROMPTS]
     who, told = named(mix, _of_many(at)), _over_mix(mix, inside, len(own)) + _beside(at, mix)
@@ -329,10 +324,8 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
         routed = f"route {_names(faster)} to {who}{_dollars(faster)}, and keep {base} for the rest"
         return "route", f"{routed}{detail}; used for everything it is {told}"
     if also:
-        routed = "; ".join(
-            f"{_names([gain])} to {named(gain)}, {_times(gain)}{_interval(gain)}" for gain in also
-        )
-        return "route", f"route {routed}, and keep {base} for the rest; {who} is {told}"
+        ways = [f"{_names([gain])} to {named(gain)}, {_times(gain)}{_interval(gain)}" for gain in also]
+        return "route", f"route {'; '.join(ways)}, and keep {base} for the rest; {who} is {told}"
     if mix.verdict == VERDICT_WORDS["not shown"]:
         wanted = mix.prompts_to_tell or 0
         number = f"about {wanted}" if wanted <= _MOST_PROMPTS else f"over {_MOST_PROMPTS:,}"
@@ -382,9 +375,8 @@ def _beside(at: AtLoad, mix: Gain) -> str:
     if not (own := [gain for gain in at.by_own if gain.arm == mix.arm and gain.class_ is None]):
         return f" (over {at.baseline}, the baseline of its own batch and the cheapest)"
     said = f"{_times(own[0])}{_interval(own[0])}" if own[0].ratio else own[0].verdict
-    return (
-        f" (over {at.baseline}, the cheapest baseline; over {own[0].baseline}, that of its own batch, {said})"
-    )
+    over = f"over {own[0].baseline}, that of its own batch, {said}"
+    return f" (over {at.baseline}, the cheapest baseline; {over})"
 
 
 def _dollars(gains: Sequence[Gain]) -> str:

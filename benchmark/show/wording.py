@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from benchmark.analyse.acceptance.yields import MADE_UP
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import VERDICT_WORDS
-from benchmark.metrics import COMPARED
 
 UNKNOWN = "-"
 
@@ -19,15 +18,6 @@ def planned_text(run: Mapping[str, Any]) -> str:
     rounds, each = run["rounds"], "arm" if run["replayed"] else "class and arm"
     text = f"{run['requests_per_cell']} requests for each {each}"
     return f"{text} in each of {rounds} rounds" if rounds > 1 else text
-
-
-def headline(summary: Mapping[str, Any], cell: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The comparison of a treatment's cell by the headline metric; None for the baseline's."""
-    sought = cell["arm"], COMPARED[0].name, Place.of(cell)
-    for found in summary["comparisons"]:
-        if (found["treatment"], found["metric"], Place.of(found)) == sought:
-            return dict(found)
-    return None
 
 
 def plain(value: float | None, form: str, unit: str = "") -> str:
@@ -128,10 +118,10 @@ def failures(summary: Mapping[str, Any]) -> Iterator[str]:
 def remarks(summary: Mapping[str, Any]) -> Iterator[str]:
     """The run's warnings, then one line for each cell that has any."""
     yield from summary["run"]["warnings"]
+    unlike = {(one["treatment"], Place.of(one)): one["warning"] for one in reversed(summary["comparisons"])}
     for cell in summary["cells"]:
-        compared, place = headline(summary, cell), Place.of(cell)
-        found = [*_of_cell(cell), *([compared["warning"]] if compared and compared["warning"] else [])]
-        if found:
+        place = Place.of(cell)
+        if found := [*_of_cell(cell), *filter(None, [unlike.get((cell["arm"], place))])]:
             yield f"{place.class_}, {cell['arm']}, {place.load.in_words}: {'; '.join(found)}"
 
 

@@ -188,9 +188,7 @@ def _undeclared(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> di
 
     items = (item for items in objects.values() for item in items if item["kind"] == "Deployment")
     deployments = {item["metadata"]["name"]: item for item in items}
-    first: dict[int, Any] = {}
-    for arm in experiment.arms:
-        first.setdefault(arm.serving.max_num_seqs, arm)
+    first = {arm.serving.max_num_seqs: arm for arm in reversed(experiment.arms)}
     pairs = [(first[arm.serving.max_num_seqs], arm) for arm in experiment.arms]
     return {
         arm.name: sorted(
