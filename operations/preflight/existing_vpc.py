@@ -29,7 +29,7 @@ network card alone."""
 BALANCER_TAG = "kubernetes.io/role/internal-elb"
 _OUTSIDE = "public.ecr.aws and Hugging Face"
 _EVERYWHERE = "0.0.0.0/0"
-_DNS = {"enableDnsSupport": "--enable-dns-support", "enableDnsHostnames": "--enable-dns-hostnames"}
+_DNS = {"EnableDnsSupport": "--enable-dns-support", "EnableDnsHostnames": "--enable-dns-hostnames"}
 _GONE = "InvalidVpcID.NotFound", "InvalidVpcID.Malformed"
 
 
@@ -69,33 +69,27 @@ class ExistingVpc:
         if cloudformation.one(own, aws).made:
             why = f"{own} is deployed, and a cluster does not move from its network to {vpc}"
             return finding(why, "run ./trnspec teardown first; buckets stay")
-        told = {name: self._ec2.describe_vpc_attribute(VpcId=vpc, Attribute=name) for name in _DNS}
-        off = [name for name in _DNS if not told[name][name[0].upper() + name[1:]]["Value"]]
-        if not off:
-            return fine(f"{vpc} resolves names and gives them to hosts")
-        commands = (
-            f"aws ec2 modify-vpc-attribute --vpc-id {vpc} {_DNS[name]} --region {aws.region}" for name in off
-        )
-        why = f"{vpc} has {' and '.join(off)} off, and nodes cannot register without"
-        return finding(why, " && ".join(commands))
+        for name, option in _DNS.items():
+            told = self._ec2.describe_vpc_attribute(VpcId=vpc, Attribute=name[0].lower() + name[1:])
+            if not told[name]["Value"]:
+                remedy = f"aws ec2 modify-vpc-attribute --vpc-id {vpc} {option} --region {aws.region}"
+                return finding(f"{vpc} has {name} off, and nodes cannot register without", remedy)
+        return fine(f"{vpc} resolves names and gives them to hosts")
 
     def subnet(self, zone: str) -> Finding:
         """There, in this VPC and zone, and where the load balancer is looked for if there is one."""
         found, key = self._there(zone), f"cluster.network.private_subnets.{zone}"
-        name, region = self._named[zone], self._aws.region
+        name, serve = self._named[zone], self._experiment.serve
         if found["VpcId"] != self._vpc:
             return finding(f"{name} is in {found['VpcId']}, not in {self._vpc}", f"change {key}")
         if found["AvailabilityZone"] != zone:
             there = found["AvailabilityZone"]
             return finding(f"{name} is in {there}, not in {zone}", f"name a subnet of {zone} in {key}")
-        serve = self._experiment.serve
-        tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}
-        if serve is not None and serve.certificate_arn and tags.get(BALANCER_TAG) != "1":
-            why = f"{name} has no tag {BALANCER_TAG}, so the load balancer of serve finds no place there"
-            remedy = (
-                f"aws ec2 create-tags --resources {name} --tags Key={BALANCER_TAG},Value=1 --region {region}"
-            )
-            return finding(why, remedy)
+        tag = {"Key": BALANCER_TAG, "Value": "1"}
+        if serve is not None and serve.certificate_arn and tag not in found.get("Tags", ()):
+            why = f"{name} has no tag {BALANCER_TAG}: 1, so the load balancer of serve finds no place there"
+            tagging = f"aws ec2 create-tags --resources {name} --tags Key={BALANCER_TAG},Value=1"
+            return finding(why, f"{tagging} --region {self._aws.region}")
         return fine(f"{name}, {found['CidrBlock']}")
 
     def addresses(self, zone: str) -> Finding:
@@ -111,12 +105,13 @@ class ExistingVpc:
         """Addresses that are not taken yet, by what takes them. System nodes spread over the zones."""
         experiment, cluster = self._experiment, self._experiment.cluster
         there = {stack.name for stack in cloudformation.deployed(experiment, self._aws) if stack.made}
-        parts = {}
-        if stack_name(experiment, "cluster") not in there:
-            nodes = -(-(SYSTEM_NODES + 1) // len(self._named))
+        parts, home = {}, stack_name(experiment, "nodes" if cluster.existing else "cluster")
+        if not cluster.existing and home not in there:
             parts["for the control plane"] = CONTROL_PLANE_ADDRESSES
-            parts["for system nodes"] = nodes * self._of_a_node(SYSTEM_INSTANCE_TYPE)
-        if zone == cluster.trn2_zone:
+        if cluster.nodes_of is None and home not in there:
+            spread = -(-(SYSTEM_NODES + 1) // len(self._named))
+            parts["for system nodes"] = spread * self._of_a_node(SYSTEM_INSTANCE_TYPE)
+        if cluster.nodes_of is None and zone == cluster.trn2_zone:
             up = read(experiment, self._aws).desired if stack_name(experiment, "nodes") in there else 0
             parts["for Trn2 nodes"] = max(cluster.max_nodes - up, 0) * self._of_a_node(cluster.instance)
         return parts
@@ -135,15 +130,14 @@ class ExistingVpc:
             why = f"{name} has no route to {_EVERYWHERE}; charts, images and weights come from {_OUTSIDE} too"
             return finding(why, to_nat)
         target = _target(route)
+        told = f"{name} sends {_EVERYWHERE} to {target}"
         if route.get("State") == "blackhole":
-            return finding(
-                f"{name} sends {_EVERYWHERE} to {target}, which is gone", to_nat.replace("create", "replace")
-            )
+            return finding(f"{told}, which is gone", to_nat.replace("create", "replace"))
         if target.startswith("igw-"):
-            why = f"{name} sends {_EVERYWHERE} to {target}, which serves public addresses only, and nodes have none"
+            why = f"{told}, which serves public addresses only, and nodes have none"
             return finding(why, f"name a private subnet of {zone}, whose route leads to a NAT gateway")
         s3 = "" if self._reaches_s3(zone) else "; S3 goes that way too: a gateway endpoint costs nothing"
-        return fine(f"{name} sends {_EVERYWHERE} to {target}{s3}")
+        return fine(f"{told}{s3}")
 
     def endpoints(self) -> Finding:
         """Without a way out every service is needed here; and one that is here is used, so it must let nodes in."""
@@ -154,9 +148,7 @@ class ExistingVpc:
         ]
         if shut:
             why = f"{', '.join(shut)}: no security group admits port 443 from all of these subnets"
-            return finding(
-                why, "add an inbound rule for TCP 443 from the subnets' networks to a group of each"
-            )
+            return finding(why, "let a group of each admit TCP 443 from the networks of the subnets")
         cut_off = [zone for zone in self._subnets if _default_route(self._table(zone)) is None]
         missing = [service for service in SERVICES if service not in self._interfaces] if cut_off else []
         missing += ["s3"] if any(not self._reaches_s3(zone) for zone in cut_off) else []

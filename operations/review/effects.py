@@ -309,6 +309,9 @@ def _facts(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Note]:
         elif change.path.startswith("cluster.instance"):
             if change.path == "cluster.instance":  # older states say all that the catalogue knows of it
                 yield Note("cluster", worded(change, "instance"))
+        elif change.path in ("cluster.network.vpc", "cluster.existing"):
+            why = "a cluster does not move between networks, nor objects between clusters: tear down before, deploy after"
+            yield Note("cluster", f"{worded(change)}: {why}")
         elif change.path.startswith(("cluster.", "serve", "token_secret")):
             yield Note("cluster", worded(change), needs_human=change.path != "cluster.off_at_utc")
         else:

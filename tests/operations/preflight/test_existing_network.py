@@ -113,7 +113,7 @@ def test_a_vpc_of_another_region_is_named(built: Built, experiment: Experiment) 
 def test_nodes_need_both_kinds_of_dns(built: Built, experiment: Experiment, aws: Aws) -> None:
     built.ec2.modify_vpc_attribute(VpcId=built.vpc, EnableDnsHostnames={"Value": False})
     found = judged(built.within(experiment), aws)["vpc"]
-    assert "enableDnsHostnames off" in found.why
+    assert "EnableDnsHostnames off" in found.why
     assert found.remedy.endswith(f"--vpc-id {built.vpc} --enable-dns-hostnames --region us-east-2")
 
 
@@ -205,3 +205,13 @@ def test_an_earlier_network_of_our_own_is_named(built: Built, experiment: Experi
     found = judged(built.within(experiment), aws)["vpc"]
     assert "qwen3-32b-network is deployed" in found.why
     assert "teardown" in found.remedy
+
+
+def test_who_joins_others_needs_addresses_for_what_it_brings(
+    built: Built, experiment: Experiment, aws: Aws
+) -> None:
+    theirs = built.within(experiment, existing="platform")
+    told = judged(theirs, aws)["addresses us-east-2a"].why
+    assert "needed: 160 (60 for system nodes, 100 for Trn2 nodes)" in told
+    shared = built.within(experiment, existing="platform", nodes_of="other")
+    assert judged(shared, aws)["addresses us-east-2a"].why.endswith("needed: 0")

@@ -437,6 +437,8 @@ def test_what_only_one_states_code_tells_is_no_change_of_the_experiment(base: St
     facts(head)["benchmark.slo.ttft_s"] = 0.5
     (text,) = notes(only(base, head))
     assert text.endswith("benchmark.slo.ttft_s none -> 0.5"), "but what comes inside of something optional is"
+    facts(head)["cluster.network.vpc"] = "vpc-1"
+    assert "tear down before, deploy after" in notes(only(base, head))[0]
 
 
 def test_diffs_too_long_for_a_comment_are_named_instead(base: State, head: State) -> None:
