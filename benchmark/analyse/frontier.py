@@ -254,17 +254,21 @@ def _fails(cells: Cells, arm: Arm, load: Load) -> bool:
 
 
 def _speed_up(cells: Cells, arm: Arm, class_: str | None) -> list[Cell]:
-    """The curve of an arm's log speed-up over its baseline, in one class or over the mix."""
-    found, arms = [], (cells.baseline_of(arm), arm)
-    for load in cells.plan.loads:
-        before, after = (_of_class(times_of(cells, one, load), class_) for one in arms)
-        strata = Strata.of(before, after)
-        if not strata.inside or any(_fails(cells, one, load) for one in arms):
-            found.append(Cell(_size(load), None, {}))
+    """The curve of an arm's log speed-up over its baseline, in one class or over the mix of all that are known at some load."""
+    base = cells.baseline_of(arm)
+    strata = {
+        load: Strata.of(*(_of_class(times_of(cells, one, load), class_) for one in (base, arm)))
+        for load in cells.plan.loads
+    }
+    known, found = {name for one in strata.values() for name in one.inside}, []
+    for load, one in strata.items():
+        fails = any(_fails(cells, end, load) for end in (base, arm))
+        if fails or not known or set(one.inside) != known:
+            found.append(Cell(_size(load), None, {}, failing=fails))
             continue
-        one, other = strata.total_s
-        moves = {inside: _moves(strata.moved(inside)) for inside in strata.inside}
-        found.append(Cell(_size(load), math.log(one / other), moves))
+        before, after = one.total_s
+        moves = {name: _moves(one.moved(name)) for name in one.inside}
+        found.append(Cell(_size(load), math.log(before / after), moves))
     return found
 
 
@@ -273,28 +277,31 @@ def _of_class(times: Times, class_: str | None) -> Times:
 
 
 def _margin(cells: Cells, arm: Arm, objective: Mapping[str, float] | None) -> list[Cell]:
-    """The curve of how far an arm is within its objective: the log of limit over mean, of the limit that is nearest."""
-    found = []
+    """The curve of how far an arm is within its objective: the log of limit over mean, of the limit that is nearest; of all
+    classes that are known at some load, each alike."""
+    logs = {
+        (name, load): _logs(cells, arm, load, name) for name in objective or {} for load in cells.plan.loads
+    }
+    known, found = {class_ for own in logs.values() for class_ in own}, []
     for load in cells.plan.loads:
-        margins = [_margin_at(cells, arm, load, name, limit) for name, limit in (objective or {}).items()]
-        known = [cell for cell in margins if cell.value is not None]
-        complete = len(known) == len(margins) and not _fails(cells, arm, load)
-        found.append(
-            min(known, key=lambda cell: cell.value or 0.0)
-            if complete and known
-            else Cell(_size(load), None, {})
-        )
+        margins = [_below(logs[name, load], limit) for name, limit in (objective or {}).items()]
+        fails = _fails(cells, arm, load)
+        if fails or not known or any(set(moves) != known for _, moves in margins):
+            found.append(Cell(_size(load), None, {}, failing=fails))
+            continue
+        value, moves = min(margins, key=lambda one: one[0])
+        found.append(Cell(_size(load), value, moves))
     return found
 
 
-def _margin_at(cells: Cells, arm: Arm, load: Load, name: str, limit: float) -> Cell:
-    inside = _logs(cells, arm, load, name)
-    if not inside:
-        return Cell(_size(load), None, {})
-    share = 1 / len(inside)
-    mean = share * math.fsum(clustered_mean(own).mean for own in inside.values())
-    moves = {class_: {p: -share * m for p, m in _moves(own).items()} for class_, own in inside.items()}
-    return Cell(_size(load), math.log(limit) - mean, moves)
+def _below(
+    logs: Mapping[str, Mapping[str, Sequence[float]]], limit: float
+) -> tuple[float, dict[str, dict[str, float]]]:
+    """How far the mean over classes is below the log of a limit, and by how much each prompt moves that."""
+    share = 1 / max(len(logs), 1)
+    mean = share * math.fsum(clustered_mean(own).mean for own in logs.values())
+    moves = {class_: {p: -share * m for p, m in _moves(own).items()} for class_, own in logs.items()}
+    return math.log(limit) - mean, moves
 
 
 def _logs(cells: Cells, arm: Arm, load: Load, name: str) -> dict[str, dict[str, list[float]]]:

@@ -49,10 +49,12 @@ class Cell:
 
     load: float
     value: float | None
-    """None where too little was answered."""
+    """None where too little was answered, or is known."""
     moves: Mapping[str, Mapping[str, float]]
     visits: int = 1
     """How often the load was measured: so much the curve's height counts in the fit."""
+    failing: bool = True
+    """Where `value` is None: whether requests failed there, and the curve ends below. Otherwise more answers would tell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,10 +94,10 @@ class Edge:
 
 
 class Curve:
-    """The cells of one curve, by load. Too little answered at a load ends it below."""
+    """The cells of one curve, by load. A load at which requests failed ends it below."""
 
     def __init__(self, cells: Sequence[Cell]) -> None:
-        self.failing = min((cell.load for cell in cells if cell.value is None), default=math.inf)
+        self.failing = min((c.load for c in cells if c.value is None and c.failing), default=math.inf)
         ordered = sorted(cells, key=lambda cell: cell.load)
         self.cells = [c for c in ordered if c.value is not None and c.load < self.failing]
         self.loads = [cell.load for cell in self.cells]
@@ -256,9 +258,9 @@ def _wanted(cells: Sequence[Cell], within: Range) -> float | None:
     for end in (within.low, within.high):
         if end not in measured:
             return end
-    if not curve.cells:
+    if curve.failing <= within.low:
         return None
-    if not math.isinf(curve.failing):
+    if curve.cells and not math.isinf(curve.failing):
         # One more end, between what was answered and what was not, as long as they are far apart.
         between = within.near(math.sqrt(curve.loads[-1] * curve.failing))
         if curve.failing > 2 * curve.loads[-1] and between not in measured:
@@ -269,7 +271,8 @@ def _wanted(cells: Sequence[Cell], within: Range) -> float | None:
         middle = within.near(math.sqrt(within.low * within.high))
         if middle not in measured:
             return middle
-        again = (load for load, sign in curve.signs() if not sign)
+        sure = {load for load, sign in curve.signs() if sign}
+        again = (load for load in sorted(measured) if load not in sure and load < curve.failing)
         return _least(again, measured) if sum(measured.values()) < _PROBES else None
     found = edge(cells, within)
     if found.precise or found.load is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -68,6 +69,21 @@ def test_a_load_without_answers_ends_the_range_below_it() -> None:
     assert len(loads) <= MOST_CELLS
     nothing, loads = searched(lambda load: None)
     assert (nothing.found, loads) == ("not shown", [1, 64])
+
+
+def test_a_load_that_more_answers_would_tell_is_measured_again_and_ends_nothing() -> None:
+    def at(load: float, visits: int = 1, failing: bool = False) -> Cell:
+        return Cell(load, None, {}, visits, failing)
+
+    clear = [Cell(load, 0.4, {"c": {"a": 0.01, "b": -0.01}}) for load in (1.0, 64.0)]
+    assert next_load([[*clear, at(8.0)]], CLOSED) == 8
+    assert edge([*clear, at(8.0)], CLOSED).found == "always"
+    assert edge([*clear, at(8.0, failing=True)], CLOSED).failing == 8
+    unclear, loads = [at(1.0), at(64.0), at(8.0)], list[float]()
+    while (load := next_load([unclear], CLOSED)) is not None:
+        loads.append(load)
+        unclear = [replace(cell, visits=cell.visits + (cell.load == load)) for cell in unclear]
+    assert sorted(loads) == [1, 1, 8, 8, 64], "five more cells, and no end of them is no answer"
 
 
 def test_the_next_load_depends_on_the_cells_alone() -> None:
