@@ -78,12 +78,13 @@ def judge(
     return [*claims, _faster(summary, sweep), _open_ended(summary, sweep), *_advised(summary, sweep, advice)]
 
 
-def measured(summary: Mapping[str, Any], arm: str) -> dict[str, Mapping[str, Any]]:
-    """By class, the comparison of the arm's time per output token with the baseline's."""
+def measured(summary: Mapping[str, Any], sweep: Sweep, arm: str) -> dict[str, Mapping[str, Any]]:
+    """By class, the comparison of the arm's time per output token with the sweep's baseline's."""
     return {
         found["class"]: found
         for found in summary["comparisons"]
-        if found["treatment"] == arm and found["metric"] == "tpot_s" and found["ratio"]
+        if (found["baseline"], found["treatment"], found["metric"]) == (sweep.baseline, arm, "tpot_s")
+        and found["ratio"]
     }
 
 
@@ -100,7 +101,7 @@ def advised_and_measured(
     summary: Mapping[str, Any], sweep: Sweep, advice: Mapping[str, Any], k: int
 ) -> tuple[float, float]:
     """Speed-ups of a window of `k`, as geometric means over the classes that have both."""
-    told, seen = predicted(advice, sweep.widest, k), measured(summary, sweep.arms[k])
+    told, seen = predicted(advice, sweep.widest, k), measured(summary, sweep, sweep.arms[k])
     both = [name for name in told if name in seen]
     return geometric_mean(told[name] for name in both), geometric_mean(seen[name]["ratio"] for name in both)
 
@@ -140,7 +141,7 @@ def _accepted(summary: Mapping[str, Any], sweep: Sweep) -> Claim:
 
 
 def _faster(summary: Mapping[str, Any], sweep: Sweep) -> Claim:
-    ratios = measured(summary, sweep.main)
+    ratios = measured(summary, sweep, sweep.main)
     lengths = _structured(summary, sweep.main)
     lows = {name: ratios[name]["ci_low"] or 0.0 for name in lengths if name in ratios}
     return Claim(
@@ -151,7 +152,7 @@ def _faster(summary: Mapping[str, Any], sweep: Sweep) -> Claim:
 
 
 def _open_ended(summary: Mapping[str, Any], sweep: Sweep) -> Claim:
-    found = measured(summary, sweep.main).get(OPEN_ENDED)
+    found = measured(summary, sweep, sweep.main).get(OPEN_ENDED)
     low = found["ci_low"] if found else None
     return Claim(
         text=f"open-ended prompts gain nothing: their interval includes or lies below {OPEN_ENDED_SPEED_UP:g}",
@@ -186,7 +187,7 @@ def _agree(agreements: Sequence[Agreement]) -> Claim:
 
 
 def _not_broken(summary: Mapping[str, Any], sweep: Sweep) -> Claim:
-    ratios = {name: found["ratio"] for name, found in measured(summary, sweep.main).items()}
+    ratios = {name: found["ratio"] for name, found in measured(summary, sweep, sweep.main).items()}
     best = max(ratios.values(), default=0.0)
     return Claim(
         text=f"the best class is not slower than {NOT_BROKEN:g} of plain decoding",

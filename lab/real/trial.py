@@ -137,7 +137,7 @@ def _refuse_cluster(experiment: Experiment, path: Path) -> None:
 
 
 def sweep_of(experiment: Experiment, chosen: Sequence[str] = (), *, short: bool = False) -> Sweep:
-    """The arms with the draft of the first speculating arm, by window. Raises Refusal without any."""
+    """The arms with the draft and the batch of the first speculating arm, by window. Raises Refusal without any."""
     known = [arm for arm in experiment.arms if arm.speculation and (not chosen or arm.name in chosen)]
     if not known or known[0].speculation is None:
         raise Refusal(f"experiment {experiment.name}: no chosen arm speculates; name one with --arms")
@@ -145,9 +145,9 @@ def sweep_of(experiment: Experiment, chosen: Sequence[str] = (), *, short: bool 
     arms = {
         arm.speculation.num_speculative_tokens: arm.name
         for arm in known
-        if arm.speculation and arm.speculation.draft == draft
+        if arm.speculation and (arm.speculation.draft, arm.serving) == (draft, known[0].serving)
     }
-    sweep = Sweep(baseline=experiment.baseline.name, arms=arms)
+    sweep = Sweep(baseline=experiment.baseline_of(known[0]).name, arms=arms)
     if not short:
         return sweep
     main = next(k for k, name in arms.items() if name == sweep.main)
@@ -155,7 +155,7 @@ def sweep_of(experiment: Experiment, chosen: Sequence[str] = (), *, short: bool 
 
 
 def _arms(experiment: Experiment, sweep: Sweep, chosen: Sequence[str], *, short: bool) -> list[str]:
-    """The names of the arms to start, in the order of the file, the baseline first."""
+    """The names of the arms to start, in the order of the file, the baseline first; of each batch its own."""
     names = [arm.name for arm in experiment.arms]
     if unknown := [name for name in chosen if name not in names]:
         raise Refusal(
@@ -163,7 +163,9 @@ def _arms(experiment: Experiment, sweep: Sweep, chosen: Sequence[str], *, short:
         )
     if short:
         return [sweep.baseline, sweep.main]
-    return [name for name in names if not chosen or name in chosen or name == sweep.baseline]
+    wanted = [arm for arm in experiment.arms if not chosen or arm.name in chosen]
+    kept = {one.name for arm in wanted for one in (arm, experiment.baseline_of(arm))}
+    return [name for name in names if name in kept]
 
 
 def _agreements(

@@ -44,7 +44,8 @@ def summary(**changes: Any) -> dict[str, Any]:
         interval = {"ratio": ratio, "ci_low": ratio - 0.1, "ci_high": ratio + 0.1, "n_pairs": 60}
         for arm in SWEEP.arms.values():
             cells.append({**cell, "arm": arm, **told, **changes})
-            comparisons.append({"class": name, "treatment": arm, "metric": "tpot_s", **interval})
+            pair = {"baseline": SWEEP.baseline, "treatment": arm}
+            comparisons.append({"class": name, **pair, "metric": "tpot_s", **interval})
     arms = [{"name": "tiny"}, *({"name": name} for name in SWEEP.arms.values())]
     run = {"arms": arms, "complete": True, "started": "2026-11-21T10:00:00Z", "requests_per_cell": 60}
     return {

@@ -139,6 +139,17 @@ def test_the_sweep_is_the_arms_with_the_better_draft_and_a_short_run_has_one_win
     assert sweep_of(tiny, short=True).arms == {7: sweep.main}
 
 
+def test_a_sweep_has_one_batch(tmp_path: Path) -> None:
+    text = (ROOT / "experiments" / "lab-tiny.yaml").read_text(encoding="utf-8")
+    (tmp_path / "two.yaml").write_text(
+        text.replace("max_num_seqs: 4", "max_num_seqs: [4, 8]"), encoding="utf-8"
+    )
+    two = load(tmp_path / "two.yaml")
+    assert sweep_of(two).arms == {k: f"tiny-sd-k{k}" for k in (1, 3, 5, 7, 10, 15)}
+    further = sweep_of(two, ["tiny-sd-k3-b8", "tiny-sd-k5-b8"])
+    assert (further.baseline, further.arms) == ("tiny-b8", {3: "tiny-sd-k3-b8", 5: "tiny-sd-k5-b8"})
+
+
 def test_enough_is_asked_one_at_a_time_and_greedily_for_the_claims(tiny: Experiment) -> None:
     assert tiny.benchmark.temperature == 0
     assert tiny.benchmark.concurrency == (1,)
