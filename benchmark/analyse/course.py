@@ -6,7 +6,8 @@ A trend is told by the seasonal Kendall test (Hirsch, Slack and Smith 1982, Wate
 median of the slopes between all pairs of values of a season (Sen 1968, Journal of the American Statistical Association
 63). A season is one class under one load; its values are the blocks of requests to an arm, each the mean log TPOT of its
 answers less that of their prompts. So neither a class, nor a load, nor a prompt looks like time, and what the requests of
-a block share counts once. The test says that a level moved and not why; a search tells drift by its first cell alone.
+a block share counts once. Time is that of loading, so that a gap does not count as drift. The test says that a level moved
+and not why; a search tells drift by its first cell alone.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def sentences(found: Mapping[str, Any]) -> Iterator[str]:
             f"[{one['ci_low']:.2f}, {one['ci_high']:.2f}], p = {one['p_holm']:.2g}"
             for one in moved
         )
-        over = f"drift over {_long(moved[0]['hours'] * 3600)} (seasonal Kendall test)"
+        over = f"drift over {_long(moved[0]['hours'] * 3600)} of loading (seasonal Kendall test)"
         yield f"{over}: {'; '.join(said)}; the pairs of a speed-up share it, absolute times do not"
     by_arm: dict[str, list[Mapping[str, Any]]] = {}
     for one in found["restarts"]:
@@ -73,15 +74,21 @@ def sentences(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _long(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
+    for unit_s, unit in ((3600, "hours"), (60, "minutes")):
+        if seconds >= unit_s:
+            return f"{seconds / unit_s:.1f} {unit}"
+    return f"{seconds:.0f} seconds"
 
 
 def _trends(raw: RawRun) -> list[dict[str, Any]]:
     if raw.plan.search:
         return []
-    cells, found = sort_out(raw), list[dict[str, Any]]()
+    cells, found, clock, loaded_s = sort_out(raw), list[dict[str, Any]](), dict[float, float](), 0.0
+    for block in sorted(raw.blocks, key=lambda block: block.started_unix_s):
+        clock[block.started_unix_s] = loaded_s / 3600
+        loaded_s += raw.plan.loading_s([block.duration_s])
     for arm in raw.plan.arms:
-        seasons = list(_seasons(cells, arm))
+        seasons = list(_seasons(cells, arm, clock))
         if (trend := seasonal_kendall(seasons)) is None:
             continue
         times = [hour for season in seasons for hour, _ in season]
@@ -98,8 +105,9 @@ def _trends(raw: RawRun) -> list[dict[str, Any]]:
     return found
 
 
-def _seasons(cells: Cells, arm: Arm) -> Iterator[list[tuple[float, float]]]:
-    """By class and load: hour and value of each block in order. A prompt that was asked once says nothing about time."""
+def _seasons(cells: Cells, arm: Arm, clock: Mapping[float, float]) -> Iterator[list[tuple[float, float]]]:
+    """By class and load: hour of loading and value of each block in order. A prompt that was asked once says nothing about
+    time."""
     for (name, place), records in cells.requests.items():
         if name != arm.name or (name, place.class_) in cells.made_up:
             continue
@@ -114,7 +122,7 @@ def _seasons(cells: Cells, arm: Arm) -> Iterator[list[tuple[float, float]]]:
             mean = math.fsum(value for _, value in values) / len(values)
             for block, value in values if len(values) > 1 else ():
                 moves.setdefault(block, []).append(value - mean)
-        season = [(starts[block] / 3600, math.fsum(own) / len(own)) for block, own in sorted(moves.items())]
+        season = [(clock[starts[block]], math.fsum(own) / len(own)) for block, own in sorted(moves.items())]
         size = -(-len(season) // _MOST_VALUES)
         portions = (season[at : at + size] for at in range(0, len(season), size or 1))
         yield [(math.fsum(t for t, _ in p) / len(p), math.fsum(v for _, v in p) / len(p)) for p in portions]

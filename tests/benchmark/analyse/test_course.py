@@ -160,6 +160,20 @@ def test_the_interval_of_a_drift_holds_it() -> None:
     assert sum(held) >= 0.9 * len(held)
 
 
+def test_a_gap_of_hours_makes_no_drift_larger() -> None:
+    raw = simulated(1, rounds=6, slower_by=0.3)
+    middle = WALL + 48 * BLOCK_S
+
+    def later(one: Any) -> Any:
+        return replace(one, started_unix_s=one.started_unix_s + 36_000 * (one.started_unix_s >= middle))
+
+    gap = replace(raw, requests=tuple(map(later, raw.requests)), blocks=tuple(map(later, raw.blocks)))
+    for one, other in zip(course(gap)["trends"], course(raw)["trends"], strict=True):
+        assert one["ratio"] == pytest.approx(other["ratio"])
+        assert one["hours"] == pytest.approx(other["hours"])
+    assert [round(one["seconds"]) for one in course(gap)["gaps"]] == [36_000]
+
+
 def test_prompts_that_were_asked_once_say_nothing_about_time() -> None:
     raw = simulated(1, rounds=1)
     renamed = [replace(one, prompt_id=one.pair_id) for one in raw.requests]

@@ -117,7 +117,7 @@ def test_a_run_tells_the_arm_that_became_slower_and_the_server_that_restarted(tm
     assert [one["arm"] for one in found["restarts"]] == ["steady"]
     assert found["gaps"] == []
     said = " ".join(done.stdout.split())
-    assert "minutes (seasonal Kendall test): slower was 0." in said
+    assert "seconds of loading (seasonal Kendall test): slower was 0." in said
     assert "! counters began again, so a server restarted or several share an address: steady 1 time," in said
 
 
