@@ -1,19 +1,8 @@
 """`prompts`: an access log of OpenAI-style requests as prompts that arrive when its requests did.
 
 What is kept are times, lengths and classes. Texts are kept on request only: without that, each prompt gets a made-up text of the
-recorded length, and says so, because how many drafts are accepted depends on the text. Formats, told by their keys:
-
-- Mooncake: `timestamp` in milliseconds, `input_length`, `output_length`
-  (https://docs.nvidia.com/aiperf/benchmark-modes/trace-replay-with-mooncake-traces);
-- Azure: TIMESTAMP, ContextTokens, GeneratedTokens
-  (https://github.com/Azure/AzurePublicDataset/blob/master/AzureLLMInferenceDataset2023.md);
-- BurstGPT: Timestamp in seconds, Request tokens, Response tokens (https://github.com/HPMLL/BurstGPT);
-- LiteLLM's logging payload: `startTime`, `prompt_tokens`, `completion_tokens`, `messages`
-  (https://docs.litellm.ai/docs/proxy/logging_spec);
-- Envoy AI Gateway: `start_time`, `genai_tokens_input`, `genai_tokens_output`
-  (https://aigateway.envoyproxy.io/docs/capabilities/observability/accesslogs);
-- nginx: `msec`, which is the request's end, `request_time`, and `request_body`, which is a request of the OpenAI API
-  (https://nginx.org/en/docs/http/ngx_http_log_module.html).
+recorded length, and says so, because how many drafts are accepted depends on the text. The sources of the formats are in
+docs/replay.md.
 """
 
 from __future__ import annotations
