@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from experiment import Arm, Experiment
+from experiment.cost import budget_text
 from experiment.placement import rounds
 from operations.cloud import nodegroup
 from operations.cloud.clock import stamp
@@ -45,7 +46,9 @@ def steps(experiment: Experiment) -> tuple[Step, ...]:
         raise_ = partial(measuring.raise_arms, arms=arms)
         load = partial(measuring.measure, number=number, arms=arms)
         found.append(Step(raised, f"raise {_names(arms)}", raise_, ("nodes",)))
-        found.append(Step(f"benchmark-{number}", f"load {_names(arms)}", load, stands))
+        chosen = experiment.benchmark.load or experiment.benchmark.duration
+        how = f": {budget_text(experiment)}" if chosen else ""
+        found.append(Step(f"benchmark-{number}", f"load {_names(arms)}{how}", load, stands))
         if experiment.benchmark.lm_eval:
             new = tuple(arm for arm in arms if arm.name not in asked)
             ask = partial(measuring.check_quality, number=number, arms=new)

@@ -92,6 +92,23 @@ def test_an_image_that_is_never_pulled_costs_patience_and_nothing_else(driver: D
     assert (driver.clock.now() - begun).total_seconds() > ARGUMENTS_DEADLINE_S
 
 
+def test_what_a_search_or_a_duration_may_take_is_said_with_its_step(
+    experiment: Experiment, variation: Callable[..., Path]
+) -> None:
+    def titles(key: str, value: Any) -> list[str]:
+        def edit(data: dict[str, Any]) -> None:
+            del data["benchmark"]["concurrency"]
+            data["benchmark"][key] = value
+
+        return [step.title for step in steps(load(variation(edit))) if step.name == "benchmark-1"]
+
+    search = {"search": [1, 64], "budget": {"cells": 8, "usd": 5}}
+    said = "load qwen-vllm, qwen-sd-vllm: a search of at most 8 cells, $5, then its first cell once more"
+    assert titles("load", search) == [said]
+    assert titles("duration", "3h")[0].startswith("load qwen-vllm, qwen-sd-vllm: 3h of loading")
+    assert [one.title for one in steps(experiment) if one.name == "benchmark-1"] == [said.partition(":")[0]]
+
+
 def test_a_run_waits_for_its_benchmark_as_long_as_the_job_may_take(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
