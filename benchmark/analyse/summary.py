@@ -6,7 +6,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
 
 - `schema`: 1
 - `run`: id, experiment, model, baseline, arms (as planned, without addresses), provenance, started, finished,
-  plan_sha256, complete, requests_planned, requests_recorded, sittings, rounds, requests_per_cell, replayed, made_up_texts (prompts), warmup, seed,
+  plan_sha256, complete, requests_planned, requests_recorded, sittings, rounds, requests_per_cell, searched (a cell then has a quarter of them), replayed, made_up_texts (prompts), warmup, seed,
   max_tokens, temperature, ignore_eos, simultaneous, extra_body, slo, timeout_s, client, python, token_source, interval;
   `aa`: two arms have one address; `warnings`: [text]; `largest_client_lag_s`;
   `crossover`: [{class, treatment, concurrency_from_which_plain_is_cheaper, shown, text}]
@@ -169,6 +169,7 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "sittings": len(raw.sittings),
         "rounds": 1 if plan.search else max((record.round for record in measured), default=0),
         "requests_per_cell": plan.requests,
+        "searched": plan.search is not None,
         "replayed": plan.replayed,
         "made_up_texts": sum(prompt.made_up for prompt in plan.prompts),
         "warmup": plan.warmup,

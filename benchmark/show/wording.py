@@ -16,7 +16,8 @@ UNKNOWN = "-"
 def planned_text(run: Mapping[str, Any]) -> str:
     """How many requests there should be: `8 requests for each class and arm`, and in how many rounds."""
     rounds, each = run["rounds"], "arm" if run["replayed"] else "class and arm"
-    text = f"{run['requests_per_cell']} requests for each {each}"
+    part = "a quarter of " * run["searched"]
+    text = f"{part}{run['requests_per_cell']} requests for each {each}{' and cell' * run['searched']}"
     return f"{text} in each of {rounds} rounds" if rounds > 1 else text
 
 
