@@ -56,8 +56,8 @@ class MetricAlarm:
     """The same number to Prometheus; empty where it cannot know it, or another alarm of the arm asks for it already."""
     comparison: Literal["GreaterThanThreshold", "LessThanThreshold"] = "GreaterThanThreshold"
     threshold: float
-    periods: int
-    breaching: int
+    periods: int = 3
+    breaching: int = 2
     """How many of the `periods` must be beyond the threshold."""
     missing: Literal["breaching", "notBreaching", "ignore"] = "notBreaching"
     missing_because: str
@@ -123,11 +123,8 @@ def error_rate(experiment: Experiment, arm: Arm) -> MetricAlarm:
     return MetricAlarm(
         name=f"{experiment.name}-error-rate-{arm.name}",
         message=f"More than {MOST_ERRORS:.0%} of the requests to {arm.name} fail: look at its pod's log.",
-        queries=(_over_all_cells(experiment, "AVG", f" WHERE Arm = '{arm.name}'"),),
-        promql=value(experiment, ERRORS, "Average", arm=arm.name),
+        **_over_all_cells(experiment, ERRORS, "Average", arm),
         threshold=MOST_ERRORS,
-        periods=3,
-        breaching=2,
         missing_because="without requests none fails",
     )
 
@@ -141,11 +138,8 @@ def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
         yield MetricAlarm(
             name=f"{experiment.name}-mean-tpot-{arm.name}",
             message=f"A token of {arm.name} takes longer than {SLOWEST_TPOT_S:g} s on average, at the load of the moment.",
-            queries=(_over_all_cells(experiment, "AVG", f" WHERE Arm = '{arm.name}'", TPOT),),
-            promql=value(experiment, TPOT, "Average", arm=arm.name),
+            **_over_all_cells(experiment, TPOT, "Average", arm),
             threshold=SLOWEST_TPOT_S,
-            periods=3,
-            breaching=2,
             missing_because="without requests none is slow",
         )
     limit = experiment.benchmark.objectives.get(TPOT.name, SLOWEST_TPOT_S)
@@ -167,8 +161,6 @@ def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
             queries=_greatest(portion, "worst", f"worst p99 of {arm.name}"),
             promql="" if number > 1 else value(experiment, TPOT, "p99", arm=arm.name),
             threshold=limit,
-            periods=3,
-            breaching=2,
             missing_because="without requests none is slow",
         )
 
@@ -246,8 +238,7 @@ def _silence(experiment: Experiment, name: str, periods: int) -> MetricAlarm:
     return MetricAlarm(
         name=f"{experiment.name}-{name}",
         message="Not a fault by itself: no request has finished.",
-        queries=(_over_all_cells(experiment, "COUNT"),),
-        promql=value(experiment, ERRORS, "SampleCount"),
+        **_over_all_cells(experiment, ERRORS, "SampleCount"),
         comparison="LessThanThreshold",
         threshold=1,
         periods=periods,
@@ -259,17 +250,19 @@ def _silence(experiment: Experiment, name: str, periods: int) -> MetricAlarm:
 
 
 def _over_all_cells(
-    experiment: Experiment, function: Literal["AVG", "COUNT"], where: str = "", metric: Metric = ERRORS
+    experiment: Experiment, metric: Metric, statistic: str, arm: Arm | None = None
 ) -> dict[str, Any]:
-    """A Metrics Insights query, of failed requests unless told: metric math takes ten metrics, and there may be more cells.
+    """A number in both languages: a Metrics Insights query, since metric math takes ten metrics and there may be more cells.
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch-metrics-insights-querylanguage.html
     """
+    function = {"Average": "AVG", "SampleCount": "COUNT"}[statistic]
     schema = ", ".join(f'"{text}"' for text in (metrics_namespace(experiment), *metric.dimensions))
+    where, labels = (f" WHERE Arm = '{arm.name}'", {"arm": arm.name}) if arm else ("", {})
+    query = f"SELECT {function}({metric.cloudwatch_name}) FROM SCHEMA({schema}){where}"
     return {
-        "Id": "q",
-        "Expression": f"SELECT {function}({metric.cloudwatch_name}) FROM SCHEMA({schema}){where}",
-        "Period": PERIOD_S,
+        "queries": ({"Id": "q", "Expression": query, "Period": PERIOD_S},),
+        "promql": value(experiment, metric, statistic, **labels),
     }
 
 

@@ -108,11 +108,9 @@ def dashboard_rows(experiment: Experiment) -> dict[str, list[Panel]]:
 
 
 def _arms(experiment: Experiment, metric: Metric, statistic: str) -> Panel:
-    title, query = (
-        f"{metric.name} {statistic} ({metric.better} is better)",
-        value(experiment, metric, statistic),
-    )
-    return Panel(title, {_LEGEND: query}, "s" if metric.unit == "s" else "short", metric.formula)
+    title = f"{metric.name} {statistic} ({metric.better} is better)"
+    lines = {_LEGEND: value(experiment, metric, statistic, _CELL)}
+    return Panel(title, lines, "s" if metric.unit == "s" else "short", metric.formula)
 
 
 def _ratio(experiment: Experiment, metric: Metric, statistic: str) -> Panel:

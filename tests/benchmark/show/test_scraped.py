@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from threading import Event
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -23,6 +21,7 @@ from benchmark.show.following import follow
 from benchmark.show.scraped import Page, served
 from tests.benchmark.conftest import plan_content
 from tests.benchmark.records import WALL, answered, block, emulated, failed, raw_run, store
+from tests.benchmark.show.test_cloudwatch import Minutes
 
 _SAMPLE = re.compile(r"(\w+)\{(.*)\} (\S+)")
 SPEC = ("spec", "chat", "2")
@@ -119,21 +118,6 @@ def test_promtool_finds_nothing_wrong() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-class Stops(Event):
-    """Set after as many minutes as there are deeds."""
-
-    def __init__(self, *deeds: Callable[[], object]) -> None:
-        super().__init__()
-        self.deeds = list(deeds)
-
-    def is_set(self) -> bool:
-        return not self.deeds
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.deeds.pop(0)()
-        return self.is_set()
-
-
 def test_it_is_read_over_http_while_the_run_is_on_and_once_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +133,11 @@ def test_it_is_read_over_http_while_the_run_is_on_and_once_after(
                 read.append(reply.read().decode())
 
         follow(
-            tmp_path, stop=Stops(scrape, scrape), allowed=lambda opening: None, report=lines.append, page=page
+            tmp_path,
+            stop=Minutes(scrape, scrape),
+            allowed=lambda opening: None,
+            report=lines.append,
+            page=page,
         )
         scrape()
         with pytest.raises(HTTPError, match="404"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -53,6 +54,15 @@ def test_the_first_glance_answers_what_decides(dashboard: dict[str, Any]) -> Non
     first = next(panel for panel in dashboard["panels"] if panel["type"] == "timeseries")
     assert first["targets"][0]["legendFormat"] == "{{class}} {{arm}} {{concurrency}}"
     assert first["options"]["legend"]["showLegend"] is True
+
+
+def test_what_a_legend_names_is_what_a_query_keeps(dashboard: dict[str, Any]) -> None:
+    """Otherwise all lines of a panel would be one."""
+    for target in (target for panel in graphs(dashboard) for target in panel["targets"]):
+        for label in re.findall(r"{{(\w+)}}", target["legendFormat"]):
+            kept = re.findall(r"by \(([^)]*)\)", target["expr"])
+            assert kept, target
+            assert all(label in by for by in kept), target
 
 
 def test_panels_lie_side_by_side_within_24_columns(dashboard: dict[str, Any]) -> None:

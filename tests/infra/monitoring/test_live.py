@@ -40,7 +40,7 @@ def test_time_per_token_is_there_for_each_class_and_arm(shown: Shown, experiment
     found = shown.panels["At a glance"]["tpot_s p50 (lower is better)"]
     cells = {(dict(labels)["class"], dict(labels)["arm"]) for labels in found}
     assert cells == {(name, arm.name) for name in experiment.classes for arm in experiment.served_arms}
-    assert all(0.001 < values[-1] < 0.2 for values in found.values())
+    assert all(values[-1] > 0 for values in found.values()), found
 
 
 def test_the_relabelling_of_the_monitors_names_arm_and_experiment(
