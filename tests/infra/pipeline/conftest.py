@@ -14,6 +14,7 @@ from cdk8s_charts.render import render
 from experiment import Experiment
 from infra.pipeline.pipeline_app import FILE, app_of
 from infra.pipeline.pipeline_file import PipelineConfiguration, read_pipeline
+from tests.infra.conftest import KEY
 from tests.infra.findings import Finding, findings
 
 Template = dict[str, Any]
@@ -30,8 +31,9 @@ def manifests(tmp_path_factory: pytest.TempPathFactory, reference: Experiment) -
 
 @pytest.fixture(scope="session")
 def configuration(manifests: Path, tmp_path_factory: pytest.TempPathFactory) -> PipelineConfiguration:
-    """The committed file, with a run to be no worse than."""
+    """The committed file, with a run to be no worse than, and a production account that has wishes."""
     data = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    data["stages"]["prod"] |= {"kms_key": KEY, "log_days": 365}
     path = tmp_path_factory.mktemp("pipeline") / "pipeline.yaml"
     path.write_text(yaml.safe_dump({**data, "benchmark": "20260401T120000Z-0dc3e1ca"}), encoding="utf-8")
     return read_pipeline(path, manifests=manifests)

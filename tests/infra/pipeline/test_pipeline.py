@@ -17,6 +17,7 @@ from infra import ROOT
 from infra.pipeline.build_steps import prod_steps
 from infra.pipeline.pipeline_file import MOST_HOURS, PipelineConfiguration
 from operations import delivery
+from tests.infra.conftest import KEY
 from tests.infra.pipeline.conftest import Template, of_type
 
 Stages = dict[str, dict[str, Template]]
@@ -204,6 +205,19 @@ def test_no_build_that_talks_to_a_cluster_stands_outside_its_private_subnets(sta
         (group,) = of_type(template, "AWS::EC2::SecurityGroup").values()
         assert not group.get("SecurityGroupIngress")
         assert [(rule["FromPort"], rule["ToPort"]) for rule in group["SecurityGroupEgress"]] == [(443, 443)]
+
+
+def test_a_stage_follows_the_wishes_of_its_own_account(stages: Stages) -> None:
+    for stage, kept in (("dev", (90, None)), ("prod", (365, KEY))):
+        groups = [
+            group
+            for template in stages[stage].values()
+            for group in of_type(template, "AWS::Logs::LogGroup").values()
+        ]
+        assert len(groups) > 8
+        assert {(group["RetentionInDays"], group.get("KmsKeyId")) for group in groups} == {kept}
+    role = json.dumps(of_type(stages["prod"]["deliveryrole"], "AWS::IAM::Policy"))
+    assert KEY in role
 
 
 def test_the_gate_compares_with_the_named_run_after_measuring(stages: Stages) -> None:
