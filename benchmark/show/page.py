@@ -278,6 +278,9 @@ def _facts(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
         "sittings": run["sittings"],
         "requests per cell, warm-up per arm": f"{run['requests_per_cell']}, {run['warmup']}",
         "rounds": run["rounds"],
+        "later turns of conversations": f"{turns}, after the recorded answer or the first that an arm gave, the same to each arm"
+        if (turns := sum(len(talk) - 1 for talk in raw.plan.conversations))
+        else None,
         "seed": run["seed"],
         "temperature, most tokens": f"{run['temperature']:g}, {run['max_tokens']}",
         "answers forced to that length": "yes" if run["ignore_eos"] else "no",

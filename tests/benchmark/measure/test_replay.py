@@ -146,6 +146,7 @@ def test_a_turn_waits_for_the_last_answer_and_both_arms_are_asked_the_same(
         assert {
             one["content"].split()[0] for one in turns[2].body["messages"] if one["role"] == "assistant"
         } == {"word0"}
+    assert "2, after the recorded answer or the first that an arm gave, the same to each arm" in reported(out)
     for records in by_arm(journal.read(out)).values():
         found = {one.prompt_id: one for one in records}
         assert (found["third"].scheduled_s or 0) >= 0.4
