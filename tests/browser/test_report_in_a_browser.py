@@ -67,6 +67,11 @@ def test_nothing_overlaps_overflows_pales_or_repeats(
     assert _looked_at(browser) == []
 
 
+@pytest.mark.parametrize("width", [720, 900, 1100])
+def test_a_window_between_a_phone_and_a_desk_shows_the_whole_width(opened: Opened, width: int) -> None:
+    assert _looked_at(opened("sweep", (width, 800))) == []
+
+
 @pytest.mark.parametrize("screen", SCREENS)
 @pytest.mark.parametrize("case", ANSWERS)
 def test_the_first_screen_has_the_question_the_answer_and_the_picture(
