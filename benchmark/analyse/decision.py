@@ -287,11 +287,11 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
     """What to do, and the sentence that says so."""
     run, mix, base = summary["run"], at.mix, at.baseline
     if run["aa"]:
-        noise = f": {_times(mix)}{_interval(mix)} is noise" if mix else ""
+        noise = f": {_sure(mix)} is noise" if mix else ""
         return "none", f"nothing is recommended, because arms share an address (A/A){noise}"
     if mix and run.get("made_up_texts"):
         why = "because texts were made up, and how many drafts are accepted depends on the text"
-        told = f"with them {named(mix)} is {_times(mix)}{_interval(mix)}"
+        told = f"with them {named(mix)} is {_sure(mix)}"
         return "unclear", f"nothing is recommended, {why}: {told}"
     if len(run["arms"]) == 1:
         return "none", f"nothing is compared, because {base} is the only arm"
@@ -324,7 +324,7 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
         routed = f"route {_names(faster)} to {who}{_dollars(faster)}, and keep {base} for the rest"
         return "route", f"{routed}{detail}; used for everything it is {told}"
     if also:
-        ways = [f"{_names([gain])} to {named(gain)}, {_times(gain)}{_interval(gain)}" for gain in also]
+        ways = [f"{_names([gain])} to {named(gain)}, {_sure(gain)}" for gain in also]
         return "route", f"route {'; '.join(ways)}, and keep {base} for the rest; {who} is {told}"
     if mix.verdict == VERDICT_WORDS["not shown"]:
         wanted = mix.prompts_to_tell or 0
@@ -365,7 +365,7 @@ def _over_mix(mix: Gain, inside: Sequence[Gain], classes: int) -> str:
     """`2.06 times faster over all classes in equal shares [1.98, 2.15], $58.80 -> $33.10 per million output tokens`."""
     scope = f"over {'all' if len(inside) == classes else len(inside)} classes in equal shares"
     scope = f"for {inside[0].class_}" if len(inside) == 1 else scope
-    return f"{_times(mix)} {scope}{_interval(mix)}{_dollars([mix])}"
+    return f"{_times(mix)} {scope}{interval(mix.low, mix.high)}{_dollars([mix])}"
 
 
 def _beside(at: AtLoad, mix: Gain) -> str:
@@ -374,7 +374,7 @@ def _beside(at: AtLoad, mix: Gain) -> str:
         return ""
     if not (own := [gain for gain in at.by_own if gain.arm == mix.arm and gain.class_ is None]):
         return f" (over {at.baseline}, the baseline of its own batch and the cheapest)"
-    said = f"{_times(own[0])}{_interval(own[0])}" if own[0].ratio else own[0].verdict
+    said = _sure(own[0]) if own[0].ratio else own[0].verdict
     over = f"over {own[0].baseline}, that of its own batch, {said}"
     return f" (over {at.baseline}, the cheapest baseline; {over})"
 
@@ -401,8 +401,13 @@ def _times(gain: Gain) -> str:
     return f"{gain.ratio:.2f} times {'faster' if gain.verdict == 'faster' else 'as fast'}"
 
 
-def _interval(gain: Gain) -> str:
-    return "" if gain.low is None or gain.high is None else f" [{gain.low:.2f}, {gain.high:.2f}]"
+def _sure(gain: Gain) -> str:
+    return f"{_times(gain)}{interval(gain.low, gain.high)}"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """What follows a ratio; nothing where it is not known."""
+    return "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
 
 
 def _mean(gains: Sequence[Gain], what: str) -> float | None:

@@ -6,19 +6,19 @@ The window is the number of speculative tokens: measured where arms of one famil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import EQUIVALENT, VERDICT_WORDS
-from benchmark.analyse.decision import AtLoad, Gain, money
+from benchmark.analyse.decision import AtLoad, Gain, interval, money
 from benchmark.analyse.frontier import in_words
 from benchmark.metrics import COMPARED
 from benchmark.plan import Load
 from benchmark.show.canvas import NARROW, WIDE, Axis, Figure, Look, Panel, Plot, Points, figure, looks
 from benchmark.show.tables import Row, Table
-from benchmark.show.wording import UNKNOWN, plain
+from benchmark.show.wording import change, plain
 
 TITLES = {
     "tpot_s": "Time per output token",
@@ -91,8 +91,8 @@ def _numbers(gain: Gain) -> Row:
     """Verdict and speed-up, time and dollars."""
     return (
         verdict_and_ratio(gain.verdict, gain.ratio, gain.low, gain.high),
-        _change(gain.tpot_before_s, gain.tpot_after_s, lambda value_s: f"{value_s * 1000:.1f}"),
-        _change(gain.usd_before, gain.usd_after, money),
+        change(gain.tpot_before_s, gain.tpot_after_s, lambda value_s: f"{value_s * 1000:.1f}", "→"),
+        change(gain.usd_before, gain.usd_after, money, "→"),
     )
 
 
@@ -188,12 +188,7 @@ def forecast(expectations: Sequence[Mapping[str, Any]]) -> Picture | None:
 
 def verdict_and_ratio(verdict: str, ratio: float | None, low: float | None, high: float | None) -> str:
     """With the interval, where there is one."""
-    interval = "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
-    return verdict if ratio is None else f"{ratio:.2f}× {verdict}{interval}"
-
-
-def _change(before: float | None, after: float | None, form: Callable[[float], str]) -> str:
-    return UNKNOWN if before is None or after is None else f"{form(before)} → {form(after)}"
+    return verdict if ratio is None else f"{ratio:.2f}× {verdict}{interval(low, high)}"
 
 
 def _lane(axis: Axis, kind: str, ratio: float | None, low: float | None, high: float | None) -> Lane:

@@ -10,10 +10,10 @@ from itertools import product
 from typing import Any
 
 from benchmark.analyse.cells import Place
-from benchmark.analyse.decision import AtLoad, Decision, Gain, baseline_of, money
+from benchmark.analyse.decision import AtLoad, Decision, Gain, baseline_of, interval, money
 from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT
 from benchmark.plan import Load
-from benchmark.show.wording import UNKNOWN, differences, number, ratio_text, tokens_per_step
+from benchmark.show.wording import UNKNOWN, change, differences, number, plain, tokens_per_step
 
 Row = tuple[str, ...]
 
@@ -95,10 +95,10 @@ def _gains(title: str, gains: Sequence[Gain]) -> Table:
     rows = [
         (
             *(gain.class_ or "all, equal shares", gain.arm, *([gain.baseline] * several), str(gain.window)),
-            _before_after(gain.tpot_before_s, gain.tpot_after_s, 1000, 1),
-            ratio_text({"ratio": gain.ratio, "ci_low": gain.low, "ci_high": gain.high}),
+            change(gain.tpot_before_s, gain.tpot_after_s, lambda seconds: f"{seconds * 1000:.1f}"),
+            f"{plain(gain.ratio, '.2f')}{interval(gain.low, gain.high)}",
             gain.verdict,
-            _before_after(gain.usd_before, gain.usd_after, 1, 2),
+            change(gain.usd_before, gain.usd_after, "{:.2f}".format),
         )
         for gain in gains
     ]
@@ -107,12 +107,6 @@ def _gains(title: str, gains: Sequence[Gain]) -> Table:
     return Table(
         title=title, headings=headings, rows=[row[of_mix:] for row in rows], names=2 + several - of_mix
     )
-
-
-def _before_after(before: float | None, after: float | None, scale: float, digits: int) -> str:
-    if before is None or after is None:
-        return UNKNOWN
-    return f"{before * scale:.{digits}f} -> {after * scale:.{digits}f}"
 
 
 def cell_tables(summary: Mapping[str, Any]) -> list[Table]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from benchmark.analyse.acceptance.yields import MADE_UP
@@ -36,11 +36,9 @@ def tokens_per_step(cell: Mapping[str, Any]) -> str:
     return plain(cell["acceptance"]["tokens_per_step"], ".2f")
 
 
-def ratio_text(comparison: Mapping[str, Any]) -> str:
-    """Speed-up and interval, for example `2.90 [2.70, 3.10]`."""
-    if comparison["ci_low"] is None:
-        return plain(comparison["ratio"], ".2f")
-    return f"{comparison['ratio']:.2f} [{comparison['ci_low']:.2f}, {comparison['ci_high']:.2f}]"
+def change(before: float | None, after: float | None, form: Callable[[float], str], to: str = "->") -> str:
+    """From what to what; `-` where one is not known."""
+    return UNKNOWN if before is None or after is None else f"{form(before)} {to} {form(after)}"
 
 
 def verdict_text(comparison: Mapping[str, Any]) -> str:
