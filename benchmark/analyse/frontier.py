@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmark.analyse.cells import Cells, Place, cost, sort_out, throughput
 from benchmark.analyse.comparison import MIN_PROMPTS, Verdict, said
-from benchmark.analyse.mix import Strata, Times, times_of
+from benchmark.analyse.mix import Strata, of_class, times_of
 from benchmark.analyse.search import Cell, Edge, Range, edge, next_load
 from benchmark.analyse.stats import clustered_mean, summed, weighted_mean
 from benchmark.analyse.values import output_tokens, request_values
@@ -257,7 +257,7 @@ def _speed_up(cells: Cells, arm: Arm, class_: str | None) -> list[Cell]:
     """The curve of an arm's log speed-up over its baseline, in one class or over the mix of all that are known at some load."""
     base = cells.baseline_of(arm)
     strata = {
-        load: Strata.of(*(_of_class(times_of(cells, one, load), class_) for one in (base, arm)))
+        load: Strata.of(*(of_class(times_of(cells, one, load), class_) for one in (base, arm)))
         for load in cells.plan.loads
     }
     known, found = {name for one in strata.values() for name in one.inside}, []
@@ -270,10 +270,6 @@ def _speed_up(cells: Cells, arm: Arm, class_: str | None) -> list[Cell]:
         moves = {name: _moves(one.moved(name)) for name in one.inside}
         found.append(Cell(_size(load), math.log(before / after), moves))
     return found
-
-
-def _of_class(times: Times, class_: str | None) -> Times:
-    return {name: own for name, own in times.items() if class_ in (None, name)}
 
 
 def _margin(cells: Cells, arm: Arm, objective: Mapping[str, float] | None) -> list[Cell]:

@@ -34,7 +34,7 @@ from benchmark.plan import Arm, Load
 
 Times = Mapping[str, Mapping[str, tuple[str, float]]]
 """By class and pair: the prompt, and the logarithm of the time per token."""
-_OF_PAIR = ("arm", "ratio", "ci_low", "ci_high", "together", "verdict")
+_OF_PAIR = ("ratio", "ci_low", "ci_high", "together", "verdict")
 
 
 def mixes(cells: Cells) -> dict[str, Any]:
@@ -56,14 +56,12 @@ def mixes(cells: Cells) -> dict[str, Any]:
             made_up = all((arm, class_) in cells.made_up for class_ in cells.plan.classes)
             found["mix"].append(row | {"verdict": "not judged"} if made_up else row)
         for class_ in (None, *cells.plan.classes) if len(able) > 1 else ():
-            of_class = {
-                arm: {c: t for c, t in own.items() if class_ in (None, c)} for arm, own in times.items()
-            }
-            best, *others = ranked(of_class, base, able) or [""]
+            within = {arm: of_class(of_arm, class_) for arm, of_arm in times.items()}
+            best, *others = ranked(within, base, able) or [""]
             if others:
                 pairs = math.comb(len(able), 2)
-                rows = [{**over(of_class, arm, best, together=pairs), "arm": arm} for arm in others]
-                rows = [{key: row[key] for key in _OF_PAIR} for row in rows]
+                told = {arm: over(within, arm, best, together=pairs) for arm in others}
+                rows = [{"arm": arm, **{key: row[key] for key in _OF_PAIR}} for arm, row in told.items()]
                 found["best"].append({"class": class_, **where, "arm": best, "over": rows})
     return found
 
@@ -78,6 +76,11 @@ def times_of(cells: Cells, arm: Arm, load: Load) -> Times:
             if value := request_values(record, arm.max_tokens_per_step).get(TPOT.name):
                 found.setdefault(class_, {})[record.pair_id] = (record.prompt_id, math.log(value))
     return found
+
+
+def of_class(times: Times, class_: str | None) -> Times:
+    """Of one class, or (None) of all."""
+    return {name: own for name, own in times.items() if class_ in (None, name)}
 
 
 def ranked(times: Mapping[str, Times], base: str, arms: list[str]) -> list[str]:
