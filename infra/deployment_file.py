@@ -21,8 +21,7 @@ _LARGEST_BYTES = 2**20
 _DEEPEST = 10
 _LONGEST = 300
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+")
-_POLICY_NAME = re.compile(r"[\w+=,.@-]{1,128}", re.ASCII)
+_IN_REGION = r"(?a)arn:aws[a-z-]*:{}:[a-z0-9-]+:\d{{12}}:"
 _PRINCIPAL = re.compile(
     r"arn:aws[a-z-]*:iam::\d{12}:(role(?!/aws-service-role/)|user)/[\w+=,.@/-]+", re.ASCII
 )
@@ -137,11 +136,16 @@ def _principal(value: Any, where: str) -> str:
     raise Misuse(f"{where} = {value!r}: is not the ARN of an IAM role or user; {remedy}")
 
 
-def _address(value: Any, where: str) -> str:
-    text = str(value or "").strip()
-    if text and not _ADDRESS.fullmatch(text):
-        raise Misuse(f"{where} = {text!r}: is not a mail address; write one like team@example.com")
-    return text
+def _text(pattern: str, what: str, example: str) -> Callable[[Any, str], str]:
+    """A text of this form, or none."""
+
+    def read(value: Any, where: str) -> str:
+        text = str(value or "").strip()
+        if text and not re.fullmatch(pattern, text):
+            raise Misuse(f"{where} = {text!r}: is not {what}; write one like {example}")
+        return text
+
+    return read
 
 
 def _one_of(names: tuple[str, ...], does: str) -> Callable[[Any, str], str]:
@@ -149,30 +153,6 @@ def _one_of(names: tuple[str, ...], does: str) -> Callable[[Any, str], str]:
         if value not in names:
             raise Misuse(f"{where} = {value!r}: {does} nothing; write {' or '.join(names)}")
         return str(value)
-
-    return read
-
-
-def _boundary(value: Any, where: str) -> str:
-    name = str(value or "").strip()
-    if name and not _POLICY_NAME.fullmatch(name):
-        raise Misuse(
-            f"{where} = {name!r}: is not the name of an IAM policy; write one like speculation-boundary"
-        )
-    return name
-
-
-def _arn(service: str, resource: str, what: str, example: str) -> Callable[[Any, str], str]:
-    pattern = re.compile(rf"arn:aws[a-z-]*:{service}:[a-z0-9-]+:\d{{12}}:{resource}", re.ASCII)
-
-    def read(value: Any, where: str) -> str:
-        text = str(value or "").strip()
-        if text and not pattern.fullmatch(text):
-            raise Misuse(
-                f"{where} = {text!r}: is not the ARN of {what}; write one like "
-                f"arn:aws:{service}:us-east-2:111122223333:{example}"
-            )
-        return text
 
     return read
 
@@ -189,12 +169,8 @@ def _tags(value: Any, where: str) -> dict[str, str]:
     if not isinstance(value or {}, dict):
         raise Misuse(f'{where} = {value!r}: has no keys and values; write them like {{cost-center: "4711"}}')
     for key, text in (value or {}).items():
-        if not (
-            isinstance(key, str)
-            and isinstance(text, str)
-            and _TAG_KEY.fullmatch(key)
-            and _TAG.fullmatch(text)
-        ):
+        written = isinstance(key, str) and isinstance(text, str)
+        if not (written and _TAG_KEY.fullmatch(key) and _TAG.fullmatch(text)):
             raise Misuse(
                 f"{where}: {key!r} = {text!r}: is not a tag; write texts of letters, digits, spaces and _.:/=+-@, numbers in "
                 "quotes; `experiment`, `Name` and what begins with aws: are taken"
@@ -204,14 +180,22 @@ def _tags(value: Any, where: str) -> dict[str, str]:
 
 _READERS: dict[str, Callable[[Any, str], Any]] = {
     "admins": _principals,
-    "alarm_email": _address,
+    "alarm_email": _text(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+", "a mail address", "team@example.com"),
     "build_images": _one_of(BUILDERS, "builds"),
     "pipeline_role": lambda value, where: _principal(value, where) if value else None,
-    "permissions_boundary": _boundary,
-    "kms_key": _arn("kms", "key/[a-z0-9-]+", "a KMS key", "key/0a1b2c3d-..., not of an alias"),
+    "permissions_boundary": _text(
+        r"(?a)[\w+=,.@-]{1,128}", "the name of an IAM policy", "speculation-boundary"
+    ),
+    "kms_key": _text(
+        rf"{_IN_REGION.format('kms')}key/[a-z0-9-]+",
+        "the ARN of a KMS key",
+        "arn:aws:kms:us-east-2:111122223333:key/0a1b2c3d-..., not of an alias",
+    ),
     "log_days": _days,
-    "log_destination": _arn(
-        "logs", "destination:[^:*]+", "a destination of CloudWatch Logs", "destination:central"
+    "log_destination": _text(
+        rf"{_IN_REGION.format('logs')}destination:[^:*]+",
+        "the ARN of a destination of CloudWatch Logs",
+        "arn:aws:logs:us-east-2:111122223333:destination:central",
     ),
     "tags": _tags,
     "workloads": _one_of(APPLIERS, "applies"),
