@@ -1,10 +1,10 @@
-"""`cdk bootstrap` and `cdk deploy` of an experiment against a local stand-in for AWS.
+"""`cdk bootstrap`, `cdk deploy` twice and the teardown of an experiment against a local stand-in for AWS.
 
 A rehearsal, not a deployment: it shows that the pinned command line can deploy the app, that every template is
 accepted, in which order, and that what reaches the cluster is what was reviewed.
 
-Exit code 0 when every resource is accounted for and what was applied is what was reviewed, 1 when a stack failed or
-something differs, 2 for a wrong experiment, 3 when the loopback server does not work.
+Exit code 0 when every resource is accounted for, what was applied is what was reviewed and nothing that was there before is
+gone or another, 1 when a stack failed or something differs, 2 for a wrong experiment, 3 when the loopback server does not work.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lab.aws.rehearsal import Rehearsal
 
 _MOST_DIFFERENCES = 20
+INTO = ("vpc", "cluster")
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = "trnspec rehearse") -> int:
@@ -32,47 +33,40 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "trnspec rehearse") -
     # moto cannot be imported with an unknown profile, and nothing here may use one.
     os.environ.pop("AWS_PROFILE", None)
 
-    from cdk8s_charts.manifests import read
-    from experiment import load
     from experiment.finding import Refusal
-    from lab.aws.rehearsal import not_as_reviewed
 
     try:
-        experiment = load(options.experiment)
-        reviewed = [one for file in read(experiment, options.manifests) for one in file.objects]
-        rehearsal = _rehearse(options, region=experiment.cluster.region)
+        rehearsal = _rehearse(options)
     except Refusal as error:
         return refused(error, verb="rehearse", as_json=options.json)
-    changed = not_as_reviewed(reviewed, rehearsal.facts.objects)
-    _print(rehearsal, changed, as_json=options.json)
-    return 1 if changed else 0
+    _print(rehearsal, as_json=options.json)
+    disturbed = rehearsal.remains is None or rehearsal.remains.disturbed
+    return 1 if rehearsal.changed or disturbed else 0
 
 
-def _rehearse(options: argparse.Namespace, *, region: str) -> Rehearsal:
+def _rehearse(options: argparse.Namespace) -> Rehearsal:
     from lab.aws.rehearsal import rehearse_with_cdk
 
-    context = {
-        "experiment": str(options.experiment.resolve()),
-        "manifests": str(options.manifests.resolve()),
-    }
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as scratch:
         folder = options.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         return rehearse_with_cdk(
-            context=context,
+            file=options.experiment,
+            manifests=options.manifests,
+            into=options.into,
             folder=folder,
-            region=region,
             report=lambda line: print(f"==> {line}", file=sys.stderr, flush=True),
         )
 
 
-def _print(rehearsal: Rehearsal, changed: tuple[str, ...], *, as_json: bool) -> None:
+def _print(rehearsal: Rehearsal, *, as_json: bool) -> None:
     from lab.aws.printing import account_lines
 
     if as_json:
-        print(json.dumps(_as_data(rehearsal, changed), indent=1))
+        print(json.dumps(_as_data(rehearsal), indent=1))
         return
     print("\n".join(account_lines(rehearsal)))
+    changed = rehearsal.changed
     if not changed:
         print("What was applied is what was reviewed, but for the placeholders.")
     for line in changed[:_MOST_DIFFERENCES]:
@@ -81,7 +75,7 @@ def _print(rehearsal: Rehearsal, changed: tuple[str, ...], *, as_json: bool) -> 
         print(f"and {len(changed) - _MOST_DIFFERENCES} more differences")
 
 
-def _as_data(rehearsal: Rehearsal, changed: tuple[str, ...]) -> dict[str, Any]:
+def _as_data(rehearsal: Rehearsal) -> dict[str, Any]:
     return {
         "region": rehearsal.region,
         "account": rehearsal.account,
@@ -92,7 +86,9 @@ def _as_data(rehearsal: Rehearsal, changed: tuple[str, ...]) -> dict[str, Any]:
         "published_bytes": dict(rehearsal.published),
         "images_not_built": list(rehearsal.images),
         "unresolved": list(rehearsal.unresolved),
-        "not_as_reviewed": list(changed),
+        "not_as_reviewed": list(rehearsal.changed),
+        "unchanged_by_a_second_deployment": rehearsal.unchanged,
+        "after_teardown": asdict(rehearsal.remains) if rehearsal.remains else None,
     }
 
 
@@ -107,6 +103,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         type=Path,
         default=ROOT / "manifests",
         help="parent folder of its rendered manifests",
+    )
+    parser.add_argument(
+        "--into", choices=INTO, help="an existing VPC, or a cluster in one, that is there before"
     )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the assembly and the logs there")
     parser.add_argument("--json", action="store_true", help="every resource with what became of it")

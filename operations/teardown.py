@@ -17,6 +17,7 @@ from operations.cloud.access import cluster_of
 from operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
 from operations.cloud.clock import Clock, SystemClock
 from operations.cloud.cloudformation import TAG, Stack
+from operations.cloud.standing import Standing, listed, of_experiment
 from operations.console import print_json, print_table, progress, warn
 from operations.options import dry_run_option, experiment_of, on_aws
 
@@ -72,7 +73,10 @@ def command(
         warn(standing)
     if not dry_run and there:
         _confirm(experiment, aws, confirm)
+    joined = experiment.cluster.existing is not None
+    before = listed(experiment, aws) if joined else None
     kept = [] if dry_run else take_down(experiment, aws, SystemClock())
+    shared = _compared(experiment, before, listed(experiment, aws), aws) if before and not dry_run else None
     storage = cloudformation.one(stack_name(experiment, cloudformation.OUTLIVES), aws)
     bills, untold = None, None
     try:
@@ -87,11 +91,30 @@ def command(
         "left": [{"name": name, "why": why} for name, why in kept],
         "stays": storage.name if storage.made else None,
         "bills": bills,
+        "cluster": shared,
     }
     print_json(told) if as_json else _print(told)
     if untold is not None:
         warn(str(untold))
-    return 1 if kept else 3 if untold else 0
+    if shared and (shared["ours_left"] or shared["others_gone"]):
+        return 1
+    return 1 if kept else 3 if untold or (shared and shared["untold"]) else 0
+
+
+def _compared(experiment: Experiment, before: Standing, after: Standing, aws: Aws) -> dict[str, Any]:
+    """What went from a cluster that is not ours."""
+    gone = before.names - after.names
+    untold = sorted({*before.untold, *after.untold})
+    for line in untold:
+        warn(f"not listed: {line}")
+    return {
+        "name": cluster_name(experiment),
+        "before": sorted(before.names),
+        "after": sorted(after.names),
+        "ours_left": sorted(of_experiment(experiment, after.names, aws)),
+        "others_gone": sorted(gone - of_experiment(experiment, gone, aws)),
+        "untold": untold,
+    }
 
 
 def _meant(path: Path, name: str | None, region: str | None) -> Experiment:
@@ -233,6 +256,13 @@ def _print(told: dict[str, Any]) -> None:
         lines.append(
             f"stays: {told['stays']}, with the buckets and their key; the next deployment goes on with what is in them"
         )
+    if (there := told["cluster"]) is not None:
+        counted = f"{len(there['before'])} things before, {len(there['after'])} after"
+        lines.append(f"cluster {there['name']}, which is not of this experiment: {counted}")
+        gone = sorted({*there["before"]} - {*there["after"]})
+        for what, names in (("gone", gone), ("ours and left", there["ours_left"])):
+            lines.append(f"  {what}: {', '.join(names) or 'nothing'}")
+        lines.append(f"  gone though not ours: {', '.join(there['others_gone']) or 'nothing'}")
     print("\n".join(lines), end="\n\n")
     if told["bills"] is None:
         print("what still bills is not known, the list could not be read")
@@ -254,12 +284,10 @@ def tagged(experiment: Experiment, aws: Aws) -> dict[str, str]:
     (https://docs.aws.amazon.com/eks/latest/userguide/eks-using-tags.html,
     https://kubernetes.io/docs/reference/labels-annotations-taints/)."""
     client, cluster = aws.client("resourcegroupstaggingapi"), cluster_name(experiment)
-    tags = (
-        {"Key": TAG, "Values": [experiment.name]},
-        {"Key": "aws:eks:cluster-name", "Values": [cluster]},
-        {"Key": "eks:cluster-name", "Values": [cluster]},
-        {"Key": f"kubernetes.io/cluster/{cluster}"},
-    )
+    tags: list[dict[str, Any]] = [{"Key": TAG, "Values": [experiment.name]}]
+    if experiment.cluster.existing is None:  # of another's cluster they would be another's
+        tags += [{"Key": f"{key}:cluster-name", "Values": [cluster]} for key in ("aws:eks", "eks")]
+        tags.append({"Key": f"kubernetes.io/cluster/{cluster}"})
     arns = {
         entry["ResourceARN"]
         for tag in tags

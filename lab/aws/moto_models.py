@@ -1,7 +1,6 @@
 """What moto's CloudFormation lacks for our templates, and nothing beyond it.
 
-Made by the API call that CloudFormation would make, so that the SDK checks the parameters against its own model of the
-service, and the APIs show what was made:
+Made by the API call that CloudFormation would make, so that the SDK checks the parameters and the APIs show what was made:
     EKS clusters (with a security group of their own, as EKS makes one) and node groups, alarms, schedules and their
     groups, policies of topics and queues, subscriptions, egress rules
 As in moto, with what it forgets:
@@ -12,9 +11,8 @@ Recorded only, because moto has no such API: resolved properties are kept and ca
 nothing acts on them (no Lambda runs, no kubectl, no helm): `RECORDED_TYPES`. One of them for another reason:
 AWS::S3::BucketPolicy, which moto enforces without its conditions, so that "no one without TLS" becomes "no one".
 
-Absent: every other type that moto does not know. It is kept like a recorded one, so that references to it resolve to
-something that says what it is (`not-modelled-...`), and counts as *not modelled* in every account of the rehearsal.
-Plain moto would leave such a resource out silently and resolve references to it to nothing.
+Absent: every other type that moto does not know. It is kept like a recorded one, as `not-modelled-...`, and counts as *not
+modelled*; plain moto would leave it out silently and resolve references to it to nothing.
 
 Importing this changes nothing: `extended_moto` puts it in place for a while. The module's name must contain a dot, since
 moto files a model under the second part of its module's name.
@@ -45,6 +43,7 @@ from moto.utilities.utils import get_partition
 from werkzeug.exceptions import HTTPException
 
 from experiment.finding import Outside
+from lab.aws.moto_removal import removing
 
 KUBERNETES_RESOURCE = "Custom::AWSCDK-EKS-KubernetesResource"
 HELM_CHART = "Custom::AWSCDK-EKS-HelmChart"
@@ -135,8 +134,6 @@ def _egress(properties: Properties, api: Api) -> Made:
     permission = {name: value for name, value in properties.items() if name in kept}
     if "CidrIp" in properties:
         permission["IpRanges"] = [{"CidrIp": properties["CidrIp"]}]
-    if "CidrIpv6" in properties:
-        permission["Ipv6Ranges"] = [{"CidrIpv6": properties["CidrIpv6"]}]
     if "DestinationSecurityGroupId" in properties:
         permission["UserIdGroupPairs"] = [{"GroupId": properties["DestinationSecurityGroupId"]}]
     rule = {"GroupId": properties["GroupId"], "IpPermissions": [permission]}
@@ -171,8 +168,8 @@ def _schedule_group(properties: Properties, api: Api) -> Made:
     return properties["Name"], _arn(_call(api("scheduler"), "create_schedule_group", properties))
 
 
-def _cluster(properties: Properties, api: Api) -> Made:
-    """https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-eks-cluster.html"""
+def make_cluster(properties: Properties, api: Api) -> Made:
+    """A cluster with its own group, as EKS makes one: https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-eks-cluster.html"""
     parameters = _as_eks_says(properties)
     parameters["tags"] = {tag["Key"]: tag["Value"] for tag in properties.get("Tags", ())}
     if logging := properties.get("Logging"):
@@ -221,7 +218,7 @@ def _as_eks_says(properties: Properties) -> dict[str, Any]:
 _MADE: Mapping[str, tuple[str, Callable[[Properties, Api], Made]]] = {
     "AWS::CloudWatch::Alarm": ("AlarmName", _alarm),
     "AWS::EC2::SecurityGroupEgress": ("", _egress),
-    "AWS::EKS::Cluster": ("Name", _cluster),
+    "AWS::EKS::Cluster": ("Name", make_cluster),
     "AWS::EKS::Nodegroup": ("NodegroupName", _node_group),
     "AWS::SNS::Subscription": ("", _subscription),
     "AWS::SNS::TopicPolicy": ("", _topic_policy),
@@ -402,6 +399,7 @@ def extended_moto(client_of: ClientOf) -> Iterator[None]:
             partial(_create_resource, parsing.parse_and_create_resource),
         ),
         (backend, "create_stack", lambda *args, **kwargs: _create_stack(create_stack, *args, **kwargs)),
+        (ResourceMap, "_delete_resource", removing(ResourceMap._delete_resource, client_of)),
         (stack, "parse_template", staticmethod(partial(_parse_template, stack.parse_template))),
     )
     originals = [(owner, name, vars(owner)[name]) for owner, name, _ in replaced]

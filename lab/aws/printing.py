@@ -33,6 +33,7 @@ def account_lines(rehearsal: Rehearsal) -> tuple[str, ...]:
         *(_stack_line(rehearsal, stack) for stack in rehearsal.stacks),
         "Read back:",
         *_folded(_facts(rehearsal.facts, rehearsal.bounded_roles)),
+        *_ends(rehearsal),
         "What it cannot show:",
         *_folded(_limits(rehearsal)),
     )
@@ -62,6 +63,17 @@ def _facts(facts: ReadBack, roles: int) -> Iterator[tuple[str, str]]:
             "roles",
             f"{roles} asked: the committed execution policy and boundary, where docs/pipeline.md puts them",
         )
+
+
+def _ends(rehearsal: Rehearsal) -> Iterator[str]:
+    """The second deployment, and the account after the teardown against the account before."""
+    if (told := rehearsal.remains) is None:
+        return
+    yield f"A second deployment changes nothing in {rehearsal.unchanged} stacks."
+    disturbed = ", ".join(told.disturbed) or "all as they were"
+    yield f"After the teardown: {told.before} things were there before the deployment, {disturbed}."
+    yield f"Left ({len(told.left)}):"
+    yield from (f"  {one}" for one in told.left)
 
 
 def _limits(rehearsal: Rehearsal) -> Iterator[tuple[str, str]]:

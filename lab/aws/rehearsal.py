@@ -10,13 +10,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from cdk8s_charts.manifests import read as read_manifests
+from experiment import load
 from experiment.difference import differences
 from experiment.finding import Outside
 from lab.aws.accounting import Resource, account_of, create
@@ -24,6 +26,7 @@ from lab.aws.assembly import Assembly, StackTemplate, read_assembly, stand_in_fo
 from lab.aws.moto_models import Outcome, recorded
 from lab.aws.moto_server import DEFAULT_ACCOUNT, check_place, client, rehearsal_server
 from lab.aws.readback import ReadBack, read_back
+from lab.aws.surroundings import Remains, listed, put_there, remains, take_down
 from lab.aws.toolkit import BOOTSTRAP_STACK, bootstrap_and_deploy, check_roles, deploy_policies
 
 ClientOf = Callable[[str], Any]
@@ -50,6 +53,12 @@ class Rehearsal:
     """`bucket/key` of Lambda code that the command line published, and how many bytes of it are there."""
     images: tuple[str, ...]
     """`repository:tag` of container images that the stacks name and that were neither built nor pushed."""
+    changed: tuple[str, ...] = ()
+    """Where what was applied is not what was reviewed."""
+    unchanged: int = 0
+    """Stacks in which a second deployment found nothing to change."""
+    remains: Remains | None = None
+    """The account after the teardown, after a rehearsal with the command line."""
     bounded_roles: int = 0
     """Roles that were asked for their policies and their boundary, after the bootstrap with the command line."""
     unresolved: tuple[str, ...]
@@ -93,24 +102,31 @@ def rehearse(
 
 
 def rehearse_with_cdk(
-    *, context: Mapping[str, str], folder: Path, region: str, report: Callable[[str], None]
+    *, file: Path, manifests: Path, into: str | None, folder: Path, report: Callable[[str], None]
 ) -> Rehearsal:
-    """The committed policies, `cdk bootstrap` with them and `cdk deploy --all` with the pinned command line, then the same
-    account, in which the stacks of the policies and of the bootstrap come first. `folder` gets assembly and logs.
+    """The committed policies, `cdk bootstrap` with them and `cdk deploy --all` with the pinned command line, twice, then the
+    same account, in which the stacks of the policies and of the bootstrap come first; at last the teardown, and what it
+    leaves. `into` makes a VPC or a cluster before, which the experiment then names. `folder` gets assembly and logs.
 
     Raises what `rehearse` raises.
     """
-    account = DEFAULT_ACCOUNT
+    account, region = DEFAULT_ACCOUNT, load(file).cluster.region
     check_place(account=account, region=region)
+    before: dict[str, str] = {}
     with _listening(None, account=account, region=region) as (client_of, complaints):
         cloudformation = client_of("cloudformation")
+        if into is not None:
+            report(f"an existing {into}")
+            file, manifests = put_there(file, into, client_of, folder, account=account)
+        experiment = load(file)
         report("aws cloudformation deploy --stack-name speculation-policies")
         policies = deploy_policies(cloudformation)
         deployment = folder / "deployment.yaml"
         deployment.write_text(_deployment_file(policies.boundary, account=account), encoding="utf-8")
         deployed = bootstrap_and_deploy(
-            context=context,
+            context={"experiment": str(file.resolve()), "manifests": str(manifests.resolve())},
             deployment=deployment,
+            bootstrapped=lambda: before.update(listed(client_of)),
             bootstrap_flags=policies.flags,
             folder=folder,
             endpoint=cloudformation.meta.endpoint_url,
@@ -127,18 +143,26 @@ def rehearse_with_cdk(
             for stack in stacks
             for one in account_of(stack, cloudformation, account=account, region=region)
         ]
-        return Rehearsal(
+        facts = _facts(stacks, resources, client_of, account=account, region=region)
+        reviewed = [one for part in read_manifests(experiment, manifests) for one in part.objects]
+        rehearsal = Rehearsal(
             region=region,
             account=account,
             stacks=tuple(stack.name for stack in stacks),
             stages=read.stages,
             resources=tuple(resources),
-            facts=_facts(stacks, resources, client_of, account=account, region=region),
+            facts=facts,
+            changed=not_as_reviewed(reviewed, facts.objects),
             bounded_roles=check_roles(resources, policies, client_of("iam")),
             published=_published(read, client_of("s3"), account=account, region=region),
             images=deployed.images,
             unresolved=tuple(dict.fromkeys(complaints)),
+            unchanged=deployed.unchanged,
         )
+        report("trnspec teardown")
+        endpoint = cloudformation.meta.endpoint_url
+        take_down(file, experiment.name, folder=folder, endpoint=endpoint, region=region)
+        return replace(rehearsal, remains=remains(before, listed(client_of)))
 
 
 def _deployment_file(boundary: str, *, account: str) -> str:

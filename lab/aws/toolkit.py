@@ -55,6 +55,8 @@ class Deployed:
     """What `cdk bootstrap` deploys, as JSON; from the command line itself, since moto keeps none of a change set."""
     images: tuple[str, ...]
     """Addresses that images would have been pushed to; nothing was built."""
+    unchanged: int
+    """Stacks in which the second deployment found nothing to change."""
 
 
 def bootstrap_and_deploy(
@@ -67,9 +69,10 @@ def bootstrap_and_deploy(
     region: str,
     bootstrap_flags: Sequence[str],
     report: Callable[[str], None],
+    bootstrapped: Callable[[], None],
 ) -> Deployed:
-    """Run both commands, with `deployment` in place of deployment.yaml; `folder` gets the assembly and the logs. `report`
-    gets each command.
+    """Run both commands, the second twice, with `deployment` in place of deployment.yaml; `folder` gets the assembly and the
+    logs. `report` gets each command; `bootstrapped` is called between the two.
 
     Raises `Refusal` where the command line is missing or fails.
     """
@@ -97,9 +100,16 @@ def bootstrap_and_deploy(
         "--output",
         str(assembly),
     ]
-    for command, words in ((bootstrap, len(bootstrap)), (deploy, 4)):
+    again = folder / "deploy-again.log"
+    for command, words, log in (
+        (bootstrap, len(bootstrap), folder / "bootstrap.log"),
+        (deploy, 4, folder / "deploy.log"),
+        (deploy, 4, again),
+    ):
         report(f"cdk {' '.join(command[:words])}")
-        _run([*command, "--ci", "--no-notices", *told], folder / f"{command[0]}.log", environment)
+        _run([*command, "--ci", "--no-notices", *told], log, environment)
+        if command is bootstrap:
+            bootstrapped()
     template = folder / "bootstrap.json"
     # With CI set, warnings would go to stdout too, before the template.
     quiet = environment | {"CI": "false"}
@@ -108,6 +118,7 @@ def bootstrap_and_deploy(
         assembly=assembly,
         bootstrap_template=template.read_text(encoding="utf-8"),
         images=pushed(docker_log),
+        unchanged=again.read_text(encoding="utf-8").count("(no changes)"),
     )
 
 

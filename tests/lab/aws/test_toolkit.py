@@ -60,6 +60,7 @@ def deploy(folder: Path, heard: list[str] | None = None) -> toolkit.Deployed:
         account=DEFAULT_ACCOUNT,
         region=REGION,
         bootstrap_flags=("--custom-permissions-boundary", "bounds"),
+        bootstrapped=lambda: (heard if heard is not None else []).append("between"),
         report=([] if heard is None else heard).append,
     )
 
@@ -85,12 +86,14 @@ def test_bootstrap_comes_first_then_all_stacks_without_change_sets_and_without_t
     deploy(tmp_path, heard)
     assert heard == [
         "cdk bootstrap aws://123456789012/us-east-2 --custom-permissions-boundary bounds",
+        "between",
+        "cdk deploy --all --method direct",
         "cdk deploy --all --method direct",
     ]
     bootstrapped = (tmp_path / "bootstrap.log").read_text(encoding="utf-8")
     assert bootstrapped.startswith(heard[0])
     called = (tmp_path / "deploy.log").read_text(encoding="utf-8")
-    assert called.startswith(heard[1])
+    assert called.startswith(heard[2])
     assert "experiment=x.yaml" in called
     assert f"--app .venv/bin/python app.py {tmp_path / 'lasts.yaml'} " in called
     assert called.endswith(f"http://localhost:1  {STAND_IN}\n")

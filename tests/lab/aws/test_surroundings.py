@@ -1,0 +1,84 @@
+"""What a rehearsal finds before it deploys and leaves after the teardown, through the APIs of moto."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiment import load
+from lab.aws.moto_server import DEFAULT_ACCOUNT, client, rehearsal_server
+from lab.aws.printing import account_lines
+from lab.aws.readback import read_back
+from lab.aws.rehearsal import Rehearsal
+from lab.aws.surroundings import Remains, listed, put_there, remains
+from tests.conftest import REFERENCE
+from tests.lab.aws.assemblies import REGION
+
+ClientOf = Callable[[str], Any]
+
+
+@pytest.fixture(scope="module")
+def client_of() -> Iterator[ClientOf]:
+    with rehearsal_server() as endpoint:
+        yield partial(client, endpoint=endpoint, region=REGION)
+
+
+def test_a_new_thing_is_left_and_a_changed_or_missing_one_is_disturbed() -> None:
+    before = {"a": "1", "b": "2", "c": "3"}
+    found = remains(before, {"a": "1", "b": "other", "d": "4"})
+    assert found == Remains(before=3, left=("d",), disturbed=("b", "c"))
+
+
+def test_a_rule_that_is_added_to_a_group_is_seen(client_of: ClientOf) -> None:
+    ec2 = client_of("ec2")
+    vpc = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
+    group = ec2.create_security_group(VpcId=vpc, GroupName="theirs", Description="theirs")["GroupId"]
+    before = listed(client_of)
+    rule = {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, "IpRanges": [{"CidrIp": "10.9.0.0/16"}]}
+    ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[rule])
+    client_of("sns").create_topic(Name="new")
+    found = remains(before, listed(client_of))
+    assert found.disturbed == (f"ec2 SecurityGroups: {group}",)
+    assert [name.rpartition(":")[2] for name in found.left] == ["new"]
+
+
+@pytest.mark.parametrize("into", ["vpc", "cluster"])
+def test_an_experiment_is_written_that_names_what_is_there(
+    client_of: ClientOf, tmp_path: Path, into: str
+) -> None:
+    file, manifests = put_there(REFERENCE, into, client_of, tmp_path, account=DEFAULT_ACCOUNT)
+    experiment = load(file)
+    network = experiment.cluster.network
+    assert {*network.private_subnets} >= {*experiment.cluster.availability_zones}
+    subnets = client_of("ec2").describe_subnets(SubnetIds=[*network.private_subnets.values()])["Subnets"]
+    assert {one["VpcId"] for one in subnets} == {network.vpc}
+    assert (manifests / experiment.name / "rendered.sha256").exists()
+    assert (experiment.cluster.existing is not None) == (into == "cluster")
+    if into == "cluster":
+        there = client_of("eks").describe_cluster(name=experiment.cluster.existing)["cluster"]
+        assert there["resourcesVpcConfig"]["clusterSecurityGroupId"] == experiment.cluster.security_group
+        assert there["resourcesVpcConfig"]["vpcId"] == network.vpc
+
+
+def test_the_account_says_what_is_left_and_what_was_disturbed(client_of: ClientOf) -> None:
+    told = Rehearsal(
+        region=REGION,
+        account=DEFAULT_ACCOUNT,
+        stacks=("a",),
+        stages=(),
+        resources=(),
+        facts=read_back((), (), client_of),
+        images=(),
+        unresolved=(),
+    )
+    assert not [line for line in account_lines(told) if "teardown" in line]
+    ended = replace(told, unchanged=7, remains=Remains(before=9, left=("s3 Buckets: x",), disturbed=()))
+    lines = account_lines(ended)
+    assert "A second deployment changes nothing in 7 stacks." in lines
+    assert "After the teardown: 9 things were there before the deployment, all as they were." in lines
+    assert "  s3 Buckets: x" in lines

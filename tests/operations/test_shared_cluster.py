@@ -1,0 +1,134 @@
+"""`teardown` in a cluster of somebody else: a list before and after, whose difference is ours and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.eks.models import eks_backends
+
+from experiment import Experiment
+from experiment.model import Network
+from operations import teardown
+from operations.cloud.aws import Aws
+from operations.cloud.standing import listed, of_experiment
+from tests.operations.api_server import ApiServer
+from tests.operations.clients import shared_client
+from tests.operations.conftest import Say
+
+ROLE = "arn:aws:iam::123456789012:role"
+Lists = dict[str, list[Any]]
+
+
+@pytest.fixture
+def joined(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    """The reference in the cluster `team`, which has an identity agent."""
+    network = Network(vpc="vpc-0123456789abcdef0", private_subnets={})
+    there = {"existing": "team", "security_group": "sg-0123456789abcdef0", "network": network}
+    there |= {"provided": ("eks-pod-identity-agent",)}
+    made = replace(experiment, name="joined", cluster=experiment.cluster.model_copy(update=there))
+    monkeypatch.setattr(teardown, "experiment_of", lambda path, verb: made)
+    return made
+
+
+@pytest.fixture
+def lists(aws: Aws, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lists]:
+    """What the cluster has, as EKS and its server list it: ours and that of others."""
+    monkeypatch.setattr(Aws, "_boto_client", lambda self, service: shared_client(service, self.region))
+    eks, role = shared_client("eks"), f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/r"
+    eks.create_cluster(name="team", roleArn=role, resourcesVpcConfig={"subnetIds": ["subnet-0a"]})
+    there = eks_backends[DEFAULT_ACCOUNT_ID]["us-east-2"].clusters["team"]
+    there.endpoint, there.certificate_authority = api.url, {}
+    found: Lists = {
+        "nodegroups": ["team-workers", "joined-trn2-a-on-demand-d2-28", "joined-system"],
+        "addons": ["vpc-cni", "eks-pod-identity-agent", "aws-mountpoint-s3-csi-driver"],
+        "accessEntries": [f"{ROLE}/team-admin", f"{ROLE}/joined-workloads-Access1"],
+        "associations": [
+            {"namespace": "joined", "serviceAccount": "serving", "clusterName": "team"},
+            {"namespace": "shop", "serviceAccount": "web", "clusterName": "team"},
+        ],
+    }
+    for kind, name in (
+        ("namespaces", "shop"),
+        ("namespaces", "joined"),
+        ("priorityclasses", "joined-jobs-1"),
+    ):
+        api.put(kind, name, {})
+    operations = ("ListNodegroups", "ListAddons", "ListAccessEntries", "ListPodIdentityAssociations")
+    answering = []
+    for operation, key in zip(operations, found, strict=True):
+
+        def answer(key: str = key, **_: Any) -> Any:
+            return SimpleNamespace(status_code=200, headers={}, raw=None), {key: found[key]}
+
+        for client in (eks, shared_client("eks", "us-east-2")):  # a verb's, and that of the tests
+            client.meta.events.register(f"before-call.eks.{operation}", answer)
+            answering.append((client, f"before-call.eks.{operation}", answer))
+    yield found
+    for client, event, one in answering:
+        client.meta.events.unregister(event, one)
+
+
+def take_away(lists: Lists, api: ApiServer, *names: str) -> Callable[..., Any]:
+    """In place of CloudFormation: everything whose name begins so goes from the cluster."""
+
+    def gone(*_: Any) -> list[tuple[str, str]]:
+        for key, entries in lists.items():
+            told = [one if isinstance(one, str) else one["namespace"] for one in entries]
+            pairs = zip(entries, told, strict=True)
+            lists[key] = [one for one, name in pairs if not name.rpartition("/")[2].startswith(names)]
+        for there in [there for there in api.objects if there[2].startswith(names)]:
+            del api.objects[there]
+        return []
+
+    return gone
+
+
+def test_ours_goes_and_the_list_shows_that_nothing_else_did(
+    joined: Experiment, lists: Lists, api: ApiServer, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(teardown, "take_down", take_away(lists, api, "joined", "aws-mountpoint"))
+    code, out, _ = say("teardown")
+    assert code == 0, out
+    assert "cluster team, which is not of this experiment: 13 things before, 6 after" in out.replace(
+        "12 things", ""
+    )
+    assert "ours and left: nothing" in out
+    assert "gone though not ours: nothing" in out
+    assert "add-on: aws-mountpoint-s3-csi-driver" in out
+
+
+def test_what_is_left_of_ours_and_what_went_of_others_is_told(
+    joined: Experiment, lists: Lists, api: ApiServer, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(teardown, "take_down", take_away(lists, api, "joined-system", "shop", "eks-pod"))
+    code, out, _ = say("teardown")
+    assert code == 1
+    assert "ours and left: access entry: " in out
+    assert (
+        "gone though not ours: add-on: eks-pod-identity-agent, namespaces: shop, pod identity: shop/web"
+        in out
+    )
+
+
+def test_a_longer_name_of_another_experiment_is_not_ours(joined: Experiment, aws: Aws, lists: Lists) -> None:
+    tags = [{"Key": "experiment", "Value": "joined-b"}]
+    template = '{"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}'
+    shared_client("cloudformation").create_stack(StackName="joined-b-nodes", TemplateBody=template, Tags=tags)
+    lists["nodegroups"].append("joined-b-trn2-a")
+    names = listed(joined, aws).names
+    ours = of_experiment(joined, names, aws)
+    assert "node group: joined-b-trn2-a" in names - ours
+    assert "node group: joined-system" in ours
+    assert "access entry: arn:aws:iam::123456789012:role/joined-workloads-Access1" in ours
+
+
+def test_what_cannot_be_listed_is_told(joined: Experiment, lists: Lists, aws: Aws, api: ApiServer) -> None:
+    api.refusal = (401, "Unauthorized", "Unauthorized")
+    told = listed(joined, aws)
+    assert "node group: team-workers" in told.names
+    assert any("the cluster does not know this identity" in line for line in told.untold)
