@@ -304,7 +304,7 @@ def tables(shown: Shown, what: str) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     by_cell = [{_cell(key): values[-1] for key, values in one.items()} for one in (time_s, times, steps, usd)]
     for class_, arm in by_cell[0]:
-        time_per_token, *others = (one[class_, arm] for one in by_cell)
+        time_per_token, *others = (one.get((class_, arm), math.nan) for one in by_cell)
         figures = " | ".join(f"{one:.2f}" for one in (1000 * time_per_token, *others))
         yield f"| {class_} | {arm} | {figures} |"
     yield ""
