@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from aiohttp import web
 
+from benchmark.commands.option_types import host_and_port
 from experiment.finding import Misuse, Outside, Refusal
 from lab.emulator.endpoint import Endpoint
 from lab.emulator.published_steps import read
@@ -28,13 +29,6 @@ SHUTDOWN_S = 0.01
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise Misuse(f"options: {message}; see --help")
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return host, int(port)
 
 
 def _positive(text: str) -> float:
@@ -51,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="After '--' comes the argv of the arm's container: vllm serve MODEL --max-num-seqs 4 ...",
     )
     parser.add_argument(
-        "--listen", type=_address, required=True, metavar="HOST:PORT", help="port 0: any free one"
+        "--listen", type=host_and_port, required=True, metavar="HOST:PORT", help="port 0: any free one"
     )
     parser.add_argument(
         "--plan", type=Path, metavar="FILE", help="the benchmark's plan, for the prompts' classes"
