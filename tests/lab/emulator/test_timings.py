@@ -9,10 +9,11 @@ from dataclasses import replace
 from itertools import accumulate
 from operator import mul
 from statistics import mean
+from typing import Any
 
 import pytest
 
-from experiment import Experiment
+from experiment import Experiment, load
 from lab.emulator.timings import (
     CONDITIONAL_ACCEPTANCE,
     Draws,
@@ -21,6 +22,7 @@ from lab.emulator.timings import (
     conditional_acceptance,
     tokens_in_step,
 )
+from tests.experiment.edits import put
 
 DRAFT = "/checkpoints/Qwen/Qwen3-1.7B"
 WEAK_DRAFT = "/checkpoints/Qwen/Qwen3-0.6B"
@@ -94,3 +96,9 @@ def test_arms_beyond_the_fit_are_named_with_what_differs(reference: Experiment) 
     first, second = cautions(replace(reference, arms=(wider, other))).values()
     assert "qwen-vllm has 2 sequences;" in first
     assert "qwen-sd-vllm has k = 15;" in second
+
+
+def test_arms_of_a_further_batch_are_named_and_those_of_the_published_one_are_not(variation: Any) -> None:
+    found = cautions(load(variation(put("serving.max_num_seqs", [4, 8]))))
+    assert [*found] == ["qwen-vllm-b8", "qwen-sd-vllm-b8"]
+    assert all("has 8 sequences;" in told for told in found.values())
