@@ -39,12 +39,30 @@ class Item:
 
 
 def idle(experiment: Experiment) -> tuple[Item, ...]:
-    """What is billed while no Trn2 node runs; storage, interface endpoints and traffic come on top."""
+    """What is billed to the experiment while no Trn2 node runs; storage, interface endpoints and traffic come on top."""
     if not experiment.instance.neuron:
         return (Item(LAB, 1),)
-    network = experiment.cluster.network
-    gateways = () if network.vpc else (Item(NAT_GATEWAY, network.nat_gateways),)
-    return (Item(EKS_CONTROL_PLANE, 1), *gateways, Item(SYSTEM_NODE, SYSTEM_NODES))
+    cluster, found = experiment.cluster, []
+    if cluster.existing is None:
+        found.append(Item(EKS_CONTROL_PLANE, 1))
+    if cluster.network.vpc is None:
+        found.append(Item(NAT_GATEWAY, cluster.network.nat_gateways))
+    if cluster.brings("system-nodes"):
+        found.append(Item(SYSTEM_NODE, SYSTEM_NODES))
+    return tuple(found)
+
+
+def of_others(experiment: Experiment) -> str:
+    """What the experiment uses and somebody else pays; empty where it has everything of its own."""
+    cluster = experiment.cluster
+    found = [f"VPC {cluster.network.vpc}"] if cluster.network.vpc else []
+    if cluster.existing:
+        found.append(f"cluster {cluster.existing}")
+    if cluster.nodes_of:
+        found.append(f"nodes and add-ons of {cluster.nodes_of}")
+    elif cluster.provided:
+        found.append(", ".join(cluster.provided))
+    return "; ".join(found)
 
 
 def running(experiment: Experiment) -> tuple[Item, ...]:

@@ -208,6 +208,7 @@ def _heading(experiment: Experiment) -> list[str]:
         f"{_ALLOCATION[serving.allocation]}, TP {serving.tensor_parallel} at LNC {serving.logical_nc_config}, "
         f"{sizes} x {serving.max_model_len} tokens",
         f"  capacity    {_capacity(cluster)}",
+        *([f"  existing    {others}"] if (others := cost.of_others(experiment)) else ()),
         f"  off         every day at {cluster.off_at_utc} UTC; {cluster.nodes} Trn2 nodes start at deploy time",
     ]
 

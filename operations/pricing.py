@@ -18,7 +18,7 @@ import click
 from pydantic import TypeAdapter, ValidationError
 
 from experiment.catalogue.prices import Price
-from experiment.cost import Item, idle, per_hour, run_price, running
+from experiment.cost import Item, idle, of_others, per_hour, run_price, running
 from experiment.finding import Misuse, Outside
 from experiment.parsing import UnreadableFile, whole_text
 from operations.cloud import cloudformation
@@ -90,6 +90,10 @@ def command(
                 for item in items
             ],
             "idle_usd_per_hour": round(per_hour(quiet), 4),
+            "of_others": of_others(experiment),
+            "same_cluster": {
+                one.name: round(per_hour(idle(one)), 4) for one in cloudformation.neighbours(experiment)
+            },
             "running_usd_per_hour": round(per_hour(items), 4),
             "run": {
                 "trn2_hours": round(run.hours, 2),
@@ -128,9 +132,12 @@ def _print(experiment: Experiment, items: Sequence[Item], quiet: Sequence[Item],
     print(f"\nwithout Trn2 nodes: ${per_hour(quiet):.2f} an hour; with them: ${per_hour(items):.2f} an hour")
     endpoints = "interface endpoints by the hour, " if experiment.cluster.network.interface_endpoints else ""
     balancer = "the load balancer, " if experiment.serve and experiment.serve.certificate_arn else ""
-    print(
-        f"on top: {endpoints}{balancer}the way in (the smallest instance there is), keys, alarms, storage and traffic"
-    )
+    way_in = "" if experiment.cluster.existing else "the way in (the smallest instance there is), "
+    print(f"on top: {endpoints}{balancer}{way_in}keys, alarms, storage and traffic")
+    if others := of_others(experiment):
+        print(f"not counted, because it is there already: {others}")
+    for one in cloudformation.neighbours(experiment):
+        print(f"in the same cluster: {one.name}, ${per_hour(idle(one)):.2f} an hour without Trn2 nodes")
     kind = experiment.cluster.capacity.kind
     if kind in _RESERVED:
         print(f"cluster.capacity is a {kind}: {_RESERVED[kind]}; the Trn2 line is list price")

@@ -43,6 +43,8 @@ def command(path: Path, wanted: int, hours: float, dry_run: bool, account: str |
     experiment = experiment_of(path, verb="scale")
     nodegroup.refuse_too_many(experiment, wanted)
     aws = aws_of(experiment, account)
+    if experiment.cluster.nodes_of:
+        nodegroup.refuse_in_use(experiment, aws)
     if not wanted and not dry_run:
         return _stop(experiment, aws, as_json=as_json)
     group = nodegroup.read(experiment, aws)

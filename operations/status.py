@@ -34,7 +34,17 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
         "region": look.aws.region,
     }
     problems: list[Finding] = []
-    for name in ("stacks", "trn2", "cluster", "artifacts", "alarms", "notices", "run", "undescribed"):
+    for name in (
+        "stacks",
+        "trn2",
+        "cluster",
+        "artifacts",
+        "alarms",
+        "notices",
+        "run",
+        "neighbours",
+        "undescribed",
+    ):
         try:
             page[name] = getattr(look, name)()
         except Refusal as error:
@@ -151,6 +161,15 @@ class _Look:
         held = RunStore(self.experiment, self.aws).current()
         return held.state.as_json() if held else None
 
+    def neighbours(self) -> list[dict[str, str]]:
+        """Other experiments in the cluster, and what of them is deployed."""
+        others = cloudformation.neighbours(self.experiment)
+        standing = cloudformation.by_experiment(self.aws) if others else {}
+        return [
+            {"name": one.name, "state": f"{len(standing.get(one.name, ()))} stacks are deployed"}
+            for one in others
+        ]
+
     def undescribed(self) -> dict[str, Any]:
         found, untold = cloudformation.find(self.experiment, self.aws)
         self.findings += [one.finding() for one in found]
@@ -183,6 +202,7 @@ def _print(page: dict[str, Any]) -> None:
     if (run := page["run"]) is not None:
         told = f"at {run['step']}, begun {run['begun']}; ./trnspec run goes on with it"
         rows.append(("run", run["id"], told))
+    rows += [("same cluster", one["name"], one["state"]) for one in page["neighbours"] or ()]
     for one in (page["undescribed"] or {}).get("stacks", ()):
         rows.append(("no file", one["experiment"], f"{len(one['stacks'])} stacks in {one['region']} bill"))
     print(f"{page['experiment']}, account {page['account']}, {page['region']}\n")

@@ -164,6 +164,8 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str,
 
 def _stop_nodes(experiment: Experiment, aws: Aws) -> None:
     """First of all what costs dollars a minute; whatever keeps it from stopping, the stacks are tried all the same."""
+    if experiment.cluster.nodes_of:
+        return  # another's, who may be using them
     try:
         group = nodegroup.read(experiment, aws)
         if group.desired:

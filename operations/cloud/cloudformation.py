@@ -4,6 +4,7 @@ describes any more because its `name` or `region` was changed, or it is gone. Al
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,7 @@ from cdk8s_charts.manifests import output_of
 from experiment import Experiment, InvalidExperiment, load
 from experiment.catalogue.instances import ZONES
 from experiment.finding import Finding, Refusal
-from experiment.naming import stack_name
+from experiment.naming import cluster_name, stack_name
 from operations.cloud.aws import Aws, AwsError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,8 +117,9 @@ def by_experiment(aws: Aws) -> dict[str, list[str]]:
 def expected(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
     """Every stack that there should be, and those beside."""
     there = {stack.name: stack for stack in deployed(experiment, aws)}
-    absent = ("network",) if experiment.cluster.network.vpc else ()
-    names = [stack_name(experiment, part) for part in _PARTS if part not in absent]
+    cluster = experiment.cluster
+    absent = {"network": cluster.network.vpc, "cluster": cluster.existing, "nodes": cluster.nodes_of}
+    names = [stack_name(experiment, part) for part in _PARTS if not absent.get(part)]
     wanted = [there.pop(name, Stack(name=name, status="absent")) for name in names]
     return (*wanted, *there.values())
 
@@ -236,6 +238,20 @@ def _regions(aws: Aws, untold: list[str]) -> list[str]:
         untold.append(f"other regions: {_UNTOLD} ({error})")
         return [aws.region]
     return sorted({aws.region, *ZONES} & enabled)
+
+
+def neighbours(experiment: Experiment, *, files: Path = FILES) -> list[Experiment]:
+    """The other experiments of the files here that are in the same cluster; a file that is refused at present is in none."""
+    found = []
+    for path in sorted(files.glob("*.yaml")):
+        with suppress(InvalidExperiment):
+            found.append(load(path))
+    where = cluster_name(experiment), experiment.cluster.region
+    return [
+        one
+        for one in found
+        if (cluster_name(one), one.cluster.region) == where and one.name != experiment.name
+    ]
 
 
 def _described(files: Path) -> tuple[set[tuple[str, str]], set[str]]:

@@ -16,6 +16,7 @@ from experiment.naming import (
     metrics_namespace,
     neuron_nodegroup,
     neuron_nodegroups,
+    nodes_owner,
     schedule_group,
     stack_name,
 )
@@ -149,7 +150,7 @@ def schedule_off(experiment: Experiment, aws: Aws, *, now: datetime, hours: floa
     schedule: dict[str, Any] = {
         "Name": schedule_name(experiment),
         "GroupName": schedule_group(experiment),
-        "Description": f"Trn2 nodes of {experiment.name} to 0, whatever happens",
+        "Description": _description(experiment),
         "ScheduleExpression": f"at({stamp(at).removesuffix('Z')})",
         "ScheduleExpressionTimezone": "UTC",
         "FlexibleTimeWindow": {"Mode": "OFF"},
@@ -165,8 +166,22 @@ def schedule_off(experiment: Experiment, aws: Aws, *, now: datetime, hours: floa
     except AwsError as error:
         if error.code != "ConflictException":
             raise
+        refuse_in_use(experiment, aws)
         scheduler.update_schedule(**schedule)
     return at
+
+
+def refuse_in_use(experiment: Experiment, aws: Aws) -> None:
+    """`Refusal` while another experiment has started nodes of a group that both use: its schedule says so."""
+    found = _schedule(experiment, aws, schedule_name(experiment))
+    if found and (said := found.get("Description", "")) not in ("", _description(experiment)):
+        why = f"is in use ({said}; {found['ScheduleExpression']})"
+        remedy = "wait until that run has ended, or end it with ./trnspec scale 0 of that experiment"
+        raise Refusal(Finding(f"node group {neuron_nodegroup(experiment)}", None, why, remedy))
+
+
+def _description(experiment: Experiment) -> str:
+    return f"Trn2 nodes of {experiment.name} to 0, whatever happens"
 
 
 def _endless(where: str, why: str, remedy: str) -> Refusal:
@@ -249,8 +264,8 @@ def forget_schedule(experiment: Experiment, aws: Aws) -> None:
 
 
 def schedule_name(experiment: Experiment) -> str:
-    """The one-time schedule."""
-    return f"{experiment.name}-scale-to-zero"
+    """The one-time schedule; one for all experiments that use the same nodes."""
+    return f"{nodes_owner(experiment)}-scale-to-zero"
 
 
 def say_over(experiment: Experiment, aws: Aws) -> None:

@@ -1,0 +1,119 @@
+"""Several experiments in one cluster: whose the nodes are, who uses them now, what each costs, and that both are shown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from experiment import Experiment, load
+from experiment.cost import idle, per_hour
+from experiment.finding import Refusal
+from operations import scaling, teardown
+from operations.cloud import cloudformation, nodegroup
+from operations.cloud.aws import Aws
+from tests.conftest import REFERENCE
+from tests.operations.conftest import Say
+from tests.operations.world import World
+
+NOW = datetime(2026, 4, 1, 12, tzinfo=UTC)
+JOINING = {
+    "existing": "qwen3-32b",
+    "security_group": "sg-0123456789abcdef0",
+    "nodes_of": "qwen3-32b",
+    "network": {
+        "vpc": "vpc-0123456789abcdef0",
+        "private_subnets": {
+            "us-east-2a": "subnet-0a0123456789abcde",
+            "us-east-2b": "subnet-0b0123456789abcde",
+        },
+    },
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The reference and a second experiment on its nodes, as the files of a checkout."""
+    first = yaml.safe_load(REFERENCE.read_text(encoding="utf-8"))
+    second = {**first, "name": "second", "cluster": {**first["cluster"], **JOINING}}
+    del second["cluster"]["admin_cidrs"]
+    for data in (first, second):
+        (tmp_path / f"{data['name']}.yaml").write_text(yaml.safe_dump(data), encoding="utf-8")
+    (tmp_path / "wrong.yaml").write_text("version: 1\n", encoding="utf-8")
+    real = cloudformation.neighbours
+    monkeypatch.setattr(cloudformation, "neighbours", lambda one: real(one, files=tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def second(files: Path) -> Experiment:
+    return load(files / "second.yaml")
+
+
+def rent(experiment: Experiment, aws: Aws) -> nodegroup.Group:
+    group = nodegroup.read(experiment, aws)
+    nodegroup.schedule_off(experiment, aws, now=NOW, hours=3, group=group)
+    return group
+
+
+def test_the_second_uses_the_group_of_the_first_and_not_at_the_same_time(
+    world: World, aws: Aws, experiment: Experiment, second: Experiment
+) -> None:
+    assert rent(second, aws).name == nodegroup.read(experiment, aws).name
+    rent(second, aws)  # again: its own schedule is replaced
+    with pytest.raises(Refusal, match=r"is in use .Trn2 nodes of second to 0.*wait until that run has ended"):
+        rent(experiment, aws)
+    nodegroup.forget_schedule(second, aws)
+    rent(experiment, aws)
+    with pytest.raises(Refusal, match="Trn2 nodes of qwen3-32b to 0"):
+        rent(second, aws)
+
+
+def test_the_second_takes_no_node_from_a_run_of_the_first(
+    world: World, aws: Aws, second: Experiment, files: Path, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert say("scale", "1")[0] == 0
+    monkeypatch.setattr(scaling, "experiment_of", lambda path, verb: second)
+    code, _, err = say("scale", str(files / "second.yaml"), "0")
+    assert (code, world.nodes) == (1, 1), err
+    assert "is in use (Trn2 nodes of qwen3-32b to 0" in err
+    monkeypatch.setattr(teardown, "experiment_of", lambda path, verb: second)
+    say("teardown", "--confirm", "second")
+    assert world.nodes == 1
+
+
+def test_a_second_idle_experiment_is_billed_no_cluster_network_or_node(
+    experiment: Experiment, second: Experiment
+) -> None:
+    assert per_hour(idle(experiment)) > 0.5
+    assert idle(second) == ()
+    alone = second.cluster.model_copy(update={"nodes_of": None})
+    assert [item.units for item in idle(replace(second, cluster=alone))] == [2]  # system nodes of its own
+
+
+def test_cost_shows_both_and_what_is_of_others(files: Path, second: Experiment, say: Say) -> None:
+    code, out, _ = say("cost", str(files / "second.yaml"))
+    assert code == 0
+    assert "without Trn2 nodes: $0.00 an hour" in out
+    assert "cluster qwen3-32b; nodes and add-ons of qwen3-32b" in out
+    assert "in the same cluster: qwen3-32b, $0.55 an hour without Trn2 nodes" in out
+    told = json.loads(say("cost", str(files / "qwen3-32b.yaml"), "--json")[1])
+    assert told["same_cluster"] == {"second": 0}
+    assert told["of_others"] == ""
+
+
+def test_status_shows_both_and_expects_only_what_is_deployed(
+    world: World, files: Path, second: Experiment, aws: Aws, say: Say
+) -> None:
+    tags = [{"Key": "experiment", "Value": "second"}]
+    template = '{"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}'
+    client = world.client("cloudformation")
+    client.create_stack(StackName="second-storage", TemplateBody=template, Tags=tags)
+    page = json.loads(say("status", "--json")[1])
+    assert page["neighbours"] == [{"name": "second", "state": "1 stacks are deployed"}]
+    expected = {stack.name.removeprefix("second-") for stack in cloudformation.expected(second, aws)}
+    assert expected == {"storage", "observability", "identity", "workloads"}
