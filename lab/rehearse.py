@@ -76,9 +76,11 @@ def _print(rehearsal: Rehearsal, *, as_json: bool) -> None:
 
 
 def _as_data(rehearsal: Rehearsal) -> dict[str, Any]:
+    from lab.aws.assembly import ACCOUNT
+
     return {
         "region": rehearsal.region,
-        "account": rehearsal.account,
+        "account": ACCOUNT,
         "stacks": list(rehearsal.stacks),
         "stages_left_out": list(rehearsal.stages),
         "resources": [{**asdict(one), "outcome": one.outcome.value} for one in rehearsal.resources],

@@ -42,9 +42,7 @@ def create(stack: StackTemplate, cloudformation: Any) -> None:
         raise Refusal(f"stack {stack.name}: {error.response['Error']['Message']}") from error
 
 
-def account_of(
-    stack: StackTemplate, cloudformation: Any, *, account: str, region: str
-) -> tuple[Resource, ...]:
+def account_of(stack: StackTemplate, cloudformation: Any, *, region: str) -> tuple[Resource, ...]:
     """What became of every resource of its template. Raises `Refusal`."""
     try:
         (found,) = cloudformation.describe_stacks(StackName=stack.name)["Stacks"]
@@ -59,7 +57,7 @@ def account_of(
         for one in page["StackResourceSummaries"]
         if one.get("LogicalResourceId")
     }
-    absent = false_conditions(stack.name, account=account, region=region)
+    absent = false_conditions(stack.name, region=region)
     return account_for(stack.name, stack.template, listed=listed, false_conditions=absent)
 
 

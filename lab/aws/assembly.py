@@ -14,16 +14,15 @@ import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from experiment.finding import Misuse
-
+ACCOUNT = "123456789012"
+"""moto's own: calls that name no account go there."""
 _STACK = "aws:cloudformation:stack"
 _STAGE = "cdk:cloud-assembly"
 _ASSETS = "cdk:asset-manifest"
-_WEAK_REFERENCE = "Fn::GetStackOutput"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +50,9 @@ class Assembly:
     bootstrap: Mapping[str, int]
     """SSM parameters that `cdk bootstrap` writes, with the lowest version that the stacks accept."""
 
-    def code_assets(self, *, account: str, region: str) -> tuple[tuple[str, str], ...]:
+    def code_assets(self, *, region: str) -> tuple[tuple[str, str], ...]:
         """(bucket, key) of every Lambda function's and layer's code that the templates name."""
-        pseudo = {"AWS::AccountId": account, "AWS::Region": region, "AWS::Partition": "aws"}
+        pseudo = {"AWS::AccountId": ACCOUNT, "AWS::Region": region, "AWS::Partition": "aws"}
         found = {
             (_substitute(code["S3Bucket"], pseudo), str(code["S3Key"]))
             for stack in self.stacks
@@ -62,76 +61,39 @@ class Assembly:
         return tuple(sorted(found))
 
 
-def read_assembly(folder: Path, *, account: str, region: str) -> Assembly:
-    """Read `cdk.out`. `Misuse` when the folder is not an assembly, or belongs to another account or region."""
-    artifacts: Mapping[str, Any] = _read_json(folder / "manifest.json", folder)[1].get("artifacts", {})
-    stacks = {name: one for name, one in artifacts.items() if one.get("type") == _STACK}
-    if not stacks:
-        raise Misuse(f"{folder}/manifest.json: no stack in it; synthesize the app into this folder first")
+def read_assembly(folder: Path) -> Assembly:
+    """Read a `cdk.out`."""
+    artifacts: Mapping[str, Any] = _read_json(folder / "manifest.json")["artifacts"]
+    stacks = {name: one for name, one in artifacts.items() if one["type"] == _STACK}
     order = TopologicalSorter(
         {
             name: [other for other in one.get("dependencies", ()) if other in stacks]
             for name, one in stacks.items()
         }
     )
-    try:
-        names = tuple(order.static_order())
-    except CycleError as error:
-        raise Misuse(f"{folder}/manifest.json: stacks wait for each other: {error.args[1]}") from None
-    for name in names:
-        _check_environment(name, stacks[name].get("environment", ""), account=account, region=region)
     return Assembly(
-        stacks=tuple(_read_stack(folder, name, stacks[name]) for name in names),
-        stages=tuple(name for name, one in artifacts.items() if one.get("type") == _STAGE),
+        stacks=tuple(_read_stack(folder, name, stacks[name]) for name in order.static_order()),
+        stages=tuple(name for name, one in artifacts.items() if one["type"] == _STAGE),
         images=tuple(dict.fromkeys(_images(folder, artifacts))),
         bootstrap=_bootstrap(stacks.values()),
     )
 
 
-def _read_json(path: Path, folder: Path) -> tuple[str, dict[str, Any]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        value = json.loads(text)
-    except OSError as error:
-        raise Misuse(
-            f"{path}: {error.strerror}; {folder} must be a folder that the CDK app was synthesized into"
-        ) from None
-    except ValueError as error:
-        raise Misuse(f"{path}: not valid JSON ({error}); synthesize the app again") from None
-    if not isinstance(value, dict):
-        raise Misuse(f"{path}: holds a {type(value).__name__}, not an object; synthesize the app again")
-    return text, value
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _read_stack(folder: Path, artifact: str, entry: Mapping[str, Any]) -> StackTemplate:
-    properties = entry.get("properties", {})
-    path = folder / properties["templateFile"]
-    body, template = _read_json(path, folder)
-    if next(_objects_with(template, _WEAK_REFERENCE), None):
-        raise Misuse(
-            f"{path}: {_WEAK_REFERENCE} is a reference that moto does not resolve; "
-            'set "@aws-cdk/core:defaultCrossStackReferences": "strong" in cdk.json'
-        )
-    name = properties.get("stackName", artifact)
-    return StackTemplate(name=name, body=body, template=template, tags=properties.get("tags", {}))
-
-
-def _check_environment(stack: str, environment: str, *, account: str, region: str) -> None:
-    """`aws://account/region`, where either may be unknown: such a stack can be created anywhere."""
-    match = re.fullmatch(r"aws://([^/]+)/([^/]+)", environment)
-    if not match:
-        raise Misuse(
-            f"stack {stack}: environment {environment!r} is not aws://ACCOUNT/REGION; synthesize again"
-        )
-    for what, made, wanted in (("account", match[1], account), ("region", match[2], region)):
-        if made not in (wanted, f"unknown-{what}"):
-            raise Misuse(f"stack {stack}: made for {what} {made}, not {wanted}; rehearse it in {made}")
+    properties = entry["properties"]
+    body = (folder / properties["templateFile"]).read_text(encoding="utf-8")
+    name, tags = properties.get("stackName", artifact), properties.get("tags", {})
+    return StackTemplate(name=name, body=body, template=json.loads(body), tags=tags)
 
 
 def _images(folder: Path, artifacts: Mapping[str, Any]) -> Iterator[str]:
     for one in artifacts.values():
-        if one.get("type") == _ASSETS:
-            assets = _read_json(folder / one["properties"]["file"], folder)[1]
+        if one["type"] == _ASSETS:
+            assets = _read_json(folder / one["properties"]["file"])
             for image in assets.get("dockerImages", {}).values():
                 for place in image["destinations"].values():
                     yield f"{place['repositoryName']}:{place['imageTag']}"
@@ -160,19 +122,17 @@ def _objects_with(value: Any, *keys: str) -> Iterator[Mapping[str, Any]]:
 
 def _substitute(value: Any, pseudo: Mapping[str, str]) -> str:
     """A bucket's name: literal, or `Fn::Sub` over pseudo parameters, as the CDK writes it."""
-    text = value.get("Fn::Sub") if isinstance(value, Mapping) else value
-    if not isinstance(text, str):
-        raise Misuse(f"S3Bucket {json.dumps(value)}: only a name or Fn::Sub can be followed to an asset")
+    text = value["Fn::Sub"] if isinstance(value, Mapping) else value
     return re.sub(r"\$\{([\w:]+)\}", lambda found: pseudo.get(found[1], found[0]), text)
 
 
 def stand_in_for_bootstrap(
-    assembly: Assembly, client_of: Callable[[str], Any], *, account: str, region: str
+    assembly: Assembly, client_of: Callable[[str], Any], *, region: str
 ) -> tuple[str, ...]:
     """What `cdk bootstrap` and the publishing of assets leave behind, as far as the templates need it."""
     for name, version in assembly.bootstrap.items():
         client_of("ssm").put_parameter(Name=name, Value=str(version), Type="String")
-    assets = assembly.code_assets(account=account, region=region)
+    assets = assembly.code_assets(region=region)
     for bucket in sorted({bucket for bucket, _ in assets}):
         where = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
         client_of("s3").create_bucket(Bucket=bucket, **where)

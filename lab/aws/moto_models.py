@@ -42,7 +42,7 @@ from moto.ssm.models import Parameter
 from moto.utilities.utils import get_partition
 from werkzeug.exceptions import HTTPException
 
-from experiment.finding import Outside
+from lab.aws.assembly import ACCOUNT
 from lab.aws.moto_removal import removing
 
 KUBERNETES_RESOURCE = "Custom::AWSCDK-EKS-KubernetesResource"
@@ -61,9 +61,9 @@ RECORDED_TYPES = frozenset(
 
 Properties = dict[str, Any]
 Api = Callable[[str], Any]
-"""A client of a service, in the account and region of the stack."""
-ClientOf = Callable[[str, str, str], Any]
-"""The same for a service, an account and a region."""
+"""A client of a service, in the region of the stack."""
+ClientOf = Callable[[str, str], Any]
+"""The same for a service and a region."""
 Made = tuple[str, Mapping[str, str]]
 """Physical id, and what `Fn::GetAtt` may ask for."""
 _clients: list[ClientOf] = []
@@ -87,29 +87,23 @@ def outcome_of(resource_type: str) -> Outcome:
     return Outcome.NOT_MODELLED if model_for(resource_type) is Recorded else Outcome.CREATED
 
 
-def recorded(stack: str, *, account: str, region: str) -> Iterator[tuple[str, Properties]]:
+def recorded(stack: str, *, region: str) -> Iterator[tuple[str, Properties]]:
     """Type and resolved properties of what a stack left as a record; the server runs in this process."""
-    resources = _resources(stack, account, region)
+    resources = _resources(stack, region)
     for name in resources:
         resource: Any = resources[name]
         if isinstance(resource, Recorded):
             yield resource.resource_type, resource.properties
 
 
-def false_conditions(stack: str, *, account: str, region: str) -> frozenset[str]:
+def false_conditions(stack: str, *, region: str) -> frozenset[str]:
     """Names of the template's conditions that do not hold."""
-    conditions = _resources(stack, account, region).lazy_condition_map
+    conditions = _resources(stack, region).lazy_condition_map
     return frozenset(name for name in conditions if not conditions[name])
 
 
-def _resources(stack: str, account: str, region: str) -> ResourceMap:
-    try:
-        return cloudformation_backends[account][region].get_stack(stack).resource_map
-    except ValidationError:
-        raise Outside(
-            f"stack {stack}: not in this process's moto; records can be read here only, so pass an endpoint "
-            "that rehearsal_server() gave in this process"
-        ) from None
+def _resources(stack: str, region: str) -> ResourceMap:
+    return cloudformation_backends[ACCOUNT][region].get_stack(stack).resource_map
 
 
 def _call(client: Any, method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,8 +174,8 @@ def make_cluster(properties: Properties, api: Api) -> Made:
     subnets = ec2.describe_subnets(SubnetIds=parameters["resourcesVpcConfig"]["subnetIds"][:1])["Subnets"]
     group = {"GroupName": f"eks-cluster-sg-{name}", "Description": "EKS created security group"}
     made = ec2.create_security_group(VpcId=subnets[0]["VpcId"], **group)["GroupId"]
-    _, _, _, region, account, _ = cluster["arn"].split(":")
-    network = eks_backends[account][region].describe_cluster(name).resources_vpc_config
+    _, _, _, region, _, _ = cluster["arn"].split(":")
+    network = eks_backends[ACCOUNT][region].describe_cluster(name).resources_vpc_config
     network |= {"clusterSecurityGroupId": made, "vpcId": subnets[0]["VpcId"]}
     return name, {
         "Arn": cluster["arn"],
@@ -258,7 +252,7 @@ class ApiModel(CloudFormationModel):
         if cls.named_by:
             properties.setdefault(cls.named_by, resource_name)
         make = _MADE[cls.resource_type][1]
-        return cls(*make(properties, lambda service: _clients[-1](service, account_id, region_name)))
+        return cls(*make(properties, lambda service: _clients[-1](service, region_name)))
 
     def get_cfn_attribute(self, attribute: str) -> str:
         if attribute not in self._attributes:

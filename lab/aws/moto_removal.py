@@ -62,14 +62,14 @@ _GONE: Mapping[str, Callable[[str, Api], object]] = {
 _BEFORE: Mapping[str, Callable[[str, Api], object]] = {"AWS::IAM::Role": _policies}
 
 
-def removing(remove: Callable[..., None], client_of: Callable[[str, str, str], Any]) -> Callable[..., None]:
+def removing(remove: Callable[..., None], client_of: Callable[[str, str], Any]) -> Callable[..., None]:
     """moto's own way of deleting a resource, with these in its place or before it."""
 
     def delete(resources: Any, parsed: Any, body: Mapping[str, Any]) -> None:
         kind, name = body["Type"], getattr(parsed, "physical_resource_id", "")
 
         def api(service: str) -> Any:
-            return client_of(service, resources._account_id, resources._region_name)
+            return client_of(service, resources._region_name)
 
         if kind in _BEFORE:
             _BEFORE[kind](name, api)

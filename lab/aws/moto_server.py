@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import cache, lru_cache
 from threading import Lock
 from typing import Any
@@ -22,11 +20,9 @@ from botocore.config import Config
 from moto.moto_api._internal.models import moto_api_backend
 from moto.server import ThreadedMotoServer
 
-from experiment.finding import Misuse, Outside
+from experiment.finding import Outside
 from lab.aws.moto_models import extended_moto
 
-DEFAULT_ACCOUNT = "123456789012"
-"""moto's own: calls that name no account go there."""
 _MADE_UP_KEY = "rehearsal"
 _one_server = Lock()
 
@@ -45,8 +41,8 @@ def rehearsal_server() -> Iterator[str]:
     level = requests.level
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
 
-    def client_of(service: str, account: str, region: str) -> Any:
-        return client(service, endpoint=address, region=region, account=account)
+    def client_of(service: str, region: str) -> Any:
+        return client(service, endpoint=address, region=region)
 
     try:
         requests.setLevel(logging.ERROR)
@@ -64,20 +60,10 @@ def rehearsal_server() -> Iterator[str]:
         _one_server.release()
 
 
-def check_place(*, account: str, region: str) -> None:
-    """`Misuse` for what cannot be an AWS account or region: moto would answer with a traceback."""
-    if not re.fullmatch(r"\d{12}", account):
-        raise Misuse(f"account {account!r}: not twelve digits; leave it out to rehearse in {DEFAULT_ACCOUNT}")
-    known = _session().get_available_regions("ec2")
-    if region not in known:
-        near = ", ".join(get_close_matches(region, known)) or "us-east-2"
-        raise Misuse(f"region {region!r}: the SDK does not know it; for example {near}")
-
-
 @lru_cache(64)
-def client(service: str, *, endpoint: str, region: str, account: str = DEFAULT_ACCOUNT) -> Any:
+def client(service: str, *, endpoint: str, region: str) -> Any:
     """A boto3 client of this server alone; the caller's environment does not matter."""
-    made = _session().client(
+    return _session().client(
         service,
         endpoint_url=endpoint,
         region_name=region,
@@ -85,12 +71,6 @@ def client(service: str, *, endpoint: str, region: str, account: str = DEFAULT_A
         aws_secret_access_key=_MADE_UP_KEY,
         config=Config(proxies={}, retries={"total_max_attempts": 1}),
     )
-
-    def to_the_account(request: Any, **_: Any) -> None:
-        request.headers["x-moto-account-id"] = account
-
-    made.meta.events.register("before-sign", to_the_account)
-    return made
 
 
 @cache

@@ -6,6 +6,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from lab.aws.assembly import ACCOUNT
 from lab.aws.moto_models import Outcome
 from lab.aws.readback import ReadBack
 from lab.aws.rehearsal import Rehearsal
@@ -27,7 +28,7 @@ def in_one_line(rehearsal: Rehearsal) -> str:
 
 def account_lines(rehearsal: Rehearsal) -> tuple[str, ...]:
     """Per stack what became of its resources, what was read back, and what the rehearsal cannot show."""
-    where = f"{len(rehearsal.stacks)} stacks in {rehearsal.region}, account {rehearsal.account}"
+    where = f"{len(rehearsal.stacks)} stacks in {rehearsal.region}, account {ACCOUNT}"
     return (
         f"Rehearsal of {where}: moto on loopback, nothing on AWS.",
         *(_stack_line(rehearsal, stack) for stack in rehearsal.stacks),

@@ -22,9 +22,9 @@ from experiment import load
 from experiment.difference import differences
 from experiment.finding import Outside
 from lab.aws.accounting import Resource, account_of, create
-from lab.aws.assembly import Assembly, StackTemplate, read_assembly, stand_in_for_bootstrap
+from lab.aws.assembly import ACCOUNT, Assembly, StackTemplate, read_assembly, stand_in_for_bootstrap
 from lab.aws.moto_models import Outcome, recorded
-from lab.aws.moto_server import DEFAULT_ACCOUNT, check_place, client, rehearsal_server
+from lab.aws.moto_server import client, rehearsal_server
 from lab.aws.readback import ReadBack, read_back
 from lab.aws.surroundings import Remains, listed, put_there, remains, take_down
 from lab.aws.toolkit import BOOTSTRAP_STACK, bootstrap_and_deploy, check_roles, deploy_policies
@@ -40,7 +40,6 @@ class Rehearsal:
     """The result of a rehearsal in which every resource is accounted for."""
 
     region: str
-    account: str
     stacks: tuple[str, ...]
     """In creation order."""
     stages: tuple[str, ...]
@@ -72,29 +71,25 @@ class Rehearsal:
         return dict(sorted(Counter(one.type for one in self.resources if one.outcome is outcome).items()))
 
 
-def rehearse(
-    assembly: Path, *, region: str, account: str = DEFAULT_ACCOUNT, endpoint: str | None = None
-) -> Rehearsal:
+def rehearse(assembly: Path, *, region: str, endpoint: str | None = None) -> Rehearsal:
     """Create every stack of `assembly`, in order, without the command line, and read back what came of it.
 
     `endpoint` comes from `rehearsal_server()`; without one, a server is kept up for the length of this call. The server
-    must be empty. Raises `Misuse`, `Outside`, and `Refusal` at the first stack that fails or lacks a resource.
+    must be empty. Raises `Outside`, and `Refusal` at the first stack that fails or lacks a resource.
     """
-    check_place(account=account, region=region)
-    read = read_assembly(assembly, account=account, region=region)
-    with _listening(endpoint, account=account, region=region) as (client_of, complaints):
-        placeholders = stand_in_for_bootstrap(read, client_of, account=account, region=region)
+    read = read_assembly(assembly)
+    with _listening(endpoint, region=region) as (client_of, complaints):
+        placeholders = stand_in_for_bootstrap(read, client_of, region=region)
         resources: list[Resource] = []
         for stack in read.stacks:
             create(stack, client_of("cloudformation"))
-            resources += account_of(stack, client_of("cloudformation"), account=account, region=region)
+            resources += account_of(stack, client_of("cloudformation"), region=region)
         return Rehearsal(
             region=region,
-            account=account,
             stacks=tuple(stack.name for stack in read.stacks),
             stages=read.stages,
             resources=tuple(resources),
-            facts=_facts(read.stacks, resources, client_of, account=account, region=region),
+            facts=_facts(read.stacks, resources, client_of, region=region),
             placeholders=placeholders,
             images=read.images,
             unresolved=tuple(dict.fromkeys(complaints)),
@@ -110,19 +105,18 @@ def rehearse_with_cdk(
 
     Raises what `rehearse` raises.
     """
-    account, region = DEFAULT_ACCOUNT, load(file).cluster.region
-    check_place(account=account, region=region)
+    region = load(file).cluster.region
     before: dict[str, str] = {}
-    with _listening(None, account=account, region=region) as (client_of, complaints):
+    with _listening(None, region=region) as (client_of, complaints):
         cloudformation = client_of("cloudformation")
         if into is not None:
             report(f"an existing {into}")
-            file, manifests = put_there(file, into, client_of, folder, account=account)
+            file, manifests = put_there(file, into, client_of, folder)
         experiment = load(file)
         report("aws cloudformation deploy --stack-name speculation-policies")
         policies = deploy_policies(cloudformation)
         deployment = folder / "deployment.yaml"
-        deployment.write_text(_deployment_file(policies.boundary, account=account), encoding="utf-8")
+        deployment.write_text(_deployment_file(policies.boundary), encoding="utf-8")
         deployed = bootstrap_and_deploy(
             context={"experiment": str(file.resolve()), "manifests": str(manifests.resolve())},
             deployment=deployment,
@@ -130,31 +124,25 @@ def rehearse_with_cdk(
             bootstrap_flags=policies.flags,
             folder=folder,
             endpoint=cloudformation.meta.endpoint_url,
-            account=account,
             region=region,
             report=report,
         )
-        read = read_assembly(deployed.assembly, account=account, region=region)
+        read = read_assembly(deployed.assembly)
         body = deployed.bootstrap_template
         toolkit = StackTemplate(name=BOOTSTRAP_STACK, body=body, template=json.loads(body), tags={})
         stacks = (policies.stack, toolkit, *read.stacks)
-        resources = [
-            one
-            for stack in stacks
-            for one in account_of(stack, cloudformation, account=account, region=region)
-        ]
-        facts = _facts(stacks, resources, client_of, account=account, region=region)
+        resources = [one for stack in stacks for one in account_of(stack, cloudformation, region=region)]
+        facts = _facts(stacks, resources, client_of, region=region)
         reviewed = [one for part in read_manifests(experiment, manifests) for one in part.objects]
         rehearsal = Rehearsal(
             region=region,
-            account=account,
             stacks=tuple(stack.name for stack in stacks),
             stages=read.stages,
             resources=tuple(resources),
             facts=facts,
             changed=not_as_reviewed(reviewed, facts.objects),
             bounded_roles=check_roles(resources, policies, client_of("iam")),
-            published=_published(read, client_of("s3"), account=account, region=region),
+            published=_published(read, client_of("s3"), region=region),
             images=deployed.images,
             unresolved=tuple(dict.fromkeys(complaints)),
             unchanged=deployed.unchanged,
@@ -165,20 +153,20 @@ def rehearse_with_cdk(
         return replace(rehearsal, remains=remains(before, listed(client_of)))
 
 
-def _deployment_file(boundary: str, *, account: str) -> str:
+def _deployment_file(boundary: str) -> str:
     """A filled-in file: an administrator and an e-mail address make resources that an empty file does not."""
     return (
         f"permissions_boundary: {boundary}\n"
-        f"admins: [arn:aws:iam::{account}:role/rehearsal]\n"
+        f"admins: [arn:aws:iam::{ACCOUNT}:role/rehearsal]\n"
         "alarm_email: rehearsal@example.com\n"
     )
 
 
-def _published(assembly: Assembly, s3: Any, *, account: str, region: str) -> tuple[tuple[str, int], ...]:
+def _published(assembly: Assembly, s3: Any, *, region: str) -> tuple[tuple[str, int], ...]:
     """The assets that Lambda functions and layers name, with their sizes; an error where one is not in its bucket."""
     return tuple(
         (f"{bucket}/{key}", s3.head_object(Bucket=bucket, Key=key)["ContentLength"])
-        for bucket, key in assembly.code_assets(account=account, region=region)
+        for bucket, key in assembly.code_assets(region=region)
     )
 
 
@@ -187,21 +175,18 @@ def _facts(
     resources: Sequence[Resource],
     client_of: ClientOf,
     *,
-    account: str,
     region: str,
 ) -> ReadBack:
-    records = [one for stack in stacks for one in recorded(stack.name, account=account, region=region)]
+    records = [one for stack in stacks for one in recorded(stack.name, region=region)]
     return read_back(resources, records, client_of)
 
 
 @contextmanager
-def _listening(
-    endpoint: str | None, *, account: str, region: str
-) -> Iterator[tuple[ClientOf, Sequence[str]]]:
+def _listening(endpoint: str | None, *, region: str) -> Iterator[tuple[ClientOf, Sequence[str]]]:
     """A server, a maker of clients for it, and moto's warnings meanwhile."""
     with nullcontext(endpoint) if endpoint else rehearsal_server() as address, _complaints() as complaints:
         try:
-            yield partial(client, endpoint=address, region=region, account=account), complaints
+            yield partial(client, endpoint=address, region=region), complaints
         except (BotoCoreError, ClientError) as error:
             reason = str(error).partition("\n")[0]
             raise Outside(f"rehearsal server {address}: {reason}; it must be running, and empty") from error

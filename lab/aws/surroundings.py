@@ -16,6 +16,7 @@ import yaml
 
 from experiment import Experiment, load
 from experiment.finding import Refusal
+from lab.aws.assembly import ACCOUNT
 from lab.aws.moto_models import make_cluster
 from lab.aws.moto_server import child_environment
 from lab.programs import ROOT
@@ -97,9 +98,7 @@ def remains(before: Mapping[str, str], after: Mapping[str, str]) -> Remains:
     )
 
 
-def put_there(
-    file: Path, into: str, client_of: Callable[[str], Any], folder: Path, *, account: str
-) -> tuple[Path, Path]:
+def put_there(file: Path, into: str, client_of: Callable[[str], Any], folder: Path) -> tuple[Path, Path]:
     """Make a VPC, and for `cluster` a cluster in it; returns the experiment that names them and the parent folder of its
     manifests, both in `folder`."""
     data = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -110,7 +109,7 @@ def put_there(
     if into == "cluster":
         cluster.pop("admin_cidrs", None)
         told: dict[str, Any] = {"Name": _TEAM, "Version": experiment.cluster.kubernetes}
-        told["RoleArn"] = f"arn:aws:iam::{account}:role/{_TEAM}"
+        told["RoleArn"] = f"arn:aws:iam::{ACCOUNT}:role/{_TEAM}"
         told["ResourcesVpcConfig"] = {"SubnetIds": [*subnets.values()]}
         _, made = make_cluster(told, client_of)
         cluster |= {"existing": _TEAM, "security_group": made["ClusterSecurityGroupId"]}

@@ -26,7 +26,7 @@ from moto.cloudformation.utils import yaml_tag_constructor
 
 from experiment.finding import Refusal
 from lab.aws.accounting import Resource, create
-from lab.aws.assembly import StackTemplate
+from lab.aws.assembly import ACCOUNT, StackTemplate
 from lab.aws.moto_models import Outcome
 from lab.aws.moto_server import child_environment
 
@@ -65,7 +65,6 @@ def bootstrap_and_deploy(
     deployment: Path,
     folder: Path,
     endpoint: str,
-    account: str,
     region: str,
     bootstrap_flags: Sequence[str],
     report: Callable[[str], None],
@@ -89,7 +88,7 @@ def bootstrap_and_deploy(
     }
     told = ["--app", f".venv/bin/python app.py {shlex.quote(str(deployment.resolve()))}"]
     told += [word for name, value in context.items() for word in ("-c", f"{name}={value}")]
-    bootstrap = ["bootstrap", f"aws://{account}/{region}", *bootstrap_flags]
+    bootstrap = ["bootstrap", f"aws://{ACCOUNT}/{region}", *bootstrap_flags]
     deploy = [
         "deploy",
         "--all",

@@ -147,7 +147,6 @@ def write_assembly(
     folder: Path,
     stacks: Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]],
     *,
-    environment: str = "aws://unknown-account/unknown-region",
     more: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write name -> (template, what it depends on) as the CDK would; `more` are further artifacts."""
@@ -156,7 +155,6 @@ def write_assembly(
         (folder / f"{name}.template.json").write_text(json.dumps(template, indent=1), encoding="utf-8")
         artifacts[name] = {
             "type": "aws:cloudformation:stack",
-            "environment": environment,
             "properties": {
                 "templateFile": f"{name}.template.json",
                 "requiresBootstrapStackVersion": 6,

@@ -1,15 +1,13 @@
-"""What is made through moto's APIs can be read there, and what an API would not take stops the stack."""
+"""What is made through moto's APIs can be read there."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from experiment.finding import Refusal
 from lab.aws.moto_models import Outcome
 from lab.aws.moto_server import client, rehearsal_server
 from lab.aws.rehearsal import Rehearsal, rehearse
@@ -96,26 +94,3 @@ def test_the_apis_show_what_was_made(made: Rehearsal, endpoint: str) -> None:
     (alarm,) = client("cloudwatch", endpoint=endpoint, region=REGION).describe_alarms()["MetricAlarms"]
     assert alarm["AlarmActions"] == [topic["TopicArn"]]
     assert alarm["TreatMissingData"] == "notBreaching"
-
-
-@pytest.mark.parametrize(
-    ("account", "logical_id", "properties", "complaint"),
-    [
-        (
-            "111122223333",
-            "Slow",
-            {"Metrics": [{"Idd": "q"}]},
-            r"CloudWatch::Alarm\): put_metric_alarm: .*Idd",
-        ),
-        ("444455556666", "Daily", {"Target": "nothing"}, r"Scheduler::Schedule\): create_schedule: .*Target"),
-    ],
-)
-def test_what_the_sdk_does_not_know_stops_the_stack_in_one_line(
-    account: str, logical_id: str, properties: dict[str, Any], complaint: str, endpoint: str, tmp_path: Path
-) -> None:
-    wrong = RESOURCES[logical_id] | {"Properties": RESOURCES[logical_id]["Properties"] | properties}
-    kept = {"Topic": RESOURCES["Topic"], "Group": RESOURCES["Group"], logical_id: wrong}
-    folder = write_assembly(tmp_path, {"one": ({"Resources": kept}, ())})
-    with pytest.raises(Refusal, match=complaint) as caught:
-        rehearse(folder, region=REGION, account=account, endpoint=endpoint)
-    assert "\n" not in str(caught.value)

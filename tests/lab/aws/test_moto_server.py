@@ -17,7 +17,7 @@ from moto.cloudformation import parsing
 from experiment.finding import Outside, Refusal
 from lab.aws.moto_server import child_environment, client, rehearsal_server
 from lab.aws.rehearsal import rehearse
-from tests.lab.aws.assemblies import CLUSTER, NETWORK, REGION, write_assembly
+from tests.lab.aws.assemblies import REGION
 
 
 def test_real_credentials_profile_and_proxy_are_never_used(
@@ -94,14 +94,6 @@ def test_the_cluster_security_group_is_a_real_one_in_the_vpc(endpoint: str) -> N
     (group,) = ec2.describe_security_groups(GroupIds=[network["clusterSecurityGroupId"]])["SecurityGroups"]
     assert group["VpcId"] == network["vpcId"]
     assert cluster["tags"] == {"team": "llm"}
-
-
-def test_a_rehearsal_can_be_in_another_account(endpoint: str, tmp_path: Path) -> None:
-    folder = write_assembly(tmp_path, {"network": (NETWORK, ()), "cluster": (CLUSTER, ("network",))})
-    rehearse(folder, region=REGION, account="111122223333", endpoint=endpoint)
-    eks = client("eks", endpoint=endpoint, region=REGION, account="111122223333")
-    arn = eks.describe_cluster(name="trainium")["cluster"]["arn"]
-    assert arn == "arn:aws:eks:us-east-2:111122223333:cluster/trainium"
 
 
 def test_a_server_that_is_not_empty_is_refused(endpoint: str, three_stacks: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from experiment.naming import container_insights_log_groups, control_plane_log_g
 from lab.aws.accounting import account_of, create
 from lab.aws.assembly import read_assembly
 from lab.aws.moto_models import Outcome
-from lab.aws.moto_server import DEFAULT_ACCOUNT, child_environment, client, rehearsal_server
+from lab.aws.moto_server import child_environment, client, rehearsal_server
 from lab.aws.printing import account_lines
 from lab.aws.rehearsal import not_as_reviewed, rehearse
 from operations.cloud import cloudformation
@@ -106,55 +105,29 @@ def test_gitops_gets_what_the_workloads_stack_would_have_applied(real_assembly: 
     assert source["path"] == "apps/qwen"
 
 
-def _deleting(
-    endpoint: str, written_late: frozenset[str]
-) -> Callable[[ResourceMap, Any, dict[str, Any]], None]:
-    """Deletion of one resource, with what moto's CloudFormation lacks of it. Networks have no fixed names and stay; log
-    groups of `written_late` come back at once, as where EKS and the agents still write."""
-    in_moto = ResourceMap._delete_resource
-    called = partial(client, endpoint=endpoint, region=REGION)
-
-    def delete(stack: ResourceMap, resource: Any, template: dict[str, Any]) -> None:
-        kind, name = template["Type"], getattr(resource, "physical_resource_id", "")
-        if kind == "AWS::EKS::Cluster":
-            called("eks").delete_cluster(name=name)
-        elif kind == "AWS::EKS::Nodegroup":
-            cluster, _, group = name.partition("/")
-            called("eks").delete_nodegroup(clusterName=cluster, nodegroupName=group)
-        elif kind == "AWS::Scheduler::ScheduleGroup":
-            called("scheduler").delete_schedule_group(Name=name)
-        elif kind == "AWS::CloudWatch::Alarm":
-            called("cloudwatch").delete_alarms(AlarmNames=[name])
-        elif not kind.startswith("AWS::EC2::"):
-            if kind == "AWS::IAM::Role":
-                for policy in called("iam").list_attached_role_policies(RoleName=name)["AttachedPolicies"]:
-                    called("iam").detach_role_policy(RoleName=name, PolicyArn=policy["PolicyArn"])
-            in_moto(stack, resource, template)
-            if name in written_late:
-                called("logs").create_log_group(logGroupName=name)
-
-    return delete
-
-
 def test_after_a_teardown_the_same_templates_are_deployed_again(
     real_assembly: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Log groups into which EKS and the agents still write come back at once, and hinder nothing."""
     experiment = load(ROOT / "experiments" / "qwen3-32b.yaml")
-    late = frozenset({control_plane_log_group(experiment), *container_insights_log_groups(experiment)})
+    late = {control_plane_log_group(experiment), *container_insights_log_groups(experiment)}
     with rehearsal_server() as endpoint:
         called = partial(client, endpoint=endpoint, region=REGION)
         rehearse(real_assembly, region=REGION, endpoint=endpoint)
         aws = Aws(REGION, make_client=called)
-        monkeypatch.setattr(ResourceMap, "_delete_resource", _deleting(endpoint, late))
+        in_rehearsals = ResourceMap._delete_resource
+
+        def delete(stack: ResourceMap, resource: Any, template: dict[str, Any]) -> None:
+            in_rehearsals(stack, resource, template)
+            if (name := getattr(resource, "physical_resource_id", "")) in late:
+                called("logs").create_log_group(logGroupName=name)
+
+        monkeypatch.setattr(ResourceMap, "_delete_resource", delete)
         assert take_down(experiment, aws, FakeClock()) == []
         (storage,) = cloudformation.deployed(experiment, aws)
         assert storage.name == "qwen3-32b-storage"
-        gone = [
-            stack
-            for stack in read_assembly(real_assembly, account=DEFAULT_ACCOUNT, region=REGION).stacks
-            if stack.name != storage.name
-        ]
+        gone = [one for one in read_assembly(real_assembly).stacks if one.name != storage.name]
         assert len(gone) == 6
         for stack in gone:
             create(stack, called("cloudformation"))
-            assert account_of(stack, called("cloudformation"), account=DEFAULT_ACCOUNT, region=REGION)
+            assert account_of(stack, called("cloudformation"), region=REGION)

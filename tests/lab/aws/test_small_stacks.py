@@ -104,6 +104,7 @@ def test_an_attribute_that_moto_cannot_answer_is_reported(tmp_path: Path) -> Non
 GROUP = {**CLUSTER["Resources"]["Nodes"]["Properties"], "ClusterName": "nowhere", "Subnets": ["subnet-1"]}
 ROLE = {**role("ec2.amazonaws.com")["Properties"], "ManagedPolicyArns": [f"{AWS_OWN}/AmazonEKSNothing"]}
 BUCKET = {"BucketName": {"Fn::ImportValue": "nobody:Name"}}
+ALARM = {"ComparisonOperator": "GreaterThanThreshold", "EvaluationPeriods": 3, "Metrics": [{"Idd": "q"}]}
 
 
 @pytest.mark.parametrize(
@@ -113,8 +114,9 @@ BUCKET = {"BucketName": {"Fn::ImportValue": "nobody:Name"}}
         ("IAM::Role", ROLE, ".*AmazonEKSNothing"),
         ("S3::Bucket", BUCKET, "No export named nobody:Name"),
         ("EC2::Subnet", {"VpcId": "vpc-1"}, ""),
+        ("CloudWatch::Alarm", ALARM, "put_metric_alarm: .*Idd"),
     ],
-    ids=["no such cluster", "no such policy", "nothing exports it", "an error inside moto"],
+    ids=["no such cluster", "no such policy", "nothing exports it", "an error inside moto", "no such key"],
 )
 def test_a_stack_that_fails_is_one_line_with_its_resource_and_the_reason(
     kind: str, properties: dict[str, Any], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

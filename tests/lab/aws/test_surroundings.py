@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from experiment import load
-from lab.aws.moto_server import DEFAULT_ACCOUNT, client, rehearsal_server
+from lab.aws.moto_server import client, rehearsal_server
 from lab.aws.printing import account_lines
 from lab.aws.readback import read_back
 from lab.aws.rehearsal import Rehearsal
@@ -51,7 +51,7 @@ def test_a_rule_that_is_added_to_a_group_is_seen(client_of: ClientOf) -> None:
 def test_an_experiment_is_written_that_names_what_is_there(
     client_of: ClientOf, tmp_path: Path, into: str
 ) -> None:
-    file, manifests = put_there(REFERENCE, into, client_of, tmp_path, account=DEFAULT_ACCOUNT)
+    file, manifests = put_there(REFERENCE, into, client_of, tmp_path)
     experiment = load(file)
     network = experiment.cluster.network
     assert {*network.private_subnets} >= {*experiment.cluster.availability_zones}
@@ -68,7 +68,6 @@ def test_an_experiment_is_written_that_names_what_is_there(
 def test_the_account_says_what_is_left_and_what_was_disturbed(client_of: ClientOf) -> None:
     told = Rehearsal(
         region=REGION,
-        account=DEFAULT_ACCOUNT,
         stacks=("a",),
         stages=(),
         resources=(),

@@ -19,8 +19,8 @@ from experiment.finding import Refusal
 from lab import rehearse
 from lab.aws import toolkit
 from lab.aws.accounting import account_of, create
-from lab.aws.assembly import StackTemplate
-from lab.aws.moto_server import DEFAULT_ACCOUNT, client, rehearsal_server
+from lab.aws.assembly import ACCOUNT, StackTemplate
+from lab.aws.moto_server import client, rehearsal_server
 from lab.aws.toolkit import (
     BOOTSTRAP_STACK,
     EXECUTION_ROLE,
@@ -35,8 +35,8 @@ from tests.lab.aws.assemblies import REGION, role
 STAND_IN = ROOT / "lab" / "aws" / "docker_stand_in"
 ADMINISTRATOR = "arn:aws:iam::aws:policy/AdministratorAccess"
 READING = "arn:aws:iam::aws:policy/ReadOnlyAccess"
-EXECUTION = f"arn:aws:iam::{DEFAULT_ACCOUNT}:policy/speculation-execution"
-BOUNDARY = f"arn:aws:iam::{DEFAULT_ACCOUNT}:policy/speculation-boundary"
+EXECUTION = f"arn:aws:iam::{ACCOUNT}:policy/speculation-execution"
+BOUNDARY = f"arn:aws:iam::{ACCOUNT}:policy/speculation-boundary"
 
 
 def test_the_stand_in_for_docker_knows_no_image_and_notes_what_it_is_asked_for(tmp_path: Path) -> None:
@@ -57,7 +57,6 @@ def deploy(folder: Path, heard: list[str] | None = None) -> toolkit.Deployed:
         deployment=folder / "lasts.yaml",
         folder=folder,
         endpoint="http://localhost:1",
-        account=DEFAULT_ACCOUNT,
         region=REGION,
         bootstrap_flags=("--custom-permissions-boundary", "bounds"),
         bootstrapped=lambda: (heard if heard is not None else []).append("between"),
@@ -143,7 +142,7 @@ def asked() -> Iterator[Callable[[str, dict[str, Any]], int]]:
             name = f"roles-{next(numbers)}"
             made = StackTemplate(name=name, body=json.dumps(template), template=template, tags={})
             create(made, cloudformation)
-            resources = account_of(made, cloudformation, account=DEFAULT_ACCOUNT, region=REGION)
+            resources = account_of(made, cloudformation, region=REGION)
             return check_roles([replace(one, stack=stack) for one in resources], policies, iam)
 
         yield ask
