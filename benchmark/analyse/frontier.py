@@ -177,7 +177,7 @@ def _cheapest(search: Mapping[str, Any]) -> Iterator[str]:
     ordered = sorted(able, key=lambda arm: sign * arm["cheapest"][key][0])
     told = []
     for arm in ordered:
-        value, low, high = (f"{number:.3g}" for number in arm["cheapest"][key])
+        value, low, high = (f"{n:,.0f}" if n >= 100 else f"{n:.3g}" for n in arm["cheapest"][key])
         worth = (
             f"${value} [{low}, {high}] per million output tokens"
             if priced
