@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ from benchmark.analyse.acceptance.advice import advise, forecast
 from benchmark.analyse.acceptance.samples import Wishes
 from benchmark.analyse.acceptance.windows import StepTimes, step_times
 from benchmark.analyse.acceptance.yields import survivals
-from benchmark.commands import option_types
+from benchmark.commands.advise_command import mix as shares
+from benchmark.commands.advise_command import points
 from benchmark.errors import BenchmarkError
 from benchmark.measure import journal
 from experiment.cost import RunPrice, run_price
@@ -31,22 +33,6 @@ if TYPE_CHECKING:
 
 Advice = Callable[[Wishes], Mapping[str, Any]]
 """What acceptance, measured anywhere, says about windows of drafts."""
-
-
-def _points(text: str) -> dict[int, float]:
-    points = {}
-    for item in text.split(","):
-        k, _, seconds = item.partition("=")
-        points[option_types.whole(k)] = option_types.number(seconds)
-    if 0 not in points or len(points) < 2:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must name plain decoding (0) and a window, for example 0=0.045,7=0.095"
-        )
-    return points
-
-
-def _mix(text: str) -> dict[str, float]:
-    return {name: option_types.number(weight) for name, weight in map(option_types.named, text.split(","))}
 
 
 def _of_benchmark(read: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -75,13 +61,13 @@ def _of_benchmark(read: Callable[[str], Any]) -> Callable[[str], Any]:
 @click.option("--arm", "name", metavar="NAME", help="Which arm (default: the first that speculates).")
 @click.option(
     "--step-times",
-    type=_of_benchmark(_points),
+    type=_of_benchmark(points),
     metavar="0=S,K=S",
     help="Seconds of a plain step and of one with K drafts on Trn2, instead of the published ones.",
 )
 @click.option(
     "--mix",
-    type=_of_benchmark(_mix),
+    type=_of_benchmark(shares),
     metavar="CLASS=WEIGHT,...",
     help="Shares of the output tokens (default: equal).",
 )
@@ -113,7 +99,7 @@ def command(
     own = expected_of(experiment, arm)
     steps = measured(step_times, arm.num_speculative_tokens) if step_times else published(own)
     try:
-        advice = of_run(run) if run else of_file(acceptance or Path())
+        advice = partial(advise, journal.read(run)) if run else of_file(acceptance or Path())
         predictions = predict(experiment, arm, steps=steps, advice=advice, mix=mix)
     except BenchmarkError as error:
         raise Misuse(str(error)) from None
@@ -210,16 +196,9 @@ def published(one: Expected) -> Steps:
     )
 
 
-def of_run(folder: Path) -> Advice:
-    """From a run of this benchmark. Raises `BenchmarkError` for one that cannot be read."""
-    run = journal.read(folder)
-    return lambda wishes: advise(run, wishes)
-
-
 def of_file(path: Path) -> Advice:
     """From a file of shares by class. Raises `BenchmarkError` for one that cannot be read."""
-    shares = survivals(path)
-    return lambda wishes: forecast(shares, wishes, basis=str(path))
+    return partial(forecast, survivals(path), basis=str(path))
 
 
 @dataclass(frozen=True, kw_only=True)

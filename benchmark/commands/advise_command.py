@@ -32,11 +32,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "(default: as in the run; k+1 with --acceptance)"
     )
     add(parser, "--acceptance", Path, "FILE", instead)
-    add(parser, "--step-times", _step_times, "0=S,K=S", times)
+    add(parser, "--step-times", points, "0=S,K=S", times)
     add(parser, "--timed-with", str, "ARM", beside)
     parser.add_argument("--yields", choices=("k", "k+1"), help=yields)
     add(parser, "--k-max", positive, "N", "the largest window to consider")
-    add(parser, "--mix", _mix, "CLASS=WEIGHT,...", "shares of the output tokens (default: equal)")
+    add(parser, "--mix", mix, "CLASS=WEIGHT,...", "shares of the output tokens (default: equal)")
     option_types.add_json(parser, "JSON instead of tables")
     option_types.add_declared(parser.add_argument_group("arms of the run in DIR (what `run` was not told)"))
 
@@ -45,6 +45,7 @@ def execute(options: argparse.Namespace) -> int:
     """Predict and print. Raises PlanError for options that do not go together."""
     from benchmark.analyse.acceptance.advice import advise, forecast
     from benchmark.analyse.acceptance.samples import Wishes
+    from benchmark.analyse.acceptance.windows import step_times
     from benchmark.analyse.acceptance.yields import survivals
 
     if (options.folder is None) == (options.acceptance is None):
@@ -60,7 +61,7 @@ def execute(options: argparse.Namespace) -> int:
     wishes = Wishes(
         k_max=options.k_max,
         mix=options.mix,
-        step_times=options.step_times,
+        step_times=step_times(options.step_times) if options.step_times else None,
         timed_with=options.timed_with,
         unused_drafts=unused,
     )
@@ -72,21 +73,21 @@ def execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def _step_times(text: str) -> Any:
-    from benchmark.analyse.acceptance.windows import step_times
-
-    points = {}
+def points(text: str) -> dict[int, float]:
+    """Seconds of a step by window."""
+    found = {}
     for item in text.split(","):
         k, _, seconds = item.partition("=")
-        points[whole(k)] = number(seconds)
-    if 0 not in points or len(points) < 2:
+        found[whole(k)] = number(seconds)
+    if 0 not in found or len(found) < 2:
         raise argparse.ArgumentTypeError(
             f"{text!r} must name plain decoding (0) and a window, for example 0=0.045,7=0.0944"
         )
-    return step_times(points)
+    return found
 
 
-def _mix(text: str) -> dict[str, float]:
+def mix(text: str) -> dict[str, float]:
+    """Shares by class."""
     shares = {}
     for item in text.split(","):
         class_, equals, weight = item.rpartition("=")
@@ -117,11 +118,11 @@ def _text(said: Mapping[str, Any]) -> Iterator[str]:
     for one in said.get("left_out", ()):
         yield ""
         yield f"{one['class']}{_where(one)}: left out, {one['why']}"
-    for mix in said["mixes"]:
-        shares = ", ".join(f"{class_} {share:.0%}" for class_, share in mix["weights"].items() if share)
+    for one in said["mixes"]:
+        shares = ", ".join(f"{class_} {share:.0%}" for class_, share in one["weights"].items() if share)
         yield ""
-        yield f"traffic of {shares}{_where(mix)}:"
-        yield f"  {mix['text']}"
+        yield f"traffic of {shares}{_where(one)}:"
+        yield f"  {one['text']}"
     for one in said.get("by_load", ()):
         yield ""
         yield f"{one['class'] or 'the mixture'}, {one['arm']}, by load:"
