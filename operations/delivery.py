@@ -20,16 +20,16 @@ from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.clock import SystemClock
 from operations.cloud.kubernetes import pod_containers, tools_image
 from operations.console import carried_out, print_json, progress
-from operations.options import HOURS, ROOT, experiment_of, json_option, manifests_option, on_aws
-from operations.running.context import Context
-from operations.running.launch import verified
-from operations.running.state import RunStore, claimed, unfinished
+from operations.options import HOURS, experiment_of, json_option, manifests_option, on_aws
+from operations.running.launch import opened, say
+from operations.running.state import RunStore, unfinished
 from operations.running.steps import finish, or_stop_paying, steps, stop_paying
 
 if TYPE_CHECKING:
     from cdk8s_charts.manifests import ManifestFile
     from experiment import Experiment
     from operations.cloud.clock import Clock
+    from operations.running.context import Context
 
 POLL_S = 30
 RENEW = timedelta(minutes=45)
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @json_option
 def start(project: str, region: str, role: str, minutes: int, as_json: bool) -> int:
     """Start PROJECT, a build project of a stage's account such as qwen3-32b-smoke, and wait for it."""
-    build = Starter(Aws(region), role=role, clock=SystemClock(), say=_say).run(project, minutes=minutes)
+    build = Starter(Aws(region), role=role, clock=SystemClock(), say=say).run(project, minutes=minutes)
     print_json({"build": build}) if as_json else print(f"{build}: succeeded")
     return 0
 
@@ -195,25 +195,12 @@ def compile_(path: Path, hours: float, manifests: Path, account: str | None, as_
     """Make every artifact; Trn2 nodes are at 0 afterwards."""
     experiment = experiment_of(path, verb="deliver")
     files = read(experiment, manifests)
-    aws, clock = aws_of(experiment, account), SystemClock()
-    to_compile = not nothing_to_compile(experiment, aws, _say)
+    aws = aws_of(experiment, account)
+    to_compile = not nothing_to_compile(experiment, aws, say)
     if to_compile:
         store = RunStore(experiment, aws)
-        held = unfinished(experiment, store, now=clock.now(), take_over=False)
-        with cluster_of(experiment, aws) as cluster:
-            context = Context(
-                experiment=experiment,
-                aws=aws,
-                cluster=cluster,
-                clock=clock,
-                store=store,
-                held=claimed(experiment, store, held, now=clock.now()),
-                files=files,
-                hours=hours,
-                out=ROOT / "results",
-                say=_say,
-                verify=verified,
-            )
+        held = unfinished(experiment, store, now=SystemClock().now(), take_over=False)
+        with opened(experiment, aws, store, held, files=files, hours=hours) as context:
             compile_artifacts(context, fresh=held is None)
     told = {"experiment": experiment.name, "nodes_started": to_compile}
     before = "" if to_compile else " already, so no Trn2 node was started"
@@ -258,10 +245,6 @@ def _prepare(context: Context, *, fresh: bool) -> str:
         return finish(context)
     context.save(owner="")
     return ""
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

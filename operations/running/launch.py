@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
-from cdk8s_charts.manifests import read
+from cdk8s_charts.manifests import ManifestFile, read
 from experiment import Experiment
 from experiment.cost import per_hour, run_price
 from experiment.finding import Finding, Misuse, Outside
@@ -71,39 +72,56 @@ def command(
     if out is not None:
         _refuse_out(out)
     files = read(experiment, manifests)
-    aws, clock = aws_of(experiment, account), SystemClock()
+    aws = aws_of(experiment, account)
     if dry_run:
         return _dry_run(experiment, aws, hours=hours, take_over=take_over, as_json=as_json)
     store = RunStore(experiment, aws)
     held, to_compile = _ahead(experiment, aws, store, take_over=take_over)
     plan = _plan(experiment, held, to_compile, hours)
     print(_plan_text(plan), file=sys.stderr)
+    with opened(experiment, aws, store, held, files=files, hours=plan["hours"], out=out) as context:
+        context.verify = None if skip_verify else context.verify
+        answer = carry_out(context, keep_nodes=keep_nodes)
+    text = (
+        f"run {answer['id']}: {context.out}, {answer['state']}\n"
+        f"this answer took {answer['node_hours']:.2f} Trn2 node hours, ${answer['usd']:.2f} at list price; 0 nodes are left"
+    )
+    print_json(answer) if as_json else print(text)
+    return 0
+
+
+@contextmanager
+def opened(
+    experiment: Experiment,
+    aws: Aws,
+    store: RunStore,
+    held: Held | None,
+    *,
+    files: tuple[ManifestFile, ...],
+    hours: float,
+    out: Path | None = None,
+) -> Iterator[Context]:
+    """What the steps work with, of a run that is ours from here on: one to go on with, or a new one."""
+    clock = SystemClock()
     with cluster_of(experiment, aws) as cluster:
-        held = claimed(experiment, store, held, now=clock.now())
-        context = Context(
+        mine = claimed(experiment, store, held, now=clock.now())
+        yield Context(
             experiment=experiment,
             aws=aws,
             cluster=cluster,
             clock=clock,
             store=store,
-            held=held,
+            held=mine,
             files=files,
-            hours=plan["hours"],
-            out=out or ROOT / "results" / held.state.id,
-            say=_say,
-            verify=None if skip_verify else verified,
+            hours=hours,
+            out=out or ROOT / "results" / mine.state.id,
+            say=say,
+            verify=_verified,
             report=_report,
         )
-        answer = carry_out(context, keep_nodes=keep_nodes)
-    text = (
-        f"run {answer.id}: {context.out}, {answer.state}\n"
-        f"this answer took {answer.node_hours:.2f} Trn2 node hours, ${answer.usd:.2f} at list price; 0 nodes are left"
-    )
-    print_json(vars(answer)) if as_json else print(text)
-    return 0
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
     """A terminal that has gone is no reason to end a run."""
     with suppress(OSError, ValueError):
         print(line, file=sys.stderr, flush=True)
@@ -176,7 +194,7 @@ def _plan_text(plan: dict[str, Any]) -> str:
     )
 
 
-def verified(context: Context) -> list[Finding]:
+def _verified(context: Context) -> list[Finding]:
     """What `./trnspec verify` checks, as a step."""
     return verify(
         context.experiment, context.cluster, context.clock, tell=lambda line: context.say(f"    {line}")

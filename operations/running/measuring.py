@@ -31,7 +31,7 @@ _QUALITY = "quality-"
 def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
     """The arms of a round to one replica each, every other to none, and wait until they answer."""
     context.need_nodes()
-    _stand(context, arms)
+    stand(context, arms)
     context.wait(
         lambda: _loading(context, arms),
         patience_s=LOAD_S,
@@ -39,12 +39,8 @@ def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
     )
 
 
-def lower_arms(context: Context) -> None:
-    """Every arm to 0 replicas."""
-    _stand(context, ())
-
-
-def _stand(context: Context, arms: Sequence[Arm]) -> None:
+def stand(context: Context, arms: Sequence[Arm] = ()) -> None:
+    """These arms to one replica each, every other to none."""
     for arm in context.experiment.served_arms:
         wanted = int(arm in arms)
         if replicas(context.need("deployment", arm.name))[0] != wanted:
@@ -124,7 +120,7 @@ def _refuse_dead(context: Context, name: str, arms: Sequence[Arm]) -> None:
 
 def run_batches(context: Context) -> None:
     """The arms that no server can run, one Job each, on the devices that the served arms held."""
-    lower_arms(context)
+    stand(context)
     names = [job_control.release(context, job) for job in job_control.take_up(context, "batch")]
     for name in names:
         job_control.wait_for(context, name, patience_s=BENCHMARK_S, still=context.need_nodes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from experiment import Arm, Experiment
 from experiment.cost import budget_text
@@ -79,7 +80,7 @@ def remaining(all_steps: tuple[Step, ...], done: tuple[str, ...]) -> list[Step]:
 
 def stop_paying(context: Context) -> None:
     """Arms to 0, nodes to 0, and the schedule that would do the same away. Also what a failed run ends with."""
-    _if_possible(context, lambda: measuring.lower_arms(context))  # the nodes under them go in any case
+    _if_possible(context, lambda: measuring.stand(context))  # the nodes under them go in any case
     name = _no_nodes(context)
     context.asked_for(0)
     nodegroup.forget_schedule(context.experiment, context.aws)
@@ -118,21 +119,9 @@ def _if_possible(context: Context, act: Callable[[], None]) -> bool:
     return True
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What a finished run leaves."""
-
-    id: str
-    state: str
-    """Address of its state in S3."""
-    results: tuple[str, ...]
-    node_hours: float
-    usd: float
-    """Of the Trn2 nodes, at list price."""
-
-
-def carry_out(context: Context, *, keep_nodes: bool) -> Answer:
-    """All steps that are left.
+def carry_out(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
+    """All steps that are left; returns what is printed of the run, with the address of its state and the list price of its
+    Trn2 nodes.
 
     A step that fails ends the run: the nodes are set to 0 (unless `keep_nodes`), the line of its error is passed on.
     An interruption changes nothing but the lock; what bills is said.
@@ -145,13 +134,13 @@ def carry_out(context: Context, *, keep_nodes: bool) -> Answer:
         context.say(f"run {context.state.id}: interrupted at {context.state.step}; {what_bills(context)}")
         raise
     state = context.state
-    return Answer(
-        id=state.id,
-        state=address,
-        results=tuple(state.results[key] for key in sorted(state.results)),
-        node_hours=round(state.node_hours, 3),
-        usd=round(state.node_hours * context.usd_per_hour, 2),
-    )
+    return {
+        "id": state.id,
+        "state": address,
+        "results": [state.results[key] for key in sorted(state.results)],
+        "node_hours": round(state.node_hours, 3),
+        "usd": round(state.node_hours * context.usd_per_hour, 2),
+    }
 
 
 def or_stop_paying(context: Context, act: Callable[[], str], *, keep_nodes: bool = False) -> str:

@@ -75,7 +75,7 @@ def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
     assert json.loads((driver.out / "summary.json").read_text())["by"].startswith("qwen-llmperf-")
     assert [item["spec"]["replicas"] for item in _deployments(world).values()] == [0, 0]
     assert driver.store.current() is None
-    assert f"runs/{answer.id}/run.json" in world.stored("results")
+    assert f"runs/{answer['id']}/run.json" in world.stored("results")
 
 
 def test_killed_around_compiling_raising_and_measuring_it_goes_on_to_the_same_end(

@@ -13,7 +13,7 @@ from operations.cloud.aws import Aws
 from operations.cloud.kubernetes import Kubernetes
 from operations.running.context import Context
 from operations.running.state import RunStore, claimed, unfinished
-from operations.running.steps import Answer, carry_out
+from operations.running.steps import carry_out
 from tests.operations.api_server import ApiServer
 from tests.operations.clock import FakeClock
 from tests.operations.direct import DirectKubernetes
@@ -51,7 +51,7 @@ class Driver:
             verify=self._verify,
         )
 
-    def run(self, *, keep_nodes: bool = False) -> Answer:
+    def run(self, *, keep_nodes: bool = False) -> dict[str, Any]:
         return carry_out(self.context(), keep_nodes=keep_nodes)
 
     def _verify(self, _context: Context) -> list[Finding]:
