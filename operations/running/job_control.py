@@ -22,6 +22,7 @@ from operations.cloud.kubernetes import (
     job_failure,
     job_of,
     job_state,
+    pod_containers,
     pods_of,
     tools_image,
     trouble,
@@ -207,12 +208,7 @@ def from_cron_job(context: Context, cron_job: str, name: str) -> dict[str, Any]:
     """
     job = job_of(context.need("cronjob", cron_job), name)
     own = {"name": _UID, "value": name}
-    for container in containers(job["spec"]):
+    containers: list[Any] = [*pod_containers(job)]
+    for container in containers:
         container["env"] = [own if one["name"] == _UID else one for one in container.get("env", ())]
     return job
-
-
-def containers(spec: Object) -> list[dict[str, Any]]:
-    """All containers of a Job's pods, in the order in which they start."""
-    pod = spec["template"]["spec"]
-    return [*pod.get("initContainers", ()), *pod["containers"]]

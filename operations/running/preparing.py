@@ -17,7 +17,16 @@ from experiment.placement import compilations_at_once, nodes_needed
 from operations.cloud import markers, nodegroup
 from operations.cloud.aws import Aws
 from operations.cloud.clock import moment, stamp
-from operations.cloud.kubernetes import Object, exit_codes, is_ready, json_lines, own_nodes, pods_of, role
+from operations.cloud.kubernetes import (
+    Object,
+    exit_codes,
+    is_ready,
+    json_lines,
+    own_nodes,
+    pod_containers,
+    pods_of,
+    role,
+)
 from operations.running import job_control
 from operations.running.context import Context, StepError
 from store.artifact import CONFIGURATION, DIFFERENCES, comparison
@@ -48,7 +57,7 @@ def check_arguments(context: Context) -> None:
         except StepError as error:
             stuck[job["metadata"]["name"]] = error
     for job in jobs:
-        name, image = str(job["metadata"]["name"]), job_control.containers(job["spec"])[0]["image"]
+        name, image = str(job["metadata"]["name"]), pod_containers(job)[0]["image"]
         try:
             if name in stuck:
                 raise stuck[name]

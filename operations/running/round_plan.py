@@ -12,9 +12,8 @@ from benchmark.plan import from_dict
 from experiment import Arm
 from experiment.naming import BENCHMARK_NAME, PLAN_FILE
 from operations.cloud.cloudformation import deploy_workloads
-from operations.cloud.kubernetes import ConflictError
+from operations.cloud.kubernetes import ConflictError, pod_containers
 from operations.running.context import Context, StepError
-from operations.running.job_control import containers
 
 VOLUME = "plan"
 """Of the CronJob: a ConfigMap, or an empty folder that an init container of the same name fills from S3."""
@@ -29,7 +28,7 @@ def provide(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> None:
     partly = len(arms) < len(context.experiment.served_arms)
     volumes = job["spec"]["template"]["spec"].get("volumes", ())
     mounted = [one["configMap"] for one in volumes if one["name"] == VOLUME and "configMap" in one]
-    fetching = [one for one in containers(job["spec"]) if one["name"] == VOLUME]
+    fetching: list[Any] = [one for one in pod_containers(job) if one["name"] == VOLUME]
     if fetching:
         fetching[0]["args"] = _stored(context, fetching[0]["args"], names if partly else None)
     elif partly and mounted:

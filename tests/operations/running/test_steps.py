@@ -161,7 +161,7 @@ def test_a_large_plan_of_a_later_round_is_stored_with_its_arms_alone(
     store, (key, _) = f"s3://{context.bucket('results')}/", plan_object(context.experiment) or ("", b"")
     fetching = {"name": "plan", "args": ["get", f"{store}{key}", "--sha256", "0a", "--to", "/plan"]}
     pod = {"initContainers": [fetching], "containers": []}
-    provide(context, {"spec": {"template": {"spec": pod}}}, arms)
+    provide(context, {"kind": "Job", "spec": {"template": {"spec": pod}}}, arms)
     _, address, _, digest, *_ = fetching["args"]
     stored = driver.world.stored("results")[str(address).removeprefix(store)]
     assert hashlib.sha256(stored).hexdigest() == digest
