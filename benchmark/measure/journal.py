@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,27 +34,6 @@ from benchmark.plan import Arm, Load, Plan
 
 FILE_NAME = "requests.jsonl"
 _PIECE = 1 << 16
-
-
-@dataclass
-class LeftOut:
-    """Lines of a journal that cannot be used."""
-
-    lines: int = 0
-    first: str = ""
-
-    def count(self, number: int, why: object) -> None:
-        """Line `number` cannot be used."""
-        self.lines += 1
-        self.first = self.first or f"line {number} ({why})"
-
-    def __str__(self) -> str:
-        """One sentence; empty where there is no such line."""
-        if not self.lines:
-            return ""
-        if self.lines == 1:
-            return f"{FILE_NAME}: 1 line cannot be used and is left out: {self.first}"
-        return f"{FILE_NAME}: {self.lines} lines cannot be used and are left out: first {self.first}"
 
 
 @dataclass(frozen=True)
@@ -89,10 +68,11 @@ class RawRun:
 
     @cached_property
     def said(self) -> dict[str, str]:
-        """By pair, the first answer to it, which later turns of a conversation were given."""
+        """By pair of a conversation, the first answer to it, which later turns were given."""
+        talks = {prompt.id for prompt in self.plan.prompts if prompt.conversation}
         found: dict[str, str] = {}
         for one in self.requests:
-            if one.phase == "measured" and one.text is not None:
+            if one.phase == "measured" and one.text is not None and one.prompt_id in talks:
                 found.setdefault(one.pair_id, one.text)
         return found
 
@@ -112,23 +92,37 @@ class RawRun:
 
 
 def read(folder: Path) -> RawRun:
-    """The journal in `folder`, or of all rounds in it together. Raises ResultsError where none exists or one holds no run."""
-    if not (folder / FILE_NAME).exists():
+    """The journal in `folder`, or of all rounds in it together; a last line that was cut short is read over.
+
+    Raises ResultsError where none exists or one holds no run.
+    """
+    path, found = folder / FILE_NAME, list[Record]()
+    if not path.exists():
         names = (path.name.removeprefix("round-") for path in folder.glob("round-*"))
         if numbers := sorted(int(name) for name in names if name.isdecimal()):
             return _together(folder, [read(folder / f"round-{number}") for number in numbers])
-    left_out = LeftOut()
-    found = list(records(folder, left_out))
+    remedy, unusable, first = "give the folder that `run --out` or `import --out` wrote", 0, ""
+    try:
+        belonging = _belonging(path)
+        for number, line in enumerate(lines_of(path), start=1):
+            try:
+                record = _record(line)
+                if belonging is None:
+                    raise ValueError("no line before or after it begins a run")
+                found.append(belonging.checked(record))
+            except ValueError as error:
+                unusable, first = unusable + 1, first or f"line {number} ({error})"
+    except OSError as error:
+        raise ResultsError(f"{path}: {error.strerror}; {remedy}") from error
     sittings = tuple(record for record in found if isinstance(record, RunRecord))
     requests = tuple(record for record in found if isinstance(record, RequestRecord))
     blocks = tuple(record for record in found if isinstance(record, BlockRecord))
     if not sittings:
-        path = folder / FILE_NAME
-        why = f" ({left_out.first})" if left_out.lines else ""
-        raise ResultsError(
-            f"{path}: holds no run{why}; give the folder that `run --out` or `import --out` wrote"
-        )
-    return RawRun(sittings, requests, blocks, str(left_out), divergence.read(folder, sittings[0].run))
+        raise ResultsError(f"{path}: holds no run{f' ({first})' if first else ''}; {remedy}")
+    several = f"{unusable} lines cannot be used and are left out: first {first}"
+    said = several if unusable > 1 else f"1 line cannot be used and is left out: {first}"
+    left_out = f"{FILE_NAME}: {said}" if unusable else ""
+    return RawRun(sittings, requests, blocks, left_out, divergence.read(folder, sittings[0].run))
 
 
 def _together(folder: Path, rounds: Sequence[RawRun]) -> RawRun:
@@ -153,30 +147,6 @@ def _together(folder: Path, rounds: Sequence[RawRun]) -> RawRun:
     sittings = (replace(s, plan=plan, plan_sha256=plan.sha256()) for one in rounds for s in one.sittings)
     left_out = "; ".join(dict.fromkeys(one.left_out for one in rounds if one.left_out))
     return RawRun(tuple(sittings), tuple(requests), tuple(blocks), left_out, tuple(closer))
-
-
-def records(folder: Path, left_out: LeftOut) -> Iterator[Record]:
-    """The usable records in `folder`, one at a time; `left_out` counts the other lines.
-
-    A last line that was cut short is neither. Raises ResultsError.
-    """
-    path = folder / FILE_NAME
-    try:
-        belonging = _belonging(path)
-        for number, line in enumerate(lines_of(path), start=1):
-            try:
-                record = _record(line)
-                if belonging is None:
-                    raise ValueError("no line before or after it begins a run")
-                usable = belonging.checked(record)
-            except ValueError as error:
-                left_out.count(number, error)
-            else:
-                yield usable
-    except OSError as error:
-        raise ResultsError(
-            f"{path}: {error.strerror}; give the folder that `run --out` or `import --out` wrote"
-        ) from error
 
 
 def _belonging(path: Path) -> Belonging | None:

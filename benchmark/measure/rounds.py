@@ -21,9 +21,9 @@ from benchmark import __version__
 from benchmark.errors import ErrorRateExceeded, ResultsError
 from benchmark.measure import journal
 from benchmark.measure.client import Endpoint, endpoints, session
-from benchmark.measure.journal import Journal, LeftOut, RawRun
+from benchmark.measure.journal import Journal, RawRun
 from benchmark.measure.loader import Loader, Progress, Standing, together
-from benchmark.measure.records import BlockRecord, Provenance, RunRecord
+from benchmark.measure.records import Provenance, RunRecord
 from benchmark.measure.schedule import Turn, blocks_in_round, measured_turns, warmup_turns
 from benchmark.plan import Load, Plan
 
@@ -38,7 +38,7 @@ class Earlier:
     """What a folder holds of a run that is started again, without its requests: what need not be asked once more."""
 
     plan: Plan
-    sittings: list[RunRecord] = field(default_factory=list)
+    sittings: tuple[RunRecord, ...] = ()
     done: set[tuple[str, str]] = field(default_factory=set)
     """Pair and arm of each recorded request."""
     in_round: Counter[int] = field(default_factory=Counter)
@@ -47,8 +47,8 @@ class Earlier:
     """Of the blocks."""
     said: dict[str, str] = field(default_factory=dict)
     """By pair of a conversation, the first answer to it."""
-    left_out: LeftOut = field(default_factory=LeftOut)
-    """Lines of the journal that cannot be used: their requests are made again."""
+    left_out: str = ""
+    """Which lines of the journal cannot be used: their requests are made again."""
 
     def unfinished(self, loaded_now_s: Callable[[], float] = lambda: 0.0) -> Iterator[int]:
         """Rounds with something left to ask: of the plan's number, or as many as begin before its duration is over."""
@@ -86,28 +86,25 @@ class Earlier:
 
 def earlier(plan: Plan, out: Path) -> Earlier:
     """What `out` holds. Raises ResultsError where it belongs to another plan."""
-    found = Earlier(plan)
     if not journal.exists(out):
-        return found
-    talks = {prompt.id for prompt in plan.prompts if prompt.conversation}
-    for record in journal.records(out, found.left_out):
-        if isinstance(record, RunRecord):
-            found.sittings.append(record)
-        elif isinstance(record, BlockRecord):
-            found.durations_s.append(record.duration_s)
-        elif record.phase == "measured":
-            found.done.add((record.pair_id, record.arm))
-            found.in_round[record.round] += 1
-            if record.prompt_id in talks and record.text is not None:
-                found.said.setdefault(record.pair_id, record.text)
+        return Earlier(plan)
+    raw = journal.read(out)
     # The plan itself is compared: an earlier version's hash held the prices too.
-    if not found.sittings or found.sittings[0].plan.sha256() != plan.sha256():
-        whose = found.sittings[0].run if found.sittings else "nobody"
+    if raw.sittings[0].plan.sha256() != plan.sha256():
         raise ResultsError(
-            f"{out}: holds run {whose} of another plan or other options; choose another --out, or repeat the "
-            "command that began it"
+            f"{out}: holds run {raw.sittings[0].run} of another plan or other options; choose another --out, or repeat "
+            "the command that began it"
         )
-    return found
+    measured = [record for record in raw.requests if record.phase == "measured"]
+    return Earlier(
+        plan,
+        raw.sittings,
+        done={(record.pair_id, record.arm) for record in measured},
+        in_round=Counter(record.round for record in measured),
+        durations_s=[block.duration_s for block in raw.blocks],
+        said=raw.said,
+        left_out=raw.left_out,
+    )
 
 
 async def run(
@@ -132,7 +129,7 @@ async def run(
         found = None if journal.exists(out) else await endpoints(http, plan)
         with Journal(out) as book:
             before = earlier(plan, out)  # with the lock: another run may have ended a moment ago
-            if before.left_out.lines:
+            if before.left_out:
                 progress.warn(f"{before.left_out}; these requests are made again")
             if plan.search:
                 ended = bool(before.sittings) and choose(journal.read(out)) is None
