@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -54,29 +53,6 @@ _MOST_CHARS = 600
 _MESSAGE_CHARS = 160
 _MOST_ARMS = 6
 """In figures."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One arm's text, cut in two where it leaves the baseline's."""
-
-    arm: str
-    same: str
-    different: str
-    cut: bool
-    """Whether the page shows the beginning only."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sample:
-    """One prompt and what the arms made of it."""
-
-    class_: str
-    prompt_id: str
-    prompt: str
-    """Empty where the plan does not have it: an import."""
-    answers: tuple[Answer, ...]
-    equal: bool
 
 
 def missing() -> list[str]:
@@ -212,7 +188,7 @@ def _messages(raw: RawRun) -> dict[tuple[str, str], str]:
     return found
 
 
-def _samples(raw: RawRun) -> list[Sample]:
+def _samples(raw: RawRun) -> list[dict[str, Any]]:
     """One pair for each class and treatment: the first whose texts differ, else the first."""
     plan = raw.plan
     prompts = {prompt.id: _prompt_text(prompt) for prompt in plan.prompts}
@@ -230,27 +206,25 @@ def _samples(raw: RawRun) -> list[Sample]:
     return found
 
 
-def _sample(prompt: str, base: RequestRecord, treated: RequestRecord) -> Sample:
-    """Both texts from one place on, so that the place where they part is in them."""
+def _sample(prompt: str, base: RequestRecord, treated: RequestRecord) -> dict[str, Any]:
+    """A prompt, empty where the plan does not have it, and both texts from one place on, so that the place where they part
+    is in them; `cut`: whether the beginning only is shown."""
     texts = (base.text or "", treated.text or "")
     equal, shared = texts[0] == texts[1], first_difference(*texts)
     begin = 0 if equal else max(0, shared - _MOST_CHARS // 2)
     end, lead = begin + _MOST_CHARS, "… " if begin else ""
-    return Sample(
-        class_=base.class_,
-        prompt_id=base.prompt_id,
-        prompt=prompt if len(prompt) <= _MOST_CHARS else f"{prompt[:_MOST_CHARS]} …",
-        answers=tuple(
-            Answer(
-                arm=record.arm,
-                same=lead + text[begin : min(shared, end)],
-                different=text[shared : max(shared, end)],
-                cut=len(text) > end,
-            )
-            for record, text in zip((base, treated), texts, strict=True)
-        ),
-        equal=equal,
-    )
+    answers = [
+        {
+            "arm": record.arm,
+            "same": lead + text[begin : min(shared, end)],
+            "different": text[shared : max(shared, end)],
+            "cut": len(text) > end,
+        }
+        for record, text in zip((base, treated), texts, strict=True)
+    ]
+    prompt = prompt if len(prompt) <= _MOST_CHARS else f"{prompt[:_MOST_CHARS]} …"
+    about = {"class": base.class_, "prompt_id": base.prompt_id, "prompt": prompt}
+    return {**about, "answers": answers, "equal": equal}
 
 
 def _prompt_text(prompt: Prompt) -> str:

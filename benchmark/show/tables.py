@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmark.analyse.cells import Place
 from benchmark.analyse.decision import AtLoad, Decision, Gain, baseline_of, interval, money
-from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT
+from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT, Metric
 from benchmark.plan import Load
 from benchmark.show.wording import UNKNOWN, change, differences, number, plain, tokens_per_step
 
@@ -19,7 +19,14 @@ Row = tuple[str, ...]
 
 DECISION = ("class", "arm", "window", "TPOT, ms", "speed-up", "verdict", "$/M")
 CELL = ("class", "arm", "n", "errors")
-CELL_NUMBERS = (
+Numbers = tuple[tuple[str, Metric, str, float, int], ...]
+"""Heading, metric, statistic, scale and digits."""
+MEDIANS: Numbers = (
+    ("TTFT ms", TTFT, "p50", 1000, 1),
+    ("TPOT ms", TPOT, "p50", 1000, 2),
+    ("E2E s", E2E, "p50", 1, 2),
+)
+CELL_NUMBERS: Numbers = (
     ("TTFT p50, ms", TTFT, "p50", 1000, 1),
     ("p95", TTFT, "p95", 1000, 1),
     ("TPOT p50, ms", TPOT, "p50", 1000, 2),
@@ -30,7 +37,6 @@ CELL_NUMBERS = (
     ("p95", E2E, "p95", 1, 2),
     ("tokens/s p50", OUTPUT_TOKENS_PER_S, "p50", 1, 1),
 )
-"""Heading, metric, statistic, scale and digits."""
 FAILED = ("class", "arm", "load", "error", "for example", "requests")
 EQUALITY = ("class", "treatment", "load", "pairs with the same text", "median first difference, characters")
 _BY_CLASS = (
@@ -111,16 +117,22 @@ def _gains(title: str, gains: Sequence[Gain]) -> Table:
 
 def cell_tables(summary: Mapping[str, Any]) -> list[Table]:
     """By load: the medians and tails of every cell."""
-    headings = (*CELL, *(heading for heading, *_ in CELL_NUMBERS), "tokens per step")
-    rows: dict[Load, list[Row]] = {}
-    for cell in summary["cells"]:
-        numbers = [
-            number(cell[metric.name], scale, digits, statistic)
-            for _, metric, statistic, scale, digits in CELL_NUMBERS
-        ]
-        words = (cell["class"], cell["arm"], str(cell["n"]), str(cell["errors"]))
-        rows.setdefault(Place.of(cell).load, []).append((*words, *numbers, tokens_per_step(cell)))
-    return [Table(title=load.in_words, headings=headings, rows=found) for load, found in rows.items()]
+    loads = dict.fromkeys(Place.of(cell).load for cell in summary["cells"])
+    return [cell_table(summary, load, load.in_words, CELL_NUMBERS, "tokens per step") for load in loads]
+
+
+def cell_table(summary: Mapping[str, Any], load: Load, title: str, numbers: Numbers, steps: str) -> Table:
+    """The cells of one load with these numbers; `steps` is the heading of the tokens per step."""
+    rows = [
+        (
+            *(cell["class"], cell["arm"], str(cell["n"]), str(cell["errors"])),
+            *(number(cell[metric.name], scale, digits, part) for _, metric, part, scale, digits in numbers),
+            tokens_per_step(cell),
+        )
+        for cell in summary["cells"]
+        if Place.of(cell).load == load
+    ]
+    return Table(title=title, headings=(*CELL, *(heading for heading, *_ in numbers), steps), rows=rows)
 
 
 def error_table(summary: Mapping[str, Any], messages: Mapping[tuple[str, str], str]) -> Table | None:

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
-from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
 from benchmark.analyse.decision import AtLoad, decide
 from benchmark.analyse.frontier import sentences
-from benchmark.metrics import E2E, TPOT, TTFT
 from benchmark.plan import Load
 from benchmark.show.speed_up import why
-from benchmark.show.tables import Table, decision_tables, engine_lines, lean, lossless_lines, quality_lines
-from benchmark.show.wording import failures, number, planned_text, remarks, sentence, tokens_per_step
+from benchmark.show.tables import (
+    MEDIANS,
+    Table,
+    cell_table,
+    decision_tables,
+    engine_lines,
+    lean,
+    lossless_lines,
+    quality_lines,
+)
+from benchmark.show.wording import failures, planned_text, remarks, sentence
 
 WIDTH = 100
-_CELLS = ("class", "arm", "n", "errors", "TTFT ms", "TPOT ms", "E2E s", "tok/step")
 _MOST_WARNINGS, _LEAST_COLUMN = 6, 8
 
 
@@ -96,20 +103,8 @@ def _answer(summary: Mapping[str, Any], at: AtLoad) -> Iterator[str]:
 
 
 def _cells(summary: Mapping[str, Any], load: Load) -> Table:
-    rows = [
-        (
-            *(cell["class"], cell["arm"], str(cell["n"]), str(cell["errors"])),
-            *(
-                number(cell[TTFT.name], 1000, 1),
-                number(cell[TPOT.name], 1000, 2),
-                number(cell[E2E.name], 1, 2),
-            ),
-            tokens_per_step(cell),
-        )
-        for cell in summary["cells"]
-        if Place.of(cell).load == load
-    ]
-    return Table(title=f"Every cell, {load.in_words}: medians", headings=_CELLS, rows=rows)
+    title = f"Every cell, {load.in_words}: medians"
+    return cell_table(summary, load, title, MEDIANS, "tok/step")
 
 
 def _drawn(table: Table) -> str:
@@ -153,11 +148,5 @@ def _text(lines: Iterable[str]) -> str:
 
 
 def _wrapped(text: str) -> str:
-    """`text` broken at spaces into lines of at most WIDTH, continued with an indent."""
-    lines = [""]
-    for word in text.split():
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > WIDTH:
-            lines.append(" " + word[: WIDTH - 1])
-        else:
-            lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word[:WIDTH]
-    return "\n".join(lines)
+    """`text` in lines of at most WIDTH, continued with an indent."""
+    return fill(" ".join(text.split()), WIDTH, subsequent_indent=" ", break_on_hyphens=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from benchmark.analyse.acceptance.yields import MADE_UP
 from benchmark.analyse.cells import Place
@@ -51,14 +51,6 @@ PUT_METRIC_DATA_USD, CUSTOM_METRIC_MONTH_USD = 0.01, 0.30
 PRICES_SOURCE = "as commonly quoted for us-east-1; AWS's own page was not read"
 
 
-class Origin(NamedTuple):
-    """One kind of number."""
-
-    kind: str
-    numbers: str
-    where_from: str
-
-
 def sentence(run: Mapping[str, Any]) -> str:
     """Where the run's times come from, in one sentence."""
     if run["provenance"] == "emulated":
@@ -66,42 +58,42 @@ def sentence(run: Mapping[str, Any]) -> str:
     return "Measured against live endpoints."
 
 
-def origins(summary: Mapping[str, Any], *, predicts: bool) -> Iterator[Origin]:
-    """The kinds that occur in this report; `predicts`: whether it has a trade-off curve."""
+def origins(summary: Mapping[str, Any], *, predicts: bool) -> Iterator[tuple[str, str, str]]:
+    """The kinds of numbers that occur in this report, which these are and where from; `predicts`: whether it has a trade-off curve."""
     run = summary["run"]
     when = f"{run['started']} to {run['finished']}, run {run['id']}, client {run['client']}"
-    yield Origin(run["provenance"], "times, tokens, errors, texts", f"{sentence(run)} {when}")
-    yield Origin(
+    yield (run["provenance"], "times, tokens, errors, texts", f"{sentence(run)} {when}")
+    yield (
         "computed",
         "speed-ups, intervals, verdicts, tokens per step, shares",
         "from these, by the formulas below",
     )
     if predicts or summary["explanations"]:
-        yield Origin(
+        yield (
             "predicted",
             "speed-up against k, break-even, predicted speed-up",
             "from this run's step times and acceptance by a formula; the run at that setting was not made",
         )
     if any(cell["cost"] for cell in summary["cells"]):
-        yield Origin(
+        yield (
             "quoted",
             "cost per hour, and with it cost per token",
             "usd_per_hour is what the plan says of each arm, not a bill",
         )
     if summary.get("quality"):
-        yield Origin(
+        yield (
             "quoted",
             "right answers to gsm8k",
             "lm-eval's own files beside the records; differences, intervals and p-values are computed from them",
         )
     if summary.get("engines"):
-        yield Origin(
+        yield (
             "quoted",
             "compiled configurations",
             "`neuron_config_differences.json` of each artifact: what the compiler saved of each arm, compared",
         )
     for one in summary.get("quoted", ()):
-        yield Origin("quoted", one["text"], one["source"])
+        yield ("quoted", one["text"], one["source"])
 
 
 def failures(summary: Mapping[str, Any]) -> Iterator[str]:
