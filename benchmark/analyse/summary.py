@@ -150,7 +150,7 @@ def write(summary: dict[str, Any], folder: Path) -> Path:
 def _run(raw: RawRun) -> dict[str, Any]:
     plan, first = raw.plan, raw.sittings[0]
     measured = [record for record in raw.requests if record.phase == "measured"]
-    size = extent(raw)
+    planned, complete = extent(raw)
     ends = [record.started_unix_s + (record.e2e_s or 0.0) for record in raw.requests]
     return {
         "id": first.run,
@@ -163,8 +163,8 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "started": course.iso(first.started_unix_s),
         "finished": course.iso(max(ends)) if ends else None,
         "plan_sha256": first.plan_sha256,
-        "complete": size.complete,
-        "requests_planned": size.requests_planned,
+        "complete": complete,
+        "requests_planned": planned,
         "requests_recorded": len(measured),
         "sittings": len(raw.sittings),
         "rounds": 1 if plan.search else max((record.round for record in measured), default=0),

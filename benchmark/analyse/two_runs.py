@@ -189,7 +189,7 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
         if arm in run.plan.prices
     ]
     regressions = [f"{arm}: is in the baseline, not in the run" for arm in arms if arm not in run.plan.prices]
-    if not extent(run).complete:
+    if not extent(run)[1]:
         done = f"{len(run.requests)} requests recorded"
         regressions.insert(0, f"the run is not finished: {done}; go on with the same command")
     return {

@@ -15,7 +15,7 @@ from reprlib import repr as shown
 from typing import Any
 
 from benchmark.measure.records import MOST_ROUNDS, REPEATED, Record, RequestRecord, RunRecord
-from benchmark.measure.stream import MOST_TOKENS, ImplausibleCount, statistics_of
+from benchmark.measure.stream import MOST_TOKENS, ImplausibleCount, statistics_of, tokens_in
 from benchmark.plan import Load
 
 _USAGE, _TIMES = "implausible_usage", "implausible_times"
@@ -104,17 +104,16 @@ def _times(record: RequestRecord) -> str | None:
 
 
 def _counts(record: RequestRecord, limit: int) -> str | None:
-    for name in ("prompt_tokens", "cached_tokens", "stream_chunks"):
-        value = getattr(record, name)
-        if value is not None and not _count(value, MOST_TOKENS):
-            return f"{name} = {_short(value)} is not a count of tokens"
     tokens, chunks = record.completion_tokens, record.chunk_tokens
-    if tokens is not None and not (_count(tokens, limit) and (tokens or not record.chunk_s)):
-        return f"completion_tokens = {_short(tokens)} for an answer with output, of {limit} tokens at most"
     try:
+        for name in ("prompt_tokens", "cached_tokens", "stream_chunks", "completion_tokens"):
+            most = limit if name == "completion_tokens" else MOST_TOKENS
+            tokens_in({name: getattr(record, name)}, name, most=most)
         statistics_of(record.spec_stats or {}, most_tokens=limit)
     except (ImplausibleCount, AttributeError, TypeError) as error:
-        return f"spec_stats: {error}"
+        return str(error)
+    if tokens == 0 and record.chunk_s:
+        return "completion_tokens = 0 for an answer with output"
     if chunks is None:
         return None
     if len(chunks) != len(record.chunk_s) or min(chunks, default=0) < 0 or sum(chunks) != tokens:
@@ -128,11 +127,3 @@ def _numbers(values: Sequence[Any]) -> bool:
         return not values or (min(values) >= 0 and math.fsum(values) <= len(values) * _LONGEST_S)
     except (TypeError, OverflowError):
         return False
-
-
-def _count(value: Any, most: int) -> bool:
-    return type(value) is int and 0 <= value <= most
-
-
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else repr(value)[:40]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import mmap
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,6 @@ from benchmark.measure.records import (
 from benchmark.plan import Arm, Load, Plan
 
 FILE_NAME = "requests.jsonl"
-_PIECE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -221,37 +221,24 @@ class Journal:
             ) from error
 
     def _cut_partial_line(self) -> None:
-        """Cut off what follows the last line break, looking for it from the end."""
-        end = size = os.fstat(self._fd).st_size
-        while end > 0:
-            start = max(0, end - _PIECE)
-            found = os.pread(self._fd, end - start, start).rfind(b"\n")
-            if found >= 0:
-                end = start + found + 1
-                break
-            end = start
-        if end < size:
-            os.ftruncate(self._fd, end)
+        """Cut off what follows the last line break."""
+        if size := os.fstat(self._fd).st_size:
+            with mmap.mmap(self._fd, size, access=mmap.ACCESS_READ) as whole:
+                end = whole.rfind(b"\n") + 1
+            if end < size:
+                os.ftruncate(self._fd, end)
 
 
-@dataclass(frozen=True)
-class Extent:
-    """Measured requests that a run comes to."""
-
-    requests_planned: int
-    """In all rounds; where the plan has a duration, in those that were begun."""
-    complete: bool
-
-
-def extent(raw: RawRun) -> Extent:
-    """What `raw` was to hold, and whether it does."""
+def extent(raw: RawRun) -> tuple[int, bool]:
+    """How many measured requests `raw` was to hold, and whether it does: in all rounds, of a plan with a duration in those
+    that were begun."""
     plan = raw.plan
     measured = [record.round for record in raw.requests if record.phase == "measured"]
     if plan.search:  # it has ended once its first cell is repeated
         planned = sum(plan.cell(load).requests_per_round for load, _ in raw.visits)
-        return Extent(planned, REPEATED in measured and len(measured) == planned)
+        return planned, REPEATED in measured and len(measured) == planned
     rounds = plan.rounds if plan.duration_s is None else max(measured, default=1)
     planned = rounds * plan.requests_per_round
     loaded_s = plan.loading_s(block.duration_s for block in raw.blocks)
     long_enough = plan.duration_s is None or loaded_s >= plan.duration_s
-    return Extent(planned, len(measured) == planned and long_enough)
+    return planned, len(measured) == planned and long_enough

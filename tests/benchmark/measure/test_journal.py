@@ -69,8 +69,7 @@ def block(duration_s: float) -> BlockRecord:
 
 
 def of(raw: RawRun, *blocks: BlockRecord) -> tuple[int, bool]:
-    found = extent(RawRun(raw.sittings, raw.requests, blocks))
-    return found.requests_planned, found.complete
+    return extent(RawRun(raw.sittings, raw.requests, blocks))
 
 
 def test_rounds_multiply_what_is_planned() -> None:
