@@ -92,15 +92,14 @@ def parser() -> argparse.ArgumentParser:
         "--to", required=True, metavar="S3", help="s3://bucket/folder/ of this model and revision"
     )
     fetch.add_argument("--scratch", required=True, type=Path, metavar="DIR", help="room for one file")
-    fetch.add_argument("--token-file", type=Path, metavar="FILE", help="default: HF_TOKEN, or no token")
-    fetch.add_argument("--hub", metavar="URL", help="another hub than huggingface.co")
+    fetch.add_argument("--token-file", type=Path, metavar="FILE", help="default: no token")
     push = _verb(verbs, "push", "a compiled artifact into S3, marker last", _push)
     push.add_argument("folder", type=Path, metavar="DIR")
     push.add_argument("--to", required=True, metavar="S3")
     push.add_argument("--key", required=True, help="artifact key of the arm")
-    inputs = push.add_mutually_exclusive_group(required=True)
-    inputs.add_argument("--inputs", type=Path, metavar="FILE", help="what the key is made of, JSON")
-    inputs.add_argument("--inputs-from", metavar="VARIABLE", help="the same from the environment")
+    push.add_argument(
+        "--inputs-from", required=True, metavar="VARIABLE", help="holds what the key is made of, JSON"
+    )
     push.add_argument(
         "--require", action="append", default=[], metavar="NAME", help="file that must be there"
     )
@@ -136,7 +135,6 @@ def _verb(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, about: str, action: object
 ) -> argparse.ArgumentParser:
     parser = verbs.add_parser(name, help=about, description=about)
-    parser.add_argument("--endpoint-url", metavar="URL", help="another S3, for rehearsals")
     parser.add_argument("--region", help="instead of the configured one")
     parser.set_defaults(action=action)
     return parser
@@ -147,11 +145,11 @@ def _report(line: str) -> None:
 
 
 def _bucket(options: argparse.Namespace, address: str) -> BucketFolder:
-    return BucketFolder(address, endpoint_url=options.endpoint_url, region=options.region)
+    return BucketFolder(address, region=options.region)
 
 
 def _source(options: argparse.Namespace) -> Source:
-    return source(options.source, endpoint_url=options.endpoint_url, region=options.region)
+    return source(options.source, region=options.region)
 
 
 def _fetch(options: argparse.Namespace) -> int:
@@ -163,7 +161,7 @@ def _fetch(options: argparse.Namespace) -> int:
         options.revision,
         hub=Folder(_bucket(options, options.folder))
         if options.folder
-        else Hub(endpoint=options.hub, token=_token(options.token_file)),
+        else Hub(token=_token(options.token_file)),
         expected=options.expect,
         target=_bucket(options, options.to),
         scratch=options.scratch,
@@ -175,8 +173,11 @@ def _fetch(options: argparse.Namespace) -> int:
 
 def _token(file: Path | None) -> str | None:
     if file is None:
-        return os.environ.get("HF_TOKEN") or None
-    return _read("--token-file", file).strip() or None
+        return None
+    try:
+        return file.read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"--token-file {file}: {one_line(error)}") from None
 
 
 def _push(options: argparse.Namespace) -> int:
@@ -184,7 +185,7 @@ def _push(options: argparse.Namespace) -> int:
         options.folder,
         _bucket(options, options.to),
         key=options.key,
-        inputs=_inputs(options),
+        inputs=os.environ[options.inputs_from],
         required=options.require,
         baseline=_bucket(options, options.baseline) if options.baseline else None,
         declared=[name for name in options.declared.split(",") if name],
@@ -192,21 +193,6 @@ def _push(options: argparse.Namespace) -> int:
     )
     print(f"artifact {options.key}: complete")
     return 0
-
-
-def _inputs(options: argparse.Namespace) -> str:
-    if options.inputs is not None:
-        return _read("--inputs", options.inputs)
-    if options.inputs_from not in os.environ:
-        raise StoreError(f"--inputs-from {options.inputs_from}: the environment has no such variable")
-    return os.environ[options.inputs_from]
-
-
-def _read(option: str, file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{option} {file}: {one_line(error)}") from None
 
 
 def _pull(options: argparse.Namespace) -> int:

@@ -116,7 +116,7 @@ _HASH = "sha256"
 class BucketFolder:
     """`s3://bucket/prefix/` and what one does with it."""
 
-    def __init__(self, address: str, *, endpoint_url: str | None = None, region: str | None = None) -> None:
+    def __init__(self, address: str, *, region: str | None = None) -> None:
         try:
             parts = urlsplit(address)
         except ValueError as error:
@@ -127,9 +127,7 @@ class BucketFolder:
         self._bucket, self._prefix = parts.netloc, f"{parts.path.strip('/')}/"
         retries: Any = {"mode": "standard", "total_max_attempts": 8}
         with self._as_unreachable():
-            self._client = boto3.client(
-                "s3", endpoint_url=endpoint_url, region_name=region, config=Config(retries=retries)
-            )
+            self._client = boto3.client("s3", region_name=region, config=Config(retries=retries))
 
     def text(self, name: str) -> str | None:
         """Content of a small object; `None` when it does not exist."""

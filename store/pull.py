@@ -63,10 +63,10 @@ Source = BucketFolder | MountedFolder
 """A folder to read from."""
 
 
-def source(address: str, *, endpoint_url: str | None, region: str | None) -> Source:
+def source(address: str, *, region: str | None) -> Source:
     """The folder behind an address of S3 or a path."""
     if address.startswith("s3://"):
-        return BucketFolder(address, endpoint_url=endpoint_url, region=region)
+        return BucketFolder(address, region=region)
     return MountedFolder(Path(address))
 
 

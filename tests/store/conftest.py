@@ -24,18 +24,17 @@ def s3(moto_url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     empty theirs, so the bucket is seen to before each test."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
-    client = boto3.client("s3", endpoint_url=moto_url, region_name=REGION)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto_url)
+    client = boto3.client("s3", region_name=REGION)
     if BUCKET not in [bucket["Name"] for bucket in client.list_buckets()["Buckets"]]:
         client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
     return client
 
 
 @pytest.fixture
-def folder(s3: Any, moto_url: str) -> Callable[[], BucketFolder]:
+def folder(s3: Any) -> Callable[[], BucketFolder]:
     """Makes folders that nobody has used."""
-    return lambda: BucketFolder(
-        f"s3://{BUCKET}/folder-{next(_number)}/", endpoint_url=moto_url, region=REGION
-    )
+    return lambda: BucketFolder(f"s3://{BUCKET}/folder-{next(_number)}/", region=REGION)
 
 
 @pytest.fixture

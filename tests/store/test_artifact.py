@@ -31,7 +31,6 @@ def compiled(tmp_path: Path) -> Path:
     )
     (folder / "model.pt").write_bytes(b"graph" * 1000)
     (folder / "weights" / "tp0_sharded_checkpoint.safetensors").write_bytes(b"w" * 5000)
-    (tmp_path / "inputs.json").write_text('{"image": "x"}')
     return folder
 
 
@@ -187,14 +186,19 @@ def test_check_finds_what_is_wrong(folder: Any, store: Any, tmp_path: Path, dama
 
 
 def test_the_commands_end_with_their_exit_codes(
-    folder: Any, compiled: Path, moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Any,
+    compiled: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    where, address = ["--endpoint-url", moto_url, "--region", REGION], folder().address
+    where, address = ["--region", REGION], folder().address
+    monkeypatch.setenv("ARTIFACT_INPUTS", '{"image": "x"}')
     note = tmp_path / "note"
     assert main(["check", address, "--key", KEY, "--note", str(note), *where]) == 0
     assert not note.exists()
     assert main(["check", address, "--key", KEY, *where]) == 1
-    inputs = ["--inputs", str(tmp_path / "inputs.json")]
+    inputs = ["--inputs-from", "ARTIFACT_INPUTS"]
     assert main(["push", str(compiled), "--to", address, "--key", KEY, *inputs, *where]) == 0
     assert main(["check", address, "--key", KEY, "--note", str(note), *where]) == 0
     assert note.exists()

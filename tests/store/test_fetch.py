@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -218,11 +219,11 @@ def test_a_broken_configuration_is_one_line(folder: Any, run_from: Any, text: st
 
 
 def test_the_command_fetches_from_a_folder_and_compares(
-    folder: Any, hub: StandInHub, moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Any, hub: StandInHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = _filled(folder(), hub)
     command = ["fetch", "--model", "org/mine", "--to", folder().address, "--scratch", str(tmp_path / "s")]
-    command += ["--from", source.address, "--endpoint-url", moto_url, "--region", REGION]
+    command += ["--from", source.address, "--region", REGION]
     assert main([*command, "--expect", '{"hidden_size": 5120}']) == 2
     assert "org/mine: its config.json has hidden_size None, not 5120" in capsys.readouterr().err
     assert main(command) == 0
@@ -239,12 +240,17 @@ def test_pickled_weights_are_taken_only_without_a_safer_format() -> None:
 
 
 def test_the_command_reads_the_token_from_a_file(
-    folder: Any, hub: StandInHub, moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Any,
+    hub: StandInHub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr("store.fetch.Hub", partial(Hub, endpoint=hub.url))
     hub.gated = True
     (tmp_path / "token").write_text(TOKEN + "\n")
     command = ["fetch", "--model", "org/model", "--to", folder().address, "--scratch", str(tmp_path / "s")]
-    command += ["--hub", hub.url, "--endpoint-url", moto_url, "--region", REGION]
+    command += ["--region", REGION]
     assert main(command) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert main([*command, "--token-file", str(tmp_path / "token")]) == 0
