@@ -186,7 +186,6 @@ class Engine:
                 generation.task,
                 prompt_class,
                 max_tokens=generation.max_tokens,
-                stop=generation.stop,
                 ignore_eos=generation.ignore_eos,
             ),
             prompt_tokens=generation.prompt_tokens,

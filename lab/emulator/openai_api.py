@@ -1,7 +1,7 @@
 """vLLM's OpenAI server (0.9 line) in JSON: a request's body, checked and reduced to what the emulator acts on; and what is
 sent, as chunks of a stream, whole answers or errors.
 
-Unknown fields and sampling parameters are ignored: the emulated arms decode greedily.
+Unknown fields, sampling parameters and stop strings are ignored: the emulated arms decode greedily, and answers are made up.
 """
 
 from __future__ import annotations
@@ -9,20 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeFloat,
-    PositiveInt,
-    ValidationError,
-    field_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from lab.emulator.served_arm import ServedArm
-from lab.emulator.texts import last_user_text, message_text, prompt_tokens
+from lab.emulator.texts import last_user_text, prompt_tokens
 
 COMPLETION_DEFAULT_MAX_TOKENS = 16
 """What /v1/completions generates when the request does not say (OpenAI's API); chat fills the context instead."""
@@ -30,7 +22,6 @@ EVENT_STREAM = "text/event-stream"
 DONE = b"data: [DONE]\n\n"
 
 Payload = dict[str, Any]
-_Text = Annotated[str, Field(min_length=1)]
 
 
 class RequestError(Exception):
@@ -59,7 +50,6 @@ class Generation:
     """The last user message, or the whole prompt of a completion; its class and its answer follow from it."""
     prompt_tokens: int
     max_tokens: int
-    stop: tuple[str, ...]
     ignore_eos: bool
     seed: int | None
     stream: bool
@@ -85,18 +75,10 @@ class _Body(BaseModel):
 
     model: str | None = None
     max_tokens: PositiveInt | None = None
-    temperature: NonNegativeFloat | None = None
-    n: Literal[1] | None = None
-    stop: tuple[_Text, ...] | None = Field(None, strict=False)
     ignore_eos: bool | None = None
     seed: Any = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
-
-    @field_validator("stop", mode="before")
-    @classmethod
-    def _one_is_a_list(cls, stop: Any) -> Any:
-        return ([stop] if stop else None) if isinstance(stop, str) else stop
 
 
 class _Chat(_Body):
@@ -107,12 +89,7 @@ class _Chat(_Body):
 class _Completion(_Body):
     """The emulator takes neither token ids nor several prompts."""
 
-    prompt: _Text
-
-    @field_validator("prompt", mode="before")
-    @classmethod
-    def _of_one(cls, prompt: Any) -> Any:
-        return prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else prompt
+    prompt: Annotated[str, Field(min_length=1)]
 
 
 def parse_generation(content: object, arm: ServedArm, *, chat: bool) -> Generation:
@@ -132,7 +109,8 @@ def parse_generation(content: object, arm: ServedArm, *, chat: bool) -> Generati
         raise RequestError(f"The model `{model}` does not exist.", status=404, kind="NotFoundError")
     if isinstance(body, _Chat):
         messages = [message.model_dump() for message in body.messages]
-        prompt, task = "\n".join(map(message_text, messages)), last_user_text(messages)
+        texts = [one["content"] for one in messages if isinstance(one["content"], str)]
+        prompt, task = "\n".join(texts), last_user_text(messages)
     else:
         prompt = task = body.prompt
     options = body.stream_options or _StreamOptions()
@@ -142,7 +120,6 @@ def parse_generation(content: object, arm: ServedArm, *, chat: bool) -> Generati
         task=task,
         prompt_tokens=prompt_tokens(prompt),
         max_tokens=_max_tokens(body, arm, prompt_length=prompt_tokens(prompt)),
-        stop=body.stop or (),
         ignore_eos=bool(body.ignore_eos),
         seed=body.seed if type(body.seed) is int else None,
         stream=bool(body.stream),

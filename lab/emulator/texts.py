@@ -18,9 +18,8 @@ from random import Random
 from types import MappingProxyType
 from typing import Any
 
-from benchmark.errors import PlanError
+from benchmark.limits import by_user
 from benchmark.plan import load
-from experiment.finding import Misuse
 from lab.emulator.timings import UNKNOWN_CLASS
 
 NATURAL_LENGTH_TOKENS: Mapping[str, int] = MappingProxyType(
@@ -54,32 +53,18 @@ class PromptClasses:
 
 
 def load_classes(path: Path) -> PromptClasses:
-    """Read the plan that the benchmark will run. Raises `Misuse`."""
-    try:
-        plan = load(path)
-    except PlanError as error:
-        raise Misuse(f"plan {error}") from None
-    texts = {((one.prompt or last_user_text(one.messages)).rstrip(), one.class_) for one in plan.prompts}
+    """Read the plan that the benchmark will run."""
+    plan = load(path)
+    texts = {
+        ((one.prompt or last_user_text(one.messages or ())).rstrip(), one.class_) for one in plan.prompts
+    }
     known = sorted((entry for entry in texts if entry[0]), key=lambda entry: (-len(entry[0]), entry))
     return PromptClasses(entries=tuple(known), seed=plan.seed)
 
 
-def last_user_text(messages: object) -> str:
-    """The text of the last user message; empty if the chat has no such message."""
-    if not isinstance(messages, Sequence):
-        return ""
-    users = [one for one in messages if isinstance(one, Mapping) and one.get("role") == "user"]
-    return message_text(users[-1]) if users else ""
-
-
-def message_text(message: Mapping[str, Any]) -> str:
-    """The text of one chat message, whose content is a string or a list of parts; parts other than text are left out."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, Sequence) else ()
-    texts = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") == "text"]
-    return "\n".join(text for text in texts if isinstance(text, str))
+def last_user_text(messages: Sequence[Mapping[str, Any]]) -> str:
+    """The text of the last user message that is one; empty if the chat has no such message."""
+    return next((one["content"] for one in reversed(messages) if by_user(one)), "")
 
 
 @dataclass(frozen=True)
@@ -88,7 +73,7 @@ class Answer:
 
     pieces: tuple[str, ...]
     finish_reason: str
-    """`length` when max_tokens ends it, `stop` when it ends by itself or at a stop string."""
+    """`length` when max_tokens ends it, `stop` when it ends by itself."""
 
 
 def prompt_tokens(text: str) -> int:
@@ -96,45 +81,18 @@ def prompt_tokens(text: str) -> int:
     return max(1, -(-len(text.encode(errors="surrogatepass")) // 4))
 
 
-def write_answer(
-    prompt: str,
-    prompt_class: str,
-    *,
-    max_tokens: int,
-    stop: Sequence[str] = (),
-    ignore_eos: bool = False,
-) -> Answer:
+def write_answer(prompt: str, prompt_class: str, *, max_tokens: int, ignore_eos: bool = False) -> Answer:
     """The answer to `prompt`, the text of the last user message, of at most `max_tokens` tokens."""
     natural = NATURAL_LENGTH_TOKENS.get(prompt_class, NATURAL_LENGTH_TOKENS["open-ended"])
     ends_itself = natural < max_tokens and not ignore_eos
     pieces = list(islice(_pieces(prompt, prompt_class), natural if ends_itself else max_tokens))
     pieces[0] = pieces[0].lstrip()
-    cut = _cut_at_stop(pieces, stop)
-    if cut is not None:
-        return Answer(tuple(cut), "stop")
     return Answer(tuple(pieces), "stop" if ends_itself else "length")
 
 
 def _pieces(prompt: str, prompt_class: str) -> Iterator[str]:
     for line in _LINES.get(prompt_class, _prose)(prompt):
         yield from _PIECE.findall(line)
-
-
-def _cut_at_stop(pieces: Sequence[str], stop: Sequence[str]) -> list[str] | None:
-    """Drop everything from the first stop string on; the tokens that spell it still count. None without a hit."""
-    text = "".join(pieces)
-    hits = [(text.index(string) + len(string), text.index(string)) for string in stop if string in text]
-    if not hits:
-        return None
-    end, start = min(hits)
-    kept: list[str] = []
-    offset = 0
-    for piece in pieces:
-        if offset >= end:
-            break
-        kept.append(piece[: max(0, start - offset)])
-        offset += len(piece)
-    return kept
 
 
 def _repetition(prompt: str) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Recognising a prompt's class behind the nonce.
 
-Answers are made up, reproducible, of the length asked for, and cut where asked.
+Answers are made up, reproducible, and of the length asked for.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from experiment.finding import Misuse
 from lab.emulator.texts import (
     NATURAL_LENGTH_TOKENS,
     PromptClasses,
-    last_user_text,
     load_classes,
     prompt_tokens,
     write_answer,
@@ -40,29 +38,6 @@ def test_a_prompt_is_known_by_its_end_the_longest_known_one_wins_and_an_unknown_
     classes = _load(tmp_path, plan_of(prompts))
     assert (classes.of("[0] Repeat the line"), classes.of("[0] A line")) == ("json", "poems")
     assert classes.beyond(["json", "code"]) == ["poems"]
-
-
-def test_the_last_user_message_counts_whether_text_or_parts() -> None:
-    messages = [
-        {"role": "user", "content": "first"},
-        {"role": "user", "content": [{"type": "text", "text": "last"}, {"type": "image_url"}]},
-        {"role": "assistant", "content": "so"},
-    ]
-    assert last_user_text(messages) == "last"
-    assert last_user_text([{"role": "system", "content": "x"}]) == ""
-
-
-@pytest.mark.parametrize(
-    ("text", "said"), [("{", "not JSON"), ("[]", "one JSON object"), ("{}", "prompts: missing")]
-)
-def test_a_broken_plan_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
-    path = tmp_path / "plan.json"
-    with pytest.raises(Misuse, match="No such file"):
-        load_classes(path)
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(Misuse, match=said) as caught:
-        load_classes(path)
-    assert "\n" not in str(caught.value)
 
 
 CLASSES = sorted(NATURAL_LENGTH_TOKENS)
@@ -91,13 +66,6 @@ def test_a_text_follows_from_its_prompt() -> None:
     assert write_answer("p", "open-ended", max_tokens=20) != write_answer("q", "open-ended", max_tokens=20)
     pieces = write_answer("[00ff00] Repeat exactly twice: to be", "repetition", max_tokens=4).pieces
     assert "".join(pieces) == "to be\nto be"
-
-
-def test_a_stop_string_ends_the_text_before_it_and_the_tokens_after_it() -> None:
-    answer = write_answer("p", "numeric", max_tokens=50, stop=["zzz", " 3"])
-    assert "".join(answer.pieces) == "1, 2,"
-    assert (len(answer.pieces), answer.finish_reason) == (3, "stop")
-    assert write_answer("p", "numeric", max_tokens=2, stop=[" 3"]).finish_reason == "length"
 
 
 def test_prompt_tokens_are_a_quarter_of_the_bytes_rounded_up() -> None:
