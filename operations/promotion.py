@@ -10,7 +10,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,8 +89,11 @@ def command(
     """
     _refuse_unknown(experiment_of(path, verb="promote"), arm)
     serve["client_cidrs"] = [*serve["client_cidrs"]] or None
-    wanted = _candidate(path, {"arm": arm, **serve})
-    experiment, service = wanted.experiment, wanted.serve
+    before = path.read_text(encoding="utf-8")
+    after, experiment = _candidate(path, before, {"arm": arm, **serve})
+    service = experiment.serve
+    assert service is not None, "the candidate has one"
+    old, new = (text.splitlines(keepends=True) for text in (before, after))
 
     from cdk8s_charts.render import render  # after the judgement: starting jsii takes a second
 
@@ -113,7 +115,7 @@ def command(
         "load_balancer": service.certificate_arn is not None,
         "answer_limit": experiment.answer_limit,
         "at_zero": [one.name for one in experiment.served_arms if one.name != service.arm],
-        "diff": wanted.diff(),
+        "diff": "".join(difflib.unified_diff(old, new, fromfile=path.name, tofile=path.name, n=1)),
         "files": [str(path) for path in files],
         **costs,
         "trn2_nodes_now": nodes_now,
@@ -125,7 +127,8 @@ def command(
     if nodes_now is None or nodes_now < costs["nodes"]:
         told["next"].append(f"./trnspec scale {path} {costs['nodes']} --hours <H>")
     if not dry_run:
-        wanted.write()
+        if before != after:
+            _write(path.resolve(), after)
         write(rendered)
         if aws is not None:
             told["scaled"] = raise_winner(experiment, service, aws)
@@ -146,51 +149,28 @@ def _refuse_unknown(experiment: Experiment, name: str) -> None:
     raise Misuse(f"{name}: is not an arm of {experiment.name}; {hint}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Candidate:
-    """A file's next text, and what it means."""
-
-    path: Path
-    before: str
-    after: str
-    experiment: Experiment
-
-    @property
-    def serve(self) -> Serve:
-        assert self.experiment.serve is not None, "the candidate has one"
-        return self.experiment.serve
-
-    def diff(self) -> str:
-        """What would change in the file, as a unified diff."""
-        before, after = (text.splitlines(keepends=True) for text in (self.before, self.after))
-        name = self.path.name
-        return "".join(difflib.unified_diff(before, after, fromfile=name, tofile=name, n=1))
-
-    def write(self) -> None:
-        """In one step: the file is the old one or the new one, never half of it."""
-        if self.before != self.after:
-            path = self.path.resolve()
-            beside = _beside(path, self.after)
-            shutil.copymode(path, beside)
-            beside.replace(path)
-
-
-def _candidate(path: Path, given: Mapping[str, Any]) -> _Candidate:
-    """The experiment as it would be, judged before anything is written.
+def _candidate(path: Path, before: str, given: Mapping[str, Any]) -> tuple[str, Experiment]:
+    """The file's next text and the experiment as it would be, judged before anything is written.
 
     Raises `Misuse`, a line for each reason for which it cannot be.
     """
-    before = path.read_text(encoding="utf-8")
     present = serve_of(before)
     section = {**present, **{key: value for key, value in given.items() if value is not None}}
     after = with_serve(before, section) if section != present else before
     beside = _beside(path.resolve(), after)  # beside, since prompts may stand in a file next to it
     try:
-        return _Candidate(path=path, before=before, after=after, experiment=load(beside))
+        return after, load(beside)
     except InvalidExperiment as error:
         raise Misuse(*InvalidExperiment(str(path), error.findings, {}).lines) from None
     finally:
         beside.unlink()
+
+
+def _write(path: Path, text: str) -> None:
+    """In one step: the file is the old one or the new one, never half of it."""
+    beside = _beside(path, text)
+    shutil.copymode(path, beside)
+    beside.replace(path)
 
 
 def _beside(path: Path, text: str) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -18,12 +17,9 @@ from experiment.finding import Misuse
 from experiment.model import Serve
 from experiment.naming import artifact_path
 from operations import promotion as verb
-from operations.__main__ import main
-from operations.cloud.aws import Aws
 from operations.promotion import bill, billed, serve_of, with_serve
 from tests.conftest import REFERENCE, ROOT
-from tests.operations.api_server import ApiServer
-from tests.operations.clients import shared_client
+from tests.operations.conftest import Say
 from tests.operations.world import World
 
 TEXT = REFERENCE.read_text(encoding="utf-8")
@@ -103,7 +99,6 @@ def test_nodes_bill_whole(experiment: Experiment, replicas: int, most: int, line
     assert billed(bill(experiment, serve)) == line
 
 
-Promote = Callable[..., tuple[int, str, str]]
 BALANCED = (
     "--certificate",
     "arn:aws:acm:us-east-2:123456789012:certificate/0a1b2c3d",
@@ -120,25 +115,15 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def promote(file: Path, capfd: pytest.CaptureFixture[str]) -> Promote:
+def promote(file: Path, say: Say) -> Say:
     """Exit code, stdout and stderr."""
-
-    def called(*arguments: str) -> tuple[int, str, str]:
-        capfd.readouterr()
-        places = ("--manifests", str(file.parent / "manifests"))
-        code = main(["promote", str(file), *arguments, *places])
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return called
+    manifests = str(file.parent / "manifests")
+    return lambda *arguments: say("promote", str(file), *arguments, "--manifests", manifests)
 
 
 @pytest.fixture
-def world(experiment: Experiment, api: ApiServer, account: None, monkeypatch: pytest.MonkeyPatch) -> World:
-    """A deployed experiment, both of whose arms stand as a run with --keep-nodes leaves them."""
-    monkeypatch.setattr(Aws, "_boto_client", lambda _self, service: shared_client(service))
-    world = World(experiment, api)
-    world.deploy()
+def world(world: World) -> World:
+    """Whose arms stand as a run with --keep-nodes leaves them."""
     deployment(world, "qwen-vllm")["spec"]["replicas"] = 1
     return world
 
@@ -162,7 +147,7 @@ def with_key(file: Path) -> None:
 
 
 def test_the_file_and_the_manifests_change_together_and_the_next_steps_are_said(
-    file: Path, promote: Promote
+    file: Path, promote: Say
 ) -> None:
     code, out, err = promote("qwen-sd-vllm")
     assert (code, err) == (0, "")
@@ -188,7 +173,7 @@ def test_the_file_and_the_manifests_change_together_and_the_next_steps_are_said(
 
 
 def test_a_load_balancer_and_scaling_in_one_go_and_a_dry_run_changes_nothing(
-    file: Path, promote: Promote
+    file: Path, promote: Say
 ) -> None:
     with_key(file)
     before = file.read_text()
@@ -220,7 +205,7 @@ def test_a_load_balancer_and_scaling_in_one_go_and_a_dry_run_changes_nothing(
     ],
 )
 def test_what_cannot_be_promoted_is_a_line_for_each_reason_and_changes_nothing(
-    file: Path, promote: Promote, arguments: tuple[str, ...], why: str
+    file: Path, promote: Say, arguments: tuple[str, ...], why: str
 ) -> None:
     before = file.read_text()
     code, out, err = promote(*arguments)
@@ -234,16 +219,15 @@ def test_what_cannot_be_promoted_is_a_line_for_each_reason_and_changes_nothing(
     assert [path for path in file.parent.iterdir() if path.name.startswith(".")] == []
 
 
-def test_a_batch_job_is_not_promoted(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_batch_job_is_not_promoted(say: Say) -> None:
     path = next(path for path in (ROOT / "experiments").glob("*.yaml") if load(path).batch_arms)
     name = load(path).batch_arms[0].name
-    assert main(["promote", str(path), name, "--dry-run"]) == 2
-    err = capfd.readouterr().err
+    code, _, err = say("promote", str(path), name, "--dry-run")
+    assert (code, err.count("\n")) == (2, 1)
     assert "runs as a batch Job and answers no requests" in err
-    assert err.count("\n") == 1
 
 
-def test_now_lowers_the_losers_first_then_raises_the_winner(world: World, promote: Promote) -> None:
+def test_now_lowers_the_losers_first_then_raises_the_winner(world: World, promote: Say) -> None:
     compiled(world, "qwen-sd-vllm")
     code, out, err = promote("qwen-sd-vllm", "--now", "--json")
     assert code == 0
@@ -258,7 +242,7 @@ def test_now_lowers_the_losers_first_then_raises_the_winner(world: World, promot
 
 
 def test_where_gitops_applies_the_next_steps_go_through_its_repository(
-    file: Path, promote: Promote, monkeypatch: pytest.MonkeyPatch
+    file: Path, promote: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (file.parent / "deployment.yaml").write_text("workloads: gitops\n", encoding="utf-8")
     monkeypatch.setattr(verb, "ROOT", file.parent)
@@ -271,7 +255,7 @@ def test_where_gitops_applies_the_next_steps_go_through_its_repository(
     ]
 
 
-def test_now_tried_only_touches_nothing(file: Path, world: World, promote: Promote) -> None:
+def test_now_tried_only_touches_nothing(file: Path, world: World, promote: Say) -> None:
     compiled(world, "qwen-sd-vllm")
     before = file.read_text()
     assert promote("qwen-sd-vllm", "--now", "--dry-run")[0] == 0
@@ -279,7 +263,7 @@ def test_now_tried_only_touches_nothing(file: Path, world: World, promote: Promo
     assert file.read_text() == before
 
 
-def test_an_arm_that_was_never_compiled_is_not_raised(file: Path, world: World, promote: Promote) -> None:
+def test_an_arm_that_was_never_compiled_is_not_raised(file: Path, world: World, promote: Say) -> None:
     before = file.read_text()
     code, _, err = promote("qwen-sd-vllm", "--now")
     assert code == 1
@@ -290,7 +274,7 @@ def test_an_arm_that_was_never_compiled_is_not_raised(file: Path, world: World, 
 
 
 def test_a_cluster_that_answers_nobody_leaves_the_files_ready_and_can_be_asked_again(
-    file: Path, world: World, promote: Promote
+    file: Path, world: World, promote: Say
 ) -> None:
     compiled(world, "qwen-sd-vllm")
     world.api.refusal = (403, "Forbidden", 'deployments.apps "qwen-vllm" is forbidden')
