@@ -17,7 +17,7 @@ from experiment.naming import BENCHMARK_NAME
 from operations.cloud import markers
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, AwsError, aws_of
-from operations.cloud.clock import SystemClock
+from operations.cloud.clock import Clock
 from operations.cloud.kubernetes import pod_containers, tools_image
 from operations.console import carried_out, print_json, progress
 from operations.options import HOURS, experiment_of, json_option, manifests_option, on_aws
@@ -28,7 +28,6 @@ from operations.running.steps import finish, or_stop_paying, steps, stop_paying
 if TYPE_CHECKING:
     from cdk8s_charts.manifests import ManifestFile
     from experiment import Experiment
-    from operations.cloud.clock import Clock
     from operations.running.context import Context
 
 POLL_S = 30
@@ -64,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @json_option
 def start(project: str, region: str, role: str, minutes: int, as_json: bool) -> int:
     """Start PROJECT, a build project of a stage's account such as qwen3-32b-smoke, and wait for it."""
-    build = Starter(Aws(region), role=role, clock=SystemClock(), say=say).run(project, minutes=minutes)
+    build = Starter(Aws(region), role=role, clock=Clock(), say=say).run(project, minutes=minutes)
     print_json({"build": build}) if as_json else print(f"{build}: succeeded")
     return 0
 
@@ -199,7 +198,7 @@ def compile_(path: Path, hours: float, manifests: Path, account: str | None, as_
     to_compile = not nothing_to_compile(experiment, aws, say)
     if to_compile:
         store = RunStore(experiment, aws)
-        held = unfinished(experiment, store, now=SystemClock().now(), take_over=False)
+        held = unfinished(experiment, store, now=Clock().now(), take_over=False)
         with opened(experiment, aws, store, held, files=files, hours=hours) as context:
             compile_artifacts(context, fresh=held is None)
     told = {"experiment": experiment.name, "nodes_started": to_compile}
@@ -223,28 +222,28 @@ def compile_artifacts(context: Context, *, fresh: bool) -> None:
     `fresh`: the run was begun for this, so it ends with it; otherwise it goes back to whoever left it unfinished.
     Every step makes sure by itself of what is there already. Raises `Refusal`.
     """
+
+    def prepare() -> str:
+        chosen = [step for step in steps(context.experiment) if step.name in PREPARING]
+        for number, step in enumerate(chosen, start=1):
+            context.say(f"==> {number}/{len(chosen)} {step.title}")
+            context.save(step=step.name, problem="")
+            step.act(context)
+        if context.state.nodes:
+            stop_paying(context)
+        if fresh:
+            return finish(context)
+        context.save(owner="")
+        return ""
+
     try:
-        or_stop_paying(context, lambda: _prepare(context, fresh=fresh))
+        or_stop_paying(context, prepare)
     except KeyboardInterrupt:
         stop_paying(context)
         raise
 
 
 VERBS = {"start": start, "smoke": smoke, "compile": compile_}
-
-
-def _prepare(context: Context, *, fresh: bool) -> str:
-    chosen = [step for step in steps(context.experiment) if step.name in PREPARING]
-    for number, step in enumerate(chosen, start=1):
-        context.say(f"==> {number}/{len(chosen)} {step.title}")
-        context.save(step=step.name, problem="")
-        step.act(context)
-    if context.state.nodes:
-        stop_paying(context)
-    if fresh:
-        return finish(context)
-    context.save(owner="")
-    return ""
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from experiment.naming import cluster_name, namespace, stack_name
 from operations.cloud import cloudformation, markers, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
-from operations.cloud.clock import Clock, SystemClock
+from operations.cloud.clock import Clock
 from operations.cloud.cloudformation import TAG, Stack
 from operations.cloud.standing import Standing, listed, of_experiment
 from operations.console import print_json, print_table, progress, warn
@@ -75,7 +75,7 @@ def command(
         _confirm(experiment, aws, confirm)
     joined = experiment.cluster.existing is not None
     before = listed(experiment, aws) if joined else None
-    kept = [] if dry_run else take_down(experiment, aws, SystemClock())
+    kept = [] if dry_run else take_down(experiment, aws, Clock())
     shared = _compared(experiment, before, listed(experiment, aws), aws) if before and not dry_run else None
     storage = cloudformation.one(stack_name(experiment, cloudformation.OUTLIVES), aws)
     bills, untold = None, None

@@ -22,7 +22,7 @@ from experiment.naming import NAME, NEURON_TAINT_KEY
 from experiment.placement import batches, nodes_needed
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import aws_of
-from operations.cloud.clock import Clock, SystemClock
+from operations.cloud.clock import Clock
 from operations.cloud.cloudformation import deploy_workloads
 from operations.cloud.kubernetes import (
     Kubernetes,
@@ -57,9 +57,7 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
     """
     experiment = experiment_of(path, verb="verify")
     with cluster_of(experiment, aws_of(experiment, account)) as kubernetes:
-        findings = verify(
-            experiment, kubernetes, SystemClock(), tell=lambda text: print(text, file=sys.stderr)
-        )
+        findings = verify(experiment, kubernetes, Clock(), tell=lambda text: print(text, file=sys.stderr))
     bad = failed(findings)
     if as_json:
         print_json({"experiment": experiment.name, "checks": [one.as_json() for one in findings]})

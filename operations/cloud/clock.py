@@ -8,32 +8,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import FrameType
-from typing import Protocol
 
 
-class Clock(Protocol):
-    """What a verb knows of time."""
+class Clock:
+    """The machine's; a test hands in one that waits for nobody."""
 
     def now(self) -> datetime:
         """The time, in UTC."""
-
-    def ticking(self) -> float:
-        """Seconds on a clock that nobody sets: patience is measured with it."""
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-
-
-class SystemClock:
-    """The machine's clock."""
-
-    def now(self) -> datetime:
         return datetime.now(UTC)
 
     def ticking(self) -> float:
+        """Seconds on a clock that nobody sets: patience is measured with it."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
+        """Wait."""
         time.sleep(seconds)
 
 

@@ -126,8 +126,12 @@ def expected(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
 
 def one(name: str, aws: Aws) -> Stack:
     """A stack as it is now."""
-    found = aws.client("cloudformation").find("describe_stacks", "ValidationError", StackName=name)
-    return _stack(found["Stacks"][0]) if found else Stack(name=name, status="absent")
+    try:
+        return _stack(aws.client("cloudformation").describe_stacks(StackName=name)["Stacks"][0])
+    except AwsError as error:
+        if error.code == "ValidationError" and "does not exist" in str(error):
+            return Stack(name=name, status="absent")
+        raise
 
 
 def failures(name: str, aws: Aws) -> list[str]:

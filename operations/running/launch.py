@@ -21,7 +21,7 @@ from operations import pricing
 from operations.cloud import markers
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, AwsError, aws_of
-from operations.cloud.clock import SystemClock
+from operations.cloud.clock import Clock
 from operations.console import print_json, warn
 from operations.options import FILE, HOURS, ROOT, dry_run_option, experiment_of, manifests_option, on_aws
 from operations.running.context import Context
@@ -102,7 +102,7 @@ def opened(
     out: Path | None = None,
 ) -> Iterator[Context]:
     """What the steps work with, of a run that is ours from here on: one to go on with, or a new one."""
-    clock = SystemClock()
+    clock = Clock()
     with cluster_of(experiment, aws) as cluster:
         mine = claimed(experiment, store, held, now=clock.now())
         yield Context(
@@ -145,7 +145,7 @@ def _refuse_service(experiment: Experiment, file: Path) -> None:
 
 def _ahead(experiment: Experiment, aws: Aws, store: RunStore, *, take_over: bool) -> tuple[Held | None, int]:
     """The run to go on with, and how many artifacts are missing."""
-    held = unfinished(experiment, store, now=SystemClock().now(), take_over=take_over)
+    held = unfinished(experiment, store, now=Clock().now(), take_over=take_over)
     return held, sum(not markers.has_artifact(experiment, aws, arm) for arm in experiment.served_arms)
 
 

@@ -72,8 +72,6 @@ def _stored(context: Context, arguments: Sequence[str], names: Sequence[str] | N
         )
     replaced = {}
     if names is not None:
-        if "--sha256" not in arguments:
-            raise _no_plan(names)
         content = _reduced(content, names).encode()
         digest = hashlib.sha256(content).hexdigest()
         key = f"{key.rpartition('/')[0]}/{digest}.json"

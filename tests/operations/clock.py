@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+from operations.cloud.clock import Clock
+
 START = datetime(2026, 4, 1, 12, 0, tzinfo=UTC)
 
 
-class FakeClock:
+class FakeClock(Clock):
     """Moves when somebody waits, and then tells who wants to know."""
 
     def __init__(self, ticked: Callable[[], None] = lambda: None) -> None:
