@@ -13,7 +13,7 @@ from experiment import Experiment
 from experiment.finding import Outside
 from operations import scaling
 from operations.cloud import access
-from tests.operations.cloud.test_access import HOST, Account
+from tests.operations.cloud.test_access import HOST, Account, plugin
 from tests.operations.conftest import Say
 
 HANGS = "#!/bin/sh\nexec sleep 600\n"
@@ -43,19 +43,11 @@ def test_the_emergency_stop_says_what_it_waits_for_and_ends_soon(
     assert "EKS in us-east-2 did not answer within 3 s, so nodes may still bill" in last
 
 
-def _plugin(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    program = folder / access.PLUGIN
-    program.write_text(text)
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    return program
-
-
 def test_a_plugin_that_never_opens_its_session_is_one_line(
     experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, credentials: None
 ) -> None:
     monkeypatch.setattr(access, "OPENS_S", 0.5)
-    _plugin(tmp_path, HANGS, monkeypatch)
+    plugin(tmp_path, HANGS, monkeypatch)
     with (
         pytest.raises(Outside, match=r"did not open .it said nothing.; install version 1\.2\.498\.0"),
         access.into(experiment, Account(online=True).aws(), host=HOST),
@@ -67,9 +59,9 @@ def test_a_plugin_that_talks_for_hours_is_listened_to(
     experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, credentials: None
 ) -> None:
     """A line for each connection fills the pipe of one that nobody reads, and the tunnel stands still."""
-    program = _plugin(tmp_path, TALKS, monkeypatch)
+    plugin(tmp_path, TALKS, monkeypatch)
     with access.into(experiment, Account(online=True).aws(), host=HOST):
         end = time.monotonic() + 30
-        while not program.with_name(f"{program.name}.done").exists():
+        while not (tmp_path / f"{access.PLUGIN}.done").exists():
             assert time.monotonic() < end
             time.sleep(0.05)

@@ -256,11 +256,3 @@ def test_a_project_that_cannot_be_started_is_told_with_the_remedy(
     stage.stubs["codebuild"].add_client_error("start_build", code, "no")
     with pytest.raises(Refusal, match=words):
         stage.run()
-
-
-def test_a_role_that_may_not_be_assumed_ends_in_one_line(stage: Stage) -> None:
-    stage.stubs["sts"].add_client_error("assume_role", "AccessDenied", "not authorized", http_status_code=403)
-    with pytest.raises(Refusal) as caught:
-        stage.run()
-    assert caught.value.exit_code == 3
-    assert "\n" not in str(caught.value)

@@ -55,12 +55,6 @@ def test_an_experiment_of_the_lab_is_none_of_their_business(verb: str, say: Say)
     assert len(err.splitlines()) == 1
 
 
-def test_a_wrong_experiment_is_refused_as_everywhere(say: Say, tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("version: 9\n")
-    code, _, err = say("status", str(tmp_path / "mine.yaml"))
-    assert (code, "version" in err) == (2, True)
-
-
 def _rendered(experiment: Experiment, folder: Path) -> Path:
     """Manifests with one placeholder of each kind, as the renderer writes files."""
     pod = {

@@ -212,7 +212,8 @@ class Account:
         return Aws("us-east-2", make_client=self.clients.__getitem__)
 
 
-def _plugin(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+def plugin(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stands on PATH; returns where it writes what it is called with."""
     log = folder / "arguments"
     program = folder / access.PLUGIN
     program.write_text(text.format(log=log))
@@ -224,7 +225,7 @@ def _plugin(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_session_is_opened_through_the_way_in_and_ended(
     experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, credentials: None
 ) -> None:
-    log = _plugin(tmp_path, OPENS, monkeypatch)
+    log = plugin(tmp_path, OPENS, monkeypatch)
     account = Account(online=True)
     with access.into(experiment, account.aws(), host=HOST) as server:
         name, region, action, _profile, request, endpoint, session = log.read_text().splitlines()
@@ -236,7 +237,7 @@ def test_a_session_is_opened_through_the_way_in_and_ended(
 
 
 @pytest.mark.parametrize(
-    ("plugin", "online", "says"),
+    ("program", "online", "says"),
     [
         (REFUSES, True, r"did not open .TargetNotConnected: i-1 is not connected"),
         (OPENS, False, r"qwen3-32b-way-in .* does not answer to Systems Manager"),
@@ -244,7 +245,7 @@ def test_a_session_is_opened_through_the_way_in_and_ended(
     ],
 )
 def test_a_way_in_that_is_closed_is_one_line(
-    plugin: str | None,
+    program: str | None,
     online: bool,
     says: str,
     experiment: Experiment,
@@ -254,9 +255,9 @@ def test_a_way_in_that_is_closed_is_one_line(
 ) -> None:
     account = Account(online=online)
     monkeypatch.setenv("PATH", str(tmp_path))
-    if plugin is not None:
-        _plugin(tmp_path, plugin, monkeypatch)
+    if program is not None:
+        plugin(tmp_path, program, monkeypatch)
     with pytest.raises(Outside, match=says), access.into(experiment, account.aws(), host=HOST):
         pass
-    if plugin is REFUSES:
+    if program is REFUSES:
         account.stubs["ssm"].assert_no_pending_responses()  # the session is ended

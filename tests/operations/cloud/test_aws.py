@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from botocore import exceptions as faults
 
-from experiment.finding import Refusal
 from operations.cloud.aws import Aws, AwsError, translate
 
 REFUSALS = {
@@ -97,12 +96,6 @@ def test_a_machine_without_credentials_is_told_so(credentials: None, monkeypatch
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(AwsError, match="no AWS credentials on this machine"):
         _ = Aws("us-east-2").identity
-
-
-def test_credentials_of_another_account_are_refused_before_anything_else(account: None) -> None:
-    assert Aws("us-east-2", account="123456789012").account == "123456789012"
-    with pytest.raises(Refusal, match="account 123456789012: these credentials are not of 111122223333"):
-        _ = Aws("us-east-2", account="111122223333").account
 
 
 def test_throttling_is_retried_before_it_is_told(credentials: None) -> None:

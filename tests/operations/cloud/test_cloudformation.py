@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -163,23 +162,6 @@ def test_teardown_removes_what_no_file_describes_and_nothing_else(world: World, 
         for stack in shared_client("cloudformation", region).describe_stacks()["Stacks"]
     ]
     assert sorted(left) == ["qwen3-32b-cluster", "renamed-cluster"]
-
-
-def test_a_renamed_file_of_a_deployed_experiment_is_told_by_status(
-    world: World,
-    say: Say,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """From the file to the line: the name is changed in the one file that described the stacks."""
-    files = tmp_path / "experiments"
-    shutil.copytree(ROOT / "experiments", files)
-    file = files / "qwen3-32b.yaml"
-    file.write_text(file.read_text(encoding="utf-8").replace("name: qwen3-32b", "name: qwen3-mine", 1))
-    monkeypatch.setattr(cloudformation.find, "__kwdefaults__", {"files": files})
-    deploy("qwen3-32b", "us-east-2", "cluster")
-    _, _, err = say("status", str(file))
-    assert "qwen3-32b in us-east-2: 1 stacks stand and bill (qwen3-32b-cluster)" in err
 
 
 def test_a_network_is_expected_unless_the_file_names_a_vpc(experiment: Experiment, aws: Aws) -> None:

@@ -90,12 +90,6 @@ def test_the_time_to_live_is_set_before_the_first_node_starts(driver: Driver) ->
     assert driver.world.rentals() == []
 
 
-def test_no_node_starts_in_a_run_whose_end_is_not_sure(driver: Driver) -> None:
-    driver.world.allow_off("Deny")
-    assert "role qwen3-32b-us-east-2-trn2-off: may not do eks:UpdateNodegroupConfig" in driver.line()
-    assert (driver.world.nodes, driver.world.rentals()) == (0, [])
-
-
 def test_nodes_that_are_not_as_verify_wants_them_end_the_run_with_a_line_each(driver: Driver) -> None:
     driver.findings = [
         Finding("trn2-0", None, "not ready", "replace it", check="nodes-ready"),
@@ -330,18 +324,9 @@ def test_an_earlier_job_that_is_at_work_on_the_same_artifact_is_waited_for(drive
     assert len(driver.artifacts()) == 2
 
 
-def test_an_earlier_job_whose_pod_never_started_is_removed_and_does_not_hold_up_the_run(
-    driver: Driver,
-) -> None:
-    earlier = _stopped_while_it_compiles(driver, {"waiting": {"reason": "ImagePullBackOff"}})
-    driver.run()
-    assert driver.jobs(earlier["metadata"]["name"]) == []
-    assert len(driver.artifacts()) == 2
-
-
 def test_no_job_is_released_while_a_pod_of_an_earlier_one_ends(driver: Driver) -> None:
     """A removed Job's pods have a minute to end, in which they hold their devices and write into the same folder."""
-    earlier = _stopped_while_it_compiles(driver, {"waiting": {}})
+    earlier = _stopped_while_it_compiles(driver, {"waiting": {"reason": "ImagePullBackOff"}})
     pod, where = f"{earlier['metadata']['name']}-pod", driver.world.experiment.name
     ticks = 0
 
@@ -357,6 +342,8 @@ def test_no_job_is_released_while_a_pod_of_an_earlier_one_ends(driver: Driver) -
     driver.world.on_tick.append(linger)
     driver.run()
     assert any(f"pod {pod} of an earlier deployment ends" in line for line in driver.said)
+    assert driver.jobs(earlier["metadata"]["name"]) == []
+    assert len(driver.artifacts()) == 2
 
 
 def test_a_failed_run_keeps_its_nodes_when_asked_and_says_so(driver: Driver) -> None:
