@@ -12,11 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from cdk8s_charts.manifests import texts, write
+from cdk8s_charts.render import render
+from experiment import load
 from experiment.finding import Misuse
 from infra import ROOT
 from infra.deployment_file import CONVENTIONS, KEYS, Lasting, read_deployment
 from infra.synthesis import DEPLOYMENT, configure
+from tests.experiment.edits import CLUSTER, VPC, Edit, both, put
 from tests.infra.conftest import DESTINATION, KEY
 
 ADMIN = "arn:aws:iam::111122223333:role/ops"
@@ -255,6 +260,25 @@ def test_cloudformation_validation_has_no_finding(validated: Path) -> None:
     (report,) = json.loads((validated / "validation-report.json").read_text())["pluginReports"]
     assert (report["pluginName"], report["conclusion"]) == ("CloudFormation Validate", "success")
     assert report["violations"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("there", [VPC, CLUSTER, both(CLUSTER, put("cluster.nodes_of", "first"))])
+def test_cloudformation_validation_has_no_finding_in_what_exists(there: Edit, tmp_path: Path) -> None:
+    """In an existing VPC, in an existing cluster, and on the nodes of another experiment."""
+    data = yaml.safe_load((ROOT / "experiments" / "qwen3-32b.yaml").read_text(encoding="utf-8"))
+    there(data)
+    file = tmp_path / "experiment.yaml"
+    file.write_text(yaml.safe_dump(data), encoding="utf-8")
+    write(texts(load(file), render(load(file)), tmp_path / "manifests"))
+    context = json.dumps({"experiment": str(file), "manifests": str(tmp_path / "manifests")})
+    outdir = tmp_path / "cdk.out"
+    ended = _run({"CDK_VALIDATION": "true", "CDK_CONTEXT_JSON": context, "CDK_OUTDIR": str(outdir)})
+    assert ended.returncode == 0, ended.stderr
+    reports = json.loads((outdir / "validation-report.json").read_text(encoding="utf-8"))["pluginReports"]
+    assert [
+        one["violations"] for one in reports if one["violations"]
+    ] == []  # a plugin that finds nothing may be left out
 
 
 @pytest.mark.slow
