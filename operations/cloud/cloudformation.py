@@ -4,7 +4,6 @@ describes any more because its `name` or `region` was changed, or it is gone. Al
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -241,11 +240,8 @@ def _regions(aws: Aws, untold: list[str]) -> list[str]:
 
 def neighbours(experiment: Experiment, *, files: Path = FILES) -> list[Experiment]:
     """The other experiments of the files here that are in the same cluster; a file that is refused at present is in none."""
-    found = []
-    for path in sorted(files.glob("*.yaml")):
-        with suppress(InvalidExperiment):
-            found.append(load(path))
     where = cluster_name(experiment), experiment.cluster.region
+    found, _ = _loaded(files)
     return [
         one
         for one in found
@@ -255,11 +251,16 @@ def neighbours(experiment: Experiment, *, files: Path = FILES) -> list[Experimen
 
 def _described(files: Path) -> tuple[set[tuple[str, str]], set[str]]:
     """Name and region of every experiment; and the names of files that are refused at present, which may be anywhere."""
-    known, names = set(), set()
+    found, refused = _loaded(files)
+    return {(one.name, one.cluster.region) for one in found}, refused
+
+
+def _loaded(files: Path) -> tuple[list[Experiment], set[str]]:
+    """The experiments, and the names of files that are refused at present."""
+    found, refused = [], set()
     for path in sorted(files.glob("*.yaml")):
         try:
-            experiment = load(path)
-            known.add((experiment.name, experiment.cluster.region))
+            found.append(load(path))
         except InvalidExperiment:
-            names.add(_name_in(path))
-    return known, names
+            refused.add(_name_in(path))
+    return found, refused

@@ -26,9 +26,8 @@ _DAEMONS: dict[Installed, str] = {
     "eks-node-monitoring-agent": "eks-node-monitoring-agent",
 }
 """The DaemonSet by which each is known, whoever installed it."""
-_PLUGIN = "neuron-device-plugin"
-_MADE_BY: dict[Installed, str] = {"neuron": "workloads", "keda": "workloads"}
-"""The stack that installs it; the nodes stack where none is named."""
+_PLUGIN, _DRIVER = "neuron-device-plugin", "neuron-dra-driver"
+"""In the names of AWS Neuron's images."""
 _MODES = ("API", "API_AND_CONFIG_MAP")
 
 
@@ -63,9 +62,10 @@ class ExistingCluster:
         if _minor(there["version"]) < _minor(wanted.kubernetes):
             why = f"it has Kubernetes {there['version']}, older than cluster.kubernetes {wanted.kubernetes}"
             yield why, f"let its owner upgrade it to {wanted.kubernetes}, or use another cluster"
-        ids = {"network.vpc": (wanted.network.vpc, "vpcId")}
-        ids["security_group"] = (wanted.security_group, "clusterSecurityGroupId")
-        for key, (said, name) in ids.items():
+        for key, said, name in (
+            ("network.vpc", wanted.network.vpc, "vpcId"),
+            ("security_group", wanted.security_group, "clusterSecurityGroupId"),
+        ):
             if (found := network.get(name)) != said:
                 yield f"cluster.{key} is {said}, and EKS says {found}", f"write cluster.{key}: {found}"
         if mode not in _MODES:
@@ -82,13 +82,9 @@ class ExistingCluster:
         eks, name = self._aws.client("eks"), neuron_nodegroup(self._experiment)
         groups = list(eks.every("list_nodegroups", "nodegroups", clusterName=self._wanted.existing))
         if name not in groups:
-            why = (
-                f"it has no node group {name} of {self._wanted.nodes_of}, only {', '.join(groups) or 'none'}"
-            )
-            yield (
-                why,
-                "deploy that first; if its zone, purchase or node image is another, remove cluster.nodes_of",
-            )
+            why = f"it has no node group {name}, only {', '.join(groups) or 'none'}"
+            other = "if its zone, purchase or node image is another, remove cluster.nodes_of"
+            yield why, f"deploy {self._wanted.nodes_of} first; {other}"
 
     def software(self) -> Finding:
         """What is there against what is declared; the device plugin and the DRA driver never both on a node."""
@@ -110,7 +106,7 @@ class ExistingCluster:
         if self._experiment.baseline.serving.allocation == "dra":
             here = any(one["metadata"]["name"] == DRIVER for one in kubernetes.list("deviceclasses"))
         else:
-            here = any(_is_plugin(one) for one in daemons)
+            here = any(_runs(one, _PLUGIN) for one in daemons)
         if here:
             there.add("neuron")
         if self._scales and kubernetes.list("deployments", labels=_KEDA, everywhere=True):
@@ -122,37 +118,31 @@ class ExistingCluster:
     def _undeclared(
         self, there: set[Installed], installs: Sequence[Installed], wanted: Sequence[Installed]
     ) -> Iterator[tuple[str, str]]:
+        owner = self._wanted.nodes_of
         for name in wanted:
-            ours = _MADE_BY.get(name, "nodes") in self._standing
+            ours = ("workloads" if name in ("neuron", "keda") else "nodes") in self._standing
             if name in installs and name in there and not ours and name != "system-nodes":
-                yield (
-                    f"{name} is there, and a deployment would install it again",
-                    f"add {name} to cluster.provided",
-                )
+                why = f"{name} is there, and a deployment would install it again"
+                yield why, f"add {name} to cluster.provided"
+            elif name in self._wanted.provided and name not in there:
+                why = f"{name} is not there, though cluster.provided names it"
+                yield why, "remove it there, or let the cluster's owner install it"
             elif name not in installs and name not in there:
-                owner = self._wanted.nodes_of
-                source = (
-                    "cluster.provided names it" if name in self._wanted.provided else f"{owner} brings it"
-                )
-                instead = "remove it there" if name in self._wanted.provided else f"deploy {owner} first"
-                yield (
-                    f"{name} is not there, though {source}",
-                    f"{instead}, or let the cluster's owner install it",
-                )
+                yield f"{name} is not there, though {owner} brings it", f"deploy {owner} first"
 
     def _two_ways(self, daemons: Sequence[Object]) -> Iterator[tuple[str, str]]:
         """The device plugin on nodes of ours where claims are asked for, or the DRA driver beside the plugin."""
         allocation = self._experiment.baseline.serving.allocation
+        other, instead = (_PLUGIN, "device-plugin") if allocation == "dra" else (_DRIVER, "dra")
         for one in daemons:
-            other = _is_plugin(one) if allocation == "dra" else _is_driver(one)
             selector = pod_spec(one).get("nodeSelector", {})
-            if other and (labels := self._labels(selector)) == selector:
+            if _runs(one, other) and self._labels(selector) == selector:
                 name = f"{one['metadata']['namespace']}/{one['metadata']['name']}"
                 why = f"{name} would run on our nodes beside serving.allocation {allocation}, and both hand out the same devices"
-                instead = "device-plugin" if allocation == "dra" else "dra"
+                keep = f"{NODE_ROLE_LABEL}: {role_label(self._experiment, 'neuron')}"
                 yield (
                     why,
-                    f"set serving.allocation: {instead}, or let its owner keep it off nodes with {labels or NODE_ROLE_LABEL}",
+                    f"set serving.allocation: {instead}, or let its owner keep it off nodes with {keep}",
                 )
 
     def _labels(self, selector: Object) -> dict[str, str]:
@@ -200,12 +190,8 @@ class ExistingCluster:
 _KEDA = {"app.kubernetes.io/name": "keda-operator"}
 
 
-def _is_plugin(daemon: Object) -> bool:
-    return any(_PLUGIN in str(one.get("image")) for one in pod_containers(daemon))
-
-
-def _is_driver(daemon: Object) -> bool:
-    return any("neuron-dra-driver" in str(one.get("image")) for one in pod_containers(daemon))
+def _runs(daemon: Object, image: str) -> bool:
+    return any(image in str(one.get("image")) for one in pod_containers(daemon))
 
 
 def _minor(version: str) -> tuple[int, ...]:

@@ -113,7 +113,7 @@ def test_a_cluster_that_fits_is_fine(joining: Change, changes: dict[str, Any]) -
 def test_nodes_of_another_experiment_must_stand(joining: Change) -> None:
     sharing, groups = joining(nodes_of="first"), {"nodegroups": ["first-trn2-a-on-demand-d2-27"]}
     found = ExistingCluster(sharing, eks_says(describe_cluster=described(), list_nodegroups=groups)).cluster()
-    assert "no node group first-trn2-a-on-demand-d2-28 of first" in found.why
+    assert "no node group first-trn2-a-on-demand-d2-28, only first-trn2-a-on-demand-d2-27" in found.why
     assert "if its zone, purchase or node image is another, remove cluster.nodes_of" in found.remedy
 
 
