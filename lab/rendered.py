@@ -29,7 +29,7 @@ class Container:
     secrets: tuple[str, ...]
     """Variables whose values come from Secrets, which only a cluster has."""
     port: int
-    """Where it listens in the pod; the target of the arm's Service."""
+    """Where it listens in the pod."""
     health: str
     """Path that answers 200 when the server is ready."""
     startup: tuple[str, ...]
@@ -51,12 +51,8 @@ def rendered(path: Path, experiment: Experiment, parent: Path) -> tuple[Manifest
 
 
 def containers(files: Sequence[ManifestFile]) -> dict[str, Container]:
-    """The servers by arm, out of the Deployments. Raises Refusal where a Service points to none of its server's ports."""
-    services = {item["metadata"]["name"]: item for item in _of_kind(files, "Service")}
-    return {
-        (arm := item["metadata"]["name"]): _container(arm, item, services.get(arm))
-        for item in _of_kind(files, "Deployment")
-    }
+    """The servers by arm, out of the Deployments."""
+    return {item["metadata"]["name"]: _container(item) for item in _of_kind(files, "Deployment")}
 
 
 def mounted_plan(files: Sequence[ManifestFile]) -> Plan:
@@ -78,27 +74,16 @@ def _of_kind(files: Sequence[ManifestFile], kind: str) -> Iterator[dict[str, Any
     return (item for file in files for item in file.objects if item["kind"] == kind)
 
 
-def _container(arm: str, deployment: Mapping[str, Any], service: Mapping[str, Any] | None) -> Container:
+def _container(deployment: Mapping[str, Any]) -> Container:
     (server,) = deployment["spec"]["template"]["spec"]["containers"]
     startup = server["startupProbe"]
     return Container(
-        arm=arm,
+        arm=deployment["metadata"]["name"],
         command=tuple(server["command"]),
         environment={entry["name"]: entry["value"] for entry in server["env"] if "value" in entry},
         secrets=tuple(entry["name"] for entry in server["env"] if "value" not in entry),
-        port=_port(arm, server, service),
+        port=server["ports"][0]["containerPort"],
         health=server["readinessProbe"]["httpGet"]["path"],
         startup=tuple(startup["exec"]["command"]),
         startup_s=startup["failureThreshold"] * startup["periodSeconds"],
-    )
-
-
-def _port(arm: str, server: Mapping[str, Any], service: Mapping[str, Any] | None) -> int:
-    """The port that the Service points to; Refusal where the container does not open it, as a cluster would."""
-    targets = [entry["targetPort"] for entry in service["spec"]["ports"]] if service else []
-    for port in server["ports"]:
-        if {port["name"], port["containerPort"]} & set(targets):
-            return int(port["containerPort"])
-    raise Refusal(
-        f"arm {arm}: its Service points to {targets or 'nothing'}, which its container does not open"
     )

@@ -28,22 +28,10 @@ _DRAFTS, _DRAFTED, _ACCEPTED = OF_DRAFTS
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """One answer with everything that was sent, and the counters around it."""
+    """One answer, and what the counters of speculation grew by; empty where there are none."""
 
-    request: dict[str, Any]
-    lines: tuple[str, ...]
     output: Output
-    before: str
-    """What /metrics said before it was asked."""
-    after: str
-
-    @property
-    def counted(self) -> dict[str, float]:
-        """What the counters of speculation grew by; empty where there are none."""
-        before = counters_in(self.before) or {}
-        return {
-            name: value - before.get(name, 0.0) for name, value in (counters_in(self.after) or {}).items()
-        }
+    counted: dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,13 +86,13 @@ def ask(url: str, body: dict[str, Any]) -> Asked:
     tally = StreamTally()
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-            lines = tuple(line.decode().rstrip("\n") for line in answer)
+            for line in map(bytes.decode, answer):
+                if line.startswith("data: "):
+                    tally.take(line.removeprefix("data: ").rstrip("\n"), 0.0)
     except (urllib.error.URLError, OSError) as error:
         raise Refusal(f"{url}: the probe's request failed ({error}); see the server's log") from error
-    for line in lines:
-        if line.startswith("data: "):
-            tally.take(line.removeprefix("data: "), 0.0)
-    return Asked(request=body, lines=lines, output=tally.output(), before=before, after=_metrics(url))
+    grown = {name: value - before.get(name, 0.0) for name, value in _metrics(url).items()}
+    return Asked(output=tally.output(), counted=grown)
 
 
 def bodies(plan: Plan) -> Iterator[dict[str, Any]]:
@@ -126,10 +114,9 @@ def _whole_steps(url: str, body: dict[str, Any], per_step: int) -> Asked | None:
     return None
 
 
-def _metrics(url: str) -> str:
+def _metrics(url: str) -> dict[str, float]:
     try:
         with urllib.request.urlopen(metrics_url(url), timeout=TIMEOUT_S) as answer:
-            text: str = answer.read().decode()
+            return dict(counters_in(answer.read().decode()) or {})
     except (urllib.error.URLError, OSError) as error:
         raise Refusal(f"{url}: no metrics ({error}); see the server's log") from error
-    return text

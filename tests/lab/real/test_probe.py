@@ -30,7 +30,7 @@ class Server:
         self.drafts = self.accepted = 0
 
     def ask(self, _url: str, body: dict[str, Any]) -> probe.Asked:
-        before = self._metrics()
+        drafts, accepted = self.drafts, self.accepted
         left, tokens = body["max_tokens"], []
         for step in self.steps:
             if left > 0:
@@ -42,18 +42,12 @@ class Server:
         if self.merging:
             self.merging -= 1
             tokens = [*tokens[:-2], tokens[-2] + tokens[-1]]
-        lines = tuple(_stream(tokens))
         tally = StreamTally()
-        for line in lines:
+        for line in _stream(tokens):
             tally.take(line, 0.0)
+        grown = (self.drafts - drafts, (self.drafts - drafts) * K, self.accepted - accepted)
         return probe.Asked(
-            request=body, lines=lines, output=tally.output(), before=before, after=self._metrics()
-        )
-
-    def _metrics(self) -> str:
-        values = (self.drafts, self.drafts * K, self.accepted)
-        return "".join(
-            f'{name}{{model_name="m"}} {value}\n' for name, value in zip(OF_DRAFTS, values, strict=True)
+            output=tally.output(), counted=dict(zip(OF_DRAFTS, map(float, grown), strict=True))
         )
 
 

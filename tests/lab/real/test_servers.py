@@ -48,7 +48,7 @@ SERVER = """
 """
 ARM = Container(
     arm="arm",
-    command=("vllm", "serve", "/checkpoints/target"),
+    command=("vllm", "serve", "/checkpoints/target", "--host", "0.0.0.0", "--port", "8000"),
     environment={},
     secrets=(),
     port=8000,
@@ -56,7 +56,7 @@ ARM = Container(
     startup=("python3", "-c", "pass", "127.0.0.1:8000"),
     startup_s=PATIENCE_S,
 )
-FOLDERS = {"/checkpoints/target": "/here/target", "/checkpoints/draft": "/here/draft"}
+FOLDERS = {"/checkpoints/target": "/here/target"}
 
 
 def _python(script: str) -> Engine:
@@ -199,22 +199,6 @@ def test_the_rendered_probe_asks_the_server_on_its_own_port(servers: dict[str, C
     assert (words[0], words[-1]) == (sys.executable, "lab/target")
     assert "127.0.0.1:4711" in words[2]
     assert ":8000" not in words[2]
-
-
-@pytest.mark.parametrize(
-    "probe", [("curl", "http://127.0.0.1:8000/health"), ("python3", "-c", "urlopen('http://127.0.0.1:9000')")]
-)
-def test_a_probe_that_cannot_be_pointed_at_a_server_is_refused(probe: tuple[str, ...]) -> None:
-    with pytest.raises(Refusal, match=r"is not a Python command that asks 127\.0\.0\.1:8000"):
-        local_probe(replace(ARM, startup=probe), 4711)
-
-
-def test_another_program_and_weights_without_a_folder_are_refused() -> None:
-    with pytest.raises(Refusal, match="is not `vllm serve`"):
-        _python("").argv(replace(ARM, command=("torchrun", "x.py")), 1)
-    without = Engine(command=["vllm"], folders={"/checkpoints/draft": "/here/draft"})
-    with pytest.raises(Refusal, match=r"/checkpoints/target: no folder .* known are /checkpoints/draft"):
-        without.argv(ARM, 1)
 
 
 def test_the_rendered_environment_stays_and_threads_are_pinned(
