@@ -12,6 +12,7 @@ import json
 import math
 import random
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -65,29 +66,35 @@ def command(path: Path, log: bool, texts: bool, class_key: str, seed: int) -> in
         if texts or class_key:
             raise Misuse("--texts and --class go with --log; add it, or leave them out")
         return prompts_of(["prompts", str(path)], prog="trnspec")
-    format_, lines, left_out = read_log(path, texts=texts, class_key=class_key, seed=seed)
+    format_, lines, unanswered, unusable = read_log(path, texts=texts, class_key=class_key, seed=seed)
     remarks = [f"{len(lines)} prompts in {lines[-1]['at_s']:g} s, {format_}"]
-    remarks += [f"{left_out} entries without an answer are left out"] if left_out else []
+    left_out = {"without an answer": unanswered, "that cannot be used": len(unusable)}
+    if any(left_out.values()):
+        remarks += [f"left out: {', '.join(f'{count} {why}' for why, count in left_out.items() if count)}"]
     remarks += [] if texts else [_MADE_UP]
     text = "\n".join(map(json.dumps, lines))
     if len(text) > LARGEST_BYTES:
         remarks.append(
             f"above {LARGEST_BYTES >> 20} MiB, which a run reads; take the first, as with head -n 1000"
         )
-    print(f"{path.name}: {'; '.join(remarks)}", file=sys.stderr)
+    told = [f"{path.name}: {'; '.join(remarks)}", *(one.line() for one in told_once(unusable))]
+    print("\n".join(told), file=sys.stderr)
     print(text, flush=True)
     return 0
 
 
-def read_log(path: Path, *, texts: bool, class_key: str, seed: int) -> tuple[str, list[dict[str, Any]], int]:
-    """The format of the log at `path`, its requests in the order of arrival, and how many entries have no answer. `texts`: keep
-    what was asked; `class_key`: where the class is, with dots into objects; `seed`: of made-up texts. Raises `Misuse`.
+def read_log(
+    path: Path, *, texts: bool, class_key: str, seed: int
+) -> tuple[str, list[dict[str, Any]], int, list[Finding]]:
+    """The format of the log at `path`, its requests in the order of arrival, how many entries have no answer, and what is wrong
+    with those that cannot be used: a log may end in half a line. `texts`: keep what was asked; `class_key`: where the class is,
+    with dots into objects; `seed`: of made-up texts. Raises `Misuse` where nothing is left.
     """
-    problems: list[Finding] = []
+    unusable: list[Finding] = []
     found: list[tuple[float, dict[str, Any]]] = []
     try:
         entries = _entries(whole_text(path, most_bytes=_MOST_BYTES), path.name)
-        format_ = _format_of(entry_of(entries[0][1]))
+        format_ = _format_of(_first_of(entries))
     except (UnreadableFile, Unusable) as error:
         remedy = (
             error.args[1] if len(error.args) > 1 else "give JSON lines, a JSON list, or CSV with a heading"
@@ -98,13 +105,12 @@ def read_log(path: Path, *, texts: bool, class_key: str, seed: int) -> tuple[str
         try:
             entry = entry_of(text)
             if asked := _asked(entry, format_, None if texts else random.Random(f"{seed}/{number}")):
-                named = {class_key: _inside(entry, class_key)} if class_key else entry
-                class_ = name_in(named, (class_key,) if class_key else CLASSES, unnamed)
+                class_ = name_in(_classed(entry, class_key), (class_key,) if class_key else CLASSES, unnamed)
                 found.append((_arrived_s(entry, format_), {"class": class_} | asked))
         except Unusable as error:
-            problems.append(Finding(place, None, *error.args))
-    if problems:
-        raise Misuse(*told_once(problems))
+            unusable.append(Finding(place, None, *error.args))
+    if not found and unusable:
+        raise Misuse(*told_once(unusable))
     if not found:
         why = f"none of its {len(entries)} entries has a length of prompt and answer"
         raise Misuse(Finding(path.name, None, why, "give a log of requests that were answered"))
@@ -113,11 +119,19 @@ def read_log(path: Path, *, texts: bool, class_key: str, seed: int) -> tuple[str
         {"id": f"request-{number}", "at_s": round(at_s - found[0][0], 6)} | content
         for number, (at_s, content) in enumerate(found, start=1)
     ]
-    return format_, lines, len(entries) - len(found)
+    return format_, lines, len(entries) - len(found) - len(unusable), unusable
+
+
+def _first_of(entries: list[tuple[str, str]]) -> dict[str, Any]:
+    """The first entry that is whole: a log may begin in the middle of a line."""
+    for _, text in entries:
+        with suppress(Unusable):
+            return entry_of(text)
+    return entry_of(entries[0][1])
 
 
 def _entries(text: str, name: str) -> list[tuple[str, str]]:
-    if text.lstrip()[:1] in ("{", "[", ""):
+    if not text.strip() or any(line.lstrip()[:1] in ("{", "[") for line in text.lstrip().split("\n", 2)[:2]):
         return entries_of(text, name)
     rows = csv.DictReader(text.splitlines())
     found = [
@@ -151,9 +165,10 @@ def _asked(entry: dict[str, Any], format_: str, chance: random.Random | None) ->
         said = "\n".join(str(one.get("content")) for one in messages if isinstance(one, dict))
     elif isinstance(said, str):
         messages = [{"role": "user", "content": said}]
-    most = _count(entry.get(taken) if taken else body.get("max_completion_tokens", body.get("max_tokens")))
+    limit = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
+    most = _count(entry, taken) if taken else _count(body, limit)
     own = {"max_tokens": most} if most else {}
-    words = _count(entry.get(given)) if taken else len(said) // 2 + 1 if isinstance(said, str) else 0
+    words = _count(entry, given) if taken else len(said) // 2 + 1 if isinstance(said, str) else 0
     if not words or (taken and not most):
         return None
     if chance is None:
@@ -165,19 +180,30 @@ def _asked(entry: dict[str, Any], format_: str, chance: random.Random | None) ->
     return own | {"messages": [{"role": "user", "content": text}], "made_up": True}
 
 
-def _inside(entry: dict[str, Any], key: str) -> Any:
+def _classed(entry: dict[str, Any], key: str) -> dict[str, Any]:
+    """The entry, or its value at `key` alone where one is named."""
+    if not key:
+        return entry
     found: Any = entry
     for part in key.split("."):
         found = found.get(part) if isinstance(found, dict) else None
-    return found
+    if found is None:
+        raise Unusable(f"has no `{shortened(key, 60)}`", "name a key that entries have with --class")
+    return {key: found}
 
 
-def _count(value: Any) -> int:
+def _count(entry: dict[str, Any], key: str) -> int:
     """A length; 0 where there is none."""
     try:
-        return count if 0 < (count := int(float(value))) <= _MOST_TOKENS else 0
-    except (TypeError, ValueError, OverflowError):
+        count = max(0, int(float(entry[key])))
+    except (KeyError, TypeError, ValueError, OverflowError):
         return 0
+    if count > _MOST_TOKENS:
+        raise Unusable(
+            f"`{key}` is {shortened(repr(entry[key]), 60)}, above {_MOST_TOKENS:,} tokens",
+            "correct the length",
+        )
+    return count
 
 
 def _arrived_s(entry: dict[str, Any], format_: str) -> float:

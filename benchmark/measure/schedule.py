@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, islice, product
+from itertools import accumulate, chain, islice, product
 
 from benchmark.measure.records import REPEATED, Phase, RequestRecord
 from benchmark.plan import Arm, Load, Plan, Prompt
@@ -81,8 +82,9 @@ def measured_turns(plan: Plan, round_: int = 1, before: int = 0) -> Iterator[Tur
             if plan.replayed
             else ([one] for one in pairs(plan, class_, load, round_))
         )
-        for index in range(before * (count := sets(plan, load)), (before + 1) * count):
-            chosen = tuple(chain.from_iterable(islice(asked, set_size(plan, load))))
+        sizes = set_sizes(plan, load)
+        for index, size in enumerate(sizes, start=before * len(sizes)):
+            chosen = tuple(chain.from_iterable(islice(asked, size)))
             blocks = [
                 Block(
                     arm=name,
@@ -146,31 +148,28 @@ def arm_order(arms: list[str], set_index: int) -> list[str]:
     return order[::-1] if set_index % 2 else order
 
 
-def set_size(plan: Plan, load: Load) -> int:
-    """Pairs in a set: whole waves of the concurrency, few enough that the arms take turns.
+def set_sizes(plan: Plan, load: Load) -> list[int]:
+    """Of each set of a cell, its pairs, or of a replay its conversations: whole waves of the concurrency, few enough that the
+    arms take turns, the last one perhaps smaller.
 
-    In an open loop a set is a quarter of the cell, since a queue needs time to build up, and of a search the whole cell.
+    In an open loop a set is about a quarter of the cell's requests, since a queue needs time to build up, and of a search the
+    whole cell.
     """
-    units = _units(plan)
-    if load.concurrency is None:
-        return units if plan.search else -(-units // _SETS)
-    waves = units // (_SETS * load.concurrency)
-    return load.concurrency * min(max(waves, 1), _MAX_WAVES)
-
-
-def sets(plan: Plan, load: Load) -> int:
-    """Sets in a cell, the last one perhaps smaller."""
-    return -(-_units(plan) // set_size(plan, load))
-
-
-def _units(plan: Plan) -> int:
-    """What a cell is cut by: requests, or conversations."""
-    return len(plan.conversations) if plan.replayed else plan.requests
+    units = [len(turns) for turns in plan.conversations] if plan.replayed else [1] * plan.requests
+    if load.concurrency is not None:
+        waves = len(units) // (_SETS * load.concurrency)
+        size = load.concurrency * min(max(waves, 1), _MAX_WAVES)
+        return [min(size, len(units) - first) for first in range(0, len(units), size)]
+    if plan.search:
+        return [len(units)]
+    share = _SETS / sum(units)
+    parts = Counter(int((end - n / 2) * share) for n, end in zip(units, accumulate(units), strict=True))
+    return [parts[number] for number in sorted(parts)]
 
 
 def blocks_in_round(plan: Plan) -> int:
     """How many blocks the turns of a round come to."""
-    return len(plan.arms) * len(plan.loaded_with) * sum(sets(plan, load) for load in plan.loads)
+    return len(plan.arms) * len(plan.loaded_with) * sum(len(set_sizes(plan, load)) for load in plan.loads)
 
 
 def threads(chosen: Iterable[Pair]) -> list[list[Pair]]:

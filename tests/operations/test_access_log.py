@@ -104,7 +104,7 @@ def test_times_and_lengths_of_a_log_are_kept_and_texts_are_not(
     assert "secret" not in told.out
     assert f" in {expected[-1][0]:g} s, {format_}" in told.err
     assert "texts are made up, so a replay cannot tell how much drafting helps your traffic" in told.err
-    assert ("1 entries without an answer are left out" in told.err) == (text in (BURST, jsonl(ENVOY)))
+    assert ("left out: 1 without an answer" in told.err) == (text in (BURST, jsonl(ENVOY)))
 
 
 def test_a_log_of_nginx_is_dated_back_to_when_its_requests_came(log: Path, capsys: Captured) -> None:
@@ -160,7 +160,12 @@ def test_what_is_converted_is_a_file_of_prompts(log: Path, capsys: Captured, tmp
             [],
             "is no known log, its first entry has prompt; known by two keys each: timestamp, input_length",
         ),
-        (jsonl(MOONCAKE) + "\n{", [], "line 4 of gateway.log: is not JSON"),
+        ("{\n{", [], "gateway.log: is not JSON"),
+        (
+            jsonl([{**MOONCAKE[0], "input_length": 10**9}]),
+            [],
+            "line 1 of gateway.log: `input_length` is 1000000000, above 1,048,576 tokens; correct the length",
+        ),
         (
             jsonl([{**MOONCAKE[0], "timestamp": "soon"}]),
             [],
@@ -173,7 +178,12 @@ def test_what_is_converted_is_a_file_of_prompts(log: Path, capsys: Captured, tmp
             ["--texts"],
             "line 1 of gateway.log: has no text of its request; leave --texts out",
         ),
-        (jsonl(MOONCAKE), ["--class", "user"], "`user` is None; give printable ASCII"),
+        (
+            jsonl(MOONCAKE),
+            ["--class", "user.team"],
+            "line 1 of gateway.log: has no `user.team`; name a key that entries have with --class",
+        ),
+        (jsonl([{**MOONCAKE[0], "user": 1.5}]), ["--class", "user"], "`user` is 1.5; give printable ASCII"),
     ],
 )
 def test_a_log_that_cannot_be_converted_gives_one_clear_line_for_each_problem(
@@ -184,6 +194,43 @@ def test_a_log_that_cannot_be_converted_gives_one_clear_line_for_each_problem(
     assert told.out == ""
     assert words in told.err
     assert len(told.err.splitlines()) <= 3
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "kept", "words"),
+    [
+        (jsonl(MOONCAKE) + '\n{"timest', [], 3, "line 4 of gateway.log: is not JSON"),
+        ('h": 6}\n' + jsonl(MOONCAKE), [], 3, "line 1 of gateway.log: is not JSON"),
+        (
+            jsonl([*LITELLM, {**LITELLM[0], "messages": None}]),
+            ["--texts"],
+            2,
+            "line 3 of gateway.log: has no text",
+        ),
+        (
+            jsonl([*MOONCAKE, {**MOONCAKE[0], "output_length": 1 << 21}]),
+            [],
+            3,
+            "`output_length` is 2097152, above",
+        ),
+        (
+            jsonl([{**MOONCAKE[0], "team": "a"}, MOONCAKE[1]]),
+            ["--class", "team"],
+            1,
+            "line 2 of gateway.log: has no `team`",
+        ),
+    ],
+    ids=["ends in half a line", "begins in half a line", "no text", "too long", "no class"],
+)
+def test_an_entry_that_cannot_be_used_is_left_out_counted_and_named(
+    log: Path, capsys: Captured, text: str, options: list[str], kept: int, words: str
+) -> None:
+    assert converted(log, text, *options) == 0
+    told = capsys.readouterr()
+    assert len(told.out.splitlines()) == kept
+    assert f"{kept} prompts in " in told.err
+    assert "left out: 1 that cannot be used" in told.err
+    assert words in told.err.splitlines()[1]
 
 
 def test_a_log_with_more_than_a_run_reads_is_told(

@@ -10,7 +10,7 @@ from benchmark.measure.schedule import (
     blocks_in_round,
     measured_turns,
     pairs,
-    set_size,
+    set_sizes,
     warmup_turns,
 )
 from benchmark.plan import Load, Plan, from_dict
@@ -46,7 +46,13 @@ def test_each_of_three_arms_comes_first_and_last_equally_often() -> None:
 
 
 def test_a_block_is_whole_waves_of_the_concurrency() -> None:
-    assert [set_size(plan(requests=requests), FOUR) for requests in (4, 16, 32, 64, 640)] == [4, 4, 8, 16, 16]
+    assert [set_sizes(plan(requests=requests), FOUR)[0] for requests in (4, 16, 32, 64, 640)] == [
+        4,
+        4,
+        8,
+        16,
+        16,
+    ]
 
 
 def test_each_arm_gets_each_pair_once() -> None:
