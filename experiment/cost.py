@@ -195,6 +195,7 @@ def _parts(experiment: Experiment, to_compile: int | None) -> tuple[Part, ...]:
     warm_s = -(-settings.warmup // max(settings.known_concurrency, default=4)) * answer_s
     seconds = sum(loading_s(experiment, arms, answer_s=answer_s) + len(arms) * warm_s for arms in standing)
     loads = sum(map(len, standing))
+    in_rounds = f" in {len(standing)} rounds, in each" if len(standing) > 1 else ","
     at_once = compilations_at_once(experiment)
     compiling = Part(
         "compile",
@@ -209,7 +210,7 @@ def _parts(experiment: Experiment, to_compile: int | None) -> tuple[Part, ...]:
         Part(
             "benchmark",
             seconds / 3600,
-            f"{loads} arms{' in all rounds' if len(standing) > 1 else ''}, {budget_text(experiment)}, at most "
+            f"{loads} arms{in_rounds} {budget_text(experiment)}, at most "
             f"{settings.max_tokens} tokens of {PLAIN_TPOT_S * 1000:.0f} ms (quoted)",
         ),
     )

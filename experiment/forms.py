@@ -21,7 +21,7 @@ EKS = r"^[0-9A-Za-z][-_0-9A-Za-z]{0,99}$"
 NAME = r"^[a-z]([-a-z0-9]{0,23}[a-z0-9])?$"
 GROUP = r"^sg-[0-9a-f]{8,17}$"
 HOUR = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
-TIME = r"^[1-9][0-9]{0,3}[mh]$"
+TIME = r"^[1-9][0-9]{0,99}[smh]$"
 LABEL = r"^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
 LABEL_NAME = r"^([a-z0-9][-.a-z0-9]{0,251}[a-z0-9]/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
 NAMESPACE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
@@ -39,7 +39,7 @@ FORMS = {
     NAME: "the name of an experiment",
     GROUP: "the id of a security group, as in sg-0123456789abcdef0",
     HOUR: 'hour and minute in UTC, as in "22:00"',
-    TIME: "whole minutes or hours, as in 90m or 3h",
+    TIME: "whole seconds, minutes or hours, as in 90s, 90m or 3h",
 }
 """What the patterns of this schema ask for, as a refusal says it."""
 SecretName = Annotated[str, Field(pattern=SECRET)]

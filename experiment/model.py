@@ -210,7 +210,7 @@ class Benchmark(Section):
     rounds: Annotated[int, Field(gt=0, le=10_000)] | None = None
     """Passes over all cells, with `requests` in each; one without it."""
     duration: Annotated[str, Field(pattern=TIME)] | None = None
-    """Instead of `rounds`: passes are begun until all arms of a round were loaded for so long together, as in 90m or 3h."""
+    """Instead of `rounds`: passes are begun until all arms of a round were loaded for so long together, as in 90s, 90m or 3h."""
     warmup: Annotated[int, Field(ge=0, le=1000)] = 4
     """Requests to each arm before anything is measured."""
     seed: NotNegative = 1
@@ -240,7 +240,7 @@ class Benchmark(Section):
         """`duration` in seconds."""
         if self.duration is None:
             return None
-        return int(self.duration[:-1]) * {"m": 60, "h": 3600}[self.duration[-1]]
+        return int(self.duration[:-1]) * {"s": 1, "m": 60, "h": 3600}[self.duration[-1]]
 
 
 class Capacity(Section):

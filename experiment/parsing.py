@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import difflib
 import os
+import re
 import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ _MOST_ALIASES = 20
 _MOST_VALUES = 20_000
 """Keys and values; the plan that a pod can mount holds fewer prompts than this."""
 _LONGEST_NUMBER = 1000
+_RANGE = re.compile(r"(?<=[0-9]):(?=[0-9])")
 _TAG = "tag:yaml.org,2002:"
 _NUMBERS = {f"{_TAG}int", f"{_TAG}float", f"{_TAG}timestamp"}
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -313,7 +315,11 @@ def _problem(detail: ErrorDetails, location: Location, path: str) -> Finding:
         remedy = f"write its keys: {', '.join(keys)}" if keys else "write keys"
         return Finding(path, value, "must be a mapping", remedy)
     if kind == "list_type":
-        listed = "[] for none" if value is None or isinstance(value, dict) else f"[{value!s:.40}]"
+        listed = (
+            "[] for none"
+            if value is None or isinstance(value, dict)
+            else f"[{_RANGE.sub(', ', str(value)):.40}]"
+        )
         return Finding(path, value, "must be a list", f"write {listed}")
     if kind == "string_pattern_mismatch":
         return Finding(path, value, "has another form", f"write {FORMS[detail['ctx']['pattern']]}")

@@ -166,14 +166,22 @@ def one_kind_of_load(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
     if (asked.duration_s or 0) > MOST_HOURS * 3600:
         why = f"is longer than nodes of a run live, {MOST_HOURS} hours"
         yield Finding("benchmark.duration", asked.duration, why, f"use {MOST_HOURS}h or less")
+    for path_, objectives in (
+        ("benchmark.slo", asked.slo),
+        (f"{path}.objective", asked.load and asked.load.objective),
+    ):
+        if objectives and not any(value for _, value in objectives):
+            remedy = "write seconds for ttft_s, tpot_s or e2e_s, or remove it"
+            yield Finding(path_, None, "names no objective", remedy)
     if (load := asked.load) is None:
         return
     chosen = [key for key in ("concurrency", "rounds", "duration") if key in asked.model_fields_set]
     if chosen:
         named = " and ".join(f"benchmark.{key}" for key in chosen)
         yield Finding(path, None, f"chooses the loads itself, so {named} cannot be set as well", "keep one")
-    if load.objective and asked.slo:
-        yield Finding("benchmark.slo", None, "says the same as benchmark.load.objective", "remove it")
+    if asked.slo:
+        why = "is not read where loads are searched, and benchmark.load.objective is"
+        yield Finding("benchmark.slo", None, why, "move it there, or remove it")
     if (load.search is None) == (load.search_rate is None):
         yield Finding(path, None, "needs either `search` or `search_rate`, and only one", "keep one of them")
     for key, ends in (("search", load.search), ("search_rate", load.search_rate)):

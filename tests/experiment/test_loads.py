@@ -58,7 +58,15 @@ REFUSED: dict[str, tuple[Edit, str, str]] = {
     "a range upside down": (by_rate(search_rate=[8, 0.5]), "benchmark.load.search_rate", "lower end first"),
     "one end": (both(SEARCHED, put("benchmark.load.search", [64])), "benchmark.load.search", "at least 2 items"),
     "half a request": (both(SEARCHED, put("benchmark.load.search.0", 0.5)), "benchmark.load.search[0]", "integer"),
-    "objectives twice": (both(SEARCHED, put("benchmark.slo", {"tpot_s": 0.05})), "benchmark.slo", "remove it"),
+    "objectives twice": (both(SEARCHED, put("benchmark.slo", {"tpot_s": 0.05})), "benchmark.slo", "is not read where loads are searched"),
+    "objectives beside the search": (
+        both(put("benchmark", {"load": {"search": [1, 64]}}), put("benchmark.slo", {"tpot_s": 0.05})),
+        "benchmark.slo",
+        "move it there, or remove it",
+    ),
+    "an objective without one": (both(SEARCHED, put("benchmark.load.objective", {})), "benchmark.load.objective", "names no objective; write seconds"),
+    "goodput without an objective": (put("benchmark.slo", {}), "benchmark.slo", "names no objective; write seconds"),
+    "a range as on the command line": (both(SEARCHED, put("benchmark.load.search", "1:64")), "benchmark.load.search", "write [1, 64]"),
     "one cell": (both(SEARCHED, put("benchmark.load.budget", {"cells": 1})), "benchmark.load.budget.cells", "equal to 2"),
     "no dollars": (both(SEARCHED, put("benchmark.load.budget", {"usd": 0})), "benchmark.load.budget.usd", "than 0"),
     "arms that run alone": (
@@ -72,9 +80,10 @@ REFUSED: dict[str, tuple[Edit, str, str]] = {
         "use 1 to 64",
     ),
     "figure of a rate": (both(EXPECT, by_rate()), "expect.figures[0].concurrency", "remove the figure"),
-    "duration without a unit": (put("benchmark.duration", "90"), "benchmark.duration", "as in 90m or 3h"),
+    "duration without a unit": (put("benchmark.duration", "90"), "benchmark.duration", "as in 90s, 90m or 3h"),
     "duration as a number": (put("benchmark.duration", 90), "benchmark.duration", "put it in quotes"),
     "duration beyond the nodes": (put("benchmark.duration", "169h"), "benchmark.duration", "use 168h or less"),
+    "duration beyond a life": (put("benchmark.duration", "9999999999h"), "benchmark.duration", "use 168h or less"),
     "passes and a duration": (
         both(put("benchmark.rounds", 2), put("benchmark.duration", "3h")),
         "benchmark.duration",
@@ -141,6 +150,7 @@ def test_passes_and_durations_are_loading_of_all_arms_together(reference: Experi
     assert loaded_s(reference, concurrency=[4], rounds=3) == 3 * once
     assert loaded_s(reference, concurrency=[4], duration="3h") == 3 * 3600 + once
     assert loaded_s(reference, concurrency=[4], duration="90m") == 90 * 60 + once
+    assert loaded_s(reference, concurrency=[4], duration="90s") == 90 + once
     assert loaded_s(reference, concurrency=[64]) == once, "what the batch does not hold waits"
 
 
@@ -152,6 +162,16 @@ def test_arms_of_a_larger_batch_are_loaded_for_as_long_as_theirs_takes(variation
     benchmark = Benchmark.model_validate({"requests": 32, **one})
     found = loading_s(replace(both_sizes, benchmark=benchmark), arms, answer_s=1.0)
     assert found == len(both_sizes.classes) * ((2 + 1) + (16 + 8) + (2 + 1))
+
+
+def test_the_price_says_that_each_round_has_a_search_of_its_own(variation: Variation) -> None:
+    said = [
+        run_price(load(variation(both(SEARCHED, put("serving.max_num_seqs", sizes)))))
+        for sizes in (4, [4, 8])
+    ]
+    one, two = (next(part.assumption for part in price.parts if part.step == "benchmark") for price in said)
+    assert one.startswith("2 arms, a search of at most 12 cells")
+    assert two.startswith("4 arms in 2 rounds, in each a search of at most 12 cells")
 
 
 def test_check_says_what_a_run_may_take_and_which_loads_are_a_queue(variation: Variation) -> None:
