@@ -10,6 +10,7 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import IO, Any
 
 from benchmark.measure import journal
 from benchmark.plan import Plan
@@ -33,6 +34,21 @@ def run_quietly(words: Sequence[str], *, what: str, settings: Mapping[str, str] 
     )
     if done.returncode:
         raise Refusal(f"{what} failed: {(done.stderr.strip().splitlines() or ['no output'])[-1]}")
+
+
+def guarded(
+    command: Sequence[str], *, stdout: IO[Any], stderr: IO[Any], env: Mapping[str, str] | None
+) -> subprocess.Popen[bytes]:
+    """Start a command in a process group of its own, which ends with this process, however this one ends."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "lab.real.guard", *command],
+        cwd=ROOT,
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=True,
+    )
 
 
 def load_arms(
@@ -90,19 +106,12 @@ def benchmark(
 ) -> str:
     """What `python -m benchmark` prints; its messages go to the end of `log`. Raises `Refusal` with the last of them.
 
-    It runs under the guard of the servers, so that it too ends with the lab, however that ends.
+    It is guarded as the servers are, so that it too ends with the lab, however that ends.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryFile("w+") as result, log.open("a", encoding="utf-8") as messages:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "lab.real.guard", sys.executable, "-m", "benchmark", *words],
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=result,
-            stderr=messages,
-            start_new_session=True,
-        )
+        command = [sys.executable, "-m", "benchmark", *words]
+        process = guarded(command, stdout=result, stderr=messages, env=environment)
         try:
             while process.poll() is None:
                 with suppress(subprocess.TimeoutExpired):

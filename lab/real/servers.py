@@ -24,7 +24,7 @@ from cdk8s_charts.vllm_command import weights_path
 from experiment import Experiment
 from experiment.finding import Refusal
 from lab.models.shipped import CHECKPOINTS
-from lab.programs import ROOT
+from lab.programs import ROOT, guarded
 from lab.rendered import Container
 
 LOOPBACK = "127.0.0.1"
@@ -171,15 +171,8 @@ def _start(container: Container, launch: Callable[[Container, int], Launch], log
         port: int = free.getsockname()[1]
     launched, log = launch(container, port), logs / f"{container.arm}.log"
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "lab.real.guard", *launched.argv],
-            stdin=subprocess.PIPE,
-            cwd=ROOT,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **launched.environment},
-            start_new_session=True,
-        )
+        environment = {**os.environ, **launched.environment}
+        process = guarded(launched.argv, stdout=output, stderr=output, env=environment)
     return Server(container=container, port=port, launch=launched, process=process, log=log)
 
 

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from experiment import Experiment, load
-from experiment.finding import Misuse
 from lab.emulator.published_steps import emulated, read
-from lab.emulator.served_arm import parse_argv
 from lab.emulator.timings import Draws, Timed, tokens_in_step
 from tests.conftest import ROOT
-from tests.lab.emulator.arms import BASELINE
 
 
 def _steps(name: str, arm: str) -> Timed:
@@ -73,11 +67,3 @@ def test_what_the_lab_writes_is_what_the_process_reads() -> None:
     one = emulated(load(ROOT / "experiments" / "qwen3-4b-dflash.yaml"))["qwen-dflash"]
     assert read(one.options[-1]) == one.timed
     assert read(one.options[-1]).scaled(2).step_s(15, 1) == pytest.approx(2 * 0.0296, rel=0.01)
-
-
-def test_a_head_is_emulated_where_its_steps_are_given_and_refused_elsewhere(tmp_path: Path) -> None:
-    config: Any = '{"method": "eagle3", "model": "a/head", "num_speculative_tokens": 3}'
-    argv = [*BASELINE, "--speculative-config", config]
-    assert parse_argv(argv, heads=True).speculative_tokens == 3
-    with pytest.raises(Misuse, match="no published timings for this configuration"):
-        parse_argv(argv)

@@ -47,3 +47,4 @@ def test_what_has_no_published_timings_is_refused_in_one_line(
     with pytest.raises(Misuse, match=f"method '{method}' has no published timings") as caught:
         parse_argv([*BASELINE, *options])
     assert "\n" not in str(caught.value)
+    assert parse_argv([*BASELINE, *options], heads=True).speculative_tokens == 7, "where its steps are given"

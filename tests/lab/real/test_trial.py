@@ -1,16 +1,8 @@
-"""The benchmark runs as long as the lab does, and the lab refuses in one line what cannot be run, with the exit code
-that says whose fault it is."""
+"""The lab refuses in one line what cannot be run, with the exit code that says whose fault it is."""
 
 from __future__ import annotations
 
-import json
 import signal
-import socket
-import subprocess
-import sys
-import textwrap
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +17,7 @@ from lab.real import installation
 from lab.real.__main__ import main
 from lab.real.trial import sweep_of
 from tests.conftest import ROOT
-from tests.lab.real.made_up import PLAN
 from tests.lab.real.test_installation import GOOD
-
-PATIENCE_S = 300
 
 
 def test_a_failed_benchmark_is_one_line_with_its_last_message_and_where_the_others_are(
@@ -46,46 +35,6 @@ def test_what_shortens_the_plan_is_handed_on(monkeypatch: pytest.MonkeyPatch) ->
     load_arms(Path("p"), {"a": "u"}, out=Path("o"), less={"requests": 8, "warmup": 0, "max-tokens": None})
     words = "run --plan p --out o --arm a=u --requests 8 --warmup 0"
     assert [" ".join(one) for one in asked] == [words]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_it_ends_with_the_lab_however_that_ends(tmp_path: Path, number: signal.Signals) -> None:
-    plan = tmp_path / "plan.json"
-    plan.write_text(json.dumps(PLAN), encoding="utf-8")
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
-        script = f"""
-            from pathlib import Path
-            from lab.programs import load_arms
-            load_arms(Path({str(plan)!r}), {{"tiny": {url!r}}}, out=Path({str(tmp_path)!r}), less={{}})
-        """
-        lab = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, stderr=subprocess.DEVNULL
-        )
-        _until(lambda: len(_processes(tmp_path)) == 2)  # the guard and what it guards
-        lab.send_signal(number)
-        lab.wait()
-        _until(lambda: not _processes(tmp_path))
-
-
-def _processes(folder: Path) -> list[str]:
-    """Running processes of the benchmark whose command names the folder."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            command = path.joinpath("cmdline").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue
-        if f"\0--out\0{folder}\0" in command:
-            found.append(command)
-    return found
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @pytest.fixture(autouse=True)
