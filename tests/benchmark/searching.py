@@ -30,6 +30,7 @@ from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED
 from benchmark.plan import Load
 from tests.benchmark.analyse.searches import GRID, MOST_CELLS, figures
+from tests.benchmark.endpoint import sse
 from tests.conftest import ROOT
 
 MOST_OF_GRID = 0.4
@@ -98,10 +99,8 @@ def chunks(arm: str) -> Iterator[tuple[int, int]]:
 
 
 def _event(choice: dict[str, Any] | None, done: int) -> bytes:
-    usage = {"prompt_tokens": 9, "total_tokens": 9 + done, "completion_tokens": done}
-    choices = [] if choice is None else [{"index": 0, "logprobs": None, "finish_reason": None, **choice}]
-    event = {"id": "x", "object": "text_completion", "created": 0, "model": "known", "choices": choices}
-    return b"data: " + json.dumps({**event, "usage": usage}).encode() + b"\n\n"
+    choices = [] if choice is None else [{"index": 0, "finish_reason": None, **choice}]
+    return sse({"choices": choices, "usage": {"prompt_tokens": 9, "completion_tokens": done}})
 
 
 async def _serve() -> None:

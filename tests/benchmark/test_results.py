@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from benchmark.__main__ import main
 from benchmark.analyse.decision import decide
 from benchmark.analyse.summary import summarise
 from tests.benchmark.show.runs import HOSTILE, run_of
+from tests.benchmark.show.test_page import Parts
 
 
 def _stored(folder: Path, *, started: str, experiment: str = "mine", report: bool = True) -> Path:
@@ -27,18 +27,8 @@ def _stored(folder: Path, *, started: str, experiment: str = "mine", report: boo
     return folder
 
 
-class _Links(HTMLParser):
-    """Addresses and names of elements."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.addresses: list[str] = []
-        self.elements: set[str] = set()
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.add(tag)
-        self.addresses += [value or "" for name, value in attrs if name in ("href", "src")]
+def _addresses(page: Parts) -> list[str]:
+    return [given[name] or "" for _, given, _ in page.found for name in ("href", "src") if name in given]
 
 
 def test_runs_are_listed_with_their_answers_and_linked_from_a_page(
@@ -54,7 +44,7 @@ def test_runs_are_listed_with_their_answers_and_linked_from_a_page(
     assert f"{tmp_path}/new/report.html" in said
     assert f"{tmp_path}/old/summary.json" in said
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert _Links(page).addresses == ["./new/report.html"]
+    assert _addresses(Parts(page)) == ["./new/report.html"]
     assert "--series-0" in page, "the style of the report"
     assert page.count("<article>") == 2
 
@@ -136,10 +126,10 @@ def test_names_that_others_chose_are_shown_and_not_obeyed(
     (tmp_path / "<script>").mkdir()
     assert main(["results", str(tmp_path)]) == 0
     assert "\x1b" not in capsys.readouterr().out
-    found = _Links((tmp_path / "index.html").read_text(encoding="utf-8"))
-    assert sorted(found.addresses) == [
+    found = Parts((tmp_path / "index.html").read_text(encoding="utf-8"))
+    assert sorted(_addresses(found)) == [
         "./%FF/report.html",
         "./a%20%22b%22%20%26%20c%3Fd%23e/report.html",
         "./javascript%3Aalert%281%29/report.html",
     ]
-    assert not found.elements & {"script", "img"}
+    assert not {tag for tag, _, _ in found.found} & {"script", "img"}

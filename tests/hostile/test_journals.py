@@ -14,11 +14,11 @@ import pytest
 from benchmark.__main__ import main
 from benchmark.measure import journal
 from benchmark.measure.journal import FILE_NAME
-from benchmark.measure.records import BlockRecord, RequestRecord, to_json
+from benchmark.measure.records import RequestRecord, to_json
 from benchmark.measure.rounds import earlier
 from benchmark.show import page
 from benchmark.show.cloudwatch import publish
-from tests.benchmark.records import WALL, answered, raw_run, store
+from tests.benchmark.records import answered, block, raw_run, store
 
 SOUND: dict[str, Any] = {"chunk_s": (0.1, 0.2, 0.3), "chunk_tokens": (1, 3, 4), "completion_tokens": 8}
 VALUES: list[Any] = [
@@ -47,16 +47,8 @@ VALUES: list[Any] = [
     "@" + "[" * 100_000,
 ]
 """What stands in a field; after an @ comes JSON as it is."""
-BLOCK = BlockRecord(
-    run="r1",
-    arm="spec",
-    class_="chat",
-    concurrency=2,
-    rate_per_s=None,
-    round=1,
-    started_unix_s=WALL,
+BLOCK = block(
     duration_s=10.0,
-    client_lag_s=0.001,
     counters_before={"vllm:spec_decode_num_drafts_total": 1.0},
     counters_after={"vllm:spec_decode_num_drafts_total": 2.0},
 )

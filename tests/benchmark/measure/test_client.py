@@ -2,49 +2,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from time import monotonic
 
 import pytest
 
-from benchmark.measure.client import API_KEYS, Failure, ask, session
+from benchmark.measure.client import API_KEYS, ask, session
 from benchmark.measure.stream import Output
 from tests.benchmark.endpoint import MODEL, Endpoint
 
 BODY = json.dumps({"model": MODEL, "messages": [], "max_tokens": 40}).encode()
-
-
-def answer_of(url: str, timeout_s: float = 5.0) -> Output | Failure:
-    async def once() -> Output | Failure:
-        async with session(timeout_s) as http:
-            return await ask(http, url + "/chat/completions", BODY)
-
-    return asyncio.run(once())
-
-
-def test_a_closed_port_is_named_connect_refused() -> None:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        found = answer_of(f"http://127.0.0.1:{closed.getsockname()[1]}/v1")
-    assert isinstance(found, Failure)
-    assert found.name == "connect_refused"
-
-
-@pytest.mark.parametrize(
-    ("stream", "text", "source"),
-    [
-        ("no-usage", "word word ", "chunks"),
-        ("crlf", "word word ", "final-usage"),
-        ("split-utf8", "grün 🙂", "chunks"),
-        ("reasoning", "hm word ", "final-usage"),
-        ("megabyte", "x" * 1_000_000, "chunks"),
-        ("lingering", "word ", "chunks"),
-    ],
-)
-def test_an_unusual_stream_is_read_in_full(endpoint: Endpoint, stream: str, text: str, source: str) -> None:
-    found = answer_of(endpoint.url(stream))
-    assert isinstance(found, Output)
-    assert (found.text, found.token_source) == (text, source)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from benchmark.measure.journal import Journal, RawRun, exists, extent, read
 from benchmark.measure.records import BlockRecord, to_json
-from tests.benchmark.records import answered, failed, raw_run
+from tests.benchmark.records import answered, block, failed, raw_run
 
 
 def write_start(folder: Path) -> None:
@@ -54,20 +54,6 @@ def test_a_journal_of_an_older_version_is_read_with_defaults(tmp_path: Path) -> 
     assert record.spec_stats == {"num_spec_steps": 3}
 
 
-def block(duration_s: float) -> BlockRecord:
-    return BlockRecord(
-        run="r1",
-        arm="steady",
-        class_="chat",
-        concurrency=2,
-        rate_per_s=None,
-        round=1,
-        started_unix_s=0.0,
-        duration_s=duration_s,
-        client_lag_s=0.0,
-    )
-
-
 def of(raw: RawRun, *blocks: BlockRecord) -> tuple[int, bool]:
     return extent(RawRun(raw.sittings, raw.requests, blocks))
 
@@ -81,6 +67,8 @@ def test_a_plan_with_a_duration_is_complete_when_its_time_is_over_and_its_round_
     prompts = [{"id": "a", "class": "chat", "prompt": "p"}]
     records = [answered(arm, pair, round=pair + 1) for arm in ("steady", "spec") for pair in (0, 1)]
     raw = raw_run(*records, duration_s=100, requests=1, prompts=prompts)
-    assert of(raw, block(60.0), block(60.0)) == (4, True)
-    assert of(raw, block(60.0)) == (4, False)
-    assert of(raw_run(*records[:3], duration_s=100, requests=1, prompts=prompts), block(120.0)) == (4, False)
+    assert of(raw, block(duration_s=60.0), block(duration_s=60.0)) == (4, True)
+    assert of(raw, block(duration_s=60.0)) == (4, False)
+    assert of(
+        raw_run(*records[:3], duration_s=100, requests=1, prompts=prompts), block(duration_s=120.0)
+    ) == (4, False)

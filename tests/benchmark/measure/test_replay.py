@@ -25,6 +25,7 @@ from benchmark.plan import MIXED, Load, Plan, from_dict
 from tests.benchmark.conftest import Run, plan_content
 from tests.benchmark.endpoint import Endpoint, Seen
 from tests.benchmark.measure.test_run import lose, measured, summary
+from tests.benchmark.records import answered
 
 REPLAY = Load()
 TIMES = (0.0, 0.02, 0.02, 0.05, 0.06, 0.1, 0.3, 0.31)
@@ -285,16 +286,13 @@ def test_arms_at_one_address_have_other_nonces_in_every_turn_and_are_found_again
             if pair.after is not None:
                 (before,) = (one for one in block.pairs if one.id == pair.after.id)
                 assert pair.after == before
-            own = RequestRecord(
-                run="r",
-                arm=block.arm,
+            own = answered(
+                block.arm,
                 class_=pair.class_,
                 concurrency=None,
                 prompt_id=pair.prompt.id,
                 nonce=pair.nonce,
                 pair_id=pair.id,
-                phase="measured",
-                started_unix_s=0.0,
             )
             assert asked_as(plan, own) == pair
 

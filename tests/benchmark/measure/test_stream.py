@@ -88,20 +88,6 @@ def test_an_error_within_the_stream_is_named(data: str) -> None:
     assert fault.value.name == "stream_error"
 
 
-def test_an_answer_without_output_is_named_zero_tokens() -> None:
-    with pytest.raises(StreamFault, match="usage says 0") as fault:
-        output(chat(role="assistant"), chat(content=""), total(0))
-    assert fault.value.name == "zero_tokens"
-
-
-def test_a_stream_without_its_end_is_named_no_done() -> None:
-    tally = StreamTally()
-    tally.take(json.dumps(chat(content="a")), 1.0)
-    with pytest.raises(StreamFault, match="after 1 chunks") as fault:
-        tally.output()
-    assert fault.value.name == "no_done"
-
-
 @pytest.mark.parametrize(
     ("stream", "events"),
     [
