@@ -87,15 +87,13 @@ def _run(path: Path) -> Run:
             has = journal.exists(path)
             return Run(folder=name, link=link, problem=f"no {FILE_NAME}; {again}" if has else "not a run")
         summary = json_of(text_of(path / FILE_NAME))
-        run, answer = summary["run"], summary.get("decision")
+        run, answer = summary["run"], one_line(str(summary["decision"]["sentence"]), 2000)
         return Run(
             folder=name,
             link=link,
             **{key: one_line(str(run[key])) for key in ("id", "started", "experiment", "provenance")},
             complete=run["complete"] is True,
-            answer=one_line(str(answer["sentence"]), 2000)
-            if answer
-            else f"Made by an earlier version; {again}",
+            answer=answer,
             report=(path / "report.html").is_file(),
         )
     except (OSError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

@@ -113,23 +113,14 @@ def by_other_metrics(summary: Mapping[str, Any], at: AtLoad) -> Iterator[Picture
     axis = ratio_axis([(one["ratio"], one["ci_low"], one["ci_high"]) for one in known])
     for metric in COMPARED[1:]:
         rows, lanes = [], []
-        for one in known:
-            if one["metric"] == metric.name:
-                numbers = one["ratio"], one["ci_low"], one["ci_high"]
-                rows.append(
-                    (
-                        one["class"],
-                        one["treatment"],
-                        verdict_and_ratio(VERDICT_WORDS[one["verdict"]], *numbers),
-                    )
-                )
-                lanes.append(_lane(axis, one["verdict"].replace(" ", "-"), *numbers))
+        for one in (one for one in known if one["metric"] == metric.name):
+            numbers = one["ratio"], one["ci_low"], one["ci_high"]
+            verdict = VERDICT_WORDS[one["verdict"]]
+            rows.append((one["class"], one["treatment"], verdict_and_ratio(verdict, *numbers)))
+            lanes.append(_lane(axis, _KINDS[verdict], *numbers))
+        headings = ("class", "arm", _NUMBERS[0])
         if rows:
-            yield _on(
-                axis,
-                Table(title=TITLES[metric.name], headings=("class", "arm", "speed-up [95 %]"), rows=rows),
-                lanes,
-            )
+            yield _on(axis, Table(title=TITLES[metric.name], headings=headings, rows=rows), lanes)
 
 
 def why(at: AtLoad) -> Picture | None:

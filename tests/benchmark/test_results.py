@@ -105,17 +105,6 @@ def test_what_is_no_run_or_damaged_takes_one_line_and_stops_nothing(
     assert sum("run 2" in line or ", run " in line for line in lines) == 1
 
 
-def test_a_summary_without_a_decision_says_how_to_get_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = _stored(tmp_path / "old", started="2026-11-20T10:00:00Z") / "summary.json"
-    summary = json.loads(path.read_text(encoding="utf-8"))
-    del summary["decision"]
-    path.write_text(json.dumps(summary), encoding="utf-8")
-    assert main(["results", str(tmp_path)]) == 0
-    assert "Made by an earlier version; `./trnspec benchmark report" in capsys.readouterr().out
-
-
 def test_names_that_others_chose_are_shown_and_not_obeyed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
