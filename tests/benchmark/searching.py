@@ -30,7 +30,7 @@ from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED
 from benchmark.plan import Load
 from tests.benchmark.analyse.searches import GRID, MOST_CELLS, figures
-from tests.benchmark.endpoint import sse
+from tests.benchmark.endpoint import MODEL, Endpoint, sse
 from tests.conftest import ROOT
 
 MOST_OF_GRID = 0.4
@@ -54,20 +54,12 @@ HOLDS_UP_TO = {"plain": 40.0, "crosses": 20.0, "never": None, "always": None}
 """Closed loop, up to which load an arm's time per token is below OBJECTIVE_S."""
 
 
-class Loaded:
+class Loaded(Endpoint):
     """The arms, each with its own requests under way."""
 
     def __init__(self) -> None:
+        super().__init__({})
         self._under_way = dict.fromkeys(STEP_S, 0)
-
-    def app(self) -> web.Application:
-        app = web.Application()
-        app.router.add_get("/{arm}/v1/models", self._models)
-        app.router.add_post("/{arm}/v1/completions", self._answer)
-        return app
-
-    async def _models(self, request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": "known", "owned_by": "vllm"}]})
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         arm = request.match_info["arm"]
@@ -103,15 +95,6 @@ def _event(choice: dict[str, Any] | None, done: int) -> bytes:
     return sse({"choices": choices, "usage": {"prompt_tokens": 9, "completion_tokens": done}})
 
 
-async def _serve() -> None:
-    runner = web.AppRunner(Loaded().app(), access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
-    print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    await runner.cleanup()
-
-
 @contextlib.contextmanager
 def served() -> Iterator[str]:
     """The address of the servers, in a process of their own that ends with the block."""
@@ -141,7 +124,7 @@ def plan(address: str, arms: tuple[str, ...], requests: int, **more: Any) -> dic
     return {
         "schema": 1,
         "experiment": "known",
-        "model": "known",
+        "model": MODEL,
         "baseline": arms[0],
         "arms": each,
         "concurrency": [1],
@@ -217,7 +200,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     if options.serve:
-        asyncio.run(_serve())
+        with Loaded() as server:
+            print(f"http://127.0.0.1:{server.port}", flush=True)
+            sys.stdin.read()
         return 0
     failed = False
     for line, fine in figures(options.runs, options.seed) if options.runs else ():
