@@ -96,8 +96,11 @@ def _outcome(expected: float, measured: float | None) -> str:
 
 
 def crossovers(plan: Plan, comparisons: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For each class and treatment, the lowest measured concurrency from which plain decoding stays cheaper."""
-    found = []
+    """For each class and treatment, the lowest listed concurrency from which plain decoding stays cheaper; a search has an
+    answer of its own (`benchmark.analyse.frontier`)."""
+    found: list[dict[str, Any]] = []
+    if plan.search:
+        return found
     for class_, arm in product(plan.classes, plan.arms):
         base = plan.arm(plan.baselines[arm.name])
         sought = (class_, base.name, arm.name, OUTPUT_TOKENS_PER_S.name)

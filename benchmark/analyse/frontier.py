@@ -23,7 +23,7 @@ from benchmark.analyse.search import Cell, Edge, Range, edge, next_load
 from benchmark.analyse.stats import clustered_mean, summed, weighted_mean
 from benchmark.analyse.values import output_tokens, request_values
 from benchmark.measure.journal import RawRun
-from benchmark.measure.records import REPEATED
+from benchmark.measure.records import REPEATED, RequestRecord
 from benchmark.metrics import TPOT
 from benchmark.plan import Arm, Load, Plan
 
@@ -47,8 +47,20 @@ def crossovers(raw: RawRun) -> list[dict[str, Any]]:
                 continue  # too few prompts, or an acceptance that was made up: nothing to say about loads
             known = edge(curve, within)
             names = {"class": class_, "baseline": cells.baseline_of(arm).name, "treatment": arm.name}
-            found.append(names | asdict(known) | {"by": "rate" if cells.plan.rate else "concurrency"})
+            failed = list(_failures(cells, (cells.baseline_of(arm), arm), known.failing))
+            by = "rate" if cells.plan.rate else "concurrency"
+            found.append(names | asdict(known) | {"failed": failed, "by": by})
     return found
+
+
+def _failures(cells: Cells, arms: Sequence[Arm], size: float | None) -> Iterator[dict[str, Any]]:
+    """Of the arms that failed at a load, how many requests, and with which errors."""
+    for load in (load for load in cells.plan.loads if _size(load) == size):
+        for arm in (arm for arm in arms if _fails(cells, arm, load)):
+            asked = _asked(cells, arm, load)
+            errors = Counter(one.error for one in asked if one.error is not None)
+            names = [name for name, _ in errors.most_common()]
+            yield {"arm": arm.name, "failed": errors.total(), "asked": len(asked), "errors": names}
 
 
 def searched(raw: RawRun) -> dict[str, Any] | None:
@@ -75,7 +87,7 @@ def searched(raw: RawRun) -> dict[str, Any] | None:
 
 def next_cell(raw: RawRun) -> tuple[Load, int, int] | None:
     """The load and round of the cell that a search measures next, and the cells before it: the first cell's repetition is
-    the last one, in the order of the first. None at its end."""
+    the last one, in the order of the first, unless nothing was answered. None at its end."""
     cells = list(raw.visits)
     for before, (load, round_) in enumerate(cells):
         if raw.visits[load, round_] < raw.plan.cell(load).requests_per_round:
@@ -83,7 +95,9 @@ def next_cell(raw: RawRun) -> tuple[Load, int, int] | None:
     if cells and cells[-1][1] == REPEATED:
         return None
     wanted = None if cells and _over_budget(raw) else _unsettled(raw)
-    return (wanted, 1 + _visits(raw)[wanted], len(cells)) if wanted else (cells[0][0], REPEATED, 0)
+    if wanted:
+        return wanted, 1 + _visits(raw)[wanted], len(cells)
+    return None if raw.unanswered else (cells[0][0], REPEATED, 0)
 
 
 def _visits(raw: RawRun) -> Counter[Load]:
@@ -112,19 +126,43 @@ def spent(raw: RawRun) -> tuple[float, float | None]:
 
 def in_words(found: Mapping[str, Any]) -> str:
     """A crossover: `pays up to 11 requests at once [10, 12]`."""
+    return "; ".join((_pays(found), *_where_it_failed(found)))
+
+
+def _where_it_failed(found: Mapping[str, Any]) -> Iterator[str]:
+    for number, one in enumerate(found["failed"]):
+        begin = f"at {_at(found)(found['failing'])}, " * (number == 0)
+        yield f"{begin}{one['failed']} of {one['asked']} requests of {one['arm']} failed ({', '.join(one['errors'])})"
+
+
+def _pays(found: Mapping[str, Any]) -> str:
     at, more = _at(found), "; it crosses again at a higher load" if found["more"] else ""
-    text = {
-        "always": "pays at every load measured",
-        "never": "pays at no load measured",
-        "not shown": "has no clear crossover",
-    }.get(found["found"])
-    if text is None:
-        low, high = (_shown(found, found[name]) for name in ("low", "high"))
-        wide = "" if found["precise"] else ", less sure than asked for"
-        text = (
-            f"pays {'from' if found['rising'] else 'up to'} {at(found['load'])} [{low}, {high}]{wide}{more}"
-        )
-    return text + (f"; too few answers at {at(found['failing'])}" if found["failing"] else "")
+    measured = "that both arms answered" if found["failing"] else "measured"
+    if found["found"] == "not shown":
+        return _unclear(found)
+    if found["found"] == "while answered":
+        return f"pays up to {at(found['load'])}, the largest load {measured}"
+    if found["found"] in ("always", "never"):
+        return f"pays at {'every' if found['found'] == 'always' else 'no'} load {measured}"
+    low, high = (_shown(found, found[name]) for name in ("low", "high"))
+    wide = "" if found["precise"] else ", less sure than asked for"
+    return f"pays {'from' if found['rising'] else 'up to'} {at(found['load'])} [{low}, {high}]{wide}{more}"
+
+
+def _unclear(found: Mapping[str, Any]) -> str:
+    """What is known where no crossover is."""
+    words = {1: "pays at {}", -1: "does not pay at {}", 0: "no clear difference at {}"}
+    known = []
+    for sign, text in words.items():
+        *loads, last = ("", *(load for load, own in found["signs"] if own == sign))
+        if last:
+            several = [_shown(found, load) for load in loads if load]
+            known.append(text.format(" and ".join(filter(None, (", ".join(several), _at(found)(last))))))
+    if not known:
+        return "was not answered enough at any load to tell whether it pays"
+    if len(found["signs"]) == 1:
+        return f"{known[0].replace('no clear', 'has no clear')}, the only load with enough answers"
+    return f"has no clear crossover: {', '.join(known)}"
 
 
 def sentences(summary: Mapping[str, Any], *, by_class: bool = True) -> Iterator[str]:
@@ -161,15 +199,18 @@ def _cheapest(search: Mapping[str, Any]) -> Iterator[str]:
     )
     within = f"that meets {limits}" if objective else "without an objective"
     able = [arm for arm in search["arms"] if arm["cheapest"]]
+    if not any(arm["points"] for arm in search["arms"]):
+        yield "No arm answered enough requests at a measured load to tell its time per token or its price."
+        return
     if objective and not able:
         points = [
             (point["tpot_s"][0], arm["arm"], point["load"])
             for arm in search["arms"]
             for point in arm["points"]
         ]
-        least, arm, load = min(points, default=(0.0, "", 0.0))
-        known = f"; the lowest TPOT was {least:.3g} s, {arm} at {_at(search)(load)}" if points else ""
-        yield f"No arm meets {limits} at a measured load{known}."
+        least, arm, load = min(points)
+        known = f"the lowest TPOT was {least:.3g} s, {arm} at {_at(search)(load)}"
+        yield f"No arm meets {limits} at a measured load; {known}."
     if not able:
         return
     priced = all(arm["cheapest"]["usd_per_million_output_tokens"] for arm in able)
@@ -249,8 +290,12 @@ def _unsettled(raw: RawRun) -> Load | None:
 
 
 def _fails(cells: Cells, arm: Arm, load: Load) -> bool:
-    records = [one for class_ in cells.plan.classes for one in cells.of(arm, Place(class_, load))]
+    records = _asked(cells, arm, load)
     return sum(one.error is not None for one in records) > _MOST_FAILED * len(records)
+
+
+def _asked(cells: Cells, arm: Arm, load: Load) -> list[RequestRecord]:
+    return [one for class_ in cells.plan.classes for one in cells.of(arm, Place(class_, load))]
 
 
 def _speed_up(cells: Cells, arm: Arm, class_: str | None) -> list[Cell]:

@@ -23,7 +23,7 @@ from typing import Literal
 
 from benchmark.analyse.stats import t_quantile
 
-Found = Literal["crossing", "always", "never", "not shown"]
+Found = Literal["crossing", "always", "never", "while answered", "not shown"]
 PRECISION = 0.1
 """A crossing is known where its interval is within this share of it, or within one request."""
 _CONFIDENCE = 0.984
@@ -78,7 +78,8 @@ class Range:
 
 @dataclass(frozen=True, kw_only=True)
 class Edge:
-    """Up to which load a curve is above 0; where `rising`, from which load on."""
+    """Up to which load a curve is above 0; where `rising`, from which load on. It is `while answered` where it is above 0 at
+    each load up to `load` = `low`, and requests failed at `failing` = `high`."""
 
     found: Found
     load: float | None = None
@@ -90,7 +91,9 @@ class Edge:
     more: bool = False
     """Whether the curve crosses 0 again at a higher load."""
     failing: float | None = None
-    """The lowest load at which too little was answered."""
+    """The lowest load at which requests failed."""
+    signs: tuple[tuple[float, int], ...] = ()
+    """By measured load below that: 1 where it is surely above 0, -1 where it is surely below, else 0."""
 
 
 class Curve:
@@ -162,14 +165,19 @@ class Curve:
 def edge(cells: Sequence[Cell], within: Range) -> Edge:
     """What is known of a curve."""
     curve = Curve(cells)
-    signs = {sign for _, sign in curve.signs()}
+    by_load = tuple(curve.signs())
+    signs = {sign for _, sign in by_load}
     failing = None if math.isinf(curve.failing) else curve.failing
     if (change := curve.change()) is None:
         words: dict[frozenset[int], Found] = {frozenset({1}): "always", frozenset({-1}): "never"}
+        if failing is not None and signs == {1}:
+            last = curve.loads[-1]
+            return Edge(
+                found="while answered", load=last, low=last, high=failing, failing=failing, signs=by_load
+            )
         enough = len(curve.cells) > 1 or (failing is not None and bool(curve.cells))
-        return Edge(
-            found=words.get(frozenset(signs), "not shown") if enough else "not shown", failing=failing
-        )
+        found = words.get(frozenset(signs), "not shown") if enough else "not shown"
+        return Edge(found=found, failing=failing, signs=by_load)
     left, right, more = change
     rising = curve.at(curve.loads[left])[0] < 0 and curve.signs()[left][1] < 0
     load, low, high = _crossing(curve, left, right, rising)
@@ -185,6 +193,7 @@ def edge(cells: Sequence[Cell], within: Range) -> Edge:
         rising=rising,
         more=more,
         failing=failing,
+        signs=by_load,
     )
 
 

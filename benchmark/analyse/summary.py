@@ -35,9 +35,11 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   treatment_tpot_s (geometric means over pairs)}]}], all classes with equal shares of the output tokens
   (`benchmark/analyse/mix.py`)
 - `crossovers`, of several loads: [{class (null: the mix), baseline, treatment, found: "crossing" | "always" | "never" |
-  "not shown", load, low, high: up to which load (`rising`: from which load on) the treatment has the lower TPOT, with its
-  95 % interval, null without a crossing; precise: within 10 % or one request; more: it crosses again above; failing: the
-  lowest load at which too little was answered, by: "concurrency" | "rate"}] (`benchmark/analyse/search.py`)
+  "while answered" (it pays at each load up to `load`, and at the next one, `failing`, requests failed) | "not shown", load,
+  low, high: up to which load (`rising`: from which load on) the treatment has the lower TPOT, with its 95 % interval, null
+  where none is known; precise: within 10 % or one request; more: it crosses again above; failing: the lowest load at which
+  more than a tenth of an arm's requests failed; failed: [{arm, failed, asked, errors: [names]}] there; signs: [[load below
+  that, 1: it pays | -1: it does not | 0: not clear]]; by: "concurrency" | "rate"}] (`benchmark/analyse/search.py`)
 - `search`, null where loads were listed: {low, high, by, budget, cells, minutes, usd, budget_spent, objective,
   arms: [{arm, objective: as a crossover, up to which load it is kept, points: [{load, tpot_s, output_tokens_per_s,
   usd_per_million_output_tokens (null without a price): [value, ci_low, ci_high], within: whether the objective is kept}],

@@ -62,6 +62,12 @@ class RawRun:
         return Counter((Load(concurrency=r.concurrency, rate_per_s=r.rate_per_s), r.round) for r in measured)
 
     @property
+    def unanswered(self) -> bool:
+        """Whether measured requests were sent, and none was answered."""
+        measured = [one.error is None for one in self.requests if one.phase == "measured"]
+        return bool(measured) and not any(measured)
+
+    @property
     def searched(self) -> list[Load]:
         """The loads of measured requests, in the order in which they came."""
         return list(dict.fromkeys(load for load, _ in self.visits))
@@ -234,9 +240,9 @@ def extent(raw: RawRun) -> tuple[int, bool]:
     that were begun."""
     plan = raw.plan
     measured = [record.round for record in raw.requests if record.phase == "measured"]
-    if plan.search:  # it has ended once its first cell is repeated
+    if plan.search:  # it has ended once its first cell is repeated, which cells without an answer are not
         planned = sum(plan.cell(load).requests_per_round for load, _ in raw.visits)
-        return planned, REPEATED in measured and len(measured) == planned
+        return planned, (REPEATED in measured or raw.unanswered) and len(measured) == planned
     rounds = plan.rounds if plan.duration_s is None else max(measured, default=1)
     planned = rounds * plan.requests_per_round
     loaded_s = plan.loading_s(block.duration_s for block in raw.blocks)

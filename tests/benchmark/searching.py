@@ -36,7 +36,7 @@ from tests.conftest import ROOT
 MOST_OF_GRID = 0.4
 TOKENS = 37
 """The first, and then chunks of 1 to 8."""
-SIZES = {"plain": (1,), **dict.fromkeys(("crosses", "never", "always", "breaks"), tuple(range(1, 9)))}
+SIZES = {"plain": (1,), **dict.fromkeys(("crosses", "never", "always", "breaks", "dead"), tuple(range(1, 9)))}
 _FIRST_S, _MEAN = 0.02, 4.5
 BREAKS_AT = 24
 STEP_S: dict[str, Callable[[int], float]] = {
@@ -45,9 +45,10 @@ STEP_S: dict[str, Callable[[int], float]] = {
     "never": lambda n: _MEAN * (0.024 + 0.0003 * n),
     "always": lambda n: _MEAN * (0.012 + 0.00005 * n),
     "breaks": lambda n: _MEAN * (0.012 + 0.0001 * n),
+    "dead": lambda n: 0.0,
 }
 """By arm, seconds of a decode step with n requests under way: `crosses` meets `plain` at 16, `breaks` answers 503 from
-BREAKS_AT on."""
+BREAKS_AT on, and `dead` always."""
 CROSSING = 16.0
 OBJECTIVE_S = 0.024
 HOLDS_UP_TO = {"plain": 40.0, "crosses": 20.0, "never": None, "always": None}
@@ -63,7 +64,7 @@ class Loaded(Endpoint):
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         arm = request.match_info["arm"]
-        if arm == "breaks" and self._under_way[arm] >= BREAKS_AT:
+        if self._under_way[arm] >= {"breaks": BREAKS_AT, "dead": 0}.get(arm, math.inf):
             raise web.HTTPServiceUnavailable(text="full")
         now = asyncio.get_running_loop().time
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})

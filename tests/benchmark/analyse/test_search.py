@@ -78,7 +78,9 @@ def test_a_load_that_more_answers_would_tell_is_measured_again_and_ends_nothing(
     clear = [Cell(load, 0.4, {"c": {"a": 0.01, "b": -0.01}}) for load in (1.0, 64.0)]
     assert next_load([[*clear, at(8.0)]], CLOSED) == 8
     assert edge([*clear, at(8.0)], CLOSED).found == "always"
-    assert edge([*clear, at(8.0, failing=True)], CLOSED).failing == 8
+    failing = edge([*clear, at(8.0, failing=True)], CLOSED)
+    assert (failing.found, failing.load, failing.failing) == ("while answered", 1, 8)
+    assert failing.signs == ((1, 1),)
     unclear, loads = [at(1.0), at(64.0), at(8.0)], list[float]()
     while (load := next_load([unclear], CLOSED)) is not None:
         loads.append(load)

@@ -75,10 +75,27 @@ def test_a_budget_ends_a_search_and_is_said(address: str, tmp_path: Path) -> Non
 def test_a_server_that_fails_above_some_load_ends_with_what_was_learned(address: str, tmp_path: Path) -> None:
     content = plan(address, ("plain", "breaks"), 8)
     found, said = search(tmp_path, content, "--search", "4:64", "--objective", "tpot_s=0.001")
-    mix = next(one for one in found["crossovers"] if one["class"] is None)
+    mix, told = next(one for one in found["crossovers"] if one["class"] is None), " ".join(said.split())
     assert mix["failing"] > BREAKS_AT
-    assert "too few answers at 64 requests at once" in " ".join(said.split())
-    assert "No arm meets TPOT 0.001 s at a measured load; the lowest TPOT was 0.0" in " ".join(said.split())
+    assert mix["found"] == "while answered"
+    assert "the largest load that both arms answered; at 64 requests at once, " in told
+    assert "of 64 requests of breaks failed (http_503)" in told
+    assert "every load" not in told
+    assert found["run"]["crossover"] == [], "the answered pairs alone do not tell which arm is cheaper"
+    assert "No arm meets TPOT 0.001 s at a measured load; the lowest TPOT was 0.0" in told
+
+
+def test_servers_that_answer_nothing_are_told_so_and_not_asked_again(address: str, tmp_path: Path) -> None:
+    content = plan(address, ("dead", "breaks"), 8)
+    content["arms"][1]["url"] = f"{address}/dead/v1".replace("127.0.0.1", "localhost")  # else it is A/A
+    content["warmup"] = 0
+    found, said = search(tmp_path, content, "--search", "2:8", "--objective", "tpot_s=0.03")
+    told = " ".join(said.split())
+    assert REPEATED not in {one.round for one in journal.read(tmp_path).requests}
+    assert found["run"]["complete"]
+    assert "was not answered enough at any load to tell whether it pays; at 2 requests at once, " in told
+    assert "No arm answered enough requests at a measured load" in told
+    assert "No arm meets" not in told
 
 
 @pytest.mark.parametrize(
