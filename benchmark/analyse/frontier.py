@@ -17,7 +17,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from benchmark.analyse.cells import Cells, Place, cost, sort_out, throughput
-from benchmark.analyse.comparison import MIN_PROMPTS, Verdict, said
+from benchmark.analyse.comparison import MIN_PROMPTS, said
+from benchmark.analyse.load_words import FEW_ANSWERS, in_words
 from benchmark.analyse.mix import Strata, of_class, times_of
 from benchmark.analyse.search import Cell, Edge, Range, edge, next_load
 from benchmark.analyse.stats import clustered_mean, summed, weighted_mean
@@ -28,9 +29,6 @@ from benchmark.metrics import TPOT
 from benchmark.plan import Arm, Load, Plan
 
 _MOST_FAILED = 0.1
-_FEW_ANSWERS = 3
-"""A cell of arrivals that is over after less time than so many answers take is a burst, not a load."""
-_DRIFTED: tuple[Verdict, ...] = ("faster", "slower")
 
 
 def crossovers(raw: RawRun) -> list[dict[str, Any]]:
@@ -122,131 +120,6 @@ def spent(raw: RawRun) -> tuple[float, float | None]:
     hours = raw.plan.loading_s(block.duration_s for block in raw.blocks if block.round != REPEATED) / 3600
     prices = [price for price in raw.plan.prices.values() if price is not None]
     return hours * 60, hours * math.fsum(prices) if len(prices) == len(raw.plan.arms) else None
-
-
-def in_words(found: Mapping[str, Any]) -> str:
-    """A crossover: `pays up to 11 requests at once [10, 12]`."""
-    return "; ".join((_pays(found), *_where_it_failed(found)))
-
-
-def _where_it_failed(found: Mapping[str, Any]) -> Iterator[str]:
-    for number, one in enumerate(found["failed"]):
-        begin = f"at {_at(found)(found['failing'])}, " * (number == 0)
-        yield f"{begin}{one['failed']} of {one['asked']} requests of {one['arm']} failed ({', '.join(one['errors'])})"
-
-
-def _pays(found: Mapping[str, Any]) -> str:
-    at, more = _at(found), "; it crosses again at a higher load" if found["more"] else ""
-    measured = "that both arms answered" if found["failing"] else "measured"
-    if found["found"] == "not shown":
-        return _unclear(found)
-    if found["found"] == "while answered":
-        return f"pays up to {at(found['load'])}, the largest load {measured}"
-    if found["found"] in ("always", "never"):
-        return f"pays at {'every' if found['found'] == 'always' else 'no'} load {measured}"
-    low, high = (_shown(found, found[name]) for name in ("low", "high"))
-    wide = "" if found["precise"] else ", less sure than asked for"
-    return f"pays {'from' if found['rising'] else 'up to'} {at(found['load'])} [{low}, {high}]{wide}{more}"
-
-
-def _unclear(found: Mapping[str, Any]) -> str:
-    """What is known where no crossover is."""
-    words = {1: "pays at {}", -1: "does not pay at {}", 0: "no clear difference at {}"}
-    known = []
-    for sign, text in words.items():
-        *loads, last = ("", *(load for load, own in found["signs"] if own == sign))
-        if last:
-            several = [_shown(found, load) for load in loads if load]
-            known.append(text.format(" and ".join(filter(None, (", ".join(several), _at(found)(last))))))
-    if not known:
-        return "was not answered enough at any load to tell whether it pays"
-    if len(found["signs"]) == 1:
-        return f"{known[0].replace('no clear', 'has no clear')}, the only load with enough answers"
-    return f"has no clear crossover: {', '.join(known)}"
-
-
-def sentences(summary: Mapping[str, Any], *, by_class: bool = True) -> Iterator[str]:
-    """What the run says about load, for people; nothing where it has one load."""
-    found = summary.get("crossovers", ())
-    several = by_class and len({one["class"] for one in found}) > 2
-    for one in (one for one in found if one["class"] is None):
-        own = [other for other in found if other["class"] and other["treatment"] == one["treatment"]]
-        parts = [f"{one['treatment']} {in_words(one)}"]
-        parts += [f"{other['class']}: {in_words(other)}" for other in own if several]
-        yield f"Load: {'; '.join(parts)}."
-    if (search := summary.get("search")) is None:
-        return
-    yield from _cheapest(search)
-    if search["budget_spent"]:
-        yield f"The search ended with its budget ({search['budget']}); a larger budget goes further."
-    if search["bursts_from"]:
-        yield (
-            f"From {search['bursts_from']:g} requests/s on, a cell's requests arrive within the time of {_FEW_ANSWERS} answers: "
-            "they meet fewer others than in an endless stream; more requests come closer to it."
-        )
-    for drift in search["drift"]:
-        if drift["verdict"] in _DRIFTED:
-            yield (
-                f"Drift: {drift['arm']} was {drift['ratio']:.3f} times as fast when its first cell was repeated at the end "
-                f"[{drift['ci_low']:.3f}, {drift['ci_high']:.3f}]; the intervals above do not contain that."
-            )
-
-
-def _cheapest(search: Mapping[str, Any]) -> Iterator[str]:
-    objective = search["objective"]
-    limits = ", ".join(
-        f"{name.removesuffix('_s').upper()} {value:g} s" for name, value in (objective or {}).items()
-    )
-    within = f"that meets {limits}" if objective else "without an objective"
-    able = [arm for arm in search["arms"] if arm["cheapest"]]
-    if not any(arm["points"] for arm in search["arms"]):
-        yield "No arm answered enough requests at a measured load to tell its time per token or its price."
-        return
-    if objective and not able:
-        points = [
-            (point["tpot_s"][0], arm["arm"], point["load"])
-            for arm in search["arms"]
-            for point in arm["points"]
-        ]
-        least, arm, load = min(points)
-        known = f"the lowest TPOT was {least:.3g} s, {arm} at {_at(search)(load)}"
-        yield f"No arm meets {limits} at a measured load; {known}."
-    if not able:
-        return
-    priced = all(arm["cheapest"]["usd_per_million_output_tokens"] for arm in able)
-    key, sign = ("usd_per_million_output_tokens", 1) if priced else ("output_tokens_per_s", -1)
-    ordered = sorted(able, key=lambda arm: sign * arm["cheapest"][key][0])
-    told = []
-    for arm in ordered:
-        value, low, high = (f"{n:,.0f}" if n >= 100 else f"{n:.3g}" for n in arm["cheapest"][key])
-        worth = (
-            f"${value} [{low}, {high}] per million output tokens"
-            if priced
-            else f"{value} [{low}, {high}] tokens/s"
-        )
-        told.append(f"{arm['arm']} at {_at(search)(arm['cheapest']['load'])}, {worth}")
-    (_, low, high), *others = (arm["cheapest"][key] for arm in ordered)
-    close = "; no clear difference between the first two" * any(
-        begin <= high and low <= end for _, begin, end in others[:1]
-    )
-    unable = [arm["arm"] for arm in search["arms"] if not arm["cheapest"]]
-    rest = f"; not met by {' and '.join(unable)} at a measured load" if unable else ""
-    yield f"{'Cheapest' if priced else 'Most output tokens'} {within}: {'; then '.join(told)}{close}{rest}."
-
-
-def _at(found: Mapping[str, Any]) -> Any:
-    def said(load: float) -> str:
-        shown = _shown(found, load)
-        if found["by"] == "rate":
-            return f"{shown} requests/s"
-        return f"{shown} request{'s' * (shown != '1')} at once"
-
-    return said
-
-
-def _shown(found: Mapping[str, Any], load: float) -> str:
-    """The largest number of requests that is not above `load`; rates to three digits."""
-    return f"{load:.3g}" if found["by"] == "rate" else f"{math.floor(load + 1e-9)}"
 
 
 def _chosen_by(raw: RawRun) -> RawRun:
@@ -423,7 +296,7 @@ def _bursts(cells: Cells) -> Iterator[float]:
         places = [Place(class_, load) for class_ in cells.plan.classes]
         took_s = [r.e2e_s or 0.0 for arm in cells.plan.arms for at in places for r in cells.answered(arm, at)]
         arriving_s = cells.plan.cell(load).requests / (load.rate_per_s or math.inf)
-        if load.rate_per_s and took_s and arriving_s < _FEW_ANSWERS * math.fsum(took_s) / len(took_s):
+        if load.rate_per_s and took_s and arriving_s < FEW_ANSWERS * math.fsum(took_s) / len(took_s):
             yield load.rate_per_s
 
 

@@ -18,7 +18,7 @@ from benchmark.analyse.acceptance.advice import advise
 from benchmark.analyse.cells import Place, sort_out
 from benchmark.analyse.comparison import pairs_of
 from benchmark.analyse.decision import AtLoad, Decision, decide
-from benchmark.analyse.frontier import sentences
+from benchmark.analyse.load_words import sentences
 from benchmark.errors import ResultsError
 from benchmark.file_access import write_whole
 from benchmark.measure.divergence import first_difference

@@ -13,7 +13,7 @@ from typing import Any
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import EQUIVALENT, VERDICT_WORDS
 from benchmark.analyse.decision import AtLoad, Gain, interval, money
-from benchmark.analyse.frontier import in_words
+from benchmark.analyse.load_words import in_words
 from benchmark.metrics import COMPARED
 from benchmark.plan import Load
 from benchmark.show.canvas import NARROW, WIDE, Axis, Figure, Look, Panel, Plot, Points, figure, looks

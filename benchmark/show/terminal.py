@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
 from benchmark.analyse.decision import AtLoad, decide
-from benchmark.analyse.frontier import sentences
+from benchmark.analyse.load_words import sentences
 from benchmark.plan import Load
 from benchmark.show.speed_up import why
 from benchmark.show.tables import (
