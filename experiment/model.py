@@ -330,8 +330,8 @@ class Cluster(Section):
         return self.capacity.availability_zone or self.availability_zones[0]
 
     def brings(self, what: Installed) -> bool:
-        """Whether a deployment installs it; KEDA is in nobody's nodes stack."""
-        return what not in self.provided and (self.nodes_of is None or what == "keda")
+        """Whether a deployment installs it."""
+        return what not in self.provided and self.nodes_of is None
 
 
 def _as_replicas(value: Any, info: ValidationInfo) -> Any:

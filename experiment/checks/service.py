@@ -58,6 +58,19 @@ def bounds(file: ExpandedFile) -> Iterator[Finding]:
         yield Finding("serve.max_replicas", serve.max_replicas, why, remedy, rests_on=("serve.replicas",))
 
 
+def autoscaler(file: ExpandedFile) -> Iterator[Finding]:
+    """KEDA serves the external metrics of a whole cluster, so it runs there once: an existing cluster has its owner's."""
+    serve, cluster = file.serve, file.cluster
+    if serve is None or not serve.scales or cluster.existing is None or "keda" in cluster.provided:
+        return
+    why = "needs KEDA, which runs once in a cluster, so a deployment does not install it in an existing one"
+    remedy = (
+        "let the cluster's owner install KEDA and write keda into cluster.provided, or remove max_replicas"
+    )
+    related = ("cluster.existing", "cluster.provided")
+    yield Finding("serve.max_replicas", serve.max_replicas, why, remedy, rests_on=related)
+
+
 def certificate(file: ExpandedFile) -> Iterator[Finding]:
     """A load balancer takes certificates of its own region only."""
     if file.serve is None or file.serve.certificate_arn is None:
@@ -94,4 +107,4 @@ def callers(file: ExpandedFile) -> Iterator[Finding]:
         yield Finding("serving.api_key_secret", None, why, remedy, rests_on=related)
 
 
-RULES = (served_arm, replicas, bounds, certificate, callers)
+RULES = (served_arm, replicas, bounds, autoscaler, certificate, callers)

@@ -90,11 +90,15 @@ class ExistingCluster:
         """What is there against what is declared; the device plugin and the DRA driver never both on a node."""
         with cluster_of(self._experiment, self._aws) as kubernetes:
             daemons = kubernetes.list("daemonsets", everywhere=True)
+            operators = kubernetes.list("deployments", labels=_KEDA, everywhere=True) if self._scales else []
             there = self._found(kubernetes, daemons)
+        if operators:
+            there.add("keda")
         wanted: list[Installed] = [name for name in INSTALLABLE if name != "keda" or self._scales]
         installs = [name for name in wanted if self._wanted.brings(name)]
         told = f"there: {', '.join(sorted(there)) or 'nothing'}; a deployment installs: {', '.join(installs) or 'nothing'}"
-        return _joined(told, [*self._undeclared(there, installs, wanted), *self._two_ways(daemons)])
+        wrong = [*self._undeclared(there, installs, wanted), *self._two_ways(daemons)]
+        return _joined(told, [*wrong, *self._unwatched(operators)])
 
     @property
     def _scales(self) -> bool:
@@ -109,8 +113,6 @@ class ExistingCluster:
             here = any(_runs(one, _PLUGIN) for one in daemons)
         if here:
             there.add("neuron")
-        if self._scales and kubernetes.list("deployments", labels=_KEDA, everywhere=True):
-            there.add("keda")
         if kubernetes.list("nodes", labels={NODE_ROLE_LABEL: role_label(self._experiment, "system")}):
             there.add("system-nodes")
         return there
@@ -120,7 +122,7 @@ class ExistingCluster:
     ) -> Iterator[tuple[str, str]]:
         owner = self._wanted.nodes_of
         for name in wanted:
-            ours = ("workloads" if name in ("neuron", "keda") else "nodes") in self._standing
+            ours = ("workloads" if name == "neuron" else "nodes") in self._standing
             if name in installs and name in there and not ours and name != "system-nodes":
                 why = f"{name} is there, and a deployment would install it again"
                 yield why, f"add {name} to cluster.provided"
@@ -129,6 +131,17 @@ class ExistingCluster:
                 yield why, "remove it there, or let the cluster's owner install it"
             elif name not in installs and name not in there:
                 yield f"{name} is not there, though {owner} brings it", f"deploy {owner} first"
+
+    def _unwatched(self, operators: Sequence[Object]) -> Iterator[tuple[str, str]]:
+        """KEDA watches the namespaces that it is told, with commas between them, or all of them."""
+        own = namespace(self._experiment)
+        for one in operators:
+            told = [each for container in pod_containers(one) for each in container.get("env", ())]
+            value = next((each.get("value", "") for each in told if each["name"] == "WATCH_NAMESPACE"), "")
+            if value and own not in (name.strip() for name in value.split(",")):
+                where = f"{one['metadata']['namespace']}/{one['metadata']['name']}"
+                why = f"{where} watches {value}, and replicas in namespace {own} would not scale"
+                yield why, f"let its owner add {own} to WATCH_NAMESPACE (watchNamespace of KEDA's chart)"
 
     def _two_ways(self, daemons: Sequence[Object]) -> Iterator[tuple[str, str]]:
         """The device plugin on nodes of ours where claims are asked for, or the DRA driver beside the plugin."""
@@ -174,7 +187,7 @@ class ExistingCluster:
         return fine(f"the server would take all {len(objects)} objects{where}")
 
     def _objects(self, place: str) -> list[dict[str, Any]]:
-        """What a deployment applies, in this namespace; kinds that KEDA brings with it cannot be asked about before."""
+        """What a deployment applies, in this namespace."""
         assets = f"cdk-hnb659fds-container-assets-{self._aws.account}-{self._aws.region}:preflight"
         image = f"{self._aws.account}.dkr.ecr.{self._aws.region}.amazonaws.com/{assets}"
         values = {"AWS_ACCOUNT": self._aws.account, "BENCHMARK_IMAGE": image, "LMEVAL_IMAGE": image}
@@ -183,8 +196,7 @@ class ExistingCluster:
         for one in objects:
             if "namespace" in one["metadata"]:
                 one["metadata"] = {**one["metadata"], "namespace": place}
-        brought = "keda.sh/" if self._wanted.brings("keda") else "\n"
-        return [one for one in objects if not str(one["apiVersion"]).startswith(brought)]
+        return objects
 
 
 _KEDA = {"app.kubernetes.io/name": "keda-operator"}

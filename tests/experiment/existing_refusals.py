@@ -24,5 +24,6 @@ software of another kind | CLUSTER | {cluster.provided: [argo]} | cluster.provid
 nodes of itself | CLUSTER {cluster.nodes_of: first} | {cluster.nodes_of: qwen3-32b} | cluster.nodes_of | is this experiment; write the name of the one
 nodes of no name | CLUSTER | {cluster.nodes_of: First One} | cluster.nodes_of | has another form; write the name of an experiment
 nodes started for another | CLUSTER {cluster.nodes_of: first} | {cluster.nodes: 1} | cluster.nodes | nodes are started with the stacks of first
+replicas that scale without KEDA | CLUSTER {serve.arm: qwen-sd-vllm} | {serve.max_replicas: 2} | serve.max_replicas | let the cluster's owner install KEDA and write keda into cluster.provided
 shared nodes with the device plugin | CLUSTER {cluster.nodes_of: first} | {serving.allocation: device-plugin} | serving.allocation | use allocation: dra, or remove cluster.nodes_of
 """

@@ -202,11 +202,22 @@ def test_both_ways_of_handing_out_devices_on_one_node_are_found(
 
 
 def test_keda_counts_where_replicas_scale(joining: Change, aws: Aws, team: ApiServer) -> None:
-    wanted = replace(joining(), serve=Serve(arm="qwen-sd-vllm", replicas=1, max_replicas=2))
-    assert software(wanted, aws).why.endswith("neuron, keda, system-nodes")
-    labels = {"app.kubernetes.io/name": "keda-operator"}
-    team.put("deployments", "keda-operator", {"metadata": {"labels": labels}}, namespace="keda")
-    assert "add keda to cluster.provided" in software(wanted, aws).remedy
+    scales = Serve(arm="qwen-sd-vllm", replicas=1, max_replicas=2)
+    wanted = replace(joining(provided=("keda",)), serve=scales)
+    assert "keda is not there, though cluster.provided names it" in software(wanted, aws).why
+
+    def watching(namespaces: str) -> Finding:
+        env = [{"name": "WATCH_NAMESPACE", "value": namespaces}]
+        pod = {"spec": {"containers": [{"name": "keda-operator", "env": env}]}}
+        body = {"metadata": {"labels": {"app.kubernetes.io/name": "keda-operator"}}, "spec": {"template": pod}}
+        team.put("deployments", "keda-operator", body, namespace="keda")
+        return software(wanted, aws)
+
+    assert watching("").state is State.FINE
+    assert watching("first,joined").state is State.FINE
+    found = watching("first")
+    assert "keda/keda-operator watches first, and replicas in namespace joined would not scale" in found.why
+    assert "let its owner add joined to WATCH_NAMESPACE" in found.remedy
 
 
 @pytest.fixture
