@@ -20,6 +20,7 @@ from operations.options import (
     json_option,
     yaml_files,
 )
+from operations.preflight.checklist import refuse_unfit
 
 
 @click.command()
@@ -39,14 +40,18 @@ def command(
     """Deploy all stacks of an experiment, its objects too unless GitOps applies them; Trn2 nodes start at 0.
 
     deployment.yaml and the manifests are taken as they are committed. What follows -- goes to `cdk deploy`, for
-    example -- --require-approval never. --dry-run shows the difference to what is deployed (`cdk diff`).
+    example -- --require-approval never. An existing VPC or cluster is asked first, as by preflight, and nothing is made where
+    it does not fit. --dry-run shows the difference to what is deployed (`cdk diff`).
     """
     named = [word for word in words[:1] if not word.startswith("-")]
     path = chosen(ctx, None, tuple(named)).resolve()
     experiment = experiment_of(path, verb="deploy")
     read(experiment, ROOT / "manifests")
     if not {"--help", "-h"} & set(words):
-        _ = aws_of(experiment, account).identity  # refused before the synthesis
+        aws = aws_of(experiment, account)
+        _ = aws.identity  # refused before the synthesis
+        if not dry_run:
+            refuse_unfit(experiment, aws)
     npx = Path(sys.prefix) / "bin" / "npx"
     if not npx.exists():
         raise Outside(f"{npx}: does not exist, and the CDK is started with it; run scripts/setup")

@@ -83,6 +83,8 @@ class ManagedAddons(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         self._cluster_name = cluster.cluster_name
+        # Settings of somebody else, who installed the same by another way, stay: the deployment then fails.
+        self._on_conflict = "NONE" if experiment.cluster.existing else "OVERWRITE"
         self._versions = ADDON_VERSIONS[experiment.cluster.kubernetes]
         pods, wanted = pod_identity(), installed(experiment)
         self._roles = {}
@@ -123,7 +125,7 @@ class ManagedAddons(Construct):
             configuration_values=json.dumps(values) if values else None,
             pod_identity_associations=associations,
             preserve_on_delete=False,
-            resolve_conflicts="OVERWRITE",
+            resolve_conflicts=self._on_conflict,
         )
 
     def _network_plugin_role(self, pods: iam.IPrincipal) -> iam.Role:

@@ -86,7 +86,7 @@ class NeuronNodes(Construct):
             min_size=0,
             desired_size=wanted,
             max_size=max(wanted, experiment.cluster.max_nodes),
-            node_role=node_role(self),
+            node_role=node_role(self, experiment),
             # One zone: reservations and EFA live in one.
             subnets=ec2.SubnetSelection(subnets=in_zone),
             labels={NODE_ROLE_LABEL: role_label(experiment, "neuron")},

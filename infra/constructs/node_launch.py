@@ -21,16 +21,20 @@ from infra.constructs.conventions import convention
 POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")
 """What EKS asks of a node role (https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html), without the
 network plugin's rights: it has a role of its own. Pods get their rights through Pod Identity, never from here."""
+OF_NETWORK_PLUGIN = "AmazonEKS_CNI_Policy"
+"""For nodes of an existing cluster, whose network plugin may have no role but the node's: without these rights a node there
+never becomes ready."""
 _Template = ec2.CfnLaunchTemplate
 
 
-def node_role(scope: Construct) -> iam.Role:
+def node_role(scope: Construct, experiment: Experiment) -> iam.Role:
     """A role that a node group can use."""
+    policies = (*POLICIES, *([OF_NETWORK_PLUGIN] if experiment.cluster.existing else ()))
     return iam.Role(
         scope,
         "Role",
         assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
-        managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in POLICIES],
+        managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in policies],
     )
 
 
@@ -119,7 +123,7 @@ def add_system_nodes(scope: Construct, *, experiment: Experiment, cluster: eks.I
         min_size=SYSTEM_NODES,
         desired_size=SYSTEM_NODES,
         max_size=SYSTEM_NODES + 1,
-        node_role=node_role(nodes),
+        node_role=node_role(nodes, experiment),
         subnets=ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS),
         labels={NODE_ROLE_LABEL: role_label(experiment, "system")},
     )

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from experiment import Experiment
-from experiment.finding import Finding, Refusal, State
+from experiment.finding import Finding, Outside, Refusal, State
 from infra.deployment_file import read_deployment
 from infra.synthesis import DEPLOYMENT
 from operations.cloud.aws import Aws, aws_of
@@ -79,6 +79,18 @@ def _of_account(experiment: Experiment, aws: Aws, now: datetime) -> dict[str, Ca
         **ExistingCluster(experiment, aws).checks(),
         **ExistingVpc(experiment, aws).checks(),
     }
+
+
+def refuse_unfit(experiment: Experiment, aws: Aws) -> None:
+    """`Refusal` with what is found in an existing VPC or cluster, before a deployment makes anything there; `Outside` where
+    nothing is found and something could not be asked."""
+    checks = {**ExistingCluster(experiment, aws).checks(), **ExistingVpc(experiment, aws).checks()}
+    asked = [_made(name, check) for name, check in checks.items()]
+    named = [replace(one, where=one.where or f"preflight, {one.check}") for one in asked]
+    if found := [one for one in named if one.state is State.FINDING]:
+        raise Refusal(*found)
+    if unknown := [one for one in named if one.state is State.UNKNOWN]:
+        raise Outside(*unknown)
 
 
 def _made(name: str, check: Callable[[], Finding]) -> Finding:

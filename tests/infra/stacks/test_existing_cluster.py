@@ -65,6 +65,25 @@ def test_only_what_the_cluster_lacks_is_installed(
     assert not _addons(sharing_deployment)
 
 
+def test_software_of_somebody_else_is_not_overwritten(
+    deployment: Deployment, joined_deployment: Deployment
+) -> None:
+    conflicts = [
+        {one.properties["ResolveConflicts"] for one in found.resources("AWS::EKS::Addon")}
+        for found in (deployment, joined_deployment)
+    ]
+    assert conflicts == [{"OVERWRITE"}, {"NONE"}]
+
+
+def test_nodes_become_ready_whether_or_not_the_network_plugin_has_a_role(
+    deployment: Deployment, joined_deployment: Deployment
+) -> None:
+    for found, wanted in ((deployment, 0), (joined_deployment, 2)):
+        roles = [one for one in found.resources("AWS::IAM::Role", "nodes") if "ec2.amazonaws" in str(one)]
+        assert roles
+        assert sum("AmazonEKS_CNI_Policy" in str(one) for one in roles) == wanted
+
+
 def test_pods_find_the_nodes_of_their_own_experiment(
     joined_deployment: Deployment, beside_deployment: Deployment, sharing_deployment: Deployment
 ) -> None:

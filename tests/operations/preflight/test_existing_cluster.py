@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,16 +15,19 @@ from moto.eks.models import eks_backends
 from cdk8s_charts.manifests import texts, write
 from cdk8s_charts.render import render
 from experiment import Experiment
-from experiment.finding import Finding, Refusal, State
+from experiment.finding import Finding, Refusal, State, fine
 from experiment.model import Network, Serve
+from operations import deploying
 from operations.cloud.aws import Aws
 from operations.preflight import existing_cluster
 from operations.preflight.checklist import _of_account
 from operations.preflight.existing_cluster import ExistingCluster
+from operations.preflight.existing_vpc import ExistingVpc
 from tests.operations import clients
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import shared_client
 from tests.operations.clock import START
+from tests.operations.conftest import Say
 
 GROUP, VPC = "sg-0123456789abcdef0", "vpc-0123456789abcdef0"
 SUBNETS = {"us-east-2a": "subnet-0a0123456789abcde", "us-east-2b": "subnet-0b0123456789abcde"}
@@ -209,7 +213,10 @@ def test_keda_counts_where_replicas_scale(joining: Change, aws: Aws, team: ApiSe
     def watching(namespaces: str) -> Finding:
         env = [{"name": "WATCH_NAMESPACE", "value": namespaces}]
         pod = {"spec": {"containers": [{"name": "keda-operator", "env": env}]}}
-        body = {"metadata": {"labels": {"app.kubernetes.io/name": "keda-operator"}}, "spec": {"template": pod}}
+        body = {
+            "metadata": {"labels": {"app.kubernetes.io/name": "keda-operator"}},
+            "spec": {"template": pod},
+        }
         team.put("deployments", "keda-operator", body, namespace="keda")
         return software(wanted, aws)
 
@@ -252,6 +259,44 @@ def test_a_namespace_of_somebody_else_is_found_by_name(
     template = '{"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}'
     shared_client("cloudformation").create_stack(StackName="joined-workloads", TemplateBody=template)
     assert ExistingCluster(rendered, aws).admission().state is State.FINE
+
+
+@pytest.fixture
+def deploys(rendered: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What `deploy` hands to the CDK."""
+    started: list[str] = []
+    monkeypatch.setattr(deploying, "experiment_of", lambda path, verb: rendered)
+    monkeypatch.setattr(deploying, "ROOT", tmp_path)
+    monkeypatch.setattr(os, "execv", lambda _program, words: started.extend(words))
+    monkeypatch.chdir(tmp_path)
+    return started
+
+
+def test_deploy_makes_nothing_where_something_is_found(
+    deploys: list[str], aws: Aws, team: ApiServer, say: Say
+) -> None:
+    team.put("namespaces", "joined", {})
+    code, _, told = say("deploy")
+    assert code == 1
+    assert "preflight, admission: namespace joined exists, and no stack of this experiment made it" in told
+    assert f"preflight, vpc: {VPC}: no such VPC" in told
+    assert not deploys
+    say("deploy", "--dry-run")  # shows what would be made, and makes nothing
+    assert "diff" in deploys
+
+
+def test_deploy_goes_on_where_all_is_fine_and_stops_where_nobody_could_say(
+    deploys: list[str], aws: Aws, team: ApiServer, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ExistingVpc, "checks", lambda self: {})
+    monkeypatch.setattr(ExistingCluster, "cluster", lambda self: fine("it fits"))
+    say("deploy")
+    assert "--all" in deploys
+    deploys.clear()
+    eks_backends[DEFAULT_ACCOUNT_ID]["us-east-2"].clusters["team"].endpoint = "http://127.0.0.1:9"
+    code, _, told = say("deploy")
+    assert (code, deploys) == (3, [])
+    assert "preflight, software: kubectl get daemonsets" in told
 
 
 def test_the_checks_belong_to_an_existing_cluster_only(
