@@ -26,21 +26,10 @@ from tests.benchmark.conftest import plan_content
 def test_requests_of_a_shortened_plan(
     given: dict[str, Any], less: dict[str, int | str | None], expected: int | None
 ) -> None:
-    arms = [{"name": name, "url": f"http://127.0.0.1:1/{name}/v1"} for name in ("a", "b")]
-    plan = from_dict(
-        {
-            "schema": 1,
-            "experiment": "x",
-            "model": "m",
-            "baseline": "a",
-            "arms": arms,
-            "requests": 32,
-            "warmup": 4,
-            "max_tokens": 8,
-            "prompts": [{"id": "p", "class": "chat", "prompt": "hello"}],
-            **given,
-        }
-    )
+    prompts = [{"id": "p", "class": "chat", "prompt": "hello"}]
+    content = plan_content(requests=32, warmup=4, prompts=prompts)
+    del content["concurrency"]
+    plan = from_dict(content | given)
     told = "the requests of a search" if expected is None else f"{expected} requests"
     assert requests_of(plan, less) == (expected, told)
 

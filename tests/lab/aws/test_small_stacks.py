@@ -60,15 +60,6 @@ def test_recorded_manifests_are_read_back_verbatim_and_with_exports_resolved(reh
     assert rehearsal.facts.objects == (*MANIFEST, later)
 
 
-def test_clusters_node_groups_and_charts_are_read_back_in_words(rehearsal: Rehearsal) -> None:
-    assert rehearsal.facts.clusters == ("trainium: Kubernetes 1.35, public for 203.0.113.0/24, private",)
-    assert rehearsal.facts.node_groups == (
-        "trn2: trn2.48xlarge, desired 0 (0 to 1), 16 network interfaces, "
-        "taint aws.amazon.com/neuron=true:NO_SCHEDULE, label example.com/Accelerator=trn2",
-    )
-    assert rehearsal.facts.helm_releases == ("neuron-helm-chart 1.3.0 into kube-system",)
-
-
 def test_buckets_dashboards_and_placeholders_of_lambda_code_are_named(rehearsal: Rehearsal) -> None:
     assert rehearsal.facts.buckets == ("results-of-runs",)
     assert json.loads(rehearsal.facts.dashboards["speed"]) == DASHBOARD

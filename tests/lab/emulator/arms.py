@@ -7,6 +7,8 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 
+from tests.benchmark.conftest import plan_content
+
 BASELINE = shlex.split(
     "vllm serve /checkpoints/Qwen/Qwen3-32B --served-model-name Qwen/Qwen3-32B --host 0.0.0.0 --port 8000 "
     "--device neuron --tensor-parallel-size 32 --max-num-seqs 4 --max-model-len 1024 "
@@ -26,18 +28,9 @@ OPEN_ENDED = "I believe the meaning of life is"
 
 
 def plan_of(prompts: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """A plan of one arm that asks these prompts."""
-    return {
-        "schema": 1,
-        "experiment": "any",
-        "model": MODEL,
-        "baseline": "plain",
-        "arms": [{"name": "plain", "url": "http://127.0.0.1:1/v1"}],
-        "concurrency": [1],
-        "requests": 1,
-        "max_tokens": 64,
-        "prompts": [{"id": str(number), **prompt} for number, prompt in enumerate(prompts)],
-    }
+    """A plan that asks these prompts."""
+    numbered = [{"id": str(number), **prompt} for number, prompt in enumerate(prompts)]
+    return plan_content(prompts=numbered, requests=1)
 
 
 PLAN = plan_of(

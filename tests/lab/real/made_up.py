@@ -16,23 +16,6 @@ AGREEMENTS = (
     Agreement(arm="tiny-sd-k7", answers=2, steps_counted=100, steps_streamed=100, counted=5.0, streamed=5.01),
 )
 
-PLAN = {
-    "schema": 1,
-    "experiment": "lab-tiny",
-    "model": "m",
-    "baseline": "tiny",
-    "arms": [
-        {"name": "tiny", "url": "http://127.0.0.1:1/v1", "speculative_tokens": 0, "max_tokens_per_step": 1}
-    ],
-    "concurrency": [1],
-    "requests": 1,
-    "warmup": 0,
-    "seed": 1,
-    "max_tokens": 8,
-    "temperature": 0,
-    "prompts": [{"id": "one", "class": "c", "prompt": "x"}],
-}
-
 
 def summary(**changes: Any) -> dict[str, Any]:
     """A summary in which every claim is met, but for `changes` of its cells (by name of the key)."""

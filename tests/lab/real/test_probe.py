@@ -14,7 +14,7 @@ from benchmark.plan import from_dict
 from experiment.finding import Refusal
 from lab.real import probe
 from lab.real.probe import agreement, bodies
-from tests.lab.real.made_up import PLAN
+from tests.benchmark.conftest import plan_content
 
 K = 3
 
@@ -111,7 +111,7 @@ def test_the_first_prompt_of_each_class_is_asked_as_the_benchmark_asks_it() -> N
         for name in ("a", "b")
         for number in range(3)
     ]
-    content = {**PLAN, "max_tokens": 96, "prompts": prompts, "extra_body": {"x": 1}}
+    content = plan_content(max_tokens=96, prompts=prompts, requests=1, extra_body={"x": 1})
     asked = list(bodies(from_dict(content)))
     assert [one["messages"][0]["content"] for one in asked] == ["[000000] a 0", "[000000] b 0"]
     assert all((one["temperature"], one["max_tokens"], one["x"]) == (0, 96, 1) for one in asked)
