@@ -46,6 +46,7 @@ OBJECTIVES = ("ttft_s", "tpot_s", "e2e_s")
 
 
 _IN_FLIGHT, _PER_S = whole(1, 4096), number(10_000, least=0.0001)
+_SEARCHED = must_be("above 0, up to 4,096 requests at once or 10,000 a second", gt=0, le=10_000)
 _OBJECTIVE = number(_MOST_SECONDS, above=0)
 _FOR_ANY_OF = f"an object of seconds above 0 to {_MOST_SECONDS:,.0f} for any of {', '.join(OBJECTIVES)}"
 _NAMED = "printable ASCII, 1 to 128 characters, not starting with a colon"
@@ -104,8 +105,8 @@ class Load:
 class Search(Part):
     """Cells chosen one after the other between two loads, instead of listed ones (`benchmark/analyse/search.py`)."""
 
-    low: Annotated[int | float, number(10_000, above=0)]
-    high: Annotated[int | float, number(10_000, above=0)]
+    low: Annotated[int | float, _SEARCHED]
+    high: Annotated[int | float, _SEARCHED]
     by: Annotated[str, Field(pattern="^(concurrency|rate)$"), must_be("concurrency or rate")] = "concurrency"
     cells: Annotated[int, whole(2, MOST_LEVELS)] = 12
     """At most so many, each of all arms and classes, several at a load where one is not enough; the first is then
@@ -340,19 +341,23 @@ def from_dict(content: Any) -> Plan:
         return Plan.model_validate(content)
     except ValidationError as error:
         problems = _told("", Plan, content, error)
-    for key, part in _PARTS.items():
-        for index, entry in enumerate(content[key] if isinstance(content.get(key), list) else ()):
-            if not isinstance(entry, dict):
-                problems.append(f"{key}[{index}]: {shown(entry)} is not a JSON object")
-                continue
-            try:
-                part.model_validate(entry)
-            except ValidationError as error:
-                problems += _told(f"{key}[{index}].", part, entry, error)
+    entries = [("search", content["search"])] if isinstance(content.get("search"), dict) else []
+    for key in ("arms", "prompts"):
+        listed = content[key] if isinstance(content.get(key), list) else ()
+        entries += [(f"{key}[{index}]", entry) for index, entry in enumerate(listed)]
+    for where, entry in entries:
+        if not isinstance(entry, dict):
+            problems.append(f"{where}: {shown(entry)} is not a JSON object")
+            continue
+        part = _PARTS[where.partition("[")[0]]
+        try:
+            part.model_validate(entry)
+        except ValidationError as error:
+            problems += _told(f"{where}.", part, entry, error)
     raise PlanError(_one_line(problems))
 
 
-_PARTS: dict[Any, type[Part]] = {"arms": Arm, "prompts": Prompt}
+_PARTS: dict[Any, type[Part]] = {"arms": Arm, "prompts": Prompt, "search": Search}
 
 
 def _told(where: str, part: type[Part], content: dict[str, Any], error: ValidationError) -> list[str]:
@@ -429,8 +434,8 @@ def _against_search(plan: Plan, search: Search) -> Iterable[str]:
         yield f"search: chooses the loads itself; leave {' and '.join(names)} out"
     if not search.low < search.high:
         yield f"search: {search.low:g} to {search.high:g} is an empty range; its low end must be below its high end"
-    if search.by == "concurrency" and {search.low % 1, search.high % 1} != {0}:
-        yield f"search: {search.low:g} to {search.high:g}; requests at once are whole numbers"
+    if search.by == "concurrency" and ({search.low % 1, search.high % 1} != {0} or search.high > 4096):
+        yield f"search: {search.low:g} to {search.high:g}; requests at once are whole numbers up to 4,096"
     if len(plan.arms) < 2:
         yield "search: looks for the load at which arms change places, and the plan has one arm"
     if search.usd is not None and None in plan.prices.values():

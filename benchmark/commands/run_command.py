@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     option_types.add_declared(arms)
 
     load = parser.add_argument_group("load (without a plan: 32 requests, 4 at a time, 4 to warm up)")
-    level, long = load.add_mutually_exclusive_group(), load.add_mutually_exclusive_group()
+    level, long, once = (load.add_mutually_exclusive_group() for _ in range(3))
     arrivals = "Poisson arrivals per second instead, a cell each, however many are in flight"
     again = "another one makes other nonces, so that a second run meets no warm cache"
     add(level, "--concurrency", option_types.levels, "N,N", "requests in flight, a cell each")
@@ -85,7 +85,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         load.add_argument(option, action="store_true", default=None, help=help_)
     add(load, "--extra-body", option_types.json_object, "JSON", "merged into each request body")
     limits = "for goodput, and of a search: ttft_s, tpot_s, e2e_s in seconds"
-    load.add_argument("--slo", "--objective", type=option_types.objectives, metavar="M=S,M=S", help=limits)
+    add(once, "--slo", option_types.objectives, "M=S,M=S", limits)
+    add(once, "--objective", option_types.objectives, "M=S,M=S", "the same", dest="slo")
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -117,7 +118,10 @@ def execute(options: argparse.Namespace) -> int:
         show(summarised(options.out), as_json=options.json)
         raise
     if signal is None:
-        return show(summarised(options.out), as_json=options.json)
+        code = show(summarised(options.out), as_json=options.json)
+        sys.stdout.flush()
+        print(f"{options.out}: `benchmark report {options.out}` writes its page", file=sys.stderr)
+        return code
     if journal.exists(options.out):
         show(summarised(options.out), as_json=options.json)
     print(f"benchmark run: stopped by {signal.name}; the same command goes on from here", file=sys.stderr)

@@ -63,6 +63,7 @@ def test_a_run_ends_in_raw_records_a_summary_and_a_table(
     printed = capsys.readouterr()
     assert "faster" in printed.out
     assert "[2/" in printed.err
+    assert printed.err.endswith(f"{out}: `benchmark report {out}` writes its page\n")
 
 
 def test_arms_get_the_same_requests_and_never_at_the_same_time(run: Run, endpoint: Endpoint) -> None:

@@ -105,6 +105,9 @@ def test_servers_that_answer_nothing_are_told_so_and_not_asked_again(address: st
         ({"duration_s": 60}, "leave duration_s out"),
         ({"search": {"low": 8, "high": 8}}, "8 to 8 is an empty range"),
         ({"search": {"low": 1.5, "high": 8}}, "requests at once are whole numbers"),
+        ({"search": {"low": 1, "high": 5000}}, "1 to 5000; requests at once are whole numbers up to 4,096"),
+        ({"search": {"low": 1}}, "^search.high: missing; must be above 0"),
+        ({"search": [1, 8]}, r"^search: \[1, 8\]; must be an object with low, high"),
     ],
 )
 def test_a_plan_says_what_does_not_go_with_a_search(changes: dict[str, object], told: str) -> None:
@@ -118,6 +121,18 @@ def test_a_plan_says_what_does_not_go_with_a_search(changes: dict[str, object], 
     ("options", "told"),
     [
         (["--search", "64:1"], "'64:1' is an empty range; LOW must be below HIGH"),
+        (
+            ["--search", "1:99999999"],
+            "run: search.high: 99999999; must be above 0, up to 4,096 requests at once or",
+        ),
+        (
+            ["--search", "1:8", "--search-budget", "cells=1"],
+            "run: search.cells: 1; must be a whole number from 2 to 64",
+        ),
+        (
+            ["--search", "1:8", "--slo", "ttft_s=1", "--objective", "tpot_s=1"],
+            "not allowed with argument --slo",
+        ),
         (["--search", "1:64", "--concurrency", "4"], "not allowed with argument"),
         (["--search", "1:64", "--duration", "5m"], "leave --duration out"),
         (["--search-budget", "cells=4"], "there is no search; add --search LOW:HIGH"),
