@@ -179,7 +179,7 @@ def forecast(expectations: Sequence[Mapping[str, Any]]) -> Picture | None:
 
 def verdict_and_ratio(verdict: str, ratio: float | None, low: float | None, high: float | None) -> str:
     """With the interval, where there is one."""
-    return verdict if ratio is None else f"{ratio:.2f}× {verdict}{interval(low, high)}"
+    return verdict if ratio is None else f"{verdict}: {ratio:.2f}×{interval(low, high)}"
 
 
 def _lane(axis: Axis, kind: str, ratio: float | None, low: float | None, high: float | None) -> Lane:

@@ -6,14 +6,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from benchmark.analyse.cells import Place
 from benchmark.analyse.decision import AtLoad, Decision, Gain, baseline_of, interval, money
 from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT, Metric
 from benchmark.plan import Load
-from benchmark.show.wording import UNKNOWN, change, differences, number, plain, tokens_per_step
+from benchmark.show.wording import UNKNOWN, change, differences, failures, number, plain, tokens_per_step
 
 Row = tuple[str, ...]
 
@@ -177,23 +176,40 @@ def lossless_lines(summary: Mapping[str, Any], *, alone: bool = False) -> Iterat
 
 
 def cost_by_class(summary: Mapping[str, Any]) -> list[Table]:
-    """By load, an arm a row and a class a column: dollars per million output tokens, and what kept the objectives."""
+    """An arm at a load a row and a class a column: dollars per million output tokens, and what kept the objectives; one row where
+    that is the same everywhere."""
     made_up = {
         (Place.of(one), one["treatment"]) for one in summary["comparisons"] if one["verdict"] == "not judged"
     }
     known = {(Place.of(cell), cell["arm"]): cell for cell in summary["cells"]}
     cells = {key: cell for key, cell in known.items() if key not in made_up}
     classes = tuple(dict.fromkeys(place.class_ for place, _ in cells))
-    arms, found = dict.fromkeys(arm for _, arm in cells), []
-    for load, (title, part, key, form) in product(dict.fromkeys(place.load for place, _ in cells), _BY_CLASS):
+    of, found = dict.fromkeys((place.load, arm) for place, arm in cells), []
+    loads = dict.fromkeys(load for load, _ in of)
+    for title, part, key, form in _BY_CLASS:
         rows = []
-        for arm in arms:
-            of = [(cells.get((Place(class_, load), arm)) or {}).get(part) for class_ in classes]
-            rows += [(arm, *(UNKNOWN if one is None or one[key] is None else form(one[key]) for one in of))]
-        rows = [row for row in rows if {*row[1:]} != {UNKNOWN}]
-        named = f"{title}, {load.in_words}"
-        found += [Table(title=named, headings=("arm", *classes), rows=rows, names=1)] if rows else []
+        for load, arm in of:
+            parts = [(cells.get((Place(class_, load), arm)) or {}).get(part) for class_ in classes]
+            values = [UNKNOWN if one is None or one[key] is None else form(one[key]) for one in parts]
+            rows += [(load.in_words, arm, *values)] if {*values} != {UNKNOWN} else []
+        if len(rows) > 1 and len({row[2:] for row in rows}) == 1:
+            rows = [("all", "all", *rows[0][2:])]
+        alone = len(loads) == 1
+        named = f"{title}, {next(iter(loads)).in_words}" if alone else title
+        headings = ("load", "arm", *classes)[alone:]
+        table = Table(title=named, headings=headings, rows=[row[alone:] for row in rows], names=2 - alone)
+        found += [table] if rows else []
     return found
+
+
+def warned(summary: Mapping[str, Any]) -> list[str]:
+    """What a reader must know before relying on the run: failures, the run's warnings, other texts, other engines."""
+    return [
+        *failures(summary),
+        *summary["run"]["warnings"],
+        *lossless_lines(summary, alone=True),
+        *engine_lines(summary, undeclared_alone=True),
+    ]
 
 
 def _names(cell: Mapping[str, Any]) -> Row:

@@ -21,8 +21,9 @@ from benchmark.show.tables import (
     lean,
     lossless_lines,
     quality_lines,
+    warned,
 )
-from benchmark.show.wording import failures, planned_text, remarks, sentence
+from benchmark.show.wording import planned_text, remarks, sentence
 
 WIDTH = 100
 _MOST_WARNINGS, _LEAST_COLUMN = 6, 8
@@ -31,12 +32,7 @@ _MOST_WARNINGS, _LEAST_COLUMN = 6, 8
 def render(summary: Mapping[str, Any]) -> str:
     """The question, what to do, its numbers, and what speaks against them."""
     decision = decide(summary)
-    warnings = [
-        *failures(summary),
-        *summary["run"]["warnings"],
-        *lossless_lines(summary, alone=True),
-        *engine_lines(summary, undeclared_alone=True),
-    ]
+    warnings = warned(summary)
     if len(warnings) > _MOST_WARNINGS:
         warnings[_MOST_WARNINGS:] = [f"and {len(warnings) - _MOST_WARNINGS} more warnings; --all has them"]
     blocks = [_text([decision.question, decision.sentence, *sentences(summary)])]

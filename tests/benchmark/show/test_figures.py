@@ -92,7 +92,7 @@ def test_rows_of_the_answer_are_the_decision() -> None:
     assert [row[0] for row in found.table.rows] == ["json", "code", "all classes"]
     for gain, row, lane in zip((*at.by_class, at.mix), found.table.rows, found.lanes, strict=True):
         assert gain
-        assert f"{gain.ratio:.2f}× {gain.verdict}" in row[2]
+        assert f"{gain.verdict}: {gain.ratio:.2f}×" in row[2]
         assert lane.kind == gain.verdict
         at_percent = round(100 * axis.at(gain.ratio or 0), 2)
         assert ("mark point", f"M{at_percent} 10h0") in lane.shapes

@@ -14,7 +14,7 @@ import pytest
 from benchmark.analyse.summary import summarise
 from benchmark.file_access import write_whole
 from benchmark.measure.journal import RawRun
-from benchmark.show import page
+from benchmark.show import page, tables
 from tests.benchmark.records import answered, emulated, raw_run
 from tests.benchmark.show.runs import CROWDED, HOSTILE, PLAIN, run_of, searched
 
@@ -176,6 +176,13 @@ def test_errors_stand_by_their_names_with_an_example(pages: dict[str, str]) -> N
     assert "No measured request failed." in text_of(pages["one arm"])
 
 
+def test_failures_are_told_before_anybody_relies_on_the_page(pages: dict[str, str]) -> None:
+    for name in ("three arms, failures", "nothing answered"):
+        (box,) = re.findall(r'<div class="warnings">.*?</div>', pages[name], re.DOTALL)
+        assert re.search(r"\d+ of \d+ requests failed: http_500 \d+", box)
+    assert "requests failed" not in pages["one class, hours"]
+
+
 def test_texts_that_part_are_marked_where_they_do(pages: dict[str, str]) -> None:
     assert "<mark>other</mark>" in pages["three arms, failures"]
 
@@ -229,6 +236,17 @@ def test_a_search_shows_up_to_which_load_it_pays_and_what_each_arm_delivers() ->
             assert 0 < low <= value <= high
         assert point["within"] == (point["tpot_s"][0] < 0.03)
     assert "output tokens/s for $1 an hour" in drawn
+
+
+def test_dollars_and_objectives_of_all_loads_stand_in_one_table_each() -> None:
+    for slo in ({"tpot_s": 1.0}, {"tpot_s": 0.03}):
+        summary = summarise(searched(slo=slo))
+        dollars, kept = tables.cost_by_class(summary)
+        assert [row[0] for row in dollars.rows[::2]] == [f"{load} at a time" for load in (1, 2, 4, 8)]
+        shares = {row[2:] for row in kept.rows}
+        assert len(kept.rows) == (8 if len(shares) > 1 else 1)
+        assert tables.lean(kept)[0].headings[2:] != (), "never names alone"
+    assert [table.headings[0] for table in tables.cost_by_class(summarise(run_of()))] == ["arm"]
 
 
 def test_a_search_without_prices_tells_tokens_of_an_arm() -> None:
