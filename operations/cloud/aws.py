@@ -15,7 +15,7 @@ from botocore import exceptions as faults
 
 from experiment import Experiment
 from experiment.finding import Finding, Outside, Refusal, shortened
-from operations.cloud.answers import NotAnAnswerError, checked, refuse_foreign
+from operations.cloud.answers import checked
 
 NOT_ALLOWED = re.compile(r"AccessDenied(Exception)?|(Client\.)?UnauthorizedOperation|Forbidden|403")
 _EXPIRED = re.compile(r"ExpiredToken(Exception)?|RequestExpired|TokenRefreshRequired")
@@ -214,9 +214,7 @@ class Calls:
 
     @cached_property
     def _client(self) -> Any:
-        client = self._guarded("CreateClient", self._make)
-        client.meta.events.register("before-parse", refuse_foreign, unique_id="operations-refuse-foreign")
-        return client
+        return self._guarded("CreateClient", self._make)
 
     def __getattr__(self, operation: str) -> Callable[..., Any]:
         if operation.startswith("_"):
@@ -243,15 +241,10 @@ class Calls:
     def _answer(self, operation: str, call: Callable[[], Any]) -> Any:
         """What `call` gives, as an answer of the operation; its body, where it has one, is read under guard too."""
         name = self._client.meta.method_to_api_mapping[operation]
-        model = self._client.meta.service_model.operation_model(name)
-
-        def asked() -> Any:
-            if (answer := call()) is None:  # after the last page
-                return None
-            return checked(answer, model, lambda key: self._foreign(name, f"it has no {key}"))
-
-        answer = self._guarded(name, asked)
-        if answer is not None and hasattr(answer.get("Body"), "read"):
+        if (found := self._guarded(name, call)) is None:  # after the last page
+            return None
+        answer = checked(found, lambda key: self._foreign(name, f"it has no {key}"))
+        if hasattr(answer.get("Body"), "read"):
             read = answer["Body"].read
             answer["Body"] = SimpleNamespace(
                 read=lambda amount=None: self._guarded(name, lambda: read(amount))
@@ -267,8 +260,7 @@ class Calls:
         except (Refusal, MemoryError):
             raise
         except Exception as error:  # botocore's parsers raise anything for an answer that is not AWS's
-            why = str(error) if isinstance(error, NotAnAnswerError) else f"{type(error).__name__}: {error}"
-            raise self._foreign(operation, why) from error
+            raise self._foreign(operation, f"{type(error).__name__}: {error}") from error
 
     def _foreign(self, operation: str, why: str) -> Refusal:
         return foreign(why, action=f"{self._service}:{operation}", region=self._region)
