@@ -20,7 +20,8 @@ def main() -> int:
     deployment = Path(sys.argv[1]) if len(sys.argv) > 1 else DEPLOYMENT
     try:
         configuration = configure(context, deployment=deployment)
-        for line in configuration.lasting.warnings(deployment.name):
+        existing = configuration.experiment.cluster.existing
+        for line in configuration.lasting.warnings(deployment.name, existing=existing):
             print(line, file=sys.stderr)
         region = configuration.experiment.cluster.region
         for name in (

@@ -61,10 +61,14 @@ class Lasting:
     """Who applies the manifests: `stack`, with the deployment, or `gitops`, from a repository of the team's own. A setting of
     who deploys, not of the experiment, whose objects are the same either way."""
 
-    def warnings(self, where: str) -> list[str]:
-        """What follows from empty settings, a line each."""
+    def warnings(self, where: str, *, existing: str | None = None) -> list[str]:
+        """What follows from empty settings, and from those that an existing cluster has no use for, a line each."""
         found = []
-        if not self.admins:
+        if existing and self.admins:
+            found.append(
+                f"{where}: admins is not used, because {existing} is an existing cluster; its owner decides who administers it"
+            )
+        if not (existing or self.admins):
             found.append(
                 f"{where}: admins is empty, so nobody can use kubectl, ./trnspec run or ./trnspec verify on the cluster; write the "
                 "ARN of your IAM role there"

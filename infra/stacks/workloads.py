@@ -60,7 +60,8 @@ class WorkloadsStack(ExperimentStack):
     """Applies the reviewed manifests, file by file; only the placeholders are filled in.
 
     With `gitops` it tells instead what fills them, and only drivers, KEDA and images come with it: the objects are applied
-    from a repository of the team's own, and two owners of one object would undo each other's work.
+    from a repository of the team's own, and two owners of one object would undo each other's work. Where the cluster has
+    those drivers, nothing of ours gets into it.
     """
 
     def __init__(
@@ -76,21 +77,28 @@ class WorkloadsStack(ExperimentStack):
     ) -> None:
         super().__init__(scope, "workloads", experiment=experiment, description="Neuron driver and workloads")
         vpc = self.network(experiment, made)
+        neuron = experiment.cluster.brings("neuron")
+        scales = (
+            experiment.serve is not None and experiment.serve.scales and experiment.cluster.brings("keda")
+        )
+        if gitops and not (neuron or scales):
+            self._tell(files, self._images(files, build_images))
+            cdk.CfnWaitConditionHandle(self, "Nothing")  # CloudFormation takes no stack without a resource
+            return
         access = KubectlAccess(self, "Access", cluster=self.cluster_of(experiment, cluster, vpc), vpc=vpc)
         applied: Construct = access.entry
-        if experiment.cluster.brings("neuron"):
+        if neuron:
             applied = install_neuron_software(
                 self, cluster=access.cluster, allocation=experiment.baseline.serving.allocation
             )
             applied.node.add_dependency(access.entry)
-        if experiment.serve is not None and experiment.serve.scales and experiment.cluster.brings("keda"):
+        if scales:
             driver = applied
             applied = install_autoscaling(self, experiment=experiment, cluster=access.cluster)
             applied.node.add_dependency(access.entry, driver)
         images = self._images(files, build_images)
         if gitops:
-            for image in images_in(files):
-                cdk.CfnOutput(self, output_of(image.placeholder), value=images[image.placeholder])
+            self._tell(files, images)
             return
         # A placeholder that no object of this experiment names may stay empty.
         values = dict.fromkeys(PLACEHOLDERS, "") | images
@@ -108,6 +116,11 @@ class WorkloadsStack(ExperimentStack):
                 overwrite=True,
             )
             applied.node.add_dependency(access.entry, earlier)
+
+    def _tell(self, files: tuple[ManifestFile, ...], images: dict[str, str]) -> None:
+        """As outputs, the addresses of the images, for who applies the manifests."""
+        for image in images_in(files):
+            cdk.CfnOutput(self, output_of(image.placeholder), value=images[image.placeholder])
 
     def _images(self, files: tuple[ManifestFile, ...], build_images: str) -> dict[str, str]:
         """The addresses of the images that the manifests name, tagged with the hash of their sources: built and pushed

@@ -206,11 +206,15 @@ def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
         return Outside(f"{doing}: {lines[0]}; correct the AWS credentials, then run this again")
     if _NOT_LET_IN.search(stderr):
         return Outside(
-            f"{doing}: the cluster does not know this identity; write its ARN into admins of deployment.yaml (a pipeline's "
-            f"stage: of pipeline.yaml), then {deploy}, or use another AWS_PROFILE"
+            f"{doing}: the cluster does not know this identity; use another AWS_PROFILE, or let this one in: the owner of an "
+            "existing cluster makes an access entry for it; for a cluster of our own write its ARN into admins of deployment.yaml "
+            f"(a pipeline's stage: of pipeline.yaml), then {deploy}"
         )
     if _FORBIDDEN.search(stderr):
-        remedy = "use an identity that admins of deployment.yaml or of the pipeline's stage names"
+        remedy = (
+            "use an identity that administers the cluster: in a cluster of our own one that admins of deployment.yaml or of the "
+            "pipeline's stage names"
+        )
         return Outside(f"{doing}: {last}; {remedy}")
     if _UNREACHABLE.search(stderr):
         return Outside(

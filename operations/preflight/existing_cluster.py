@@ -12,10 +12,20 @@ from cdk8s_charts.pods.devices import DRIVER
 from experiment import Experiment
 from experiment.finding import Finding, finding, fine
 from experiment.model import INSTALLABLE, Installed
-from experiment.naming import NODE_ROLE_LABEL, namespace, neuron_nodegroup, role_label, stack_name
+from experiment.naming import (
+    NODE_ROLE_LABEL,
+    namespace,
+    neuron_nodegroup,
+    role_label,
+    stack_name,
+    watchers_group,
+)
+from infra.deployment_file import read_deployment
+from infra.synthesis import DEPLOYMENT
 from operations.cloud import cloudformation
 from operations.cloud.access import cluster_of, described
 from operations.cloud.aws import Aws
+from operations.cloud.cloudformation import TAG
 from operations.cloud.kubernetes import Kubernetes, Object, pod_containers, pod_spec
 from operations.options import ROOT
 
@@ -55,7 +65,7 @@ class ExistingCluster:
         there = described(self._experiment, self._aws)
         mode = there.get("accessConfig", {}).get("authenticationMode", "CONFIG_MAP")
         told = f"{there['name']}: Kubernetes {there['version']}, authentication mode {mode}"
-        return _joined(told, [*self._wrong(there, mode), *self._without_group()])
+        return _joined(told, [*self._wrong(there, mode), *self._without_group(), *self._let_in_already()])
 
     def _wrong(self, there: dict[str, Any], mode: str) -> Iterator[tuple[str, str]]:
         wanted, network = self._wanted, there["resourcesVpcConfig"]
@@ -85,6 +95,19 @@ class ExistingCluster:
             why = f"it has no node group {name}, only {', '.join(groups) or 'none'}"
             other = "if its zone, purchase or node image is another, remove cluster.nodes_of"
             yield why, f"deploy {self._wanted.nodes_of} first; {other}"
+
+    def _let_in_already(self) -> Iterator[tuple[str, str]]:
+        """EKS keeps one access entry a principal; ours has the tag that all resources of our stacks have."""
+        role, own = read_deployment(DEPLOYMENT).pipeline_role, self._experiment.name
+        if role is None:
+            return
+        asked = {"clusterName": self._wanted.existing, "principalArn": role}
+        found = self._aws.client("eks").find("describe_access_entry", "ResourceNotFoundException", **asked)
+        if found is None or found["accessEntry"].get("tags", {}).get(TAG) == own:
+            return
+        rights = f"AmazonEKSEditPolicy in namespace {own} and the group {watchers_group(self._experiment)}"
+        why = f"pipeline_role {role} has an access entry there already, and EKS keeps one a principal"
+        yield why, f"name another role in deployment.yaml, or none, and let its owner give this one {rights}"
 
     def software(self) -> Finding:
         """What is there against what is declared; the device plugin and the DRA driver never both on a node."""

@@ -54,7 +54,12 @@ def test_who_leaves_the_file_empty_is_told_what_follows() -> None:
     admins, alarms = Lasting().warnings("deployment.yaml")
     assert admins.startswith("deployment.yaml: admins is empty, so nobody can use kubectl")
     assert alarms.startswith("deployment.yaml: alarm_email is empty, so no alarm reaches anybody")
-    assert Lasting(admins=(ADMIN,), alarm_email="team@example.com").warnings("x") == []
+    full = Lasting(admins=(ADMIN,), alarm_email="team@example.com")
+    assert full.warnings("x") == []
+    assert full.warnings("x", existing="team") == [
+        "x: admins is not used, because team is an existing cluster; its owner decides who administers it"
+    ]
+    assert not [line for line in Lasting().warnings("x", existing="team") if "admins" in line]
 
 
 def test_feature_flags_of_cdk_json_are_part_of_the_context_and_a_boundary_in_cdks_own_form(

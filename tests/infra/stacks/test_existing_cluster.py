@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+from aws_cdk.assertions import Template
+
+from cdk8s_charts.render import render
 from experiment import Experiment
 from experiment.model import INSTALLABLE
 from experiment.naming import NODE_ROLE_LABEL, neuron_nodegroup
 from infra.constructs.addons import AFTER_NODES, BEFORE_NODES
+from infra.stacks.workloads import WorkloadsStack
+from infra.synthesis import cdk_app
 from tests.infra.conftest import PIPELINE
 from tests.infra.templates import STACKS, Deployment, resolved
 
@@ -82,6 +88,23 @@ def test_nodes_become_ready_whether_or_not_the_network_plugin_has_a_role(
         roles = [one for one in found.resources("AWS::IAM::Role", "nodes") if "ec2.amazonaws" in str(one)]
         assert roles
         assert sum("AmazonEKS_CNI_Policy" in str(one) for one in roles) == wanted
+
+
+def test_what_gitops_applies_to_a_cluster_that_has_everything_gives_nothing_of_ours_rights_in_it(
+    beside: Experiment, tmp_path: Path
+) -> None:
+    stack = WorkloadsStack(
+        cdk_app({}, outdir=str(tmp_path), validation=False),
+        experiment=beside,
+        files=render(beside),
+        cluster=None,
+        made=None,
+        build_images="docker",
+        gitops=True,
+    )
+    made = Template.from_stack(stack).to_json()
+    assert {one["Type"] for one in made["Resources"].values()} == {"AWS::CloudFormation::WaitConditionHandle"}
+    assert made["Outputs"]
 
 
 def test_pods_find_the_nodes_of_their_own_experiment(

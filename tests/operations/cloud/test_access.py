@@ -61,8 +61,16 @@ def test_a_kind_that_the_cluster_lacks_is_no_object(cluster: Kubernetes) -> None
 @pytest.mark.parametrize(
     ("status", "reason", "says"),
     [
-        (401, "Unauthorized", "does not know this identity; write its ARN into admins of deployment.yaml"),
-        (403, "Forbidden", "use an identity that admins of deployment.yaml"),
+        (
+            401,
+            "Unauthorized",
+            "the owner of an existing cluster makes an access entry for it; for a cluster of our own write its ARN",
+        ),
+        (
+            403,
+            "Forbidden",
+            "use an identity that administers the cluster: in a cluster of our own one that admins of",
+        ),
     ],
 )
 def test_a_cluster_that_does_not_let_us_in(

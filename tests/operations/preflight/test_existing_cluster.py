@@ -121,6 +121,24 @@ def test_nodes_of_another_experiment_must_stand(joining: Change) -> None:
     assert "if its zone, purchase or node image is another, remove cluster.nodes_of" in found.remedy
 
 
+PIPELINE = f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/pipe"
+
+
+@pytest.mark.parametrize(("owner", "state"), [("first", State.FINDING), ("joined", State.FINE)])
+def test_a_pipelines_role_that_is_let_in_already_is_found(
+    joining: Change, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: str, state: State
+) -> None:
+    (tmp_path / "deployment.yaml").write_text(f"pipeline_role: {PIPELINE}\n")
+    monkeypatch.setattr(existing_cluster, "DEPLOYMENT", tmp_path / "deployment.yaml")
+    entry = {"accessEntry": {"principalArn": PIPELINE, "tags": {"experiment": owner}}}
+    aws = eks_says(describe_cluster=described(), describe_access_entry=entry)
+    found = ExistingCluster(joining(), aws).cluster()
+    assert found.state is state, found
+    if state is State.FINDING:
+        assert f"pipeline_role {PIPELINE} has an access entry there already" in found.why
+        assert "AmazonEKSEditPolicy in namespace joined" in found.remedy
+
+
 def test_a_cluster_that_is_not_there_is_named(joining: Change, aws: Aws) -> None:
     with pytest.raises(
         Refusal, match=r"cluster team: none in account \d+, us-east-2; check cluster.existing"
