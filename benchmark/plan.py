@@ -26,6 +26,7 @@ from benchmark.limits import (
     UNLESS_NONE,
     Part,
     asked_by_user,
+    cell_requests,
     held_to,
     items,
     levels,
@@ -39,8 +40,6 @@ MOST_OUTPUT = 1 << 20
 """Tokens of an answer, and of a decode step that nothing is known of."""
 _MOST_ARMS, _MOST_PROBLEMS = 64, 20
 _MOST_SECONDS, _MOST_USD = 1e6, 1e6
-_FEWEST = 8
-"""Requests of a search's cell, where the plan has as many."""
 OBJECTIVES = ("ttft_s", "tpot_s", "e2e_s")
 """What an SLO may bound."""
 
@@ -223,8 +222,8 @@ class Plan(Part):
         return self.model_copy(update={"concurrency": levels, "rate": rates})
 
     def cell(self, load: Load) -> Plan:
-        """The plan of one cell of a search: a quarter of `requests`, in whole waves, so that no block has a lighter end."""
-        each = max(-(-self.requests // 4), min(self.requests, _FEWEST))
+        """The plan of one cell of a search, in whole waves, so that no block has a lighter end."""
+        each = cell_requests(self.requests)
         if load.concurrency is not None:
             each = max(1, round(each / load.concurrency)) * load.concurrency
         return self.measured_at([load]).model_copy(update={"requests": each})

@@ -162,14 +162,20 @@ def _turns_s(experiment: Experiment, answer_s: float) -> float:
     return max((took_s for talk, took_s in found.items() if talk), default=0.0)
 
 
-def _cell_s(settings: Benchmark, level: float, batch: int, answer_s: float) -> float:
-    """Of one arm and class in a search, whose cells are as small as `Plan.cell` of benchmark/plan.py makes them: what the batch
-    does not hold waits."""
+def cell_requests(settings: Benchmark, level: float) -> int:
+    """Of one arm and class in a cell of a search, as `Plan.cell` of benchmark/plan.py makes them."""
     requests = max(-(-settings.requests // 4), min(settings.requests, 8))
     if settings.load and settings.load.search_rate:
+        return requests
+    return max(1, round(requests / round(level))) * round(level)
+
+
+def _cell_s(settings: Benchmark, level: float, batch: int, answer_s: float) -> float:
+    """Of one arm and class in a search: what the batch does not hold waits."""
+    requests = cell_requests(settings, level)
+    if settings.load and settings.load.search_rate:
         return requests / level + -(-requests // batch) * answer_s
-    at_once = round(level)
-    return max(1, round(requests / at_once)) * at_once / min(at_once, batch) * answer_s
+    return requests / min(round(level), batch) * answer_s
 
 
 def budget_text(experiment: Experiment) -> str:

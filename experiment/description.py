@@ -152,8 +152,11 @@ def _loads(experiment: Experiment) -> str:
         return f"recorded arrivals in {cost.replay_s(experiment):g} s, {each}"
     if settings.load is None:
         return f"concurrency {', '.join(map(str, settings.concurrency))}, {each}"
-    low, high = settings.load.search_rate or settings.load.search or (0, 0)
-    return f"{low:g} to {high:g} requests {'a second' if settings.load.search_rate else 'at once'}, {each}"
+    by = "a second" if settings.load.search_rate else "at once"
+    low, high = settings.load.search_rate or settings.load.search or (1, 1)
+    few, many = cost.cell_requests(settings, 1), cost.cell_requests(settings, high)
+    cell = f"{few} to {many}" if many > few else str(few)
+    return f"{low:g} to {high:g} requests {by}, about {cell} a cell"
 
 
 def _long(experiment: Experiment) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from benchmark.analyse.acceptance.yields import MADE_UP
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import VERDICT_WORDS
+from benchmark.limits import cell_requests
 
 UNKNOWN = "-"
 
@@ -16,8 +17,9 @@ UNKNOWN = "-"
 def planned_text(run: Mapping[str, Any]) -> str:
     """How many requests there should be: `8 requests for each class and arm`, and in how many rounds."""
     rounds, each = run["rounds"], "arm" if run["replayed"] else "class and arm"
-    part = "a quarter of " * run["searched"]
-    text = f"{part}{run['requests_per_cell']} requests for each {each}{' and cell' * run['searched']}"
+    text = f"{run['requests_per_cell']} requests for each {each}"
+    if run["searched"]:
+        text = f"about {cell_requests(run['requests_per_cell'])} requests for each {each} and cell, at least one for each in flight"
     return f"{text} in each of {rounds} rounds" if rounds > 1 else text
 
 

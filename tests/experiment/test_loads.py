@@ -177,7 +177,8 @@ def test_the_price_says_that_each_round_has_a_search_of_its_own(variation: Varia
 def test_check_says_what_a_run_may_take_and_which_loads_are_a_queue(variation: Variation) -> None:
     budget = put("benchmark.load.budget", {"cells": 8, "minutes": 30, "usd": 5})
     text = as_text(load(variation(both(SEARCHED, budget))))
-    assert "1 to 64 requests at once, " in text
+    assert "1 to 64 requests at once, about 8 to 64 a cell\n" in text
+    assert "0.5 to 8 requests a second, about 8 a cell\n" in as_text(load(variation(by_rate())))
     assert "a search of at most 8 cells, 30 minutes of loading, $5, then its first cell once more" in text
     assert "above serving.max_num_seqs = 4 requests wait for a place in the batch" in text
     assert max(map(len, text.splitlines())) <= 100
