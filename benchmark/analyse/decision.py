@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
+from benchmark.analyse.load_words import doubt, headline
 from benchmark.metrics import TPOT
 from benchmark.plan import Load
 
@@ -114,6 +115,8 @@ class Decision:
     """Which of `loads` the sentence is about: where tokens are cheapest, of a search within its objective, or the largest
     where prices are not known."""
     loads: tuple[AtLoad, ...]
+    headline: str = ""
+    """How the sentence of a search begins: with what it was for."""
 
     @property
     def at(self) -> AtLoad:
@@ -144,9 +147,13 @@ def decide(summary: Mapping[str, Any]) -> Decision:
         told = f"at {loads[here].load.in_words}, {'; '.join([told, *others])}"
     done = f"INCOMPLETE ({run['requests_recorded']} of {run['requests_planned']} requests)"
     labels = ["EMULATED"] * (run["provenance"] == "emulated") + [done] * (not run["complete"])
-    told = ": ".join(filter(None, (", ".join(labels), told)))
-    sentence = f"{told[:1].upper()}{told[1:]}."
-    return Decision(question(summary), sentence, run["provenance"], here, loads)
+    if head := headline(summary):
+        head = ": ".join(filter(None, (", ".join(labels), head)))
+        sentence = f"{head} {told[:1].upper()}{told[1:]}."
+    else:
+        told = ": ".join(filter(None, (", ".join(labels), told)))
+        sentence = f"{told[:1].upper()}{told[1:]}."
+    return Decision(question(summary), sentence, run["provenance"], here, loads, head)
 
 
 def _within(search: Mapping[str, Any], loads: Sequence[float | None], otherwise: int) -> int:
@@ -293,6 +300,8 @@ def _advice(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str]:
         why = "because texts were made up, and how many drafts are accepted depends on the text"
         told = f"with them {named(mix)} is {_sure(mix)}"
         return "unclear", f"nothing is recommended, {why}: {told}"
+    if mix and (why := doubt(summary.get("search"), at.load)):
+        return "unclear", f"nothing is recommended from this load alone, {why}: {named(mix)} is {_sure(mix)}"
     if len(run["arms"]) == 1:
         return "none", f"nothing is compared, because {base} is the only arm"
     if mix is None:

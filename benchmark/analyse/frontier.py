@@ -24,7 +24,7 @@ from benchmark.analyse.search import Cell, Edge, Range, edge, next_load
 from benchmark.analyse.stats import clustered_mean, summed, weighted_mean
 from benchmark.analyse.values import output_tokens, request_values
 from benchmark.measure.journal import RawRun
-from benchmark.measure.records import REPEATED, RequestRecord
+from benchmark.measure.records import LATE_S, REPEATED, RequestRecord
 from benchmark.metrics import TPOT
 from benchmark.plan import Arm, Load, Plan
 
@@ -35,13 +35,13 @@ def crossovers(raw: RawRun) -> list[dict[str, Any]]:
     """By class and (class null) for the mix, up to which load each treatment has the lower time per token. Two listed loads
     cannot tell where between them."""
     cells = sort_out(_chosen_by(raw))
-    if len(cells.plan.loads) < (2 if raw.plan.search else 3):
+    if len(cells.plan.loads) < (1 if raw.plan.search else 3):
         return []
     within, found = _range(cells.plan), []
     for arm in cells.treatments:
         for class_ in (None, *cells.plan.classes):
             curve = _speed_up(cells, arm, class_)
-            if raw.plan.search is None and all(cell.value is None for cell in curve):
+            if all(one.value is None and not (raw.plan.search and one.failing) for one in curve):
                 continue  # too few prompts, or an acceptance that was made up: nothing to say about loads
             known = edge(curve, within)
             names = {"class": class_, "baseline": cells.baseline_of(arm).name, "treatment": arm.name}
@@ -80,7 +80,20 @@ def searched(raw: RawRun) -> dict[str, Any] | None:
         "arms": [_best(cells, arm) for arm in plan.arms],
         "drift": list(_drift(raw)),
         "bursts_from": min(_bursts(cells), default=None),
+        **_doubtful(raw),
     }
+
+
+def _doubtful(raw: RawRun) -> dict[str, list[float]]:
+    """Loads that are not enough for advice by themselves: the client was late, or an arm had one block for a class, so that no
+    order of the arms could cancel a drift."""
+    late: set[float] = set()
+    blocks: Counter[tuple[float, str, str]] = Counter()
+    for one in _chosen_by(raw).blocks:
+        size = _size(Load(concurrency=one.concurrency, rate_per_s=one.rate_per_s))
+        blocks[size, one.arm, one.class_] += 1
+        late |= {size} if one.client_lag_s > LATE_S else set()
+    return {"late": sorted(late), "once": sorted({size for (size, *_), n in blocks.items() if n == 1})}
 
 
 def next_cell(raw: RawRun) -> tuple[Load, int, int] | None:

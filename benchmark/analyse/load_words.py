@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmark.analyse.comparison import Verdict
+from benchmark.plan import Load
 
 FEW_ANSWERS = 3
 """A cell of arrivals that is over after less time than so many answers take is a burst, not a load."""
@@ -56,18 +57,43 @@ def _unclear(found: Mapping[str, Any]) -> str:
     return f"has no clear crossover: {', '.join(known)}"
 
 
+def headline(summary: Mapping[str, Any]) -> str:
+    """The answer of a search: up to which load each treatment pays, and which arm serves cheapest. Empty of other runs, and
+    where nothing may be recommended."""
+    search, run = summary.get("search"), summary["run"]
+    if search is None or run["aa"] or run.get("made_up_texts"):
+        return ""
+    over_mix = [one for one in summary["crossovers"] if one["class"] is None]
+    pays = [f"{one['treatment']} {in_words(one)}." for one in over_mix]
+    return " ".join([*pays, *_cheapest(search)]) if pays else ""
+
+
+def doubt(search: Mapping[str, Any] | None, load: Load) -> str:
+    """Why a load that was searched is not enough for advice by itself; empty where it is."""
+    if search is None:
+        return ""
+    size = load.rate_per_s or load.concurrency
+    if size in search["late"]:
+        return "because the client was late there"
+    once = "because each arm was loaded there once for a class, and a pause of the machine would count as a difference"
+    return once if size in search["once"] else ""
+
+
 def sentences(summary: Mapping[str, Any], *, by_class: bool = True) -> Iterator[str]:
-    """What the run says about load, for people; nothing where it has one load."""
-    found = summary.get("crossovers", ())
+    """What the run says about load beside its headline, for people; nothing where it has one load."""
+    found, told = summary.get("crossovers", ()), headline(summary)
     several = by_class and len({one["class"] for one in found}) > 2
     for one in (one for one in found if one["class"] is None):
         own = [other for other in found if other["class"] and other["treatment"] == one["treatment"]]
-        parts = [f"{one['treatment']} {in_words(one)}"]
-        parts += [f"{other['class']}: {in_words(other)}" for other in own if several]
-        yield f"Load: {'; '.join(parts)}."
+        parts = [f"{other['class']} {in_words(other)}" for other in own if several]
+        if told and parts:
+            yield f"{one['treatment']} by class: {'; '.join(parts)}."
+        elif not told:
+            over_mix = f"{one['treatment']} {in_words(one)}"
+            yield f"Load: {'; '.join([over_mix, *parts])}."
     if (search := summary.get("search")) is None:
         return
-    yield from _cheapest(search)
+    yield from () if told else _cheapest(search)
     if search["budget_spent"]:
         yield f"The search ended with its budget ({search['budget']}); a larger budget goes further."
     if search["bursts_from"]:

@@ -44,7 +44,8 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   arms: [{arm, objective: as a crossover, up to which load it is kept, points: [{load, tpot_s, output_tokens_per_s,
   usd_per_million_output_tokens (null without a price): [value, ci_low, ci_high], within: whether the objective is kept}],
   cheapest: the point within the objective where tokens are cheapest | null}], bursts_from: the lowest rate whose cells are
-  over within three answers | null, drift: [{arm, metric, ratio (above 1: faster
+  over within three answers | null, late: [loads where the client was], once: [loads where an arm had one block for a class],
+  drift: [{arm, metric, ratio (above 1: faster
   at the end), ci_low, ci_high, verdict, ...}]}
 - `best_baseline`, of several baselines the one with the cheapest tokens: [{class: null, concurrency, rate_per_s, arm,
   no_dearer: [treatments whose tokens cost no more than 5 % more than its own; all, where there is none]}]

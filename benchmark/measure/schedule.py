@@ -76,14 +76,16 @@ def pairs(plan: Plan, class_: str, load: Load, round_: int = 1) -> Iterator[Pair
 def measured_turns(plan: Plan, round_: int = 1, before: int = 0) -> Iterator[Turn]:
     """All measured blocks of a round in the order in which they run; of a search's cell, after so many cells `before`."""
     arms = {arm.name: arm for arm in plan.arms}
-    for load, class_ in product(plan.loads, plan.loaded_with):
+    for load, (number, class_) in product(plan.loads, enumerate(plan.loaded_with)):
         asked = (
             replay(plan, load, round_)
             if plan.replayed
             else ([one] for one in pairs(plan, class_, load, round_))
         )
         sizes = set_sizes(plan, load)
-        for index, size in enumerate(sizes, start=before * len(sizes)):
+        # The cells of a search have few sets: the order of the arms goes on from one class to the next.
+        start = (before * len(plan.loaded_with) + number) * len(sizes) if plan.search else 0
+        for index, size in enumerate(sizes, start=start):
             chosen = tuple(chain.from_iterable(islice(asked, size)))
             blocks = [
                 Block(

@@ -101,7 +101,7 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
         "tables": tables,
         "decision": decision,
         "sentence": sentence(run),
-        "said": _parted(decision.sentence.replace("->", "→")),
+        "said": _parted(decision),
         "over_load": list(sentences(summary, by_class=False)),
         "crossovers": crossovers(summary),
         "frontier": frontier(summary, arms),
@@ -136,10 +136,11 @@ def _content(raw: RawRun, summary: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _parted(sentence: str) -> tuple[str, str]:
-    """What to do, up to the first semicolon outside brackets, and the rest."""
+def _parted(decision: Decision) -> tuple[str, str]:
+    """The headline of a search, or what to do, up to the first semicolon outside brackets; and the rest."""
+    sentence, head = (text.replace("->", "→") for text in (decision.sentence, decision.headline))
     whole = re.match(r"(?:\([^)]*\)|[^;])*", sentence)
-    end = whole.end() if whole else 0
+    end = len(head) or (whole.end() if whole else 0)
     return sentence[:end], sentence[end:]
 
 

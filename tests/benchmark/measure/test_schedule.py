@@ -114,7 +114,11 @@ def test_cells_of_a_search_take_a_quarter_and_begin_with_another_arm_each_time()
     assert [made.cell(Load(concurrency=level)).requests for level in (1, 5, 12, 64)] == [12, 10, 12, 64]
     cell = made.cell(Load(concurrency=12))
     arms = [[turn[0].arm for turn in measured_turns(cell, 1, before)][:2] for before in range(4)]
-    assert [order[0] for order in arms] == ["steady", "spec", "spec", "steady"]
+    assert [order[0] for order in arms] == ["steady", "spec", "steady", "spec"]
+    wave = [block for turn in measured_turns(made.cell(Load(concurrency=64))) for block in turn]
+    assert [block.arm for block in wave] == ["steady", "spec", "spec", "steady"], (
+        "turned round for each class"
+    )
     by_rate = plan(concurrency=[], requests=48, search={"low": 1, "high": 64, "by": "rate"})
     blocks = [block for turn in measured_turns(by_rate.cell(Load(rate_per_s=2.0))) for block in turn]
     assert [len(block.pairs) for block in blocks] == [12] * 4

@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmark.analyse.decision import decide
 from benchmark.analyse.summary import summarise
 from benchmark.file_access import write_whole
 from benchmark.measure.journal import RawRun
 from benchmark.show import page, tables
-from tests.benchmark.records import answered, emulated, raw_run
+from tests.benchmark.records import answered, block, emulated, raw_run
 from tests.benchmark.show.runs import CROWDED, HOSTILE, PLAIN, run_of, searched
 
 Attributes = dict[str, str | None]
@@ -205,7 +207,8 @@ def test_the_title_is_the_question_and_the_sentence_comes_first(pages: dict[str,
 
 
 def test_what_is_bold_ends_where_no_bracket_is_open() -> None:
-    said = page._parted("Use x-k6 (window 6; best of 3): 2.05 times faster; no clear difference for chat.")
+    text = "Use x-k6 (window 6; best of 3): 2.05 times faster; no clear difference for chat."
+    said = page._parted(replace(decide(summarise(run_of())), sentence=text))
     assert said == ("Use x-k6 (window 6; best of 3): 2.05 times faster", "; no clear difference for chat.")
 
 
@@ -223,6 +226,10 @@ def test_a_search_shows_up_to_which_load_it_pays_and_what_each_arm_delivers() ->
     (mix,) = (one for one in summary["crossovers"] if one["class"] is None)
     assert f"qwen-sd-crowded pays up to {int(mix['load'])} requests at once [" in made
     assert made.count("pays up to") > len(summary["crossovers"]) - 2, "each class has its row"
+    (bold,) = re.findall(r'<p class="answer"><strong>(.*?)</strong>', made)
+    assert bold.startswith("qwen-sd-crowded pays up to ")
+    assert "Cheapest that meets TPOT 0.03 s: " in bold
+    assert bold.endswith("; not met by qwen-vllm at a measured load."), "and not the verdict at one load"
     assert "; not met by qwen-vllm at a measured load." in made
     assert "about 8 requests for each class and arm and cell, at least one for each in flight" in made
     assert "Cheapest that meets TPOT 0.03 s: qwen-sd-crowded at 1 request at once, $" in made
@@ -247,6 +254,43 @@ def test_dollars_and_objectives_of_all_loads_stand_in_one_table_each() -> None:
         assert len(kept.rows) == (8 if len(shares) > 1 else 1)
         assert tables.lean(kept)[0].headings[2:] != (), "never names alone"
     assert [table.headings[0] for table in tables.cost_by_class(summarise(run_of()))] == ["arm"]
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"client_lag_s": 0.2}, "because the client was late there"),
+        ({}, "because each arm was loaded there once for a class, and a pause of the machine would count"),
+    ],
+)
+def test_one_block_of_each_arm_or_a_late_client_is_not_enough_for_advice(
+    more: dict[str, Any], why: str
+) -> None:
+    raw = searched(("json",), slo={"tpot_s": 0.03})
+    arms = ("qwen-vllm", "qwen-sd-crowded")
+    blocks = [block(arm=arm, class_="json", concurrency=2, **more) for arm in arms]
+    enough = (*blocks, *blocks)
+    for given in (enough, enough if more else enough[:2]):
+        decision = decide(summarise(replace(raw, blocks=given)))
+        (at,) = (one for one in decision.loads if one.load.concurrency == 2)
+        if more or given is not enough:
+            assert at.advice == "unclear"
+            assert at.sentence.startswith(f"nothing is recommended from this load alone, {why}")
+        else:
+            assert at.advice == "use"
+        assert decision.sentence.startswith("qwen-sd-crowded pays up to "), "which all cells together tell"
+
+
+def test_an_a_a_search_recommends_nothing_first() -> None:
+    same = ({**PLAIN, "name": "a"}, {**PLAIN, "name": "b"})
+    assert decide(summarise(searched(("json",), arms=same))).sentence.startswith("At ")
+
+
+def test_a_search_that_ended_after_one_load_says_what_was_learned_there() -> None:
+    raw = searched(("json",))
+    ended = replace(raw, requests=tuple(one for one in raw.requests if one.concurrency == 1))
+    told = decide(summarise(ended)).sentence
+    assert told.startswith("qwen-sd-crowded pays at 1 request at once, the only load with enough answers.")
 
 
 def test_a_search_without_prices_tells_tokens_of_an_arm() -> None:
