@@ -43,11 +43,10 @@ def command(path: Path, wanted: int, hours: float, dry_run: bool, account: str |
     experiment = experiment_of(path, verb="scale")
     nodegroup.refuse_too_many(experiment, wanted)
     aws = aws_of(experiment, account)
-    if experiment.cluster.nodes_of:
-        nodegroup.refuse_in_use(experiment, aws)
     if not wanted and not dry_run:
         return _stop(experiment, aws, as_json=as_json)
     group = nodegroup.read(experiment, aws)
+    nodegroup.refuse_in_use(experiment, aws, group)
     if wanted:
         nodegroup.refuse_another(experiment, group)
     until: str | None = None
@@ -85,6 +84,7 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json: bool) -> int:
                 problems.append(error)
                 warn(f"{error}; it is set to 0 all the same")
                 group = nodegroup.assumed(experiment)
+            nodegroup.refuse_in_use(experiment, aws, group)
             nodegroup.set_size(experiment, aws, nodes=0, group=group)
     except TooLateError:
         raise Outside(

@@ -24,6 +24,8 @@ from operations.options import dry_run_option, experiment_of, on_aws
 POLL_S = 15
 PATIENCE_S = 3600
 """For one stack: deleting a cluster takes about ten minutes, node groups as long."""
+_USING = ("nodes", "identity", "workloads")
+"""Parts that are deployed into a cluster; an experiment whose buckets alone are left uses none."""
 _BILLS = {
     "cloudwatch:alarm": "$0.10 a month each",
     "ec2:capacity-reservation": "by the hour, used or not; a capacity block is paid in advance",
@@ -69,9 +71,12 @@ def command(
     experiment = _meant(path, name, region)
     aws = aws_of(experiment, account)
     there = _going(experiment, aws)
-    if dry_run and (standing := of_gitops(experiment, aws, there)):
+    joining = standing_on(experiment, aws)
+    if dry_run and (standing := joining or of_gitops(experiment, aws, there)):
         warn(standing)
-    if not dry_run and there:
+    if not dry_run:
+        if joining:
+            raise Refusal(joining)
         _confirm(experiment, aws, confirm)
     joined = experiment.cluster.existing is not None
     before = listed(experiment, aws) if joined else None
@@ -141,6 +146,36 @@ def _going(experiment: Experiment, aws: Aws) -> list[Stack]:
     ]
 
 
+def standing_on(experiment: Experiment, aws: Aws) -> str:
+    """Why experiments that use this one's cluster or its nodes must go first; empty where none stands.
+
+    They are known by their files here, and by the namespaces to whose pods EKS gives roles: the identity stack of each
+    experiment says so of its own.
+    """
+    own, cluster = experiment.name, experiment.cluster
+    standing = {
+        name
+        for name, stacks in cloudformation.by_experiment(aws).items()
+        if name != own and {f"{name}-{part}" for part in _USING} & {*stacks}
+    }
+    files = cloudformation.neighbours(experiment)
+    near = {one.name for one in files if not cluster.existing or one.cluster.nodes_of == own}
+    if standing - near and not cluster.existing:
+        asked = "list_pod_identity_associations", "associations"
+        try:
+            near |= {one["namespace"] for one in aws.client("eks").every(*asked, clusterName=own)}
+        except AwsError as error:
+            if error.code != "ResourceNotFoundException":
+                raise
+    if not (names := sorted(standing & near)):
+        return ""
+    what = "nodes" if cluster.existing else "cluster"
+    return (
+        f"{own}: {', '.join(names)} is deployed into its {what}, and would lose it; take that down first (./trnspec teardown with "
+        "its file), then run this again"
+    )
+
+
 def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str, str]]:
     """Delete the stacks, last deployed first; a refusal does not keep the others. Returns what is left, and why."""
     _stop_nodes(experiment, aws)
@@ -156,21 +191,27 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str,
                 warn(f"{stack.name}: {why}")
                 kept.append((stack.name, why))
             told(steps=1)
-    if not kept:  # last, because EKS and the agents make them again as long as they live
+    if (
+        not kept and not experiment.cluster.existing
+    ):  # last: EKS and the agents make them again as long as they live
         for name in markers.delete_log_groups(experiment, aws):
             print(f"    log group {name}: deleted", file=sys.stderr)
     return kept
 
 
 def _stop_nodes(experiment: Experiment, aws: Aws) -> None:
-    """First of all what costs dollars a minute; whatever keeps it from stopping, the stacks are tried all the same."""
-    if experiment.cluster.nodes_of:
-        return  # another's, who may be using them
+    """First of all what costs dollars a minute; whatever keeps it from stopping, the stacks are tried all the same. Nodes of
+    another experiment stop only where this one has rented them."""
     try:
         group = nodegroup.read(experiment, aws)
         if group.desired:
+            nodegroup.refuse_in_use(experiment, aws, group)
             nodegroup.set_size(experiment, aws, nodes=0, group=group)
             print(f"    {group.name}: {group.desired} nodes set to 0", file=sys.stderr)
+            if experiment.cluster.nodes_of:
+                nodegroup.forget_schedule(experiment, aws)
+    except nodegroup.InUseError:
+        return
     except Refusal as error:
         if _going(experiment, aws):
             warn(str(error))

@@ -130,7 +130,8 @@ def _keys(aws: Aws, name: str, prefix: str) -> list[str]:
 
 def log_groups(experiment: Experiment, aws: Aws) -> list[str]:
     """Groups of a deployment that EKS and the agents write to. Both may make one again while the cluster goes, after its
-    stack has deleted it (https://github.com/terraform-aws-modules/terraform-aws-eks/issues/2763)."""
+    stack has deleted it (https://github.com/terraform-aws-modules/terraform-aws-eks/issues/2763). In an existing cluster they
+    have the same names whoever made them."""
     cluster = experiment.cluster
     names = [] if cluster.existing else [control_plane_log_group(experiment)]
     if cluster.brings("amazon-cloudwatch-observability"):
@@ -144,7 +145,7 @@ def log_groups(experiment: Experiment, aws: Aws) -> list[str]:
 
 
 def delete_log_groups(experiment: Experiment, aws: Aws) -> list[str]:
-    """Remove those groups, whose cluster is gone; returns their names."""
+    """Remove those groups of a cluster that was the experiment's own and is gone; returns their names."""
     found = log_groups(experiment, aws)
     for name in found:
         aws.client("logs").delete_log_group(logGroupName=name)

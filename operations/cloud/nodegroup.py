@@ -40,6 +40,10 @@ class Group:
     """What keeps nodes away, each as `code: message`."""
 
 
+class InUseError(Refusal):
+    """Its nodes are those of another experiment that uses the group too."""
+
+
 class BusyError(Refusal):
     """EKS is changing the group and takes no other change until that has ended."""
 
@@ -144,6 +148,7 @@ def schedule_off(experiment: Experiment, aws: Aws, *, now: datetime, hours: floa
     Raises `Refusal` where the schedule could not act, so that no node is started.
     """
     refuse_another(experiment, group)
+    refuse_in_use(experiment, aws, group)
     target = _daily_target(experiment, aws)
     _prove_allowed(experiment, target["RoleArn"], group, aws)
     at = (now + timedelta(hours=hours)).replace(microsecond=0)
@@ -166,18 +171,32 @@ def schedule_off(experiment: Experiment, aws: Aws, *, now: datetime, hours: floa
     except AwsError as error:
         if error.code != "ConflictException":
             raise
-        refuse_in_use(experiment, aws)
+        refuse_in_use(experiment, aws, group)
         scheduler.update_schedule(**schedule)
     return at
 
 
-def refuse_in_use(experiment: Experiment, aws: Aws) -> None:
-    """`Refusal` while another experiment has started nodes of a group that both use: its schedule says so."""
-    found = _schedule(experiment, aws, schedule_name(experiment))
-    if found and (said := found.get("Description", "")) not in ("", _description(experiment)):
+def refuse_in_use(experiment: Experiment, aws: Aws, group: Group) -> None:
+    """`InUseError` while nodes of a group that several use are another's: the schedule that ends a rental names whose it is,
+    and nodes without a rental are their owner's. An owner who pays for nodes may stop them where Scheduler does not answer."""
+    owner = experiment.cluster.nodes_of
+    try:
+        found = _schedule(experiment, aws, schedule_name(experiment)) or {}
+    except AwsError:
+        if owner:
+            raise
+        return
+    said = found.get("Description", "")
+    if said == _description(experiment):
+        return
+    if said:
         why = f"is in use ({said}; {found['ScheduleExpression']})"
         remedy = "wait until that run has ended, or end it with ./trnspec scale 0 of that experiment"
-        raise Refusal(Finding(f"node group {neuron_nodegroup(experiment)}", None, why, remedy))
+        raise InUseError(Finding(f"node group {group.name}", None, why, remedy))
+    if owner and group.desired:
+        why = f"has {group.desired} nodes that {owner} started without a time to live"
+        remedy = f"let {owner} set them to 0 (./trnspec scale 0 with its file), then run this again"
+        raise InUseError(Finding(f"node group {group.name}", None, why, remedy))
 
 
 def _description(experiment: Experiment) -> str:

@@ -205,6 +205,10 @@ def what_was_left(experiment: Experiment, aws: Aws) -> Finding:
     stores = [] if stack_name(experiment, "storage") in there else markers.buckets(experiment, aws)
     if not (groups or stores):
         return fine("nothing of an earlier deployment is in the way")
+    if groups and experiment.cluster.existing:  # an agent of the cluster's owner may be writing to them
+        why = f"{', '.join(groups)}: no stack of this experiment made what its deployment would make"
+        remedy = "add amazon-cloudwatch-observability to cluster.provided; where no agent of the cluster writes to them, let its owner delete them"
+        return finding(why, remedy)
     emptied = "; copy what you need out of the buckets and empty them, all versions, first" if stores else ""
     return finding(
         f"{', '.join((*groups, *stores))}: no stack owns what the next deployment would make{emptied}",

@@ -81,7 +81,14 @@ def remaining(all_steps: tuple[Step, ...], done: tuple[str, ...]) -> list[Step]:
 def stop_paying(context: Context) -> None:
     """Arms to 0, nodes to 0, and the schedule that would do the same away. Also what a failed run ends with."""
     _if_possible(context, lambda: measuring.stand(context))  # the nodes under them go in any case
-    name = _no_nodes(context)
+    try:
+        name = _no_nodes(context)
+    except (
+        nodegroup.InUseError
+    ) as error:  # what this run had has gone, and another experiment has started its own
+        context.asked_for(0)
+        context.say(f"    {error}")
+        return
     context.asked_for(0)
     nodegroup.forget_schedule(context.experiment, context.aws)
     _if_possible(context, lambda: nodegroup.say_over(context.experiment, context.aws))
@@ -98,9 +105,12 @@ def _no_nodes(context: Context) -> str:
     while True:
         try:
             group = nodegroup.read_or_assume(context.experiment, context.aws)
+            nodegroup.refuse_in_use(context.experiment, context.aws, group)
             if group.desired or group.status != "ACTIVE":
                 nodegroup.set_size(context.experiment, context.aws, nodes=0, group=group)
             return group.name
+        except nodegroup.InUseError:
+            raise
         except Exception as error:
             tries += not isinstance(error, nodegroup.BusyError)
             if tries >= _TRIES or context.clock.ticking() - begun >= _BUSY_S:

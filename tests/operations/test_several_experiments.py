@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -15,7 +16,7 @@ from experiment.cost import idle, per_hour
 from experiment.finding import Refusal
 from operations import scaling, teardown
 from operations.cloud import cloudformation, nodegroup
-from operations.cloud.aws import Aws
+from operations.cloud.aws import Aws, AwsError
 from tests.conftest import REFERENCE
 from tests.operations.conftest import Say
 from tests.operations.world import World
@@ -117,3 +118,106 @@ def test_status_shows_both_and_expects_only_what_is_deployed(
     assert page["neighbours"] == [{"name": "second", "state": "1 stacks are deployed"}]
     expected = {stack.name.removeprefix("second-") for stack in cloudformation.expected(second, aws)}
     assert expected == {"storage", "observability", "identity", "workloads"}
+
+
+def stacks_of(world: World, name: str, *parts: str) -> None:
+    template = '{"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}'
+    for part in parts:
+        tags = [{"Key": "experiment", "Value": name}]
+        world.client("cloudformation").create_stack(
+            StackName=f"{name}-{part}", TemplateBody=template, Tags=tags
+        )
+
+
+def named(world: World) -> set[str]:
+    return {one["StackName"] for one in world.client("cloudformation").describe_stacks()["Stacks"]}
+
+
+def scale(experiment: Experiment, say: Say, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str]:
+    with monkeypatch.context() as patch:
+        patch.setattr(scaling, "experiment_of", lambda path, verb: experiment)
+        code, _, err = say("scale", *words)
+    return code, err
+
+
+def test_nodes_that_the_owner_started_without_a_rental_are_not_taken(
+    world: World,
+    aws: Aws,
+    experiment: Experiment,
+    second: Experiment,
+    say: Say,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As `cluster.nodes: 1` leaves them."""
+    nodegroup.set_size(experiment, aws, nodes=1, group=nodegroup.read(experiment, aws))
+    for wanted in ("0", "1"):
+        code, err = scale(second, say, monkeypatch, wanted)
+        assert (code, world.nodes, world.rentals()) == (1, 1, [])
+        assert "has 1 nodes that qwen3-32b started without a time to live; let qwen3-32b set them to 0" in err
+
+
+def test_the_owner_takes_no_node_that_the_second_has_rented(
+    world: World, second: Experiment, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert scale(second, say, monkeypatch, "1")[0] == 0
+    code, _, err = say("scale", "0")
+    assert (code, world.nodes) == (1, 1)
+    assert "is in use (Trn2 nodes of second to 0" in err
+    assert scale(second, say, monkeypatch, "0")[0] == 0
+    assert (world.nodes, world.rentals()) == (0, [])
+
+
+def test_the_owner_may_stop_nodes_where_the_scheduler_does_not_answer(
+    world: World, aws: Aws, experiment: Experiment, second: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise AwsError("scheduler:GetSchedule: not allowed")
+
+    group = nodegroup.read(experiment, aws)
+    monkeypatch.setattr(nodegroup, "_schedule", refused)
+    nodegroup.refuse_in_use(experiment, aws, group)
+    with pytest.raises(AwsError):
+        nodegroup.refuse_in_use(second, aws, group)
+
+
+def test_the_second_leaves_with_the_nodes_that_it_rented(
+    world: World, second: Experiment, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert scale(second, say, monkeypatch, "1")[0] == 0
+    monkeypatch.setattr(teardown, "experiment_of", lambda path, verb: second)
+    say("teardown", "--confirm", "second")
+    assert (world.nodes, world.rentals()) == (0, [])
+
+
+def test_the_owner_is_not_taken_down_under_the_second(world: World, files: Path, say: Say) -> None:
+    """Neither while it runs nor while it is idle; what is left of it when only its buckets stay needs no cluster."""
+    stacks_of(world, "qwen3-32b", "network", "cluster", "nodes")
+    stacks_of(world, "second", "storage", "identity")
+    before = named(world)
+    code, _, err = say("teardown", "--dry-run")
+    line = "qwen3-32b: second is deployed into its cluster, and would lose it; take that down first"
+    assert (code, line in err) == (0, True)
+    code, _, err = say("teardown", "--confirm", "qwen3-32b")
+    assert (code, line in err, named(world)) == (1, True, before)
+    world.client("cloudformation").delete_stack(StackName="second-identity")
+    assert say("teardown", "--confirm", "qwen3-32b")[0] == 0
+    assert named(world) == {"second-storage"}
+
+
+def test_a_second_whose_file_is_elsewhere_is_known_by_its_roles(
+    world: World, aws: Aws, experiment: Experiment
+) -> None:
+    stacks_of(world, "elsewhere", "identity")
+    stacks_of(world, "apart", "identity")
+    answer = {"associations": [{"namespace": name} for name in ("elsewhere", "shop")]}
+
+    def associations(**_: object) -> tuple[SimpleNamespace, dict[str, object]]:
+        return SimpleNamespace(status_code=200, headers={}, raw=None), answer
+
+    events, name = world.client("eks").meta.events, "before-call.eks.ListPodIdentityAssociations"
+    events.register(name, associations)
+    try:
+        said = teardown.standing_on(experiment, aws)
+    finally:
+        events.unregister(name, associations)
+    assert said.startswith("qwen3-32b: elsewhere is deployed into its cluster")

@@ -16,6 +16,7 @@ from experiment.model import Network
 from operations import teardown
 from operations.cloud.aws import Aws
 from operations.cloud.standing import listed, of_experiment
+from operations.preflight.account import what_was_left
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import shared_client
 from tests.operations.conftest import Say
@@ -92,7 +93,7 @@ def test_ours_goes_and_the_list_shows_that_nothing_else_did(
     joined: Experiment, lists: Lists, api: ApiServer, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(teardown, "take_down", take_away(lists, api, "joined", "aws-mountpoint"))
-    code, out, _ = say("teardown")
+    code, out, _ = say("teardown", "--confirm", "joined")
     assert code == 0, out
     assert "cluster team, which is not of this experiment: 13 things before, 6 after" in out.replace(
         "12 things", ""
@@ -106,7 +107,7 @@ def test_what_is_left_of_ours_and_what_went_of_others_is_told(
     joined: Experiment, lists: Lists, api: ApiServer, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(teardown, "take_down", take_away(lists, api, "joined-system", "shop", "eks-pod"))
-    code, out, _ = say("teardown")
+    code, out, _ = say("teardown", "--confirm", "joined")
     assert code == 1
     assert "ours and left: access entry: " in out
     assert (
@@ -132,3 +133,22 @@ def test_what_cannot_be_listed_is_told(joined: Experiment, lists: Lists, aws: Aw
     told = listed(joined, aws)
     assert "node group: team-workers" in told.names
     assert any("the cluster does not know this identity" in line for line in told.untold)
+
+
+TEAM_LOGS = "/aws/containerinsights/team/performance"
+
+
+def test_log_groups_of_the_clusters_owner_stay_and_their_deletion_is_not_advised(
+    joined: Experiment, lists: Lists, aws: Aws, say: Say
+) -> None:
+    """Neither the experiment nor the agent is deployed; whoever made the groups, no stack of the experiment did."""
+    logs = shared_client("logs")
+    logs.create_log_group(logGroupName=TEAM_LOGS)
+    code, _, err = say("teardown")
+    assert (code, "it was not confirmed, nothing was deleted" in err) == (2, True), err
+    _, _, err = say("teardown", "--confirm", "joined")
+    assert [one["logGroupName"] for one in logs.describe_log_groups()["logGroups"]] == [TEAM_LOGS], err
+    found = what_was_left(joined, aws)
+    assert found.state == "finding"
+    assert "add amazon-cloudwatch-observability to cluster.provided" in found.remedy
+    assert "delete-log-group" not in found.said()
