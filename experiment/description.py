@@ -41,7 +41,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
             "reservation_id": capacity.reservation_id,
             "ends_at": capacity.ends_at,
         },
-        "off_at_utc": experiment.cluster.off_at_utc,
+        "off_at_utc": None if experiment.cluster.nodes_of else experiment.cluster.off_at_utc,
         "prompts": {name: _prompts_of(experiment, name) for name in experiment.classes},
         "prompt_format": experiment.prompt_format or None,
         "unknown_until_run": list(_unknowns(experiment)),
@@ -212,7 +212,7 @@ def _heading(experiment: Experiment) -> list[str]:
         f"{sizes} x {serving.max_model_len} tokens",
         f"  capacity    {_capacity(cluster)}",
         *([f"  existing    {others}"] if (others := cost.of_others(experiment)) else ()),
-        f"  off         every day at {cluster.off_at_utc} UTC; {cluster.nodes} Trn2 nodes start at deploy time",
+        f"  off         every day at {cluster.daily_off}; {cluster.nodes} Trn2 nodes start at deploy time",
     ]
 
 

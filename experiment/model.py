@@ -303,7 +303,8 @@ class Cluster(Section):
     """What the existing cluster has already: EKS add-ons, `neuron` (the DRA driver, or the device plugin), `keda`, and
     `system-nodes` with the label `speculation.trn2/role: system`. The rest is installed."""
     nodes_of: Annotated[str, Field(pattern=NAME)] | None = None
-    """Experiment in the same cluster whose Trn2 nodes, system nodes and add-ons this one uses too."""
+    """Experiment in the same cluster whose Trn2 nodes, system nodes and add-ons this one uses too; `capacity` and
+    `availability_zones` say which of its groups of Trn2 nodes."""
     kubernetes: str = "1.35"
     """Version of EKS, in quotes."""
     region: str = "us-east-2"
@@ -317,12 +318,17 @@ class Cluster(Section):
     nodes: Annotated[int, Field(ge=0, le=16)] = 0
     """Trn2 nodes to start at deploy time; 0 bills nothing."""
     max_nodes: Annotated[int, Field(ge=1, le=16)] = 1
-    """Trn2 nodes at most; arms beyond what fits wait for a later batch."""
+    """Trn2 nodes at most; arms beyond what fits wait for a later batch. With `nodes_of` no more than their owner allows."""
     capacity: Capacity = Capacity()
     network: Network = Network()
     off_at_utc: Annotated[str, Field(pattern=HOUR)] = "22:00"
-    """Every day at this time (UTC) the Trn2 nodes are turned off."""
+    """Every day at this time (UTC) the Trn2 nodes are turned off; with `nodes_of` their owner says when."""
     prometheus: Prometheus | None = None
+
+    @property
+    def daily_off(self) -> str:
+        """When the Trn2 nodes are turned off every day, in words."""
+        return f"the daily hour of {self.nodes_of}" if self.nodes_of else f"{self.off_at_utc} UTC"
 
     @property
     def trn2_zone(self) -> str:

@@ -49,6 +49,7 @@ def command(path: Path, wanted: int, hours: float, dry_run: bool, account: str |
     nodegroup.refuse_in_use(experiment, aws, group)
     if wanted:
         nodegroup.refuse_another(experiment, group)
+        nodegroup.refuse_too_many(experiment, wanted, group)
     until: str | None = None
     if not dry_run:
         at = nodegroup.schedule_off(experiment, aws, now=datetime.now(UTC), hours=hours, group=group)
@@ -84,12 +85,14 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json: bool) -> int:
                 problems.append(error)
                 warn(f"{error}; it is set to 0 all the same")
                 group = nodegroup.assumed(experiment)
-            nodegroup.refuse_in_use(experiment, aws, group)
+            if (untold := nodegroup.refuse_taking(experiment, aws, group)) is not None:
+                problems.append(untold)
+                warn(f"{untold}; it is set to 0 all the same")
             nodegroup.set_size(experiment, aws, nodes=0, group=group)
     except TooLateError:
         raise Outside(
             f"{name}: EKS in {region} did not answer within {LIMIT_S} s, so nodes may still bill; try from another network, or "
-            f"set {neuron_nodegroup(experiment)} to 0 in the console of EKS; {experiment.cluster.off_at_utc} UTC does the same"
+            f"set {neuron_nodegroup(experiment)} to 0 in the console of EKS; {experiment.cluster.daily_off} does the same"
         ) from None
     before = None if problems else group.desired
     told = {"experiment": name, "nodegroup": group.name, "before": before, **_NOTHING}

@@ -205,7 +205,7 @@ def _stop_nodes(experiment: Experiment, aws: Aws) -> None:
     try:
         group = nodegroup.read(experiment, aws)
         if group.desired:
-            nodegroup.refuse_in_use(experiment, aws, group)
+            nodegroup.refuse_taking(experiment, aws, group)
             nodegroup.set_size(experiment, aws, nodes=0, group=group)
             print(f"    {group.name}: {group.desired} nodes set to 0", file=sys.stderr)
             if experiment.cluster.nodes_of:

@@ -316,6 +316,9 @@ def _shared_nodes(file: ExpandedFile) -> Iterator[Finding]:
     if cluster.nodes:
         why = f"nodes are started with the stacks of {owner}, whose they are"
         yield Finding("cluster.nodes", cluster.nodes, why, "remove it", rests_on=(path,))
+    if "off_at_utc" in cluster.model_fields_set:
+        why = f"{owner} turns its nodes off every day, at the hour that its own file says"
+        yield Finding("cluster.off_at_utc", cluster.off_at_utc, why, "remove it", rests_on=(path,))
     if file.serving.allocation == "device-plugin":
         why = "the size of a logical core is then a fact of the node, as its owner started it"
         remedy = "use allocation: dra, or remove cluster.nodes_of"

@@ -244,9 +244,7 @@ def role(node: Object) -> str:
 
 
 def own_nodes(experiment: Experiment, nodes: Sequence[Object]) -> list[Object]:
-    """Those that the experiment's pods may use; in a cluster of its own all that there are."""
-    if experiment.cluster.existing is None:
-        return list(nodes)
+    """Those that the experiment's pods may use: its cluster may have nodes of other experiments."""
     own = {role_label(experiment, name) for name in ("neuron", "system")}
     return [node for node in nodes if node["metadata"].get("labels", {}).get(NODE_ROLE_LABEL) in own]
 

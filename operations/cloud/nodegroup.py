@@ -119,7 +119,7 @@ def set_size(experiment: Experiment, aws: Aws, *, nodes: int, group: Group) -> N
 
     Raises `Misuse` beyond `cluster.max_nodes` and `Refusal` while EKS is busy with the group.
     """
-    refuse_too_many(experiment, nodes)
+    refuse_too_many(experiment, nodes, group)
     scaling = {"minSize": 0, "desiredSize": nodes, "maxSize": max(nodes, group.largest, 1)}
     try:
         aws.client("eks").update_nodegroup_config(
@@ -132,9 +132,14 @@ def set_size(experiment: Experiment, aws: Aws, *, nodes: int, group: Group) -> N
         raise
 
 
-def refuse_too_many(experiment: Experiment, nodes: int) -> None:
-    """`Misuse` beyond what the experiment allows."""
-    most = experiment.cluster.max_nodes
+def refuse_too_many(experiment: Experiment, nodes: int, group: Group | None = None) -> None:
+    """`Misuse` beyond what the experiment allows, or the owner of a group that it uses too."""
+    most, owner = experiment.cluster.max_nodes, experiment.cluster.nodes_of
+    if owner and group and nodes > group.largest:
+        raise Misuse(
+            f"{nodes} nodes: {owner}, whose node group {group.name} is used, allows {group.largest}; raise its cluster.max_nodes and "
+            f"deploy it, or ask for at most {group.largest}"
+        )
     if nodes > most:
         raise Misuse(
             f"{nodes} nodes: {experiment.name} allows {most}; raise cluster.max_nodes of the experiment and deploy, or ask "
@@ -178,14 +183,9 @@ def schedule_off(experiment: Experiment, aws: Aws, *, now: datetime, hours: floa
 
 def refuse_in_use(experiment: Experiment, aws: Aws, group: Group) -> None:
     """`InUseError` while nodes of a group that several use are another's: the schedule that ends a rental names whose it is,
-    and nodes without a rental are their owner's. An owner who pays for nodes may stop them where Scheduler does not answer."""
+    and nodes without a rental are their owner's."""
     owner = experiment.cluster.nodes_of
-    try:
-        found = _schedule(experiment, aws, schedule_name(experiment)) or {}
-    except AwsError:
-        if owner:
-            raise
-        return
+    found = _schedule(experiment, aws, schedule_name(experiment)) or {}
     said = found.get("Description", "")
     if said == _description(experiment):
         return
@@ -197,6 +197,17 @@ def refuse_in_use(experiment: Experiment, aws: Aws, group: Group) -> None:
         why = f"has {group.desired} nodes that {owner} started without a time to live"
         remedy = f"let {owner} set them to 0 (./trnspec scale 0 with its file), then run this again"
         raise InUseError(Finding(f"node group {group.name}", None, why, remedy))
+
+
+def refuse_taking(experiment: Experiment, aws: Aws, group: Group) -> AwsError | None:
+    """`refuse_in_use` before a stop. The owner pays, and may stop where Scheduler does not answer: that error is returned."""
+    try:
+        refuse_in_use(experiment, aws, group)
+    except AwsError as error:
+        if experiment.cluster.nodes_of:
+            raise
+        return error
+    return None
 
 
 def _description(experiment: Experiment) -> str:

@@ -114,6 +114,7 @@ def start_nodes(context: Context) -> None:
     """The nodes of the largest round, with the time at which they go away set before the first of them starts."""
     experiment, wanted = context.experiment, nodes_needed(context.experiment)
     group = nodegroup.read(experiment, context.aws)
+    nodegroup.refuse_too_many(experiment, wanted, group)
     at = nodegroup.schedule_off(
         experiment, context.aws, now=context.clock.now(), hours=context.hours, group=group
     )

@@ -105,7 +105,7 @@ def _no_nodes(context: Context) -> str:
     while True:
         try:
             group = nodegroup.read_or_assume(context.experiment, context.aws)
-            nodegroup.refuse_in_use(context.experiment, context.aws, group)
+            nodegroup.refuse_taking(context.experiment, context.aws, group)
             if group.desired or group.status != "ACTIVE":
                 nodegroup.set_size(context.experiment, context.aws, nodes=0, group=group)
             return group.name
@@ -213,7 +213,7 @@ def what_bills(context: Context) -> str:
     if not answers:
         until = off_at or "the daily hour"
         return f"EKS does not answer: {nodes} Trn2 nodes may bill {usd} until {until}; check with ./trnspec status {file}"
-    until = off_at or f"{experiment.cluster.off_at_utc} UTC"
+    until = off_at or experiment.cluster.daily_off
     return (
         f"{nodes} Trn2 nodes bill {usd} until {until}; run it again to go on, or stop them with ./trnspec scale {file} 0 (now "
         f"{stamp(context.clock.now())})"

@@ -77,6 +77,7 @@ CLUSTER = both(
     put("cluster.existing", "team"),
     put("cluster.security_group", "sg-0123456789abcdef0"),
 )
+SHARING = both(CLUSTER, put("cluster.nodes_of", "first"), remove("cluster.off_at_utc"))
 LLAMA = both(
     put("target.model", "meta-llama/Llama-3.3-70B-Instruct"),
     put(f"{SPECULATION}.draft.model", "meta-llama/Llama-3.2-1B-Instruct"),

@@ -21,9 +21,10 @@ endpoint of an existing cluster | CLUSTER | {cluster.admin_cidrs: [8.8.8.0/24]} 
 software of no cluster | CLUSTER {cluster.provided: [neuron]} | {-cluster.existing, -cluster.security_group} | cluster.provided | is of an existing cluster, and none is named
 group of no cluster | CLUSTER | {-cluster.existing} | cluster.security_group | is of an existing cluster, and none is named
 software of another kind | CLUSTER | {cluster.provided: [argo]} | cluster.provided[0] | 'eks-pod-identity-agent'
-nodes of itself | CLUSTER {cluster.nodes_of: first} | {cluster.nodes_of: qwen3-32b} | cluster.nodes_of | is this experiment; write the name of the one
+nodes of itself | SHARING | {cluster.nodes_of: qwen3-32b} | cluster.nodes_of | is this experiment; write the name of the one
 nodes of no name | CLUSTER | {cluster.nodes_of: First One} | cluster.nodes_of | has another form; write the name of an experiment
-nodes started for another | CLUSTER {cluster.nodes_of: first} | {cluster.nodes: 1} | cluster.nodes | nodes are started with the stacks of first
 replicas that scale without KEDA | CLUSTER {serve.arm: qwen-sd-vllm} | {serve.max_replicas: 2} | serve.max_replicas | let the cluster's owner install KEDA and write keda into cluster.provided
-shared nodes with the device plugin | CLUSTER {cluster.nodes_of: first} | {serving.allocation: device-plugin} | serving.allocation | use allocation: dra, or remove cluster.nodes_of
+nodes started for another | SHARING | {cluster.nodes: 1} | cluster.nodes | nodes are started with the stacks of first
+hour of the nodes of another | SHARING | {cluster.off_at_utc: "20:00"} | cluster.off_at_utc | first turns its nodes off every day, at the hour that its own file says; remove it
+shared nodes with the device plugin | SHARING | {serving.allocation: device-plugin} | serving.allocation | use allocation: dra, or remove cluster.nodes_of
 """

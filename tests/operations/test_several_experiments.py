@@ -14,9 +14,11 @@ import yaml
 from experiment import Experiment, load
 from experiment.cost import idle, per_hour
 from experiment.finding import Refusal
+from experiment.naming import NODE_ROLE_LABEL, role_label
 from operations import scaling, teardown
 from operations.cloud import cloudformation, nodegroup
 from operations.cloud.aws import Aws, AwsError
+from operations.cloud.kubernetes import own_nodes
 from tests.conftest import REFERENCE
 from tests.operations.conftest import Say
 from tests.operations.world import World
@@ -41,7 +43,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The reference and a second experiment on its nodes, as the files of a checkout."""
     first = yaml.safe_load(REFERENCE.read_text(encoding="utf-8"))
     second = {**first, "name": "second", "cluster": {**first["cluster"], **JOINING}}
-    del second["cluster"]["admin_cidrs"]
+    del second["cluster"]["admin_cidrs"], second["cluster"]["off_at_utc"]
     for data in (first, second):
         (tmp_path / f"{data['name']}.yaml").write_text(yaml.safe_dump(data), encoding="utf-8")
     (tmp_path / "wrong.yaml").write_text("version: 1\n", encoding="utf-8")
@@ -175,9 +177,9 @@ def test_the_owner_may_stop_nodes_where_the_scheduler_does_not_answer(
 
     group = nodegroup.read(experiment, aws)
     monkeypatch.setattr(nodegroup, "_schedule", refused)
-    nodegroup.refuse_in_use(experiment, aws, group)
+    assert nodegroup.refuse_taking(experiment, aws, group) is not None
     with pytest.raises(AwsError):
-        nodegroup.refuse_in_use(second, aws, group)
+        nodegroup.refuse_taking(second, aws, group)
 
 
 def test_the_second_leaves_with_the_nodes_that_it_rented(
@@ -211,7 +213,7 @@ def test_a_second_whose_file_is_elsewhere_is_known_by_its_roles(
     stacks_of(world, "apart", "identity")
     answer = {"associations": [{"namespace": name} for name in ("elsewhere", "shop")]}
 
-    def associations(**_: object) -> tuple[SimpleNamespace, dict[str, object]]:
+    def associations(**_: object) -> tuple[SimpleNamespace, object]:
         return SimpleNamespace(status_code=200, headers={}, raw=None), answer
 
     events, name = world.client("eks").meta.events, "before-call.eks.ListPodIdentityAssociations"
@@ -221,3 +223,27 @@ def test_a_second_whose_file_is_elsewhere_is_known_by_its_roles(
     finally:
         events.unregister(name, associations)
     assert said.startswith("qwen3-32b: elsewhere is deployed into its cluster")
+
+
+def test_the_second_asks_for_no_more_nodes_than_the_owner_allows(
+    world: World, second: Experiment, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = replace(second, cluster=second.cluster.model_copy(update={"max_nodes": 3}))
+    code, err = scale(more, say, monkeypatch, "3")
+    assert (code, world.nodes, world.rentals()) == (2, 0, [])
+    assert "3 nodes: qwen3-32b, whose node group" in err
+    assert "allows 1; raise its cluster.max_nodes" in err
+
+
+def test_nodes_of_another_experiment_are_not_the_owners(experiment: Experiment, second: Experiment) -> None:
+    """One that brings its own into the cluster of the first labels them with its name."""
+    alone = replace(second, cluster=second.cluster.model_copy(update={"nodes_of": None}))
+    nodes = [
+        {"metadata": {"name": role_label(one, role), "labels": {NODE_ROLE_LABEL: role_label(one, role)}}}
+        for one in (experiment, alone)
+        for role in ("neuron", "system")
+    ]
+    found = {
+        one.name: [node["metadata"]["name"] for node in own_nodes(one, nodes)] for one in (experiment, alone)
+    }
+    assert found == {"qwen3-32b": ["neuron", "system"], "second": ["second-neuron", "second-system"]}

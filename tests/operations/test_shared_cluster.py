@@ -141,7 +141,7 @@ TEAM_LOGS = "/aws/containerinsights/team/performance"
 def test_log_groups_of_the_clusters_owner_stay_and_their_deletion_is_not_advised(
     joined: Experiment, lists: Lists, aws: Aws, say: Say
 ) -> None:
-    """Neither the experiment nor the agent is deployed; whoever made the groups, no stack of the experiment did."""
+    """Neither the experiment nor the agent is deployed: whoever made the groups, no stack of the experiment did."""
     logs = shared_client("logs")
     logs.create_log_group(logGroupName=TEAM_LOGS)
     code, _, err = say("teardown")
