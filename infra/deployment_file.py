@@ -162,6 +162,8 @@ def _one_of(names: tuple[str, ...], does: str) -> Callable[[Any, str], str]:
 
 
 def _days(value: Any, where: str) -> int:
+    if isinstance(value, str):
+        raise Misuse(f"{where} = {value!r}: is a text; write a number, without quotes")
     if type(value) is not int or value not in _RETENTIONS:
         known = ", ".join(map(str, _RETENTIONS))
         raise Misuse(f"{where} = {value!r}: CloudWatch keeps no logs for so long; use one of {known}")

@@ -56,10 +56,17 @@ def place_in_repository(out: Path) -> tuple[str, str]:
             f"--out {out}: is not in a clone of a git repository with a remote origin, which the Application names; clone the "
             "repository that your GitOps tool reads, and give a folder in it"
         )
+    return _without_secrets(address), real.relative_to(Path(top).resolve()).as_posix()
+
+
+def _without_secrets(address: str) -> str:
+    """Of a URL the user of ssh stays, for who else reads it; user and token of http, each password, and a query go."""
     parts = urlsplit(address)
-    if parts.scheme in ("http", "https"):
-        address = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-    return address, real.relative_to(Path(top).resolve()).as_posix()
+    if not (parts.scheme and parts.netloc):  # git@host:path
+        return address
+    user, _, host = parts.netloc.rpartition("@")
+    name = "" if parts.scheme in ("http", "https") else user.partition(":")[0]
+    return parts._replace(netloc=f"{name}@{host}" if name else host, query="", fragment="").geturl()
 
 
 def write_folder(experiment: Experiment, texts: Mapping[str, str], out: Path) -> list[Path]:

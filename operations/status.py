@@ -165,9 +165,10 @@ class _Look:
         """Other experiments in the cluster, and what of them is deployed."""
         others = cloudformation.neighbours(self.experiment)
         standing = cloudformation.by_experiment(self.aws) if others else {}
+        counts = {one.name: len(standing.get(one.name, ())) for one in others}
         return [
-            {"name": one.name, "state": f"{len(standing.get(one.name, ()))} stacks are deployed"}
-            for one in others
+            {"name": name, "state": "1 stack is deployed" if count == 1 else f"{count} stacks are deployed"}
+            for name, count in counts.items()
         ]
 
     def undescribed(self) -> dict[str, Any]:
@@ -204,7 +205,7 @@ def _print(page: dict[str, Any]) -> None:
         rows.append(("run", run["id"], told))
     rows += [("same cluster", one["name"], one["state"]) for one in page["neighbours"] or ()]
     for one in (page["undescribed"] or {}).get("stacks", ()):
-        rows.append(("no file", one["experiment"], f"{len(one['stacks'])} stacks in {one['region']} bill"))
+        rows.append(("no file", one["experiment"], f"{len(one['stacks'])} stack(s) in {one['region']} bill"))
     print(f"{page['experiment']}, account {page['account']}, {page['region']}\n")
     print_table(("what", "name", "state"), rows)
 

@@ -3,16 +3,19 @@ object. It is read, asked by dry run, and never changed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from cdk8s_charts.manifests import fill, read, with_tags
 from cdk8s_charts.pods.devices import DRIVER
 from experiment import Experiment
+from experiment.checks.cluster_section import NEWEST_KUBERNETES
 from experiment.finding import Finding, finding, fine
 from experiment.model import INSTALLABLE, Installed
 from experiment.naming import (
+    NEURON_TAINT_KEY,
     NODE_ROLE_LABEL,
     namespace,
     neuron_nodegroup,
@@ -38,6 +41,8 @@ _DAEMONS: dict[Installed, str] = {
 """The DaemonSet by which each is known, whoever installed it."""
 _PLUGIN, _DRIVER = "neuron-device-plugin", "neuron-dra-driver"
 """In the names of AWS Neuron's images."""
+_MOUNTS: Installed = "aws-mountpoint-s3-csi-driver"
+_DRIVER_VERSION = re.compile(r"s3-csi-driver:v?(\d+)\.")
 _MODES = ("API", "API_AND_CONFIG_MAP")
 
 
@@ -69,9 +74,17 @@ class ExistingCluster:
 
     def _wrong(self, there: dict[str, Any], mode: str) -> Iterator[tuple[str, str]]:
         wanted, network = self._wanted, there["resourcesVpcConfig"]
-        if _minor(there["version"]) < _minor(wanted.kubernetes):
-            why = f"it has Kubernetes {there['version']}, older than cluster.kubernetes {wanted.kubernetes}"
-            yield why, f"let its owner upgrade it to {wanted.kubernetes}, or use another cluster"
+        version, asked = there["version"], wanted.kubernetes
+        if _minor(version) < _minor(asked):
+            why = f"it has Kubernetes {version}, older than cluster.kubernetes {asked}"
+            yield why, f"let its owner upgrade it to {asked}, or use another cluster"
+        elif _minor(version) > NEWEST_KUBERNETES:
+            newest = ".".join(map(str, NEWEST_KUBERNETES))
+            why = f"it has Kubernetes {version}, newer than {newest}, the newest that kubectl here talks to"
+            yield why, "use another cluster"
+        elif version != asked:
+            why = f"it has Kubernetes {version}, and add-ons are pinned for cluster.kubernetes {asked}"
+            yield why, f'write cluster.kubernetes: "{version}", then render'
         for key, said, name in (
             ("network.vpc", wanted.network.vpc, "vpcId"),
             ("security_group", wanted.security_group, "clusterSecurityGroupId"),
@@ -121,6 +134,8 @@ class ExistingCluster:
         installs = [name for name in wanted if self._wanted.brings(name)]
         told = f"there: {', '.join(sorted(there)) or 'nothing'}; a deployment installs: {', '.join(installs) or 'nothing'}"
         wrong = [*self._undeclared(there, installs, wanted), *self._two_ways(daemons)]
+        if _MOUNTS not in installs:
+            wrong += _cannot_mount(daemons)
         return _joined(told, [*wrong, *self._unwatched(operators)])
 
     @property
@@ -171,8 +186,7 @@ class ExistingCluster:
         allocation = self._experiment.baseline.serving.allocation
         other, instead = (_PLUGIN, "device-plugin") if allocation == "dra" else (_DRIVER, "dra")
         for one in daemons:
-            selector = pod_spec(one).get("nodeSelector", {})
-            if _runs(one, other) and self._labels(selector) == selector:
+            if _runs(one, other) and self._comes_to_ours(pod_spec(one)):
                 name = f"{one['metadata']['namespace']}/{one['metadata']['name']}"
                 why = f"{name} would run on our nodes beside serving.allocation {allocation}, and both hand out the same devices"
                 keep = f"{NODE_ROLE_LABEL}: {role_label(self._experiment, 'neuron')}"
@@ -181,8 +195,8 @@ class ExistingCluster:
                     f"set serving.allocation: {instead}, or let its owner keep it off nodes with {keep}",
                 )
 
-    def _labels(self, selector: Object) -> dict[str, str]:
-        """Of what a selector asks, that which our Trn2 nodes have."""
+    def _comes_to_ours(self, spec: Object) -> bool:
+        """Whether selector and required node affinity of a pod admit our Trn2 nodes, by the labels that are known of them."""
         ours = {
             NODE_ROLE_LABEL: role_label(self._experiment, "neuron"),
             "node.kubernetes.io/instance-type": self._experiment.instance.name,
@@ -190,7 +204,13 @@ class ExistingCluster:
             "kubernetes.io/os": "linux",
             "kubernetes.io/arch": "amd64",
         }
-        return {key: value for key, value in selector.items() if ours.get(key) == value}
+        if any(ours.get(key) != value for key, value in spec.get("nodeSelector", {}).items()):
+            return False
+        required = spec.get("affinity", {}).get("nodeAffinity", {})
+        terms = required.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms")
+        return terms is None or any(
+            all(_met(one, ours) for one in term.get("matchExpressions", ())) for term in terms
+        )
 
     def admission(self) -> Finding:
         """Whether the server takes every object, by a dry run; before the first deployment in namespace `default`."""
@@ -227,6 +247,35 @@ _KEDA = {"app.kubernetes.io/name": "keda-operator"}
 
 def _runs(daemon: Object, image: str) -> bool:
     return any(image in str(one.get("image")) for one in pod_containers(daemon))
+
+
+def _cannot_mount(daemons: Sequence[Object]) -> Iterator[tuple[str, str]]:
+    """Volumes need version 2 of the driver, which mounts with the identity of the pod that asks, on tainted nodes too."""
+    for one in daemons:
+        if one["metadata"]["name"] != _DAEMONS[_MOUNTS]:
+            continue
+        images = [str(container.get("image")) for container in pod_containers(one)]
+        versions = [int(found[1]) for image in images if (found := _DRIVER_VERSION.search(image))]
+        if versions and max(versions) < 2:
+            why = f"{_MOUNTS} has version {max(versions)}, whose volumes do not take the identity of a pod"
+            yield why, "let its owner install version 2"
+        if not any(
+            taint.get("operator") == "Exists" and taint.get("key") in (None, "", NEURON_TAINT_KEY)
+            for taint in pod_spec(one).get("tolerations", ())
+        ):
+            why = f"{_MOUNTS} does not tolerate {NEURON_TAINT_KEY}, so nothing is mounted on our Trn2 nodes"
+            yield why, "let its owner set node.tolerateAllTaints: true"
+
+
+def _met(expression: Object, labels: Mapping[str, str]) -> bool:
+    own, values = labels.get(expression["key"]), expression.get("values", ())
+    met = {
+        "In": own in values,
+        "NotIn": own not in values,
+        "Exists": own is not None,
+        "DoesNotExist": own is None,
+    }
+    return met.get(expression["operator"], False)
 
 
 def _minor(version: str) -> tuple[int, ...]:

@@ -207,11 +207,20 @@ class ExistingVpc:
         return "s3" in self._interfaces or any(one["ServiceName"].endswith(".s3") for one in gateways)
 
     def _admits(self, endpoint: dict[str, Any]) -> bool:
-        """Whether rules with addresses let every subnet in."""
+        """Whether rules let every subnet in by its addresses, or the cluster's group, which nodes and functions of ours join."""
         groups = [group["GroupId"] for group in endpoint.get("Groups", ())]
         described = self._ec2.describe_security_groups(GroupIds=groups)["SecurityGroups"] if groups else []
         rules = [rule for group in described for rule in group["IpPermissions"] if _opens_https(rule)]
+        joined = self._experiment.cluster.security_group
+        if joined and any(
+            pair["GroupId"] == joined for rule in rules for pair in rule.get("UserIdGroupPairs", ())
+        ):
+            return True
         wide = [IPv4Network(one["CidrIp"]) for rule in rules for one in rule.get("IpRanges", ())]
+        lists = [one["PrefixListId"] for rule in rules for one in rule.get("PrefixListIds", ())]
+        for name in dict.fromkeys(lists):
+            entries = self._ec2.every("get_managed_prefix_list_entries", "Entries", PrefixListId=name)
+            wide += [IPv4Network(one["Cidr"]) for one in entries if ":" not in one["Cidr"]]
         inside = [IPv4Network(one["CidrBlock"]) for one in self._subnets.values()]
         return all(any(subnet.subnet_of(other) for other in wide) for subnet in inside)
 

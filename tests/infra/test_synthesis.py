@@ -167,6 +167,7 @@ NO_ARN = "is not the ARN of an IAM role or user"
             "log_days: 100",
             "log_days = 100: CloudWatch keeps no logs for so long; use one of 1, 3, 5, 7, 14, 30,",
         ),
+        ('log_days: "90"', "log_days = '90': is a text; write a number, without quotes"),
         ("log_days: true", "log_days = True: CloudWatch keeps no logs for so long"),
         (
             "log_destination: arn:aws:s3:::logs",

@@ -16,6 +16,7 @@ from cdk8s_charts.render import render
 from experiment import load
 from experiment.compilation import artifact_key
 from experiment.naming import COMPLETE, artifact_path
+from operations.resolving import place_in_repository
 from tests.conftest import REFERENCE
 from tests.operations.conftest import Say
 from tests.operations.world import World
@@ -178,3 +179,19 @@ def test_a_promoted_arm_is_written_only_once_its_artifact_is_complete(
     world.store("artifacts", f"{artifact_path(arm)}/{COMPLETE}", {"key": artifact_key(arm)})
     assert say(*words)[0] == 0
     assert "replicas: 1" in (out / "30-qwen-sd-vllm.yaml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("remote", "told"),
+    [
+        ("https://user:secret@git.example.com/team/fleet.git", "https://git.example.com/team/fleet.git"),
+        ("https://git.example.com/fleet.git?private_token=secret", "https://git.example.com/fleet.git"),
+        ("ssh://git:secret@git.example.com:22/fleet.git", "ssh://git@git.example.com:22/fleet.git"),
+        ("ssh://git@git.example.com/fleet.git", "ssh://git@git.example.com/fleet.git"),
+        ("git@git.example.com:team/fleet.git", "git@git.example.com:team/fleet.git"),
+    ],
+)
+def test_no_password_of_a_clone_gets_into_the_repository(out: Path, remote: str, told: str) -> None:
+    clone = str(out.parents[1])
+    subprocess.run(["git", "-C", clone, "remote", "set-url", "origin", remote], check=True)
+    assert place_in_repository(out) == (told, "apps/one")

@@ -117,7 +117,7 @@ def test_status_shows_both_and_expects_only_what_is_deployed(
     client = world.client("cloudformation")
     client.create_stack(StackName="second-storage", TemplateBody=template, Tags=tags)
     page = json.loads(say("status", "--json")[1])
-    assert page["neighbours"] == [{"name": "second", "state": "1 stacks are deployed"}]
+    assert page["neighbours"] == [{"name": "second", "state": "1 stack is deployed"}]
     expected = {stack.name.removeprefix("second-") for stack in cloudformation.expected(second, aws)}
     assert expected == {"storage", "observability", "identity", "workloads"}
 

@@ -78,6 +78,12 @@ def eks_says(**answers: dict[str, Any]) -> Aws:
     [
         (described(version="1.33"), "has Kubernetes 1.33, older than", "let its owner upgrade it to 1.35"),
         (
+            described(version="1.36"),
+            "add-ons are pinned for",
+            'write cluster.kubernetes: "1.36", then render',
+        ),
+        (described(version="1.40"), "newer than 1.36, the newest that kubectl here talks to", "another"),
+        (
             described(network={"vpcId": "vpc-0f"}),
             f"cluster.network.vpc is {VPC}, and EKS says vpc-0f",
             "write cluster.network.vpc: vpc-0f",
@@ -108,7 +114,7 @@ def test_a_cluster_that_does_not_fit_is_found(
     assert remedy in found.remedy
 
 
-@pytest.mark.parametrize("changes", [{}, {"version": "1.36"}, {"mode": "API_AND_CONFIG_MAP"}])
+@pytest.mark.parametrize("changes", [{}, {"mode": "API_AND_CONFIG_MAP"}])
 def test_a_cluster_that_fits_is_fine(joining: Change, changes: dict[str, Any]) -> None:
     found = ExistingCluster(joining(), eks_says(describe_cluster=described(**changes))).cluster()
     assert found.state is State.FINE, found
@@ -161,8 +167,10 @@ def team(aws: Aws, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> ApiServer
     return api
 
 
-def daemon(api: ApiServer, name: str, image: str = "a", selector: dict[str, str] | None = None) -> None:
-    spec = {"containers": [{"name": "a", "image": image}], "nodeSelector": selector or {}}
+def daemon(
+    api: ApiServer, name: str, image: str = "a", selector: dict[str, str] | None = None, **more: Any
+) -> None:
+    spec = {"containers": [{"name": "a", "image": image}], "nodeSelector": selector or {}, **more}
     api.put("daemonsets", name, {"spec": {"template": {"spec": spec}}}, namespace="kube-system")
 
 
@@ -179,7 +187,7 @@ def test_what_is_there_and_what_would_be_installed_is_told(
         "there: nothing; a deployment installs: eks-pod-identity-agent, aws-mountpoint"
     )
     for name in EVERY:
-        daemon(team, name)
+        daemon(team, name, tolerations=[{"operator": "Exists"}])
     team.put("deviceclasses", "neuron.aws.com", {})
     team.put("nodes", "n", {"metadata": {"labels": {"speculation.trn2/role": "system"}}})
     found = software(joining(provided=(*PROVIDED, "neuron", "system-nodes")), aws)
@@ -221,6 +229,52 @@ def test_both_ways_of_handing_out_devices_on_one_node_are_found(
     daemon(team, "other", f"public.ecr.aws/neuron/{image}:1", {"kubernetes.io/os": "linux"})
     found = software(wanted, aws)
     assert f"kube-system/other would run on our nodes beside serving.allocation {allocation}" in found.why
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "state"),
+    [
+        ("NotIn", ["joined-neuron"], State.FINE),
+        ("NotIn", ["other-neuron"], State.FINDING),
+        ("In", ["joined-neuron", "a"], State.FINDING),
+        ("In", ["a"], State.FINE),
+        ("DoesNotExist", None, State.FINE),
+        ("Exists", None, State.FINDING),
+    ],
+)
+def test_a_device_plugin_that_its_affinity_keeps_off_our_nodes_is_fine(
+    joining: Change, aws: Aws, team: ApiServer, operator: str, values: list[str] | None, state: State
+) -> None:
+    asked = {"key": "speculation.trn2/role", "operator": operator, **({"values": values} if values else {})}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [asked]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    daemon(team, "theirs", "public.ecr.aws/neuron/neuron-device-plugin:1", affinity=affinity)
+    assert software(joining(), aws).state is state
+
+
+@pytest.mark.parametrize(
+    ("version", "tolerations", "why"),
+    [
+        (
+            "v1.5.0",
+            [{"operator": "Exists"}],
+            "has version 1, whose volumes do not take the identity of a pod",
+        ),
+        (
+            "v2.3.0",
+            [{"key": "CriticalAddonsOnly", "operator": "Exists"}],
+            "does not tolerate aws.amazon.com/neuron",
+        ),
+        ("v2.3.0", [{"operator": "Exists"}], ""),
+    ],
+)
+def test_a_provided_driver_must_mount_with_the_pods_identity_on_tainted_nodes(
+    joining: Change, aws: Aws, team: ApiServer, version: str, tolerations: list[dict[str, str]], why: str
+) -> None:
+    image = f"public.ecr.aws/mountpoint-s3-csi-driver/aws-mountpoint-s3-csi-driver:{version}"
+    daemon(team, "s3-csi-node", image, tolerations=tolerations)
+    found = software(joining(provided=("aws-mountpoint-s3-csi-driver",)), aws)
+    assert (found.state, why in found.why) == (State.FINDING if why else State.FINE, True), found
 
 
 def test_keda_counts_where_replicas_scale(joining: Change, aws: Aws, team: ApiServer) -> None:

@@ -182,6 +182,34 @@ def test_an_endpoint_that_keeps_nodes_out_is_worse_than_none(
     assert (found.state, "(ecr.api)" in found.why, "(sts)" in found.why) == (State.FINDING, True, True)
 
 
+def test_an_endpoint_may_admit_the_clusters_group_or_a_prefix_list(
+    built: Built, experiment: Experiment, aws: Aws
+) -> None:
+    built.endpoint("ecr.api", network="192.0.2.0/24")
+    made = built.ec2.create_security_group(GroupName="cluster", Description="x", VpcId=built.vpc)
+    cluster = made["GroupId"]
+    joined = built.within(experiment, existing="team", security_group=cluster)
+    assert ExistingVpc(joined, aws).endpoints().state is State.FINDING
+    groups = built.ec2.describe_security_groups(Filters=[{"Name": "group-name", "Values": ["ecr.api"]}])
+    theirs, https = (
+        groups["SecurityGroups"][0]["GroupId"],
+        {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443},
+    )
+
+    def admit(**whom: Any) -> None:
+        built.ec2.authorize_security_group_ingress(GroupId=theirs, IpPermissions=[{**https, **whom}])
+
+    admit(UserIdGroupPairs=[{"GroupId": cluster}])
+    assert ExistingVpc(joined, aws).endpoints().state is State.FINE
+    within = built.within(experiment)
+    assert ExistingVpc(within, aws).endpoints().state is State.FINDING
+    listed = built.ec2.create_managed_prefix_list(
+        PrefixListName="ours", AddressFamily="IPv4", MaxEntries=1, Entries=[{"Cidr": "10.7.0.0/16"}]
+    )
+    admit(PrefixListIds=[{"PrefixListId": listed["PrefixList"]["PrefixListId"]}])
+    assert ExistingVpc(within, aws).endpoints().state is State.FINE
+
+
 def test_s3_by_the_nat_gateway_is_remarked(built: Built, experiment: Experiment, aws: Aws) -> None:
     (endpoint,) = built.ec2.describe_vpc_endpoints()["VpcEndpoints"]
     built.ec2.delete_vpc_endpoints(VpcEndpointIds=[endpoint["VpcEndpointId"]])
