@@ -43,7 +43,6 @@ _MOST_SECONDS, _MOST_USD = 1e6, 1e6
 OBJECTIVES = ("ttft_s", "tpot_s", "e2e_s")
 """What an SLO may bound."""
 
-
 _IN_FLIGHT, _PER_S = whole(1, 4096), number(10_000, least=0.0001)
 _SEARCHED = must_be("above 0, up to 4,096 requests at once or 10,000 a second", gt=0, le=10_000)
 _OBJECTIVE = number(_MOST_SECONDS, above=0)
@@ -310,8 +309,10 @@ class Plan(Part):
 
     def sha256(self) -> str:
         """Identity of the plan: what is asked of whom. An arm at another address or price, or described in other words, is
-        the same arm."""
-        content, aside = self.to_dict(), ("url", "usd_per_hour", "also_changes")
+        the same arm; a search with another budget is the same search."""
+        content, aside = self.to_dict(), ("url", "usd_per_hour", "also_changes", "cells", "minutes", "usd")
+        if self.search:
+            content["search"] = {k: v for k, v in content["search"].items() if k not in aside}
         content["arms"] = [{k: v for k, v in arm.items() if k not in aside} for arm in content["arms"]]
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()

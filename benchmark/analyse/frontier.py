@@ -98,17 +98,17 @@ def _doubtful(raw: RawRun) -> dict[str, list[float]]:
 
 def next_cell(raw: RawRun) -> tuple[Load, int, int] | None:
     """The load and round of the cell that a search measures next, and the cells before it: the first cell's repetition is
-    the last one, in the order of the first, unless nothing was answered. None at its end."""
+    the last one, in the order of the first, unless nothing was answered; another budget may go on after it. None at its end."""
     cells = list(raw.visits)
     for before, (load, round_) in enumerate(cells):
         if raw.visits[load, round_] < raw.plan.cell(load).requests_per_round:
             return load, round_, 0 if round_ == REPEATED else before
-    if cells and cells[-1][1] == REPEATED:
-        return None
+    # A larger budget goes on behind the repetition, which is not made twice.
     wanted = None if cells and _over_budget(raw) else _unsettled(raw)
     if wanted:
-        return wanted, 1 + _visits(raw)[wanted], len(cells)
-    return None if raw.unanswered else (cells[0][0], REPEATED, 0)
+        return wanted, 1 + _visits(raw)[wanted], _visits(raw).total()
+    repeated = (cells[0][0], REPEATED, 0)
+    return None if raw.unanswered or repeated[:2] in cells else repeated
 
 
 def _visits(raw: RawRun) -> Counter[Load]:

@@ -95,7 +95,7 @@ def sentences(summary: Mapping[str, Any], *, by_class: bool = True) -> Iterator[
         return
     yield from () if told else _cheapest(search)
     if search["budget_spent"]:
-        yield f"The search ended with its budget ({search['budget']}); a larger budget goes further."
+        yield f"The search ended with its budget ({search['budget']}); repeated with a larger one, it goes on."
     if search["bursts_from"]:
         yield (
             f"From {search['bursts_from']:g} requests/s on, a cell's requests arrive within the time of {FEW_ANSWERS} answers: "
@@ -104,7 +104,7 @@ def sentences(summary: Mapping[str, Any], *, by_class: bool = True) -> Iterator[
     for drift in search["drift"]:
         if drift["verdict"] in _DRIFTED:
             yield (
-                f"Drift: {drift['arm']} was {drift['ratio']:.3f} times as fast when its first cell was repeated at the end "
+                f"Drift: {drift['arm']} was {drift['ratio']:.3f} times as fast when its first cell was repeated later "
                 f"[{drift['ci_low']:.3f}, {drift['ci_high']:.3f}]; the intervals above do not contain that."
             )
 

@@ -181,6 +181,8 @@ def edge(cells: Sequence[Cell], within: Range) -> Edge:
     left, right, more = change
     rising = curve.at(curve.loads[left])[0] < 0 and curve.signs()[left][1] < 0
     load, low, high = _crossing(curve, left, right, rising)
+    if len(curve.cells) < 3:  # nothing tells how the curve runs between them
+        low, high = curve.loads[left], curve.loads[right]
     tolerance = within.tolerance(load)
     close = any(abs(one - load) <= tolerance / 2 for one in curve.loads)
     precise = close and max(high - load, load - low) <= tolerance

@@ -50,7 +50,7 @@ class RawRun:
 
     @cached_property
     def plan(self) -> Plan:
-        """The last sitting's: between sittings addresses and prices may change, and nothing else. Of a search it has the
+        """The last sitting's: between sittings addresses, prices and the budget of a search may change, and nothing else. Of a search it has the
         loads that were measured."""
         plan = self.sittings[-1].plan
         return plan.measured_at(self.searched) if plan.search else plan

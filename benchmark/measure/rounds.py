@@ -132,12 +132,12 @@ async def run(
             if before.left_out:
                 progress.warn(f"{before.left_out}; these requests are made again")
             if plan.search:
-                ended = bool(before.sittings) and choose(journal.read(out)) is None
+                ended = bool(before.sittings) and choose(_with(journal.read(out), plan)) is None
             else:
                 ended = next(before.unfinished(), None) is None
             if ended:
                 last = before.sittings[-1]
-                if last.plan.prices != plan.prices:  # changed after the last request
+                if (last.plan.prices, last.plan.search) != (plan.prices, plan.search):  # changed since then
                     now = round(time.time(), 3)
                     book.append(replace(last, sitting=last.sitting + 1, started_unix_s=now, plan=plan))
                 return
@@ -171,6 +171,11 @@ async def _search(
         left = filter(None, map(before.left_of, measured_turns(loader.plan.cell(load), *place)))
         await _carry_out(loader, left, max_error_rate)
         loader.progress.tell(standing(journal.read(folder)))
+
+
+def _with(raw: RawRun, plan: Plan) -> RawRun:
+    """As if the last sitting had been of this plan, which may have another budget."""
+    return replace(raw, sittings=(*raw.sittings[:-1], replace(raw.sittings[-1], plan=plan)))
 
 
 def _opening(before: Earlier, found: Mapping[str, Endpoint], timeout_s: float) -> RunRecord:

@@ -310,7 +310,8 @@ def frontier(summary: Mapping[str, Any], arms: Mapping[str, Look]) -> list[Figur
     unit = "output tokens/s for $1 an hour" if priced else "output tokens/s of an arm"
     y = Axis(low=0, high=max(end for _, end in ends) * 1.1, title=unit, most=5)
     plot, said = Plot(x, y, width=WIDE, labels=()), []
-    if limit := 1000 * (search["objective"] or {}).get("tpot_s", 0.0):
+    limit = 1000 * (search["objective"] or {}).get("tpot_s", 0.0)
+    if 0 < limit <= x.high:
         plot.line([(limit, y.low), (limit, y.high)], _LEVEL, dashed=True)
     for look, points, per, best in drawn:
         middles = [(1000 * p["tpot_s"][0], p["output_tokens_per_s"][0] / per) for p in points]
@@ -320,11 +321,17 @@ def frontier(summary: Mapping[str, Any], arms: Mapping[str, Look]) -> list[Figur
             plot.line([(at, low / per), (at, high / per)], look)
         plot.line(middles, look)
         plot.dots(middles, look)
+        marks = [
+            f"load {p['load']:g}: {b:.3g} at {a:.3g} ms" for p, (a, b) in zip(points, middles, strict=True)
+        ]
         where = f"best at load {best['load']:g}" if best else "no load within the objective"
-        said.append(f"{look.name}: {', '.join(f'{b:.3g} at {a:.3g} ms' for a, b in middles)}; {where}")
+        said.append(f"{look.name}: {', '.join(marks)}; {where}")
+    drawn_at = "Dashed: the objective" if limit <= x.high else "Beyond the right edge: the objective"
+    loads = ", ".join(f"{load:g}" for load in sorted({p["load"] for one in known for p in one["points"]}))
+    of = "requests/s" if search["by"] == "rate" else "at a time"
     caption = (
-        "Each mark is a measured load, from the lowest to the highest, with 95 % intervals; the further up and to the left, the "
-        f"better.{' Dashed: the objective.' if limit else ''}"
+        f"Each mark is a measured load with its 95 % intervals, and an arm's line goes through them from the lowest to the highest: "
+        f"{loads} {of}. The further up and to the left, the better.{f' {drawn_at}, {limit:g} ms.' if limit else ''}"
     )
     alt = f"{unit} against the time per output token. {'. '.join(said)}."
     legend = [look for look, *_ in drawn]

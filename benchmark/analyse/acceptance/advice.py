@@ -120,12 +120,18 @@ def _by_load(advised: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
                 choices.append({"k": k, "low": load, "high": load})
         unit = "requests at once" if by == "concurrency" else "requests/s"
         names = [f"window {one['k']:g}" if one["k"] else "plain decoding" for one in choices]
-        told = [
-            f"{name} from {one['low']:.3g} to {one['high']:.3g} {unit}"
-            for name, one in zip(names, choices, strict=True)
-        ]
-        text = f"predicted between measured loads: {', '.join(told)}"
+        told = [f"{name} {_from_to(**one)} {unit}" for name, one in zip(names, choices, strict=True)]
+        where = [f"{load:.3g}" for load, one in sorted(at.items()) if one["not_told_apart"]]
+        largest = f"window {max(next(iter(lines.values())))} alone is compared with plain decoding, because windows are not told apart"
+        text = f"predicted between measured loads, without intervals: {', '.join(told)}"
+        text += f"; {largest} at {', '.join(where)} {unit}" if alone else ""
         yield {"class": class_, "arm": arm, "by": by, "choices": choices, "text": text}
+
+
+def _from_to(k: float, low: float, high: float) -> str:
+    """Of a choice, its loads."""
+    first, last = f"{low:.3g}", f"{high:.3g}"
+    return f"at {first}" if first == last else f"from {first} to {last}"
 
 
 def _between(low: float, high: float, *, whole: bool) -> list[float]:

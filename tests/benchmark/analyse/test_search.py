@@ -36,6 +36,12 @@ def test_a_crossing_is_found_within_a_tenth_or_one_request(shape: str, truth: fl
     assert len(loads) <= 8
 
 
+def test_with_nothing_measured_between_two_loads_the_interval_is_all_between_them() -> None:
+    first = [Cell(load, 0.5 - 0.2 * load / 6, {"c": {"a": 0.001, "b": -0.001}}) for load in (1.0, 32.0)]
+    found = edge(first, CLOSED)
+    assert (found.found, found.low, found.high, found.precise) == ("crossing", 1, 32, False)
+
+
 def test_rates_are_searched_to_a_tenth() -> None:
     found, loads = searched(lambda rate: SHAPES["roofline"](math.log(rate / 1.75)), OPEN)
     assert found.load == pytest.approx(1.75, rel=0.1)

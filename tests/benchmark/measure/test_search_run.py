@@ -69,7 +69,14 @@ def test_a_budget_ends_a_search_and_is_said(address: str, tmp_path: Path) -> Non
     assert found["search"]["cells"] == 2
     assert found["search"]["budget_spent"]
     assert "at most 2 cells, 30 minutes of loading" in said
-    assert "ended with its budget" in " ".join(said.split())
+    assert "repeated with a larger one, it goes on" in " ".join(said.split())
+    before = (tmp_path / journal.FILE_NAME).read_bytes()
+    found, said = search(tmp_path, content, "--search", "4:64", "--search-budget", "cells=4")
+    assert (tmp_path / journal.FILE_NAME).read_bytes().startswith(before)
+    assert (found["search"]["cells"], found["search"]["budget"]) == (4, "4 cells")
+    assert found["run"]["complete"]
+    rounds = [round_ for _, round_ in journal.read(tmp_path).visits]
+    assert (rounds.count(REPEATED), rounds[2]) == (1, REPEATED), "and nothing is asked twice"
 
 
 def test_a_server_that_fails_above_some_load_ends_with_what_was_learned(address: str, tmp_path: Path) -> None:

@@ -243,6 +243,12 @@ def test_a_search_shows_up_to_which_load_it_pays_and_what_each_arm_delivers() ->
             assert 0 < low <= value <= high
         assert point["within"] == (point["tpot_s"][0] < 0.03)
     assert "output tokens/s for $1 an hour" in drawn
+    assert "from the lowest to the highest: 1, 2, 4, 8 at a time." in drawn, "which load a mark is"
+    assert "Dashed: the objective, 30 ms." in drawn
+    assert drawn.count("line dashed") == 1
+    beyond = page.render(raw := searched(slo={"tpot_s": 3.0}), summarise(raw))
+    assert "Beyond the right edge: the objective, 3000 ms." in beyond
+    assert "Dashed: the objective" not in beyond
 
 
 def test_dollars_and_objectives_of_all_loads_stand_in_one_table_each() -> None:

@@ -196,11 +196,19 @@ def test_step_times_at_two_loads_tell_up_to_which_load_a_window_is_predicted_to_
         {"k": 0, "low": 11.0, "high": 64.0},
     ]
     assert one["text"].startswith(
-        "predicted between measured loads: window 7 from 1 to 2 requests at once, window 3"
+        "predicted between measured loads, without intervals: window 7 from 1 to 2 requests at once, window 3"
     )
     assert list(_by_load([at(4, {7: 2.0})])) == []
     not_told = [at(1, {3: 1.5, 7: 2.0}) | {"not_told_apart": [3, 7]}, at(64, {3: 0.75, 7: 0.25})]
-    assert [choice["k"] for choice in next(iter(_by_load(not_told)))["choices"]] == [7, 0]
+    (largest,) = _by_load(not_told)
+    assert [choice["k"] for choice in largest["choices"]] == [7, 0]
+    why = "; window 7 alone is compared with plain decoding, because windows are not told apart at 1 requests at once"
+    assert largest["text"].endswith(why)
+    one_step = [at(1, {7: 2.0}), at(2, {7: 2.0}), at(3, {7: 0.5})]
+    assert (
+        "window 7 from 1 to 2 requests at once, plain decoding at 3 requests at once"
+        in next(iter(_by_load(one_step)))["text"]
+    ), "and not from 3 to 3"
 
 
 def test_traffic_is_weighted_by_its_tokens() -> None:
