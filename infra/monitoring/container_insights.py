@@ -20,7 +20,10 @@ IN_PROMETHEUS = {
     "cluster_failed_node_count": 'sum(kube_node_status_condition{condition="Ready",status="true"} == bool 0)',
     "node_cpu_utilization": f'100 * (1 - avg(rate(node_cpu_seconds_total{{mode="idle"}}[{PERIOD_S}s])))',
     "node_memory_utilization": "100 * avg(1 - node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes)",
-    "node_filesystem_utilization": "100 * max(1 - node_filesystem_avail_bytes / node_filesystem_size_bytes)",
+    "node_filesystem_utilization": (
+        '100 * max((1 - node_filesystem_avail_bytes{fstype=~"xfs|ext4"} / node_filesystem_size_bytes) '
+        "and node_filesystem_readonly == 0)"
+    ),
     "node_neuroncore_utilization": "100 * avg(neuroncore_utilization_ratio)",
     "node_neurondevice_runtime_memory_used_bytes": 'max(neuron_runtime_memory_used_bytes{memory_location="neuron_device"})',
     "node_neuron_execution_latency": 'avg(execution_latency_seconds{percentile="p50"})',

@@ -18,13 +18,18 @@ from grafana_foundation_sdk.models.common import DataSourceRef
 from benchmark.metrics import COST, ERRORS, PERIOD_S, RUN_ACTIVE, TOKENS_PER_STEP, TPOT, Metric
 from experiment import Experiment
 from experiment.arms import Arm
+from experiment.catalogue.prices import TRN2_ON_DEMAND
 from experiment.cost import arm_usd_per_hour
-from experiment.naming import dashboard_name
+from experiment.naming import NEURON_TAINT_KEY, dashboard_name
 from infra.monitoring import container_insights as insights
 from infra.monitoring.promql import series, value
 from infra.monitoring.rows import DETAILS, FURTHER, HEADLINES, baselines, compared
 
 _COLUMNS, _HEIGHT, _LONGEST_UID, _FIRST = 24, 8, 40, "At a glance"
+_HOURLY = (
+    "List price. A node bills while it stands, with or without servers; of a node with the taint of Trn2 nodes nothing says "
+    "here whose it is."
+)
 _CELL = "arm, class, concurrency"
 _LEGEND = "{{class}} {{arm}} {{concurrency}}"
 _SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
@@ -83,15 +88,27 @@ def dashboard_rows(experiment: Experiment) -> dict[str, list[Panel]]:
     load = {
         f"{name} {{{{arm}}}}": f"sum by (arm) ({series(experiment, name)})" for name in (_RUNNING, _WAITING)
     }
-    cost = f"{COST.name} of the run so far ({COST.better} is better)"
+    if experiment.instance.neuron:
+        node = TRN2_ON_DEMAND[experiment.instance.name].usd_per_hour
+        answering["Trn2 nodes"] = f'{node:.6g} * count(kube_node_spec_taint{{key="{NEURON_TAINT_KEY}"}})'
+    time, steps = "Time per output token, p50", "Tokens of a decode step, average"
+    cost = f"USD per million output tokens of the run so far ({COST.better} is better)"
     first = [
-        _arms(experiment, TPOT, "p50"),
-        _ratio(experiment, TPOT, "p50"),
-        _arms(experiment, TOKENS_PER_STEP, "Average"),
+        _arms(experiment, TPOT, "p50")._replace(title=f"{time} ({TPOT.better} is better)"),
+        _ratio(experiment, TPOT, "p50")._replace(title=f"{time}: times better than {baselines(experiment)}"),
+        _arms(experiment, TOKENS_PER_STEP, "Average")._replace(
+            title=f"{steps} ({TOKENS_PER_STEP.better} is better)"
+        ),
         Panel("Requests in the servers", load),
         Panel(cost, {_LEGEND: f"max by ({_CELL}) ({series(experiment, COST)})"}, "currencyUSD"),
-        Panel("USD an hour of the servers that answer, list price", answering, "currencyUSD"),
+        Panel(
+            "USD an hour of the Trn2 nodes, and of it each arm that answers",
+            answering,
+            "currencyUSD",
+            _HOURLY,
+        ),
     ]
+    whole = " of the whole cluster" if experiment.cluster.existing else ""
     active = {"{{provenance}}": f"max by (provenance) ({series(experiment, RUN_ACTIVE)})"}
     errors = [_arms(experiment, ERRORS, one) for one in ("Average", "Sum")]
     return {
@@ -100,8 +117,8 @@ def dashboard_rows(experiment: Experiment) -> dict[str, list[Panel]]:
         "Runs and errors": [Panel("1 while a run is on", active), *errors],
         **{metric.name: statistics(metric) for metric in FURTHER},
         "Servers": list(_servers(experiment)),
-        "Nodes": [Panel(one.title, {one.statistic: one.promql}) for one in insights.NODE_METRICS],
-        "Trainium nodes": [
+        f"Nodes{whole}": [Panel(one.title, {one.statistic: one.promql}) for one in insights.NODE_METRICS],
+        f"Trainium nodes{whole}": [
             Panel(one.title, {one.statistic: one.promql}) for one in insights.NEURON_NODE_METRICS
         ],
     }

@@ -41,6 +41,8 @@ _DAEMONS: dict[Installed, str] = {
 """The DaemonSet by which each is known, whoever installed it."""
 _PLUGIN, _DRIVER = "neuron-device-plugin", "neuron-dra-driver"
 """In the names of AWS Neuron's images."""
+_WATCHES: Installed = "amazon-cloudwatch-observability"
+"""Nothing needs it, so naming it as provided leaves it out."""
 _MOUNTS: Installed = "aws-mountpoint-s3-csi-driver"
 _DRIVER_VERSION = re.compile(r"s3-csi-driver:v?(\d+)\.")
 _MODES = ("API", "API_AND_CONFIG_MAP")
@@ -133,6 +135,8 @@ class ExistingCluster:
         wanted: list[Installed] = [name for name in INSTALLABLE if name != "keda" or self._scales]
         installs = [name for name in wanted if self._wanted.brings(name)]
         told = f"there: {', '.join(sorted(there)) or 'nothing'}; a deployment installs: {', '.join(installs) or 'nothing'}"
+        if _WATCHES in installs:
+            told += ", whose agents run on all nodes of the cluster, so that CloudWatch bills metrics and pods' logs of all of it"
         wrong = [*self._undeclared(there, installs, wanted), *self._two_ways(daemons)]
         if _MOUNTS not in installs:
             wrong += _cannot_mount(daemons)
@@ -164,10 +168,10 @@ class ExistingCluster:
             if name in installs and name in there and not ours and name != "system-nodes":
                 why = f"{name} is there, and a deployment would install it again"
                 yield why, f"add {name} to cluster.provided"
-            elif name in self._wanted.provided and name not in there:
+            elif name in self._wanted.provided and name not in there and name != _WATCHES:
                 why = f"{name} is not there, though cluster.provided names it"
                 yield why, "remove it there, or let the cluster's owner install it"
-            elif name not in installs and name not in there:
+            elif name not in installs and name not in there and name not in self._wanted.provided:
                 yield f"{name} is not there, though {owner} brings it", f"deploy {owner} first"
 
     def _unwatched(self, operators: Sequence[Object]) -> Iterator[tuple[str, str]]:

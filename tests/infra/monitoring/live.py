@@ -50,8 +50,10 @@ kube_node_status_condition{node="a",condition="Ready",status="true"} 1
 node_cpu_seconds_total{cpu="0",mode="idle"} 100
 node_memory_MemAvailable_bytes 50
 node_memory_MemTotal_bytes 100
-node_filesystem_avail_bytes{mountpoint="/"} 50
-node_filesystem_size_bytes{mountpoint="/"} 100
+kube_node_spec_taint{node="a",key="aws.amazon.com/neuron",value="true",effect="NoSchedule"} 1
+node_filesystem_avail_bytes{mountpoint="/",fstype="xfs"} 50
+node_filesystem_size_bytes{mountpoint="/",fstype="xfs"} 100
+node_filesystem_readonly{mountpoint="/",fstype="xfs"} 0
 neuroncore_utilization_ratio{neuroncore="0"} 0.4
 neuron_runtime_memory_used_bytes{memory_location="neuron_device"} 1000
 execution_latency_seconds{percentile="p50"} 0.01

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from benchmark.metrics import PUBLISHED
 from experiment import Experiment, load
+from experiment.catalogue.prices import TRN2_ON_DEMAND
 from infra.monitoring.container_insights import IN_PROMETHEUS, NEURON_NODE_METRICS, NODE_METRICS
-from infra.monitoring.grafana import grafana_dashboard
+from infra.monitoring.grafana import dashboard_rows, grafana_dashboard
 from tests.experiment.edits import put
 
 
@@ -44,12 +46,12 @@ def test_the_library_reads_what_was_written(dashboard: dict[str, Any]) -> None:
 def test_the_first_glance_answers_what_decides(dashboard: dict[str, Any]) -> None:
     seen = [panel["title"] for panel in dashboard["panels"] if panel["type"] == "timeseries"]
     assert seen == [
-        "tpot_s p50 (lower is better)",
-        "tpot_s p50: times better than qwen-vllm",
-        "tokens_per_step Average (higher is better)",
+        "Time per output token, p50 (lower is better)",
+        "Time per output token, p50: times better than qwen-vllm",
+        "Tokens of a decode step, average (higher is better)",
         "Requests in the servers",
-        "usd_per_million_output_tokens of the run so far (lower is better)",
-        "USD an hour of the servers that answer, list price",
+        "USD per million output tokens of the run so far (lower is better)",
+        "USD an hour of the Trn2 nodes, and of it each arm that answers",
     ]
     first = next(panel for panel in dashboard["panels"] if panel["type"] == "timeseries")
     assert first["targets"][0]["legendFormat"] == "{{class}} {{arm}} {{concurrency}}"
@@ -110,9 +112,46 @@ def test_prometheus_reads_every_query(variation: Any, sizes: Any, tmp_path: Path
 def test_each_arm_is_divided_by_the_baseline_of_its_own_batch(variation: Any) -> None:
     dashboard = json.loads(grafana_dashboard(load(variation(put("serving.max_num_seqs", [4, 8])))))
     titles = {panel["title"]: panel["targets"] for panel in graphs(dashboard)}
-    targets = titles["tpot_s p50: times better than qwen-vllm (1 more for other batches)"]
+    targets = titles["Time per output token, p50: times better than qwen-vllm (1 more for other batches)"]
     queries = {target["legendFormat"]: target["expr"].split(") / (") for target in targets}
     assert len(queries) == 4
     for size in ("", "-b8"):
         base, own = queries["{{class}} qwen-sd-vllm" + size + " {{concurrency}}"]
         assert (f'arm="qwen-vllm{size}"' in base, f'arm="qwen-sd-vllm{size}"' in own) == (True, True)
+
+
+def test_rows_of_nodes_say_where_they_count_those_of_others(experiment: Experiment) -> None:
+    cluster = experiment.cluster.model_copy(update={"existing": "team"})
+    assert {"Nodes of the whole cluster", "Trainium nodes of the whole cluster"} <= dashboard_rows(
+        replace(experiment, cluster=cluster)
+    ).keys()
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool: apt-get install prometheus")
+def test_a_full_disk_and_a_node_that_bills_are_shown_and_a_read_only_mount_is_not(
+    experiment: Experiment, tmp_path: Path
+) -> None:
+    hourly = "USD an hour of the Trn2 nodes, and of it each arm that answers"
+    (panel,) = [one for one in dashboard_rows(experiment)["At a glance"] if one.title == hourly]
+    disks = {("xfs", "/"): (60, 100, 0), ("ext4", "/image"): (0, 100, 1), ("fuse", "/weights"): (0, 100, 0)}
+    series = {
+        f'node_filesystem_{name}{{fstype="{kind}",mountpoint="{place}"}}': values[number]
+        for (kind, place), values in disks.items()
+        for number, name in enumerate(("avail_bytes", "size_bytes", "readonly"))
+    }
+    series['kube_node_spec_taint{node="a",key="aws.amazon.com/neuron"}'] = 1
+    series['kube_node_spec_taint{node="b",key="dedicated"}'] = 1
+    price = TRN2_ON_DEMAND["trn2.48xlarge"].usd_per_hour
+    asked = {IN_PROMETHEUS["node_filesystem_utilization"]: 40, panel.lines["Trn2 nodes"]: price}
+    story = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": f"{value}x5"} for name, value in series.items()],
+        "promql_expr_test": [
+            {"expr": expr, "eval_time": "2m", "exp_samples": [{"labels": "{}", "value": value}]}
+            for expr, value in asked.items()
+        ],
+    }
+    path = tmp_path / "story.yaml"
+    path.write_text(yaml.safe_dump({"rule_files": [], "tests": [story]}), encoding="utf-8")
+    done = subprocess.run(["promtool", "test", "rules", path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -37,7 +37,7 @@ def test_every_panel_shows_something(shown: Shown) -> None:
 
 
 def test_time_per_token_is_there_for_each_class_and_arm(shown: Shown, experiment: Experiment) -> None:
-    found = shown.panels["At a glance"]["tpot_s p50 (lower is better)"]
+    found = shown.panels["At a glance"]["Time per output token, p50 (lower is better)"]
     cells = {(dict(labels)["class"], dict(labels)["arm"]) for labels in found}
     assert cells == {(name, arm.name) for name in experiment.classes for arm in experiment.served_arms}
     assert all(values[-1] > 0 for values in found.values()), found

@@ -206,6 +206,13 @@ def test_what_is_declared_and_not_there_is_found(joining: Change, aws: Aws, team
     assert "deploy first first" in found.remedy
 
 
+def test_agents_on_all_nodes_are_told_and_can_be_left_out(joining: Change, aws: Aws, team: ApiServer) -> None:
+    told = "whose agents run on all nodes of the cluster, so that CloudWatch bills"
+    assert told in software(joining(), aws).why
+    without = software(joining(provided=("amazon-cloudwatch-observability",)), aws)
+    assert (without.state, told in without.why) == (State.FINE, False)
+
+
 def test_what_our_own_stack_installed_is_not_found(joining: Change, aws: Aws, team: ApiServer) -> None:
     daemon(team, "s3-csi-node")
     assert software(joining(), aws).state is State.FINDING
