@@ -51,7 +51,7 @@ def _unclear(found: Mapping[str, Any]) -> str:
             several = ", ".join(_shown(found, load) for load in loads[:-1])
             known.append(text.format(" and ".join(filter(None, (several, _at(found)(loads[-1]))))))
     if not known:
-        return "was not answered enough at any load to tell whether it pays"
+        return "cannot be compared with its baseline at any load, because of too few answers"
     if len(found["signs"]) == 1:
         return f"{known[0].replace('no clear', 'has no clear')}, the only load with enough answers"
     return f"has no clear crossover: {', '.join(known)}"
@@ -147,7 +147,8 @@ def _cheapest(search: Mapping[str, Any]) -> Iterator[str]:
         begin <= high and low <= end for _, begin, end in others[:1]
     )
     unable = [arm["arm"] for arm in search["arms"] if not arm["cheapest"]]
-    rest = f"; not met by {' and '.join(unable)} at a measured load" if unable else ""
+    why = "not met by" if objective else "too few answers of"
+    rest = f"; {why} {' and '.join(unable)} at a measured load" if unable else ""
     yield f"{'Cheapest' if priced else 'Most output tokens'} {within}: {'; then '.join(told)}{close}{rest}."
 
 

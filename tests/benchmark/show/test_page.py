@@ -16,8 +16,9 @@ from benchmark.analyse.decision import decide
 from benchmark.analyse.summary import summarise
 from benchmark.file_access import write_whole
 from benchmark.measure.journal import RawRun
+from benchmark.measure.records import RequestRecord
 from benchmark.show import page, tables
-from tests.benchmark.records import answered, block, emulated, raw_run
+from tests.benchmark.records import answered, block, emulated, failed, raw_run
 from tests.benchmark.show.runs import CROWDED, HOSTILE, PLAIN, run_of, searched
 
 Attributes = dict[str, str | None]
@@ -285,6 +286,18 @@ def test_one_block_of_each_arm_or_a_late_client_is_not_enough_for_advice(
         else:
             assert at.advice == "use"
         assert decision.sentence.startswith("qwen-sd-crowded pays up to "), "which all cells together tell"
+
+
+def test_an_arm_that_answered_nothing_is_not_said_to_miss_an_objective_that_nobody_gave() -> None:
+    raw = searched(("json",))
+    lost = (failed(one.arm, **_place(one)) if one.arm == "qwen-vllm" else one for one in raw.requests)
+    told = decide(summarise(replace(raw, requests=tuple(lost)))).sentence
+    assert "; too few answers of qwen-vllm at a measured load." in told
+
+
+def _place(one: RequestRecord) -> dict[str, Any]:
+    names = ("pair_id", "prompt_id", "class_", "concurrency", "rate_per_s", "round", "started_unix_s")
+    return {name: getattr(one, name) for name in names}
 
 
 def test_an_a_a_search_recommends_nothing_first() -> None:
