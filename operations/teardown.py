@@ -17,7 +17,7 @@ from operations.cloud.access import cluster_of
 from operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
 from operations.cloud.clock import Clock
 from operations.cloud.cloudformation import TAG, Stack
-from operations.cloud.standing import Standing, listed, of_experiment
+from operations.cloud.standing import Standing, listed
 from operations.console import print_json, print_table, progress, warn
 from operations.options import dry_run_option, experiment_of, on_aws
 
@@ -81,7 +81,7 @@ def command(
     joined = experiment.cluster.existing is not None
     before = listed(experiment, aws) if joined else None
     kept = [] if dry_run else take_down(experiment, aws, Clock())
-    shared = _compared(experiment, before, listed(experiment, aws), aws) if before and not dry_run else None
+    shared = _compared(experiment, before, listed(experiment, aws)) if before and not dry_run else None
     storage = cloudformation.one(stack_name(experiment, cloudformation.OUTLIVES), aws)
     bills, untold = None, None
     try:
@@ -106,9 +106,9 @@ def command(
     return 1 if kept else 3 if untold or (shared and shared["untold"]) else 0
 
 
-def _compared(experiment: Experiment, before: Standing, after: Standing, aws: Aws) -> dict[str, Any]:
+def _compared(experiment: Experiment, before: Standing, after: Standing) -> dict[str, Any]:
     """What went from a cluster that is not ours."""
-    gone = before.names - after.names
+    ours = before.ours | after.ours
     untold = sorted({*before.untold, *after.untold})
     for line in untold:
         warn(f"not listed: {line}")
@@ -116,8 +116,8 @@ def _compared(experiment: Experiment, before: Standing, after: Standing, aws: Aw
         "name": cluster_name(experiment),
         "before": sorted(before.names),
         "after": sorted(after.names),
-        "ours_left": sorted(of_experiment(experiment, after.names, aws)),
-        "others_gone": sorted(gone - of_experiment(experiment, gone, aws)),
+        "ours_left": sorted(ours & after.names),
+        "others_gone": sorted(before.names - after.names - ours),
         "untold": untold,
     }
 

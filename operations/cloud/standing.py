@@ -3,12 +3,15 @@ difference is seen to be ours."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from experiment import Experiment
 from experiment.finding import Refusal
-from experiment.model import INSTALLABLE
-from experiment.naming import cluster_name
+from experiment.naming import cluster_name, container_insights_log_groups, namespace
 from operations.cloud import cloudformation
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws
@@ -19,51 +22,113 @@ _OF_EKS = {
     "access entry": ("list_access_entries", "accessEntries"),
     "pod identity": ("list_pod_identity_associations", "associations"),
 }
-_OF_SERVER = ("namespaces", "priorityclasses", "persistentvolumes", "deviceclasses")
+_TYPES = {
+    "AWS::EKS::Nodegroup": "node group",
+    "AWS::EKS::Addon": "add-on",
+    "AWS::EKS::AccessEntry": "access entry",
+    "AWS::EKS::PodIdentityAssociation": "pod identity",
+    "AWS::Logs::LogGroup": "log group",
+}
+_OF_SERVER = {
+    "Namespace": "namespaces",
+    "PriorityClass": "priorityclasses",
+    "PersistentVolume": "persistentvolumes",
+    "DeviceClass": "deviceclasses",
+}
+_RELEASE = "meta.helm.sh/release-name"
+"""Helm's annotation on every object of a chart (https://helm.sh/docs/faq/changes_since_helm2/)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """Names, each after its kind; `untold` says what could not be listed."""
+    """Names, each after its kind; `ours` are those that a stack of the experiment made, `untold` says what could not be listed."""
 
     names: frozenset[str]
+    ours: frozenset[str]
     untold: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """What the stacks of an experiment made, as CloudFormation and their templates say."""
+
+    ids: frozenset[tuple[str, str]]
+    """Kind and a part of a physical id: CloudFormation joins `cluster|add-on`, `cluster/group`, `role|cluster`."""
+    objects: frozenset[str]
+    releases: frozenset[str]
+
+    def owns(self, kind: str, name: str) -> bool:
+        """Whether a stack made it."""
+        return (kind, name) in self.ids
+
+
+def made(experiment: Experiment, aws: Aws) -> Made:
+    """Of the stacks that stand; and the experiment's namespace, whoever applied it."""
+    client = aws.client("cloudformation")
+    ids, objects, releases = set(), {f"namespaces: {namespace(experiment)}"}, set()
+    for stack in cloudformation.deployed(experiment, aws):
+        for one in client.every("list_stack_resources", "StackResourceSummaries", StackName=stack.name):
+            if kind := _TYPES.get(one["ResourceType"]):
+                id_ = one.get("PhysicalResourceId", "")
+                ids |= {(kind, part) for part in (id_, *id_.split("|"), id_.partition("/")[2])}
+        template = client.get_template(StackName=stack.name)["TemplateBody"]
+        for resource in (template if isinstance(template, dict) else {}).get("Resources", {}).values():
+            told = resource.get("Properties", {})
+            if resource["Type"] == "Custom::AWSCDK-EKS-KubernetesResource":
+                objects |= set(_named(told["Manifest"]))
+            elif resource["Type"] == "Custom::AWSCDK-EKS-HelmChart":
+                releases.add(told["Release"])
+    return Made(ids=frozenset(ids), objects=frozenset(objects), releases=frozenset(releases))
+
+
+def _named(manifest: Any) -> Iterator[str]:
+    """Objects of a cluster's own in a manifest of the template, in which a reference may stand between pieces of text."""
+    if isinstance(manifest, Mapping):
+        manifest = "".join(one if isinstance(one, str) else "x" for one in manifest["Fn::Join"][1])
+    objects: list[Any] = []
+    with suppress(ValueError):
+        objects = json.loads(manifest)
+    for one in objects:
+        if kind := _OF_SERVER.get(one["kind"]):
+            yield f"{kind}: {one['metadata']['name']}"
+
+
 def listed(experiment: Experiment, aws: Aws) -> Standing:
-    """Everything that a deployment may make in the cluster, and the rules of the cluster's group, which none changes."""
-    names: set[str] = set()
+    """Everything that a deployment may make in the cluster, its log groups, and the rules of its group, which none changes."""
+    by, cluster = made(experiment, aws), cluster_name(experiment)
+    names: dict[str, bool] = {}
     untold = []
     for kind, (operation, key) in _OF_EKS.items():
         try:
-            for one in aws.client("eks").every(operation, key, clusterName=cluster_name(experiment)):
-                name = one if isinstance(one, str) else f"{one['namespace']}/{one['serviceAccount']}"
-                names.add(f"{kind}: {name}")
+            for one in aws.client("eks").every(operation, key, clusterName=cluster):
+                if isinstance(one, str):
+                    names[f"{kind}: {one}"] = by.owns(kind, one)
+                    continue
+                owner = one.get("ownerArn", "").partition(f":addon/{cluster}/")[2].partition("/")[0]
+                own = by.owns(kind, one.get("associationArn", "")) or by.owns("add-on", owner)
+                names[f"{kind}: {one['namespace']}/{one['serviceAccount']}"] = own
         except Refusal as error:
             untold += error.lines
     group = [{"Name": "group-id", "Values": [experiment.cluster.security_group or ""]}]
+    prefix = container_insights_log_groups(experiment)[0].rpartition("/")[0]
     try:
-        rules = aws.client("ec2").every("describe_security_group_rules", "SecurityGroupRules", Filters=group)
-        names |= {f"rule: {one['SecurityGroupRuleId']}" for one in rules}
+        for one in aws.client("logs").every(
+            "describe_log_groups", "logGroups", logGroupNamePrefix=f"{prefix}/"
+        ):
+            names[f"log group: {one['logGroupName']}"] = by.owns("log group", one["logGroupName"])
+        for one in aws.client("ec2").every(
+            "describe_security_group_rules", "SecurityGroupRules", Filters=group
+        ):
+            names[f"rule: {one['SecurityGroupRuleId']}"] = False
         with cluster_of(experiment, aws) as kubernetes:
-            for kind in _OF_SERVER:
-                names |= {f"{kind}: {one['metadata']['name']}" for one in kubernetes.list(kind)}
+            for kind in _OF_SERVER.values():
+                for one in kubernetes.list(kind):
+                    name = f"{kind}: {one['metadata']['name']}"
+                    release = one["metadata"].get("annotations", {}).get(_RELEASE)
+                    names[name] = name in by.objects or release in by.releases
+        if by.owns("add-on", "amazon-cloudwatch-observability") and "namespaces: amazon-cloudwatch" in names:
+            names["namespaces: amazon-cloudwatch"] = True  # the add-on makes and removes it
     except Refusal as error:
         untold += error.lines
-    return Standing(names=frozenset(names), untold=tuple(untold))
-
-
-def of_experiment(experiment: Experiment, names: frozenset[str], aws: Aws) -> set[str]:
-    """Those that the experiment's deployment makes: by its name, or installed because the cluster lacked it."""
-    own = experiment.name
-    others = [f"{name}-" for name in cloudformation.by_experiment(aws) if name.startswith(f"{own}-")]
-    brought = {f"add-on: {name}" for name in INSTALLABLE if experiment.cluster.brings(name)}
-    if experiment.cluster.brings("neuron"):
-        brought.add("deviceclasses: neuron.aws.com")
-    found = set()
-    for one in names:
-        name = one.split(": ", 1)[1].rpartition(":role/")[2]
-        begins = name == own or name.startswith((f"{own}-", f"{own}/"))
-        if one in brought or (begins and not name.startswith(tuple(others))):
-            found.add(one)
-    return found
+    ours = frozenset(name for name, own in names.items() if own)
+    return Standing(names=frozenset(names), ours=ours, untold=tuple(untold))

@@ -172,7 +172,9 @@ class ExistingCluster:
                 why = f"{name} is not there, though cluster.provided names it"
                 yield why, "remove it there, or let the cluster's owner install it"
             elif name not in installs and name not in there and name not in self._wanted.provided:
-                yield f"{name} is not there, though {owner} brings it", f"deploy {owner} first"
+                came = f", or add {name} to cluster.provided where {owner} has it there"
+                remedy = f"deploy {owner} first{came if name == 'system-nodes' else ''}"
+                yield f"{name} is not there, though {owner} brings it", remedy
 
     def _unwatched(self, operators: Sequence[Object]) -> Iterator[tuple[str, str]]:
         """KEDA watches the namespaces that it is told, with commas between them, or all of them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,8 +15,9 @@ from moto.eks.models import eks_backends
 from experiment import Experiment
 from experiment.model import Network
 from operations import teardown
+from operations.cloud import standing
 from operations.cloud.aws import Aws
-from operations.cloud.standing import listed, of_experiment
+from operations.cloud.standing import Made, listed
 from operations.preflight.account import what_was_left
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import shared_client
@@ -23,6 +25,7 @@ from tests.operations.conftest import Say
 
 ROLE = "arn:aws:iam::123456789012:role"
 Lists = dict[str, list[Any]]
+_MADE = standing.made
 
 
 @pytest.fixture
@@ -49,7 +52,12 @@ def lists(aws: Aws, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator
         "addons": ["vpc-cni", "eks-pod-identity-agent", "aws-mountpoint-s3-csi-driver"],
         "accessEntries": [f"{ROLE}/team-admin", f"{ROLE}/joined-workloads-Access1"],
         "associations": [
-            {"namespace": "joined", "serviceAccount": "serving", "clusterName": "team"},
+            {
+                "namespace": "joined",
+                "serviceAccount": "serving",
+                "clusterName": "team",
+                "associationArn": "arn:joined",
+            },
             {"namespace": "shop", "serviceAccount": "web", "clusterName": "team"},
         ],
     }
@@ -69,6 +77,12 @@ def lists(aws: Aws, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator
         for client in (eks, shared_client("eks", "us-east-2")):  # a verb's, and that of the tests
             client.meta.events.register(f"before-call.eks.{operation}", answer)
             answering.append((client, f"before-call.eks.{operation}", answer))
+    ids = {("node group", name) for name in found["nodegroups"][1:]}
+    ids |= {("add-on", "aws-mountpoint-s3-csi-driver"), ("access entry", f"{ROLE}/joined-workloads-Access1")}
+    ids.add(("pod identity", "arn:joined"))
+    objects = frozenset({"namespaces: joined", "priorityclasses: joined-jobs-1"})
+    by_stacks = Made(ids=frozenset(ids), objects=objects, releases=frozenset())
+    monkeypatch.setattr(standing, "made", lambda *_: by_stacks)
     yield found
     for client, event, one in answering:
         client.meta.events.unregister(event, one)
@@ -116,16 +130,71 @@ def test_what_is_left_of_ours_and_what_went_of_others_is_told(
     )
 
 
-def test_a_longer_name_of_another_experiment_is_not_ours(joined: Experiment, aws: Aws, lists: Lists) -> None:
-    tags = [{"Key": "experiment", "Value": "joined-b"}]
-    template = '{"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}'
-    shared_client("cloudformation").create_stack(StackName="joined-b-nodes", TemplateBody=template, Tags=tags)
-    lists["nodegroups"].append("joined-b-trn2-a")
-    names = listed(joined, aws).names
-    ours = of_experiment(joined, names, aws)
-    assert "node group: joined-b-trn2-a" in names - ours
-    assert "node group: joined-system" in ours
-    assert "access entry: arn:aws:iam::123456789012:role/joined-workloads-Access1" in ours
+def test_a_name_that_begins_with_ours_is_another_s(
+    joined: Experiment, aws: Aws, lists: Lists, api: ApiServer
+) -> None:
+    lists["nodegroups"].append("joined-team-workers")
+    api.put("namespaces", "joined-shop", {})
+    told = listed(joined, aws)
+    assert {"node group: joined-team-workers", "namespaces: joined-shop"} <= told.names - told.ours
+    assert {"node group: joined-system", "namespaces: joined", "priorityclasses: joined-jobs-1"} <= told.ours
+    assert f"access entry: {ROLE}/joined-workloads-Access1" in told.ours
+
+
+def test_what_an_add_on_or_a_chart_of_ours_brought_goes_with_it(
+    joined: Experiment, aws: Aws, lists: Lists, api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = "arn:aws:eks:us-east-2:123456789012:addon/team/amazon-cloudwatch-observability/1a"
+    agent = {"namespace": "amazon-cloudwatch", "serviceAccount": "cloudwatch-agent", "ownerArn": owner}
+    lists["associations"].append({**agent, "associationArn": "arn:a", "clusterName": "team"})
+    annotations = {"meta.helm.sh/release-name": "neuron-1"}
+    api.put(
+        "deviceclasses",
+        "neuron.aws.com",
+        {"metadata": {"name": "neuron.aws.com", "annotations": annotations}},
+    )
+    api.put("namespaces", "amazon-cloudwatch", {})
+    brought = {
+        "pod identity: amazon-cloudwatch/cloudwatch-agent",
+        "deviceclasses: neuron.aws.com",
+        "namespaces: amazon-cloudwatch",
+    }
+    assert brought <= listed(joined, aws).names - listed(joined, aws).ours, "its owner's"
+    ids = frozenset({("add-on", "amazon-cloudwatch-observability")})
+    own = Made(ids=ids, objects=frozenset(), releases=frozenset({"neuron-1"}))
+    monkeypatch.setattr(standing, "made", lambda *_: own)
+    assert listed(joined, aws).ours == brought
+
+
+def test_what_the_stacks_made_is_read_from_their_resources_and_templates(
+    joined: Experiment, aws: Aws, lists: Lists
+) -> None:
+    objects = [{"kind": kind, "metadata": {"name": "joined-1"}} for kind in ("PriorityClass", "ConfigMap")]
+    manifest = {"Fn::Join": ["", [json.dumps(objects)[:-1], *[", ", json.dumps(objects[0]), "]"]]]}
+    resources = {
+        "Logs": {
+            "Type": "AWS::Logs::LogGroup",
+            "Properties": {"LogGroupName": "/aws/containerinsights/team/host"},
+        },
+        "Objects": {
+            "Condition": "Never",
+            "Type": "Custom::AWSCDK-EKS-KubernetesResource",
+            "Properties": {"Manifest": manifest},
+        },
+        "Chart": {
+            "Condition": "Never",
+            "Type": "Custom::AWSCDK-EKS-HelmChart",
+            "Properties": {"Release": "neuron-1"},
+        },
+    }
+    tags = [{"Key": "experiment", "Value": "joined"}]
+    never = {"Never": {"Fn::Equals": ["a", "b"]}}  # moto makes no custom resource without its function
+    body = json.dumps({"Conditions": never, "Resources": resources})
+    shared_client("cloudformation").create_stack(StackName="joined-workloads", TemplateBody=body, Tags=tags)
+    found = _MADE(joined, aws)
+    assert found.owns("log group", "/aws/containerinsights/team/host")
+    assert found.objects == {"namespaces: joined", "priorityclasses: joined-1"}
+    assert found.releases == {"neuron-1"}
 
 
 def test_what_cannot_be_listed_is_told(joined: Experiment, lists: Lists, aws: Aws, api: ApiServer) -> None:

@@ -178,6 +178,20 @@ def software(experiment: Experiment, aws: Aws) -> Finding:
     return ExistingCluster(experiment, aws).software()
 
 
+def test_system_nodes_that_came_with_the_cluster_are_declared_by_whoever_joins(
+    joining: Change, aws: Aws, team: ApiServer
+) -> None:
+    """Their label has no name of the experiment whose Trn2 nodes are used, so pods would wait for nodes of its name."""
+    team.put("nodes", "n", {"metadata": {"labels": {"speculation.trn2/role": "system"}}})
+    found = software(joining(nodes_of="first"), aws)
+    assert "system-nodes is not there, though first brings it" in found.why
+    assert "add system-nodes to cluster.provided where first has it there" in found.remedy
+    assert (
+        "system-nodes"
+        not in software(joining(nodes_of="first", provided=("system-nodes",)), aws).why.split(";", 1)[1]
+    )
+
+
 def test_what_is_there_and_what_would_be_installed_is_told(
     joining: Change, aws: Aws, team: ApiServer
 ) -> None:
