@@ -28,7 +28,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 ROOMS = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 NEEDED = PROJECT["project"]["dependencies"]
 EXTRAS = PROJECT["project"]["optional-dependencies"]
-WORKING = {"benchmark", "check", "new", "published", "results", "step"}
+WORKING = {"benchmark", "check", "new", "prompts", "published", "results", "step"}
 pypi = pytest.mark.skipif(os.environ.get("PYPI") != "1", reason="installs from PyPI, a minute: PYPI=1")
 
 
@@ -138,6 +138,14 @@ def test_two_endpoints_are_measured_and_reported_with_a_page(installed: Path, tm
         2,
         "trnspec benchmark publish: needs boto3; run: pip install boto3\n",
     )
+
+
+@pypi
+def test_prompts_are_made_of_an_access_log(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text('{"timestamp": 1500, "input_length": 20, "output_length": 5}\n')
+    done = _run(installed / "trnspec", "prompts", "log.jsonl", "--log", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["max_tokens"] == 5
 
 
 @pypi
