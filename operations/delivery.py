@@ -219,7 +219,7 @@ def nothing_to_compile(experiment: Experiment, aws: Aws, say: Callable[[str], No
 def compile_artifacts(context: Context, *, fresh: bool) -> None:
     """Fetch, start nodes, prove them, compile; then let the nodes go.
 
-    `fresh`: the run was begun for this, so it ends with it; otherwise it goes back to whoever left it unfinished.
+    `fresh`: the run was begun for this, so it ends with it; otherwise it goes back to the one who left it unfinished.
     Every step makes sure by itself of what is there already. Raises `Refusal`.
     """
 

@@ -102,7 +102,7 @@ def command(
     files = stale(rendered)
     gitops = []
     if read_deployment(ROOT / NAME).workloads == "gitops":
-        # Argo CD leaves replicas to whoever scales; and the losers must let go of their devices first.
+        # Argo CD does not change replicas; and the losers must let go of their devices first.
         gitops = [f"./trnspec render {path} --resolved --out <DIR>", f"./trnspec promote {path} {arm} --now"]
     aws = aws_of(experiment, account) if now else None
     nodes_now = _nodes_of_the_ready(experiment, aws) if aws is not None else None

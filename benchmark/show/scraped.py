@@ -52,7 +52,7 @@ class _Series:
 
 
 class Page:
-    """What is read; made anew whenever the journal was."""
+    """What is read; made again whenever the journal was."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock

@@ -131,7 +131,7 @@ class Runtime:
     metrics: tuple[str, ...]
     """Prometheus names that are worth reading from `/metrics` of this image; it may carry more."""
     neuron_sdk: str = ""
-    """Empty where there is none."""
+    """Empty where the runtime has none."""
     nxd_inference: str = ""
     """Empty where the image carries none."""
     greedy_speculation_only: bool = True

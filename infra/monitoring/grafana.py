@@ -48,7 +48,7 @@ class Panel(NamedTuple):
 
 
 def grafana_dashboard(experiment: Experiment) -> str:
-    """The dashboard as JSON, for a file or a ConfigMap; whoever imports it chooses the data source."""
+    """The dashboard as JSON, for a file or a ConfigMap; the person who imports it chooses the data source."""
     name = dashboard_name(experiment)
     made = (
         dashboard.Dashboard(name)

@@ -96,7 +96,7 @@ def _refusal(code: str, message: str, action: str) -> tuple[str, str]:
         named = _ACTION.search(message)
         right = named[1] if named else action
         resource = f" on {named[2]}" if named and named[2] and named[2] != "*" else ""
-        return "not allowed", f"let whoever runs this do {right}{resource}, or use another AWS_PROFILE"
+        return "not allowed", f"let the caller do {right}{resource}, or use another AWS_PROFILE"
     if _THROTTLED.fullmatch(code) or "ate exceeded" in message:
         return "AWS throttles the account, also after several tries", "wait a minute, then run this again"
     if _NOT_ENABLED.fullmatch(code):

@@ -110,7 +110,7 @@ class Kubernetes:
         self.patch("deployment", deployment, {"spec": {"replicas": replicas}})
 
     def delete(self, kind: str, name: str) -> None:
-        """Remove an object; fine when there is none. Does not wait for what its finalizers do."""
+        """Remove an object, if it exists. Does not wait for its finalizers."""
         self._run(["delete", kind, name, "--ignore-not-found", "--wait=false"])
 
     def logs(self, pod: str, *, container: str | None = None, lines: int = 20) -> str:

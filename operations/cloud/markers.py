@@ -49,9 +49,9 @@ def refuse_uncompiled(experiment: Experiment, aws: Aws) -> None:
 
 
 def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
-    """The JSON of a marker, nothing when there is none or it is not a marker.
+    """The JSON of a marker, nothing when it does not exist or is not a marker.
 
-    Raises `Refusal` when there is no such bucket.
+    Raises `Refusal` when the bucket does not exist.
     """
     if (answer := stored(aws, name, key)) is None:
         return None
@@ -63,9 +63,9 @@ def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
 
 
 def stored(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
-    """What S3 answers about an object, nothing when there is none: a page that says 404 is no answer of S3.
+    """What S3 answers about an object, nothing when the object does not exist: a page that says 404 is not an answer of S3.
 
-    Raises `Refusal` when there is no such bucket.
+    Raises `Refusal` when the bucket does not exist.
     """
     try:
         found: dict[str, Any] | None = aws.client("s3").find("get_object", "NoSuchKey", Bucket=name, Key=key)
@@ -131,7 +131,7 @@ def _keys(aws: Aws, name: str, prefix: str) -> list[str]:
 def log_groups(experiment: Experiment, aws: Aws) -> list[str]:
     """Groups of a deployment that EKS and the agents write to. Both may make one again while the cluster goes, after its
     stack has deleted it (https://github.com/terraform-aws-modules/terraform-aws-eks/issues/2763). In an existing cluster they
-    have the same names whoever made them."""
+    have the same names, no matter who made them."""
     cluster = experiment.cluster
     names = [] if cluster.existing else [control_plane_log_group(experiment)]
     if cluster.brings("amazon-cloudwatch-observability"):

@@ -63,7 +63,7 @@ class Made:
 
 
 def made(experiment: Experiment, aws: Aws) -> Made:
-    """Of the stacks that stand; and the experiment's namespace, whoever applied it."""
+    """Of the stacks that exist; and the experiment's namespace, no matter who applied it."""
     client = aws.client("cloudformation")
     ids, objects, releases = set(), {f"namespaces: {namespace(experiment)}"}, set()
     for stack in cloudformation.deployed(experiment, aws):

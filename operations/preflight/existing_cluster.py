@@ -38,7 +38,7 @@ _DAEMONS: dict[Installed, str] = {
     "amazon-cloudwatch-observability": "cloudwatch-agent",
     "eks-node-monitoring-agent": "eks-node-monitoring-agent",
 }
-"""The DaemonSet by which each is known, whoever installed it."""
+"""The DaemonSet by which each is known, no matter who installed it."""
 _PLUGIN, _DRIVER = "neuron-device-plugin", "neuron-dra-driver"
 """In the names of AWS Neuron's images."""
 _WATCHES: Installed = "amazon-cloudwatch-observability"

@@ -1,1 +1,1 @@
-"""What a change does, for whoever has to approve it: two renders compared, told in the reader's terms."""
+"""What a change does, for the person who approves it: two renders compared, in the reader's terms."""

@@ -1,4 +1,4 @@
-"""What differs between two states, in the words of whoever reads the experiment file and the manifests."""
+"""What differs between two states, in the words of the experiment file and the manifests."""
 
 from __future__ import annotations
 

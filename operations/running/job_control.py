@@ -1,4 +1,4 @@
-"""Jobs of a run: found in the reviewed manifests, released in the cluster, made anew where one failed before."""
+"""Jobs of a run: found in the reviewed manifests, released in the cluster, made again where one failed before."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _makes(job: Object) -> str:
 
 
 def release(context: Context, job: Object) -> str:
-    """Let a Job run: unsuspend it where it stands, make it where it does not, make it anew where it failed before.
+    """Let a Job run: unsuspend it where it stands, make it where it does not, make it again where it failed before.
 
     Returns its name.
     """
@@ -202,7 +202,7 @@ def _last_words(context: Context, name: str) -> str:
 
 def from_cron_job(context: Context, cron_job: str, name: str) -> dict[str, Any]:
     """A Job as the suspended CronJob would make it, but for where it keeps unfinished results: under its own name, so
-    that a Job made anew after a failure finds what the failed one left.
+    that a Job made again after a failure finds what the failed one left.
 
     Raises `StepError` when the cluster has no such CronJob.
     """

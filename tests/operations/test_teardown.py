@@ -125,7 +125,7 @@ def test_teardown_waits_for_each_stack_and_goes_on_past_one_that_stays(
         (
             "AccessDenied",
             "User: arn:aws:iam::1:user/me is not authorized to perform: cloudformation:DeleteStack on resource: arn:x",
-            "let whoever runs this do cloudformation:DeleteStack on arn:x",
+            "let the caller do cloudformation:DeleteStack on arn:x",
         ),
         (
             "ValidationError",
@@ -158,14 +158,14 @@ def test_what_was_deleted_is_told_even_when_the_bill_cannot_be_read(
     deploy(world, "network")
 
     def refused(*_: object) -> dict[str, str]:
-        raise AwsError("tag:GetResources: not allowed; let whoever runs this do tag:GetResources")
+        raise AwsError("tag:GetResources: not allowed; let the caller do tag:GetResources")
 
     monkeypatch.setattr(teardown, "tagged", refused)
     code, out, err = say("teardown", "--confirm", "qwen3-32b")
     assert code == 3
     assert "1 of 1 stacks deleted" in out
     assert "what still bills is not known" in out
-    assert "let whoever runs this do tag:GetResources" in err
+    assert "let the caller do tag:GetResources" in err
 
 
 def test_what_still_bills_is_found_by_its_tag(world: World, aws: Aws) -> None:

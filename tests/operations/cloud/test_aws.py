@@ -44,10 +44,10 @@ def test_a_page_of_a_proxy_is_not_taken_for_aws() -> None:
 
 def test_a_missing_permission_is_named_as_the_policy_spells_it() -> None:
     message = "User: arn:aws:iam::111122223333:user/me is not authorized to perform: iam:PassRole on resource: role/x\nbecause"
-    assert "let whoever runs this do iam:PassRole on role/x, or use" in str(
+    assert "let the caller do iam:PassRole on role/x, or use" in str(
         _refused("AccessDeniedException", message)
     )
-    assert "let whoever runs this do eks:DescribeCluster" in str(_refused("AccessDenied", "Access Denied"))
+    assert "let the caller do eks:DescribeCluster" in str(_refused("AccessDenied", "Access Denied"))
 
 
 @pytest.mark.parametrize(
