@@ -23,8 +23,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from botocore.exceptions import ClientError, ParamValidationError
@@ -34,10 +35,11 @@ from moto.cloudformation.exceptions import CloudFormationError, ValidationError
 from moto.cloudformation.models import cloudformation_backends
 from moto.cloudformation.parsing import ResourceMap, get_model_map
 from moto.core.common_models import CloudFormationModel
-from moto.core.config import default_user_config
 from moto.core.exceptions import ServiceException
+from moto.ec2.models.amis import AmiBackend
 from moto.eks.models import eks_backends
-from moto.iam.models import Role, iam_backends
+from moto.iam.aws_managed_policies import aws_managed_policies_data
+from moto.iam.models import AWSManagedPolicy, IAMBackend, Role, iam_backends
 from moto.ssm.models import Parameter
 from moto.utilities.utils import get_partition
 from werkzeug.exceptions import HTTPException
@@ -379,10 +381,20 @@ def _parse_template(parse: Callable[[str], Any], template: str) -> Any:
         return parse(template)
 
 
+def _policies_of_aws(backend: IAMBackend) -> list[AWSManagedPolicy]:
+    """moto knows AWS's own policies and leaves them out; asked for them, it reads them anew for each partition."""
+    return [copy(one) for one in _known_policies()] if backend.region_name == "aws" else []
+
+
+@cache
+def _known_policies() -> tuple[AWSManagedPolicy, ...]:
+    known = json.loads(aws_managed_policies_data).items()
+    return tuple(AWSManagedPolicy.from_data(name, ACCOUNT, "aws", data) for name, data in known)
+
+
 @contextmanager
 def extended_moto(client_of: ClientOf) -> Iterator[None]:
-    """Put the extension in place for a while, its calls going through `client_of`; and AWS's own managed policies with
-    it: moto knows them, and leaves them out unless it is asked."""
+    """Put the extension in place for a while, its calls going through `client_of`."""
     backend, stack = cloudformation.CloudFormationBackend, cloudformation.Stack
     create_stack = backend.create_stack
     replaced: tuple[tuple[Any, str, Any], ...] = (
@@ -392,21 +404,19 @@ def extended_moto(client_of: ClientOf) -> Iterator[None]:
             "parse_and_create_resource",
             partial(_create_resource, parsing.parse_and_create_resource),
         ),
+        (IAMBackend, "_init_aws_policies", _policies_of_aws),
+        (AmiBackend, "_load_amis", lambda _: None),  # thousands, and no template names one of them
         (backend, "create_stack", lambda *args, **kwargs: _create_stack(create_stack, *args, **kwargs)),
         (ResourceMap, "_delete_resource", removing(ResourceMap._delete_resource, client_of)),
         (stack, "parse_template", staticmethod(partial(_parse_template, stack.parse_template))),
     )
     originals = [(owner, name, vars(owner)[name]) for owner, name, _ in replaced]
-    iam = default_user_config["iam"]
-    policies_loaded = iam["load_aws_managed_policies"]
     _clients.append(client_of)
     try:
-        iam["load_aws_managed_policies"] = True
         for owner, name, replacement in replaced:
             setattr(owner, name, replacement)
         yield
     finally:
-        iam["load_aws_managed_policies"] = policies_loaded
         for owner, name, original in originals:
             setattr(owner, name, original)
         _clients.remove(client_of)

@@ -54,8 +54,8 @@ def rehearsal_server() -> Iterator[str]:
                 yield address
             finally:
                 server.stop()
-                moto_api_backend.reset()
     finally:
+        moto_api_backend.reset()
         requests.setLevel(level)
         _one_server.release()
 
