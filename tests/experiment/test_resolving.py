@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from experiment import Experiment, load
+from experiment.__main__ import main
 from experiment.arms import digest
 from experiment.compilation import artifact_key
 from experiment.placement import nodes_needed, place
 from tests.conftest import REFERENCE, ROOT
-from tests.experiment.edits import NATIVE
+from tests.experiment.edits import NATIVE, SPECULATION, Edit, combined, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    Variation = Callable[[Callable[[dict[str, Any]], object]], Path]
+    Variation = Callable[[Edit], Path]
 
 
 def test_the_reference_is_the_published_pair(reference: Experiment) -> None:
@@ -45,80 +45,76 @@ def test_both_arms_fill_one_node_without_sharing_a_device(reference: Experiment)
     assert sorted(taken) == [(0, device) for device in range(16)]
 
 
-def _treat(key: str, value: Any) -> Callable[[dict[str, Any]], object]:
-    return lambda data: data["arms"][1]["speculation"].update({key: value})
-
-
-SPELLINGS: dict[str, tuple[Callable[[dict[str, Any]], object], ...]] = {
+SPELLINGS: dict[str, tuple[str, ...]] = {
     "tensor parallelism": (
-        lambda data: data["serving"].pop("tensor_parallel", None),
-        lambda data: data["serving"].update(tensor_parallel=32),
-        lambda data: data["serving"].update(tensor_parallel=None),
+        "{-serving.tensor_parallel}",
+        "{serving.tensor_parallel: 32}",
+        "{serving.tensor_parallel: null}",
     ),
-    "draft length": (
-        lambda data: data["arms"][1]["speculation"].pop("draft_max_model_len", None),
-        _treat("draft_max_model_len", 1024),
-    ),
+    "draft length": ("", "{S.draft_max_model_len: 1024}"),
     "replicas": (
-        lambda data: data.update(serve={"arm": "qwen-vllm", "replicas": 2}),
-        lambda data: data.update(serve={"arm": "qwen-vllm", "replicas": 2, "max_replicas": 2}),
-        lambda data: data.update(serve={"arm": "qwen-vllm", "replicas": 2, "max_replicas": None}),
+        "{serve: {arm: qwen-vllm, replicas: 2}}",
+        "{serve: {arm: qwen-vllm, replicas: 2, max_replicas: 2}}",
+        "{serve: {arm: qwen-vllm, replicas: 2, max_replicas: null}}",
     ),
 }
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_a_default_may_be_left_out_or_written(variation: Variation, name: str) -> None:
-    assert len({digest(load(variation(spelling))) for spelling in SPELLINGS[name]}) == 1
+    assert len({digest(load(variation(combined(spelling)))) for spelling in SPELLINGS[name]}) == 1
 
 
-def _check(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "experiment", "check", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ}, check=False)
+def _check(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, result and messages."""
+    code = main(["check", *arguments])
+    return code, *capsys.readouterr()
 
 
-def test_check_prints_arms_keys_unknowns_and_dated_cost(reference: Experiment) -> None:
-    result = _check(str(REFERENCE))
-    assert result.returncode == 0
+def test_check_prints_arms_keys_unknowns_and_dated_cost_without_jsii_and_network(
+    reference: Experiment,
+) -> None:
+    program = (
+        "import sys; from experiment.__main__ import main; code = main(sys.argv[1:]);"
+        "print([m for m in ('jsii', 'boto3', 'aiohttp', 'urllib.request', 'asyncio') if m in sys.modules]);"
+        "sys.exit(code)"
+    )
+    command = [sys.executable, "-c", program, "check", str(REFERENCE)]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    *shown, loaded = result.stdout.splitlines()
+    assert loaded == "[]"
     for arm in reference.arms:
         assert artifact_key(arm) in result.stdout
     for words in ("not known before a run", "revision of Qwen/Qwen3-32B", "2025-11-30", "$/h"):
         assert words in result.stdout
-    assert max(map(len, result.stdout.splitlines())) <= 100
+    assert max(map(len, shown)) <= 100
     assert result.stderr == ""
 
 
-def test_check_speaks_json() -> None:
-    data = json.loads(_check(str(REFERENCE), "--json").stdout)
+def test_check_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
+    data = json.loads(_check(capsys, str(REFERENCE), "--json")[1])
     assert [arm["devices"] for arm in data["arms"]] == [list(range(8)), list(range(8, 16))]
     assert data["usd_per_hour"]["arms_up"] > data["usd_per_hour"]["no_trn2_node"]
 
 
-def test_check_declares_what_speculation_changes_in_an_engine(variation: Variation) -> None:
+def test_check_declares_what_speculation_changes_in_an_engine(
+    variation: Variation, capsys: pytest.CaptureFixture[str]
+) -> None:
     """vLLM Neuron's features guide: a speculative configuration turns asynchronous scheduling off."""
     path = str(variation(NATIVE))
-    lines = _check(path).stdout.splitlines()
+    lines = _check(capsys, path)[1].splitlines()
     at = lines.index("  declared    qwen-sd-vllm, beside speculation")
     assert lines[at + 1].startswith("              asynchronous scheduling is off")
     assert max(map(len, lines)) <= 100
-    plain, drafting = json.loads(_check(path, "--json").stdout)["arms"]
+    plain, drafting = json.loads(_check(capsys, path, "--json")[1])["arms"]
     assert plain["also_changes"] == []
     assert len(drafting["also_changes"]) == 1
-    assert "declared" not in _check(str(REFERENCE)).stdout
+    assert "declared" not in _check(capsys, str(REFERENCE))[1]
 
 
-def test_check_refuses_with_exit_2_and_no_traceback(variation: Variation) -> None:
-    result = _check(str(variation(_treat("num_speculative_tokens", 1))))
-    assert result.returncode == 2
-    assert result.stdout == ""
-    assert "Traceback" not in result.stderr
-    assert len(result.stderr.splitlines()) == 2
-
-
-def test_the_core_starts_no_jsii_and_no_network() -> None:
-    code = (
-        "import sys, pathlib, experiment; experiment.load(pathlib.Path(sys.argv[1]));"
-        "print([m for m in ('jsii', 'boto3', 'aiohttp', 'urllib.request', 'asyncio') if m in sys.modules])"
-    )
-    command = [sys.executable, "-c", code, str(REFERENCE)]
-    assert subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout == "[]\n"
+def test_check_refuses_with_exit_2_in_two_lines(
+    variation: Variation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, shown, said = _check(capsys, str(variation(put(f"{SPECULATION}.num_speculative_tokens", 1))))
+    assert (code, shown) == (2, "")
+    assert len(said.splitlines()) == 2
