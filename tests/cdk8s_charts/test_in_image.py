@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ def parsed(text):
     return json.loads(text)
 TYPES = {"--max-model-len": int, "--max-num-seqs": int, "--override-neuron-config": parsed}
 def make_arg_parser(parser):
-    for name, about in json.load(open(TABLE)).items():
+    for name, about in TABLE.items():
         if name == "--help":
             continue
         more = {"action": "store_true"} if about.get("flag") else {"choices": about.get("choices"), "type": TYPES.get(name)}
@@ -40,8 +42,8 @@ def make_arg_parser(parser):
     return parser
 """
 ARG_UTILS = """
-import dataclasses, json
-names = {name.lstrip("-").removeprefix("no-").replace("-", "_") for name in json.load(open(TABLE))}
+import dataclasses
+names = {name.lstrip("-").removeprefix("no-").replace("-", "_") for name in TABLE}
 EngineArgs = dataclasses.make_dataclass("EngineArgs", [(name, object, None) for name in sorted(names)])
 """
 CONFIG = """
@@ -54,12 +56,11 @@ class SpeculativeConfig:
     max_model_len: int = 0
 """
 NXDI = """
-import json
 class NeuronConfig:
     def __init__(self, **given):
         if given.get("torch_dtype", "bfloat16") not in ("bfloat16", "float16"):
             raise AssertionError("Unsupported dtype: " + given["torch_dtype"])
-        for name in json.load(open(TABLE))["NeuronConfig"]:
+        for name in TABLE["NeuronConfig"]:
             setattr(self, name, given.pop(name, None))
 """
 NATIVE = """
@@ -85,12 +86,17 @@ def validate_decode_context_length_buckets(buckets, most):
 """
 
 
+def _table(path: Path) -> str:
+    """A line of a module that reads it."""
+    return f"import json, pathlib; TABLE = json.loads(pathlib.Path({str(path)!r}).read_text())\n"
+
+
 class Image:
     """What the interpreter of an image can import, and what its Job is asked."""
 
     def __init__(self, root: Path, dialect: str, arms: list[dict[str, Any]]) -> None:
         self.root, self.arms = root, json.loads(json.dumps(arms))
-        table = f"TABLE = {str(DATA / 'vllm-options' / (OPTIONS[dialect] + '.json'))!r}\n"
+        table = _table(DATA / "vllm-options" / f"{OPTIONS[dialect]}.json")
         self.module("vllm.utils", "import argparse\nFlexibleArgumentParser = argparse.ArgumentParser\n")
         self.module("vllm.entrypoints.openai.cli_args", table + CLI)
         self.module("vllm.engine.arg_utils", table + ARG_UTILS)
@@ -99,9 +105,7 @@ class Image:
             self.module("vllm_neuron.model.neuron_config", NATIVE)
             self.module("vllm_neuron.utils.bucket_utils", BUCKETS)
         else:
-            keys = (
-                f"TABLE = {str(ROOT / 'experiment/catalogue/neuron_config' / (KEYS[dialect] + '.json'))!r}\n"
-            )
+            keys = _table(ROOT / "experiment/catalogue/neuron_config" / f"{KEYS[dialect]}.json")
             self.module("neuronx_distributed_inference.models.config", keys + NXDI)
 
     def module(self, name: str, text: str) -> None:
@@ -114,21 +118,36 @@ class Image:
         (folder / f"{last}.py").write_text(text, encoding="utf-8")
 
     def ask(self) -> tuple[int, list[dict[str, str]]]:
-        """The program as the pod runs it: a file of its own, with the image's packages and without this project's."""
+        """What the program says with the image's packages."""
+        told = StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(told):
+            patch.syspath_prepend(str(self.root / "site"))
+            code = in_image.main(self.files())
+        for name, module in [*sys.modules.items()]:
+            if str(getattr(module, "__file__", "")).startswith(str(self.root)):
+                del sys.modules[name]
+        return code, [json.loads(line) for line in told.getvalue().splitlines()]
+
+    def files(self) -> list[str]:
+        """What it is asked, in two parts."""
         half = len(self.arms) // 2
         files = [self.root / "first.json", self.root / "rest.json"]
         for file, arms in zip(files, (self.arms[:half], self.arms[half:]), strict=True):
             file.write_text(json.dumps(arms), encoding="utf-8")
-        done = subprocess.run(
-            [sys.executable, str(Path(in_image.__file__)), *map(str, files)],
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(self.root / "site")},
-            cwd=self.root,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert not done.stderr, done.stderr
-        return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+        return [*map(str, files)]
+
+
+def test_the_program_needs_nothing_but_the_image(reference_image: Image) -> None:
+    """As the pod runs it: a file of its own, with the image's packages and without this project's."""
+    done = subprocess.run(
+        [sys.executable, str(Path(in_image.__file__)), *reference_image.files()],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(reference_image.root / "site")},
+        cwd=reference_image.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (in_image.TAKEN, "", "")
 
 
 @pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)

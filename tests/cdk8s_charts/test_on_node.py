@@ -118,13 +118,10 @@ class Node:
         found = on_node.prove(machine, on_node.Expected.read(json.dumps(self.expected)))
         return {result["check"]: result for result in found}
 
-    def run(self) -> tuple[int, dict[str, dict[str, Any]]]:
-        """The program as the pod runs it, in a Python of its own without this project on its path."""
-        words = [json.dumps(self.expected), "--root", str(self.root), "--runtime-library", str(self.runtime)]
-        program = [sys.executable, "-I", str(Path(on_node.__file__)), *words]
-        done = subprocess.run(program, capture_output=True, text=True, check=False)
-        assert not done.stderr, done.stderr
-        return done.returncode, {line["check"]: line for line in map(json.loads, done.stdout.splitlines())}
+    @property
+    def words(self) -> list[str]:
+        """What the program is told."""
+        return [json.dumps(self.expected), "--root", str(self.root), "--runtime-library", str(self.runtime)]
 
 
 @pytest.fixture
@@ -135,10 +132,14 @@ def node(tmp_path: Path, runtime: Path, agent: str, monkeypatch: pytest.MonkeyPa
     return Node(tmp_path, runtime, agent, monkeypatch.setenv)
 
 
-def test_a_node_as_assumed_passes_every_check(node: Node) -> None:
-    code, results = node.run()
+def _told(text: str) -> dict[str, dict[str, Any]]:
+    return {line["check"]: line for line in map(json.loads, text.splitlines())}
+
+
+def test_a_node_as_assumed_passes_every_check(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    assert on_node.main(node.words) == 0
+    results = _told(capsys.readouterr().out)
     assert [name for name, result in results.items() if not result["passed"]] == []
-    assert code == 0
     assert list(results) == list(on_node.CHECKS)
     assert results["logical-cores"]["found"] == (
         "32 logical NeuronCores by the node, or the runtime's default: no variable and no file tells"
@@ -271,15 +272,19 @@ def test_what_the_security_context_keeps_away_is_given_by_the_next_level(
     assert further in failed["remedy"]
 
 
-def test_a_failed_check_is_exit_1_and_a_runtime_that_ends_the_process_leaves_the_checks_before_it(
-    node: Node,
-) -> None:
-    """`operations/verification.py` counts what is missing as failed."""
+def test_a_failed_check_is_exit_1(node: Node) -> None:
     node.setenv("INIT_STATUS", "2")
-    assert node.run()[0] == 1
+    assert on_node.main(node.words) == 1
+
+
+def test_a_runtime_that_ends_the_process_leaves_the_checks_before_it(node: Node) -> None:
+    """`operations/verification.py` counts what is missing as failed. The program is run as in its pod, without this project."""
     node.setenv("INIT_STATUS", "-1")
-    code, results = node.run()
-    assert code < 0
+    program = [sys.executable, "-I", str(Path(on_node.__file__)), *node.words]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert not done.stderr
+    assert done.returncode < 0
+    results = _told(done.stdout)
     assert "runtime-starts" not in results
     assert "driver-version" in results
 
