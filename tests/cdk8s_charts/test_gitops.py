@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
@@ -15,7 +14,6 @@ from jsonschema import Draft202012Validator
 from cdk8s_charts.gitops import APPLICATION, KUSTOMIZATION, WAVE, application, folder
 from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, read
 from experiment import Experiment
-from experiment.naming import STEP
 from operations.cloud import access
 from tests.cdk8s_charts.objects import EXPERIMENTS, experiment_at
 from tests.conftest import ROOT
@@ -35,69 +33,36 @@ def _key(item: Object) -> tuple[str, str]:
     return item["kind"], item["metadata"]["name"]
 
 
-@pytest.fixture(params=EXPERIMENTS, ids=lambda path: path.stem)
-def experiment(request: pytest.FixtureRequest) -> Experiment:
-    return experiment_at(request.param)
-
-
-@pytest.fixture
-def texts(experiment: Experiment) -> dict[str, str]:
-    return folder(experiment, _filled(experiment), **ADDRESS)
-
-
-@pytest.fixture
-def built(texts: dict[str, str], tmp_path: Path) -> list[Object]:
-    """What the bundled kubectl's kustomize makes of the folder, the Application lying in it too."""
-    for name, text in texts.items():
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_kustomize_builds_every_object_as_it_was_reviewed_but_for_its_wave(
+    path: Path, tmp_path: Path
+) -> None:
+    """By the bundled kubectl, the Application lying in the folder too. Argo CD goes on behind a wave only when all of it is
+    healthy, which a suspended Job is not."""
+    files = _filled(experiment_at(path))
+    for name, text in folder(experiment_at(path), files, **ADDRESS).items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     done = subprocess.run(
         [str(access.kubectl()), "kustomize", str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-    return list(yaml.load_all(done.stdout, Loader=yaml.CSafeLoader))
-
-
-def test_kustomize_builds_every_object_as_it_was_reviewed_but_for_its_wave(
-    experiment: Experiment, built: list[Object]
-) -> None:
+    built = list(yaml.load_all(done.stdout, Loader=yaml.CSafeLoader))
+    waves: dict[str, set[str]] = {}
     for item in built:
         annotations = item["metadata"]["annotations"]
-        assert annotations.pop(WAVE).isdecimal()
+        waves.setdefault(annotations.pop(WAVE), set()).add(item["kind"])
         if not annotations:
             del item["metadata"]["annotations"]
-    wanted = {_key(item): item for file in _filled(experiment) for item in file.objects}
+    wanted = {_key(item): item for file in files for item in file.objects}
     assert {_key(item): item for item in built} == wanted
     assert len(built) == len(wanted)
-
-
-def test_what_can_wait_to_be_released_is_in_the_last_wave_and_what_it_needs_before(
-    built: list[Object],
-) -> None:
-    """Argo CD goes on behind a wave only when all of it is healthy, which a suspended Job is not."""
-    waves: dict[int, set[str]] = {}
-    for item in built:
-        waves.setdefault(int(item["metadata"]["annotations"][WAVE]), set()).add(item["kind"])
-    assert sorted(waves) == [0, 1, 2]
-    assert {"Namespace", "ServiceAccount", "PriorityClass", "NetworkPolicy"} <= waves[0]
-    assert {"PersistentVolume", "PersistentVolumeClaim"} <= waves[1]
-    assert waves[1] <= {"PersistentVolume", "PersistentVolumeClaim", "ResourceClaimTemplate"}
+    assert {"Namespace", "ServiceAccount", "PriorityClass", "NetworkPolicy"} <= waves["0"]
+    assert {"PersistentVolume", "PersistentVolumeClaim"} <= waves["1"]
+    assert waves["1"] <= {"PersistentVolume", "PersistentVolumeClaim", "ResourceClaimTemplate"}
     making_pods = {"Job", "CronJob", "Deployment"}
-    assert making_pods <= waves[2]
-    assert making_pods.isdisjoint(waves[0] | waves[1])
-    for item in built:
-        if item["kind"] == "Job":
-            assert item["spec"]["suspend"] is True
-            assert item["metadata"]["labels"][STEP]
-        if item["kind"] == "Deployment":
-            assert item["spec"]["replicas"] == 0
-
-
-def test_the_waves_keep_every_object_strictly_valid(reference: Experiment) -> None:
-    for text in folder(reference, _filled(reference), **ADDRESS).values():
-        for item in yaml.safe_load_all(text):
-            if item["apiVersion"].startswith(("kustomize", "argoproj")):
-                continue
-            kubernetes_validate.validate(item, "1.35", strict=True)
+    assert making_pods <= waves["2"]
+    assert making_pods.isdisjoint(waves["0"] | waves["1"])
+    assert waves.keys() == {"0", "1", "2"}
 
 
 def test_the_application_takes_nothing_back_that_a_run_does(reference: Experiment) -> None:
