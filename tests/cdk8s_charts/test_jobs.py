@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from cdk8s_charts.manifests import ManifestFile
 from cdk8s_charts.parity import options
 from cdk8s_charts.render import render
 from cdk8s_charts.workloads.artifact_jobs import fetching_job
@@ -55,7 +56,7 @@ def test_a_token_is_a_file_from_the_named_secret_and_stands_in_no_command(refere
 
 
 def test_a_model_of_ones_own_is_fetched_compared_served_and_measured_under_its_name(
-    reference: Experiment,
+    reference: Experiment, files: tuple[ManifestFile, ...]
 ) -> None:
     base = reference.baseline.target
     mine = replace(base, model=replace(base.model, name="my-org/mine"), shape_of=base.model.name)
@@ -68,8 +69,7 @@ def test_a_model_of_ones_own_is_fetched_compared_served_and_measured_under_its_n
         told = options(server.containers[-1]["command"])
         assert told["--served-model-name"] == "my-org/mine"
         assert "my-org/mine/unpinned" in json.dumps(server.spec)
-    before = objects_in(render(reference))
-    assert not _artifacts(before) & _artifacts(objects)
+    assert not _artifacts(objects_in(files)) & _artifacts(objects)
     (fetch,) = [job for job in named(objects, "Job").values() if '"my-org/mine"' in json.dumps(job)]
     (container,) = Pod(fetch).containers
     command = parser().parse_args(container["args"])

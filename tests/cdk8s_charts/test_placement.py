@@ -1,69 +1,20 @@
-"""Every pod of every experiment has a place, and no two pods wait for each other's devices."""
+"""The model of the scheduler, held to what is known of the reference and of a sweep."""
 
 from __future__ import annotations
-
-import re
-from collections.abc import Callable, Iterable
 
 import pytest
 
 from cdk8s_charts.pods import sizes
 from cdk8s_charts.workloads.proofs import runtimes
-from experiment import Experiment
 from experiment.catalogue.instances import INSTANCES
-from experiment.placement import compilations_at_once, place
+from experiment.placement import compilations_at_once
 from infra.settings import SYSTEM_VOLUME_GIB
 from tests.cdk8s_charts.conftest import Case
-from tests.cdk8s_charts.generated import WANTED, generated
-from tests.cdk8s_charts.objects import Object, Pod, experiment_at, objects_of, pods_of, the, words
+from tests.cdk8s_charts.objects import Pod, experiment_at, objects_of, pods_of, the
 from tests.cdk8s_charts.placement import Cluster, Unplaceable, allocatable, nodes, stand
 from tests.conftest import REFERENCE
 
-Edit = Callable[[list[Object]], object]
 SWEEP = REFERENCE.with_name("qwen3-32b-tp4-sweep.yaml")
-LOOPS = ("until ", "while ", "sleep ", "wait ")
-
-
-def _has_a_place(experiment: Experiment, objects: Iterable[Object]) -> None:
-    """Arms stand where the core says, batch by batch, and no pod waits while it holds its claim: one whose init container
-    waited for a Job of the same devices would wait for ever."""
-    together, _ = stand(experiment, objects)
-    found = [
-        (batch, arm, one.node, int(re.sub(r"\D", "", one.devices[0])), len(one.devices))
-        for batch, places in enumerate(together)
-        for arm, one in places.items()
-    ]
-    served = {arm.name for arm in experiment.served_arms}
-    said = [
-        (where.batch, where.arm, f"trn2-{where.node}", where.first_device, where.devices)
-        for where in place(experiment)
-        if where.arm in served
-    ]
-    assert len(found) == len(said)
-    if experiment.cluster.max_nodes == 1:  # with several nodes the scheduler may as well spread them
-        assert found == said
-    for pod in pods_of(objects):
-        told = " ".join(word for one in pod.spec.get("initContainers") or () for word in words(one))
-        assert not any(loop in told for loop in LOOPS), pod
-        assert not any(f" {job.name}" in told for job in pods_of(objects) if job.kind == "Job"), pod
-
-
-def test_every_pod_of_a_committed_experiment_has_a_place(case: Case) -> None:
-    if not case[0].lab_only:
-        _has_a_place(*case)
-
-
-@pytest.mark.parametrize("number", range(WANTED))
-def test_whatever_the_core_accepts_has_a_place(number: int) -> None:
-    _has_a_place(*generated()[number])
-
-
-def test_enough_experiments_are_drawn_and_they_differ() -> None:
-    drawn = [experiment for experiment, _ in generated()]
-    assert len(drawn) == WANTED
-    assert {one.instance.name for one in drawn} == {"trn2.48xlarge", "trn2.3xlarge"}
-    assert {one.baseline.serving.allocation for one in drawn} == {"dra", "device-plugin"}
-    assert len({one.baseline.serving.devices for one in drawn}) >= 3
 
 
 def test_the_reference_arms_stand_on_the_halves_of_one_node() -> None:

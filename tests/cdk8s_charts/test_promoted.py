@@ -9,7 +9,9 @@ import pytest
 from cdk8s_charts.parity import options
 from cdk8s_charts.render import render
 from cdk8s_charts.vllm_command import serve_argv
-from cdk8s_charts.workloads.promoted import ANNOTATION
+from cdk8s_charts.workloads.network_policy import policies
+from cdk8s_charts.workloads.promoted import ANNOTATION, promoted_objects
+from cdk8s_charts.workloads.serving import deployment
 from experiment import Experiment
 from experiment.model import Serve
 from tests.cdk8s_charts.conftest import objects_in
@@ -84,10 +86,10 @@ def test_callers_and_the_autoscaler_alone_are_let_in_beside_the_benchmark(promot
 
 
 def test_what_is_not_asked_for_is_not_rendered(reference: Experiment) -> None:
-    plain = render(promoted_from(reference, Serve(arm="qwen-vllm", replicas=2, max_replicas=2)))
-    assert [file.name for file in plain if file.name >= "6"] == ["60-service.yaml"]
-    assert "promoted" not in named(objects_in(plain), "NetworkPolicy")
-    assert named(objects_in(plain), "Deployment")["qwen-vllm"]["spec"]["replicas"] == 2
+    plain = promoted_from(reference, Serve(arm="qwen-vllm", replicas=2, max_replicas=2))
+    assert promoted_objects(plain).keys() == {"60-service"}
+    assert "promoted" not in named(policies(plain), "NetworkPolicy")
+    assert deployment(plain, plain.baseline)["spec"]["replicas"] == 2
 
 
 def test_answers_of_a_drafting_arm_are_limited_to_what_was_measured(promoted: list[Object]) -> None:
