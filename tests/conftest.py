@@ -49,7 +49,7 @@ def variation(
         data = copy.deepcopy(_reference_data)
         edit(data)
         path = tmp_path / "experiment.yaml"
-        path.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+        path.write_text(yaml.dump(data, Dumper=yaml.CSafeDumper, sort_keys=False), encoding="utf-8")
         return path
 
     return write

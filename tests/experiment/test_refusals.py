@@ -229,8 +229,8 @@ def _added(name: str, draft: str, **more: Any) -> Edit:
 
 
 def _plan_beyond_a_config_map(data: dict[str, Any]) -> None:
-    data["prompts"]["classes"].update(json=["x" * 300 + str(n) for n in range(3000)])
-    data["benchmark"].update(requests=3000)
+    data["prompts"]["classes"].update(json=["x" * 30_000 + str(n) for n in range(30)])
+    data["serving"].update(max_model_len=40_000)
 
 
 HERE: dict[str, tuple[Edit, str, str]] = {
@@ -294,10 +294,21 @@ def _rows() -> dict[str, tuple[Edit, Edit, str, str]]:
 REFUSED = _rows()
 
 
+@pytest.fixture(scope="module")
+def passed() -> set[str]:
+    """Texts of twins that were loaded: most mistakes are in the reference."""
+    return set()
+
+
 @pytest.mark.parametrize("name", REFUSED)
-def test_the_twin_passes_and_the_mistake_is_one_line(name: str, variation: Variation) -> None:
+def test_the_twin_passes_and_the_mistake_is_one_line(
+    name: str, variation: Variation, passed: set[str]
+) -> None:
     good, mistake, path, words = REFUSED[name]
-    load(variation(good))
+    twin = variation(good)
+    if twin.read_text() not in passed:
+        load(twin)
+        passed.add(twin.read_text())
     with pytest.raises(InvalidExperiment) as caught:
         load(variation(both(good, mistake)))
     assert [problem.where for problem in caught.value.findings] == [path], caught.value.lines
