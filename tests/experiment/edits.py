@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 Edit = Callable[[dict[str, Any]], object]
+Variation = Callable[[Edit], Path]
+"""The fixture that writes a copy of the reference after an edit."""
 
 
 def put(path: str, value: Any) -> Edit:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from experiment import Experiment, InvalidExperiment, load
@@ -12,13 +10,7 @@ from experiment.compilation import artifact_key, compile_config
 from experiment.cost import run_price
 from experiment.expected import concurrent_sequences
 from experiment.placement import batches
-from tests.experiment.edits import SPECULATION, Edit, both, combined, put
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Variation = Callable[[Edit], Path]
+from tests.experiment.edits import SPECULATION, Variation, both, combined, put
 
 SIZES = put("serving.max_num_seqs", [4, 8, 16])
 

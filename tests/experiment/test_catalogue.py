@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import date
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -22,13 +22,7 @@ from experiment.decoding import of_row
 from experiment.expected import configuration
 from experiment.placement import pod_share
 from tests.conftest import REFERENCE, ROOT
-from tests.experiment.edits import Edit, combined
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Variation = Callable[[Edit], Path]
+from tests.experiment.edits import Variation, combined
 
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))
 TODAY = ROOT / "experiments" / "qwen3-32b-today.yaml"

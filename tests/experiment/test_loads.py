@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +16,8 @@ from experiment.expected import concurrent_sequences
 from experiment.finding import InvalidExperiment
 from experiment.model import Benchmark
 from tests.benchmark.conftest import plan_content
-from tests.experiment.edits import EXPECT, Edit, both, put, remove
+from tests.experiment.edits import EXPECT, Edit, Variation, both, put, remove
 
-Variation = Callable[[Edit], Path]
 SEARCH = {"search": [1, 64], "objective": {"tpot_s": 0.03, "ttft_s": 1.0}}
 SEARCHED = both(remove("benchmark.concurrency"), put("benchmark.load", SEARCH))
 

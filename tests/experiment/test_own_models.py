@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,13 +19,7 @@ from experiment.description import as_json, as_text
 from experiment.model_config import model_of, wanted_config
 from experiment.naming import weights_path
 from tests.conftest import ROOT
-from tests.experiment.edits import NATIVE, SPECULATION, Edit, both, put
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Variation = Callable[[Edit], Path]
+from tests.experiment.edits import NATIVE, SPECULATION, Variation, both, put
 
 BASE = "Qwen/Qwen3-32B"
 MINE = {"model": "my-org/mine", "like": BASE}

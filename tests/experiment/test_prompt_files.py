@@ -14,8 +14,7 @@ from experiment import InvalidExperiment, load
 from experiment.__main__ import main
 from experiment.arms import digest
 from experiment.description import as_json, as_text
-
-Variation = Callable[[Callable[[dict[str, Any]], object]], Path]
+from tests.experiment.edits import Variation
 
 _CONVERSATION = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,14 +15,8 @@ from experiment.checks.names import longest_name
 from experiment.forms import FORMS
 from experiment.model import ExperimentFile
 from experiment.naming import bucket
-from tests.experiment.edits import BLOCK, NATIVE, SPECULATION, Edit, both, combined, put
+from tests.experiment.edits import BLOCK, NATIVE, SPECULATION, Edit, Variation, both, combined, put
 from tests.experiment.existing_refusals import TABLE as EXISTING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Variation = Callable[[Edit], Path]
 
 TABLE = """
 reservation id on demand | RESERVATION | {cluster.capacity: {reservation_id: cr-0123456789abcdef0}} | cluster.capacity.reservation_id | on-demand capacity has none

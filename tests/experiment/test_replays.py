@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from experiment.cost import run_price
 from experiment.description import as_text
 from infra.monitoring.alarms import slow_tokens
 from operations.__main__ import main
+from tests.experiment.edits import Variation
 
-Variation = Callable[[Callable[[dict[str, Any]], object]], Path]
 TIMED = [{"id": f"p{n}", "class": "mine", "prompt": f"Question {n}?", "at_s": n * 7.5} for n in range(9)]
 TALKS = [
     {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,13 +14,7 @@ from experiment.arms import digest
 from experiment.compilation import artifact_key
 from experiment.placement import nodes_needed, place
 from tests.conftest import REFERENCE, ROOT
-from tests.experiment.edits import NATIVE, SPECULATION, Edit, combined, put
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Variation = Callable[[Edit], Path]
+from tests.experiment.edits import NATIVE, SPECULATION, Variation, combined, put
 
 
 def test_the_reference_is_the_published_pair(reference: Experiment) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -10,13 +10,7 @@ from experiment import Experiment, InvalidExperiment, load
 from experiment.compilation import artifact_key
 from experiment.placement import batches, nodes_needed, place
 from tests.conftest import ROOT
-from tests.experiment.edits import NATIVE, SPECULATION, Edit, both, put
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Variation = Callable[[Edit], Path]
+from tests.experiment.edits import NATIVE, SPECULATION, Edit, Variation, both, put
 
 DRAFTS = [{"model": "Qwen/Qwen3-0.6B"}, {"model": "Qwen/Qwen3-1.7B"}]
 
