@@ -12,7 +12,7 @@ from benchmark.analyse.expectation import FILE_NAME
 from benchmark.plan import from_dict
 from experiment import load
 from experiment.compilation import artifact_key
-from experiment.naming import PLAN_FILE
+from experiment.naming import BENCHMARK_NAME, PLAN_FILE
 from operations.cloud.aws import Aws
 from operations.running.steps import carry_out
 from tests.experiment.edits import put
@@ -33,13 +33,10 @@ def test_each_size_is_loaded_in_a_round_of_its_own_and_all_rounds_have_a_report(
     out = two_sizes.out
     assert reports == [out / "round-1", out / "round-2", out]
     assert (out / FILE_NAME).read_text() == (out / "round-1" / FILE_NAME).read_text()
-    for number, size in enumerate(SIZES, start=1):
-        (config,) = (
-            one
-            for one in two_sizes.world.api.of("configmaps")
-            if one["metadata"]["name"].endswith(f"-{number}-plan")
-        )
-        plan = from_dict(json.loads(config["data"][PLAN_FILE]))
+    plans = {one["metadata"]["name"]: one["data"] for one in two_sizes.world.api.of("configmaps")}
+    for job, size in zip(two_sizes.jobs(BENCHMARK_NAME), SIZES, strict=True):
+        (volume,) = job["spec"]["template"]["spec"]["volumes"]
+        plan = from_dict(json.loads(plans[volume["configMap"]["name"]][PLAN_FILE]))
         own = f"qwen-vllm{size}"
         assert plan.baselines == {own: own, f"qwen-sd-vllm{size}": own}
 

@@ -1,149 +1,96 @@
-"""`./trnspec run` as a process of its own: moto and the API server behind sockets, the real kubectl, a kill -9 in between."""
+"""`./trnspec run` from its command line to the report, with an end without notice in between, and what it asks of kubectl."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import cache
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
-import boto3
 import pytest
-from moto.moto_api._internal.models import moto_api_backend
-from moto.server import ThreadedMotoServer
 
 from cdk8s_charts.manifests import texts, write
-from experiment import Experiment
 from experiment.naming import ACTIVE_RUN
+from operations.cloud.kubernetes import ConflictError, Kubernetes
+from operations.running import launch, state
 from tests.benchmark.records import store
 from tests.benchmark.show.runs import run_of
-from tests.conftest import REFERENCE, ROOT
+from tests.conftest import REFERENCE
 from tests.operations.api_server import ApiServer
-from tests.operations.world import World
-
-QUICKLY = (
-    "import sys; from operations.running import context; context.POLL_S = 0.02; "
-    "from operations.__main__ import main; sys.exit(main(sys.argv[1:]))"
-)
-"""The command line, but for the pause between two looks."""
+from tests.operations.clock import FakeClock
+from tests.operations.conftest import Say
+from tests.operations.direct import DirectKubernetes
+from tests.operations.world import World, manifests
 
 
-@dataclass
-class ServedWorld(World):
-    """The world behind sockets; a benchmark leaves records that a report can be made of."""
+def test_the_same_command_goes_on_after_its_process_is_gone_and_ends_with_the_report_and_no_node(
+    world: World, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = (store(run_of(), tmp_path / "records") / "requests.jsonl").read_bytes()
+    write(texts(world.experiment, manifests(world.experiment), tmp_path / "manifests"))
+    clock, cluster = FakeClock(world.tick), DirectKubernetes(world.api, world.experiment.name)
+    monkeypatch.setattr(launch, "Clock", lambda: clock)
+    monkeypatch.setattr(launch, "cluster_of", lambda *_: nullcontext(cluster))
+    command = ["run", str(REFERENCE), "--manifests", str(tmp_path / "manifests"), "--skip-verify"]
+    command += ["--out", str(tmp_path / "out")]
 
-    address: str = ""
-    records: Path = Path()
-    compiles: bool = True
-    made: Callable[[str], Any] = field(init=False)
-
-    def __post_init__(self) -> None:
-        @cache
-        def made(service: str) -> Any:
-            return boto3.client(service, region_name=self.region, endpoint_url=self.address)
-
-        self.made = made
-
-    def client(self, service: str) -> Any:
-        return self.made(service)
-
-    def _move_job(self, job: dict[str, Any]) -> None:
-        if self.compiles or not job["metadata"]["name"].startswith("compile-"):
-            super()._move_job(job)
-
-    def store(self, purpose: str, key: str, content: object) -> None:
-        super().store(purpose, key, content)
-        folder, _, name = key.rpartition("/")
-        if purpose == "results" and name == "summary.json":
-            bucket = f"{self.experiment.name}-results-123456789012-{self.region}"
-            raw = (self.records / "requests.jsonl").read_bytes()
-            self.client("s3").put_object(Bucket=bucket, Key=f"{folder}/requests.jsonl", Body=raw)
-
-    def state(self) -> dict[str, Any]:
-        """Of the run that is under way; nothing without one."""
-        found: dict[str, Any] = json.loads(self.stored("results").get(ACTIVE_RUN, b"{}"))
+    def left() -> dict[str, object]:
+        found: dict[str, object] = json.loads(world.stored("results").get(ACTIVE_RUN, b"{}"))
         return found
 
+    def killed() -> None:
+        if left()["step"] == "compile":
+            raise SystemExit(9)  # which nothing in the program catches
 
-@pytest.fixture
-def world(experiment: Experiment, api: ApiServer, credentials: None, tmp_path: Path) -> Iterator[ServedWorld]:
-    moto_api_backend.reset()
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    try:
-        address = f"http://localhost:{server.get_host_and_port()[1]}"
-        records = store(run_of(), tmp_path / "records")
-        world = ServedWorld(experiment, api, address=address, records=records)
-        write(texts(experiment, world.deploy(), tmp_path / "manifests"))
-        api.changed = world.tick
-        yield world
-    finally:
-        server.stop()
-        moto_api_backend.reset()
+    def recorded() -> None:
+        for key in world.stored("results"):
+            if key.startswith("runs/measured") and key.endswith("summary.json"):
+                where = f"qwen3-32b-results-123456789012-{world.region}"
+                beside = key.replace("summary.json", "requests.jsonl")
+                world.client("s3").put_object(Bucket=where, Key=beside, Body=records)
 
-
-@pytest.fixture
-def begin(world: ServedWorld, tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
-    """Starts `./trnspec run` on that world."""
-
-    def started(*more: str) -> subprocess.Popen[str]:
-        given = ["run", str(REFERENCE), "--manifests", str(tmp_path / "manifests"), "--skip-verify"]
-        return subprocess.Popen(
-            [sys.executable, "-c", QUICKLY, *given, "--out", str(tmp_path / "out"), *more],
-            cwd=ROOT,
-            env={**os.environ, "AWS_ENDPOINT_URL": world.address},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    return started
-
-
-def wait_for(what: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Until it is so, as long as the process lives."""
-    end = time.monotonic() + 300
-    while not what():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-@pytest.mark.slow
-def test_the_same_command_goes_on_after_kill_9_and_ends_with_the_report_and_no_node(
-    world: ServedWorld, begin: Callable[..., subprocess.Popen[str]], tmp_path: Path
-) -> None:
-    world.compiles = False
-    killed = begin()
-    wait_for(lambda: world.state().get("step") == "compile", killed)
-    killed.send_signal(signal.SIGKILL)
-    killed.communicate()
-    left = world.state()
-    assert (world.nodes, left["nodes"]) == (1, 1)
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    world.on_tick.append(killed)
+    with monkeypatch.context() as patch:
+        patch.setattr(state, "myself", lambda: f"{state._host()}:{gone.pid}")
+        with pytest.raises(SystemExit):
+            say(*command)
+    begun = left()
+    assert (world.nodes, begun["nodes"]) == (1, 1)
     (schedule,) = world.rentals()
     assert schedule["Name"] == "qwen3-32b-scale-to-zero", "what ends the rental when nobody comes back"
+    assert json.loads(say(*command, "--dry-run", "--json")[1])["resumes"] == begun["id"]
 
-    planned = begin("--dry-run", "--json")
-    out, _ = planned.communicate(timeout=300)
-    assert json.loads(out)["resumes"] == left["id"]
-
-    world.compiles = True
-    ended = begin("--json")
-    out, err = ended.communicate(timeout=300)
-    assert ended.returncode == 0, err
-    answer = json.loads(out)
-    assert answer["id"] == left["id"]
-    assert world.nodes == 0
-    assert world.rentals() == []
-    assert world.state() == {}
+    world.on_tick[:] = [recorded]
+    code, out, err = say(*command, "--json")
+    assert code == 0, err
+    assert json.loads(out)["id"] == begun["id"]
+    assert (world.nodes, world.rentals(), left()) == (0, [], {})
     assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["comparisons"]
     assert [one["spec"]["replicas"] for one in world.api.of("deployments")] == [0, 0]
     assert "goes on with run" in err
+
+
+def test_the_real_kubectl_does_what_the_steps_ask_of_a_cluster(cluster: Kubernetes, api: ApiServer) -> None:
+    """Elsewhere they ask the same objects in memory."""
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "labels": {"step": "fetch"}}}
+    cluster.create({**job, "spec": {"suspend": True}})
+    with pytest.raises(ConflictError):
+        cluster.create({**job, "spec": {"suspend": True}})
+    cluster.patch("job", "j", {"spec": {"suspend": False}})
+    found = cluster.get("job", "j") or {}
+    assert found["spec"] == {"suspend": False}
+    assert cluster.list("jobs", labels={"step": "fetch"}) == [found]
+    assert cluster.list("jobs", labels={"step": "compile"}) == []
+    api.put("deployments", "arm", {"spec": {"replicas": 0}}, namespace="qwen3-32b")
+    cluster.scale("arm", 1)
+    assert (cluster.get("deployment", "arm") or {})["spec"]["replicas"] == 1
+    pod = {"metadata": {"labels": {"job-name": "j"}}, "spec": {"containers": [{"name": "only"}]}}
+    api.put("pods", "j-pod", pod, namespace="qwen3-32b")
+    api.logs["j-pod"] = "done"
+    assert cluster.logs("j-pod", lines=500) == "done"
+    for _ in range(2):
+        cluster.delete("job", "j")
+    assert (cluster.get("job", "j"), cluster.list("pods")) == (None, [])

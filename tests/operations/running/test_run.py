@@ -1,5 +1,4 @@
-"""A run through all its states: moto as AWS, a cluster in memory (once behind the real kubectl), a clock that waits for
-nobody."""
+"""A run through all its states: moto as AWS, a cluster in memory, a clock that waits for nobody."""
 
 from __future__ import annotations
 
@@ -7,87 +6,72 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cdk8s_charts.workloads.benchmark_pod import LARGEST_CONFIG_MAP, plan_object
-from experiment import Experiment, load
+from experiment import load
 from experiment.finding import Finding
 from experiment.naming import STEP, artifact_path, compile_job
 from operations.cloud.aws import Aws
 from operations.cloud.clock import moment, stamp
-from operations.cloud.kubernetes import Kubernetes
 from operations.running import state
 from operations.running.context import StepError
 from operations.running.state import NotOursError, claimed
 from operations.running.steps import carry_out, remaining, steps
 from tests.conftest import REFERENCE
-from tests.operations.api_server import ApiServer
 from tests.operations.clock import START
 from tests.operations.driver import Driver, driver_of, interrupt
-from tests.operations.world import World
 
 
 def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
-    experiment: Experiment, api: ApiServer, aws: Aws, cluster: Kubernetes, tmp_path: Path
-) -> None:
-    driver = Driver(World(experiment, api), aws, cluster, tmp_path / "results")
-    answer = driver.run()
-    assert driver.world.nodes == 0
-    assert json.loads((driver.out / "summary.json").read_text())["by"].startswith("qwen-llmperf-")
-    assert (driver.out / "llmperf" / "a.json").exists()
-    assert driver.verified == 1
-    assert answer["usd"] == pytest.approx(answer["node_hours"] * 35.76, abs=0.05)
-    assert 0 < answer["node_hours"] < 1
-    assert [deployment["spec"]["replicas"] for deployment in driver.world.api.of("deployments")] == [0, 0]
-    assert driver.store.current() is None
-    assert f"runs/{answer['id']}/run.json" in driver.world.stored("results")
-
-
-def test_what_is_waited_for_is_shown_with_the_predicted_rest(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[str] = []
+    while_fetching: set[int] = set()
+    rented_before: list[str] = []
 
     @contextmanager
     def progress(_step: str) -> Iterator[Callable[..., None]]:
         yield lambda doing: shown.append(doing)
 
-    monkeypatch.setattr("operations.running.context.progress", progress)
-    driver.run()
-    for step in ("nodes", "compile", "arms-1", "benchmark-1"):
-        assert any(re.match(rf"{step}, predicted \d+ more minutes: \S", one) for one in shown), (step, shown)
-    assert any(one.startswith("weights: ") for one in shown)
-
-
-def test_no_trn2_node_runs_while_weights_are_fetched(driver: Driver) -> None:
-    seen = []
-
     def look() -> None:
         if any(not job["spec"]["suspend"] and not job.get("status") for job in driver.jobs("fetch-")):
-            seen.append(driver.world.nodes)
+            while_fetching.add(driver.world.nodes)
 
-    driver.world.on_tick.append(look)
-    driver.run()
-    assert set(seen) == {0}
-
-
-def test_the_time_to_live_is_set_before_the_first_node_starts(driver: Driver) -> None:
-    schedules: list[str] = []
     update = driver.aws.client("eks").update_nodegroup_config
 
     def looking(**parameters: object) -> object:
-        schedules.extend(one["Name"] for one in driver.world.rentals())
+        rented_before.extend(one["Name"] for one in driver.world.rentals())
         return update(**parameters)
 
+    monkeypatch.setattr("operations.running.context.progress", progress)
+    driver.world.on_tick.append(look)
     driver.aws.client("eks").__dict__["update_nodegroup_config"] = looking
-    driver.run()
-    assert schedules[0] == "qwen3-32b-scale-to-zero"
-    assert driver.world.rentals() == []
+    driver.world.store("artifacts", "0ld/COMPLETE", {"key": "0ld"})
+    told = driver.world.client("cloudwatch").list_metrics
+    assert told(MetricName="RunActive")["Metrics"] == []
+    answer = driver.run()
+
+    assert while_fetching == {0}, "no Trn2 node bills while weights are fetched"
+    assert rented_before[0] == "qwen3-32b-scale-to-zero", "the time to live is set before a node starts"
+    assert (driver.world.nodes, driver.world.rentals()) == (0, [])
+    assert [deployment["spec"]["replicas"] for deployment in driver.world.api.of("deployments")] == [0, 0]
+    assert driver.verified == 1
+    for step in ("nodes", "compile", "arms-1", "benchmark-1"):
+        assert any(re.match(rf"{step}, predicted \d+ more minutes: \S", one) for one in shown), (step, shown)
+    assert any(one.startswith("weights: ") for one in shown)
+    assert any("artifact 0ld: is no arm's any more" in line for line in driver.said)
+    (metric,) = told(MetricName="RunActive")["Metrics"]
+    assert metric["Namespace"] == "SpeculativeDecoding/qwen3-32b", "the alarms know that it is over"
+    assert json.loads((driver.out / "summary.json").read_text())["by"].startswith("qwen-llmperf-")
+    assert (driver.out / "llmperf" / "a.json").exists()
+    assert answer["usd"] == pytest.approx(answer["node_hours"] * 35.76, abs=0.05)
+    assert 0 < answer["node_hours"] < 1
+    assert driver.store.current() is None
+    assert f"runs/{answer['id']}/run.json" in driver.world.stored("results")
 
 
 def test_nodes_that_are_not_as_verify_wants_them_end_the_run_with_a_line_each(driver: Driver) -> None:
@@ -112,39 +96,6 @@ def test_a_second_run_compiles_and_fetches_nothing(driver: Driver) -> None:
     driver.run()
     suspended = [job for job in driver.jobs() if job["spec"]["suspend"]]
     assert len(suspended) == len(driver.world.experiment.weights) + 2
-
-
-def test_a_run_tidies_up_artifacts_and_tells_the_alarms_that_it_is_over(driver: Driver) -> None:
-    driver.world.store("artifacts", "0ld/COMPLETE", {"key": "0ld"})
-    told = driver.world.client("cloudwatch").list_metrics
-    assert told(MetricName="RunActive")["Metrics"] == []
-    driver.run()
-    assert any("artifact 0ld: is no arm's any more" in line for line in driver.said)
-    (metric,) = told(MetricName="RunActive")["Metrics"]
-    assert metric["Namespace"] == "SpeculativeDecoding/qwen3-32b"
-
-
-def test_a_large_plan_is_in_the_bucket_before_the_job_fetches_it(driver: Driver) -> None:
-    long = replace(driver.world.experiment.prompts[0], messages=(("user", "x" * LARGEST_CONFIG_MAP),))
-    experiment = replace(driver.world.experiment, prompts=(long, *driver.world.experiment.prompts[1:]))
-    driver.world.experiment = experiment
-    key, content = plan_object(experiment) or ("", b"")
-    results = "s3://qwen3-32b-results-123456789012-us-east-2"
-    get = {"name": "plan", "args": ["get", f"{results}/{key}", "--sha256", "0a", "--to", "/plan/plan.json"]}
-    cron_job = driver.world.api.objects[("cronjobs", "qwen3-32b", "qwen-llmperf")]
-    pod = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
-    pod["initContainers"] = [{**get, "args": ["get", f"{results}/plans/other.json"]}]
-    assert "fetches another plan than that of qwen3-32b; run ./trnspec render" in driver.line()
-    pod["initContainers"] = [get]
-    there: list[bool] = []
-    driver.world.on_tick.append(
-        lambda: there.extend(
-            driver.world.stored("results").get(key) == content for _ in driver.jobs("qwen-llmperf")
-        )
-    )
-    driver.run()
-    assert there
-    assert all(there)
 
 
 def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_end(driver: Driver) -> None:

@@ -151,21 +151,28 @@ def test_arms_that_fit_at_once_are_one_round_and_every_later_one_has_the_baselin
     assert sorted({name for names in found for name in names}) == sorted(arm.name for arm in swept.arms)
 
 
-def test_a_large_plan_of_a_later_round_is_stored_with_its_arms_alone(
-    aws: Aws, variation: Callable[..., Path], tmp_path: Path
+@pytest.mark.parametrize("whole", [True, False], ids=["all arms at once", "a later round"])
+def test_a_large_plan_is_stored_with_the_arms_that_stand_before_the_job_fetches_it(
+    aws: Aws, variation: Callable[..., Path], tmp_path: Path, whole: bool
 ) -> None:
     swept = load(variation(three_windows))
     long = replace(swept.prompts[0], messages=(("user", "x" * LARGEST_CONFIG_MAP),))
     driver = driver_of(replace(swept, prompts=(long, *swept.prompts[1:])), aws, tmp_path)
-    context, arms = driver.context(), rounds(driver.world.experiment)[1]
-    store, (key, _) = f"s3://{context.bucket('results')}/", plan_object(context.experiment) or ("", b"")
+    context = driver.context()
+    arms = context.experiment.served_arms if whole else rounds(context.experiment)[1]
+    store, (key, content) = f"s3://{context.bucket('results')}/", plan_object(context.experiment) or ("", b"")
     fetching = {"name": "plan", "args": ["get", f"{store}{key}", "--sha256", "0a", "--to", "/plan"]}
     pod = {"initContainers": [fetching], "containers": []}
-    provide(context, {"kind": "Job", "spec": {"template": {"spec": pod}}}, arms)
+    job = {"kind": "Job", "spec": {"template": {"spec": pod}}}
+    provide(context, job, arms)
     _, address, _, digest, *_ = fetching["args"]
     stored = driver.world.stored("results")[str(address).removeprefix(store)]
-    assert hashlib.sha256(stored).hexdigest() == digest
     assert [arm["name"] for arm in json.loads(stored)["arms"]] == [arm.name for arm in arms]
+    assert (stored == content) is whole
+    assert whole or hashlib.sha256(stored).hexdigest() == digest
+    fetching["args"] = ["get", f"{store}plans/other.json"]
+    with pytest.raises(StepError, match=r"fetches another plan than that of qwen3-32b; run ./trnspec render"):
+        provide(context, job, arms)
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
