@@ -18,8 +18,7 @@ from botocore.stub import Stubber
 
 from experiment import Experiment
 from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
-from experiment.finding import Finding, Outside, State
-from experiment.finding import fine as fine_finding
+from experiment.finding import Finding, Outside, State, fine
 from experiment.model import Capacity
 from infra.pins import ADDON_VERSIONS
 from operations.__main__ import main
@@ -119,8 +118,17 @@ def system_quota(_experiment: Experiment, aws: Aws) -> Finding:
     return account.system_quota(aws)
 
 
+def bootstrap(_experiment: Experiment, aws: Aws) -> Finding:
+    return account.bootstrap(aws)
+
+
+def bootstrapped(version: str) -> Told:
+    return "ssm", "get_parameter", {"Parameter": {"Value": version}}
+
+
 WELL: list[tuple[Check, Told, str]] = [
     (account.quota, quota(192), "192 vCPUs"),
+    (bootstrap, bootstrapped("28"), "version 28"),
     (account.node_images, images(*IMAGES), "release 1.35.6-20260625 with Neuron driver 2.28.0.0"),
     (account.addons, addons(), "all pinned versions are offered for 1.35"),
     (account.halfway_stacks, stack("UPDATE_COMPLETE"), "no stack is half done"),
@@ -137,6 +145,12 @@ MISSING: list[tuple[Check, Told, str, str]] = [
         quota(5),
         "5 vCPUs for running on-demand standard instances, system nodes and the way in need 10",
         "--quota-code L-1216C47A --desired-value 10",
+    ),
+    (
+        bootstrap,
+        bootstrapped("5"),
+        "version 5, 6 or later is needed",
+        "npx cdk bootstrap aws://111122223333/us",
     ),
     (account.node_images, images(IMAGES[1]), f"us-east-2 has no {IMAGES[0]}", "catalogue/node_images.py"),
     (account.addons, addons(coredns="v9"), "does not offer coredns v1.", "infra/pins.py"),
@@ -196,21 +210,6 @@ def test_a_capacity_block_needs_no_quota(experiment: Experiment, aws: Aws) -> No
 
 def test_a_system_node_has_the_four_vcpus_that_the_quota_counts() -> None:
     assert SYSTEM_INSTANCE_TYPE.endswith(".xlarge")
-
-
-def test_the_chart_is_asked_for_as_images_are(experiment: Experiment) -> None:
-    assert reach.images(experiment)[-1] == "public.ecr.aws/neuron/neuron-helm-chart:1.10.0"
-
-
-def test_bootstrap_is_asked_for_where_it_is_missing_or_too_old(aws: Aws) -> None:
-    missing = account.bootstrap(aws)
-    assert missing.state is State.FINDING
-    assert missing.remedy == ".venv/bin/npx cdk bootstrap aws://123456789012/us-east-2"
-    ssm = aws.client("ssm")
-    ssm.put_parameter(Name=account.BOOTSTRAP_PARAMETER, Value="5", Type="String")
-    assert "version 5, 6 or later is needed" in account.bootstrap(aws).said()
-    ssm.put_parameter(Name=account.BOOTSTRAP_PARAMETER, Value="28", Type="String", Overwrite=True)
-    assert account.bootstrap(aws).state is State.FINE
 
 
 class _Registry(BaseHTTPRequestHandler):
@@ -318,24 +317,6 @@ def test_a_private_endpoint_needs_the_plugin(
     assert reach.admin_cidrs(experiment, Web()).state is State.FINE
 
 
-def test_one_refused_check_does_not_hide_the_others(
-    experiment: Experiment, monkeypatch: pytest.MonkeyPatch, aws: Aws
-) -> None:
-    def refused(*_: object) -> Finding:
-        where = "service-quotas:GetServiceQuota"
-        raise Outside(Finding(where, None, "not allowed; sorry", "use another AWS_PROFILE"))
-
-    monkeypatch.setattr(account, "quota", refused)
-    for module, name in ((capacity, "offered"), (account, "kubernetes_version"), (reach, "reachable")):
-        monkeypatch.setattr(module, name, lambda *_: fine_finding(""))
-    findings = {one.check: one for one in judge(experiment, aws, Web(), now=START)}
-    assert findings["quota"].state is State.UNKNOWN
-    assert findings["quota"].said() == "service-quotas:GetServiceQuota: not allowed; sorry"
-    assert findings["quota"].remedy == "use another AWS_PROFILE"
-    assert findings["bootstrap"].state is State.FINDING
-    assert findings["credentials"].state is State.FINE
-
-
 def test_preflight_as_it_is_called(
     account: None, registry: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -343,11 +324,14 @@ def test_preflight_as_it_is_called(
     eks = boto3.client("eks", region_name="us-east-2")
     monkeypatch.setattr(Aws, "_boto_client", lambda _, name: eks if name == "eks" else shared_client(name))
     monkeypatch.setattr(Web, "address_service", f"http://{registry}/ip")
-    monkeypatch.setattr(reach, "reachable", lambda image, _: fine_finding(image))
+    monkeypatch.setattr(reach, "reachable", lambda image, _: fine(image))
     with Stubber(eks) as stub:
         stub.add_client_error("describe_cluster_versions", "AccessDeniedException")
         assert main(["preflight", "--json"]) == 1
     checks = {one["check"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
+    assert checks["image"]["why"] == "public.ecr.aws/neuron/neuron-helm-chart:1.10.0", (
+        "asked for as images are"
+    )
     assert next(iter(checks)) == "credentials"
     assert checks["credentials"]["state"] == "fine"
     assert checks["bootstrap"]["state"] == "finding"
@@ -366,7 +350,7 @@ def test_without_credentials_only_what_needs_none_is_checked(
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    monkeypatch.setattr(reach, "reachable", lambda *_: fine_finding(""))
+    monkeypatch.setattr(reach, "reachable", lambda *_: fine(""))
     findings = list(judge(experiment, Aws("us-east-2"), Web(), now=START))
     others = [one.check for one in findings if one.check != "image"]
     assert others == ["credentials", "account", "admin_cidrs"]

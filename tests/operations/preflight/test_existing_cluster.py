@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from experiment import Experiment
 from experiment.finding import Finding, Refusal, State, fine
 from experiment.model import Network, Serve
 from operations import deploying
+from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws
 from operations.preflight import existing_cluster
 from operations.preflight.checklist import _of_account
@@ -28,6 +30,7 @@ from tests.operations.api_server import ApiServer
 from tests.operations.clients import shared_client
 from tests.operations.clock import START
 from tests.operations.conftest import Say
+from tests.operations.direct import DirectKubernetes
 
 GROUP, VPC = "sg-0123456789abcdef0", "vpc-0123456789abcdef0"
 SUBNETS = {"us-east-2a": "subnet-0a0123456789abcde", "us-east-2b": "subnet-0b0123456789abcde"}
@@ -154,7 +157,9 @@ def test_a_cluster_that_is_not_there_is_named(joining: Change, aws: Aws) -> None
 
 @pytest.fixture
 def team(aws: Aws, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> ApiServer:
-    """A cluster of somebody else, with an endpoint that answers."""
+    """A cluster of somebody else, with an endpoint that answers; its objects are read without kubectl."""
+    direct = DirectKubernetes(api, "joined")
+    monkeypatch.setattr(existing_cluster, "cluster_of", lambda *_: nullcontext(direct))
     monkeypatch.setattr(Aws, "_boto_client", lambda self, service: shared_client(service, self.region))
     eks = shared_client("eks")
     eks.create_cluster(
@@ -321,10 +326,11 @@ def test_keda_counts_where_replicas_scale(joining: Change, aws: Aws, team: ApiSe
 
 
 @pytest.fixture
-def rendered(joining: Change, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+def rendered(joining: Change, team: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     wanted = joining()
     write(texts(wanted, render(wanted), tmp_path / "manifests"))
     monkeypatch.setattr(existing_cluster, "ROOT", tmp_path)
+    monkeypatch.setattr(existing_cluster, "cluster_of", cluster_of)  # a dry run is the server's
     return wanted
 
 
