@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import yaml
 
 from cdk8s_charts.manifests import ManifestFile, texts, with_tags, write
 from experiment import Experiment
-from operations.__main__ import VERBS
+from operations.__main__ import main
 from tests.conftest import REFERENCE, ROOT
 from tests.operations.conftest import Say
 from tests.operations.world import World
@@ -21,20 +22,20 @@ from tests.operations.world import World
 LAB = ROOT / "experiments" / "lab-tiny.yaml"
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_help_of_a_verb_names_what_a_person_typed_and_does_nothing_else(verb: str, tmp_path: Path) -> None:
-    (tmp_path / "here").mkdir()
+def test_a_verb_that_another_program_carries_out_starts_anywhere_and_names_what_a_person_typed(
+    tmp_path: Path,
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "operations", verb, "--help"],
-        cwd=tmp_path / "here",
+        [sys.executable, "-P", "-m", "operations", "rehearse", "--help"],
+        cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.lower().startswith(f"usage: trnspec {verb} ")
-    assert list((tmp_path / "here").iterdir()) == []
+    assert done.stdout.startswith("usage: trnspec rehearse ")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_kubectl_is_the_real_one_with_its_own_exit_code(world: World, say: Say) -> None:
@@ -157,22 +158,18 @@ def test_an_unknown_verb_is_one_line_with_the_nearest_one(say: Say) -> None:
     )
 
 
-def test_a_shell_completes_verbs_options_and_experiments(tmp_path: Path) -> None:
+def test_a_shell_completes_verbs_options_and_experiments(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("_TRNSPEC_COMPLETE", "bash_complete")
+
     def offered(words: str, number: int) -> list[str]:
-        done = subprocess.run(
-            [ROOT / "trnspec"],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "_TRNSPEC_COMPLETE": "bash_complete",
-                "COMP_WORDS": words,
-                "COMP_CWORD": str(number),
-            },
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return [line.partition(",")[2] for line in done.stdout.splitlines()]
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(number))
+        with pytest.raises(SystemExit):
+            main([])
+        return [line.partition(",")[2] for line in capsys.readouterr().out.splitlines()]
 
     assert offered("./trnspec st", 1) == ["step", "status"]
     assert offered("./trnspec scale --ho", 2) == ["--hours"]
@@ -188,22 +185,20 @@ def test_help_imports_no_verb() -> None:
     assert rooms == {"operations", "operations.__main__"}
 
 
-def test_deploy_asks_the_pinned_command_line_and_refuses_before(tmp_path: Path) -> None:
-    def deploy(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-P", "-m", "operations", "deploy", *words],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "AWS_ENDPOINT_URL": "http://localhost:9"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+def test_deploy_asks_the_pinned_command_line_and_refuses_before(
+    say: Say, credentials: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def started(program: Path, words: list[str]) -> NoReturn:
+        sys.exit(subprocess.run([program, *words[1:]], check=False).returncode)
 
-    unasked = deploy(str(ROOT / "experiments" / "qwen3-32b.yaml"))
-    assert (unasked.returncode, len(unasked.stderr.splitlines())) == (3, 1)
-    assert "sts:" in unasked.stderr
-    shown = deploy("--", "--help")
-    assert (shown.returncode, shown.stdout.startswith("cdk deploy [STACKS..]")) == (0, True)
+    monkeypatch.setattr(os, "execv", started)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://localhost:9")
+    monkeypatch.chdir(tmp_path)
+    code, _, err = say("deploy", str(REFERENCE))
+    assert (code, len(err.splitlines()), "sts:" in err) == (3, 1, True)
     (tmp_path / "mine.yaml").write_text("version: 9\n")
-    refused = deploy("mine.yaml")
-    assert (refused.returncode, "mine.yaml:1: version = 9" in refused.stderr) == (2, True)
+    code, _, err = say("deploy", "mine.yaml")
+    assert (code, "mine.yaml:1: version = 9" in err) == (2, True)
+    with pytest.raises(SystemExit) as ended:
+        say("deploy", "--", "--help")
+    assert ended.value.code == 0
