@@ -23,7 +23,7 @@ from benchmark.analyse.acceptance.yields import acceptance, known_at
 from benchmark.analyse.cells import Cells, Place, sort_out
 from benchmark.analyse.comparison import MIN_PROMPTS, log_ratios, mapped_back
 from benchmark.analyse.stats import Estimate, clustered_mean
-from benchmark.analyse.values import request_values
+from benchmark.analyse.values import logs_by_prompt
 from benchmark.errors import ResultsError
 from benchmark.file_access import text_of
 from benchmark.measure.journal import RawRun
@@ -52,6 +52,13 @@ class _Arm(BaseModel):
     plain_tpot_low_s: _Value
     plain_tpot_high_s: _Value
     drafted: _Drafted | None = None
+
+    @property
+    def expected(self) -> tuple[float | None, float | None, float | None]:
+        """Of its step where it drafts, else of its time per token: the value, and from what to what."""
+        if own := self.drafted:
+            return own.step_over_plain, own.step_over_plain_low, own.step_over_plain_high
+        return self.plain_tpot_s, self.plain_tpot_low_s, self.plain_tpot_high_s
 
 
 class _Quoted(BaseModel):
@@ -162,49 +169,41 @@ def _estimate(figure: _Figure, cells: Cells) -> tuple[Estimate | None, str]:
 
 def _logs(metric: str, cells: Cells, arm: Arm, place: Place) -> dict[str, list[float]]:
     """By prompt."""
-    records, found = cells.answered(arm, place), dict[str, list[float]]()
+    records = cells.answered(arm, place)
     if metric == TOKENS_PER_STEP.name and acceptance(arm, records, known_at(cells, arm, place))["caution"]:
-        return found  # chunks are not steps there
-    for record in records:
-        if value := request_values(record, arm.max_tokens_per_step).get(metric):
-            found.setdefault(record.prompt_id, []).append(math.log(value))
-    return found
+        return {}  # chunks are not steps there
+    return logs_by_prompt(records, metric, arm.max_tokens_per_step)
 
 
 def _of_arm(arm: _Arm, summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    if arm.drafted is None:
-        tpot_s = _plain_tpot_s(arm.arm, summary)
-        if tpot_s and arm.plain_tpot_s and arm.plain_tpot_low_s and arm.plain_tpot_high_s:
-            limits = (arm.plain_tpot_s, arm.plain_tpot_low_s, arm.plain_tpot_high_s)
-            yield {
-                **_entry(arm.arm, "plain_tpot_s", tpot_s, *limits),
-                "text": f"{arm.arm} decodes in {tpot_s * 1000:.1f} ms a token; {limits[0] * 1000:.1f} "
-                f"({limits[1] * 1000:.1f} to {limits[2] * 1000:.1f}) would be expected from published results: "
-                + _plain_verdict(tpot_s, *limits),
-            }
+    """Nothing where a value is not known."""
+    measured = (_step_ratio if arm.drafted else _plain_tpot_s)(arm.arm, summary)
+    expected, low, high = arm.expected
+    if not (measured and expected and low and high):
         return
-    of_step = arm.drafted
-    ratio = _step_ratio(arm.arm, summary)
-    if ratio and of_step.step_over_plain and of_step.step_over_plain_low and of_step.step_over_plain_high:
-        limits = (of_step.step_over_plain, of_step.step_over_plain_low, of_step.step_over_plain_high)
-        inside = limits[1] <= ratio <= limits[2]
-        yield {
-            **_entry(arm.arm, "step_over_plain", ratio, *limits),
-            "text": f"a step of {arm.arm} takes {ratio:.1f} plain ones; {limits[0]:.1f} ({limits[1]:.1f} to {limits[2]:.1f}) "
-            f"would be expected from published results: {'within that range' if inside else 'outside that range'}",
-        }
-
-
-def _plain_verdict(measured: float, expected: float, low: float, high: float) -> str:
-    if measured > high:
-        return f"this arm is {measured / expected:.1f} times slower than its model, chips and length suggest"
-    if measured < low:
-        return f"this arm is {expected / measured:.1f} times faster than its model, chips and length suggest"
-    return "within that range"
-
-
-def _entry(arm: str, what: str, measured: float, expected: float, low: float, high: float) -> dict[str, Any]:
-    return {"arm": arm, "what": what, "measured": measured, "expected": expected, "low": low, "high": high}
+    inside = "within that range" if low <= measured <= high else "outside that range"
+    if arm.drafted:
+        what, name, scale = "step_over_plain", f"a step of {arm.arm} takes {measured:.1f} plain ones", 1
+    else:
+        what, name, scale = (
+            "plain_tpot_s",
+            f"{arm.arm} decodes in {measured * 1000:.1f} ms a token",
+            1000,
+        )
+        if measured > high:
+            inside = (
+                f"this arm is {measured / expected:.1f} times slower than its model, chips and length suggest"
+            )
+        elif measured < low:
+            inside = (
+                f"this arm is {expected / measured:.1f} times faster than its model, chips and length suggest"
+            )
+    yield {
+        **{"arm": arm.arm, "what": what},
+        **{"measured": measured, "expected": expected, "low": low, "high": high},
+        "text": f"{name}; {expected * scale:.1f} ({low * scale:.1f} to {high * scale:.1f}) would be expected from published "
+        f"results: {inside}",
+    }
 
 
 def _plain_tpot_s(arm: str, summary: Mapping[str, Any]) -> float | None:

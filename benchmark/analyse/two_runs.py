@@ -14,11 +14,11 @@ from typing import Any
 
 from benchmark.analyse.cells import Cells, Place, sort_out
 from benchmark.analyse.comparison import adjust, error_warning, log_ratios, result
-from benchmark.analyse.values import Records, request_values
+from benchmark.analyse.values import logs_by_prompt
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun, extent
 from benchmark.metrics import COMPARED
-from benchmark.plan import Arm, Plan
+from benchmark.plan import Plan
 
 _METRIC = COMPARED[0]
 _MAY_DIFFER = ("max_tokens", "temperature", "extra_body", "ignore_eos", "simultaneous")
@@ -81,7 +81,10 @@ def _refuse(old: Plan, new: Plan) -> None:
 def _arm(runs: tuple[Cells, Cells], place: Place, name: str) -> dict[str, Any]:
     """The arm's time per token, old over new."""
     sides = [(cells, cells.plan.arm(name)) for cells in runs]
-    before, after = (_by_prompt(cells.answered(arm, place), arm) for cells, arm in sides)
+    before, after = (
+        _means(logs_by_prompt(cells.answered(arm, place), _METRIC.name, arm.max_tokens_per_step))
+        for cells, arm in sides
+    )
     old, new = (cells.of(arm, place) for cells, arm in sides)
     judged = not any((name, place.class_) in cells.made_up for cells in runs)
     return {
@@ -92,23 +95,13 @@ def _arm(runs: tuple[Cells, Cells], place: Place, name: str) -> dict[str, Any]:
     }
 
 
-def _by_prompt(answered: Records, arm: Arm) -> dict[str, float]:
-    """Geometric mean of the metric over a prompt's answers."""
-    found: dict[str, list[float]] = {}
-    for record in answered:
-        value = request_values(record, arm.max_tokens_per_step).get(_METRIC.name)
-        if value:
-            found.setdefault(record.prompt_id, []).append(math.log(value))
-    return {prompt: math.exp(_mean(values)) for prompt, values in found.items()}
-
-
 def _speed_up(runs: tuple[Cells, Cells], place: Place, name: str) -> dict[str, Any]:
     """What has become of a treatment's speed-up over the baseline, which is the same in both runs."""
     gains, judged = [], True
     for cells in runs:
         arms = (cells.baseline_of(cells.plan.arm(name)), cells.plan.arm(name))
         found = log_ratios(arms, cells.pairs(arms, place))[_METRIC.name]
-        gains.append({prompt: math.exp(_mean(values)) for prompt, values in found.items()})
+        gains.append(_means(found))
         judged = judged and cells.judged(arms, place)
     return {
         **place.to_dict(),
@@ -132,6 +125,11 @@ def _versus(
         for which in (0, 1)
     )
     return {"metric": _METRIC.name, "old": old_mean, "new": new_mean, **result(gains, judged=judged)}
+
+
+def _means(logs: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Geometric means by prompt."""
+    return {prompt: math.exp(_mean(values)) for prompt, values in logs.items()}
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -9,6 +9,7 @@ step that was cut short (the last one of an answer) is tried only where it was s
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -53,6 +54,15 @@ def request_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str,
         metrics.LLMPERF_INTER_TOKEN_LATENCY.name: record.e2e_s / stream_chunks if stream_chunks else None,
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def logs_by_prompt(records: Records, name: str, max_tokens_per_step: int) -> dict[str, list[float]]:
+    """Logarithms of a metric over the answers that have it."""
+    found: dict[str, list[float]] = {}
+    for record in records:
+        if value := request_values(record, max_tokens_per_step).get(name):
+            found.setdefault(record.prompt_id, []).append(math.log(value))
+    return found
 
 
 def published_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str, list[float]]:
