@@ -82,6 +82,10 @@ class Axis:
             low, high, value = math.log(low), math.log(high), math.log(value)
         return min(1.0, max(0.0, (value - low) / (high - low)))
 
+    def percent(self, value: float) -> float:
+        """The same as a page has it."""
+        return round(100 * self.at(value), 2)
+
     @property
     def ticks(self) -> list[tuple[float, str]]:
         """Round values within the ends and their texts, not so many that the texts would meet."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -67,6 +68,12 @@ def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
 
 def filled(template: str, **content: Any) -> str:
     """A template as HTML, in the style of all pages; every text is escaped."""
+    style = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
+    return str(_templates().get_template(template).render(style=style, **content))
+
+
+@cache
+def _templates() -> Any:
     import jinja2
 
     environment = jinja2.Environment(
@@ -77,8 +84,7 @@ def filled(template: str, **content: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters["lean"] = tables.lean
-    style = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
-    return environment.get_template(template).render(style=style, **content)
+    return environment
 
 
 def write(raw: RawRun, folder: Path) -> Path:

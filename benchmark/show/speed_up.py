@@ -70,21 +70,18 @@ def ratio_axis(found: Sequence[tuple[float | None, float | None, float | None]])
 def answer(at: AtLoad, axis: Axis) -> Picture | None:
     """Each class with its best treatment, then the best treatment over all classes; None where nothing could be compared."""
     gains = [*at.by_class, *([at.mix] if at.mix and len(at.by_class) > 1 else ())]
-    rows = [(gain.class_ or ALL_CLASSES, gain.arm, *_numbers(gain)) for gain in gains]
-    table = Table(
-        title=f"Speed-up by class, {at.load.in_words}", headings=("class", "arm", *_NUMBERS), rows=rows
-    )
     if not any(gain.ratio for gain in gains):
         return None
-    return _on(axis, table, _lanes(gains, axis), total=len(gains) > len(at.by_class))
+    rows = [((gain.class_ or ALL_CLASSES, gain.arm, *_numbers(gain)), _of_gain(axis, gain)) for gain in gains]
+    title, total = f"Speed-up by class, {at.load.in_words}", len(gains) > len(at.by_class)
+    return _picture(title, ("class", "arm", *_NUMBERS), rows, axis, total=total)
 
 
 def treatments(at: AtLoad, axis: Axis) -> Picture | None:
     """Every treatment over all classes, the best first; None where there is but one."""
-    rows = [(gain.arm, gain.baseline, *_numbers(gain)) for gain in at.over_mix]
-    headings = ("arm", "baseline", *_NUMBERS)
-    table = Table(title=f"Arms over {ALL_CLASSES}", headings=headings, rows=rows)
-    return _on(axis, table, _lanes(at.over_mix, axis)) if len(at.by_arm) > 1 else None
+    rows = [((gain.arm, gain.baseline, *_numbers(gain)), _of_gain(axis, gain)) for gain in at.over_mix]
+    several = rows if len(at.by_arm) > 1 else ()
+    return _picture(f"Arms over {ALL_CLASSES}", ("arm", "baseline", *_NUMBERS), several, axis)
 
 
 def _numbers(gain: Gain) -> Row:
@@ -96,85 +93,57 @@ def _numbers(gain: Gain) -> Row:
     )
 
 
-def _lanes(gains: Sequence[Gain], axis: Axis) -> list[Lane]:
-    return [_lane(axis, _KINDS[gain.verdict], gain.ratio, gain.low, gain.high) for gain in gains]
-
-
 def by_other_metrics(summary: Mapping[str, Any], at: AtLoad) -> Iterator[Picture]:
     """The same arms and classes by the metrics that do not decide, all on one axis."""
     wanted = {(gain.class_, gain.baseline, gain.arm) for gain in at.by_class}
     known = [
-        one
+        (one, (one["ratio"], one["ci_low"], one["ci_high"]))
         for one in summary["comparisons"]
         if Place.of(one).load == at.load
         and (one["class"], one["baseline"], one["treatment"]) in wanted
         and one["ratio"]
     ]
-    axis = ratio_axis([(one["ratio"], one["ci_low"], one["ci_high"]) for one in known])
+    axis = ratio_axis([numbers for _, numbers in known])
     for metric in COMPARED[1:]:
-        rows, lanes = [], []
-        for one in (one for one in known if one["metric"] == metric.name):
-            numbers = one["ratio"], one["ci_low"], one["ci_high"]
+        rows = []
+        for one, numbers in (entry for entry in known if entry[0]["metric"] == metric.name):
             verdict = VERDICT_WORDS[one["verdict"]]
-            rows.append((one["class"], one["treatment"], verdict_and_ratio(verdict, *numbers)))
-            lanes.append(_lane(axis, _KINDS[verdict], *numbers))
-        headings = ("class", "arm", _NUMBERS[0])
-        if rows:
-            yield _on(axis, Table(title=TITLES[metric.name], headings=headings, rows=rows), lanes)
+            row = (one["class"], one["treatment"], verdict_and_ratio(verdict, *numbers))
+            rows.append((row, _lane(axis, _KINDS[verdict], *numbers)))
+        if picture := _picture(TITLES[metric.name], ("class", "arm", _NUMBERS[0]), rows, axis):
+            yield picture
 
 
 def why(at: AtLoad) -> Picture | None:
     """Tokens that a step yields against what it costs; None where no arm drafts, or its steps are not known."""
-    known = [(gain, gain.tokens_per_step, gain.step_cost) for gain in at.by_class]
-    steps = [(gain, tokens, cost) for gain, tokens, cost in known if tokens and cost and gain.window]
+    known = [(gain, gain.tokens_per_step, gain.step_cost) for gain in at.by_class if gain.window]
+    steps = [(gain, tokens, cost) for gain, tokens, cost in known if tokens and cost]
     axis = Axis(low=0, high=max((max(tokens, cost) for _, tokens, cost in steps), default=1) * 1.05)
-    lanes = []
+    rows = []
     for gain, tokens, cost in steps:
-        end, need = round(100 * axis.at(tokens), 2), round(100 * axis.at(cost), 2)
-        lanes.append(
-            Lane(_KINDS[gain.verdict], (("mark bar", f"M0 10H{end}"), ("mark need", f"M{need} 2v16")))
-        )
-    rows = [
-        (
-            gain.class_ or "",
-            gain.arm,
-            f"{tokens:.2f}",
-            f"{cost:.2f}",
-            f"{tokens / cost:.2f}×",
-            plain(gain.ratio, ".2f", "×"),
-        )
-        for gain, tokens, cost in steps
-    ]
-    headings = (
-        "class",
-        "arm",
-        "tokens per step",
-        "cost of a step",
-        "speed-up to expect",
-        "measured",
-    )
-    return _on(axis, Table(title="Tokens per step", headings=headings, rows=rows), lanes) if rows else None
+        expected, measured = f"{tokens / cost:.2f}×", plain(gain.ratio, ".2f", "×")
+        row = (gain.class_ or "", gain.arm, f"{tokens:.2f}", f"{cost:.2f}", expected, measured)
+        end, need = axis.percent(tokens), axis.percent(cost)
+        shapes = (("mark bar", f"M0 10H{end}"), ("mark need", f"M{need} 2v16"))
+        rows.append((row, Lane(_KINDS[gain.verdict], shapes)))
+    headings = ("class", "arm", "tokens per step", "cost of a step", "speed-up to expect", "measured")
+    return _picture("Tokens per step", headings, rows, axis)
 
 
 def forecast(expectations: Sequence[Mapping[str, Any]]) -> Picture | None:
     """What was measured over what published results let expect, with the range of that; None without a forecast."""
-    ratios = [
-        tuple(one[key] / one["expected"] for key in ("measured", "low", "high")) for one in expectations
-    ]
+    ratios = [[one[key] / one["expected"] for key in ("measured", "low", "high")] for one in expectations]
     axis = ratio_axis([(of, low, high) for of, low, high in ratios])
-    rows: list[Row] = []
-    lanes = []
+    rows = []
     for one, (of, low, high) in zip(expectations, ratios, strict=True):
         kind = "slower" if of > high else "faster" if of < low else "equivalent"
         what, scale = ("ms per token", 1000) if one["what"] == "plain_tpot_s" else ("cost of a step", 1)
         values = [one[key] * scale for key in ("measured", "expected", "low", "high")]
         measured, expected, least, most = (f"{value:.3g}" for value in values)
-        rows.append((one["arm"], what, measured, f"{expected} [{least}, {most}]"))
-        lanes.append(_lane(axis, kind, of, low, high))
-    table = Table(
-        title="Against the forecast", headings=("arm", "what", "measured", "forecast [range]"), rows=rows
-    )
-    return _on(axis, table, lanes, zone=False) if rows else None
+        row = (one["arm"], what, measured, f"{expected} [{least}, {most}]")
+        rows.append((row, _lane(axis, kind, of, low, high)))
+    headings = ("arm", "what", "measured", "forecast [range]")
+    return _picture("Against the forecast", headings, rows, axis, zone=False)
 
 
 def verdict_and_ratio(verdict: str, ratio: float | None, low: float | None, high: float | None) -> str:
@@ -182,22 +151,37 @@ def verdict_and_ratio(verdict: str, ratio: float | None, low: float | None, high
     return verdict if ratio is None else f"{verdict}: {ratio:.2f}×{interval(low, high)}"
 
 
+def _of_gain(axis: Axis, gain: Gain) -> Lane:
+    return _lane(axis, _KINDS[gain.verdict], gain.ratio, gain.low, gain.high)
+
+
 def _lane(axis: Axis, kind: str, ratio: float | None, low: float | None, high: float | None) -> Lane:
     """A line for the interval and a mark for the ratio, hollow where there are too few prompts for a verdict."""
     if ratio is None:
         return Lane(kind, ())
-    at, begin, end = (round(100 * axis.at(value or ratio), 2) for value in (ratio, low, high))
+    at, begin, end = (axis.percent(value or ratio) for value in (ratio, low, high))
     shapes = [("mark range", f"M{begin} 10H{end}"), ("mark point", f"M{at} 10h0")]
     return Lane(kind, (*shapes, *([("mark hole", f"M{at} 10h0")] if kind == "too-few" else ())))
 
 
-def _on(
-    axis: Axis, table: Table, lanes: Sequence[Lane], *, total: bool = False, zone: bool = True
-) -> Picture:
-    ticks = tuple((round(100 * axis.at(value), 2), text) for value, text in axis.ticks)
-    begin, end = (round(100 * axis.at(value), 2) for value in EQUIVALENT)
+def _picture(
+    title: str,
+    headings: Row,
+    rows: Sequence[tuple[Row, Lane]],
+    axis: Axis,
+    *,
+    total: bool = False,
+    zone: bool = True,
+) -> Picture | None:
+    """None without a row."""
+    if not rows:
+        return None
+    words, lanes = zip(*rows, strict=True)
+    ticks = tuple((axis.percent(value), text) for value, text in axis.ticks)
+    begin, end = map(axis.percent, EQUIVALENT)
     shaded = (begin, round(end - begin, 2)) if axis.log and zone else None
-    return Picture(table=table, lanes=tuple(lanes), ticks=ticks, zone=shaded, total=total)
+    table = Table(title=title, headings=headings, rows=words)
+    return Picture(table=table, lanes=lanes, ticks=ticks, zone=shaded, total=total)
 
 
 @dataclass
