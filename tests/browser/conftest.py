@@ -13,47 +13,16 @@ import pytest
 
 from benchmark.analyse.summary import summarise
 from benchmark.commands.results_command import Run
-from benchmark.measure.journal import RawRun
 from benchmark.show.page import filled, render
 from maintenance import picture
-from tests.benchmark.records import emulated, raw_run
-from tests.benchmark.show.runs import FUSED, PLAIN, SMALL, run_of, searched, swept
-
-CLASSES = ("repetition", "numeric", "json", "code", "open-ended")
-LONG = "a-name-that-somebody-made-as-long-as-names-may-be"
-
-
-def _incomplete(raw: RawRun) -> RawRun:
-    return replace(raw, requests=raw.requests[: len(raw.requests) * 4 // 5])
-
-
-def runs() -> dict[str, RawRun]:
-    """By what is odd about it."""
-    slo = {"tpot_s": 0.03}
-    loads: tuple[dict[str, Any], ...] = (
-        {"concurrency": 1, "rate_per_s": None},
-        {"concurrency": None, "rate_per_s": 2.5},
-    )
-    ends = ({"name": "a", "url": "http://a/v1"}, {"name": "b", "url": "http://b/v1"})
-    long_arms = ({**PLAIN, "name": LONG}, {**FUSED, "name": f"{LONG}-drafting"})
-    return {
-        "reference": emulated(run_of(classes=CLASSES)),
-        "sweep": swept((2, 3, 4, 5, 6, 7, 8), CLASSES),
-        "failures": _incomplete(run_of((PLAIN, FUSED, SMALL), CLASSES, fails=0.4, slo=slo)),
-        "two endpoints": run_of(ends, ("json", "code", "open-ended")),
-        "loads": run_of(classes=CLASSES, loads=loads),
-        "long names": run_of(long_arms, tuple(f"{LONG}-{i}" for i in range(8))),
-        "search": searched(CLASSES, slo=slo),
-        "many requests": run_of(classes=("json",), requests=260),
-        "nothing asked": raw_run(),
-    }
+from tests.benchmark.show.runs import LONG, all_runs
 
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The file of each page."""
     folder, found = tmp_path_factory.mktemp("pages"), {}
-    for name, raw in runs().items():
+    for name, raw in all_runs().items():
         found[name] = folder / f"{name.replace(' ', '-')}.html"
         found[name].write_text(render(raw, summarise(raw)), encoding="utf-8")
     run = Run(

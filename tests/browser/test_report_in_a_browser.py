@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from maintenance.picture import PICTURE, SIZE, photograph
-from tests.browser.conftest import CLASSES
+from tests.benchmark.show.runs import CLASSES
 
 LOOK = (Path(__file__).parent / "look.js").read_text(encoding="utf-8")
 DESK, PHONE, PAPER = (1280, 800), (400, 800), (695, 980)

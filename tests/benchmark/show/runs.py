@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED, RequestRecord
-from tests.benchmark.records import WALL, answered, failed, raw_run
+from tests.benchmark.records import WALL, answered, emulated, failed, raw_run
 
 HOSTILE = '<script>alert("x")</script><img src=https://evil.example/p.png onerror=alert(1)>'
 PLAIN = {"name": "qwen-vllm", "url": "http://plain/v1", "usd_per_hour": 17.88}
@@ -25,6 +25,8 @@ CROWDED = {**FUSED, "name": "qwen-sd-crowded"}
 """Slower with each request beside it."""
 ACCEPTED = {"repetition": 0.97, "json": 0.85, "code": 0.8, "open-ended": 0.45}
 """By class: how often a draft is right."""
+CLASSES = ("repetition", "numeric", "json", "code", "open-ended")
+LONG = "a-name-that-somebody-made-as-long-as-names-may-be"
 
 
 def prompts(classes: tuple[str, ...], each: int = 8) -> list[dict[str, Any]]:
@@ -96,14 +98,14 @@ def searched(
     **plan: Any,
 ) -> RawRun:
     """A search from 1 to 8 requests at once, to its end; its treatment pays up to about 6."""
-    loads = tuple({"concurrency": level, "rate_per_s": None} for level in (1, 8, 2, 4))
-    whole = run_of(arms, classes, loads=loads, concurrency=[], search={"low": 1, "high": 8}, **plan)
-    first = [one for one in whole.requests if one.concurrency == 1]
+    search = {"low": 1, "high": 8}
+    whole = run_of(arms, classes, loads=at_once(1, 8, 2, 4), concurrency=[], search=search, **plan)
     again = [
         replace(
             one, round=REPEATED, pair_id=f"{one.pair_id}/again", started_unix_s=one.started_unix_s + 1000.0
         )
-        for one in first
+        for one in whole.requests
+        if one.concurrency == 1
     ]
     return replace(whole, requests=(*whole.requests, *again))
 
@@ -121,6 +123,32 @@ def swept(windows: tuple[int, ...], classes: tuple[str, ...] = tuple(ACCEPTED)) 
         for k in windows
     ]
     return run_of((PLAIN, *arms), classes)
+
+
+def at_once(*levels: int) -> tuple[dict[str, Any], ...]:
+    """Loads of so many requests."""
+    return tuple({"concurrency": level, "rate_per_s": None} for level in levels)
+
+
+def all_runs() -> dict[str, RawRun]:
+    """By what is odd about it."""
+    slo = {"tpot_s": 0.03}
+    ends = ({"name": "a", "url": "http://a/v1"}, {"name": "b", "url": "http://b/v1"})
+    long_arms = ({**PLAIN, "name": LONG}, {**FUSED, "name": f"{LONG}-drafting"})
+    failing = run_of((PLAIN, FUSED, SMALL), CLASSES, fails=0.4, slo=slo)
+    return {
+        "reference": emulated(run_of(classes=CLASSES)),
+        "sweep": swept((2, 3, 4, 5, 6, 7, 8), CLASSES),
+        "failures": replace(failing, requests=failing.requests[: len(failing.requests) * 4 // 5]),
+        "two endpoints": run_of(ends, ("json", "code", "open-ended")),
+        "loads": run_of(classes=CLASSES, loads=(*at_once(1), {"concurrency": None, "rate_per_s": 2.5})),
+        "long names": run_of(long_arms, tuple(f"{LONG}-{i}" for i in range(8))),
+        "search": searched(CLASSES, slo=slo),
+        "many requests": run_of(classes=("json",), requests=260),
+        "one arm": run_of((PLAIN,), ("json",)),
+        "nothing answered": run_of(classes=("json",), fails=1.0),
+        "nothing asked": raw_run(),
+    }
 
 
 def _records(

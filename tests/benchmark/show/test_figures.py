@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from benchmark.analyse.decision import decide
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
-from benchmark.show.canvas import Axis, Plot, looks
+from benchmark.show.canvas import Axis, Panel, Plot, looks
 from benchmark.show.page import predictions
 from benchmark.show.page import render as page
 from benchmark.show.speed_up import (
@@ -25,7 +26,7 @@ from benchmark.show.speed_up import (
 )
 from benchmark.show.tables import Table, lean
 from benchmark.show.terminal import render_all
-from tests.benchmark.show.runs import FUSED, PLAIN, SMALL, run_of, swept
+from tests.benchmark.show.runs import CLASSES, PLAIN, run_of
 
 
 def test_arms_differ_in_shape_as_well_as_in_colour() -> None:
@@ -84,57 +85,63 @@ def test_a_drawing_is_the_same_each_time_and_names_its_parts_after_itself() -> N
     assert "http" not in one.svg
 
 
-def test_rows_of_the_answer_are_the_decision() -> None:
-    at = decide(summarise(run_of(classes=("json", "code")))).at
+def test_rows_of_the_answer_are_the_decision(summaries: dict[str, dict[str, Any]]) -> None:
+    at = decide(summaries["reference"]).at
     axis = ratio_axis([(gain.ratio, gain.low, gain.high) for gain in at.by_class])
     found = answer(at, axis)
     assert found
-    assert [row[0] for row in found.table.rows] == ["json", "code", "all classes"]
+    assert [row[0] for row in found.table.rows] == [*CLASSES, "all classes"]
     for gain, row, lane in zip((*at.by_class, at.mix), found.table.rows, found.lanes, strict=True):
         assert gain
         assert f"{gain.verdict}: {gain.ratio:.2f}×" in row[2]
-        assert lane.kind == gain.verdict
-        at_percent = round(100 * axis.at(gain.ratio or 0), 2)
-        assert ("mark point", f"M{at_percent} 10h0") in lane.shapes
+        assert lane.kind == gain.verdict.replace("no clear difference", "not-shown")
+        assert ("mark point", f"M{axis.percent(gain.ratio or 0)} 10h0") in lane.shapes
     assert treatments(at, axis) is None
 
 
-def test_pictures_that_are_compared_have_one_axis() -> None:
-    summary = summarise(run_of((PLAIN, FUSED, SMALL), classes=("json", "open-ended")))
-    at = decide(summary).at
-    others = list(by_other_metrics(summary, at))
+def test_pictures_that_are_compared_have_one_axis(
+    summaries: dict[str, dict[str, Any]], pages: dict[str, str]
+) -> None:
+    summary = summaries["failures"]
+    others = list(by_other_metrics(summary, decide(summary).at))
     assert [one.table.title for one in others] == list(TITLES.values())[1:]
     assert len({one.ticks for one in others}) == 1
-    content = page(run_of((PLAIN, FUSED, SMALL), classes=("json", "open-ended")), summary)
     for id_ in ("spread-tpot", "windows", "time-tpot"):
-        figure = re.search(rf'<figure id="{id_}">.*?</figure>', content, re.DOTALL)
+        figure = re.search(rf'<figure id="{id_}">.*?</figure>', pages["failures"], re.DOTALL)
         assert figure
-        drawings = re.findall(r"<svg viewBox.*?</svg>", figure[0], re.DOTALL)
-        drawings = [one for one in drawings if 'role="img"' in one]
-        assert len(drawings) == 2
+        drawings = re.findall(r'<svg viewBox[^>]* role="img".*?</svg>', figure[0], re.DOTALL)
+        assert len(drawings) > 1
         assert len({tuple(re.findall(r">([\d.,]+[×%]?)</text>", one)) for one in drawings}) == 1, id_
 
 
-def test_why_is_tokens_against_the_cost_of_a_step_of_arms_that_draft() -> None:
-    found = why(decide(summarise(run_of(classes=("json", "open-ended")))).at)
+def test_why_is_tokens_against_the_cost_of_a_step_of_arms_that_draft(
+    summaries: dict[str, dict[str, Any]],
+) -> None:
+    found = why(decide(summaries["reference"]).at)
     assert found
     for _, _, tokens, cost, expected, _ in found.table.rows:
         assert float(expected.rstrip("×")) == pytest.approx(float(tokens) / float(cost), rel=0.01)
-    assert why(decide(summarise(run_of((PLAIN, {**PLAIN, "name": "other"})))).at) is None
+    assert why(decide(summaries["two endpoints"]).at) is None
 
 
-def test_a_sweep_has_a_measured_line_for_each_class_and_one_window_a_predicted_one() -> None:
-    raw = swept((2, 4, 7), ("json", "code"))
-    (figure,) = against_windows(decide(summarise(raw)).loads, predictions(raw))
-    (panel,) = figure.panels
+def test_a_sweep_has_a_measured_line_for_each_class_and_one_window_a_predicted_one(
+    runs: dict[str, RawRun], summaries: dict[str, dict[str, Any]]
+) -> None:
+    def drawn(name: str, predicted: list[dict[str, Any]]) -> list[Panel]:
+        figures = against_windows(decide(summaries[name]).loads, predicted)
+        return [panel for figure in figures for panel in figure.panels]
+
+    (panel,) = drawn("sweep", predictions(runs["sweep"]))
     assert panel.title == "qwen-sd"
-    for class_ in ("json", "code", "all classes"):
-        assert f"{class_} measured, best" in panel.alt
+    assert all(f"{class_} measured, best" in panel.alt for class_ in (*CLASSES, "all classes"))
     assert "predicted" not in panel.alt
-    raw = run_of(classes=("json", "code"))
-    (figure,) = against_windows(decide(summarise(raw)).loads, predictions(raw))
-    assert "json predicted, best" in figure.panels[0].alt
-    assert against_windows(decide(summarise(raw)).loads, []) == []
+    found = predictions(runs["reference"])
+    assert [one["class"] for one in found] == [*CLASSES, "all classes"]
+    assert all([row["k"] for row in one["by_k"]] == list(range(1, 8)) for one in found)
+    assert found[2]["by_k"][-1]["speed_up"] == pytest.approx(2.3, rel=0.2)
+    (panel,) = drawn("reference", found)
+    assert "json predicted, best" in panel.alt
+    assert drawn("reference", []) == []
 
 
 def test_a_column_that_repeats_one_value_is_a_sentence() -> None:
@@ -146,16 +153,8 @@ def test_a_column_that_repeats_one_value_is_a_sentence() -> None:
     assert lean(Table(title="", headings=("a", "b"), rows=[("x", "1")]))[1] == ""
 
 
-def test_the_prediction_covers_each_class_and_all_of_them_together() -> None:
-    found = predictions(run_of(classes=("json", "open-ended")))
-    assert [one["class"] for one in found] == ["json", "open-ended", "all classes"]
-    assert all([row["k"] for row in one["by_k"]] == list(range(1, 8)) for one in found)
-    assert found[0]["by_k"][-1]["speed_up"] == pytest.approx(2.3, rel=0.2)
-
-
-def test_a_run_that_cannot_tell_predicts_nothing() -> None:
-    assert predictions(run_of((PLAIN,))) == []
-    assert predictions(run_of(fails=1.0)) == []
+def test_a_run_that_cannot_tell_predicts_nothing(runs: dict[str, RawRun]) -> None:
+    assert predictions(runs["one arm"]) == predictions(runs["nothing answered"]) == []
 
 
 def _merged(raw: RawRun) -> RawRun:
@@ -174,9 +173,7 @@ def _merged(raw: RawRun) -> RawRun:
 
 
 def test_merged_chunks_are_neither_printed_nor_drawn_as_steps() -> None:
-    raw = run_of(classes=("repetition",))
-    assert '<figure id="windows">' in page(raw, summarise(raw))
-    busy = _merged(raw)
+    busy = _merged(run_of(classes=("repetition",)))
     summary = summarise(busy)
     shown = " ".join(render_all(summary).split())
     assert "chunks hold more than the 7 tokens that a step can yield" in shown

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from benchmark.analyse.decision import decide
+from benchmark.analyse.load_words import sentences
 from benchmark.analyse.summary import summarise
 from benchmark.file_access import write_whole
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.show import page, tables
-from tests.benchmark.records import answered, block, emulated, failed, raw_run
+from tests.benchmark.records import answered, block, failed, raw_run
 from tests.benchmark.show.runs import CROWDED, HOSTILE, PLAIN, run_of, searched
 
 Attributes = dict[str, str | None]
-CASES = ("three arms, failures", "one class, hours", "one arm", "nothing answered", "nothing asked", "rate")
 FORBIDDEN = {"script", "img", "image", "link", "iframe", "object", "embed", "base", "form", "audio", "video"}
 EMPTY = {"meta", "path", "use", "rect"}
 """Elements that this page leaves open, or that close themselves."""
@@ -64,68 +64,41 @@ def text_of(content: str) -> str:
     return " ".join("".join(part) for _, _, part in Parts(content).found)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_nothing_is_fetched_and_nothing_is_run(pages: dict[str, str], case: str) -> None:
-    parts = Parts(pages[case])
-    assert not parts.open
-    assert not {tag for tag, _, _ in parts.found} & FORBIDDEN
-    for _, attributes, _ in parts.found:
-        for name, value in attributes.items():
-            assert not name.startswith("on"), name
-            assert "//" not in (value or ""), (name, value)
-            if name in ("href", "src", "xlink:href"):
-                assert (value or "").startswith("#")
-    (style,) = parts.texts("style")
-    assert not re.search(r"@import|url\(|src:", style)
-
-
-def test_every_reference_within_the_page_has_its_target_and_ids_are_unique(pages: dict[str, str]) -> None:
+def test_nothing_is_fetched_and_nothing_is_run(pages: dict[str, str]) -> None:
     for content in pages.values():
-        attributes = [given for _, given, _ in Parts(content).found]
-        ids = [given["id"] for given in attributes if "id" in given]
+        parts = Parts(content)
+        assert not parts.open
+        assert not {tag for tag, _, _ in parts.found} & FORBIDDEN
+        for name, value in ((n, v or "") for _, given, _ in parts.found for n, v in given.items()):
+            assert not name.startswith("on"), name
+            assert "//" not in value, (name, value)
+            assert value.startswith("#") or name not in ("href", "src", "xlink:href")
+        (style,) = parts.texts("style")
+        assert not re.search(r"@import|url\(|src:", style)
+
+
+def test_references_have_targets_headings_are_in_order_and_figures_are_told_in_words(
+    pages: dict[str, str],
+) -> None:
+    for case, content in pages.items():
+        parts = Parts(content)
+        ids = [given["id"] for _, given, _ in parts.found if "id" in given]
         assert len(ids) == len(set(ids))
         targets = re.findall(r"(?:href=\"#|url\(#)([^\")]+)", content)
-        labels = " ".join(given.get("aria-labelledby") or "" for given in attributes).split()
+        labels = " ".join(given.get("aria-labelledby") or "" for _, given, _ in parts.found).split()
         assert set(targets) | set(labels) <= set(ids)
-
-
-def test_prompts_answers_and_messages_are_text_whatever_they_hold(pages: dict[str, str]) -> None:
-    content = pages["three arms, failures"]
-    assert HOSTILE not in content
-    assert "evil.example" in content
-    shown = text_of(content)
-    assert f"Question 0 {HOSTILE}" in shown
-    assert f"server said {HOSTILE} and more" in shown
-
-
-def test_names_of_classes_and_arms_are_text_in_figures_too() -> None:
-    name = "$x_1$ <b>&amp;"
-    arm = {**PLAIN, "name": "a<i>"}
-    raw = run_of((PLAIN, arm), (name,))
-    content = page.render(raw, summarise(raw))
-    assert name in text_of(content)
-    assert any(name in alt for alt in Parts(content).texts("desc"))
-    assert "a<i>" in text_of(content)
-    assert not {"b", "i"} & {tag for tag, _, _ in Parts(content).found}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_each_figure_says_in_words_what_it_shows(pages: dict[str, str], case: str) -> None:
-    parts = Parts(pages[case])
-    drawings = [given for tag, given, _ in parts.found if tag == "svg" and "aria-hidden" not in given]
-    by_id = {given["id"]: "".join(text) for _, given, text in parts.found if "id" in given}
-    for given in drawings:
-        assert given["role"] == "img"
-        title, description = (by_id[id_] for id_ in (given["aria-labelledby"] or "").split())
-        assert title
-        assert len(description) > 20
-    assert bool(drawings) == (case != "nothing asked")
-
-
-def test_a_picture_in_a_row_stands_beside_its_numbers(pages: dict[str, str]) -> None:
-    for content in pages.values():
+        levels = [int(tag[1]) for tag, _, _ in parts.found if re.fullmatch(r"h\d", tag)]
+        assert levels[0] == 1
+        assert all(below - above <= 1 for above, below in itertools.pairwise(levels)), levels
+        drawings = [given for tag, given, _ in parts.found if tag == "svg" and "aria-hidden" not in given]
+        by_id = {given["id"]: "".join(text) for _, given, text in parts.found if "id" in given}
+        for given in drawings:
+            title, description = (by_id[id_] for id_ in (given["aria-labelledby"] or "").split())
+            assert (given["role"], len(description) > 20) == ("img", True)
+            assert title or given["aria-labelledby"] == "f-title f-desc", "whose heading is the figure's"
+        assert bool(drawings) == (case != "nothing asked")
         for row in re.findall(r"<tr role.*?</tr>", content, flags=re.DOTALL):
-            if 'class="mark' in row:
+            if 'class="mark' in row:  # beside its numbers
                 assert re.search(r"\d\.\d\d", re.sub(r"<svg.*?</svg>", "", row))
 
 
@@ -139,55 +112,54 @@ def test_figures_take_their_colours_from_the_page(pages: dict[str, str]) -> None
             assert len(re.findall(rf"{variable}:", style)) == 2, variable
 
 
-def test_the_blogs_figures_the_distributions_and_the_choice_of_window_are_there(
-    pages: dict[str, str],
+def test_prompts_answers_and_messages_are_text_whatever_they_hold(pages: dict[str, str]) -> None:
+    content = pages["failures"]
+    assert HOSTILE not in content
+    shown = text_of(content)
+    assert f"Question 0 {HOSTILE}" in shown
+    assert f"server said {HOSTILE} and more" in shown
+    assert "<mark>other</mark>" in content, "where texts part"
+
+
+def test_names_of_classes_and_arms_are_text_in_figures_too() -> None:
+    name = "$x_1$ <b>&amp;"
+    raw = run_of((PLAIN, {**PLAIN, "name": "a<i>"}), (name,))
+    content = page.render(raw, summarise(raw))
+    assert name in text_of(content)
+    assert any(name in alt for alt in Parts(content).texts("desc"))
+    assert "a<i>" in text_of(content)
+    assert not {"b", "i"} & {tag for tag, _, _ in Parts(content).found}
+
+
+def test_sections_without_data_are_left_out_and_the_others_are_there(pages: dict[str, str]) -> None:
+    figures = ("time-e2e", "time-tpot", "time-ttft", "spread-tpot", "spread-inter_chunk_latency", "windows")
+    for case, there in {
+        "reference": {*figures, "why", "cost"},
+        "one arm": {*figures, "cost"} - {"windows"},
+        "search": {*figures, "frontier", "why", "cost"},
+        "nothing asked": set[str](),
+    }.items():
+        ids = {given.get("id") for _, given, _ in Parts(pages[case]).found}
+        assert ids & {*figures, "frontier", "why", "cost"} == there, case
+
+
+def test_the_page_says_what_its_numbers_are_and_how_to_run_it_again(
+    pages: dict[str, str], runs: dict[str, RawRun]
 ) -> None:
-    content = pages["three arms, failures"]
-    figures = "time-e2e time-tpot time-ttft spread-tpot spread-inter_chunk_latency windows"
-    for id_ in figures.split():
-        assert f'<figure id="{id_}">' in content
-
-
-def test_sections_without_data_are_left_out(pages: dict[str, str]) -> None:
-    assert 'id="windows"' not in pages["one arm"]
-    assert 'id="why"' not in pages["one arm"]
-    assert 'id="cost"' not in pages["nothing asked"]
-    assert "<figure" not in pages["nothing asked"]
-    assert "One arm only" in pages["one arm"]
-
-
-def test_the_page_says_what_its_numbers_are(pages: dict[str, str], runs: dict[str, RawRun]) -> None:
-    content = pages["three arms, failures"]
-    for kind in ("measured", "computed", "predicted", "quoted"):
-        assert f'<th scope="row">{kind}</th>' in content
-    raw = emulated(runs["nothing asked"])
-    assert "EMULATED" in page.render(raw, summarise(raw))
-
-
-def test_the_page_says_how_to_run_it_again(pages: dict[str, str], runs: dict[str, RawRun]) -> None:
-    shown = text_of(pages["rate"])
-    opening = runs["rate"].sittings[0]
+    for kind in ("emulated", "computed", "predicted", "quoted"):
+        assert f'<th scope="row">{kind}</th>' in pages["reference"]
+    shown, opening = text_of(pages["loads"]), runs["loads"].sittings[0]
     assert "python -m benchmark run --plan plan-as-run.json --timeout 300 --out results/again" in shown
     assert opening.plan_sha256 in shown
     assert f"{opening.client}, {opening.python}" in shown
 
 
-def test_errors_stand_by_their_names_with_an_example(pages: dict[str, str]) -> None:
-    shown = text_of(pages["nothing answered"])
-    assert "http_500" in shown
-    assert "6 are needed" in shown
-    assert "No measured request failed." in text_of(pages["one arm"])
-
-
-def test_failures_are_told_before_anybody_relies_on_the_page(pages: dict[str, str]) -> None:
-    for name in ("three arms, failures", "nothing answered"):
+def test_failures_are_told_before_anybody_relies_on_the_page_and_by_name(pages: dict[str, str]) -> None:
+    for name in ("failures", "nothing answered"):
         (box,) = re.findall(r'<div class="warnings">.*?</div>', pages[name], re.DOTALL)
         assert re.search(r"\d+ of \d+ requests failed: http_500 \d+", box)
-    assert "requests failed" not in pages["one class, hours"]
-
-
-def test_texts_that_part_are_marked_where_they_do(pages: dict[str, str]) -> None:
-    assert "<mark>other</mark>" in pages["three arms, failures"]
+    assert "requests failed" not in pages["many requests"]
+    assert "No measured request failed." in text_of(pages["one arm"])
 
 
 def test_half_a_surrogate_pair_from_a_server_does_not_stop_the_report(tmp_path: Path) -> None:
@@ -205,25 +177,13 @@ def test_the_title_is_the_question_and_the_sentence_comes_first(pages: dict[str,
         first = re.search(r'</h1>\s*<p class="answer">(.*?)</p>', content)
         assert first
         assert first[1].removesuffix("</strong>").endswith(".")
+    assert "times faster over all classes in equal shares [" in pages["sweep"].partition("</strong>")[0]
 
 
-def test_what_is_bold_ends_where_no_bracket_is_open() -> None:
-    text = "Use x-k6 (window 6; best of 3): 2.05 times faster; no clear difference for chat."
-    said = page._parted(replace(decide(summarise(run_of())), sentence=text))
-    assert said == ("Use x-k6 (window 6; best of 3): 2.05 times faster", "; no clear difference for chat.")
-
-
-def test_headings_are_in_order(pages: dict[str, str]) -> None:
-    for content in pages.values():
-        levels = [int(tag[1]) for tag, _, _ in Parts(content).found if re.fullmatch(r"h\d", tag)]
-        assert levels[0] == 1
-        assert all(below - above <= 1 for above, below in itertools.pairwise(levels)), levels
-
-
-def test_a_search_shows_up_to_which_load_it_pays_and_what_each_arm_delivers() -> None:
-    raw = searched(slo={"tpot_s": 0.03})
-    summary = summarise(raw)
-    made = page.render(raw, summary)
+def test_a_search_shows_up_to_which_load_it_pays_and_what_each_arm_delivers(
+    pages: dict[str, str], summaries: dict[str, dict[str, Any]]
+) -> None:
+    summary, made = summaries["search"], pages["search"]
     (mix,) = (one for one in summary["crossovers"] if one["class"] is None)
     assert f"qwen-sd-crowded pays up to {int(mix['load'])} requests at once [" in made
     assert made.count("pays up to") > len(summary["crossovers"]) - 2, "each class has its row"
@@ -231,7 +191,6 @@ def test_a_search_shows_up_to_which_load_it_pays_and_what_each_arm_delivers() ->
     assert bold.startswith("qwen-sd-crowded pays up to ")
     assert "Cheapest that meets TPOT 0.03 s: " in bold
     assert bold.endswith("; not met by qwen-vllm at a measured load."), "and not the verdict at one load"
-    assert "; not met by qwen-vllm at a measured load." in made
     assert "about 8 requests for each class and arm and cell, at least one for each in flight" in made
     assert "Cheapest that meets TPOT 0.03 s: qwen-sd-crowded at 1 request at once, $" in made
     (drawn,) = re.findall(r'<figure id="frontier">.*?</figure>', made, re.DOTALL)
@@ -247,20 +206,22 @@ def test_a_search_shows_up_to_which_load_it_pays_and_what_each_arm_delivers() ->
     assert "from the lowest to the highest: 1, 2, 4, 8 at a time." in drawn, "which load a mark is"
     assert "Dashed: the objective, 30 ms." in drawn
     assert drawn.count("line dashed") == 1
-    beyond = page.render(raw := searched(slo={"tpot_s": 3.0}), summarise(raw))
+    raw = searched(("json",), slo={"tpot_s": 3.0})
+    beyond = page.render(raw, summarise(raw))
     assert "Beyond the right edge: the objective, 3000 ms." in beyond
     assert "Dashed: the objective" not in beyond
 
 
-def test_dollars_and_objectives_of_all_loads_stand_in_one_table_each() -> None:
-    for slo in ({"tpot_s": 1.0}, {"tpot_s": 0.03}):
-        summary = summarise(searched(slo=slo))
+def test_dollars_and_objectives_of_all_loads_stand_in_one_table_each(
+    summaries: dict[str, dict[str, Any]],
+) -> None:
+    for summary in (summaries["search"], summarise(searched(("json",), slo={"tpot_s": 1.0}))):
         dollars, kept = tables.cost_by_class(summary)
         assert [row[0] for row in dollars.rows[::2]] == [f"{load} at a time" for load in (1, 2, 4, 8)]
         shares = {row[2:] for row in kept.rows}
         assert len(kept.rows) == (8 if len(shares) > 1 else 1)
         assert tables.lean(kept)[0].headings[2:] != (), "never names alone"
-    assert [table.headings[0] for table in tables.cost_by_class(summarise(run_of()))] == ["arm"]
+    assert [table.headings[0] for table in tables.cost_by_class(summaries["reference"])] == ["arm"]
 
 
 @pytest.mark.parametrize(
@@ -323,11 +284,8 @@ def test_a_search_without_prices_tells_tokens_of_an_arm() -> None:
 def test_rates_whose_cells_are_too_short_for_a_queue_are_named() -> None:
     loads = tuple({"concurrency": None, "rate_per_s": rate} for rate in (0.1, 4.0, 8.0))
     search = {"low": 0.1, "high": 8.0, "by": "rate"}
-    made = page.render(raw := run_of(loads=loads, rate=[], concurrency=[], search=search), summarise(raw))
-    assert "From 4 requests/s on, a cell&#39;s requests arrive within the time of 3 answers" in made
-
-
-def test_a_page_of_listed_loads_has_no_frontier() -> None:
-    loads = tuple({"concurrency": level, "rate_per_s": None} for level in (1, 4, 8))
-    raw = run_of(loads=loads)
-    assert "frontier" not in page.render(raw, summarise(raw))
+    summary = summarise(run_of(classes=("json",), loads=loads, rate=[], concurrency=[], search=search))
+    assert any(
+        line.startswith("From 4 requests/s on, a cell's requests arrive within the time of 3 answers")
+        for line in sentences(summary)
+    )
