@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import json
-import resource
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
-from urllib.request import Request, urlopen
+from unittest.mock import Mock
 
 import boto3
 import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.exceptions import ClientError
 
 from benchmark.__main__ import main
 from benchmark.errors import PlanError, PublishError
-from benchmark.measure.records import RequestRecord, RunRecord
 from benchmark.metrics import METRICS, PUBLISHED
 from benchmark.show.cloudwatch import MAX_BYTES, MAX_DATA, MAX_VALUES, calls, parcels, publish
 from benchmark.show.following import GRACE_S
@@ -88,8 +87,6 @@ class FakeCloudWatch:
         self.data: list[dict[str, Any]] = []
 
     def put_metric_data(self, *, Namespace: str, MetricData: list[dict[str, Any]]) -> Any:
-        from botocore.exceptions import ClientError
-
         assert Namespace == NAMESPACE
         self.calls += 1
         if self.calls in self.refused:
@@ -158,73 +155,41 @@ def test_a_damaged_ledger_stops_rather_than_counting_twice(tmp_path: Path) -> No
     assert main(["publish", str(folder), "--namespace", "N", "--endpoint-url", "http://127.0.0.1:9"]) == 2
 
 
-class Front(ThreadingHTTPServer):
-    """Stands before a CloudWatch: refuses some calls, hands the others on."""
-
-    def __init__(self, target: str, refusals: list[int]) -> None:
-        self.target, self.refusals, self.calls = target, refusals, 0
-        super().__init__(("127.0.0.1", 0), FrontHandler)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class FrontHandler(BaseHTTPRequestHandler):
-    server: Front
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.calls += 1
-        if self.server.refusals:
-            return self._answer(self.server.refusals.pop(0), b"", "text/plain")
-        request = Request(f"{self.server.target}{self.path}", data=body, headers=dict(self.headers))
-        with urlopen(request) as reply:
-            return self._answer(reply.status, reply.read(), reply.headers["Content-Type"])
-
-    def _answer(self, status: int, body: bytes, kind: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        """Tests are silent."""
-
-
 @pytest.fixture
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def refusals(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """With what the next calls are refused, before they reach CloudWatch; the last element counts the attempts."""
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
+    codes, session = [0], boto3.Session()
 
+    def answer(request: Any, **_: Any) -> AWSResponse | None:
+        codes[-1] += 1
+        body = SimpleNamespace(stream=lambda: [b""])
+        return AWSResponse(request.url, codes.pop(0), {}, body) if len(codes) > 1 else None
 
-@contextmanager
-def front(target: str, *refusals: int) -> Iterator[Front]:
-    with Front(target, list(refusals)) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
+    session.events.register("before-send.cloudwatch", answer)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", session)
+    return codes
 
 
 @pytest.mark.parametrize(
-    ("refusals", "attempts", "code"),
+    ("codes", "attempts", "code"),
     [([429, 503], 3, 0), ([429] * 9, 5, 3), ([500] * 9, 5, 3), ([403] * 9, 1, 3)],
     ids=["throttled twice", "throttled", "failing", "refused"],
 )
 def test_a_call_is_repeated_five_times_at_most_and_a_refusal_not_at_all(
     moto_url: str,
     tmp_path: Path,
-    no_waiting: None,
-    capsys: pytest.CaptureFixture[str],
     refusals: list[int],
+    capsys: pytest.CaptureFixture[str],
+    codes: list[int],
     attempts: int,
     code: int,
 ) -> None:
-    folder = store(raw_run(answered()), tmp_path)
-    before, namespace = (folder / "requests.jsonl").read_bytes(), f"Repeated/{refusals[0]}/{code}"
-    with front(moto_url, *refusals) as server:
-        assert main(["publish", str(folder), "--namespace", namespace, "--endpoint-url", server.url]) == code
-        assert server.calls == attempts
+    folder, namespace = store(raw_run(answered()), tmp_path), f"Repeated/{codes[0]}/{code}"
+    before = (folder / "requests.jsonl").read_bytes()
+    refusals[:0] = codes
+    assert main(["publish", str(folder), "--namespace", namespace, "--endpoint-url", moto_url]) == code
+    assert refusals[-1] == attempts
     error = capsys.readouterr().err
     assert (folder / "requests.jsonl").read_bytes() == before
     assert (folder / "published.jsonl").exists() == (code == 0)
@@ -237,26 +202,14 @@ def test_a_call_is_repeated_five_times_at_most_and_a_refusal_not_at_all(
         assert statistics(moto_url, namespace, "Errors", "steady")["SampleCount"] == 1
 
 
-@contextmanager
-def no_room_for_files() -> Iterator[None]:
-    """No file of this process can grow."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def test_a_ledger_that_cannot_be_written_is_one_line_that_says_what_it_means(
-    moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    moto_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = store(raw_run(answered()), tmp_path)
-    with no_room_for_files():
-        assert main(["publish", str(folder), "--namespace", "Full", "--endpoint-url", moto_url]) == 3
-    error = capsys.readouterr().err
-    assert error.splitlines()[-1].endswith("publishing again counts it twice")
-    assert "Traceback" not in error
+    monkeypatch.setattr("os.fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    assert main(["publish", str(folder), "--namespace", "Full", "--endpoint-url", moto_url]) == 3
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.endswith("publishing again counts it twice")
 
 
 def test_an_emulated_run_is_kept_out_of_the_real_cloudwatch(
@@ -295,39 +248,24 @@ def nothing() -> None:
 
 
 def holds(folder: Path, requests: int) -> None:
-    records: list[RequestRecord] = [answered("spec", number) for number in range(requests)]
-    store(raw_run(*records), folder)
+    store(raw_run(*(answered("spec", number) for number in range(requests))), folder)
 
 
 def test_each_request_is_published_once_and_the_end_is_said(tmp_path: Path) -> None:
     client = FakeCloudWatch()
-    holds(tmp_path, 2)
-    minutes = Minutes(nothing, lambda: holds(tmp_path, 5), nothing)
+    minutes = Minutes(nothing, lambda: holds(tmp_path, 2), lambda: holds(tmp_path, 5), nothing)
     follow(tmp_path, client, minutes)
     assert client.requests == 5
-    assert client.active == [1.0, 1.0, 1.0, 1.0, 0.0]
+    assert client.active == [1.0, 1.0, 1.0, 0.0], "and nothing before the run"
     (first, *_) = [datum for datum in client.data if datum["MetricName"] == "RunActive"]
     assert first["Dimensions"] == [{"Name": "Experiment", "Value": "qwen3-32b"}]
     assert first["Unit"] == "Count"
 
 
-def test_before_the_run_there_is_nothing_to_say(tmp_path: Path) -> None:
-    client = FakeCloudWatch()
-    follow(tmp_path, client, Minutes(nothing, nothing))
-    assert client.data == []
-
-
 def test_a_run_without_a_finished_request_counts_as_on_after_the_grace(tmp_path: Path) -> None:
-    client = FakeCloudWatch()
+    client, times = FakeCloudWatch(), iter([0.0, 0.0, 1.0, GRACE_S, GRACE_S + 60])
     holds(tmp_path, 0)
-    now_s = 0.0
-
-    def pass_time() -> None:
-        nonlocal now_s
-        now_s += GRACE_S
-
-    stop = Minutes(nothing, pass_time, nothing)
-    follow(tmp_path, client, stop, clock=lambda: now_s)
+    follow(tmp_path, client, Minutes(nothing, nothing, nothing), clock=lambda: next(times))
     assert client.active == [1.0, 1.0, 0.0]
 
 
@@ -342,10 +280,6 @@ def test_a_call_that_was_not_taken_is_made_again(tmp_path: Path) -> None:
 def test_what_must_not_be_published_is_refused(tmp_path: Path) -> None:
     client = FakeCloudWatch()
     holds(tmp_path, 1)
-
-    def refuse(opening: RunRecord) -> None:
-        raise PlanError("emulated")
-
     with pytest.raises(PlanError, match="emulated"):
-        follow(tmp_path, client, Minutes(nothing), allowed=refuse)
+        follow(tmp_path, client, Minutes(nothing), allowed=Mock(side_effect=PlanError("emulated")))
     assert client.data == []

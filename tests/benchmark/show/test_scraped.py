@@ -46,8 +46,11 @@ def labels(arm: str, class_: str, concurrency: str, quantile: str = "") -> str:
     return text + (f',quantile="{quantile}"' if quantile else "")
 
 
-def page_at(seconds: float) -> Page:
-    return Page(clock=lambda: WALL + seconds)
+def page_at(seconds: float, raw: RawRun) -> Page:
+    """The page so long after the beginning of a run that is on."""
+    page = Page(clock=lambda: WALL + seconds)
+    page.show(raw, on=True)
+    return page
 
 
 def test_names_are_those_of_the_registry_with_their_units_in_full() -> None:
@@ -60,12 +63,12 @@ def test_names_are_those_of_the_registry_with_their_units_in_full() -> None:
 
 
 def test_a_cell_begins_with_zeros_and_is_counted_the_next_time() -> None:
-    page, raw = page_at(10), raw_run(*(answered("spec", i) for i in range(3)), failed("spec", 3))
-    page.show(raw, on=True)
-    first = samples(page)
+    raw = raw_run(*(answered("spec", i) for i in range(3)), failed("spec", 3))
+    first = samples(page := page_at(10, raw))
     cells = {key for name, key in first if name == "trnspec_errors_count"}
     assert cells == {labels(arm, class_, "2") for arm in ("steady", "spec") for class_ in ("chat", "raw")}
     assert first["trnspec_errors_count", labels(*SPEC)] == 0
+    assert {f"{metric.prometheus_name}_count" for metric in PUBLISHED} <= {name for name, _ in first}
     page.show(raw, on=True)
     second = samples(page)
     assert second["trnspec_errors_count", labels(*SPEC)] == 4
@@ -77,41 +80,24 @@ def test_a_cell_begins_with_zeros_and_is_counted_the_next_time() -> None:
 
 
 def test_quantiles_are_those_of_the_last_period_and_of_nothing_else() -> None:
-    slow, fast = answered("spec", 0, chunk_s=(0.1, 0.4, 0.7)), answered("spec", 200)
-    page = page_at(PERIOD_S + 1)
-    page.show(raw_run(slow, fast), on=True)
-    found = samples(page)
+    raw = raw_run(answered("spec", 0, chunk_s=(0.1, 0.4, 0.7)), answered("spec", 200))
+    found = samples(page_at(PERIOD_S + 1, raw))
     assert found["trnspec_tpot_seconds", labels(*SPEC, "0.99")] == pytest.approx(0.1)
-    late = page_at(1000)
-    late.show(raw_run(slow, fast), on=True)
-    assert not [name for name, key in samples(late) if "quantile" in key]
+    assert not [name for name, key in samples(page_at(1000, raw)) if "quantile" in key]
 
 
 def test_the_price_of_a_token_is_the_reports() -> None:
     arms = [{**arm, "usd_per_hour": 18.0} for arm in plan_content()["arms"]]
     requests = raw_run(*(answered("spec", i) for i in range(5)), arms=arms)
     raw = RawRun(requests.sittings, requests.requests, (block(0, 6),))
-    page = page_at(1)
-    page.show(raw, on=True)
     (told,) = [cell["cost"][COST.name] for cell in summarise(raw)["cells"] if cell["cost"]]
-    found = samples(page)
     assert told > 0
-    assert found[COST.prometheus_name, labels(*SPEC)] == pytest.approx(told)
-
-
-def test_it_says_whether_a_run_is_on_and_of_what_kind() -> None:
-    page = page_at(1)
-    page.show(emulated(raw_run(answered())), on=True)
-    key = 'experiment="qwen3-32b",provenance="emulated"'
-    assert samples(page)["trnspec_run_active", key] == 1
-    page.show(raw_run(answered()), on=False)
-    assert samples(page)["trnspec_run_active", key.replace("emulated", "measured")] == 0
+    assert samples(page_at(1, raw))[COST.prometheus_name, labels(*SPEC)] == pytest.approx(told)
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool: apt-get install prometheus")
 def test_promtool_finds_nothing_wrong() -> None:
-    page = page_at(10)
-    page.show(raw_run(*(answered(arm, i) for arm in ("steady", "spec") for i in range(9))), on=True)
+    page = page_at(10, raw_run(*(answered(arm, i) for arm in ("steady", "spec") for i in range(9))))
     done = subprocess.run(
         ["promtool", "check", "metrics"], input=text(page).encode(), capture_output=True, check=False
     )
@@ -122,7 +108,7 @@ def test_it_is_read_over_http_while_the_run_is_on_and_once_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scraped, "LAST_LOOK_S", 0.01)
-    page, lines = page_at(1), list[str]()
+    page, lines = Page(clock=lambda: WALL + 1), list[str]()
     store(emulated(raw_run(answered("spec"))), tmp_path)
     with served(page, ("127.0.0.1", 0), lines.append) as port:
         read: list[str] = []
@@ -142,8 +128,8 @@ def test_it_is_read_over_http_while_the_run_is_on_and_once_after(
         scrape()
         with pytest.raises(HTTPError, match="404"):
             urlopen(f"http://127.0.0.1:{port}/elsewhere")
-    active = [one.partition("trnspec_run_active{")[2].partition("\n")[0][-1] for one in read]
-    assert active == ["1", "1", "0"]
+    of = 'trnspec_run_active{experiment="qwen3-32b",provenance="emulated"} '
+    assert [one.partition(of)[2][:1] for one in read] == ["1", "1", "0"]
     assert lines == [f"for Prometheus: http://127.0.0.1:{port}/metrics"]
 
 
@@ -174,10 +160,3 @@ def test_options_that_cannot_work_are_refused(
         code = int(str(end.code))
     assert code == 2
     assert told in capsys.readouterr().err
-
-
-def test_every_published_metric_is_there() -> None:
-    page = page_at(1)
-    page.show(raw_run(answered("spec")), on=True)
-    names = {name for name, _ in samples(page)}
-    assert {f"{metric.prometheus_name}_count" for metric in PUBLISHED} <= names
