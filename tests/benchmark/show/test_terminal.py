@@ -16,7 +16,7 @@ from tests.benchmark.analyse.test_losslessness import with_verdicts
 from tests.benchmark.analyse.test_several_baselines import BETTER, two_batches
 from tests.benchmark.show.runs import all_runs
 
-TEXTS = Path(__file__).parent / "texts"
+TEXTS = Path(__file__).parent / "data"
 CASES = sorted([*all_runs(), "two batches", "near-ties", "faults"])
 
 
