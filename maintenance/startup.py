@@ -26,8 +26,6 @@ app = cdk.App()
 s3.Bucket(cdk.Stack(app, "One"), "Bucket")
 app.synth()
 """
-_TEMPLATE_TESTS = ("-m", "pytest", "-n", "0", "-m", "not slow", "tests/infra")
-"""Without those that run cfn-lint or CloudFormation's validation over the same templates."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +37,6 @@ class Subject:
     limit_s: float | None = None
     limit_ratio: float | None = None
     """To the one-bucket app."""
-    once: bool = False
-    """Runs so long that one run is enough; then n = 1."""
 
 
 def main() -> int:
@@ -60,13 +56,10 @@ def main() -> int:
                 "python -m experiment check", (python, "-m", "experiment", "check", EXPERIMENT), limit_s=0.5
             ),
             Subject("python -m cdk8s_charts", (python, "-m", "cdk8s_charts", "--out", scratch), limit_s=3.0),
-            Subject("tests of the templates, n = 1", (python, *_TEMPLATE_TESTS), limit_s=20.0, once=True),
         )
         times: dict[str, list[float]] = {subject.name: [] for subject in subjects}
         for run in range(runs + 1):
             for subject in subjects:
-                if subject.once and run != runs:
-                    continue
                 took = _run(subject.command, Path(scratch) / "cdk.out")
                 if run:
                     times[subject.name].append(took)

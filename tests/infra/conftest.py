@@ -1,6 +1,6 @@
 """One synth for all tests of the stacks: the reference experiment, beside it three variants, and what may become of it.
 
-`pytest tests/infra -m "not slow"` asserts over the templates in less than 20 s (`scripts/measure startup`); what is slow
+`pytest tests/infra -m "not slow"` asserts over the templates in less than 20 s; what is slow
 are cfn-lint over the same templates, and CloudFormation's validation with a synth of its own.
 """
 
