@@ -11,6 +11,7 @@ from experiment import Experiment, InvalidExperiment, load
 from experiment.cost import idle, per_hour, run_price
 from tests.cdk8s_charts.objects import objects_of
 from tests.conftest import REFERENCE, ROOT
+from tests.docs.blocks import between
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MISTAKES = (
@@ -19,10 +20,9 @@ MISTAKES = (
 )
 
 
-def _block(name: str) -> str:
-    match = re.search(rf"<!-- {name}: begin -->\n```\n(.*?)```\n<!-- {name}: end -->", README, re.DOTALL)
-    assert match, f"README has no block {name}"
-    return match[1]
+def shown_as(name: str) -> str:
+    """The output between the two marks of a name."""
+    return between(ROOT / "README.md", name).removeprefix("```\n").removesuffix("```\n")
 
 
 def test_the_refusals_shown_are_those_printed(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_the_refusals_shown_are_those_printed(tmp_path: Path) -> None:
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InvalidExperiment) as caught:
         load(path)
-    assert _block("refusal") == str(caught.value).replace(str(path), "experiments/mine.yaml") + "\n"
+    assert shown_as("refusal") == str(caught.value).replace(str(path), "experiments/mine.yaml") + "\n"
 
 
 def masked(text: str) -> list[str]:
@@ -55,7 +55,7 @@ def masked(text: str) -> list[str]:
 
 
 def test_the_demo_shown_ends_with_an_answer_for_each_class_and_what_comes_next() -> None:
-    shown = _block("demo")
+    shown = shown_as("demo")
     assert "EMULATED" in shown
     for class_name in load(REFERENCE).classes:
         assert re.search(rf"^{class_name} ", shown, re.MULTILINE)
@@ -66,7 +66,7 @@ def test_the_demo_shown_ends_with_an_answer_for_each_class_and_what_comes_next()
 
 def test_the_demo_shown_counts_what_is_committed_and_its_price(reference: Experiment) -> None:
     """Every other count of it is compared with a fresh demonstration by `.ci/run`."""
-    shown, price = _block("demo"), run_price(reference)
+    shown, price = shown_as("demo"), run_price(reference)
     assert f"rendered {len(objects_of(REFERENCE))} Kubernetes objects" in shown
     assert f"{price.hours:.1f} Trn2 hours, ${price.usd:.0f} at list prices" in shown
     first_screen = " ".join(README.split("\n## ")[0].split())
@@ -81,7 +81,7 @@ def test_the_readme_is_short() -> None:
 
 
 def test_only_what_differs_from_run_to_run_is_masked() -> None:
-    shown = _block("demo")
+    shown = shown_as("demo")
     other = re.sub(r"\d+ s$", "99 s", shown, flags=re.MULTILINE).replace("[2", "[1")
     assert masked(f"==> set up\n{other}\n\n! the client was late\n") == masked(shown)
     assert masked(shown.replace("105 resources created", "104 resources created")) != masked(shown)

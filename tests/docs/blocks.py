@@ -37,6 +37,14 @@ def documents() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+def between(path: Path, name: str) -> str:
+    """What stands between the two marks of a name."""
+    text = path.read_text(encoding="utf-8")
+    match = re.search(rf"<!-- {name}: begin -->\n(.*?)<!-- {name}: end -->", text, re.DOTALL)
+    assert match, f"{path.name} has no block {name}"
+    return match[1]
+
+
 def command_blocks(path: Path) -> list[Block]:
     """Blocks that tell people what to type; blocks of output, YAML, JSON and diagrams are none."""
     found = []

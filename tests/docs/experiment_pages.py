@@ -1,5 +1,5 @@
-"""What is made from the model of an experiment file and from the experiments: `python -m tests.docs.experiment_pages` writes
-the JSON Schema that editors read, the reference of the keys and the gallery."""
+"""What is made from the model of an experiment file, the experiments and the catalogue: `python -m tests.docs.experiment_pages`
+writes the JSON Schema that editors read, the reference of the keys, the gallery, the modes and the published results."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from experiment import load, model
+from experiment import ledger, load, model
 from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS
-from experiment.catalogue.runtimes import MODES, RUNTIMES
+from experiment.catalogue.runtimes import MODES, RUNTIMES, Mode
 from experiment.description import as_json
 from experiment.forms import FORMS
 from tests.conftest import ROOT
@@ -153,6 +153,29 @@ def question(path: Path) -> str:
     return comment[1].replace("\n# ", " ")
 
 
+def modes() -> Iterator[str]:
+    """What each runtime can do of each mode; a family is named where the runtime has others too."""
+    yield " | ".join(("| mode", *(f"`{name}`" for name in RUNTIMES), "")).rstrip()
+    yield "|---" * (1 + len(RUNTIMES)) + "|"
+    for mode in MODES:
+        abilities = (_ability(r.modes[mode], len(r.architectures) > 1) for r in RUNTIMES.values())
+        yield f"| `{mode}` | {' | '.join(abilities)} |"
+
+
+def _ability(mode: Mode, has_families: bool) -> str:
+    if not mode.architectures:
+        return "-"
+    only = mode.architectures if has_families and len(mode.architectures) == 1 else ()
+    families = {"LlamaForCausalLM": "Llama", "Qwen3ForCausalLM": "Qwen3"}
+    said = ("head" if mode.head else "", "Job" if mode.batch_only else "", *map(families.get, only))
+    return ", ".join(filter(None, ("k + 1" if mode.bonus_token else "k", *said)))
+
+
+def published() -> Iterator[str]:
+    """As `./trnspec published` prints it."""
+    yield from ("```", *ledger.as_lines(), "```")
+
+
 def _in_block(name: str, lines: Callable[[], Iterator[str]]) -> Callable[[str], str]:
     """The text of a guide with a fresh block between its two marks."""
     marks = re.compile(rf"(<!-- {name}: begin -->\n).*(<!-- {name}: end -->)", re.DOTALL)
@@ -163,6 +186,8 @@ WRITTEN: dict[Path, Callable[[str], str]] = {
     SCHEMA: lambda _: json.dumps(schema(), indent=1) + "\n",
     ROOT / "docs" / "experiment-file.md": _in_block("reference", reference),
     ROOT / "docs" / "gallery.md": _in_block("gallery", gallery),
+    ROOT / "docs" / "speculation.md": _in_block("modes", modes),
+    ROOT / "docs" / "published.md": _in_block("published", published),
 }
 """Each file's text, made from what it is now."""
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from operations.__main__ import VERBS
 from tests.conftest import ROOT
 from tests.docs.blocks import MARKERS, Block, command_blocks, commands_of, documents, inline_commands
+from tests.docs.commands_page import PAGE, page
 from tests.docs.programs import Wrong, judge, module_of, run
 
 BLOCKS = {path: command_blocks(path) for path in documents()}
@@ -81,3 +84,14 @@ def test_a_wrong_command_is_found(line: str) -> None:
     (command,) = commands_of(line)
     with pytest.raises(Wrong):
         judge(command)
+
+
+@pytest.mark.skipif(
+    sys.version_info >= (3, 13), reason="argparse writes its options in another way from 3.13 on"
+)
+def test_the_page_says_what_each_verb_says_to_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    fresh = page()
+    assert all(f"\n### trnspec {name}\n\n```text\n" in fresh for name in VERBS)
+    # How argparse breaks lines differs between versions of Python.
+    assert PAGE.read_text(encoding="utf-8").split() == fresh.split(), "run: make docs"

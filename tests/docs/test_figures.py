@@ -1,4 +1,4 @@
-"""Tables of the guides that the code can make: they say what it says."""
+"""Figures in the guides are those that the code computes."""
 
 from __future__ import annotations
 
@@ -9,51 +9,29 @@ from pathlib import Path
 import pytest
 
 from experiment import Experiment, load
-from experiment.catalogue.runtimes import MODES, RUNTIMES, Mode
+from experiment.catalogue.published import REFERENCE as PUBLISHED
 from experiment.cost import COMPILE_H, idle, per_hour, run_price, running
+from experiment.decoding import of_row, published_forecaster
+from experiment.expected import expected_of
 from experiment.starter import compose
 from tests.conftest import REFERENCE, ROOT
-from tests.docs.blocks import command_blocks
+from tests.docs.blocks import between, command_blocks
 from tests.docs.programs import run
 
 DOCS = ROOT / "docs"
 
 
-def _between(name: str, block: str) -> str:
-    text = (DOCS / name).read_text(encoding="utf-8")
-    match = re.search(rf"<!-- {block}: begin -->\n(.*?)<!-- {block}: end -->", text, re.DOTALL)
-    assert match, f"{name} has no block {block}"
-    return match[1]
+def _guide(name: str) -> str:
+    """In one line."""
+    return " ".join((DOCS / name).read_text(encoding="utf-8").split())
 
 
 def _cells(row: str) -> list[str]:
     return [cell.strip().strip("`") for cell in row.strip().strip("|").split("|")]
 
 
-def _ability(mode: Mode) -> str:
-    if not mode.architectures:
-        return "-"
-    families = {"LlamaForCausalLM": "Llama", "Qwen3ForCausalLM": "Qwen3"}
-    (only,) = mode.architectures if len(mode.architectures) == 1 else ("",)
-    said = ("head" if mode.head else "", "Job" if mode.batch_only else "", families.get(only, ""))
-    return ", ".join(filter(None, ("k + 1" if mode.bonus_token else "k", *said)))
-
-
-def test_the_table_of_modes_is_the_catalogue() -> None:
-    heading, _, *rows = _between("speculation.md", "modes").splitlines()
-    runtimes = _cells(heading)[1:]
-    assert set(runtimes) == set(RUNTIMES)
-    assert {_cells(row)[0] for row in rows} == set(MODES)
-    for row in rows:
-        name, *cells = _cells(row)
-        for runtime, cell in zip(runtimes, cells, strict=True):
-            family = len(RUNTIMES[runtime].architectures) > 1
-            expected = _ability(RUNTIMES[runtime].modes[name])
-            assert cell == (expected if family else expected.removesuffix(", Qwen3")), (name, runtime)
-
-
 def test_the_costs_shown_are_those_computed(reference: Experiment) -> None:
-    shown = _between("operations.md", "cost")
+    shown = between(DOCS / "operations.md", "cost")
     trn2 = running(reference)[0].usd_per_hour
     first, later = (run_price(reference, to_compile=number).hours for number in (2, 0))
     for figure in (trn2, per_hour(idle(reference)), per_hour(running(reference))):
@@ -63,7 +41,7 @@ def test_the_costs_shown_are_those_computed(reference: Experiment) -> None:
 
 
 def test_what_an_answer_costs_is_what_is_predicted(reference: Experiment, tmp_path: Path) -> None:
-    text = " ".join((DOCS / "questions.md").read_text(encoding="utf-8").split())
+    text = _guide("questions.md")
     first, later = (run_price(reference, to_compile=number) for number in (2, 0))
     assert (
         f"${first.usd:.2f} in {first.hours:.2f} Trn2 hours; a later one, with everything compiled, ${later.usd:.2f}"
@@ -95,7 +73,7 @@ def test_a_sweep_is_predicted_to_compile_in_turns() -> None:
 
 
 def test_from_account_to_answer_takes_ten_commands_and_two_trn2_hours(reference: Experiment) -> None:
-    text = _between("operations.md", "ten")
+    text = between(DOCS / "operations.md", "ten")
     (block,) = [block for block in command_blocks(DOCS / "operations.md") if block.text in text]
     assert len(block.commands) <= 10
     assert run_price(reference, to_compile=0).hours <= 2
@@ -110,7 +88,7 @@ def test_the_windows_shown_are_those_advised(
     Path("shares.json").write_text(shares, encoding="utf-8")
     assert run("benchmark", [*advise, "--json"]) == 0
     cells = {cell["class"]: cell for cell in json.loads(capsys.readouterr().out)["cells"]}
-    heading, _, *rows = _between("tuning.md", "windows").splitlines()
+    heading, _, *rows = between(DOCS / "tuning.md", "windows").splitlines()
     windows = [int(name.removeprefix("k = ")) for name in _cells(heading)[1:-1]]
     assert {_cells(row)[0] for row in rows} == set(cells)
     for row in rows:
@@ -118,3 +96,34 @@ def test_the_windows_shown_are_those_advised(
         by_k = {entry["k"]: entry["speed_up"] for entry in cells[name]["by_k"]}
         assert shown == [f"{by_k[k]:.2f}" for k in windows]
         assert int(recommended) == cells[name]["recommended_k"]
+
+
+def test_the_parts_of_the_reference_step_are_those_of_the_forecast() -> None:
+    by, own = published_forecaster(), of_row(PUBLISHED)
+    step, text = by.plain(own), _guide("where-the-time-goes.md")
+    assert step.likely_s is not None
+    assert step.high_s is not None
+    for part in (
+        own.bound_s,
+        by.fit.layer_s * own.shape.layers,
+        by.fit.cache_factor * own.cache_s,
+        step.likely_s,
+    ):
+        assert f"| {part * 1000:.1f} |" in text
+    assert f"{step.low_s * 1000:.1f} to {step.high_s * 1000:.1f}" in text
+    assert f"{PUBLISHED.tpot_s / step.likely_s:.1f} times" in text
+    for name in ("where-the-time-goes.md", "reproduce.md", "../README.md"):
+        assert f"{step.likely_s * 1000:.1f}" in _guide(name), name
+
+
+def test_what_drafting_must_yield_is_that_of_the_forecast(reference: Experiment) -> None:
+    step, text = expected_of(reference, reference.arms[1]).drafted, _guide("where-the-time-goes.md")
+    assert step is not None
+    assert step.likely is not None
+    assert f"about {step.likely:.1f} tokens a step" in text
+    assert f"factor of about {step.most_tokens / step.likely:.1f}" in text
+
+
+def test_the_price_of_the_baselines_is_that_of_its_run() -> None:
+    run = run_price(load(REFERENCE.with_name("qwen3-32b-baselines.yaml")))
+    assert f"about ${run.usd:.0f}" in _guide("where-the-time-goes.md")
