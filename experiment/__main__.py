@@ -10,7 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from experiment import InvalidExperiment, ledger, load, step
+from experiment import InvalidExperiment, load, step
 from experiment.description import as_json, as_text
 from experiment.finding import Misuse
 from experiment.prompt_files import read_file
@@ -43,6 +43,8 @@ def main(argv: list[str] | None = None, *, prog: str = "python -m experiment") -
             print(error, file=sys.stderr)
             return 2
     if arguments.verb == "published":
+        from experiment import ledger  # of this verb alone
+
         return _print(
             json.dumps(ledger.as_json(), indent=2) if arguments.json else "\n".join(ledger.as_lines())
         )

@@ -103,7 +103,7 @@ def _arm(file: ExpandedFile, arm: SingleArm) -> Arm:
         target=_weights(file, file.target),
         runtime=RUNTIMES[arm.runtime],
         instance=instance,
-        serving=ArmServing(
+        serving=ArmServing.model_construct(
             **{
                 **dict(file.serving),
                 "tensor_parallel": file.serving.degree_on(instance),

@@ -180,7 +180,7 @@ class SearchedLoad(Section):
     """Open loop instead: the lowest and the highest mean of requests that arrive in a second."""
     objective: Objectives | None = None
     """What an arm has to keep, by the geometric mean over its requests; also the objectives of goodput."""
-    budget: Budget = Budget()
+    budget: Budget = Budget.model_construct()
 
 
 class LmEval(Section):
@@ -319,8 +319,8 @@ class Cluster(Section):
     """Trn2 nodes to start at deploy time; 0 bills nothing."""
     max_nodes: Annotated[int, Field(ge=1, le=16)] = 1
     """Trn2 nodes at most; arms beyond what fits wait for a later batch. With `nodes_of` no more than their owner allows."""
-    capacity: Capacity = Capacity()
-    network: Network = Network()
+    capacity: Capacity = Capacity.model_construct()
+    network: Network = Network.model_construct()
     off_at_utc: Annotated[str, Field(pattern=HOUR)] = "22:00"
     """Every day at this time (UTC) the Trn2 nodes are turned off; with `nodes_of` their owner says when."""
     prometheus: Prometheus | None = None
@@ -409,14 +409,14 @@ class ExperimentFile(Section):
     """One sentence, for people."""
     target: ModelReference
     """The model that is served."""
-    weights: WeightsSection = WeightsSection()
+    weights: WeightsSection = WeightsSection.model_construct()
     runtime: str = "nxdi-vllm-0.9.1"
     """Image, options and abilities of the servers, from the catalogue."""
     arms: Annotated[tuple[ArmSection, ...], Listed()]
     """What is compared; the first is the baseline, which decodes plainly."""
-    serving: Serving = Serving()
+    serving: Serving = Serving.model_construct()
     prompts: PromptsSection
-    benchmark: Benchmark = Benchmark()
-    cluster: Cluster = Cluster()
+    benchmark: Benchmark = Benchmark.model_construct()
+    cluster: Cluster = Cluster.model_construct()
     serve: Serve | None = None
     expect: Expect | None = None
