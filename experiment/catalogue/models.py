@@ -7,6 +7,7 @@ recomputes the parameter count from the shape and compares it with the count tha
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,130 +74,52 @@ class Model(Shape):
         return 2 * self.layers * heads * self.head_dim * bytes_per_value
 
 
-_QWEN3_SHAPES = {  # size: layers, hidden, query heads, intermediate
-    "0.6B": (28, 1024, 16, 3072),
-    "1.7B": (28, 2048, 16, 6144),
-    "4B": (36, 2560, 32, 9728),
-    "8B": (36, 4096, 32, 12_288),
-    "14B": (40, 5120, 40, 17_408),
-    "32B": (64, 5120, 64, 25_600),
+_FAMILIES: dict[str, dict[str, Any]] = {
+    "qwen3": {
+        "architecture": "Qwen3ForCausalLM",
+        "vocabulary": 151_936,
+        "max_positions": 40_960,
+        "can_think": True,
+    },
+    "llama3": {
+        "architecture": "LlamaForCausalLM",
+        "vocabulary": 128_256,
+        "max_positions": 131_072,
+        "gated": True,
+    },
+    "llama": {"architecture": "LlamaForCausalLM", "vocabulary": 32_000, "max_positions": 2048},
+    "lab": {
+        "architecture": "Qwen3ForCausalLM",
+        "vocabulary": 2048,
+        "max_positions": 1024,
+        "lab_only": True,
+    },
 }
-_QWEN3 = tuple(
-    Model(
-        name=f"Qwen/Qwen3-{size}",
-        architecture="Qwen3ForCausalLM",
-        tokenizer="qwen3",
-        vocabulary=151_936,
-        layers=layers,
-        hidden=hidden,
-        query_heads=query_heads,
-        kv_heads=8,
-        head_dim=128,
-        intermediate=intermediate,
-        max_positions=40_960,
-        tied_embeddings=size in ("0.6B", "1.7B", "4B"),
-        can_think=True,
-    )
-    for size, (layers, hidden, query_heads, intermediate) in _QWEN3_SHAPES.items()
+"""What the models of a tokenizer share. Those of the lab are tiny, trained by itself and good for its own prompts only."""
+_COLUMNS = (
+    *("tokenizer", "layers", "hidden", "query_heads", "kv_heads", "head_dim", "intermediate"),
+    "tied_embeddings",
 )
-
-
-def _lab(name: str, *, layers: int, hidden: int, query_heads: int, kv_heads: int, intermediate: int) -> Model:
-    """A tiny model of the Qwen3 architecture, trained by the lab itself and good for its own prompts only."""
-    return Model(
-        name=f"lab/{name}",
-        architecture="Qwen3ForCausalLM",
-        tokenizer="lab",
-        vocabulary=2048,  # of the lab's own tokenizer
-        layers=layers,
-        hidden=hidden,
-        query_heads=query_heads,
-        kv_heads=kv_heads,
-        head_dim=32,
-        intermediate=intermediate,
-        max_positions=1024,
-        tied_embeddings=True,
-        lab_only=True,
-    )
-
-
-_ALL = (
-    *_QWEN3,
-    Model(
-        name="meta-llama/Llama-3.2-1B-Instruct",
-        architecture="LlamaForCausalLM",
-        tokenizer="llama3",
-        vocabulary=128_256,
-        layers=16,
-        hidden=2048,
-        query_heads=32,
-        kv_heads=8,
-        head_dim=64,
-        intermediate=8192,
-        max_positions=131_072,
-        tied_embeddings=True,
-        gated=True,
-    ),
-    Model(
-        name="meta-llama/Llama-3.1-8B-Instruct",
-        architecture="LlamaForCausalLM",
-        tokenizer="llama3",
-        vocabulary=128_256,
-        layers=32,
-        hidden=4096,
-        query_heads=32,
-        kv_heads=8,
-        head_dim=128,
-        intermediate=14_336,
-        max_positions=131_072,
-        gated=True,
-    ),
-    Model(
-        name="meta-llama/Llama-3.3-70B-Instruct",
-        architecture="LlamaForCausalLM",
-        tokenizer="llama3",
-        vocabulary=128_256,
-        layers=80,
-        hidden=8192,
-        query_heads=64,
-        kv_heads=8,
-        head_dim=128,
-        intermediate=28_672,
-        max_positions=131_072,
-        gated=True,
-    ),
-    Model(
-        name="lmsys/vicuna-7b-v1.3",
-        architecture="LlamaForCausalLM",
-        tokenizer="llama",
-        vocabulary=32_000,
-        layers=32,
-        hidden=4096,
-        query_heads=32,
-        kv_heads=32,
-        head_dim=128,
-        intermediate=11_008,
-        max_positions=2048,
-    ),
-    Model(
-        name="TinyLlama/TinyLlama-1.1B-Chat-v1.0",
-        architecture="LlamaForCausalLM",
-        tokenizer="llama",
-        vocabulary=32_000,
-        layers=22,
-        hidden=2048,
-        query_heads=32,
-        kv_heads=4,
-        head_dim=64,
-        intermediate=5632,
-        max_positions=2048,
-    ),
-    _lab("target", layers=16, hidden=128, query_heads=4, kv_heads=2, intermediate=256),
-    _lab("draft", layers=2, hidden=96, query_heads=4, kv_heads=2, intermediate=256),
-    _lab("weak-draft", layers=1, hidden=64, query_heads=2, kv_heads=2, intermediate=128),
-)
-
-MODELS = {model.name: model for model in _ALL}
+_SIZES: dict[str, tuple[Any, ...]] = {
+    "Qwen/Qwen3-0.6B": ("qwen3", 28, 1024, 16, 8, 128, 3072, True),
+    "Qwen/Qwen3-1.7B": ("qwen3", 28, 2048, 16, 8, 128, 6144, True),
+    "Qwen/Qwen3-4B": ("qwen3", 36, 2560, 32, 8, 128, 9728, True),
+    "Qwen/Qwen3-8B": ("qwen3", 36, 4096, 32, 8, 128, 12_288, False),
+    "Qwen/Qwen3-14B": ("qwen3", 40, 5120, 40, 8, 128, 17_408, False),
+    "Qwen/Qwen3-32B": ("qwen3", 64, 5120, 64, 8, 128, 25_600, False),
+    "meta-llama/Llama-3.2-1B-Instruct": ("llama3", 16, 2048, 32, 8, 64, 8192, True),
+    "meta-llama/Llama-3.1-8B-Instruct": ("llama3", 32, 4096, 32, 8, 128, 14_336, False),
+    "meta-llama/Llama-3.3-70B-Instruct": ("llama3", 80, 8192, 64, 8, 128, 28_672, False),
+    "lmsys/vicuna-7b-v1.3": ("llama", 32, 4096, 32, 32, 128, 11_008, False),
+    "TinyLlama/TinyLlama-1.1B-Chat-v1.0": ("llama", 22, 2048, 32, 4, 64, 5632, False),
+    "lab/target": ("lab", 16, 128, 4, 2, 32, 256, True),
+    "lab/draft": ("lab", 2, 96, 4, 2, 32, 256, True),
+    "lab/weak-draft": ("lab", 1, 64, 2, 2, 32, 128, True),
+}
+MODELS = {
+    name: Model(name=name, **_FAMILIES[row[0]], **dict(zip(_COLUMNS, row, strict=True)))
+    for name, row in _SIZES.items()
+}
 FETCHED = {name: model for name, model in MODELS.items() if not model.lab_only}
 
 
