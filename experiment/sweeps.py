@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import MODELS, Model, head
 from experiment.finding import Finding
 from experiment.model import ArmSection, DraftReference, ExperimentFile, ModelReference, SpeculationSection
@@ -19,6 +20,8 @@ from experiment.naming import slug
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from experiment.catalogue.instances import Instance
 
 
 class Treatment(SpeculationSection):
@@ -50,6 +53,11 @@ class ExpandedFile(ExperimentFile):
     arms: tuple[SingleArm, ...]
     models: Mapping[str, Model] = MODELS
     """The catalogue, and what the file describes beside it."""
+
+    @property
+    def instance(self) -> Instance | None:
+        """What the catalogue has of its instance type."""
+        return INSTANCES.get(self.cluster.instance)
 
     @property
     def references(self) -> Iterator[tuple[str, ModelReference]]:

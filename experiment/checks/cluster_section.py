@@ -53,7 +53,7 @@ def kubernetes_version(file: ExpandedFile) -> Iterator[Finding]:
 
 def node_driver(file: ExpandedFile) -> Iterator[Finding]:
     """Some node image must have a Neuron driver that every arm's runtime library takes: the arms share their nodes."""
-    instance, wanted = INSTANCES.get(file.cluster.instance), file.cluster.kubernetes
+    instance, wanted = file.instance, file.cluster.kubernetes
     bounded = {path: runtime for path, runtime in known_runtimes(file).items() if runtime.drivers}
     images, runtimes = images_of(wanted), list(bounded.values())
     if instance is None or not instance.neuron or not images or serving_image(wanted, runtimes):
@@ -73,7 +73,7 @@ def node_driver(file: ExpandedFile) -> Iterator[Finding]:
 
 def zones(file: ExpandedFile) -> Iterator[Finding]:
     """A region with Trn2, and zones inside it."""
-    region, instance = file.cluster.region, INSTANCES.get(file.cluster.instance)
+    region, instance = file.cluster.region, file.instance
     regions = instance.seen if instance else _TRN2_REGIONS
     if instance is not None and not instance.neuron:
         return
@@ -102,12 +102,15 @@ def _foreign(path: str, value: str, region: str, *, what: str = "is not a zone")
 def admin_access(file: ExpandedFile) -> Iterator[Finding]:
     """The public endpoint is for named networks only, and only for such as EKS takes."""
     path, cidrs = "cluster.admin_cidrs", file.cluster.admin_cidrs
-    yield from own_networks(path, cidrs, opens="the cluster's endpoint")
-    yield from _public_networks(path, cidrs)
+    if len(cidrs) > _MOST_PUBLIC:
+        why = f"has {len(cidrs)} networks, and EKS takes {_MOST_PUBLIC}"
+        yield Finding(path, list(cidrs), why, "join neighbours, or list none for a private endpoint")
+    yield from own_networks(path, cidrs, opens="the cluster's endpoint", public=True)
 
 
-def own_networks(path: str, cidrs: Sequence[str], *, opens: str) -> Iterator[Finding]:
-    """IPv4 networks as AWS writes them, none twice, which do not open a thing to the world, alone or together."""
+def own_networks(path: str, cidrs: Sequence[str], *, opens: str, public: bool = False) -> Iterator[Finding]:
+    """IPv4 networks as AWS writes them, none twice, which do not open a thing to the world, alone or together; at a `public`
+    endpoint, none that EKS refuses there."""
     wide = f"opens {opens} to everybody, or to more than a /{_WIDEST_PREFIX}"
     instead = "list your own networks, or none for a private endpoint"
     seen: list[ipaddress.IPv4Network] = []
@@ -127,6 +130,11 @@ def own_networks(path: str, cidrs: Sequence[str], *, opens: str) -> Iterator[Fin
             why = f"overlaps {other}, which stands before it"
             yield Finding(where, cidr, why, "keep the wider of the two")
         seen.append(network)
+        reserved = next((one for one in _NOT_PUBLIC if one.overlaps(network)), None)
+        if public and reserved is not None:
+            why = f"holds private or reserved addresses ({reserved}), which EKS refuses at a public endpoint"
+            remedy = "name the public addresses that your people come from, or none for a private endpoint"
+            yield Finding(where, cidr, why, remedy)
     together = sum(network.num_addresses for network in ipaddress.collapse_addresses(seen))
     if together > 2 ** (32 - _WIDEST_PREFIX):
         yield Finding(path, list(cidrs), wide, instead)
@@ -141,23 +149,6 @@ def _no_network(cidr: str, error: ValueError) -> tuple[str, str]:
     if meant.version == 6:
         return "is IPv6, and these networks speak IPv4 only", "name the IPv4 networks"
     return f"is no IPv4 network ({error})", f"write it as {meant}"
-
-
-def _public_networks(path: str, cidrs: Sequence[str]) -> Iterator[Finding]:
-    """What EKS takes at a public endpoint; what is no network at all is left to `own_networks`."""
-    if len(cidrs) > _MOST_PUBLIC:
-        why = f"has {len(cidrs)} networks, and EKS takes {_MOST_PUBLIC}"
-        yield Finding(path, list(cidrs), why, "join neighbours, or list none for a private endpoint")
-    for number, cidr in enumerate(cidrs):
-        try:
-            network = ipaddress.IPv4Network(cidr)
-        except ValueError:
-            continue
-        reserved = next((one for one in _NOT_PUBLIC if one.overlaps(network)), None)
-        if reserved is not None and network.prefixlen >= _WIDEST_PREFIX:
-            why = f"holds private or reserved addresses ({reserved}), which EKS refuses at a public endpoint"
-            remedy = "name the public addresses that your people come from, or none for a private endpoint"
-            yield Finding(f"{path}[{number}]", cidr, why, remedy)
 
 
 _INSTANT = re.compile(
@@ -208,7 +199,7 @@ def end(file: ExpandedFile) -> Iterator[Finding]:
 
 def counts(file: ExpandedFile) -> Iterator[Finding]:
     """What starts at deploy time stays within what may ever run."""
-    cluster, instance = file.cluster, INSTANCES.get(file.cluster.instance)
+    cluster, instance = file.cluster, file.instance
     if instance is not None and not instance.neuron and cluster.nodes:
         why = f"{instance.name} is the lab's own machine, nothing is started for it"
         yield Finding("cluster.nodes", cluster.nodes, why, "use 0", rests_on=("cluster.instance",))
@@ -240,11 +231,8 @@ def own_network(file: ExpandedFile) -> Iterator[Finding]:
 
 def existing_vpc(file: ExpandedFile) -> Iterator[Finding]:
     """An existing VPC gives a subnet in each zone where nodes may stand, which are two at least."""
-    cluster, subnets, path = (
-        file.cluster,
-        file.cluster.network.private_subnets,
-        "cluster.network.private_subnets",
-    )
+    cluster, path = file.cluster, "cluster.network.private_subnets"
+    subnets = cluster.network.private_subnets
     if cluster.network.vpc is None or cluster.region not in ZONES:
         return
     for place, (zone, subnet) in enumerate(subnets.items()):
@@ -279,15 +267,10 @@ def existing_cluster(file: ExpandedFile) -> Iterator[Finding]:
     if cluster.existing is None:
         for name in _OF_EXISTING:
             if value := getattr(cluster, name):
+                why = "is of an existing cluster, and none is named"
                 remedy = "write its name as cluster.existing, or remove this"
                 said = list(value) if isinstance(value, tuple) else value
-                yield Finding(
-                    f"cluster.{name}",
-                    said,
-                    "is of an existing cluster, and none is named",
-                    remedy,
-                    rests_on=rests,
-                )
+                yield Finding(f"cluster.{name}", said, why, remedy, rests_on=rests)
         return
     why = "is missing: an existing cluster is joined in its own VPC"
     remedy = "`aws eks describe-cluster --query cluster.resourcesVpcConfig` and ./trnspec preflight name it"

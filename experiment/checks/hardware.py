@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def groups(file: ExpandedFile) -> Iterator[Finding]:
     """An arm's devices must be a connected set, as the driver publishes them and the scheduler extension hands out."""
-    path, devices, instance = "serving.devices", file.serving.devices, INSTANCES.get(file.cluster.instance)
+    path, devices, instance = "serving.devices", file.serving.devices, file.instance
     if instance is not None and not instance.neuron:
         if devices:
             why = f"{instance.name} has no Neuron device"
@@ -33,7 +33,7 @@ def groups(file: ExpandedFile) -> Iterator[Finding]:
 
 def cores(file: ExpandedFile) -> Iterator[Finding]:
     """Tensor parallelism uses every logical core of the claim, no more and no less."""
-    instance, serving = INSTANCES.get(file.cluster.instance), file.serving
+    instance, serving = file.instance, file.serving
     path, degree = "serving.tensor_parallel", serving.tensor_parallel
     if instance is None or degree is None:
         return
@@ -54,11 +54,7 @@ def cores(file: ExpandedFile) -> Iterator[Finding]:
 
 def memory(file: ExpandedFile) -> Iterator[Finding]:
     """Weights of target and largest draft, and their KV caches, must fit the high-bandwidth memory of the claim."""
-    instance, target, serving = (
-        INSTANCES.get(file.cluster.instance),
-        file.described(file.target),
-        file.serving,
-    )
+    instance, target, serving = file.instance, file.described(file.target), file.serving
     if instance is None or target is None or not instance.neuron:
         return
     draft = _largest_draft(file)
@@ -128,7 +124,7 @@ def claims(file: ExpandedFile) -> Iterator[Finding]:
 
     Source: the Neuron DRA guide (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/deploy/eks/dra.html).
     """
-    instance = INSTANCES.get(file.cluster.instance)
+    instance = file.instance
     if instance and instance.neuron and not instance.efa_interfaces and file.serving.allocation == "dra":
         why = (
             f"the Neuron DRA driver publishes connected groups on instances with EFA only, and {instance.name} has "

@@ -6,7 +6,6 @@ import difflib
 import re
 from typing import TYPE_CHECKING
 
-from experiment.catalogue.instances import INSTANCES
 from experiment.checks.cluster_section import own_networks
 from experiment.checks.treatments import treated
 from experiment.finding import Finding
@@ -35,7 +34,7 @@ def served_arm(file: ExpandedFile) -> Iterator[Finding]:
 
 def replicas(file: ExpandedFile) -> Iterator[Finding]:
     """The promoted arm stands alone, the others at 0, and must fit all the same: with all the replicas it may get."""
-    instance, devices, serve = INSTANCES.get(file.cluster.instance), file.serving.devices, file.serve
+    instance, devices, serve = file.instance, file.serving.devices, file.serve
     if serve is None or instance is None or not instance.neuron or not devices:
         return
     nodes = file.cluster.max_nodes

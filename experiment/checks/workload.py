@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.published import figure
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
@@ -187,7 +186,7 @@ def one_kind_of_load(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
     for key, ends in (("search", load.search), ("search_rate", load.search_rate)):
         if ends and not ends[0] < ends[1]:
             yield Finding(f"{path}.{key}", list(ends), "is an empty range", "write the lower end first")
-    instance, devices = INSTANCES.get(file.cluster.instance), file.serving.devices
+    instance, devices = file.instance, file.serving.devices
     if instance and devices and instance.devices // devices * file.cluster.max_nodes == 1:
         why = "compares arms that run together, and cluster.max_nodes holds one arm"
         related = ("cluster.max_nodes", "serving.devices", "cluster.instance")
@@ -208,7 +207,9 @@ def expected_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
         elif one.metric == "speed_up" and one.arm in baselines:
             why = "is measured against the baseline, which this arm is"
             yield Finding(f"{path}.metric", one.metric, why, "name another arm", rests_on=("arms",))
-        for name in set(one.classes) - set(classes) if prompts else ():
+        for name in dict.fromkeys(one.classes) if prompts else ():
+            if name in classes:
+                continue
             why = "is not a class of the prompts"
             yield Finding(f"{path}.classes", name, why, f"known: {', '.join(classes)}", rests_on=("prompts",))
         if one.concurrency not in loads:
