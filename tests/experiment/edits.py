@@ -15,13 +15,15 @@ Variation = Callable[[Edit], Path]
 
 
 def put(path: str, value: Any) -> Edit:
-    """An edit that puts `value` at a dotted path; digits index lists."""
+    """An edit that puts `value` at a dotted path; digits index lists, and the first after the last appends."""
 
     def edit(data: dict[str, Any]) -> None:
         *parents, last = path.split(".")
         inner: Any = data
         for step in parents:
             inner = inner[int(step)] if step.isdigit() else inner.setdefault(step, {})
+        if isinstance(inner, list) and int(last) == len(inner):
+            inner.append(None)
         inner[int(last) if last.isdigit() else last] = copy.deepcopy(value)
 
     return edit
@@ -98,15 +100,10 @@ NATIVE = both(
 MEDUSA = both(
     LLAMA,
     put("serving.max_num_seqs", 1),
-    lambda data: data["arms"].append(
-        {
-            "name": "medusa",
-            "speculation": {
-                "mode": "medusa",
-                "draft": HEAD | {"head_layers": 4},
-                "num_speculative_tokens": 4,
-            },
-        }
+    put("arms.2", {"name": "medusa"}),
+    put(
+        "arms.2.speculation",
+        {"mode": "medusa", "draft": HEAD | {"head_layers": 4}, "num_speculative_tokens": 4},
     ),
 )
 BALANCED = both(
@@ -121,6 +118,11 @@ BALANCED = both(
         },
     ),
 )
+SEARCHED = both(
+    remove("benchmark.concurrency"),
+    put("benchmark.load", {"search": [1, 64], "objective": {"tpot_s": 0.03, "ttft_s": 1.0}}),
+)
+BY_RATE = both(SEARCHED, put("benchmark.load", {"search_rate": [0.5, 8.0]}))
 EXPECT = put("expect", {"figures": [{"arm": "qwen-vllm", "concurrency": 4, "row": "P19"}]})
 LAB = both(
     put("target.model", "lab/target"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from experiment import Experiment, InvalidExperiment, load
+from experiment import Experiment, load
 from experiment.arms import digest
 from experiment.compilation import artifact_key, compile_config
 from experiment.cost import run_price
 from experiment.expected import concurrent_sequences
 from experiment.placement import batches
-from tests.experiment.edits import SPECULATION, Variation, both, combined, put
+from tests.experiment.edits import SPECULATION, Variation, both, put
 
 SIZES = put("serving.max_num_seqs", [4, 8, 16])
 
@@ -80,29 +80,3 @@ def test_an_arm_of_a_further_size_can_be_served_and_expected_of(variation: Varia
     found = load(variation(both(SIZES, chosen)))
     assert found.serve is not None
     assert found.serve.arm == "qwen-sd-vllm-b8"
-
-
-REFUSED = """
-batch of none | {serving.max_num_seqs: [4, 8]} | {serving.max_num_seqs: [4, 0]} | serving.max_num_seqs[1] | greater than 0
-no batch | {serving.max_num_seqs: [4]} | {serving.max_num_seqs: []} | serving.max_num_seqs | at least 1 item
-batch twice | {serving.max_num_seqs: [4, 8]} | {serving.max_num_seqs: [4, 8, 4]} | serving.max_num_seqs[2] | stands twice
-batch in words | {serving.max_num_seqs: [4, 8]} | {serving.max_num_seqs: [4, eight]} | serving.max_num_seqs[1] | valid integer
-batch beyond the memory | {serving.max_num_seqs: [4, 8]} | {serving.max_num_seqs: [4, 2000]} | serving.devices | fewer sequences
-batch that makes another arm's name | {serving.max_num_seqs: [4, 8], arms.1.name: qwen-vllm-b4} | {arms.1.name: qwen-vllm-b8} | arms[0].name | is the name of another arm too
-batch that makes a long name | {serving.max_num_seqs: [4, 8], arms.1.name: a-name-of-51-characters-which-is-as-long-as-possibl} | {arms.1.name: a-name-of-52-characters-which-is-as-long-as-possible} | arms[1].name | use 54 at most
-batches of a bad name | {serving.max_num_seqs: [4, 8]} | {arms.1.name: Qwen} | arms[1].name | is not a DNS label
-batches of one name | {serving.max_num_seqs: [4, 8]} | {arms.1.name: qwen-vllm} | arms[1].name | is the name of another arm too
-batches of the baseline alone | {serving.max_num_seqs: [4, 8]} | {-arms.1, serve: null, benchmark.lm_eval: null} | arms | a comparison needs two arms, there is 1
-speed-up of another batch's baseline | EXPECT {serving.max_num_seqs: [4, 8]} | {expect.figures.0.arm: qwen-vllm-b8, expect.figures.0.metric: speed_up, expect.figures.0.row: S9} | expect.figures[0].metric | name another arm
-Medusa in one of two batches | MEDUSA | {serving.max_num_seqs: [1, 4, 8]} | serving.max_num_seqs | one request at a time
-"""
-
-
-@pytest.mark.parametrize("row", REFUSED.strip().splitlines(), ids=lambda row: row.partition(" |")[0])
-def test_the_twin_passes_and_the_mistake_is_one_line(row: str, variation: Variation) -> None:
-    _, good, mistake, path, words = (cell.strip() for cell in row.split("|"))
-    load(variation(combined(good)))
-    with pytest.raises(InvalidExperiment) as caught:
-        load(variation(both(combined(good), combined(mistake))))
-    assert [problem.where for problem in caught.value.findings] == [path], caught.value.lines
-    assert words in caught.value.lines[0]

@@ -13,17 +13,9 @@ from experiment.arms import digest
 from experiment.cost import _cell_s, loading_s, run_price
 from experiment.description import as_text
 from experiment.expected import concurrent_sequences
-from experiment.finding import InvalidExperiment
 from experiment.model import Benchmark
 from tests.benchmark.conftest import plan_content
-from tests.experiment.edits import EXPECT, Edit, Variation, both, put, remove
-
-SEARCH = {"search": [1, 64], "objective": {"tpot_s": 0.03, "ttft_s": 1.0}}
-SEARCHED = both(remove("benchmark.concurrency"), put("benchmark.load", SEARCH))
-
-
-def by_rate(**more: Any) -> Edit:
-    return both(SEARCHED, put("benchmark.load", {"search_rate": [0.5, 8.0], **more}))
+from tests.experiment.edits import BY_RATE, SEARCHED, Variation, both, put
 
 
 def test_a_searched_load_is_known_by_its_range_alone(variation: Variation) -> None:
@@ -32,7 +24,7 @@ def test_a_searched_load_is_known_by_its_range_alone(variation: Variation) -> No
     assert searched.benchmark.most_at_once == 64
     assert searched.benchmark.objectives == {"tpot_s": 0.03, "ttft_s": 1.0}
     assert concurrent_sequences(searched, searched.baseline) == 4, "the batch takes no more"
-    rates = load(variation(by_rate()))
+    rates = load(variation(BY_RATE))
     assert rates.benchmark.most_at_once is None
     assert concurrent_sequences(rates, rates.baseline) == 4
 
@@ -43,63 +35,6 @@ def test_an_experiment_that_says_nothing_new_keeps_its_fingerprint(
     assert digest(load(variation(both()))) == digest(reference)
     assert digest(load(variation(SEARCHED))) != digest(reference)
     assert digest(load(variation(put("benchmark.duration", "3h")))) != digest(reference)
-
-
-REFUSED: dict[str, tuple[Edit, str, str]] = {
-    "listed as well": (both(SEARCHED, put("benchmark.concurrency", [4])), "benchmark.load", "benchmark.concurrency cannot be set as well"),
-    "a duration as well": (both(SEARCHED, put("benchmark.duration", "3h")), "benchmark.load", "benchmark.duration cannot be set"),
-    "passes as well": (both(SEARCHED, put("benchmark.rounds", 2)), "benchmark.load", "benchmark.rounds cannot be set"),
-    "both loops": (by_rate(search=[1, 64]), "benchmark.load", "keep one of them"),
-    "neither loop": (put("benchmark", {"load": {"objective": {"tpot_s": 0.03}}}), "benchmark.load", "keep one of them"),
-    "an empty range": (both(SEARCHED, put("benchmark.load.search", [8, 8])), "benchmark.load.search", "empty range"),
-    "a range upside down": (by_rate(search_rate=[8, 0.5]), "benchmark.load.search_rate", "lower end first"),
-    "one end": (both(SEARCHED, put("benchmark.load.search", [64])), "benchmark.load.search", "at least 2 items"),
-    "half a request": (both(SEARCHED, put("benchmark.load.search.0", 0.5)), "benchmark.load.search[0]", "integer"),
-    "objectives twice": (both(SEARCHED, put("benchmark.slo", {"tpot_s": 0.05})), "benchmark.slo", "is not read where loads are searched"),
-    "objectives beside the search": (
-        both(put("benchmark", {"load": {"search": [1, 64]}}), put("benchmark.slo", {"tpot_s": 0.05})),
-        "benchmark.slo",
-        "move it there, or remove it",
-    ),
-    "an objective without one": (both(SEARCHED, put("benchmark.load.objective", {})), "benchmark.load.objective", "names no objective; write seconds"),
-    "goodput without an objective": (put("benchmark.slo", {}), "benchmark.slo", "names no objective; write seconds"),
-    "a range as on the command line": (both(SEARCHED, put("benchmark.load.search", "1:64")), "benchmark.load.search", "write [1, 64]"),
-    "one cell": (both(SEARCHED, put("benchmark.load.budget", {"cells": 1})), "benchmark.load.budget.cells", "equal to 2"),
-    "no dollars": (both(SEARCHED, put("benchmark.load.budget", {"usd": 0})), "benchmark.load.budget.usd", "than 0"),
-    "arms that run alone": (
-        both(SEARCHED, put("serving.devices", 16), put("serving.tensor_parallel", 64)),
-        "benchmark.load",
-        "holds one arm",
-    ),
-    "figure above the range": (
-        both(EXPECT, SEARCHED, put("expect.figures.0.concurrency", 65)),
-        "expect.figures[0].concurrency",
-        "use 1 to 64",
-    ),
-    "figure of a rate": (both(EXPECT, by_rate()), "expect.figures[0].concurrency", "remove the figure"),
-    "duration without a unit": (put("benchmark.duration", "90"), "benchmark.duration", "as in 90s, 90m or 3h"),
-    "duration as a number": (put("benchmark.duration", 90), "benchmark.duration", "put it in quotes"),
-    "duration beyond the nodes": (put("benchmark.duration", "169h"), "benchmark.duration", "use 168h or less"),
-    "duration beyond a life": (put("benchmark.duration", "9999999999h"), "benchmark.duration", "use 168h or less"),
-    "passes and a duration": (
-        both(put("benchmark.rounds", 2), put("benchmark.duration", "3h")),
-        "benchmark.duration",
-        "keep one of the two",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_contradicts_is_one_clear_line(name: str, variation: Variation) -> None:
-    edit, path, words = REFUSED[name]
-    with pytest.raises(InvalidExperiment) as caught:
-        load(variation(edit))
-    assert [found.where for found in caught.value.findings] == [path], caught.value.lines
-    assert words in caught.value.lines[0]
-
-
-def test_what_stands_in_the_range_may_be_expected(variation: Variation) -> None:
-    assert load(variation(both(EXPECT, SEARCHED, put("expect.figures.0.concurrency", 64)))).expect
 
 
 def loaded_s(experiment: Experiment, *, worst: bool = False, **settings: Any) -> float:
@@ -175,7 +110,7 @@ def test_check_says_what_a_run_may_take_and_which_loads_are_a_queue(variation: V
     budget = put("benchmark.load.budget", {"cells": 8, "minutes": 30, "usd": 5})
     text = as_text(load(variation(both(SEARCHED, budget))))
     assert "1 to 64 requests at once, about 8 to 64 a cell\n" in text
-    assert "0.5 to 8 requests a second, about 8 a cell\n" in as_text(load(variation(by_rate())))
+    assert "0.5 to 8 requests a second, about 8 a cell\n" in as_text(load(variation(BY_RATE)))
     assert "a search of at most 8 cells, 30 minutes of loading, $5, then its first cell once more" in text
     assert "above serving.max_num_seqs = 4 requests wait for a place in the batch" in text
     assert max(map(len, text.splitlines())) <= 100

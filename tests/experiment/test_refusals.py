@@ -15,8 +15,8 @@ from experiment.checks.names import longest_name
 from experiment.forms import FORMS
 from experiment.model import ExperimentFile
 from experiment.naming import bucket
-from tests.experiment.edits import BLOCK, NATIVE, SPECULATION, Edit, Variation, both, combined, put
-from tests.experiment.existing_refusals import TABLE as EXISTING
+from tests.experiment.edits import BLOCK, EXPECT, NATIVE, SPECULATION, Edit, Variation, both, combined, put
+from tests.experiment.more_refusals import MORE
 
 TABLE = """
 reservation id on demand | RESERVATION | {cluster.capacity: {reservation_id: cr-0123456789abcdef0}} | cluster.capacity.reservation_id | on-demand capacity has none
@@ -217,33 +217,12 @@ CIDRS = "cluster.admin_cidrs"
 LONGEST = "prompts.classes.json.3"
 
 
-def _added(name: str, draft: str, **more: Any) -> Edit:
-    """A further arm, which drafts 7 tokens."""
-    speculation = {"mode": "fused", "draft": {"model": draft}, "num_speculative_tokens": 7, **more}
-    return lambda data: data["arms"].append({"name": name, "speculation": speculation})
-
-
 def _plan_beyond_a_config_map(data: dict[str, Any]) -> None:
     data["prompts"]["classes"].update(json=["x" * 30_000 + str(n) for n in range(30)])
     data["serving"].update(max_model_len=40_000)
 
 
 HERE: dict[str, tuple[Edit, str, str]] = {
-    "the same treatment spelt otherwise": (
-        _added("again", "Qwen/Qwen3-1.7B", draft_max_model_len=1024),
-        "arms[2]",
-        "is equal to qwen-sd-vllm",
-    ),
-    "baseline that speculates": (
-        lambda data: data["arms"].reverse(),
-        "arms[0].speculation",
-        "first arm is the baseline",
-    ),
-    "the same prompt again": (
-        lambda data: put("prompts.classes.code.1", data["prompts"]["classes"]["code"][0])(data),
-        "prompts.classes.code",
-        "7 distinct prompts",
-    ),
     "a plan beyond a ConfigMap": (_plan_beyond_a_config_map, "prompts", "holds 1 MiB"),
     "prompt too long": (
         put(LONGEST, "x" * 400),
@@ -257,16 +236,6 @@ HERE: dict[str, tuple[Edit, str, str]] = {
         "up to 400 prompt tokens",
     ),
     "an absurd number": (put("serving.max_num_seqs", 10**400), "serving.max_num_seqs", "less than or equal"),
-    "a name that a sweep makes": (
-        both(put(K, [3, 7]), _added("qwen-sd-vllm-k7", "Qwen/Qwen3-0.6B")),
-        "arms[2].name",
-        "is the name of another arm too",
-    ),
-    "an arm that a sweep holds already": (
-        both(put(K, [3, 7]), _added("again", "Qwen/Qwen3-1.7B")),
-        "arms[2]",
-        "is equal to qwen-sd-vllm-k7",
-    ),
     "endless digits": (
         put("cluster.kubernetes", "1." + "9" * 5000),
         "cluster.kubernetes",
@@ -278,7 +247,7 @@ HERE: dict[str, tuple[Edit, str, str]] = {
 
 def _rows() -> dict[str, tuple[Edit, Edit, str, str]]:
     rows = (
-        [cell.strip() for cell in line.split("|")] for line in (TABLE.strip() + EXISTING).strip().splitlines()
+        [cell.strip() for cell in line.split("|")] for line in (TABLE.strip() + MORE).strip().splitlines()
     )
     return {
         name: (combined(good), combined(mistake), path.replace("S.", "arms[1].speculation."), words)
@@ -402,6 +371,13 @@ def test_every_problem_is_reported_at_once(variation: Variation) -> None:
         "cluster.kubernetes",
         "benchmark.temperature",
     }
+
+
+def test_unknown_classes_of_a_figure_are_said_in_the_order_of_the_file(variation: Variation) -> None:
+    unknown = ["nine", "two", "seven", "one", "five", "eight"]
+    with pytest.raises(InvalidExperiment) as caught:
+        load(variation(both(EXPECT, put("expect.figures.0.classes", [*unknown, "code", "two"]))))
+    assert [problem.value for problem in caught.value.findings] == unknown
 
 
 def test_nothing_is_judged_on_a_value_that_is_broken_itself(variation: Variation) -> None:
