@@ -32,7 +32,6 @@ from lab.aws.moto_server import child_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 CDK = ROOT / "node_modules" / ".bin" / "cdk"
-NPX = ROOT / ".venv" / "bin" / "npx"
 _DOCKER = Path(__file__).resolve().with_name("docker_stand_in")
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _TOLD = 5
@@ -73,9 +72,10 @@ def bootstrap_and_deploy(
     """Run both commands, the second twice, with `deployment` in place of deployment.yaml; `folder` gets the assembly and the
     logs. `report` gets each command; `bootstrapped` is called between the two.
 
+    The app is synthesized once: the bootstrap runs where there is none, and what is deployed again is the same assembly.
     Raises `Refusal` where the command line is missing or fails.
     """
-    if not (CDK.exists() and NPX.exists()):
+    if not CDK.exists():
         raise Refusal(f"{CDK}: does not exist; run scripts/setup")
     folder = folder.resolve()
     assembly, docker_log = folder / "cdk.out", folder / "docker.log"
@@ -85,34 +85,28 @@ def bootstrap_and_deploy(
         "CDK_VALIDATION": "false",  # the tests of the templates have it on
         "CDK_DISABLE_CLI_TELEMETRY": "true",
         "NO_COLOR": "1",
+        "PATH": f"{CDK.parent}{os.pathsep}{os.environ['PATH']}",  # where the command line finds node
     }
-    told = ["--app", f".venv/bin/python app.py {shlex.quote(str(deployment.resolve()))}"]
-    told += [word for name, value in context.items() for word in ("-c", f"{name}={value}")]
+    app = f".venv/bin/python app.py {shlex.quote(str(deployment.resolve()))}"
+    synthesized = ["--app", app, "--output", str(assembly)]
+    synthesized += [word for name, value in context.items() for word in ("-c", f"{name}={value}")]
     bootstrap = ["bootstrap", f"aws://{ACCOUNT}/{region}", *bootstrap_flags]
-    deploy = [
-        "deploy",
-        "--all",
-        "--method",
-        "direct",
-        "--require-approval",
-        "never",
-        "--output",
-        str(assembly),
-    ]
+    deploy = ["deploy", "--all", "--method", "direct"]
     again = folder / "deploy-again.log"
-    for command, words, log in (
-        (bootstrap, len(bootstrap), folder / "bootstrap.log"),
-        (deploy, 4, folder / "deploy.log"),
-        (deploy, 4, again),
+    for command, app_words, where, log in (
+        (bootstrap, [], folder, folder / "bootstrap.log"),
+        (deploy, ["--require-approval", "never", *synthesized], ROOT, folder / "deploy.log"),
+        (deploy, ["--require-approval", "never", "--app", str(assembly)], ROOT, again),
     ):
-        report(f"cdk {' '.join(command[:words])}")
-        _run([*command, "--ci", "--no-notices", *told], log, environment)
+        report(f"cdk {' '.join(command)}")
+        _run([*command, "--ci", "--no-notices", *app_words], log, environment, where=where)
         if command is bootstrap:
             bootstrapped()
     template = folder / "bootstrap.json"
     # With CI set, warnings would go to stdout too, before the template.
     quiet = environment | {"CI": "false"}
-    _run(["bootstrap", "--show-template", "--json", "--no-notices"], template, quiet, errors=False)
+    show = ["bootstrap", "--show-template", "--json", "--no-notices"]
+    _run(show, template, quiet, where=folder, errors=False)
     return Deployed(
         assembly=assembly,
         bootstrap_template=template.read_text(encoding="utf-8"),
@@ -129,12 +123,14 @@ def pushed(docker_log: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(line[-1] for line in words if line[:1] == ["push"]))
 
 
-def _run(arguments: list[str], log: Path, environment: Mapping[str, str], *, errors: bool = True) -> None:
+def _run(
+    arguments: list[str], log: Path, environment: Mapping[str, str], *, where: Path, errors: bool = True
+) -> None:
     """Write what the command says into `log`; without `errors` only its result."""
     with log.open("w", encoding="utf-8") as file:
         done = subprocess.run(
-            [str(NPX), "cdk", *arguments],
-            cwd=ROOT,
+            [str(CDK), *arguments],
+            cwd=where,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=file,

@@ -67,13 +67,11 @@ def deploy(folder: Path, heard: list[str] | None = None) -> toolkit.Deployed:
 @pytest.fixture
 def cdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A command line that says with what it was called."""
-    path = tmp_path / "npx"
-    path.write_text(
-        '#!/bin/sh\necho "$@" "$AWS_ENDPOINT_URL" "$AWS_PROFILE" "$CDK_DOCKER"\n', encoding="utf-8"
-    )
+    path = tmp_path / "cdk"
+    script = '#!/bin/sh\necho cdk "$@" "$AWS_ENDPOINT_URL" "$AWS_PROFILE" "$CDK_DOCKER"\n'
+    path.write_text(script, encoding="utf-8")
     path.chmod(0o755)
     monkeypatch.setenv("AWS_PROFILE", "of-the-user")
-    monkeypatch.setattr(toolkit, "NPX", path)
     monkeypatch.setattr(toolkit, "CDK", path)
     return path
 
@@ -96,6 +94,8 @@ def test_bootstrap_comes_first_then_all_stacks_without_change_sets_and_without_t
     assert "experiment=x.yaml" in called
     assert f"--app .venv/bin/python app.py {tmp_path / 'lasts.yaml'} " in called
     assert called.endswith(f"http://localhost:1  {STAND_IN}\n")
+    again = (tmp_path / "deploy-again.log").read_text(encoding="utf-8")
+    assert f" --app {tmp_path / 'cdk.out'} " in again, "what is deployed again is the same assembly"
 
 
 def test_a_command_that_fails_is_one_line_with_its_reason(cdk: Path, tmp_path: Path) -> None:
