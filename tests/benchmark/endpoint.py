@@ -66,7 +66,7 @@ class Endpoint:
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(120)
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(120)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(120)
         self._loop.close()
@@ -82,6 +82,12 @@ class Endpoint:
         site = web.TCPSite(self._runner, "127.0.0.1", self.port)
         await site.start()
         self.port = self._runner.addresses[0][1]
+
+    async def _stop(self) -> None:
+        for one in self._runner.server.connections if self._runner.server else ():
+            if one.transport:
+                one.transport.abort()  # what is still being written would keep it open
+        await self._runner.cleanup()
 
     async def _models(self, request: web.Request) -> web.Response:
         timing = self.arms.get(request.match_info["arm"], Timing())
