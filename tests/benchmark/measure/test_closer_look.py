@@ -86,50 +86,46 @@ def test_two_tokens_that_are_about_as_likely_are_a_near_tie_and_others_a_fault(
     assert cell["output_equality"]["faults"] == treatment["faults"]
 
 
-def test_a_token_that_is_not_listed_is_a_fault_where_the_whole_margin_is_listed(
-    start: Start, out: Path
-) -> None:
-    run(start(Writer(top={AT: {" the": -0.1, **SURE}})), out)
-    assert case(out) == ("fault", "")
-    assert told(out)["cases"][0]["tokens"] == [" the", " a"]
+def _listing(own: float) -> Writer:
+    """A treatment whose server lists its own token, at so much."""
+    return Writer(OTHER, top={AT: {**FLAT, " a": own}})
 
 
-def test_a_token_that_is_not_listed_where_the_list_ends_within_the_margin_cannot_be_told(
-    start: Start, out: Path
-) -> None:
-    run(start(Writer(top={AT: {" the": -2.0, " her": -2.1, " his": -2.2}})), out)
-    assert case(out) == ("cannot tell", "the other's token is not among the most likely ones")
+FLAT = {" the": -2.0, " her": -2.1, " his": -2.2}
+UNKNOWN = "which tokens were taken is not known"
+ENDING = {AT: {" the": -0.7, END: -0.8, **SURE}}
+UNLISTED = "the other's token is not among the most likely ones"
+VERDICTS: dict[str, tuple[Writer, Writer, str, str]] = {
+    "far beyond the list": (Writer(top={AT: {" the": -0.1, **SURE}}), Writer(OTHER), "fault", ""),
+    "not listed within the margin": (Writer(top={AT: FLAT}), Writer(OTHER), "cannot tell", UNLISTED),
+    "far by its own server": (Writer(top={AT: FLAT}), _listing(-5.0), "fault", ""),
+    "near by its own server": (Writer(top={AT: FLAT}), _listing(-2.2), "cannot tell", UNLISTED),
+    "made up by its own server": (Writer(top={AT: FLAT}), _listing(1234.0), "cannot tell", UNLISTED),
+    "a fault that came once": (Writer(top=FAR), Writer(OTHER, again=WORDS), "fault", ""),
+    "an end": (Writer(top=ENDING), Writer(WORDS[:AT], top=ENDING, ended=True), "near-tie", ""),
+    "an end that no token shows": (Writer(top=NEAR), Writer(WORDS[:AT]), "cannot tell", UNKNOWN),
+    "another baseline than before": (
+        Writer(top=NEAR, again=("Bob", *WORDS[1:])),
+        Writer(OTHER),
+        "cannot tell",
+        "the baseline did not write the common text again",
+    ),
+    "other tokens": (
+        Writer(top=NEAR),
+        Writer((*WORDS[:4], " mi", "ll", " by", " a", " lake")),
+        "cannot tell",
+        "the two answers are cut into different tokens",
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("own", "verdict"), [(-5.0, "fault"), (-2.2, "cannot tell"), (1234.0, "cannot tell")]
-)
-def test_of_a_token_that_the_baseline_does_not_list_its_own_server_tells(
-    start: Start, out: Path, own: float, verdict: str
-) -> None:
-    flat = {" the": -2.0, " her": -2.1, " his": -2.2}
-    run(start(Writer(top={AT: flat}), Writer(OTHER, top={AT: {**flat, " a": own}})), out)
-    assert case(out)[0] == verdict
-
-
-def test_the_other_token_is_read_from_its_text_where_its_server_does_not_write_it_again(
-    start: Start, out: Path
-) -> None:
-    """A fault that came once: asked again the server is right, and the text alone shows what it wrote."""
-    run(start(Writer(top=FAR), Writer(OTHER, again=WORDS)), out)
-    assert case(out) == ("fault", "")
-
-
-def test_an_answer_that_ends_is_compared_by_the_token_of_its_end(start: Start, out: Path) -> None:
-    top = {AT: {" the": -0.7, END: -0.8, **SURE}}
-    run(start(Writer(top=top), Writer(WORDS[:AT], top=top, ended=True)), out)
-    assert case(out) == ("near-tie", "")
-    assert told(out)["cases"][0]["tokens"] == [" the", END]
-
-
-def test_an_end_that_no_token_shows_cannot_be_told(start: Start, out: Path) -> None:
-    run(start(Writer(top=NEAR), Writer(WORDS[:AT])), out)
-    assert case(out) == ("cannot tell", "which tokens were taken is not known")
+@pytest.mark.parametrize("name", VERDICTS)
+def test_what_two_answers_show(start: Start, out: Path, name: str) -> None:
+    steady, spec, *verdict = VERDICTS[name]
+    run(start(steady, spec), out)
+    assert list(case(out)) == verdict
+    if verdict[0] != "cannot tell":
+        assert told(out)["cases"][0]["tokens"] == [" the", END if spec.ended else " a"]
 
 
 def test_a_server_that_cannot_go_on_is_asked_for_the_whole_answer(start: Start, out: Path) -> None:
@@ -255,11 +251,14 @@ def test_a_treatment_that_differs_more_often_than_the_baseline_from_itself_is_na
     assert found["treatments"][0]["more_than_baseline"] is True
 
 
-def test_no_more_is_asked_than_is_said(start: Start, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_is_asked_than_is_said(
+    start: Start, out: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = start(Writer(top=NEAR))
     with monkeypatch.context() as patch:
         patch.setattr(closer_look, "LIMIT_S", 0.0)
-        run(server, out, requests=8)
+        assert run(server, out, requests=8) == 0
+    assert "stopped looking at differing answers" in capsys.readouterr().err
     given: dict[str, Any] = {"out": out, "timeout_s": 5, "progress": Progress(sys.stderr)}
     asyncio.run(closer_look.look_closer(journal.read(out), **given, most=3, repeats=2))
     assert main(["report", str(out)]) == 0
@@ -303,39 +302,24 @@ def test_a_server_that_is_gone_after_the_load_leaves_the_run_as_it_is(out: Path,
     assert told(out)["treatments"][0]["reasons"] == {"not asked": 8}
 
 
-def test_the_time_for_it_is_limited(
-    start: Start, out: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(closer_look, "LIMIT_S", 0.0)
-    assert run(start(Writer(top=NEAR)), out) == 0
-    assert "stopped looking at differing answers" in capsys.readouterr().err
-
-
-def test_everything_is_made_again_from_the_two_raw_files(start: Start, out: Path) -> None:
-    run(start(Writer(top=FAR, second=OTHER)), out, requests=3)
-    before = told(out)
-    (out / "summary.json").unlink()
-    assert main(["report", str(out)]) == 0
-    assert told(out) == before
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"{",
-        b"[]",
-        b'{"kind": "asked"}',
-        b'{"kind": ["asked"]}',
-        b'{"kind": "again", "run": "other", "pair_id": "chat/c2/0000", "started_unix_s": 1, "text": "x"}',
-        b"\xff\xfe",
-        b'{"kind": "again", "run": 7}',
-    ],
+DAMAGED = (
+    b"{",
+    b"[]",
+    b'{"kind": "asked"}',
+    b'{"kind": ["asked"]}',
+    b'{"kind": "again", "run": "other", "pair_id": "chat/c2/0000", "started_unix_s": 1, "text": "x"}',
+    b"\xff\xfe",
+    b'{"kind": "again", "run": 7}',
 )
-def test_a_damaged_line_is_as_if_it_were_never_asked(start: Start, out: Path, line: bytes) -> None:
-    server = start(Writer(top=NEAR))
-    run(server, out)
+
+
+def test_everything_is_made_again_from_the_two_raw_files_without_their_damaged_lines(
+    start: Start, out: Path
+) -> None:
+    run(start(Writer(top=FAR, second=OTHER)), out, requests=3)
     path, before = out / "divergence.jsonl", told(out)
-    path.write_bytes(line + b"\n" + path.read_bytes())
+    path.write_bytes(b"\n".join((*DAMAGED, path.read_bytes())))
+    (out / "summary.json").unlink()
     assert main(["report", str(out)]) == 0
     assert told(out) == before
 

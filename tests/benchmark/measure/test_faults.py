@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from benchmark.__main__ import main
 from benchmark.measure import journal
 from tests.benchmark.conftest import STEADY, Run, WritePlan
 from tests.benchmark.endpoint import FAULTS, Endpoint, Timing
+from tests.benchmark.measure.test_run import measured, summary
 from tests.conftest import ROOT
 
 FAILING = {
@@ -108,23 +108,40 @@ def test_a_server_that_restarts_costs_the_requests_it_broke_and_no_more(
     assert spec[-1].error is None
 
 
-def test_a_killed_run_goes_on_without_repeating_or_losing_a_request(
-    write_plan: WritePlan, out: Path, endpoint: Endpoint
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_a_stopped_run_goes_on_without_repeating_or_losing_a_request(
+    write_plan: WritePlan, out: Path, endpoint: Endpoint, sent: signal.Signals, code: int
 ) -> None:
-    endpoint.arms["spec"] = Timing(first_s=0.05, step_s=0.02)
-    command = [sys.executable, "-m", "benchmark", "run", "--plan", str(write_plan()), "--out", str(out)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+    endpoint.arms["spec"] = Timing(first_s=0.1, step_s=0.03)
+    command = ["run", "--plan", str(write_plan()), "--out", str(out)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmark", *command],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         _until(lambda: len([seen for seen in endpoint.seen if seen.arm == "spec"]) > 4)
-        os.kill(run.pid, signal.SIGKILL)
-    before = (out / "requests.jsonl").read_bytes().splitlines(keepends=True)
-    kept = [line for line in before if line.endswith(b"\n")]
+        process.send_signal(sent)
+        printed, told = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == code, told
+    assert "Traceback" not in told
+    kept = [
+        line for line in (out / "requests.jsonl").read_bytes().splitlines(keepends=True) if line[-1:] == b"\n"
+    ]
     assert len(kept) > 5
-    assert main(command[3:]) == 0
+    if sent != signal.SIGKILL:
+        assert "INCOMPLETE" in printed
+        assert summary(out)["run"]["complete"] is False
+        assert summary(out)["run"]["requests_recorded"] == len(measured(out))
+    endpoint.arms["spec"] = STEADY
+    assert main(command) == 0
     assert (out / "requests.jsonl").read_bytes().startswith(b"".join(kept)), "what was recorded stays"
-    raw = journal.read(out)
-    asked = [(r.arm, r.pair_id) for r in raw.requests if r.phase == "measured"]
+    asked = [(line["arm"], line["pair_id"]) for line in measured(out)]
     assert len(asked) == len(set(asked)) == 24
-    assert json.loads((out / "summary.json").read_text())["run"]["complete"] is True
+    assert summary(out)["run"]["complete"] is True
 
 
 def test_a_run_stops_when_more_requests_fail_than_are_tolerated(
@@ -133,9 +150,8 @@ def test_a_run_stops_when_more_requests_fail_than_are_tolerated(
     assert run(f"--arm spec={endpoint.url('500')} --requests 24 --max-error-rate 0.2") == 1
     printed = capsys.readouterr()
     assert "spec: 6 of 6 requests failed, more than --max-error-rate 0.2" in printed.err
-    summary = json.loads((out / "summary.json").read_text())
-    assert summary["run"]["complete"] is False
-    assert summary["run"]["requests_recorded"] == 12
+    assert summary(out)["run"]["complete"] is False
+    assert summary(out)["run"]["requests_recorded"] == 12
     assert "http_500" in printed.out
 
 

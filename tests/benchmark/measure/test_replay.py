@@ -326,19 +326,10 @@ def test_a_replay_that_contradicts_itself_is_refused(changes: dict[str, Any], wo
         from_dict(plan_content(**changes))
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--concurrency=4"], "leave concurrency out"),
-        (["--rate=2"], "leave rate out"),
-        (["--search=1:4"], "leave search out"),
-        (["--requests=3"], "requests: 3;"),
-    ],
-)
-def test_options_that_do_not_go_with_arrival_times_are_refused_in_one_line(
-    server: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
+def test_an_option_that_does_not_go_with_arrival_times_is_refused_in_one_line(
+    server: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert against_known(server, tmp_path, ARRIVALS, *options) == 2
+    assert against_known(server, tmp_path, ARRIVALS, "--concurrency=4") == 2
     (_, said) = capsys.readouterr().err.splitlines()
-    assert words in said
+    assert "leave concurrency out" in said
     assert not (tmp_path / "out").exists()

@@ -1,12 +1,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +9,9 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.measure import journal
 from benchmark.measure.journal import Journal
-from tests.benchmark.conftest import SPEC, Run, WritePlan
-from tests.benchmark.endpoint import Endpoint, Seen, Timing
-from tests.conftest import ROOT
+from tests.benchmark.conftest import SPEC, Run
+from tests.benchmark.endpoint import Endpoint, Seen
 
 Captured = pytest.CaptureFixture[str]
 
@@ -155,26 +148,3 @@ def test_two_runs_do_not_write_one_folder(run: Run, out: Path, capsys: Captured)
     with Journal(out):
         assert run() == 2
     assert "another run writes it" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_run_keeps_its_records_and_says_incomplete(
-    write_plan: WritePlan, out: Path, endpoint: Endpoint, sent: signal.Signals, code: int
-) -> None:
-    endpoint.arms["spec"] = Timing(first_s=0.2, step_s=0.05)
-    command = [sys.executable, "-m", "benchmark", "run", "--plan", str(write_plan()), "--out", str(out)]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        until = time.monotonic() + 120
-        while len([s for s in endpoint.seen if s.arm == "spec"]) < 3:
-            assert time.monotonic() < until
-            time.sleep(0.02)
-        os.kill(process.pid, sent)
-        printed, told = process.communicate(timeout=120)
-    assert process.returncode == code, told
-    assert "INCOMPLETE" in printed
-    assert "Traceback" not in told
-    recorded = sum(r.phase == "measured" for r in journal.read(out).requests)
-    assert summary(out)["run"]["complete"] is False
-    assert summary(out)["run"]["requests_recorded"] == recorded > 0
