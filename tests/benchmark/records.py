@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmark.measure.journal import Journal, RawRun
-from benchmark.measure.records import BlockRecord, Record, RequestRecord, RunRecord
+from benchmark.measure.records import (
+    COUNTED_ACCEPTED,
+    COUNTED_DRAFTS,
+    COUNTED_PER_POSITION,
+    BlockRecord,
+    Record,
+    RequestRecord,
+    RunRecord,
+)
 from benchmark.plan import from_dict
 from tests.benchmark.conftest import plan_content
 
@@ -73,6 +82,15 @@ def block(start_s: float = 0.0, duration_s: float = 1.0, *, arm: str = "spec", *
 def counted(before: dict[str, float] | None, after: dict[str, float] | None) -> BlockRecord:
     """A block around which the server's counters were read."""
     return block(counters_before=before, counters_after=after)
+
+
+def counted_drafts(
+    *, steps: float, accepted: float, survivors: Sequence[float] = (), begun: float = 0.0
+) -> BlockRecord:
+    """A block in which a server counted that; `survivors`: steps that accepted draft 1, 2, ...; `begun`: what it had before."""
+    after = {COUNTED_DRAFTS: begun + steps, COUNTED_ACCEPTED: begun + accepted}
+    after |= {f"{COUNTED_PER_POSITION}/{place}": begun + count for place, count in enumerate(survivors)}
+    return counted(dict.fromkeys(after, begun), after)
 
 
 def raw_run(*requests: RequestRecord, **plan_changes: Any) -> RawRun:

@@ -18,11 +18,11 @@ from dataclasses import replace
 from itertools import chain, product
 
 from benchmark.analyse.acceptance.advice import advise
-from benchmark.analyse.comparison import adjust, compare
+from benchmark.analyse.comparison import adjust, result
 from benchmark.analyse.mix import over, ranked
 from benchmark.analyse.stats import percentile
 from tests.benchmark.analyse.acceptance.process import Process
-from tests.benchmark.analyse.noise import ARMS, Measurement, heavy, log_normal, log_times, skewed, stalls
+from tests.benchmark.analyse.noise import Measurement, heavy, log_normal, log_times, skewed, stalls
 
 COVERAGE = (0.93, 0.97)
 FALSE_ALARMS = 0.07
@@ -76,14 +76,14 @@ def _intervals(runs: int, seed: int) -> Iterator[tuple[str, bool]]:
 
 
 def _covers(cell: Measurement, dice: random.Random) -> bool:
-    found = compare(ARMS, cell.pairs(dice))[0]
+    found = result(cell.log_ratios(dice), judged=True)
     return bool(found["ci_low"] <= math.exp(cell.log_speed_up) <= found["ci_high"])
 
 
 def _alarms(cell: Measurement, dice: random.Random, runs: int) -> tuple[float, float, float]:
     """Of single comparisons those called different and those below 5 %; of runs those in which any class is, after
     Holm's correction."""
-    families = [[compare(ARMS, cell.pairs(dice))[0] for _ in range(CLASSES)] for _ in range(runs)]
+    families = [[result(cell.log_ratios(dice), judged=True) for _ in range(CLASSES)] for _ in range(runs)]
     for family in families:
         adjust(family)
     headlines = [found for family in families for found in family]

@@ -5,17 +5,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
-
-from benchmark.analyse.comparison import Pairs
-from benchmark.measure.records import RequestRecord
-from benchmark.plan import Arm
-from tests.benchmark.records import answered
-
-ARMS = (Arm(name="plain", url="http://a/v1"), Arm(name="spec", url="http://b/v1", max_tokens_per_step=8))
-_TOKENS = 200
-_TPOT_S = 0.045
 
 Noise = Callable[[random.Random], float]
 """The logarithm of a factor, of standard deviation about 1."""
@@ -56,26 +47,20 @@ class Measurement:
     """How much the speed-up itself differs from prompt to prompt."""
     request_spread: float = 0.1
 
-    def pairs(self, dice: random.Random) -> Pairs:
-        """What a run would record."""
+    def log_ratios(self, dice: random.Random) -> dict[str, list[float]]:
+        """By prompt the log speed-up of each pair of requests that a run would record."""
         common = [self.prompt_spread * self.noise(dice) for _ in range(self.prompts)]
         own = [self.log_speed_up + self.speed_up_spread * self.noise(dice) for _ in range(self.prompts)]
-        found = []
+        found: dict[str, list[float]] = {}
         for index in range(self.requests):
             prompt = index % self.prompts
-            slow, fast = (self.request_spread * self.noise(dice) for _ in ARMS)
-            found.append(
-                (
-                    _record(ARMS[0], index, prompt, common[prompt] + slow),
-                    _record(ARMS[1], index, prompt, common[prompt] + fast - own[prompt]),
-                )
-            )
+            slow, fast = (common[prompt] + self.request_spread * self.noise(dice) for _ in "ab")
+            found.setdefault(str(prompt), []).append(slow - (fast - own[prompt]))
         return found
 
     def without_difference(self) -> Measurement:
         """The same arm twice."""
-        kept = {name: getattr(self, name) for name in ("noise", "prompts", "requests", "prompt_spread")}
-        return Measurement(**kept, request_spread=self.request_spread, log_speed_up=0.0, speed_up_spread=0.0)
+        return replace(self, log_speed_up=0.0, speed_up_spread=0.0)
 
 
 def log_times(
@@ -98,15 +83,3 @@ def log_times(
                 for prompt, ask in product(range(prompts), range(2))
             }
     return found
-
-
-def _record(arm: Arm, index: int, prompt: int, log_factor: float) -> RequestRecord:
-    end_s = 0.1 + (_TOKENS - 1) * _TPOT_S * math.exp(log_factor)
-    return answered(
-        arm.name,
-        index,
-        chunk_s=(0.1, end_s),
-        chunk_tokens=None,
-        completion_tokens=_TOKENS,
-        prompt_id=str(prompt),
-    )

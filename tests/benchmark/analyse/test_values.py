@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -12,9 +13,8 @@ from benchmark.analyse.values import (
     server_counts,
     tokens_per_chunk,
 )
-from benchmark.measure.records import COUNTED_ACCEPTED, COUNTED_DRAFTS, COUNTED_PER_POSITION
 from tests.benchmark.analyse.acceptance.process import Process
-from tests.benchmark.records import answered, counted, failed
+from tests.benchmark.records import answered, counted_drafts, failed
 
 
 def test_time_per_token_is_per_token_and_not_per_chunk() -> None:
@@ -93,32 +93,13 @@ def test_the_servers_histogram_gives_positions(
     assert found.survival() == (survival and pytest.approx(survival))
 
 
-def test_counters_are_differences_summed_over_blocks() -> None:
-    first = counted(
-        {COUNTED_DRAFTS: 100, COUNTED_ACCEPTED: 50, f"{COUNTED_PER_POSITION}/0": 40},
-        {COUNTED_DRAFTS: 110, COUNTED_ACCEPTED: 65, f"{COUNTED_PER_POSITION}/0": 48},
-    )
-    second = counted(
-        {COUNTED_DRAFTS: 200, COUNTED_ACCEPTED: 90},
-        {
-            COUNTED_DRAFTS: 210,
-            COUNTED_ACCEPTED: 95,
-            f"{COUNTED_PER_POSITION}/0": 4,
-            f"{COUNTED_PER_POSITION}/1": 1,
-        },
-    )
+def test_counters_are_differences_summed_over_blocks_and_not_those_of_a_restarted_server() -> None:
+    first = counted_drafts(steps=10, accepted=15, survivors=(8,), begun=100)
+    second = counted_drafts(steps=10, accepted=5, survivors=(4, 1), begun=90)
     found = counter_deltas([first, second])
     assert found is not None
     assert (found.steps, found.tokens_per_step) == (20, 2.0)
     assert found.survival() == pytest.approx((12 / 20, 1 / 20))
-
-
-def test_counters_of_a_restarted_server_are_not_used() -> None:
-    assert (
-        counter_deltas(
-            [counted({COUNTED_DRAFTS: 100, COUNTED_ACCEPTED: 50}, {COUNTED_DRAFTS: 10, COUNTED_ACCEPTED: 5})]
-        )
-        is None
-    )
-    assert counter_deltas([counted({COUNTED_DRAFTS: 1, COUNTED_ACCEPTED: 1}, None)]) is None
-    assert counter_deltas([]) is None
+    restarted = replace(first, counters_before=first.counters_after, counters_after=first.counters_before)
+    for blocks in ([restarted], [first, replace(first, counters_after=None)], []):
+        assert counter_deltas(blocks) is None
