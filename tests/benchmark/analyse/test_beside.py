@@ -39,12 +39,6 @@ def folder(tmp_path: Path) -> Path:
     return store(run_of(classes=("json",)), tmp_path)
 
 
-def _engine(folder: Path, theirs: dict[str, Any] | None, ours: dict[str, Any]) -> None:
-    path = folder / "engines" / "qwen-sd-vllm.json"
-    path.parent.mkdir()
-    path.write_text(comparison(ADDRESS, theirs, ours, DECLARED))
-
-
 def _reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, str, dict[str, Any]]:
     assert main(["report", str(folder), "--all"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
@@ -52,58 +46,38 @@ def _reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, st
     return shown, page, json.loads((folder / "summary.json").read_text())
 
 
-def test_what_engines_have_different_beyond_speculation_is_printed(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _engine(folder, PLAIN_CONFIG, FUSED_CONFIG)
-    table, page, summary = _reported(folder, capsys)
-    line = (
-        "Engine of qwen-sd-vllm against qwen-vllm: apart from the 2 values that speculation sets, these differ: "
-        "neuron_config.kv_cache_tiling false -> true."
-    )
-    assert line in table
-    assert line in page
-    assert summary["engines"]["qwen-sd-vllm"]["baseline_key"] == "0123456789abcdef"
-    assert "123456789012" not in page + table + json.dumps(summary)
-
-
-def test_what_an_engine_changes_because_it_speculates_is_declared_in_the_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    declared = "asynchronous scheduling is off"
-    folder = store(run_of((PLAIN, FUSED | {"also_changes": [declared]}), classes=("json",)), tmp_path)
-    table, page, summary = _reported(folder, capsys)
-    for text in (table, page):
-        assert f"Engine of qwen-sd-vllm, declared beside speculation: {declared}." in text
-        assert "Engine of qwen-vllm, declared" not in text
-    assert [arm.get("also_changes") for arm in summary["run"]["arms"]] == [None, [declared]]
-
-
 @pytest.mark.parametrize(
     ("theirs", "ours", "said"),
     [
-        (
-            {"a": 1, "speculation_length": 0},
-            {"a": 1, "speculation_length": 7},
-            "against qwen-vllm: equal but for the 1 values that speculation sets.",
-        ),
+        (PLAIN_CONFIG, FUSED_CONFIG, "apart from the 2 values that speculation sets, these differ: neuron_config.kv_cache_tiling false -> true."),
+        ({"a": 1, "speculation_length": 0}, {"a": 1, "speculation_length": 7}, "equal but for the 1 values that speculation sets."),
         (None, FUSED_CONFIG, "not compared, the baseline's compiled configuration was not there."),
         (None, None, "not compared, engines/qwen-sd-vllm.json is not beside the records."),
     ],
-    ids=["equal", "no baseline", "absent"],
-)
-def test_engines_that_are_equal_or_were_not_compared_are_said_to_be(
-    folder: Path,
+    ids=["different", "equal", "no baseline", "absent"],
+)  # fmt: skip
+def test_what_engines_have_different_beyond_speculation_is_said_and_what_they_declare(
+    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     theirs: dict[str, Any] | None,
     ours: dict[str, Any] | None,
     said: str,
 ) -> None:
+    declared = "asynchronous scheduling is off"
+    folder = store(run_of((PLAIN, FUSED | {"also_changes": [declared]}), classes=("json",)), tmp_path)
     if ours:
-        _engine(folder, theirs, ours)
-    for text in _reported(folder, capsys)[:2]:
-        assert said in text
-        assert "Quality: not asked, no answers to gsm8k are beside the records." in text
+        path = folder / "engines" / "qwen-sd-vllm.json"
+        path.parent.mkdir()
+        path.write_text(comparison(ADDRESS, theirs, ours, DECLARED))
+    table, page, summary = _reported(folder, capsys)
+    for text in (table, page):
+        assert f"Engine of qwen-sd-vllm against qwen-vllm: {said}" in text
+        assert f"Engine of qwen-sd-vllm, declared beside speculation: {declared}." in text
+        assert "Engine of qwen-vllm, declared" not in text
+    assert [arm.get("also_changes") for arm in summary["run"]["arms"]] == [None, [declared]]
+    keys = [one["baseline_key"] for one in summary["engines"].values()]
+    assert keys == ([ADDRESS.rpartition("/")[2]] if ours else [])
+    assert "123456789012" not in page + table + json.dumps(summary)
 
 
 def test_answers_are_compared_question_by_question(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

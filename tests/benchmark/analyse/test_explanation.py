@@ -29,13 +29,12 @@ def test_a_speed_up_is_explained_by_what_steps_yield_and_cost(engine: Process, o
 
 def test_what_the_steps_do_not_explain_is_pointed_out() -> None:
     run = FAST.run()
-    held_up = tuple(
-        replace(r, chunk_s=(*r.chunk_s[:-1], r.chunk_s[-1] + 1.0), e2e_s=r.chunk_s[-1] + 1.0)
-        if r.arm == "spec"
-        else r
-        for r in run.requests
-    )
-    (said,) = summarise(replace(run, requests=held_up))["explanations"]
+    ends = [r.chunk_s[-1] + (r.arm == "spec") for r in run.requests]
+    held_up = [
+        replace(r, chunk_s=(*r.chunk_s[:-1], end_s), e2e_s=end_s)
+        for r, end_s in zip(run.requests, ends, strict=True)
+    ]
+    (said,) = summarise(replace(run, requests=tuple(held_up)))["explanations"]
     assert "below what the steps alone explain (prefills or a queue between the steps)" in said["text"]
 
 
@@ -44,19 +43,12 @@ def test_without_token_counts_there_is_no_explanation_but_no_gap_either() -> Non
     (said,) = summarise(raw_run(*untold, *(answered("steady", i) for i in range(6))))["explanations"]
     assert said["predicted_speed_up"] is None
     assert "not known" in said["text"]
-
-
-def test_a_class_without_pairs_is_not_explained() -> None:
-    assert summarise(raw_run(answered("steady", 0)))["explanations"] == []
+    assert summarise(raw_run(answered("steady", 0)))["explanations"] == [], "without a pair"
 
 
 def test_chunks_that_share_a_packet_do_not_stop_the_summary() -> None:
-    packed = (0.1, 0.2, 0.2, 0.2, 0.2, 0.3)
-    requests = [
-        answered(arm, pair, chunk_s=times)
-        for pair in range(6)
-        for arm, times in (("steady", packed), ("spec", (0.1, 0.15, 0.2, 0.25)))
-    ]
+    times = {"steady": (0.1, 0.2, 0.2, 0.2, 0.2, 0.3), "spec": (0.1, 0.15, 0.2, 0.25)}
+    requests = [answered(arm, pair, chunk_s=at) for pair in range(6) for arm, at in times.items()]
     (said,) = summarise(raw_run(*requests))["explanations"]
     assert said["step_time_ratio"] is None or said["step_time_ratio"] > 0
 
@@ -81,14 +73,7 @@ FALLING = ((1, 2.0, 1.9, 2.1), (8, 1.2, 1.1, 1.3), (64, 0.7, 0.6, 0.8))
         (((8, 0.5, 0.4, 0.6),), (), 8, True, "from 8 at a time on, the lowest measured load"),
         (((8, 1.5, 1.4, 1.6),), (), None, None, None),
     ],
-    ids=[
-        "falls below one",
-        "prices move it",
-        "within the noise",
-        "recovers",
-        "one load, slower",
-        "one load, faster",
-    ],
+    ids=["falls", "prices move it", "within the noise", "recovers", "one load, slower", "one load, faster"],
 )
 def test_plain_decoding_is_cheaper_from_the_load_on_where_the_speed_up_is_below_the_ratio_of_prices(
     ratios: tuple[tuple[int, float, float, float], ...],

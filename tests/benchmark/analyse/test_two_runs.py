@@ -16,6 +16,8 @@ from tests.benchmark.records import answered, emulated, raw_run, store
 
 ENGINE = Process(conditional=(0.9,) * 4, k=4)
 OLD = ENGINE.run()
+PROMPT = {"id": "chat-0", "class": "chat", "prompt": "?"}
+OTHER = {"name": "other", "url": "http://a/v1"}
 
 
 def slowed(raw: RawRun, arm: str, factor: float) -> RawRun:
@@ -55,33 +57,23 @@ def test_an_arm_that_became_slower_is_found_and_the_others_are_not_blamed() -> N
     assert "spec: 25.0% more time per token" in text
 
 
-def test_the_same_run_twice_is_equivalent_and_passes() -> None:
-    found = compare_runs(OLD, OLD)
-    assert {one["verdict"] for one in (*found["arms"], *found["speed_ups"])} == {"equivalent"}
-    assert (found["slower"], found["warnings"]) == ([], [])
-    assert regressions(OLD, OLD) == []
-
-
-def test_becoming_faster_is_nothing_to_complain_of() -> None:
-    found = compare_runs(OLD, FASTER)
-    assert row(found, "spec")["verdict"] == "faster"
-    assert found["slower"] == []
-    assert regressions(OLD, FASTER) == []
+@pytest.mark.parametrize(
+    ("new", "verdict"), [(OLD, "equivalent"), (FASTER, "faster")], ids=["same", "faster"]
+)
+def test_the_same_run_twice_or_a_faster_one_is_nothing_to_complain_of(new: RawRun, verdict: str) -> None:
+    found = compare_runs(OLD, new)
+    assert row(found, "spec")["verdict"] == verdict
+    assert row(found, "steady")["verdict"] == "equivalent"
+    assert (found["slower"], found["warnings"], regressions(OLD, new)) == ([], [], [])
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"model": "another"}, "different models"),
-        (
-            {"prompts": [{"id": "chat-0", "class": "chat", "prompt": "?"}]},
-            "different prompts: 12 differ, 'chat-0' first",
-        ),
+        ({"prompts": [PROMPT]}, "different prompts: 12 differ, 'chat-0' first"),
         ({"concurrency": [7]}, "share no load"),
-        (
-            {"arms": [{"name": "other", "url": "http://a/v1"}], "baseline": "other"},
-            "share no arm .old: steady, spec; new: other.",
-        ),
+        ({"arms": [OTHER], "baseline": "other"}, "share no arm .old: steady, spec; new: other."),
     ],
 )
 def test_runs_that_say_nothing_about_each_other_are_refused(change: dict[str, Any], message: str) -> None:
@@ -90,12 +82,9 @@ def test_runs_that_say_nothing_about_each_other_are_refused(change: dict[str, An
     assert "\n" not in str(refusal.value)
 
 
-def test_what_else_differs_is_warned_of() -> None:
+def test_what_else_differs_is_warned_of_and_speed_ups_over_different_baselines_are_not_compared() -> None:
     found = compare_runs(raw_run(answered()), raw_run(answered(), max_tokens=99))
     assert found["warnings"] == ["max_tokens differs: 13 in the old run, 99 in the new one"]
-
-
-def test_speed_ups_over_different_baselines_are_not_compared() -> None:
     found = compare_runs(raw_run(answered()), raw_run(answered(), baseline="spec"))
     assert found["speed_ups"] == []
     assert "the baselines differ (steady, spec)" in found["warnings"][0]
@@ -116,10 +105,6 @@ def test_what_an_emulator_made_up_is_not_judged_and_passes_no_gate(in_old: bool)
     assert any("chat" in text and "cannot be judged" in text for text in told)
 
 
-def test_what_is_tolerated_passes_although_it_is_shown() -> None:
-    assert regressions(OLD, SLOWER, slower_by=0.5) == []
-
-
 def test_more_failures_are_refused_even_where_the_rest_became_no_slower() -> None:
     steady = [record for record in OLD.requests if record.arm == "steady"][:3]
     requests = [replace(r, error="timeout", message="because") if r in steady else r for r in OLD.requests]
@@ -127,20 +112,16 @@ def test_more_failures_are_refused_even_where_the_rest_became_no_slower() -> Non
     assert [text.split(":")[0] for text in regressions(OLD, worse)] == ["steady"]
     assert regressions(OLD, worse, more_errors=0.9) == []
     assert regressions(worse, OLD) == []
+    assert regressions(OLD, SLOWER, slower_by=0.5) == [], "tolerated, although it is shown"
 
 
-def test_what_cannot_be_judged_does_not_pass() -> None:
+def test_what_cannot_be_judged_and_an_arm_that_is_gone_do_not_pass() -> None:
     prompts = sorted({record.prompt_id for record in OLD.requests})[:3]
-    few = replace(OLD, requests=tuple(r for r in OLD.requests if r.prompt_id in prompts))
-    texts = regressions(OLD, few)
-    assert any("not finished" in text for text in texts)
-    assert any("too few to judge" in text for text in texts)
-
-
-def test_an_arm_that_is_gone_is_refused() -> None:
-    alone = OLD.plan.model_copy(update={"arms": OLD.plan.arms[:1]})
+    few = regressions(OLD, replace(OLD, requests=tuple(r for r in OLD.requests if r.prompt_id in prompts)))
+    assert any("not finished" in text for text in few)
+    assert any("too few to judge" in text for text in few)
     steady = tuple(record for record in OLD.requests if record.arm == "steady")
-    without = RawRun((replace(OLD.sittings[0], plan=alone),), steady)
+    without = RawRun((replace(OLD.sittings[0], plan=OLD.plan.with_arms(["steady"])),), steady)
     assert "spec: is in the baseline, not in the run" in regressions(OLD, without)
 
 

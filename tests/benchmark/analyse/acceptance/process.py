@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
 from operator import mul
-from typing import Any
 
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
@@ -70,27 +69,9 @@ class Process:
             left -= steps[-1]
         return steps
 
-    def run(self, **plan_changes: Any) -> RawRun:
-        """A run of both arms."""
-        dice = random.Random(self.seed)
-        arms = ("steady", "spec")
-        records = [self._answer(arm, dice, pair) for pair in range(self.requests) for arm in arms]
-        if self.narrow_k:
-            narrow = replace(self, k=self.narrow_k)
-            records += [narrow._answer("narrow", dice, pair) for pair in range(self.requests)]
-        ids = [{"id": f"chat-{i}", "class": "chat", "prompt": f"p{i}"} for i in range(self.prompts)]
-        plan = {"prompts": ids, "arms": self.arms(), "requests": self.requests, "max_tokens": self.tokens}
-        return raw_run(*records, **(plan | plan_changes))
-
-    def arms(self) -> list[dict[str, Any]]:
-        windows = {"steady": None, "spec": self.k, "narrow": self.narrow_k}
-        arms: list[dict[str, Any]] = [
-            {"name": name, "url": f"http://{name}/v1"}
-            | ({"speculative_tokens": k, "max_tokens_per_step": k + 1 - self.unused} if k else {})
-            for name, k in windows.items()
-            if k or name == "steady"
-        ]
-        return arms
+    def run(self) -> RawRun:
+        """A run of all arms."""
+        return _run(self)
 
     def _answer(self, arm: str, dice: random.Random, pair: int) -> RequestRecord:
         plain = arm == "steady"
@@ -111,3 +92,25 @@ class Process:
 def _mean_steps(engine: Process) -> float:
     dice = random.Random(99)
     return sum(len(engine.steps(dice)) for _ in range(400)) / 400
+
+
+@cache
+def _run(engine: Process) -> RawRun:
+    dice, windows = random.Random(engine.seed), {"steady": 0, "spec": engine.k}
+    pairs = range(engine.requests)
+    records = [engine._answer(arm, dice, pair) for pair in pairs for arm in windows]
+    if engine.narrow_k:
+        windows["narrow"] = engine.narrow_k
+        narrow = replace(engine, k=engine.narrow_k)
+        records += [narrow._answer("narrow", dice, pair) for pair in pairs]
+    arms = [
+        {
+            "name": name,
+            "url": f"http://{name}/v1",
+            "speculative_tokens": k,
+            "max_tokens_per_step": max(1, k + 1 - engine.unused),
+        }
+        for name, k in windows.items()
+    ]
+    prompts = [{"id": f"chat-{i}", "class": "chat", "prompt": f"p{i}"} for i in range(engine.prompts)]
+    return raw_run(*records, arms=arms, prompts=prompts, requests=engine.requests, max_tokens=engine.tokens)

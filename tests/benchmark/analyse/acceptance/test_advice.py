@@ -16,9 +16,8 @@ from benchmark.analyse.acceptance.yields import survivals
 from benchmark.analyse.summary import summarise
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
-from benchmark.measure.records import COUNTED_ACCEPTED, COUNTED_DRAFTS, COUNTED_PER_POSITION
 from tests.benchmark.analyse.acceptance.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
-from tests.benchmark.records import answered, counted, raw_run, store
+from tests.benchmark.records import answered, counted_drafts, raw_run, store
 
 DECAY = (0.93, 0.90, 0.86, 0.81, 0.75, 0.68, 0.60)
 UPSTREAM = Process(conditional=DECAY, k=7, requests=64)
@@ -62,21 +61,18 @@ def test_a_second_window_tells_what_drafting_costs_at_all() -> None:
     assert found["verify_s"] == pytest.approx(VERIFY_S + engine.fixed_s, rel=0.03)
 
 
-def test_one_timed_window_recommends_none_alone_that_it_cannot_tell_apart() -> None:
+@pytest.mark.parametrize("fixed_s", [0.0, 0.3 * PLAIN_S, 0.6 * PLAIN_S])
+def test_one_timed_window_recommends_none_alone_that_it_cannot_tell_apart(fixed_s: float) -> None:
     """A step line through one point: with a fixed part in it the true best window is another, and it is among those named."""
-    weak = (0.6, 0.5, 0.4, 0.4, 0.3, 0.3, 0.2)
-    for fixed_s in (0.0, 0.3 * PLAIN_S, 0.6 * PLAIN_S):
-        engine = replace(UPSTREAM, conditional=weak, fixed_s=fixed_s, narrow_k=1)
-        run = engine.run()
-        best = max(range(1, 8), key=engine.measured_speed_up)
-        found = cell(run)
-        assert best in found["not_told_apart"] or best == found["recommended_k"]
-        assert len(found["not_told_apart"]) > 1
-        assert "only the step of window 7 is known" in found["text"]
-        assert "time a second window, for example " in found["text"]
-        told = cell(run, timed_with="narrow")
-        assert told["not_told_apart"] == []
-        assert "--timed-with" not in told["text"]
+    engine = replace(UPSTREAM, conditional=(0.6, 0.5, 0.4, 0.4, 0.3, 0.3, 0.2), fixed_s=fixed_s, narrow_k=1)
+    best, found = max(range(1, 8), key=engine.measured_speed_up), cell(engine.run())
+    assert best in {*found["not_told_apart"], found["recommended_k"]}
+    assert len(found["not_told_apart"]) > 1
+    assert "only the step of window 7 is known" in found["text"]
+    assert "time a second window, for example " in found["text"]
+    told = cell(engine.run(), timed_with="narrow")
+    assert told["not_told_apart"] == []
+    assert "--timed-with" not in told["text"]
 
 
 def _advised(shares: list[float], *points: dict[int, float]) -> dict[str, Any]:
@@ -93,11 +89,12 @@ def _advised(shares: list[float], *points: dict[int, float]) -> dict[str, Any]:
 FALLING = [0.8, 0.6, 0.4, 0.25, 0.15, 0.1, 0.06]
 
 
-def test_one_prompt_with_a_second_window_does_not_make_the_others_known() -> None:
+def test_one_prompt_with_a_second_window_or_two_windows_whose_line_is_noise_do_not_tell_them_apart() -> None:
     once, twice = {0: 10.0, 7: 20.0}, {0: 10.0, 3: 19.9, 7: 20.0}
-    alone = _advised(FALLING, *[once] * 8)["not_told_apart"]
-    assert alone[-1] == 7
-    assert _advised(FALLING, *[once] * 7, twice)["not_told_apart"][-1] == 7
+    for points in ([once] * 8, [*[once] * 7, twice], [{0: 0.010, 6: 0.019, 7: 0.022}]):
+        found = _advised(FALLING, *points)
+        assert found["not_told_apart"][-1] == 7
+    assert found["verify_s"] == pytest.approx(found["plain_s"]), "of the noise"
     assert _advised(FALLING, *[twice] * 8)["not_told_apart"] == []
 
 
@@ -108,15 +105,12 @@ def test_what_lies_between_windows_that_cannot_be_told_apart_is_named_too() -> N
     assert "window 4 " in found["text"]
 
 
-def test_two_windows_whose_line_is_noise_count_as_one() -> None:
-    found = _advised(FALLING, {0: 0.010, 6: 0.019, 7: 0.022})
-    assert found["verify_s"] == pytest.approx(0.010)
-    assert found["not_told_apart"][-1] == 7
-
-
-def test_a_window_that_is_best_however_drafting_costs_is_recommended_alone() -> None:
+def test_a_window_that_is_best_however_drafting_costs_is_recommended_alone_and_none_where_none_pays() -> None:
     sure = cell(replace(UPSTREAM, conditional=(0.99,) * 7).run())
     assert (sure["recommended_k"], sure["not_told_apart"]) == (7, [])
+    found = cell(replace(FUSED, conditional=(0.15,) * 7).run())
+    assert found["recommended_k"] == 0
+    assert "keep plain decoding" in found["text"]
 
 
 def test_an_arm_is_never_timed_with_itself_nor_with_one_that_does_not_speculate() -> None:
@@ -137,25 +131,18 @@ def test_the_recommended_window_is_the_true_best_or_as_good() -> None:
     assert UPSTREAM.measured_speed_up(chosen) > 0.98 * UPSTREAM.measured_speed_up(best)
 
 
-def test_where_no_window_pays_the_advice_is_not_to_speculate() -> None:
-    found = cell(replace(FUSED, conditional=(0.15,) * 7).run())
-    assert found["recommended_k"] == 0
-    assert "keep plain decoding" in found["text"]
-
-
 def test_the_servers_counters_predict_as_chunks_do() -> None:
     run = UPSTREAM.run()
     dice = random.Random(8)
     steps = [step for _ in range(300) for step in replace(UPSTREAM, tokens=2000).steps(dice)]
-    after: dict[str, float] = {COUNTED_DRAFTS: len(steps), COUNTED_ACCEPTED: sum(steps) - len(steps)}
-    after |= {f"{COUNTED_PER_POSITION}/{i}": sum(step > i + 1 for step in steps) for i in range(7)}
+    survivors = [sum(step > drafts for step in steps) for drafts in range(1, 8)]
+    counted = counted_drafts(steps=len(steps), accepted=sum(steps) - len(steps), survivors=survivors)
     # Chunks that the network merged: useless as steps, and not needed.
     merged = tuple(
         replace(r, chunk_s=(r.chunk_s[0], r.chunk_s[-1]), chunk_tokens=(1, 255)) if r.arm == "spec" else r
         for r in run.requests
     )
-    blocks = (counted(dict.fromkeys(after, 0.0), after),)
-    found = cell(replace(run, requests=merged, blocks=blocks))
+    found = cell(replace(run, requests=merged, blocks=(counted,)))
     assert found["source"] == "server counters"
     for row in found["by_k"]:
         assert row["speed_up"] == pytest.approx(UPSTREAM.measured_speed_up(row["k"]), rel=0.03)
@@ -190,25 +177,17 @@ def test_step_times_at_two_loads_tell_up_to_which_load_a_window_is_predicted_to_
 
     (one,) = _by_load([at(1, {3: 1.5, 7: 2.0}), at(64, {3: 0.75, 7: 0.25})])
     # Window 7 is at 2 * load ** -0.5, window 3 at 1.5 * load ** (-1 / 6): they meet at 2.4, and window 3 is within 1 % of 1 from 10.7 on.
-    assert one["choices"] == [
-        {"k": 7, "low": 1.0, "high": 2.0},
-        {"k": 3, "low": 3.0, "high": 10.0},
-        {"k": 0, "low": 11.0, "high": 64.0},
-    ]
+    assert [tuple(choice.values()) for choice in one["choices"]] == [(7, 1, 2), (3, 3, 10), (0, 11, 64)]
     assert one["text"].startswith(
         "predicted between measured loads, without intervals: window 7 from 1 to 2 requests at once, window 3"
     )
     assert list(_by_load([at(4, {7: 2.0})])) == []
-    not_told = [at(1, {3: 1.5, 7: 2.0}) | {"not_told_apart": [3, 7]}, at(64, {3: 0.75, 7: 0.25})]
-    (largest,) = _by_load(not_told)
+    (largest,) = _by_load([at(1, {3: 1.5, 7: 2.0}) | {"not_told_apart": [3, 7]}, at(64, {3: 0.75, 7: 0.25})])
     assert [choice["k"] for choice in largest["choices"]] == [7, 0]
     why = "; window 7 alone is compared with plain decoding, because windows are not told apart at 1 requests at once"
     assert largest["text"].endswith(why)
-    one_step = [at(1, {7: 2.0}), at(2, {7: 2.0}), at(3, {7: 0.5})]
-    assert (
-        "window 7 from 1 to 2 requests at once, plain decoding at 3 requests at once"
-        in next(iter(_by_load(one_step)))["text"]
-    ), "and not from 3 to 3"
+    (steep,) = _by_load([at(1, {7: 2.0}), at(2, {7: 2.0}), at(3, {7: 0.5})])
+    assert "from 1 to 2 requests at once, plain decoding at 3 requests at once" in steep["text"], "not 3 to 3"
 
 
 def test_traffic_is_weighted_by_its_tokens() -> None:
