@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,6 @@ from benchmark.analyse.stats import Estimate, t_quantile
 from benchmark.analyse.summary import summarise
 from benchmark.measure.records import RequestRecord
 from benchmark.metrics import BY_NAME
-from benchmark.show.terminal import render, render_all
 from tests.benchmark.conftest import plan_content
 from tests.benchmark.records import answered, block, failed, raw_run
 
@@ -72,7 +72,6 @@ def test_a_cell_without_answers_has_no_numbers() -> None:
     assert cell(summary, "spec")["tpot_s"] is None
     found = comparison(summary)
     assert (found["ratio"], found["n_pairs"], found["verdict"]) == (None, 0, "too few")
-    assert "-" in render(summary)
 
 
 def test_outputs_are_compared_arm_to_arm() -> None:
@@ -88,16 +87,6 @@ def test_outputs_are_compared_arm_to_arm() -> None:
         **{"near_ties": 0, "faults": 0, "cannot_tell": 2},
     }
     assert cell(summary, "steady")["output_equality"] is None
-
-
-def test_acceptance_that_is_known_from_totals_alone_or_not_at_all_says_so() -> None:
-    totals = cell(summarise(raw_run(fast(0, chunk_tokens=None, completion_tokens=4))), "spec")["acceptance"]
-    assert (totals["tokens_per_step"], totals["distribution"]) == (3.0, None)
-    assert "totals only" in totals["explanation"]
-
-    untold = summarise(raw_run(fast(0, chunk_tokens=None, completion_tokens=None)))
-    found = cell(untold, "spec")["acceptance"]
-    assert (found["source"], found["tokens_per_step"]) == ("unknown", None)
 
 
 @pytest.mark.parametrize(
@@ -120,35 +109,21 @@ def test_verdicts(low: float, high: float, prompts: int, expected: str) -> None:
     assert verdict(estimate) == expected
 
 
-def test_the_summary_is_plain_json_without_nan() -> None:
-    summary = summarise(raw_run(slow(0), fast(0), failed("spec", 1)))
+def test_the_summary_is_plain_json_without_nan_of_the_shape_that_is_written_down() -> None:
+    summary = summarise(raw_run(*map(slow, range(6)), *map(fast, range(6)), failed("spec", 7)))
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
-    parts = {
-        "run",
-        "cells",
-        "comparisons",
-        "explanations",
-        "mix",
-        "best",
-        "best_baseline",
-        "losslessness",
-        "crossovers",
-        "search",
-        "course",
-    }
-    assert set(summary) == {"schema", *parts}
-    assert set(cell(summary, "steady")["tpot_s"]) == {"n", "mean", "p50", "p90", "p95", "p99"}
-
-
-def test_the_table_fits_100_columns_whatever_the_names() -> None:
-    arms = [{"name": name, "url": "http://h/v1", "max_tokens_per_step": 4} for name in ("steady", "s" * 60)]
-    prompts = [{"id": f"chat-{i}", "class": "c" * 50, "prompt": "p"} for i in range(6)]
-    records = [replace(slow(i), class_="c" * 50) for i in range(6)]
-    records += [replace(fast(i), class_="c" * 50, arm="s" * 60) for i in range(6)]
-    summary = summarise(raw_run(*records, failed(pair=7), arms=arms, prompts=prompts))
-    for text in (render(summary), render_all(summary)):
-        assert max(map(len, text.splitlines())) <= 100
-    assert "faster" in text
+    documented, own = summary_module.__doc__ or "", cell(summary, "spec")
+    for part in (
+        summary,
+        summary["run"],
+        own,
+        own["acceptance"],
+        summary["comparisons"][0],
+        *summary["explanations"],
+    ):
+        for key in part:
+            assert re.search(rf"\b{key}\b", documented) or key in BY_NAME, key
+    assert set(own["tpot_s"]) == {"n", "mean", "p50", "p90", "p95", "p99"}
 
 
 def test_the_headline_is_corrected_for_the_number_of_classes() -> None:
@@ -173,12 +148,9 @@ def test_the_headline_is_corrected_for_the_number_of_classes() -> None:
 def test_a_verdict_is_corrected_for_what_else_is_claimed(
     other: str, p_holm: float, verdict_holm: str
 ) -> None:
-    found: list[dict[str, Any]] = [
-        {"verdict": "faster", "p_value": 0.04},
-        {"verdict": other, "p_value": 0.3},
-    ]
-    adjust(found)
-    assert (found[0]["p_holm"], found[0]["verdict_holm"]) == (pytest.approx(p_holm), verdict_holm)
+    first: dict[str, Any] = {"verdict": "faster", "p_value": 0.04}
+    adjust([first, {"verdict": other, "p_value": 0.3}])
+    assert (first["p_holm"], first["verdict_holm"]) == (pytest.approx(p_holm), verdict_holm)
 
 
 def test_a_cell_with_an_arrival_rate_has_no_concurrency() -> None:
@@ -200,9 +172,8 @@ def test_goodput_and_cost_come_from_the_plan_and_the_loaded_time() -> None:
     assert cell(summary, "spec")["goodput"]["share"] == 1.0
     dear, cheap = (cell(summary, arm)["cost"]["usd_per_million_output_tokens"] for arm in ("steady", "spec"))
     assert dear > cheap > 0
-    assert (
-        cell(summary, "spec")["acceptance_length"] == cell(summary, "spec")["acceptance"]["tokens_per_step"]
-    )
+    found = cell(summary, "spec")
+    assert found["acceptance_length"] == found["acceptance"]["tokens_per_step"]
 
 
 def test_arms_that_share_an_address_are_called_a_a() -> None:
@@ -231,15 +202,6 @@ def test_the_plans_own_weaknesses_are_pointed_out(change: dict[str, Any], part: 
 
 
 def test_a_late_client_is_pointed_out() -> None:
-    late = replace(raw_run(slow(0)), blocks=(block(client_lag_s=0.08),))
-    summary = summarise(late)
+    summary = summarise(replace(raw_run(slow(0)), blocks=(block(client_lag_s=0.08),)))
     assert summary["run"]["largest_client_lag_s"] == 0.08
     assert "80 ms late in 1 of 1 blocks" in summary["run"]["warnings"][0]
-
-
-def test_the_summary_has_the_shape_that_is_written_down() -> None:
-    documented = summary_module.__doc__ or ""
-    summary = summarise(raw_run(*map(slow, range(6)), *map(fast, range(6))))
-    parts = (summary["run"], summary["cells"][1], summary["comparisons"][0], summary["explanations"][0])
-    for key in [key for part in (*parts, summary["cells"][1]["acceptance"]) for key in part]:
-        assert key in documented or key in BY_NAME, key

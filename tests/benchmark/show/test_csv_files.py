@@ -22,30 +22,20 @@ HEADERS = {
 CELLS = "arm,class,concurrency,rate_per_s,n,errors,error_rate,ttft_s_mean,ttft_s_p50,ttft_s_p90,ttft_s_p95,ttft_s_p99,"
 
 
-def rows(folder: Path, name: str) -> list[dict[str, str]]:
-    with (folder / name).open(newline="", encoding="utf-8") as file:
+def written(raw: RawRun, folder: Path) -> list[dict[str, str]]:
+    """The rows of the requests."""
+    csv_files.write(raw, summarise(raw), folder)
+    with (folder / "requests.csv").open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
-def write(raw: RawRun, folder: Path) -> None:
-    csv_files.write(raw, summarise(raw), folder)
-
-
-def test_headers_are_as_agreed(tmp_path: Path) -> None:
-    write(raw_run(answered()), tmp_path)
+def test_a_row_for_each_request_and_empty_fields_for_what_is_not_known(tmp_path: Path) -> None:
+    warmup = answered(pair=1, phase="warmup", finish_reason="=1+1")
+    found = written(raw_run(answered(pair=0), warmup, failed(pair=2)), tmp_path)
     for name, header in HEADERS.items():
         assert (tmp_path / name).read_text().splitlines()[0] == header
     assert (tmp_path / "cells.csv").read_text().startswith(CELLS)
-
-
-def test_a_row_for_each_request_and_empty_fields_for_what_is_not_known(tmp_path: Path) -> None:
-    write(raw_run(answered(pair=0), answered(pair=1, phase="warmup"), failed(pair=2)), tmp_path)
-    found = rows(tmp_path, "requests.csv")
     assert [row["phase"] for row in found] == ["measured", "warmup", "measured"]
     assert float(found[0]["tpot_s"]) == pytest.approx(0.1)
     assert (found[2]["ttft_s"], found[2]["e2e_s"], found[2]["error"]) == ("", "", "timeout")
-
-
-def test_what_a_spreadsheet_would_calculate_is_text(tmp_path: Path) -> None:
-    write(raw_run(answered(finish_reason="=1+1")), tmp_path)
-    assert rows(tmp_path, "requests.csv")[0]["finish_reason"] == "'=1+1"
+    assert found[1]["finish_reason"] == "'=1+1", "which a spreadsheet would calculate"

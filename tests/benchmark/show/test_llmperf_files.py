@@ -41,14 +41,10 @@ def chunky(pair: int = 0) -> Any:
     return answered("spec", pair, chunk_s=(0.1, 0.145, 0.19), chunk_tokens=(1, 4, 3))
 
 
-def test_responses_have_llmperfs_keys_in_its_order_then_ours(tmp_path: Path) -> None:
+def test_responses_have_llmperfs_keys_in_its_order_then_ours_and_time_per_token(tmp_path: Path) -> None:
     (response,) = written(raw_run(chunky()), tmp_path, "individual_responses")
     ours = ["llmperf_inter_token_latency_s", "tokens_per_chunk", "inter_chunk_latency_s"]
     assert list(response) == [*RESPONSE, *ours]
-
-
-def test_inter_token_latency_is_per_token_and_llmperfs_own_stands_beside(tmp_path: Path) -> None:
-    (response,) = written(raw_run(chunky()), tmp_path, "individual_responses")
     assert response["inter_token_latency_s"] == pytest.approx(0.09 / 7)
     assert response["llmperf_inter_token_latency_s"] == pytest.approx(0.19 / 4)
     assert response["inter_chunk_latency_s"] == pytest.approx(0.045)
@@ -87,7 +83,8 @@ def test_the_summary_leaves_failures_out_of_its_statistics(tmp_path: Path) -> No
     assert summary["results_mean_output_throughput_token_per_s"] == pytest.approx(8 / 0.19)
 
 
-def test_file_names_are_llmperfs(tmp_path: Path) -> None:
+def test_file_names_are_llmperfs_and_warm_up_is_in_no_file(tmp_path: Path) -> None:
+    assert llmperf_files.write(raw_run(answered(phase="warmup")), tmp_path) == []
     paths = llmperf_files.write(raw_run(chunky(), model="Qwen/Qwen3-32B", max_tokens=600), tmp_path)
     names = ["Qwen-Qwen3-32B_9_600_individual_responses.json", "Qwen-Qwen3-32B_9_600_summary.json"]
     assert [path.name for path in paths] == names
@@ -101,7 +98,3 @@ def test_names_that_no_folder_can_have_stay_apart_and_inside(tmp_path: Path) -> 
     paths = llmperf_files.write(raw_run(*records, prompts=prompts), tmp_path)
     assert len({path.parent for path in paths}) == 3
     assert {path.parent.parent.resolve() for path in paths} == {(tmp_path / "llmperf" / "spec").resolve()}
-
-
-def test_warm_up_is_in_no_file(tmp_path: Path) -> None:
-    assert llmperf_files.write(raw_run(answered(phase="warmup")), tmp_path) == []

@@ -24,12 +24,6 @@ def folder(tmp_path: Path) -> Path:
     return store(raw_run(*(answered(arm, i) for i in range(6) for arm in ("steady", "spec"))), tmp_path)
 
 
-@pytest.fixture
-def without_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in the pod, which has no package of the page."""
-    monkeypatch.setattr(page, "find_spec", lambda name: None if name == "jinja2" else object())
-
-
 def test_everything_is_made_from_the_raw_file_and_said_and_a_second_time_the_same(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -46,20 +40,17 @@ def test_everything_is_made_from_the_raw_file_and_said_and_a_second_time_the_sam
     assert load(folder / "plan-as-run.json").sha256() == journal.read(folder).sittings[0].plan_sha256
 
 
-def test_json_is_the_summary_alone(
-    folder: Path, without_page: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main(["report", str(folder), "--json"])
-    assert json.loads(capsys.readouterr().out) == json.loads((folder / "summary.json").read_text())
-
-
 def test_without_the_pages_packages_one_line_says_so_and_the_rest_is_written(
-    folder: Path, without_page: None, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["report", str(folder)]) == 1
-    line = capsys.readouterr().err.splitlines()[0]
-    assert line == "report.html: not written, Jinja2 not installed; pip install Jinja2"
+    """As in the pod, which has no package of the page."""
+    monkeypatch.setattr(page, "find_spec", lambda name: None if name == "jinja2" else object())
+    assert main(["report", str(folder), "--json"]) == 1
+    printed = capsys.readouterr()
+    line = "report.html: not written, Jinja2 not installed; pip install Jinja2"
+    assert printed.err.splitlines()[0] == line
     assert {path.name for path in folder.iterdir()} == FILES - {"report.html"}
+    assert json.loads(printed.out) == json.loads((folder / "summary.json").read_text())
 
 
 @pytest.mark.parametrize("name", ["summary.json", "cells.csv", "report.html"])

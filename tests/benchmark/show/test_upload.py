@@ -26,19 +26,22 @@ def s3(moto_url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     client.delete_bucket(Bucket="results")
 
 
-def test_a_report_arrives_under_the_prefix_and_the_run_and_the_ledger_stays(
-    s3: Any, moto_url: str, tmp_path: Path
+def test_what_publish_copies_arrives_under_the_prefix_and_the_run_and_the_ledger_stays(
+    s3: Any, moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    folder = store(raw_run(answered()), tmp_path)
     names = ("requests.jsonl", "report.html", "cells.csv", "llmperf/spec/chat-c2/M_9_13_summary.json")
-    for name in (*names, "published.jsonl"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("{}\n")
+    for name in names[1:]:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}\n")
+    command = ["publish", str(folder), "--namespace", "N", "--upload", "s3://results/runs"]
     for _ in range(2):
-        written = upload(tmp_path, "s3://results/runs", run_id="r1", endpoint_url=moto_url, region=REGION)
-    assert [address.removeprefix("s3://results/runs/r1/") for address in written] == list(names)
+        assert main([*command, "--endpoint-url", moto_url, "--region", REGION]) == 0
+        addresses = capsys.readouterr().out.splitlines()[2:]
+        assert addresses == [f"s3://results/runs/r1/{name}" for name in names]
     stored = s3.list_objects_v2(Bucket="results")["Contents"]
     assert {entry["Key"] for entry in stored} == {f"runs/r1/{name}" for name in names}
-    assert s3.get_object(Bucket="results", Key=stored[0]["Key"])["Body"].read() == b"{}\n"
+    assert s3.get_object(Bucket="results", Key="runs/r1/cells.csv")["Body"].read() == b"{}\n"
 
 
 def test_a_missing_bucket_is_one_line_and_keeps_the_folder(s3: Any, moto_url: str, tmp_path: Path) -> None:
@@ -52,12 +55,3 @@ def test_a_missing_bucket_is_one_line_and_keeps_the_folder(s3: Any, moto_url: st
 def test_what_is_no_s3_address_is_refused(target: str, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="use s3://bucket/prefix/"):
         upload(tmp_path, target, run_id="r1", endpoint_url=None, region=REGION)
-
-
-def test_publish_copies_the_run_after_its_metrics(
-    s3: Any, moto_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = store(raw_run(answered()), tmp_path)
-    arguments = ["publish", str(folder), "--namespace", "N", "--upload", "s3://results/runs/"]
-    assert main([*arguments, "--endpoint-url", moto_url, "--region", REGION]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "s3://results/runs/r1/requests.jsonl"
