@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 os.environ.setdefault("CDK_VALIDATION", "false")
 os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "1")
 os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
+# Of each region moto makes 1,300 images that nobody asks for, at the beginning and at the end of every test.
+os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "experiments" / "qwen3-32b.yaml"
