@@ -34,9 +34,9 @@ from experiment import Experiment
 from experiment.finding import Finding, Misuse, Outside, Refusal
 from experiment.naming import cluster_name, namespace, way_in_name
 from operations.cloud.aws import Aws, aws_of
-from operations.cloud.cloudformation import ROOT, not_deployed
+from operations.cloud.cloudformation import not_deployed
 from operations.cloud.kubernetes import Kubernetes
-from operations.options import account_option, chosen, experiment_of, json_option
+from operations.options import ROOT, account_option, chosen, experiment_of, json_option
 
 PLUGIN = "session-manager-plugin"
 DOCUMENT = "AWS-StartPortForwardingSessionToRemoteHost"

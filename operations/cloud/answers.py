@@ -23,15 +23,9 @@ class Answer(dict[str, Any]):
         raise self._lacking(key)
 
 
-def checked(answer: Mapping[str, Any], lacking: Callable[[str], Exception]) -> Any:
-    """The answer of an operation. Raises `lacking`'s error for one that AWS did not give."""
-    about = answer.get("ResponseMetadata", {})
-    if not about.get("RequestId") and "HTTPHeaders" in about:  # which botocore's Stubber does not make up
-        raise lacking("request id")
-    return _answer(answer, lacking)
-
-
-def _answer(value: Any, lacking: Callable[[str], Exception]) -> Any:
+def whole(value: Any, lacking: Callable[[str], Exception]) -> Any:
+    """An answer whose mappings know what they lack. Nulls go: Kubernetes takes them for absent."""
     if isinstance(value, dict):
-        return Answer({key: _answer(inner, lacking) for key, inner in value.items()}, lacking)
-    return [_answer(inner, lacking) for inner in value] if isinstance(value, list) else value
+        kept = {key: whole(inner, lacking) for key, inner in value.items() if inner is not None}
+        return Answer(kept, lacking)
+    return [whole(inner, lacking) for inner in value] if isinstance(value, list) else value

@@ -15,26 +15,55 @@ from botocore import exceptions as faults
 
 from experiment import Experiment
 from experiment.finding import Finding, Outside, Refusal, shortened
-from operations.cloud.answers import checked
+from operations.cloud.answers import whole
 
 NOT_ALLOWED = re.compile(r"AccessDenied(Exception)?|(Client\.)?UnauthorizedOperation|Forbidden|403")
-_EXPIRED = re.compile(r"ExpiredToken(Exception)?|RequestExpired|TokenRefreshRequired")
-_UNKNOWN_KEYS = re.compile(
-    r"AuthFailure|IncompleteSignature|InvalidAccessKeyId|InvalidClientTokenId|InvalidSignatureException|"
-    r"SignatureDoesNotMatch|UnrecognizedClientException"
-)
-_THROTTLED = re.compile(
-    r"(Request)?Throttl(ed|ing)(Exception)?|BandwidthLimitExceeded|PriorRequestNotComplete|RequestLimitExceeded|"
-    r"SlowDown|TooManyRequestsException"
-)
-_NOT_ENABLED = re.compile(
-    r"OptInRequired|InvalidRegion|IllegalLocationConstraintException|RegionDisabledException"
-)
-_BUSY = re.compile(r"InternalError|InternalFailure|ServerException|ServiceUnavailable(Exception)?")
 _ACTION = re.compile(r"not authorized to perform:? ([\w-]+:\w+)(?: on resource:? ([^\s,]+))?")
-_NO_CREDENTIALS = faults.NoCredentialsError, faults.PartialCredentialsError, faults.CredentialRetrievalError
-_STALE_LOGIN = faults.SSOError, faults.TokenRetrievalError, faults.LoginError
-_UNREACHABLE = faults.HTTPClientError, faults.ConnectionError
+_REFUSALS = {
+    r"ExpiredToken(Exception)?|RequestExpired|TokenRefreshRequired": (
+        "the credentials have expired",
+        "log in again (`aws sso login`), then run this again",
+    ),
+    r"AuthFailure|IncompleteSignature|InvalidAccessKeyId|InvalidClientTokenId|InvalidSignatureException|"
+    r"SignatureDoesNotMatch|UnrecognizedClientException": (
+        "AWS does not know these credentials ({code})",
+        "check AWS_PROFILE, the keys behind it, and that the account has this region enabled",
+    ),
+    r"(Request)?Throttl(ed|ing)(Exception)?|BandwidthLimitExceeded|PriorRequestNotComplete|RequestLimitExceeded|"
+    r"SlowDown|TooManyRequestsException": (
+        "AWS throttles the account, also after several tries",
+        "wait a minute, then run this again",
+    ),
+    r"OptInRequired|InvalidRegion|IllegalLocationConstraintException|RegionDisabledException": (
+        "the account does not have this region",
+        "enable it, or change cluster.region of the experiment",
+    ),
+    r"InternalError|InternalFailure|ServerException|ServiceUnavailable(Exception)?": (
+        "AWS failed ({code})",
+        "wait a minute, then run this again",
+    ),
+}
+"""Why, and what to do, by the service's code."""
+_FAULTS = (
+    (
+        (faults.NoCredentialsError, faults.PartialCredentialsError, faults.CredentialRetrievalError),
+        "no AWS credentials on this machine",
+        "run `aws sso login` or `aws configure`, or set AWS_PROFILE",
+    ),
+    (faults.ProfileNotFound, "{said}", "set AWS_PROFILE to one of ~/.aws/config"),
+    (
+        (faults.SSOError, faults.TokenRetrievalError, faults.LoginError),
+        "the login has expired ({said})",
+        "run `aws sso login` again",
+    ),
+    (
+        (faults.HTTPClientError, faults.ConnectionError),
+        "the endpoint cannot be reached ({said})",
+        "check cluster.region, network and proxy, then run this again",
+    ),
+    (Exception, "{said}", "fix what it names, then run this again"),
+)
+"""The same for what botocore raises without an answer."""
 
 
 class AwsError(Outside):
@@ -56,63 +85,25 @@ def translate(error: Exception, *, action: str, region: str) -> AwsError:
     if isinstance(error, faults.NoRegionError | faults.InvalidRegionError):
         why = f"region {region!r} is none"
         return AwsError(Finding(action, None, why, "set cluster.region of the experiment"))
-    return AwsError(Finding(where, None, *_fault(error)))
-
-
-def _fault(error: Exception) -> tuple[str, str]:
-    if isinstance(error, _NO_CREDENTIALS):
-        remedy = "run `aws sso login` or `aws configure`, or set AWS_PROFILE"
-        return "no AWS credentials on this machine", remedy
-    if isinstance(error, faults.ProfileNotFound):
-        return str(error), "set AWS_PROFILE to one of ~/.aws/config"
-    if isinstance(error, _STALE_LOGIN):
-        return f"the login has expired ({_short(error)})", "run `aws sso login` again"
-    if isinstance(error, _UNREACHABLE):
-        why = f"the endpoint cannot be reached ({_short(error)})"
-        return why, "check cluster.region, network and proxy, then run this again"
-    return _short(error), "fix what it names, then run this again"
-
-
-def foreign(why: str, *, action: str, region: str) -> AwsError:
-    """The finding for an answer with status 200 that AWS did not give, or a client that could not be made."""
-    why = shortened(_flat(why), 120)
-    if action.endswith(":CreateClient"):
-        why = f"cannot be made ({why})"
-        remedy = "check AWS_PROFILE, AWS_ENDPOINT_URL and ~/.aws/config"
-    else:
-        why = f"the answer is not one of AWS ({why})"
-        remedy = "check AWS_ENDPOINT_URL, network and proxy, then run this again"
-    return AwsError(Finding(f"{action} in {region}", None, why, remedy))
+    why, remedy = next((why, remedy) for kinds, why, remedy in _FAULTS if isinstance(error, kinds))
+    said = shortened(_flat(str(error)), 120)
+    return AwsError(Finding(where, None, why.format(said=said), remedy))
 
 
 def _refusal(code: str, message: str, action: str) -> tuple[str, str]:
     """Why AWS refused, and what to do."""
-    if _EXPIRED.fullmatch(code):
-        return "the credentials have expired", "log in again (`aws sso login`), then run this again"
-    if _UNKNOWN_KEYS.fullmatch(code):
-        remedy = "check AWS_PROFILE, the keys behind it, and that the account has this region enabled"
-        return f"AWS does not know these credentials ({code})", remedy
     if NOT_ALLOWED.fullmatch(code):
         named = _ACTION.search(message)
         right = named[1] if named else action
         resource = f" on {named[2]}" if named and named[2] and named[2] != "*" else ""
         return "not allowed", f"let the caller do {right}{resource}, or use another AWS_PROFILE"
-    if _THROTTLED.fullmatch(code) or "ate exceeded" in message:
-        return "AWS throttles the account, also after several tries", "wait a minute, then run this again"
-    if _NOT_ENABLED.fullmatch(code):
-        return (
-            "the account does not have this region",
-            "enable it, or change cluster.region of the experiment",
-        )
-    if _BUSY.fullmatch(code):
-        return f"AWS failed ({code})", "wait a minute, then run this again"
+    known = "Throttling" if "ate exceeded" in message else code
+    for pattern, (why, remedy) in _REFUSALS.items():
+        if re.fullmatch(pattern, known):
+            return why.format(code=code), remedy
     if message.startswith("<"):
         return f"a page answers with HTTP {code}, not AWS", "check AWS_ENDPOINT_URL, network and proxy"
     return f"{code}: {shortened(message, 300)}", ""
-
-
-def _short(error: Exception) -> str:
-    return shortened(_flat(str(error)), 120)
 
 
 def _flat(text: str) -> str:
@@ -243,7 +234,10 @@ class Calls:
         name = self._client.meta.method_to_api_mapping[operation]
         if (found := self._guarded(name, call)) is None:  # after the last page
             return None
-        answer = checked(found, lambda key: self._foreign(name, f"it has no {key}"))
+        answer = whole(found, lambda key: self._foreign(name, f"it has no {key}"))
+        about = found.get("ResponseMetadata", {})
+        if not about.get("RequestId") and "HTTPHeaders" in about:  # which botocore's Stubber does not make up
+            raise self._foreign(name, "it has no request id")
         if hasattr(answer.get("Body"), "read"):
             read = answer["Body"].read
             answer["Body"] = SimpleNamespace(
@@ -262,5 +256,13 @@ class Calls:
         except Exception as error:  # botocore's parsers raise anything for an answer that is not AWS's
             raise self._foreign(operation, f"{type(error).__name__}: {error}") from error
 
-    def _foreign(self, operation: str, why: str) -> Refusal:
-        return foreign(why, action=f"{self._service}:{operation}", region=self._region)
+    def _foreign(self, operation: str, why: str) -> AwsError:
+        """For an answer with status 200 that AWS did not give, or a client that could not be made."""
+        said = shortened(_flat(why), 120)
+        why, remedy = (
+            f"the answer is not one of AWS ({said})",
+            "check AWS_ENDPOINT_URL, network and proxy, then run this again",
+        )
+        if operation == "CreateClient":
+            why, remedy = f"cannot be made ({said})", "check AWS_PROFILE, AWS_ENDPOINT_URL and ~/.aws/config"
+        return AwsError(Finding(f"{self._service}:{operation} in {self._region}", None, why, remedy))

@@ -17,9 +17,8 @@ from experiment.catalogue.instances import ZONES
 from experiment.finding import Finding, Refusal
 from experiment.naming import cluster_name, stack_name
 from operations.cloud.aws import Aws, AwsError
+from operations.options import FILES, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-FILES = ROOT / "experiments"
 OUTLIVES = "storage"
 """The part that a teardown leaves: the next deployment finds the buckets and the key that opens them through it."""
 TAG = "experiment"
@@ -209,8 +208,8 @@ def removal(name: str, region: str) -> str:
 
 def find(experiment: Experiment, aws: Aws, *, files: Path = FILES) -> tuple[list[Undescribed], list[str]]:
     """What stands without a file, and a line for each region that could not be looked at."""
-    known, names = _described(files)
-    known.add((experiment.name, experiment.cluster.region))
+    described, refused = _loaded(files)
+    known = {(one.name, one.cluster.region) for one in (*described, experiment)}
     found: list[Undescribed] = []
     untold: list[str] = []
     for region in _regions(aws, untold):
@@ -223,7 +222,7 @@ def find(experiment: Experiment, aws: Aws, *, files: Path = FILES) -> tuple[list
         found += [
             Undescribed(experiment=name, region=region, stacks=tuple(sorted(those)))
             for name, those in sorted(standing.items())
-            if (name, region) not in known and name not in names
+            if (name, region) not in known and name not in refused
         ]
     return found, untold
 
@@ -241,22 +240,12 @@ def _regions(aws: Aws, untold: list[str]) -> list[str]:
 def neighbours(experiment: Experiment, *, files: Path = FILES) -> list[Experiment]:
     """The other experiments of the files here that are in the same cluster; a file that is refused at present is in none."""
     where = cluster_name(experiment), experiment.cluster.region
-    found, _ = _loaded(files)
-    return [
-        one
-        for one in found
-        if (cluster_name(one), one.cluster.region) == where and one.name != experiment.name
-    ]
-
-
-def _described(files: Path) -> tuple[set[tuple[str, str]], set[str]]:
-    """Name and region of every experiment; and the names of files that are refused at present, which may be anywhere."""
-    found, refused = _loaded(files)
-    return {(one.name, one.cluster.region) for one in found}, refused
+    near = [one for one in _loaded(files)[0] if (cluster_name(one), one.cluster.region) == where]
+    return [one for one in near if one.name != experiment.name]
 
 
 def _loaded(files: Path) -> tuple[list[Experiment], set[str]]:
-    """The experiments, and the names of files that are refused at present."""
+    """The experiments, and the names of files that are refused at present, which may be anywhere."""
     found, refused = [], set()
     for path in sorted(files.glob("*.yaml")):
         try:

@@ -6,7 +6,7 @@ import copy
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from experiment import Experiment
 from experiment.finding import Outside, Refusal
 from experiment.naming import NAME, NODE_ROLE_LABEL, role_label
-from operations.cloud.answers import Answer
+from operations.cloud.answers import whole
 from operations.cloud.cloudformation import deploy_command, deploy_workloads
 
 TIMEOUT_S = 20
@@ -128,9 +128,9 @@ class Kubernetes:
             found = json.loads(said)
         except (ValueError, RecursionError):
             found = None
-        if not _whole(found):
+        if not _readable(found):
             raise _unreadable(doing, "no object")
-        return _answer(found, lambda key: _unreadable(doing, f"no {key}"))
+        return whole(found, lambda key: _unreadable(doing, f"no {key}"))
 
     def _run(self, arguments: Sequence[str], *, stdin: str | None = None) -> str:
         result = self._called(arguments, stdin=stdin)
@@ -166,25 +166,17 @@ def _doing(arguments: Sequence[str]) -> str:
     return f"kubectl {' '.join(arguments[:3])}"
 
 
-def _whole(found: Any) -> bool:
+def _readable(found: Any) -> bool:
     """Whether it is an object with a name, or a list of such."""
     if not isinstance(found, dict):
         return False
     if "items" in found:
-        return isinstance(found["items"], list) and all(map(_whole, found["items"]))
+        return isinstance(found["items"], list) and all(map(_readable, found["items"]))
     metadata = found.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         return False
     parts = (metadata.get("labels"), found.get("spec"), found.get("status"), found.get("data"))
     return all(part is None or isinstance(part, dict) for part in parts)
-
-
-def _answer(value: Any, lacking: Callable[[str], Exception]) -> Any:
-    """Without nulls, which Kubernetes takes for absent, and with one line for what a reader misses."""
-    if isinstance(value, dict):
-        kept = {key: _answer(inner, lacking) for key, inner in value.items() if inner is not None}
-        return Answer(kept, lacking)
-    return [_answer(inner, lacking) for inner in value] if isinstance(value, list) else value
 
 
 def _unreadable(doing: str, what: str) -> Outside:
