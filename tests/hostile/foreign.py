@@ -43,7 +43,7 @@ class Foreign:
     `delivered`: the call itself reached AWS, only its answer was lost.
     """
 
-    def __init__(self, body: bytes, *, nth: int, delivered: bool = False) -> None:
+    def __init__(self, body: bytes = b"", *, nth: int = 1, delivered: bool = False) -> None:
         self.body, self.nth, self.delivered = body, nth, delivered
         self.calls: list[str] = []
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import count
+import re
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ from moto.moto_api._internal.models import moto_api_backend
 
 from experiment import Experiment
 from experiment.finding import Outside, Refusal
-from operations.cloud.aws import Aws
+from operations.cloud import access
+from operations.cloud.aws import Aws, AwsError
 from operations.preflight.reach import Web
 from tests.hostile.foreign import BODIES, Foreign, in_place_of
 from tests.operations.api_server import ApiServer
+from tests.operations.clients import REGION, shared_client
 from tests.operations.conftest import Say
 from tests.operations.direct import DirectKubernetes
 from tests.operations.driver import Driver
@@ -33,24 +36,46 @@ VERBS = {
 }
 
 
+CALLS = {
+    "cloudformation": "describe_stacks",
+    "cloudwatch": "describe_alarms",
+    "ec2": "describe_regions",
+    "eks": "list_clusters",
+    "iam": "list_roles",
+    "resourcegroupstaggingapi": "get_resources",
+    "s3": "list_buckets",
+    "scheduler": "list_schedules",
+    "ssm": "describe_instance_information",
+    "sts": "get_caller_identity",
+}
+"""One of each service, since their protocols differ."""
+READING = re.compile(r"\.(Describe|Get|Head|List|Simulate)")
+
+
 def clean(line: str) -> bool:
     return line.isprintable() and len(line) < 1000
 
 
-def body_for(number: int) -> bytes:
-    """Another one for each call."""
-    return list(BODIES.values())[number % len(BODIES)]
+@pytest.mark.parametrize("service", CALLS)
+def test_no_answer_of_whatever_kind_is_taken_for_one_of_aws(service: str, account: None) -> None:
+    calls = Aws(REGION, make_client=shared_client).client(service)
+    for kind, body in BODIES.items():
+        with in_place_of(Foreign(body)), pytest.raises(AwsError) as caught:
+            getattr(calls, CALLS[service])()
+        assert clean(str(caught.value)), kind
 
 
-@pytest.mark.parametrize("first", [0, 3, 7])
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_says_in_one_line_that_it_was_not_aws(
-    verb: str, first: int, world: World, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    verb: str, world: World, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whichever call it is; each gets another kind of answer."""
     monkeypatch.setattr(Web, "ask", _silence)
+    if verb not in ("kubectl", "preflight"):
+        direct = DirectKubernetes(world.api, world.experiment.name)
+        monkeypatch.setattr(access, "Kubernetes", lambda **_: direct)
     more = ("--prices", str(tmp_path / "prices.json")) if verb == "cost" else ()
-    for nth in count(1):
-        body = body_for(first + nth)
+    for nth, body in enumerate(cycle(BODIES.values()), start=1):
         with in_place_of(Foreign(body, nth=nth)) as foreign:
             code, _, err = say(*VERBS[verb], *more)
         if len(foreign.calls) < nth:
@@ -67,44 +92,31 @@ def _silence(*_: object, **__: object) -> None:
     raise Outside("the registry does not answer; check network and proxy")
 
 
-@pytest.mark.parametrize("delivered", [True, False], ids=["delivered", "lost"])
-@pytest.mark.parametrize("first", [0, 5])
 def test_a_run_pays_for_no_node_and_lets_go_whatever_answers(
-    first: int, delivered: bool, experiment: Experiment, aws: Aws, tmp_path: Path, account: None
+    experiment: Experiment, aws: Aws, tmp_path: Path, account: None
 ) -> None:
-    for nth in _first_of_each_kind(experiment, aws, tmp_path):
-        driver = fresh(experiment, aws, tmp_path / str(nth))
-        with in_place_of(Foreign(body_for(first + nth), nth=nth, delivered=delivered)) as foreign:
-            line = _line_of(driver)
-        call = foreign.calls[nth - 1]
+    """In the place of each kind of call; of one that changes something, whether AWS has got it or not."""
+    driver = fresh(experiment, aws, tmp_path / "whole")
+    with in_place_of(Foreign(nth=0)) as whole:
+        driver.run()
+    of_each_kind = [number for number, call in enumerate(whole.calls) if call not in whole.calls[:number]]
+    changing = [number for number in of_each_kind if not READING.search(whole.calls[number])]
+    cases = [(number, True) for number in of_each_kind] + [(number, False) for number in changing]
+    for (number, delivered), body in zip(cases, cycle(BODIES.values()), strict=False):
+        driver, line = fresh(experiment, aws, tmp_path / str(number)), ""
+        with in_place_of(Foreign(body, nth=number + 1, delivered=delivered)) as foreign:
+            try:
+                driver.run()
+            except Refusal as error:
+                line = str(error)
+        call = foreign.calls[number]
         assert all(map(clean, [line, *driver.said])), call
         assert driver.world.nodes == 0, (call, driver.said)
         held = driver.store.current()
         assert held is None or not held.state.owner, (call, driver.said)
 
 
-def _line_of(driver: Driver) -> str:
-    """With which a run ends; nothing where it has its answer."""
-    try:
-        driver.run()
-    except Refusal as error:
-        return str(error)
-    return ""
-
-
 def fresh(experiment: Experiment, aws: Aws, out: Path) -> Driver:
     moto_api_backend.reset()
     api = ApiServer()
     return Driver(World(experiment, api), aws, DirectKubernetes(api, experiment.name), out)
-
-
-def _first_of_each_kind(experiment: Experiment, aws: Aws, tmp_path: Path) -> list[int]:
-    """Numbers of the calls of a whole run: of each operation on each thing the first."""
-    driver = fresh(experiment, aws, tmp_path / "whole")
-    with in_place_of(Foreign(b"", nth=0)) as foreign:
-        driver.run()
-    return [
-        number
-        for number, call in enumerate(foreign.calls, start=1)
-        if call not in foreign.calls[: number - 1]
-    ]
