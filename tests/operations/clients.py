@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -19,6 +21,27 @@ def shared_client(service: str, region: str = REGION) -> Any:
     session = boto3.Session(aws_access_key_id="AKIAIOSFODNN7EXAMPLE", aws_secret_access_key="made-up")
     retries: Any = {"total_max_attempts": 1}
     return session.client(service, region_name=region, config=Config(retries=retries))
+
+
+def make_stacks(
+    name: str, *parts: str, region: str = REGION, tag: str = "", outputs: Mapping[str, str] | None = None
+) -> None:
+    """Stacks as this project deploys them, with one topic and these outputs in each."""
+    template: dict[str, Any] = {"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}
+    if outputs:
+        template["Outputs"] = {key: {"Value": value} for key, value in outputs.items()}
+    for part in parts:
+        shared_client("cloudformation", region).create_stack(
+            StackName=f"{name}-{part}",
+            TemplateBody=json.dumps(template),
+            Tags=[{"Key": "experiment", "Value": tag or name}],
+        )
+
+
+def stack_names(region: str = REGION) -> list[str]:
+    """Of the stacks that stand."""
+    found = shared_client("cloudformation", region).describe_stacks()["Stacks"]
+    return [stack["StackName"] for stack in found]
 
 
 def stubbed(service: str, region: str = "us-east-2") -> tuple[Any, Stubber]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from moto import mock_aws
@@ -17,6 +18,7 @@ from operations.cloud.kubernetes import Kubernetes
 from tests.conftest import REFERENCE
 from tests.operations.api_server import ApiServer, serving
 from tests.operations.clients import shared_client
+from tests.operations.direct import DirectKubernetes
 from tests.operations.driver import Driver, driver_of
 from tests.operations.world import World
 
@@ -67,6 +69,16 @@ def cluster(api: ApiServer, tmp_path: Path, experiment: Experiment) -> Kubernete
     config = tmp_path / "kubeconfig"
     config.write_text(json.dumps(kubeconfig(api.url)), encoding="utf-8")
     return Kubernetes(kubectl=access.kubectl(), kubeconfig=config, namespace=experiment.name)
+
+
+@pytest.fixture
+def direct(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verbs reach the cluster without kubectl, unless it refuses: then it counts what kubectl makes of that."""
+
+    def reached(**how: Any) -> Kubernetes:
+        return Kubernetes(**how) if api.refusal else DirectKubernetes(api, how["namespace"])
+
+    monkeypatch.setattr(access, "Kubernetes", reached)
 
 
 def kubeconfig(url: str) -> dict[str, object]:

@@ -33,6 +33,7 @@ class DirectKubernetes(Kubernetes):
         self._api.put(kind, name, copy.deepcopy(dict(body)), namespace=self._where)
 
     def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
+        self._api.requests.append(f"PATCH {kind}/{name}")
         merge(self._api.objects[self._key(kind, name)], copy.deepcopy(dict(change)))
 
     def delete(self, kind: str, name: str) -> None:

@@ -15,13 +15,13 @@ from cdk8s_charts.manifests import read
 from experiment import Experiment, load
 from experiment.finding import Misuse
 from experiment.model import Serve
-from experiment.naming import artifact_path
 from operations import promotion as verb
 from operations.promotion import bill, billed, serve_of, with_serve
 from tests.conftest import REFERENCE, ROOT
 from tests.operations.conftest import Say
 from tests.operations.world import World
 
+pytestmark = pytest.mark.usefixtures("direct")
 TEXT = REFERENCE.read_text(encoding="utf-8")
 SECTION = {"arm": "qwen-sd-vllm", "replicas": 2}
 ARN = "arn:aws:acm:us-east-2:123456789012:certificate/0a1b"
@@ -132,11 +132,6 @@ def deployment(world: World, name: str) -> dict[str, dict[str, int]]:
     return world.api.objects[("deployments", "qwen3-32b", name)]
 
 
-def compiled(world: World, name: str) -> None:
-    arm = next(arm for arm in world.experiment.arms if arm.name == name)
-    world.store("artifacts", f"{artifact_path(arm)}/COMPLETE", {"key": artifact_path(arm)})
-
-
 def replicas(world: World) -> dict[str, int]:
     return {name: deployment(world, name)["spec"]["replicas"] for name in ("qwen-vllm", "qwen-sd-vllm")}
 
@@ -228,7 +223,7 @@ def test_a_batch_job_is_not_promoted(say: Say) -> None:
 
 
 def test_now_lowers_the_losers_first_then_raises_the_winner(world: World, promote: Say) -> None:
-    compiled(world, "qwen-sd-vllm")
+    world.compiled("qwen-sd-vllm")
     code, out, err = promote("qwen-sd-vllm", "--now", "--json")
     assert code == 0
     assert replicas(world) == {"qwen-vllm": 0, "qwen-sd-vllm": 1}
@@ -256,7 +251,7 @@ def test_where_gitops_applies_the_next_steps_go_through_its_repository(
 
 
 def test_now_tried_only_touches_nothing(file: Path, world: World, promote: Say) -> None:
-    compiled(world, "qwen-sd-vllm")
+    world.compiled("qwen-sd-vllm")
     before = file.read_text()
     assert promote("qwen-sd-vllm", "--now", "--dry-run")[0] == 0
     assert replicas(world) == {"qwen-vllm": 1, "qwen-sd-vllm": 0}
@@ -276,7 +271,7 @@ def test_an_arm_that_was_never_compiled_is_not_raised(file: Path, world: World, 
 def test_a_cluster_that_answers_nobody_leaves_the_files_ready_and_can_be_asked_again(
     file: Path, world: World, promote: Say
 ) -> None:
-    compiled(world, "qwen-sd-vllm")
+    world.compiled("qwen-sd-vllm")
     world.api.refusal = (403, "Forbidden", 'deployments.apps "qwen-vllm" is forbidden')
     code, _, err = promote("qwen-sd-vllm", "--now")
     assert code == 3

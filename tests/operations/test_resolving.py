@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,9 @@ from cdk8s_charts.gitops import APPLICATION, KUSTOMIZATION
 from cdk8s_charts.manifests import output_of, texts, with_tags, write
 from cdk8s_charts.render import render
 from experiment import load
-from experiment.compilation import artifact_key
-from experiment.naming import COMPLETE, artifact_path
 from operations.resolving import place_in_repository
 from tests.conftest import REFERENCE
+from tests.operations.clients import make_stacks
 from tests.operations.conftest import Say
 from tests.operations.world import World
 
@@ -25,6 +25,7 @@ IMAGES = {
     name: f"111122223333.dkr.ecr.us-east-2.amazonaws.com/{name.lower()}:0a1b"
     for name in ("BENCHMARK_IMAGE", "LMEVAL_IMAGE")
 }
+ADDRESSES = {output_of(name): address for name, address in IMAGES.items()}
 SERVE = {"arm": "qwen-sd-vllm", "replicas": 1}
 
 
@@ -38,18 +39,25 @@ def out(tmp_path: Path) -> Path:
     return clone / "apps" / "one"
 
 
-def stack(world: World, outputs: dict[str, str]) -> None:
-    """The workloads stack with these outputs."""
-    template: dict[str, Any] = {"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}
-    template["Outputs"] = {name: {"Value": value} for name, value in outputs.items()}
-    world.client("cloudformation").create_stack(
-        StackName="qwen3-32b-workloads", TemplateBody=json.dumps(template)
-    )
+@pytest.fixture
+def deployed(world: World) -> None:
+    make_stacks("qwen3-32b", "workloads", outputs=ADDRESSES)
 
 
 @pytest.fixture
-def deployed(world: World) -> None:
-    stack(world, {output_of(name): address for name, address in IMAGES.items()})
+def variation_of(tmp_path: Path, out: Path) -> Callable[..., tuple[str, ...]]:
+    """The words that render a variation of the reference experiment, whose manifests are up to date."""
+
+    def written(edit: Callable[[dict[str, Any]], object]) -> tuple[str, ...]:
+        data = yaml.safe_load(REFERENCE.read_text(encoding="utf-8"))
+        edit(data)
+        path, manifests = tmp_path / "mine.yaml", tmp_path / "manifests"
+        path.write_text(yaml.safe_dump(data), encoding="utf-8")
+        experiment = load(path)
+        write(texts(experiment, render(experiment), manifests))
+        return "render", str(path), "--manifests", str(manifests), "--resolved", "--out", str(out)
+
+    return written
 
 
 def _contents(folder: Path) -> dict[str, str]:
@@ -78,18 +86,11 @@ def test_the_folder_is_filled_from_the_stack_and_a_second_rendering_changes_noth
 
 @pytest.mark.usefixtures("deployed")
 def test_what_is_no_longer_rendered_goes_and_what_is_not_ours_stays(
-    say: Say, out: Path, tmp_path: Path
+    say: Say, out: Path, variation_of: Callable[..., tuple[str, ...]]
 ) -> None:
     assert say("render", "--resolved", "--out", str(out))[0] == 0
-    data = yaml.safe_load(REFERENCE.read_text(encoding="utf-8"))
-    data.pop("expect")
-    data["benchmark"].pop("lm_eval")
-    path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump(data), encoding="utf-8")
-    other = load(path)
-    write(texts(other, render(other), tmp_path / "manifests"))
+    words = variation_of(lambda data: (data.pop("expect"), data["benchmark"].pop("lm_eval")))
     (out / "theirs.yaml").write_text("kind: Mine\n", encoding="utf-8")
-    words = ("render", str(path), "--manifests", str(tmp_path / "manifests"), "--resolved", "--out", str(out))
     code, _, err = say(*words)
     assert (code, err) == (0, "")
     left = _contents(out)
@@ -132,7 +133,7 @@ def test_a_stack_that_does_not_say_what_to_fill_in_is_one_line(
     say: Say, world: World, out: Path, outputs: dict[str, str] | None, line: str
 ) -> None:
     if outputs is not None:
-        stack(world, outputs)
+        make_stacks("qwen3-32b", "workloads", outputs=outputs)
     code, _, err = say("render", "--resolved", "--out", str(out))
     assert (code, len(err.splitlines())) == (1, 1)
     assert line in err
@@ -161,22 +162,16 @@ def test_manifests_of_another_state_are_refused_before_aws_is_asked(
     assert not out.exists()
 
 
+@pytest.mark.usefixtures("deployed")
 def test_a_promoted_arm_is_written_only_once_its_artifact_is_complete(
-    say: Say, world: World, out: Path, tmp_path: Path
+    say: Say, world: World, out: Path, variation_of: Callable[..., tuple[str, ...]]
 ) -> None:
     """Its pods would hold the devices that its compile Job waits for."""
-    stack(world, {output_of(name): address for name, address in IMAGES.items()})
-    data = {**yaml.safe_load(REFERENCE.read_text(encoding="utf-8")), "serve": SERVE}
-    path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump(data), encoding="utf-8")
-    promoted = load(path)
-    write(texts(promoted, render(promoted), tmp_path / "manifests"))
-    words = ("render", str(path), "--manifests", str(tmp_path / "manifests"), "--resolved", "--out", str(out))
+    words = variation_of(lambda data: data.update(serve=SERVE))
     code, _, err = say(*words)
     assert (code, "qwen-sd-vllm: has no compiled artifact" in err) == (1, True)
     assert not out.exists()
-    arm = next(arm for arm in promoted.arms if arm.name == SERVE["arm"])
-    world.store("artifacts", f"{artifact_path(arm)}/{COMPLETE}", {"key": artifact_key(arm)})
+    world.compiled("qwen-sd-vllm")
     assert say(*words)[0] == 0
     assert "replicas: 1" in (out / "30-qwen-sd-vllm.yaml").read_text(encoding="utf-8")
 

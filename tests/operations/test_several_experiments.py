@@ -15,14 +15,16 @@ from experiment import Experiment, load
 from experiment.cost import idle, per_hour
 from experiment.finding import Refusal
 from experiment.naming import NODE_ROLE_LABEL, role_label
-from operations import scaling, teardown
+from operations import teardown
 from operations.cloud import cloudformation, nodegroup
 from operations.cloud.aws import Aws, AwsError
 from operations.cloud.kubernetes import own_nodes
 from tests.conftest import REFERENCE
+from tests.operations.clients import make_stacks, stack_names
 from tests.operations.conftest import Say
 from tests.operations.world import World
 
+pytestmark = pytest.mark.usefixtures("direct")
 NOW = datetime(2026, 4, 1, 12, tzinfo=UTC)
 JOINING = {
     "existing": "qwen3-32b",
@@ -46,6 +48,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     del second["cluster"]["admin_cidrs"], second["cluster"]["off_at_utc"]
     for data in (first, second):
         (tmp_path / f"{data['name']}.yaml").write_text(yaml.safe_dump(data), encoding="utf-8")
+    more = {**second, "cluster": {**second["cluster"], "max_nodes": 3}}
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "second.yaml").write_text(yaml.safe_dump(more), encoding="utf-8")
     (tmp_path / "wrong.yaml").write_text("version: 1\n", encoding="utf-8")
     real = cloudformation.neighbours
     monkeypatch.setattr(cloudformation, "neighbours", lambda one: real(one, files=tmp_path))
@@ -76,16 +81,12 @@ def test_the_second_uses_the_group_of_the_first_and_not_at_the_same_time(
         rent(second, aws)
 
 
-def test_the_second_takes_no_node_from_a_run_of_the_first(
-    world: World, aws: Aws, second: Experiment, files: Path, say: Say, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_second_takes_no_node_from_a_run_of_the_first(world: World, files: Path, say: Say) -> None:
     assert say("scale", "1")[0] == 0
-    monkeypatch.setattr(scaling, "experiment_of", lambda path, verb: second)
     code, _, err = say("scale", str(files / "second.yaml"), "0")
     assert (code, world.nodes) == (1, 1), err
     assert "is in use (Trn2 nodes of qwen3-32b to 0" in err
-    monkeypatch.setattr(teardown, "experiment_of", lambda path, verb: second)
-    say("teardown", "--confirm", "second")
+    say("teardown", str(files / "second.yaml"), "--confirm", "second")
     assert world.nodes == 1
 
 
@@ -112,61 +113,35 @@ def test_cost_shows_both_and_what_is_of_others(files: Path, second: Experiment, 
 def test_status_shows_both_and_expects_only_what_is_deployed(
     world: World, files: Path, second: Experiment, aws: Aws, say: Say
 ) -> None:
-    tags = [{"Key": "experiment", "Value": "second"}]
-    template = '{"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}'
-    client = world.client("cloudformation")
-    client.create_stack(StackName="second-storage", TemplateBody=template, Tags=tags)
+    make_stacks("second", "storage")
     page = json.loads(say("status", "--json")[1])
     assert page["neighbours"] == [{"name": "second", "state": "1 stack is deployed"}]
     expected = {stack.name.removeprefix("second-") for stack in cloudformation.expected(second, aws)}
     assert expected == {"storage", "observability", "identity", "workloads"}
 
 
-def stacks_of(world: World, name: str, *parts: str) -> None:
-    template = '{"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}'
-    for part in parts:
-        tags = [{"Key": "experiment", "Value": name}]
-        world.client("cloudformation").create_stack(
-            StackName=f"{name}-{part}", TemplateBody=template, Tags=tags
-        )
-
-
-def named(world: World) -> set[str]:
-    return {one["StackName"] for one in world.client("cloudformation").describe_stacks()["Stacks"]}
-
-
-def scale(experiment: Experiment, say: Say, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str]:
-    with monkeypatch.context() as patch:
-        patch.setattr(scaling, "experiment_of", lambda path, verb: experiment)
-        code, _, err = say("scale", *words)
-    return code, err
-
-
 def test_nodes_that_the_owner_started_without_a_rental_are_not_taken(
-    world: World,
-    aws: Aws,
-    experiment: Experiment,
-    second: Experiment,
-    say: Say,
-    monkeypatch: pytest.MonkeyPatch,
+    world: World, aws: Aws, experiment: Experiment, files: Path, say: Say
 ) -> None:
     """As `cluster.nodes: 1` leaves them."""
     nodegroup.set_size(experiment, aws, nodes=1, group=nodegroup.read(experiment, aws))
     for wanted in ("0", "1"):
-        code, err = scale(second, say, monkeypatch, wanted)
+        code, _, err = say("scale", str(files / "second.yaml"), wanted)
         assert (code, world.nodes, world.rentals()) == (1, 1, [])
         assert "has 1 nodes that qwen3-32b started without a time to live; let qwen3-32b set them to 0" in err
 
 
-def test_the_owner_takes_no_node_that_the_second_has_rented(
-    world: World, second: Experiment, say: Say, monkeypatch: pytest.MonkeyPatch
+def test_the_owner_takes_no_node_that_the_second_has_rented_and_it_leaves_with_them(
+    world: World, files: Path, say: Say
 ) -> None:
-    assert scale(second, say, monkeypatch, "1")[0] == 0
-    code, _, err = say("scale", "0")
-    assert (code, world.nodes) == (1, 1)
-    assert "is in use (Trn2 nodes of second to 0" in err
-    assert scale(second, say, monkeypatch, "0")[0] == 0
-    assert (world.nodes, world.rentals()) == (0, [])
+    second = str(files / "second.yaml")
+    for leave in (("scale", second, "0"), ("teardown", second, "--confirm", "second")):
+        assert say("scale", second, "1")[0] == 0
+        code, _, err = say("scale", "0")
+        assert (code, world.nodes) == (1, 1)
+        assert "is in use (Trn2 nodes of second to 0" in err
+        say(*leave)
+        assert (world.nodes, world.rentals()) == (0, [])
 
 
 def test_the_owner_may_stop_nodes_where_the_scheduler_does_not_answer(
@@ -182,35 +157,25 @@ def test_the_owner_may_stop_nodes_where_the_scheduler_does_not_answer(
         nodegroup.refuse_taking(second, aws, group)
 
 
-def test_the_second_leaves_with_the_nodes_that_it_rented(
-    world: World, second: Experiment, say: Say, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert scale(second, say, monkeypatch, "1")[0] == 0
-    monkeypatch.setattr(teardown, "experiment_of", lambda path, verb: second)
-    say("teardown", "--confirm", "second")
-    assert (world.nodes, world.rentals()) == (0, [])
-
-
 def test_the_owner_is_not_taken_down_under_the_second(world: World, files: Path, say: Say) -> None:
     """Neither while it runs nor while it is idle; what is left of it when only its buckets stay needs no cluster."""
-    stacks_of(world, "qwen3-32b", "network", "cluster", "nodes")
-    stacks_of(world, "second", "storage", "identity")
-    before = named(world)
+    make_stacks("qwen3-32b", "network", "cluster", "nodes")
+    make_stacks("second", "storage", "identity")
     code, _, err = say("teardown", "--dry-run")
     line = "qwen3-32b: second is deployed into its cluster, and would lose it; take that down first"
     assert (code, line in err) == (0, True)
     code, _, err = say("teardown", "--confirm", "qwen3-32b")
-    assert (code, line in err, named(world)) == (1, True, before)
+    assert (code, line in err, len(stack_names())) == (1, True, 5)
     world.client("cloudformation").delete_stack(StackName="second-identity")
     assert say("teardown", "--confirm", "qwen3-32b")[0] == 0
-    assert named(world) == {"second-storage"}
+    assert stack_names() == ["second-storage"]
 
 
 def test_a_second_whose_file_is_elsewhere_is_known_by_its_roles(
     world: World, aws: Aws, experiment: Experiment
 ) -> None:
-    stacks_of(world, "elsewhere", "identity")
-    stacks_of(world, "apart", "identity")
+    make_stacks("elsewhere", "identity")
+    make_stacks("apart", "identity")
     answer = {"associations": [{"namespace": name} for name in ("elsewhere", "shop")]}
 
     def associations(**_: object) -> tuple[SimpleNamespace, object]:
@@ -225,11 +190,8 @@ def test_a_second_whose_file_is_elsewhere_is_known_by_its_roles(
     assert said.startswith("qwen3-32b: elsewhere is deployed into its cluster")
 
 
-def test_the_second_asks_for_no_more_nodes_than_the_owner_allows(
-    world: World, second: Experiment, say: Say, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    more = replace(second, cluster=second.cluster.model_copy(update={"max_nodes": 3}))
-    code, err = scale(more, say, monkeypatch, "3")
+def test_the_second_asks_for_no_more_nodes_than_the_owner_allows(world: World, files: Path, say: Say) -> None:
+    code, _, err = say("scale", str(files / "more" / "second.yaml"), "3")
     assert (code, world.nodes, world.rentals()) == (2, 0, [])
     assert "3 nodes: qwen3-32b, whose node group" in err
     assert "allows 1; raise its cluster.max_nodes" in err

@@ -9,21 +9,20 @@ import pytest
 
 from cdk8s_charts.manifests import output_of
 from experiment import Experiment
-from experiment.naming import artifact_path
 from operations import status
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws
-from tests.operations.clients import stubbed
+from tests.operations.clients import make_stacks, stubbed
 from tests.operations.conftest import Say
-from tests.operations.test_resolving import stack
 from tests.operations.world import World
+
+pytestmark = pytest.mark.usefixtures("direct")
 
 
 def test_status_shows_what_there_is(world: World, say: Say) -> None:
-    baseline = world.experiment.baseline
     say("scale", "1")
     world.tick()
-    world.store("artifacts", f"{artifact_path(baseline)}/COMPLETE", {"key": artifact_path(baseline)})
+    world.compiled("qwen-vllm")
     world.api.objects[("deployments", "qwen3-32b", "qwen-vllm")]["spec"]["replicas"] = 1
     world.tick()
     allocation = {"devices": {"results": [{"device": "neuron-0", "pool": "trn2-0"}]}}
@@ -48,7 +47,7 @@ def test_status_shows_what_there_is(world: World, say: Say) -> None:
 
 
 def test_status_says_that_gitops_applies_the_objects(world: World, say: Say) -> None:
-    stack(world, {output_of("BENCHMARK_IMAGE"): "registry.example/tools:1"})
+    make_stacks("qwen3-32b", "workloads", outputs={output_of("BENCHMARK_IMAGE"): "registry.example/tools:1"})
     assert "CREATE_COMPLETE (GitOps applies the objects)" in say("status")[1]
     stacks = {one["name"]: one for one in json.loads(say("status", "--json")[1])["stacks"]}
     assert stacks["qwen3-32b-workloads"]["by_gitops"] is True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,64 +16,60 @@ from operations.cloud import cloudformation
 from operations.cloud.aws import Aws, AwsError, translate
 from operations.cloud.cloudformation import Stack
 from operations.preflight.account import what_was_left
+from tests.operations.clients import make_stacks, stack_names
 from tests.operations.clock import FakeClock
 from tests.operations.conftest import Say
 from tests.operations.world import World
 
+pytestmark = pytest.mark.usefixtures("direct")
+BY_GITOPS = {output_of("BENCHMARK_IMAGE"): "registry.example/tools:1"}
 TAGS = [{"Key": "experiment", "Value": "qwen3-32b"}]
 
 
-def deploy(world: World, *parts: str, outputs: tuple[str, ...] = ()) -> Callable[[], list[str]]:
-    """Stacks with one topic and these outputs in each; returns what tells which are left."""
-    client = world.client("cloudformation")
-    body = {"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}
-    for part in parts:
-        told = {name: {"Value": part} for name in outputs}
-        template = json.dumps({**body, "Outputs": told} if told else body)
-        client.create_stack(StackName=f"qwen3-32b-{part}", TemplateBody=template, Tags=TAGS)
-    return lambda: [stack["StackName"] for stack in client.describe_stacks()["Stacks"]]
+def deploy(*parts: str, outputs: dict[str, str] | None = None) -> None:
+    make_stacks("qwen3-32b", *parts, outputs=outputs)
 
 
 def test_teardown_asks_for_the_name_and_then_deletes_everything(world: World, say: Say) -> None:
-    left = deploy(world, "network", "cluster", "workloads", "pipeline")
+    deploy("network", "cluster", "workloads", "pipeline")
     say("scale", "1")
     code, _, err = say("teardown")
-    assert (code, len(left()), world.nodes) == (2, 4, 1)
+    assert (code, len(stack_names()), world.nodes) == (2, 4, 1)
     assert "it was not confirmed, nothing was deleted; run it with --confirm qwen3-32b" in err
     code, out, _ = say("teardown", "--dry-run")
     assert code == 0
     assert "qwen3-32b-pipeline, qwen3-32b-workloads, qwen3-32b-cluster, qwen3-32b-network" in out
     code, out, _ = say("teardown", "--confirm", "qwen3-32b")
-    assert (code, left(), world.nodes) == (0, [], 0)
+    assert (code, stack_names(), world.nodes) == (0, [], 0)
     assert "4 of 4 stacks deleted" in out
     assert say("teardown", "--confirm", "qwen3-32b")[0] == 0  # again, on nothing
 
 
 def test_objects_that_gitops_applied_must_go_before_the_stacks(world: World, say: Say) -> None:
     """Nodes are set to 0 all the same."""
-    left = deploy(world, "cluster", "workloads", outputs=(output_of("BENCHMARK_IMAGE"),))
+    deploy("cluster", "workloads", outputs=BY_GITOPS)
     world.api.put("namespaces", "qwen3-32b", {})
     say("scale", "1")
     line = "namespace qwen3-32b: GitOps applied its objects, which no stack deletes; delete its Application"
     code, out, err = say("teardown", "--dry-run")
     assert (code, line in err, "would delete" in out, world.nodes) == (0, True, True, 1)
     code, _, err = say("teardown", "--confirm", "qwen3-32b")
-    assert (code, line in err, len(left()), world.nodes) == (1, True, 2, 0)
+    assert (code, line in err, len(stack_names()), world.nodes) == (1, True, 2, 0)
     del world.api.objects[("namespaces", "", "qwen3-32b")]
     code, _, err = say("teardown", "--confirm", "qwen3-32b")
-    assert (code, "GitOps" in err, left()) == (0, False, [])
+    assert (code, "GitOps" in err, stack_names()) == (0, False, [])
 
 
 def test_a_cluster_that_does_not_answer_does_not_keep_the_stacks_of_gitops(world: World, say: Say) -> None:
-    left = deploy(world, "workloads", outputs=(output_of("BENCHMARK_IMAGE"),))
+    deploy("workloads", outputs=BY_GITOPS)
     world.api.refusal = (403, "Forbidden", "namespaces is forbidden")
     code, _, err = say("teardown", "--confirm", "qwen3-32b")
-    assert (code, left(), "whether objects of GitOps are left is not known" in err) == (0, [], True)
+    assert (code, stack_names(), "whether objects of GitOps are left is not known" in err) == (0, [], True)
 
 
 def test_a_stage_of_the_pipeline_is_taken_down_in_an_order_that_works(world: World, aws: Aws) -> None:
     """The delivery's policies hang on the role of the stack beside it, and the cluster lets that role in."""
-    deploy(world, "delivery", "delivery-role", "cluster", "nodes", "workloads", "network")
+    deploy("delivery", "delivery-role", "cluster", "nodes", "workloads", "network")
     there = reversed(cloudformation.deployed(world.experiment, aws))
     names = [stack.name.removeprefix("qwen3-32b-") for stack in there]
     assert names == ["delivery", "workloads", "nodes", "cluster", "delivery-role", "network"]
@@ -103,7 +98,8 @@ def test_teardown_waits_for_each_stack_and_goes_on_past_one_that_stays(
     answers: list[str],
     why: str | None,
 ) -> None:
-    left, told = deploy(world, "network", "cluster"), iter(answers)
+    told = iter(answers)
+    deploy("network", "cluster")
     real, deployed = cloudformation.one, cloudformation.deployed(world.experiment, aws)
     there = tuple(replace(one, status=before) if one.name.endswith("cluster") else one for one in deployed)
 
@@ -116,7 +112,7 @@ def test_teardown_waits_for_each_stack_and_goes_on_past_one_that_stays(
     kept = dict(teardown.take_down(world.experiment, aws, FakeClock()))
     assert kept.keys() == ({"qwen3-32b-cluster"} if why else set())
     assert not why or why in kept["qwen3-32b-cluster"]
-    assert "qwen3-32b-network" not in left()
+    assert "qwen3-32b-network" not in stack_names()
 
 
 @pytest.mark.parametrize(
@@ -137,7 +133,8 @@ def test_teardown_waits_for_each_stack_and_goes_on_past_one_that_stays(
 def test_a_stack_that_may_not_be_deleted_keeps_no_other(
     world: World, aws: Aws, code: str, message: str, says: str
 ) -> None:
-    left, calls = deploy(world, "network", "cluster"), aws.client("cloudformation")
+    calls = aws.client("cloudformation")
+    deploy("network", "cluster")
     delete = calls.delete_stack
 
     def refusing(StackName: str) -> Any:
@@ -149,13 +146,13 @@ def test_a_stack_that_may_not_be_deleted_keeps_no_other(
     calls.__dict__["delete_stack"] = refusing
     kept = dict(teardown.take_down(world.experiment, aws, FakeClock()))
     assert says in kept["qwen3-32b-network"]
-    assert left() == ["qwen3-32b-network"]
+    assert stack_names() == ["qwen3-32b-network"]
 
 
 def test_what_was_deleted_is_told_even_when_the_bill_cannot_be_read(
     world: World, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deploy(world, "network")
+    deploy("network")
 
     def refused(*_: object) -> dict[str, str]:
         raise AwsError("tag:GetResources: not allowed; let the caller do tag:GetResources")
@@ -225,9 +222,8 @@ class Redeployed:
 
     def deploy(self) -> None:
         """What is there already stays, as with `cdk deploy`."""
-        there = [one["StackName"] for one in self.cloudformation.describe_stacks()["Stacks"]]
         for part, resources in TEMPLATES.items():
-            if f"qwen3-32b-{part}" not in there:
+            if f"qwen3-32b-{part}" not in stack_names():
                 body = json.dumps({"Resources": resources})
                 self.cloudformation.create_stack(StackName=f"qwen3-32b-{part}", TemplateBody=body, Tags=TAGS)
 
@@ -300,8 +296,7 @@ def test_a_first_deployment_of_the_buckets_that_failed_is_taken_down_with_the_re
     failed = Stack(name="qwen3-32b-storage", status="ROLLBACK_COMPLETE")
     monkeypatch.setattr(cloudformation, "deployed", lambda *_: (failed,))
     assert teardown.take_down(world.experiment, aws, FakeClock()) == []
-    left = [one["StackName"] for one in redeployed.cloudformation.describe_stacks()["Stacks"]]
-    assert left == ["qwen3-32b-cluster"]
+    assert stack_names() == ["qwen3-32b-cluster"]
 
 
 def test_log_groups_of_a_cluster_that_stands_stay(

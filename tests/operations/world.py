@@ -193,6 +193,11 @@ class World:
         name = bucket(self.experiment, purpose, DEFAULT_ACCOUNT_ID)
         self.client("s3").put_object(Bucket=name, Key=key, Body=json.dumps(content).encode())
 
+    def compiled(self, name: str) -> None:
+        """The artifact of an arm is complete."""
+        arm = next(arm for arm in self.experiment.arms if arm.name == name)
+        self.store("artifacts", f"{artifact_path(arm)}/COMPLETE", {"key": artifact_key(arm)})
+
     def tick(self) -> None:
         """The controllers do their work."""
         self._set_nodes()
@@ -271,7 +276,7 @@ class World:
         """What the compiler saves first, the marker last."""
         config = {"speculation_length": arm.tokens_per_step, "async_mode": arm.speculation is not None}
         self.store("artifacts", f"{artifact_path(arm)}/neuron_config.json", {"neuron_config": config})
-        self.store("artifacts", f"{artifact_path(arm)}/COMPLETE", {"key": artifact_key(arm)})
+        self.compiled(arm.name)
 
     def _asked(self, name: str) -> None:
         """lm-eval's answers of every arm that the Job has a container for, and that stands."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -17,10 +15,11 @@ import pytest
 from cdk8s_charts.manifests import texts, write
 from cdk8s_charts.render import render
 from experiment import Experiment, load
-from operations.review import snapshot
+from operations.review import reviewing, snapshot
 from operations.review.rights import template_grants
 from operations.review.snapshot import arm_facts, described, without_hashes
 from tests.conftest import ROOT
+from tests.operations.conftest import Say
 
 CODE = (
     "experiment",
@@ -39,6 +38,7 @@ LAB = "experiments/lab-tiny.yaml"
 K = ("num_speculative_tokens: 7", "num_speculative_tokens: 5")
 TYPO = ("instance: trn2.48xlarge", "instance: trn2.48xlarg")
 Base = Callable[[Callable[[], object]], str]
+Edited = Callable[[str, str, str], Path]
 
 
 def git(tree: Path, *arguments: str) -> str:
@@ -51,19 +51,6 @@ def rendered(tree: Path) -> None:
     for file in (FILE, LAB):
         experiment = load(tree / file)
         write(texts(experiment, render(experiment), tree / "manifests"))
-
-
-def review(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(tree), "CDK_VALIDATION": "false"}
-    return subprocess.run(
-        [sys.executable, "-m", "operations", "review", *arguments],
-        cwd=tree,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +74,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def edited(repository: Path) -> Iterator[Callable[[str, str, str], Path]]:
+def edited(repository: Path) -> Iterator[Edited]:
     """Puts a text in the place of another in a file of the repository; nothing is rendered, all is undone afterwards."""
 
     def edit(file: str, old: str, new: str) -> Path:
@@ -101,33 +88,30 @@ def edited(repository: Path) -> Iterator[Callable[[str, str, str], Path]]:
     git(repository, "clean", "--quiet", "--force", "-d", "manifests")
 
 
+@pytest.fixture
+def review(repository: Path, say: Say, monkeypatch: pytest.MonkeyPatch) -> Say:
+    """Exit code, stdout and stderr of the verb in that repository."""
+    monkeypatch.setattr(reviewing, "ROOT", repository)
+    return lambda *arguments: say("review", *arguments)
+
+
 @pytest.mark.slow
-def test_a_change_of_k_is_told_from_yaml_to_template(edited: Callable[[str, str, str], Path]) -> None:
-    tree = edited(FILE, *K)
-    rendered(tree)
-    ended = review(tree, "HEAD")
-    assert ended.returncode == 1, ended.stderr
-    assert "| `qwen-sd-vllm` | k 7 -> 5 | **yes**" in ended.stdout
-    assert "| `qwen-vllm` | nothing | no | no |" in ended.stdout
-    assert "template qwen3-32b-workloads" in ended.stdout
-    assert "### Access" not in ended.stdout
+def test_a_change_of_k_is_told_from_yaml_to_template(edited: Edited, review: Say) -> None:
+    """Beside an experiment of the lab, which is never deployed."""
+    rendered(edited(FILE, *K))
+    code, out, err = review("HEAD")
+    assert code == 1, err
+    assert "| `qwen-sd-vllm` | k 7 -> 5 | **yes**" in out
+    assert "| `qwen-vllm` | nothing | no | no |" in out
+    assert "template qwen3-32b-workloads" in out
+    assert "### Access" not in out
 
 
-@pytest.mark.parametrize("templates", [["--without-templates"], pytest.param([], marks=pytest.mark.slow)])
-def test_nothing_changed_is_exit_0_beside_an_experiment_of_the_lab_which_is_never_deployed(
-    repository: Path, templates: list[str]
-) -> None:
-    ended = review(repository, "HEAD", *templates)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-
-
-def test_another_owner_of_the_objects_is_told_of_the_settings_that_last(
-    edited: Callable[[str, str, str], Path],
-) -> None:
-    tree = edited("deployment.yaml", "workloads: stack", "workloads: gitops")
-    ended = review(tree, "HEAD", "--without-templates")
-    assert ended.returncode == 1, ended.stderr
-    assert "workloads: stack -> gitops: deploying deletes every object" in ended.stdout
+def test_another_owner_of_the_objects_is_told_of_the_settings_that_last(edited: Edited, review: Say) -> None:
+    edited("deployment.yaml", "workloads: stack", "workloads: gitops")
+    code, out, err = review("HEAD", "--without-templates")
+    assert code == 1, err
+    assert "workloads: stack -> gitops: deploying deletes every object" in out
 
 
 @pytest.fixture
@@ -147,7 +131,9 @@ def base(repository: Path) -> Iterator[Base]:
     git(repository, "reset", "--quiet", "--hard", first)
 
 
-def test_a_base_whose_modules_have_other_names_is_read_by_its_own_code(repository: Path, base: Base) -> None:
+def test_a_base_whose_modules_have_other_names_is_read_by_its_own_code_and_nothing_has_changed(
+    repository: Path, base: Base, review: Say
+) -> None:
     modules = ("experiment.loading", "experiment.compilation", "cdk8s_charts.manifests")
     names = {name: f"{name}_once" for name in modules}
 
@@ -160,14 +146,13 @@ def test_a_base_whose_modules_have_other_names_is_read_by_its_own_code(repositor
         for old, new in names.items():
             git(repository, "mv", *(f"{name.replace('.', '/')}.py" for name in (old, new)))
 
-    named = base(rename)
-    ended = review(repository, named, "--without-templates")
-    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "Nothing changes in what is deployed."), (
-        ended.stderr
-    )
+    code, out, err = review(base(rename), "--without-templates")
+    assert (code, out.splitlines()[-1]) == (0, "Nothing changes in what is deployed."), err
 
 
-def test_a_base_that_cannot_describe_itself_is_no_finding_but_exit_2(repository: Path, base: Base) -> None:
+def test_a_base_that_cannot_describe_itself_is_no_finding_but_exit_2(
+    repository: Path, base: Base, review: Say
+) -> None:
     path = repository / "operations" / "review" / "snapshot.py"
     text = path.read_text(encoding="utf-8")
     refusals = {
@@ -180,15 +165,14 @@ def test_a_base_that_cannot_describe_itself_is_no_finding_but_exit_2(repository:
         ),
     }
     for named, why in refusals.items():
-        ended = review(repository, named, "--without-templates")
-        assert (ended.returncode, "problems" in ended.stdout or not ended.stdout) == (2, True)
-        assert ended.stderr.splitlines()[1].startswith(f"trnspec review: {named}: {why}")
+        code, out, err = review(named, "--without-templates")
+        assert (code, out) == (2, "")
+        assert err.splitlines()[1].startswith(f"trnspec review: {named}: {why}")
 
 
 STALE = r"rendered from another state of .*; run ./trnspec render .*"
 
 
-@pytest.mark.parametrize("templates", [["--without-templates"], pytest.param([], marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("file", "edit", "problem"),
     [
@@ -199,16 +183,13 @@ STALE = r"rendered from another state of .*; run ./trnspec render .*"
     ids=["not rendered again", "nor the lab", "mistyped instance"],
 )
 def test_a_side_that_cannot_be_read_stops_the_review(
-    edited: Callable[[str, str, str], Path],
-    file: str,
-    edit: tuple[str, str],
-    problem: str,
-    templates: list[str],
+    edited: Edited, review: Say, file: str, edit: tuple[str, str], problem: str
 ) -> None:
     """Without templates of one side, all its buckets, networks and keys looked gone."""
-    ended = review(edited(file, *edit), "HEAD", *templates)
-    assert (ended.returncode, "problems" in ended.stdout or not ended.stdout) == (2, True), ended.stderr
-    _, told, last = ended.stderr.splitlines()
+    edited(file, *edit)
+    code, out, err = review("HEAD", "--without-templates")
+    assert (code, out) == (2, ""), err
+    _, told, last = err.splitlines()
     assert re.fullmatch(f"trnspec review: this tree: {problem}", told)
     assert last.startswith(
         "trnspec review: nothing was compared, because this tree could not be read in full: fix"
@@ -216,26 +197,21 @@ def test_a_side_that_cannot_be_read_stops_the_review(
 
 
 def test_a_base_that_its_own_code_refuses_is_named_and_nothing_looks_new(
-    repository: Path, base: Base
+    repository: Path, base: Base, review: Say
 ) -> None:
     path = repository / FILE
     text = path.read_text(encoding="utf-8").replace(*TYPO)
     named = base(lambda: path.write_text(text, encoding="utf-8"))
-    ended = review(repository, named, "--without-templates", "--json")
-    assert (ended.returncode, "problems" in ended.stdout or not ended.stdout) == (2, True)
-    assert f"trnspec review: {named}: experiments/qwen3-32b.yaml:" in ended.stderr
-    assert (
-        f"because {named} could not be read in full: fix what is said above, or name another BASE"
-        in ended.stderr
-    )
+    code, out, err = review(named, "--without-templates", "--json")
+    assert (code, "problems" in out) == (2, True)
+    assert f"trnspec review: {named}: experiments/qwen3-32b.yaml:" in err
+    assert f"because {named} could not be read in full: fix what is said above, or name another BASE" in err
 
 
-def test_a_base_that_git_does_not_know_is_refused_in_one_line(repository: Path) -> None:
-    ended = review(repository, "no-such-branch")
-    assert ended.returncode == 2
-    assert ended.stdout == ""
-    assert ended.stderr.startswith("trnspec review: no-such-branch: no commit of this repository; fetch it")
-    assert ended.stderr.count("\n") == 1
+def test_a_base_that_git_does_not_know_is_refused_in_one_line(review: Say) -> None:
+    code, out, err = review("no-such-branch")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("trnspec review: no-such-branch: no commit of this repository; fetch it")
 
 
 def test_the_snapshot_finds_what_makes_arms_unequal(reference: Experiment) -> None:
