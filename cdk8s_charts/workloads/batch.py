@@ -26,7 +26,7 @@ from cdk8s_charts.vllm_command import (
     nxdi_work_folders,
     weights_path,
 )
-from cdk8s_charts.workloads.artifact_jobs import DEADLINE_S, suspended_job, weights_checks
+from cdk8s_charts.workloads.artifact_jobs import suspended_job, weights_checks
 from experiment.compilation import SPECULATION_LENGTH, compiler_environment, tree
 from experiment.naming import COMPILE_ACCOUNT, batch_of, labels
 
@@ -88,7 +88,6 @@ def job_and_files(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
         named=lambda content: f"{arm.name[:_ARM_IN_NAME].rstrip('-')}-{content}",
         account=COMPILE_ACCOUNT,
         only="weights-0",
-        deadline_s=DEADLINE_S,
         retries=1,
         level=arm.serving.pod_security,
         pod_labels=labels(experiment, arm.name, "job"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.plain_objects import kubernetes_object
+from cdk8s_charts.workloads.serving import service
 from experiment.naming import NAME, SERVICE_PORT, labels, namespace, promoted_load_balancer, promoted_service
 
 if TYPE_CHECKING:
@@ -35,20 +36,13 @@ def promoted_objects(experiment: Experiment) -> dict[str, list[dict[str, Any]]]:
     serve = experiment.serve
     if serve is None:
         return {}
-    found = {"60-service": [service(experiment, serve)]}
+    # In front of the promoted arm's pods; promoting another arm changes the selector and nothing for the callers.
+    found = {"60-service": [service(experiment, serve.arm, promoted_service(experiment.name))]}
     if serve.certificate_arn is not None:
         found["62-load-balancer"] = [load_balancer(experiment, serve, serve.certificate_arn)]
     if serve.scales:
         found["65-autoscaling"] = [scaled_object(experiment, serve)]
     return found
-
-
-def service(experiment: Experiment, serve: Serve) -> dict[str, Any]:
-    """In front of the promoted arm's pods; promoting another arm changes the selector and nothing for the callers."""
-    port = {"name": "http", "port": SERVICE_PORT, "targetPort": "http", "protocol": "TCP"}
-    spec = {"type": "ClusterIP", "selector": {NAME: serve.arm}, "ports": [port]}
-    name, marks = promoted_service(experiment.name), labels(experiment, serve.arm, "server")
-    return kubernetes_object("v1", "Service", name, within=experiment, labels=marks, spec=spec)
 
 
 def load_balancer(experiment: Experiment, serve: Serve, certificate_arn: str) -> dict[str, Any]:

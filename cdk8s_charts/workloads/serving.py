@@ -83,9 +83,13 @@ API_KEY_VARIABLE = "VLLM_API_KEY"
 
 def arm_objects(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
     """The compilation first, which everything else waits for where there is one."""
-    compilation = (artifact_jobs.compiling_job,) if arm.serving.devices else ()
-    parts = (*compilation, deployment, service, disruption_budget)
-    return [part(experiment, arm) for part in parts]
+    compilation = [artifact_jobs.compiling_job(experiment, arm)] if arm.serving.devices else []
+    return [
+        *compilation,
+        deployment(experiment, arm),
+        service(experiment, arm.name),
+        disruption_budget(experiment, arm),
+    ]
 
 
 def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
@@ -163,15 +167,15 @@ def _health(*, period_s: int, timeout_s: int, failures: int) -> dict[str, Any]:
     }
 
 
-def service(experiment: Experiment, arm: Arm) -> dict[str, Any]:
-    """A ClusterIP in front of the arm."""
+def service(experiment: Experiment, arm: str, name: str = "") -> dict[str, Any]:
+    """A ClusterIP in front of the arm, under its own name or another."""
     spec = {
         "type": "ClusterIP",
-        "selector": {NAME: arm.name},
+        "selector": {NAME: arm},
         "ports": [{"name": "http", "port": SERVICE_PORT, "targetPort": "http", "protocol": "TCP"}],
     }
-    own = labels(experiment, arm.name, "server")
-    return kubernetes_object("v1", "Service", arm.name, within=experiment, labels=own, spec=spec)
+    own = labels(experiment, arm, "server")
+    return kubernetes_object("v1", "Service", name or arm, within=experiment, labels=own, spec=spec)
 
 
 def disruption_budget(experiment: Experiment, arm: Arm) -> dict[str, Any]:

@@ -40,9 +40,10 @@ class Treated:
         return f"{self.arm.at}.speculation"
 
     @property
-    def reachable(self) -> bool:
-        """Whether its runtime can do its mode for its target."""
-        return bool(self.mode and self.target and self.target.architecture in self.mode.architectures)
+    def able(self) -> Mode | None:
+        """Its mode, where its runtime can do that for its target."""
+        reachable = self.mode and self.target and self.target.architecture in self.mode.architectures
+        return self.mode if reachable else None
 
 
 def treated(file: ExpandedFile) -> Iterator[Treated]:
@@ -65,31 +66,22 @@ def known_runtimes(file: ExpandedFile) -> dict[str, Runtime]:
     return found
 
 
-def same_tokenizer(file: ExpandedFile) -> Iterator[Finding]:
-    """A draft proposes token ids; they must be the target's. A head has its target's tokenizer by construction."""
-    for path, draft, target in _pairs(file):
+def fitting_draft(file: ExpandedFile) -> Iterator[Finding]:
+    """A draft that is a model of its own proposes token ids, which must be the target's, and must cost less."""
+    for one in treated(file):
+        target, draft, path = one.target, one.draft, f"{one.arm.draft_at}.model"
+        if target is None or draft is None or draft.head_for is not None:
+            continue  # a head has its target's tokenizer by construction
         if (draft.tokenizer, draft.vocabulary) != (target.tokenizer, target.vocabulary):
             why = (
                 f"its tokenizer ({draft.tokenizer}, vocabulary {draft.vocabulary}) differs from the target's "
                 f"({target.tokenizer}, {target.vocabulary})"
             )
             yield Finding(path, draft.name, why, _smaller(target), rests_on=("target.model",))
-
-
-def smaller_draft(file: ExpandedFile) -> Iterator[Finding]:
-    """A draft that costs as much as the target cannot pay."""
-    for path, draft, target in _pairs(file):
         if draft.parameters >= target.parameters:
             size = f"{draft.parameters / 1e9:.1f} billion weights, the target {target.parameters / 1e9:.1f}"
             why = f"the draft is not smaller than the target: it has {size}"
             yield Finding(path, draft.name, why, _smaller(target), rests_on=("target.model",))
-
-
-def _pairs(file: ExpandedFile) -> Iterator[tuple[str, Model, Model]]:
-    """Path, draft and target where the draft is a model of its own."""
-    for one in treated(file):
-        if one.target and one.draft and one.draft.head_for is None:
-            yield f"{one.arm.draft_at}.model", one.draft, one.target
 
 
 def _smaller(target: Model) -> str:
@@ -107,23 +99,19 @@ def head_or_model(file: ExpandedFile) -> Iterator[Finding]:
     """Some modes need a head trained for this very target, the others a model of its own."""
     wanted = file.target.model
     for one in treated(file):
-        if one.mode is None or not one.reachable:
+        if (mode := one.able) is None:
             continue
         name, draft, path = one.treatment.mode, one.treatment.draft, one.arm.draft_at
         related = (f"{one.at}.mode", "target.model")
-        if one.mode.head and draft.head_for is None:
+        if mode.head and draft.head_for is None:
             why = f"mode {name} needs a head that was trained for the target, and {draft.model} is a model of its own"
             remedy = f"name a head and write `head_for: {wanted}` beside it"
             yield Finding(f"{path}.model", draft.model, why, remedy, rests_on=related)
-        elif not one.mode.head and draft.head_for is not None:
+        elif not mode.head and draft.head_for is not None:
             why = f"mode {name} drafts with a model of its own"
             remedy = "remove `head_for`, or use the mode that the head was trained for"
             yield Finding(f"{path}.head_for", draft.head_for, why, remedy, rests_on=related)
-        elif (
-            one.mode.head
-            and draft.head_for in file.models
-            and draft.head_for not in (wanted, file.target.like)
-        ):
+        elif draft.head_for in file.models and draft.head_for not in (wanted, file.target.like):
             why = (
                 f"a head reads the hidden states of the model it was trained for, and the target is {wanted}"
             )
@@ -135,7 +123,7 @@ def medusa_heads(file: ExpandedFile) -> Iterator[Finding]:
     """Each Medusa head drafts one token, so the window is the number of heads used."""
     for one in treated(file):
         k, have = one.treatment.num_speculative_tokens, one.treatment.draft.head_layers
-        if one.reachable and one.treatment.mode == "medusa" and k > have:
+        if one.able and one.treatment.mode == "medusa" and k > have:
             why = f"each Medusa head drafts one token, and the draft declares {have}"
             remedy = f"use {have} or less, or say how many there are (`head_layers`)"
             yield Finding(one.arm.window_at, k, why, remedy, rests_on=(one.arm.draft_at,))
@@ -163,9 +151,10 @@ def comparable_arms(file: ExpandedFile) -> Iterator[Finding]:
 def engine_keys(file: ExpandedFile) -> Iterator[Finding]:
     """What an arm sets otherwise must exist in its runtime, and must not be decided elsewhere in the file."""
     for arm in file.arms:
-        runtime = RUNTIMES.get(arm.runtime)
-        known = known_keys(runtime.dialect) if runtime else frozenset()
-        for key, value in arm.engine.items() if runtime else ():
+        if (runtime := RUNTIMES.get(arm.runtime)) is None:
+            continue
+        known = known_keys(runtime.dialect)
+        for key, value in arm.engine.items():
             where = f"{arm.at}.engine.{key}"
             if key in DECIDED and key in known:
                 yield Finding(where, value, f"is decided by {DECIDED[key]}", "remove it here")
@@ -175,11 +164,9 @@ def engine_keys(file: ExpandedFile) -> Iterator[Finding]:
                 why = why if known else f"runtime {arm.runtime} has no Neuron configuration"
                 remedy = f"did you mean: {', '.join(close)}" if close else "remove it"
                 yield Finding(where, value, why, remedy, rests_on=(arm.runtime_at,))
-            elif runtime is not None and runtime.dialect == "native":
-                asked = native_value(
-                    key, value, sequences=arm.max_num_seqs, tokens=file.serving.max_model_len
-                )
-                if asked is not None:
+            elif runtime.dialect == "native":
+                sequences, tokens = arm.max_num_seqs, file.serving.max_model_len
+                if asked := native_value(key, value, sequences=sequences, tokens=tokens):
                     why = f"is refused by runtime {arm.runtime}"
                     yield Finding(where, value, why, f"write {asked}", rests_on=("serving",))
 
@@ -193,7 +180,7 @@ def reachable_modes(file: ExpandedFile) -> Iterator[Finding]:
         elif runtime is not None and mode is not None and not mode.architectures:
             why = f"runtime {runtime.name} cannot do it: {mode.reason}"
             yield Finding(path, name, why, runtime.nearest, rests_on=(one.arm.runtime_at,))
-        elif runtime is not None and mode is not None and one.target and not one.reachable:
+        elif runtime is not None and mode is not None and one.target and not one.able:
             because = f" ({mode.reason})" if mode.reason else ""
             why = f"runtime {runtime.name} has no code for it with {one.target.architecture}{because}"
             choose = f"choose a target of: {', '.join(sorted(mode.architectures))}"
@@ -203,17 +190,12 @@ def reachable_modes(file: ExpandedFile) -> Iterator[Finding]:
 
 def one_at_a_time(file: ExpandedFile) -> Iterator[Finding]:
     """NxD Inference runs unfused and Medusa speculation for a batch of one only; no server can be loaded with it."""
-    batch = [one for one in treated(file) if one.reachable and one.mode and one.mode.batch_only]
+    batch = [one for one in treated(file) if one.able and one.able.batch_only]
     for one in batch:
         if one.arm.max_num_seqs > 1:
             why = f"{one.treatment.mode} speculation takes one request at a time"
-            yield Finding(
-                "serving.max_num_seqs",
-                file.serving.max_num_seqs,
-                why,
-                "use 1 for the whole experiment",
-                rests_on=(f"{one.at}.mode",),
-            )
+            path, remedy = "serving.max_num_seqs", "use 1 for the whole experiment"
+            yield Finding(path, file.serving.max_num_seqs, why, remedy, rests_on=(f"{one.at}.mode",))
     if batch and len(file.arms) - len(batch) < 2:
         why = "runs as a batch Job that answers no request, so nothing is left to compare with the baseline"
         remedy = "add an arm that serves, for instance with mode `fused`"
@@ -259,7 +241,7 @@ def trained_window(file: ExpandedFile) -> Iterator[Finding]:
     """
     first: dict[str, Treated] = {}
     for one in treated(file):
-        if not one.reachable or one.mode is None or not one.mode.trained_window:
+        if one.able is None or not one.able.trained_window:
             continue
         known = first.setdefault(one.treatment.draft.model, one)
         k, other = one.treatment.num_speculative_tokens, known.treatment.num_speculative_tokens
@@ -279,33 +261,31 @@ def known_heads(file: ExpandedFile) -> Iterator[Finding]:
         draft, window = one.treatment.draft, one.treatment.num_speculative_tokens
         known, related = HEADS.get(draft.model), (f"{one.at}.mode", one.arm.runtime_at)
         own = known and (file.target.like == known.target or file.target.config)  # a fine-tune of its target
-        if known is None or not one.reachable or one.mode is None or not one.mode.head:
+        if known is None or one.able is None or not one.able.head:
             pass
         elif one.treatment.mode != known.mode:
             why = f"{draft.model} is a head of mode {known.mode} ({known.source}, {known.date})"
             yield Finding(f"{one.at}.mode", one.treatment.mode, why, f"use `{known.mode}`", rests_on=related)
         elif draft.head_for != known.target and not (own and draft.head_for == file.target.model):
             why = f"{draft.model} was trained for {known.target} ({known.source}, {known.date})"
-            yield Finding(
-                f"{one.arm.draft_at}.head_for", draft.head_for, why, "name that model", rests_on=related
-            )
+            where = f"{one.arm.draft_at}.head_for"
+            yield Finding(where, draft.head_for, why, "name that model", rests_on=related)
         elif known.speculative_tokens not in (None, window):
             why = f"{draft.model} drafts {known.speculative_tokens} tokens, fixed by its training ({known.source}, {known.date})"
             yield Finding(one.arm.window_at, window, why, f"use {known.speculative_tokens}", rests_on=related)
-        if one.reachable and one.mode and one.mode.one_layer and draft.head_layers > 1:
+        if one.able and one.able.one_layer and draft.head_layers > 1:
             why = f"a head of mode {one.treatment.mode} has one layer on runtime {one.arm.runtime}"
             where = f"{one.arm.draft_at}.head_layers"
             yield Finding(where, draft.head_layers, why, "use 1, or leave it out", rests_on=related)
         sampled = one.arm.engine.get("on_device_sampling_config", True)
-        if one.reachable and one.mode and one.mode.needs_device_sampling and not sampled:
+        if one.able and one.able.needs_device_sampling and not sampled:
             why = f"mode {one.treatment.mode} samples on the device: its drafts are rejected there"
-            yield Finding(
-                f"{one.arm.at}.engine.on_device_sampling_config", sampled, why, "remove it", rests_on=related
-            )
+            where = f"{one.arm.at}.engine.on_device_sampling_config"
+            yield Finding(where, sampled, why, "remove it", rests_on=related)
 
 
 RULES = (
-    *(same_tokenizer, smaller_draft, head_or_model, medusa_heads),
+    *(fitting_draft, head_or_model, medusa_heads),
     *(comparable_arms, engine_keys, reachable_modes, one_at_a_time, window, trained_window),
     known_heads,
 )

@@ -86,7 +86,7 @@ def _by_class(prompts: list[Prompt]) -> dict[str, list[Prompt]]:
 
 def _longest_step(file: ExpandedFile) -> Treated | None:
     """The arm with the longest step that must fit the context."""
-    whole = [one for one in treated(file) if one.reachable and one.mode and one.mode.within_context]
+    whole = [one for one in treated(file) if one.able and one.able.within_context]
     return max(whole, key=lambda one: one.treatment.num_speculative_tokens, default=None)
 
 
@@ -100,9 +100,8 @@ def plan_size(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Findi
     if size > PLAN_BYTES:
         why = f"{len(prompts)} prompts make a plan of about {size} bytes, and the ConfigMap that carries it holds 1 MiB"
         fit = len(prompts) * PLAN_BYTES // size
-        yield Finding(
-            "prompts", None, why, f"keep it below {PLAN_BYTES}, which is about {fit} of these prompts"
-        )
+        remedy = f"keep it below {PLAN_BYTES}, which is about {fit} of these prompts"
+        yield Finding("prompts", None, why, remedy)
 
 
 def sampling(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
