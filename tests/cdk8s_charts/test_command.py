@@ -13,12 +13,12 @@ import pytest
 from cdk8s_charts.parity import options
 from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv, serve_environment
 from cdk8s_charts.workloads.batch import batch_argv
-from experiment import Arm, InvalidExperiment, compilation, load
+from experiment import Arm, compilation, load
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.compilation import artifact_key, compile_config, compiler_environment
 from tests.cdk8s_charts.objects import RENDERED, experiment_at
 from tests.conftest import ROOT
-from tests.experiment.edits import EAGLE, LLAMA, SPECULATION, both, put
+from tests.experiment.edits import EAGLE, SPECULATION, both, put
 
 OPTIONS = {
     "nxdi-v0": "vllm-options/0.9.1.json",
@@ -193,14 +193,3 @@ def test_a_draft_model_says_its_method_where_the_runtime_reads_one() -> None:
         for name in ("qwen3-32b-qwen-sd-vllm", "lab-tiny-tiny-sd-k3")
     }
     assert list(said.values()) == [None, "draft_model"]
-
-
-@pytest.mark.parametrize("runtime", ["nxdi-vllm-0.9.1", "nxdi-vllm-0.16"])
-def test_a_missing_head_is_one_line_with_what_to_write(variation: Callable[..., Path], runtime: str) -> None:
-    edit = both(LLAMA, put("runtime", runtime), put(f"{SPECULATION}.mode", "eagle"))
-    with pytest.raises(InvalidExperiment) as refused:
-        load(variation(edit))
-    (problem,) = refused.value.findings
-    assert problem.where == "arms[1].speculation.draft.model"
-    assert "needs a head that was trained for the target" in problem.why
-    assert problem.remedy == "name a head and write `head_for: meta-llama/Llama-3.3-70B-Instruct` beside it"

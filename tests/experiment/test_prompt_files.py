@@ -41,48 +41,6 @@ def test_prompts_and_messages_are_read_with_their_own_limits(variation: Variatio
     assert prompts[7].max_tokens == 50
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("{", "line 9 of mine.jsonl.*is not JSON"),
-        ("[1]", "is not a JSON object"),
-        (_line(9, max_token=9), "has the key 'max_token'; did you mean `max_tokens`"),
-        (json.dumps({"id": 1.5, "class": "mine", "prompt": "x"}), "`id` is 1.5; give printable ASCII"),
-        (json.dumps({"id": "x", "class": None, "prompt": "x"}), "`class` is None"),
-        (
-            json.dumps({"id": "x", "class": "other", "prompt": "x"}),
-            "add 7 more, or put its prompts into another",
-        ),
-        (
-            json.dumps({"id": "x", "class": "mine"}),
-            "needs either `prompt` or `messages` and has only `class`, `id`",
-        ),
-        (_line(9, messages=[]), "needs either `prompt` or `messages`"),
-        (json.dumps({"id": "x", "class": "mine", "messages": ["hi"]}), "`messages` is empty or malformed"),
-        (_line(9, max_tokens=0), "`max_tokens` is 0"),
-        (_line(9, max_tokens=True), "`max_tokens` is True"),
-        ('{"id": "x", "class": "mine", "prompt": "\\ud800"}', "half a character"),
-        ("[" * 100_000, "is not JSON"),
-        (json.dumps({"id": "x", "class": "d\u00e9j\u00e0", "prompt": "x"}), "`class` is .* printable ASCII"),
-        (
-            json.dumps({"id": "x", "class": "mine", "messages": [{"role": "system", "content": "x"}]}),
-            "`messages` is empty or malformed",
-        ),
-        (_line(1), "id 'q1' stands 2 times"),
-        (_line(9, at_s=-1), "`at_s` is -1; give seconds from 0 to 2,678,400"),
-        (_line(9, at_s="now"), "`at_s` is 'now'"),
-        (_line(9, at_s=float("nan")), "`at_s` is nan"),
-        (_line(9, at_s=1), "line 1 of mine.jsonl.*has no `at_s`, and other entries have; 7 more entries"),
-        (_line(9, think_s=1), "has `think_s`, but no turn is before it"),
-        (_line(9, conversation="\n", at_s=1), "`conversation` is .* give printable ASCII"),
-        (_line(9, prompt="y" * 500), "up to 500 prompt tokens"),
-    ],
-)
-def test_a_wrong_line_is_refused_with_its_number(variation: Variation, line: str, words: str) -> None:
-    with pytest.raises(InvalidExperiment, match=words):
-        load(_with_file(variation, [*(_line(number) for number in range(8)), line]))
-
-
 def test_every_wrong_line_is_reported_and_nothing_that_follows_from_it(variation: Variation) -> None:
     good = [_line(number) for number in range(7)]
     broken = [
@@ -208,61 +166,71 @@ def test_what_a_file_of_prompts_is_called_does_not_change_the_experiment(variati
     assert digest(experiment) == digest(replace(experiment, prompt_format=""))
 
 
-@pytest.mark.parametrize(
-    ("entry", "words"),
-    [
-        (_shared(9), "line 17 of mine.jsonl.*is ShareGPT format.*began as Spec-Bench"),
-        (_text(9), "is JSON lines, and the file began as Spec-Bench"),
-        ({"turns": []}, r"`turns` has no first turn of the user: \[\]"),
-        ({"turns": [7]}, "`turns` has no first turn"),
-        ({"turns": "Question?"}, "`turns` has no first turn"),
-        (_mt_bench(9) | {"question_id": None}, "`question_id` is None"),
-        (_mt_bench(9) | {"category": ["a"]}, r"`category` is \['a'\]"),
-        (_mt_bench(9), "id '90' stands 2 times"),
-        ({"question_id": 7}, "has only `question_id`; give one of them, or a known format"),
-        ({}, "and has no key"),
+BESIDE: dict[str, Callable[[str], list[str]]] = {
+    "lines": lambda line: [*map(_line, range(8)), line],
+    "Spec-Bench": lambda line: [*(json.dumps(_mt_bench(number)) for number in range(16)), line],
+    "list": lambda entry: [f"[{', '.join(json.dumps(_shared(number)) for number in range(8))}, {entry}]"],
+    "body": lambda body: [
+        *(json.dumps(_batch(number)) for number in range(8)),
+        f'{{"custom_id": "x", "body": {body}}}',
     ],
-)
-def test_an_entry_that_cannot_be_asked_is_refused_with_its_number(
-    variation: Variation, entry: dict[str, Any], words: str
+}
+REFUSED = r"""
+lines | { | line 9 of mine.jsonl.*is not JSON
+lines | [1] | is not a JSON object
+lines | {"prompt": "x", "max_token": 9} | has the key 'max_token'; did you mean `max_tokens`
+lines | {"id": 1.5, "class": "mine", "prompt": "x"} | `id` is 1.5; give printable ASCII
+lines | {"id": "x", "class": null, "prompt": "x"} | `class` is None
+lines | {"id": "x", "class": "other", "prompt": "x"} | add 7 more, or put its prompts into another
+lines | {"id": "x", "class": "mine"} | needs either `prompt` or `messages` and has only `class`, `id`
+lines | {"prompt": "x", "messages": []} | needs either `prompt` or `messages`
+lines | {"id": "x", "class": "mine", "messages": ["hi"]} | `messages` is empty or malformed
+lines | {"prompt": "x", "max_tokens": 0} | `max_tokens` is 0
+lines | {"prompt": "x", "max_tokens": true} | `max_tokens` is True
+lines | {"id": "x", "class": "mine", "prompt": "\ud800"} | half a character
+lines | {"id": "x", "class": "d\u00e9j\u00e0", "prompt": "x"} | `class` is .* printable ASCII
+lines | {"id": "x", "class": "mine", "messages": [{"role": "system", "content": "x"}]} | `messages` is empty or malformed
+lines | {"id": "q1", "class": "mine", "prompt": "x"} | id 'q1' stands 2 times
+lines | {"prompt": "x", "at_s": -1} | `at_s` is -1; give seconds from 0 to 2,678,400
+lines | {"prompt": "x", "at_s": "now"} | `at_s` is 'now'
+lines | {"prompt": "x", "at_s": NaN} | `at_s` is nan
+lines | {"prompt": "x", "at_s": 1} | line 1 of mine.jsonl.*has no `at_s`, and other entries have; 7 more entries
+lines | {"prompt": "x", "think_s": 1} | has `think_s`, but no turn is before it
+lines | {"prompt": "x", "conversation": "\n", "at_s": 1} | `conversation` is .* give printable ASCII
+Spec-Bench | {"conversations": [{"from": "human", "value": "Why?"}]} | line 17 of mine.jsonl.*is ShareGPT format.*began as Spec-Bench
+Spec-Bench | {"text": "Why?"} | is JSON lines, and the file began as Spec-Bench
+Spec-Bench | {"turns": []} | `turns` has no first turn of the user: \[\]
+Spec-Bench | {"turns": [7]} | `turns` has no first turn
+Spec-Bench | {"turns": "Question?"} | `turns` has no first turn
+Spec-Bench | {"question_id": null, "turns": ["Why?"]} | `question_id` is None
+Spec-Bench | {"category": ["a"], "turns": ["Why?"]} | `category` is \['a'\]
+Spec-Bench | {"question_id": 90, "category": "math", "turns": ["Why?"]} | id '90' stands 2 times
+Spec-Bench | {"question_id": 7} | has only `question_id`; give one of them, or a known format
+Spec-Bench | {} | and has no key
+list | {"id": "x", "conversations": [{"from": "gpt", "value": "Yes."}]} | `conversations` has no first turn
+list | {"id": "x", "conversations": {"from": "human"}} | `conversations` has no first turn
+list | {"custom_id": "x", "body": "Question?"} | is OpenAI batch format
+list | 7 | entry 9 of mine.jsonl.*is not a JSON object: 7
+body | [] | line 9 of mine.jsonl.*`body` is \[\]
+body | {"input": "x"} | needs either `prompt` or `messages` and has neither
+body | {"prompt": ["x"]} | line 9 of mine.jsonl.*`prompt` is empty or malformed
+body | {"prompt": "x", "max_tokens": 1.5} | `max_tokens` is 1.5
+body | {"prompt": "x", "max_completion_token": 5} | did you mean `max_completion_tokens`
+"""
+"""In which file | the entry after those that are right | words of the line."""
+LONG = [
+    ("lines", "[" * 100_000, "is not JSON"),
+    ("lines", _line(9, prompt="y" * 500), "up to 500 prompt tokens"),
+]
+
+
+@pytest.mark.parametrize("row", [*(line.split(" | ") for line in REFUSED.strip().splitlines()), *LONG])
+def test_an_entry_that_cannot_be_asked_is_refused_with_its_place(
+    variation: Variation, row: tuple[str, str, str]
 ) -> None:
+    beside, entry, words = row
     with pytest.raises(InvalidExperiment, match=words):
-        load(_with_file(variation, [json.dumps(one) for one in [*map(_mt_bench, range(16)), entry]]))
-
-
-@pytest.mark.parametrize(
-    ("entry", "words"),
-    [
-        (
-            {"id": "x", "conversations": [{"from": "gpt", "value": "Yes."}]},
-            "`conversations` has no first turn",
-        ),
-        ({"id": "x", "conversations": {"from": "human"}}, "`conversations` has no first turn"),
-        ({"custom_id": "x", "body": "Question?"}, "is OpenAI batch format"),
-        (7, "entry 9 of mine.jsonl.*is not a JSON object: 7"),
-    ],
-)
-def test_an_entry_of_a_list_is_refused_with_its_number(variation: Variation, entry: Any, words: str) -> None:
-    with pytest.raises(InvalidExperiment, match=words):
-        load(_with_file(variation, [json.dumps([*map(_shared, range(8)), entry])]))
-
-
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ([], r"`body` is \[\]"),
-        ({"input": "x"}, "needs either `prompt` or `messages` and has neither"),
-        ({"prompt": ["x"]}, "`prompt` is empty or malformed"),
-        ({"prompt": "x", "max_tokens": 1.5}, "`max_tokens` is 1.5"),
-        ({"prompt": "x", "max_completion_token": 5}, "did you mean `max_completion_tokens`"),
-    ],
-)
-def test_a_request_of_a_batch_that_cannot_be_asked_is_refused(
-    variation: Variation, body: Any, words: str
-) -> None:
-    entries = [*map(_batch, range(8)), {"custom_id": "x", "body": body}]
-    with pytest.raises(InvalidExperiment, match=f"line 9 of mine.jsonl.*{words}"):
-        load(_with_file(variation, [json.dumps(one) for one in entries]))
+        load(_with_file(variation, BESIDE[beside](entry)))
 
 
 @pytest.mark.parametrize(

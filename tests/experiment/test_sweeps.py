@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from experiment import Experiment, InvalidExperiment, load
+from experiment import Experiment, load
 from experiment.compilation import artifact_key
 from experiment.placement import batches, nodes_needed, place
 from tests.conftest import ROOT
@@ -85,10 +85,3 @@ def test_what_does_not_fit_waits_for_a_later_round_that_has_the_baseline_too(
             for device in range(entry.devices)
         ]
         assert len(set(taken)) == len(taken), "no device twice in a batch"
-
-
-def test_a_model_missing_for_all_windows_is_said_once(variation: Variation) -> None:
-    edit = _sweep(draft={"model": "nobody/knows"}, num_speculative_tokens=[3, 5, 7])
-    with pytest.raises(InvalidExperiment) as caught:
-        load(variation(edit))
-    assert [problem.where for problem in caught.value.findings] == ["arms[1].speculation.draft.model"]
