@@ -18,9 +18,8 @@ REGION = "us-east-2"
 @cache
 def shared_client(service: str, region: str = REGION) -> Any:
     """With made-up keys, in the region of the reference experiment or another."""
-    session = boto3.Session(aws_access_key_id="AKIAIOSFODNN7EXAMPLE", aws_secret_access_key="made-up")
     retries: Any = {"total_max_attempts": 1}
-    return session.client(service, region_name=region, config=Config(retries=retries))
+    return _session().client(service, region_name=region, config=Config(retries=retries))
 
 
 def make_stacks(
@@ -50,3 +49,9 @@ def stubbed(service: str, region: str = "us-east-2") -> tuple[Any, Stubber]:
     stub = Stubber(client)
     stub.activate()
     return client, stub
+
+
+@cache
+def _session() -> boto3.Session:
+    """One, which reads the model of a service once for all regions."""
+    return boto3.Session(aws_access_key_id="AKIAIOSFODNN7EXAMPLE", aws_secret_access_key="made-up")
